@@ -1,0 +1,1 @@
+"""AMOS: mapping tensor computations onto hardware intrinsics."""

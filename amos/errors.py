@@ -1,0 +1,110 @@
+"""Every error a user can cause: one subclass of :class:`AmosError` a kind.
+
+A message names the object, what was expected and what was found, in one or two
+lines, so that the command line can print it as it is.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = [
+    "AmosError",
+    "BuildError",
+    "ExploreError",
+    "IntrinsicError",
+    "MachineError",
+    "MappingError",
+    "MeasureError",
+    "OperatorError",
+    "ParseError",
+    "RecordError",
+    "ScheduleError",
+    "ToolchainError",
+    "UnknownNameError",
+]
+
+
+class AmosError(Exception):
+    """Base of every error that a user of AMOS can cause."""
+
+
+class ParseError(AmosError):
+    """A text could not be read; the message carries a caret under the column.
+
+    Args:
+        message: what was expected and what was found.
+        text: the whole text that was being read (one line).
+        column: zero-based column of the first offending character.
+    """
+
+    def __init__(self, message: str, text: str, column: int) -> None:
+        self.text, self.column = text, column
+        line = text.replace("\n", " ")
+        super().__init__(f"{message}\n{line}\n{' ' * column}^")
+
+
+class OperatorError(AmosError):
+    """An operator is not well formed: extents, bounds, dtypes or indices."""
+
+
+class IntrinsicError(AmosError):
+    """The description of an intrinsic is not well formed."""
+
+
+class MappingError(AmosError):
+    """An operator cannot use an intrinsic, or a matching is not a matching."""
+
+
+class MachineError(AmosError):
+    """A machine is not well described, or lacks what was asked of it."""
+
+
+class ScheduleError(AmosError):
+    """A schedule is outside its space, or does not fit its machine."""
+
+
+class BuildError(AmosError):
+    """A kernel could not be generated or compiled, or was called wrongly."""
+
+
+class MeasureError(AmosError):
+    """Measuring could not start or gave nothing that could be used."""
+
+
+class ExploreError(AmosError):
+    """An exploration was asked for something that it cannot do."""
+
+
+class RecordError(AmosError):
+    """A record file cannot be read or written."""
+
+
+class ToolchainError(AmosError):
+    """The installed TVM packages do not work together."""
+
+
+class UnknownNameError(AmosError, KeyError):
+    """A name that is not registered; the message suggests the nearest ones.
+
+    Args:
+        kind: what was looked up, for example ``"intrinsic"``.
+        name: what the user wrote.
+        known: every registered name.
+    """
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        self.kind, self.name, self.known = kind, name, sorted(known)
+        near = difflib.get_close_matches(name, self.known, n=3, cutoff=0.4)
+        if near:
+            hint = f"did you mean {' or '.join(map(repr, near))}?"
+        else:
+            shown = ", ".join(self.known[:8]) + (", …" if len(self.known) > 8 else "")
+            hint = f"known are {shown}" if shown else "none is registered"
+        self.message = f"unknown {kind} {name!r}: {hint}"
+        super().__init__(self.message)
+
+    def __str__(self) -> str:
+        # KeyError would print the representation of the message.
+        return self.message

@@ -1,0 +1,21 @@
+"""Iterations, affine indices, tensors, and the operators built from them."""
+
+from amos.ir.affine import Affine
+from amos.ir.dtypes import DType, dtype, resolve_dtypes
+from amos.ir.nodes import BufferLoad, Compute, Iteration, Kind, Product, Tensor
+from amos.ir.operator import Operator, access_matrix
+
+__all__ = [
+    "Affine",
+    "BufferLoad",
+    "Compute",
+    "DType",
+    "Iteration",
+    "Kind",
+    "Operator",
+    "Product",
+    "Tensor",
+    "access_matrix",
+    "dtype",
+    "resolve_dtypes",
+]

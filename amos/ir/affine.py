@@ -1,0 +1,97 @@
+"""Affine index expressions over named iterations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Affine"]
+
+
+@dataclass(frozen=True)
+class Affine:
+    """``sum(coefficient * iteration) + constant`` with integer coefficients.
+
+    Terms keep the order in which they were first written, so that an expression
+    prints as its author wrote it; equality ignores that order.
+
+    >>> Affine.of({"p": 2, "r": 1}, -1)
+    p*2 + r - 1
+    """
+
+    terms: tuple[tuple[str, int], ...] = ()
+    constant: int = 0
+
+    def __post_init__(self) -> None:
+        names = [name for name, _ in self.terms]
+        if len(set(names)) != len(names):
+            raise ValueError(f"an iteration is repeated in {self.terms}")
+        if any(c == 0 for _, c in self.terms):
+            raise ValueError(f"a coefficient is zero in {self.terms}")
+
+    @staticmethod
+    def of(terms: Mapping[str, int] | Iterable[tuple[str, int]], constant: int = 0) -> Affine:
+        """Build from pairs, adding up repeated names and dropping zeros."""
+        total: dict[str, int] = {}
+        for name, c in terms.items() if isinstance(terms, Mapping) else terms:
+            total[name] = total.get(name, 0) + c
+        return Affine(tuple((n, c) for n, c in total.items() if c), constant)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the iterations that occur, in written order."""
+        return tuple(name for name, _ in self.terms)
+
+    def coefficient(self, name: str) -> int:
+        """Coefficient of an iteration; 0 if it does not occur."""
+        return dict(self.terms).get(name, 0)
+
+    def bounds(self, extents: Mapping[str, int]) -> tuple[int, int]:
+        """Smallest and largest value while each iteration runs over ``range(extent)``."""
+        low = high = self.constant
+        for name, c in self.terms:
+            reach = c * (extents[name] - 1)
+            low, high = low + min(reach, 0), high + max(reach, 0)
+        return low, high
+
+    def evaluate(self, values: Mapping[str, Any]) -> Any:
+        """Value for given iterations: integers, NumPy arrays, or TVM expressions."""
+        total: Any = self.constant
+        for name, c in self.terms:
+            term = values[name] if c == 1 else values[name] * c
+            total = term if isinstance(total, int) and total == 0 else total + term
+        return total
+
+    def restrict(self, names: Iterable[str]) -> Affine:
+        """The same expression with every other iteration set to zero."""
+        keep = set(names)
+        return Affine(tuple(t for t in self.terms if t[0] in keep), self.constant)
+
+    def __add__(self, other: Affine | int) -> Affine:
+        other = other if isinstance(other, Affine) else Affine(constant=other)
+        return Affine.of(self.terms + other.terms, self.constant + other.constant)
+
+    def __mul__(self, factor: int) -> Affine:
+        return Affine.of([(n, c * factor) for n, c in self.terms], self.constant * factor)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Affine):
+            return NotImplemented
+        return self.constant == other.constant and dict(self.terms) == dict(other.terms)
+
+    def __hash__(self) -> int:
+        return hash((frozenset(self.terms), self.constant))
+
+    def __str__(self) -> str:
+        text = ""
+        for name, c in self.terms:
+            body = name if abs(c) == 1 else f"{name}*{abs(c)}"
+            sign = ("-" if c < 0 else "") if not text else (" - " if c < 0 else " + ")
+            text += sign + body
+        if self.constant or not text:
+            k = self.constant
+            text += str(k) if not text else f" {'-' if k < 0 else '+'} {abs(k)}"
+        return text
+
+    __repr__ = __str__

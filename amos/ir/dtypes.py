@@ -1,0 +1,129 @@
+"""Data types under one canonical name each, with the field's short spellings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from amos.errors import OperatorError
+
+__all__ = ["DType", "dtype", "resolve_dtypes"]
+
+
+@dataclass(frozen=True)
+class DType:
+    """A scalar type.
+
+    Attributes:
+        name: canonical name, as NumPy and TVM spell it (``"uint8"``).
+        short: the field's short name, used in intrinsic names (``"u8"``).
+        bits: storage size in bits.
+        kind: ``"int"``, ``"uint"`` or ``"float"``.
+        container: the NumPy dtype that represents each value exactly; a type
+            that NumPy lacks (bfloat16, tf32, fp8, int4) is held in a wider one.
+    """
+
+    name: str
+    short: str
+    bits: int
+    kind: str
+    container: str
+
+    @property
+    def numpy(self) -> np.dtype:
+        """The NumPy dtype that holds values of this type exactly."""
+        return np.dtype(self.container)
+
+    @property
+    def is_integer(self) -> bool:
+        """True for signed and unsigned integers."""
+        return self.kind in ("int", "uint")
+
+
+_ALL = (
+    DType("uint8", "u8", 8, "uint", "uint8"),
+    DType("int8", "s8", 8, "int", "int8"),
+    DType("uint16", "u16", 16, "uint", "uint16"),
+    DType("int16", "s16", 16, "int", "int16"),
+    DType("uint32", "u32", 32, "uint", "uint32"),
+    DType("int32", "s32", 32, "int", "int32"),
+    DType("int64", "s64", 64, "int", "int64"),
+    DType("int4", "s4", 4, "int", "int8"),
+    DType("uint4", "u4", 4, "uint", "uint8"),
+    DType("bool", "b1", 1, "uint", "uint8"),
+    DType("float16", "f16", 16, "float", "float16"),
+    DType("bfloat16", "bf16", 16, "float", "float32"),
+    DType("tfloat32", "tf32", 32, "float", "float32"),
+    DType("float32", "f32", 32, "float", "float32"),
+    DType("float64", "f64", 64, "float", "float64"),
+    DType("float8_e4m3", "e4m3", 8, "float", "float32"),
+    DType("float8_e5m2", "e5m2", 8, "float", "float32"),
+)
+
+_BY_NAME = {d.name: d for d in _ALL} | {d.short: d for d in _ALL}
+_BY_NAME |= {f"i{d.bits}": d for d in _ALL if d.kind == "int"}
+
+#: What ``dtype="f16"`` means for a whole operator: (sources …, output). Narrow
+#: inputs accumulate in the type that the hardware accumulates them in.
+_ACCUMULATOR = {
+    "uint8": "int32",
+    "int8": "int32",
+    "int4": "int32",
+    "uint4": "int32",
+    "bool": "int32",
+    "int16": "int32",
+    "float16": "float32",
+    "bfloat16": "float32",
+    "tfloat32": "float32",
+    "float8_e4m3": "float32",
+    "float8_e5m2": "float32",
+}
+
+
+def dtype(name: str | DType) -> DType:
+    """Look up a type by canonical or short name.
+
+    Raises:
+        OperatorError: the name is not one of the known types.
+
+    >>> dtype("u8").name, dtype("float16").short
+    ('uint8', 'f16')
+    """
+    if isinstance(name, DType):
+        return name
+    try:
+        return _BY_NAME[name]
+    except (KeyError, TypeError):
+        known = ", ".join(d.short for d in _ALL)
+        raise OperatorError(f"unknown dtype {name!r}: known are {known}") from None
+
+
+def resolve_dtypes(spec: str | tuple[str, ...] | None, sources: int) -> tuple[str | None, ...]:
+    """Expand a short dtype request into one dtype for each source and the output.
+
+    Args:
+        spec: ``None`` (leave open: taken from the intrinsic), one name
+            (``"f16"``: every source in it, the output in its usual accumulator),
+            ``"u8s8"`` (VNNI: first source unsigned, second signed, output int32),
+            or a tuple with ``sources + 1`` names.
+        sources: number of sources.
+
+    Returns:
+        ``sources + 1`` canonical names, the output last; ``None`` where open.
+
+    >>> resolve_dtypes("f16", 2)
+    ('float16', 'float16', 'float32')
+    """
+    if spec is None:
+        return (None,) * (sources + 1)
+    if isinstance(spec, tuple):
+        if len(spec) != sources + 1:
+            raise OperatorError(
+                f"dtypes {spec!r}: expected {sources + 1} (each source, then the output)"
+            )
+        return tuple(dtype(s).name for s in spec)
+    if spec == "u8s8":
+        return (("uint8", "int8") + ("int8",) * sources)[:sources] + ("int32",)
+    one = dtype(spec).name
+    return (one,) * sources + (_ACCUMULATOR.get(one, one),)

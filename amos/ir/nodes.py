@@ -1,0 +1,156 @@
+"""IR nodes shared by operators and intrinsics (AMOS, section 6, Table 4).
+
+A tensor computation and the compute abstraction of an intrinsic (Definition 4.1)
+are the same kind of statement, so both are one :class:`Compute` node.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from amos.errors import OperatorError
+from amos.ir.affine import Affine
+from amos.ir.dtypes import dtype
+
+__all__ = ["BufferLoad", "Compute", "Iteration", "Kind", "Product", "Tensor"]
+
+Kind = Literal["spatial", "reduce"]
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """One loop, running over ``range(extent)``.
+
+    ``kind`` is ``"spatial"`` if the iteration indexes the destination and
+    ``"reduce"`` if it does not.
+    """
+
+    name: str
+    extent: int
+    kind: Kind
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.extent, int) or isinstance(self.extent, bool) or self.extent < 1:
+            raise OperatorError(
+                f"extent of iteration {self.name!r}: expected a positive integer, "
+                f"got {self.extent!r}"
+            )
+
+    @property
+    def is_reduce(self) -> bool:
+        """True if the destination is not indexed by this iteration."""
+        return self.kind == "reduce"
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An n-dimensional buffer; ``dtype`` is ``None`` while it is still open."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str | None = None
+
+    def __post_init__(self) -> None:
+        if any(s < 1 for s in self.shape):
+            raise OperatorError(
+                f"shape of tensor {self.name!r}: expected positive sizes, got {self.shape}"
+            )
+        if self.dtype is not None:
+            object.__setattr__(self, "dtype", dtype(self.dtype).name)
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        total = 1
+        for size in self.shape:
+            total *= size
+        return total
+
+
+@dataclass(frozen=True)
+class BufferLoad:
+    """Access to one element of a tensor: one affine expression for each dimension.
+
+    ``padded`` means that a read outside the tensor gives zero (the ``pad(...)``
+    of the operator text) instead of being an error.
+    """
+
+    tensor: Tensor
+    indices: tuple[Affine, ...]
+    padded: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self.indices) != len(self.tensor.shape):
+            raise OperatorError(
+                f"access to {self.tensor.name!r}: {len(self.tensor.shape)} dimensions, "
+                f"but {len(self.indices)} indices"
+            )
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Iterations that occur in any index: one row of the access matrix."""
+        return frozenset(n for index in self.indices for n in index.names)
+
+    def __str__(self) -> str:
+        inner = f"{self.tensor.name}[{', '.join(map(str, self.indices))}]"
+        return f"pad({inner})" if self.padded else inner
+
+
+@dataclass(frozen=True)
+class Product:
+    """The arithmetic ``F`` of Definition 4.1: the product of one or more sources."""
+
+    factors: tuple[BufferLoad, ...]
+
+    def __str__(self) -> str:
+        return " * ".join(map(str, self.factors))
+
+
+@dataclass(frozen=True)
+class Compute:
+    """``dst (+)= expr`` over iterations: ``Compute(Tensor, Expr, Array<Expr>)``.
+
+    With ``accumulate`` the statement is ``+=`` on a destination that starts at
+    zero (operators) or at the value of the accumulator (intrinsics).
+    """
+
+    dst: BufferLoad
+    expr: Product
+    iterations: tuple[Iteration, ...]
+    accumulate: bool = True
+
+    @property
+    def sources(self) -> tuple[BufferLoad, ...]:
+        """The factors, in written order."""
+        return self.expr.factors
+
+    @property
+    def operands(self) -> tuple[BufferLoad, ...]:
+        """Sources in written order, then the destination: the rows of X and Z."""
+        return (*self.sources, self.dst)
+
+    @property
+    def extents(self) -> dict[str, int]:
+        """Extent of each iteration by name."""
+        return {it.name: it.extent for it in self.iterations}
+
+    @property
+    def spatial(self) -> tuple[Iteration, ...]:
+        """Iterations that index the destination."""
+        return tuple(it for it in self.iterations if it.kind == "spatial")
+
+    @property
+    def reduce(self) -> tuple[Iteration, ...]:
+        """Iterations that are summed over."""
+        return tuple(it for it in self.iterations if it.kind == "reduce")
+
+    @property
+    def arithmetic(self) -> str:
+        """``multiply-add``, ``add``, ``multiply`` or ``copy``."""
+        if len(self.sources) == 1:
+            return "add" if self.accumulate else "copy"
+        return "multiply-add" if self.accumulate else "multiply"
+
+    def __str__(self) -> str:
+        return f"{self.dst} {'+=' if self.accumulate else '='} {self.expr}"

@@ -1,0 +1,229 @@
+"""Operators: one tensor computation with its shapes and dtypes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from amos.errors import OperatorError
+from amos.ir.dtypes import dtype
+from amos.ir.nodes import BufferLoad, Compute, Iteration, Tensor
+
+__all__ = ["Operator", "access_matrix"]
+
+
+def access_matrix(compute: Compute) -> np.ndarray:
+    """Access matrix of a statement (AMOS, section 5.2, Figure 4).
+
+    Returns:
+        bool array, operands (sources, then destination) × iterations; true where
+        the iteration occurs in an index of the operand.
+    """
+    return np.array(
+        [[it.name in load.names for it in compute.iterations] for load in compute.operands],
+        dtype=bool,
+    ).reshape(len(compute.operands), len(compute.iterations))
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A tensor computation: a perfect loop nest around one statement.
+
+    Loop order is the order of ``compute.iterations``: spatial iterations as the
+    output lists them, then reductions in order of appearance. It fixes the
+    columns of every matching matrix and the radix order of fused indices.
+
+    Raises:
+        OperatorError: an index leaves its tensor without ``pad``, the
+            destination is not written exactly once per spatial point, an
+            iteration indexes nothing, or a reduction is written with ``=``.
+    """
+
+    compute: Compute
+    name: str = "operator"
+
+    def __post_init__(self) -> None:
+        _check_iterations(self.compute)
+        _check_destination(self.compute)
+        _check_bounds(self.compute)
+        _check_tensors(self.compute)
+
+    @staticmethod
+    def parse(
+        text: str,
+        extents: Mapping[str, int] | None = None,
+        dtypes: Mapping[str, str] | None = None,
+        name: str | None = None,
+        shapes: Mapping[str, Sequence[int]] | None = None,
+    ) -> Operator:
+        """Read one line of math, for example
+        ``out[n,k,p,q] += image[n,c,p*2+r,q*2+s] * weight[k,c,r,s]``.
+
+        Args:
+            text: the statement; ``pad(image[n,c,p+r-1,q+s-1])`` reads zeros
+                outside the tensor.
+            extents: extent of each iteration.
+            dtypes: dtype of each tensor by name; a tensor left out stays open
+                and takes the dtype of the intrinsic it is mapped to.
+            name: name of the operator; the output's name if omitted.
+            shapes: shape of a tensor by name, where it is larger than what is
+                read, or cannot be told from the indices.
+
+        Raises:
+            ParseError: the text is no such statement; a caret marks the column.
+            OperatorError: extents, bounds or dtypes do not fit the statement.
+        """
+        from amos.ir.parser import parse_operator
+
+        return parse_operator(text, extents or {}, dtypes or {}, name, shapes or {})
+
+    @property
+    def iterations(self) -> tuple[Iteration, ...]:
+        """All iterations in loop order."""
+        return self.compute.iterations
+
+    @property
+    def spatial(self) -> tuple[Iteration, ...]:
+        """Iterations that index the output."""
+        return self.compute.spatial
+
+    @property
+    def reduce(self) -> tuple[Iteration, ...]:
+        """Iterations that are summed over."""
+        return self.compute.reduce
+
+    @property
+    def extents(self) -> dict[str, int]:
+        """Extent of each iteration by name."""
+        return self.compute.extents
+
+    @property
+    def output(self) -> BufferLoad:
+        """The access to the output."""
+        return self.compute.dst
+
+    @property
+    def sources(self) -> tuple[BufferLoad, ...]:
+        """The accesses to the inputs, in written order."""
+        return self.compute.sources
+
+    @property
+    def operands(self) -> tuple[BufferLoad, ...]:
+        """Sources in written order, then the output."""
+        return self.compute.operands
+
+    @cached_property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Distinct input tensors, in order of first use."""
+        return tuple({load.tensor.name: load.tensor for load in self.sources}.values())
+
+    @cached_property
+    def access_matrix(self) -> np.ndarray:
+        """X of Algorithm 1: bool, tensors (sources, then output) × iterations."""
+        return access_matrix(self.compute)
+
+    @property
+    def points(self) -> int:
+        """Number of scalar statements that the operator executes."""
+        return int(np.prod([it.extent for it in self.iterations], dtype=object))
+
+    @property
+    def operations(self) -> int:
+        """Arithmetic operations: two for each multiply-add, else one."""
+        return self.points * (2 if self.compute.arithmetic == "multiply-add" else 1)
+
+    def with_dtypes(self, names: Mapping[str, str]) -> Operator:
+        """The same operator with open dtypes filled in from ``names``.
+
+        Dtypes that are already set are kept.
+        """
+
+        def fill(load: BufferLoad) -> BufferLoad:
+            tensor = load.tensor
+            if tensor.dtype is not None or tensor.name not in names:
+                return load
+            return replace(load, tensor=replace(tensor, dtype=dtype(names[tensor.name]).name))
+
+        expr = replace(self.compute.expr, factors=tuple(map(fill, self.sources)))
+        return replace(self, compute=replace(self.compute, dst=fill(self.output), expr=expr))
+
+    def __str__(self) -> str:
+        extents = ", ".join(f"{it.name}={it.extent}" for it in self.iterations)
+        tensors = [load.tensor for load in self.operands]
+        kinds = {t.name: t.dtype for t in tensors if t.dtype}
+        dtypes = ", ".join(f"{n}: {dtype(d).short}" for n, d in kinds.items())
+        return f"{self.compute}  with {extents}" + (f"  ({dtypes})" if dtypes else "")
+
+
+def _check_iterations(compute: Compute) -> None:
+    names = [it.name for it in compute.iterations]
+    if len(set(names)) != len(names):
+        raise OperatorError(f"an iteration is listed twice: {', '.join(names)}")
+    known = set(names)
+    for load in compute.operands:
+        if missing := load.names - known:
+            raise OperatorError(f"{load}: no extent given for {', '.join(sorted(missing))}")
+    used = frozenset[str]().union(*(load.names for load in compute.operands))
+    if idle := [n for n in names if n not in used]:
+        raise OperatorError(f"iteration {', '.join(idle)} indexes nothing in {compute}")
+    for it in compute.iterations:
+        kind = "spatial" if it.name in compute.dst.names else "reduce"
+        if it.kind != kind:
+            raise OperatorError(f"iteration {it.name!r} is {kind} in {compute}, not {it.kind}")
+    if not compute.accumulate and compute.reduce:
+        names_ = ", ".join(it.name for it in compute.reduce)
+        raise OperatorError(f"{compute}: {names_} is summed over, so write += instead of =")
+
+
+def _check_destination(compute: Compute) -> None:
+    """Each point of the spatial iterations writes an element of its own.
+
+    The test is sufficient, and exact for a single index: within one dimension
+    the terms form a mixed radix when every coefficient exceeds what the smaller
+    ones together can reach.
+    """
+    extents = compute.extents
+    seen: set[str] = set()
+    if compute.dst.padded:
+        raise OperatorError(f"{compute.dst}: only a source can be padded, not the output")
+    for index in compute.dst.indices:
+        if repeated := seen & set(index.names):
+            raise OperatorError(
+                f"{compute.dst}: {', '.join(sorted(repeated))} indexes two dimensions of the output"
+            )
+        seen |= set(index.names)
+        reach = 0
+        for name, c in sorted(index.terms, key=lambda term: abs(term[1])):
+            if abs(c) <= reach and extents[name] > 1:
+                raise OperatorError(
+                    f"{compute.dst}: index {index} reaches the same element of the output "
+                    "from different iterations; sum over one of them instead"
+                )
+            reach += abs(c) * (extents[name] - 1)
+
+
+def _check_bounds(compute: Compute) -> None:
+    for load in compute.operands:
+        if load.padded:
+            continue
+        for d, (index, size) in enumerate(zip(load.indices, load.tensor.shape, strict=True)):
+            low, high = index.bounds(compute.extents)
+            if low < 0 or high >= size:
+                raise OperatorError(
+                    f"index {index} of {load.tensor.name!r} runs from {low} to {high}, "
+                    f"outside dimension {d} of size {size}; write pad({load.tensor.name}[…]) "
+                    "if reads outside are zero"
+                )
+
+
+def _check_tensors(compute: Compute) -> None:
+    """One name is one tensor, and the output is not read."""
+    seen: dict[str, Tensor] = {}
+    for load in compute.sources:
+        if seen.setdefault(load.tensor.name, load.tensor) != load.tensor:
+            raise OperatorError(f"tensor {load.tensor.name!r} is used with two shapes or dtypes")
+    if compute.dst.tensor.name in seen:
+        raise OperatorError(f"{compute}: {compute.dst.tensor.name!r} is both read and written")
