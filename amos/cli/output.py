@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["console", "print_json", "print_line", "print_table"]
+__all__ = ["console", "print_json", "print_line", "print_table", "print_warning"]
 
 _WIDTH_OF_A_PIPE = 200
 
@@ -24,6 +24,11 @@ def print_json(value: object) -> None:
 def print_line(text: str = "") -> None:
     """Print text as it is, neither wrapped nor interpreted."""
     typer.echo(text)
+
+
+def print_warning(text: str) -> None:
+    """Print a line on standard error."""
+    typer.echo(f"amos: {text}", err=True)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:
