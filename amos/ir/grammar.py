@@ -1,0 +1,248 @@
+"""The operator language: one line of math, read by recursive descent.
+
+Grammar::
+
+    statement := access ("+=" | "=") source ("*" source)*
+    source    := access | "pad" "(" access ")"
+    access    := NAME "[" [index ("," index)*] "]"
+    index     := term (("+" | "-") term)*
+    term      := factor ("*" factor)*          at most one factor is not constant
+    factor    := "-"* (INTEGER | NAME | "(" index ")")
+
+``pad(...)`` reads zeros outside the tensor; ``scale[]`` is a scalar operand.
+What comes out knows neither extents nor shapes: :mod:`amos.ir.parser` adds them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NoReturn
+
+from amos.errors import ParseError
+from amos.ir.affine import Affine
+from amos.ir.tokens import Token, one_line, tokenize
+
+__all__ = ["Reference", "Statement", "read_statement"]
+
+#: Deeper parentheses are refused before they could exhaust Python's stack.
+_MAX_DEPTH = 32
+
+_EXAMPLE = "out[i,j] += a[i,k] * b[k,j]"
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A tensor access as written: name, one affine index a dimension, ``pad``."""
+
+    name: str
+    indices: tuple[Affine, ...]
+    padded: bool = False
+
+    def __str__(self) -> str:
+        inner = f"{self.name}[{', '.join(map(str, self.indices))}]"
+        return f"pad({inner})" if self.padded else inner
+
+
+@dataclass(frozen=True)
+class Statement:
+    """``output (+)= source * source * …`` as written.
+
+    ``mentioned`` lists every iteration in order of appearance, also one that
+    cancels out (``p - p``).
+    """
+
+    output: Reference
+    sources: tuple[Reference, ...]
+    accumulate: bool
+    mentioned: tuple[str, ...]
+
+    @property
+    def references(self) -> tuple[Reference, ...]:
+        """The output, then the sources: the order in which iterations are numbered."""
+        return (self.output, *self.sources)
+
+
+def read_statement(text: str) -> Statement:
+    """Read one line of math.
+
+    Raises:
+        ParseError: the text is no statement; a caret marks the column.
+
+    >>> statement = read_statement("out[n,k] += a[n, 2*(k + 1) - k] * b[]")
+    >>> statement.sources[0].indices
+    (n, k + 2)
+    """
+    return _Reader(text).statement()
+
+
+class _Reader:
+    """Recursive descent over the tokens; one method for each rule of the grammar."""
+
+    def __init__(self, text: str) -> None:
+        self.text = one_line(text)
+        self.tokens = tokenize(self.text)
+        self.position = 0
+        self.depth = 0
+        self.mentioned: dict[str, None] = {}
+
+    @property
+    def next(self) -> Token:
+        return self.tokens[self.position]
+
+    def fail(self, message: str, token: Token | None = None) -> NoReturn:
+        raise ParseError(message, self.text, (token or self.next).column)
+
+    def accept(self, *spellings: str) -> Token | None:
+        """Consume the next token if it is one of the symbols."""
+        token = self.next
+        if token.kind != "symbol" or token.text not in spellings:
+            return None
+        self.position += 1
+        return token
+
+    def expect(self, spelling: str, where: str) -> None:
+        if not self.accept(spelling):
+            self.fail(f"expected {spelling!r} {where}, found {self.next}")
+
+    def statement(self) -> Statement:
+        if self.next.kind == "end":
+            self.fail(f"the text is empty: expected a statement such as {_EXAMPLE!r}")
+        if self._calls("pad"):
+            self.fail("only a source can be padded, not the output")
+        output = self.access("the output")
+        operator = self.accept("+=", "=")
+        if operator is None:
+            self.fail(f"expected '+=' or '=' after the output, found {self.next}")
+        sources = [self.source()]
+        while self.accept("*"):
+            sources.append(self.source())
+        self.finish()
+        return Statement(output, tuple(sources), operator.text == "+=", tuple(self.mentioned))
+
+    def finish(self) -> None:
+        """Refuse whatever follows the last source, by name."""
+        token = self.next
+        if token.kind == "end":
+            return
+        if token.text in ("+", "-"):
+            self.fail(
+                "a sum of products is not supported: an intrinsic multiplies its sources, "
+                "so write each product as an operator of its own"
+            )
+        if token.text in ("/", "//", "%"):
+            self.fail(f"{token} between sources is not supported: sources are only multiplied")
+        if token.text in ("=", "+="):
+            self.fail("a second assignment: the text holds one statement")
+        self.fail(f"unexpected {token} after the statement; sources are joined by '*'")
+
+    def source(self) -> Reference:
+        token = self.next
+        if token.kind == "integer":
+            self.fail("a constant factor is not supported: a source is a tensor access")
+        if token.text == "-":
+            self.fail("a negated source is not supported: sources are only multiplied")
+        if token.text == "(":
+            self.fail("parentheses around sources are not supported: join them by '*'")
+        if not self._calls("pad"):
+            return self.access("a source")
+        self.position += 2
+        if self._calls("pad"):
+            self.fail("pad(pad(...)) pads twice; once is enough")
+        inner = self.access("a tensor inside pad(...)")
+        self.expect(")", "after the access in pad(...)")
+        return Reference(inner.name, inner.indices, padded=True)
+
+    def _calls(self, name: str) -> bool:
+        follower = self.tokens[min(self.position + 1, len(self.tokens) - 1)]
+        return self.next.kind == "name" and self.next.text == name and follower.text == "("
+
+    def access(self, what: str) -> Reference:
+        name = self.next
+        if name.kind != "name":
+            self.fail(f"expected {what}, for example 'a[i,k]', found {name}")
+        self.position += 1
+        if self.next.text == "(":
+            self.fail(f"unknown function {name.text!r}: only pad(...) is known", name)
+        if not self.accept("["):
+            self.fail(
+                f"{name.text!r} has no indices; write {name.text}[i] for a tensor "
+                f"or {name.text}[] for a scalar",
+                name,
+            )
+        indices: list[Affine] = []
+        if not self.accept("]"):
+            indices.append(self.index())
+            while self.accept(","):
+                indices.append(self.index())
+            self.close(name)
+        if self.next.text == "[":
+            self.fail(f"indices of {name.text!r} stand in one bracket: write {name.text}[i, j]")
+        return Reference(name.text, tuple(indices))
+
+    def close(self, tensor: Token) -> None:
+        """Read the closing bracket of an access, or say what stands in its way."""
+        token = self.next
+        if self.accept("]"):
+            return
+        if token.text in ("/", "//", "%"):
+            kind = "modulo" if token.text == "%" else "division"
+            self.fail(f"index of {tensor.text!r} is not affine: {kind} ({token.text})")
+        before = self.tokens[self.position - 1]
+        if before.kind == "integer" and token.kind == "name":
+            self.fail(f"expected '*' between {before.text} and {token.text}")
+        self.fail(f"expected ',' or ']' in the indices of {tensor.text!r}, found {token}")
+
+    def index(self) -> Affine:
+        total = self.term()
+        while sign := self.accept("+", "-"):
+            total = total + self.term() * (1 if sign.text == "+" else -1)
+        return total
+
+    def term(self) -> Affine:
+        product = self.factor()
+        while star := self.accept("*"):
+            factor = self.factor()
+            if product.terms and factor.terms:
+                self.fail(f"not affine: product of {product} and {factor}", star)
+            scaled, by = (product, factor) if product.terms else (factor, product)
+            product = scaled * by.constant
+        return product
+
+    def factor(self) -> Affine:
+        sign = 1
+        while self.accept("-"):
+            sign = -sign
+        return self.atom() * sign
+
+    def atom(self) -> Affine:
+        token = self.next
+        if token.kind == "integer":
+            self.position += 1
+            return Affine(constant=int(token.text))
+        if token.kind == "name":
+            return self.iteration()
+        if not self.accept("("):
+            self.fail(f"expected an index (an iteration or an integer), found {token}")
+        self.depth += 1
+        if self.depth > _MAX_DEPTH:
+            self.fail(f"parentheses are nested deeper than {_MAX_DEPTH}", token)
+        inner = self.index()
+        if self.next.text in ("/", "//", "%"):
+            self.fail(f"not affine: {self.next} in an index")
+        self.expect(")", "to close the parenthesis")
+        self.depth -= 1
+        return inner
+
+    def iteration(self) -> Affine:
+        token = self.next
+        self.position += 1
+        if self.next.text == "[":
+            self.fail(
+                f"data-dependent index: {token.text!r} is a tensor, and an index "
+                "is an affine expression of iterations",
+                token,
+            )
+        if self.next.text == "(":
+            self.fail(f"not affine: call of {token.text!r} in an index", token)
+        self.mentioned[token.text] = None
+        return Affine(((token.text, 1),))

@@ -1,0 +1,185 @@
+"""From one line of math and its extents to a :class:`Compute` or an :class:`Operator`.
+
+:mod:`amos.ir.grammar` reads the text; this file gives its iterations extents and
+kinds, and its tensors shapes and dtypes.
+"""
+
+from __future__ import annotations
+
+import difflib
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+
+from amos.errors import OperatorError
+from amos.ir.grammar import Reference, Statement, read_statement
+from amos.ir.nodes import BufferLoad, Compute, Iteration, Product, Tensor
+from amos.ir.operator import Operator
+
+__all__ = ["parse_operator", "parse_statement"]
+
+_NO_SHAPES: Mapping[str, Sequence[int]] = {}
+
+
+def parse_operator(
+    text: str,
+    extents: Mapping[str, int],
+    dtypes: Mapping[str, str],
+    name: str | None = None,
+    shapes: Mapping[str, Sequence[int]] = _NO_SHAPES,
+) -> Operator:
+    """Read an operator; see :func:`parse_statement` for the text and its errors.
+
+    Args:
+        name: name of the operator; the output tensor's name if omitted.
+
+    Raises:
+        ParseError: the text is no statement.
+        OperatorError: extents, bounds or dtypes do not fit the statement.
+    """
+    compute = parse_statement(text, extents, dtypes, shapes)
+    return Operator(compute, compute.dst.tensor.name if name is None else name)
+
+
+def parse_statement(
+    text: str,
+    extents: Mapping[str, int],
+    dtypes: Mapping[str, str],
+    shapes: Mapping[str, Sequence[int]] = _NO_SHAPES,
+) -> Compute:
+    """Read one statement (AMOS, Definition 4.1).
+
+    Iterations are ordered: spatial ones as the output's indices list them, then
+    reductions in order of first appearance in the sources.
+
+    A dimension whose size ``shapes`` does not give holds the largest index that
+    any access reaches. Where a padded access starts below zero, as much padding
+    is assumed after the data as before it: an index that runs from -1 to 28
+    reads a dimension of size 28. Give the shape where that is not so, as in a
+    strided convolution that does not reach the last row.
+
+    Args:
+        text: for example ``"out[n,k] += pad(image[n, k*2 + r - 1]) * weight[r]"``.
+        extents: extent of each iteration that occurs.
+        dtypes: dtype of each tensor by name; one left out stays open.
+        shapes: shape of each tensor that is larger than what is read.
+
+    Raises:
+        ParseError: the text is no statement; a caret marks the column.
+        OperatorError: an extent is missing, unknown or not positive, or
+            dtypes and shapes do not fit the tensors.
+
+    >>> str(parse_statement("o[i] += a[i+r]", dict(i=4, r=3), {}).sources[0].tensor.shape)
+    '(6,)'
+    """
+    statement = read_statement(text)
+    iterations = _iterations(statement, extents)
+    ranges = {it.name: it.extent for it in iterations}
+    tensors = _tensors(statement, ranges, dtypes, shapes)
+
+    def load(reference: Reference) -> BufferLoad:
+        return BufferLoad(tensors[reference.name], reference.indices, reference.padded)
+
+    return Compute(
+        load(statement.output),
+        Product(tuple(map(load, statement.sources))),
+        iterations,
+        statement.accumulate,
+    )
+
+
+def _integer(value: object, what: str) -> int:
+    """A positive integer; NumPy's integers are converted, booleans are not integers."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise OperatorError(f"{what}: expected a positive integer, got {value!r}") from None
+    if number < 1:
+        raise OperatorError(f"{what}: expected a positive integer, got {number}")
+    return number
+
+
+def _suggest(name: object, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.5)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _iterations(statement: Statement, extents: Mapping[str, int]) -> tuple[Iteration, ...]:
+    used = _in_order(statement.references)
+    if vanished := [name for name in statement.mentioned if name not in used]:
+        raise OperatorError(
+            f"iteration {', '.join(vanished)} cancels out of every index that mentions it"
+        )
+    given = ", ".join(map(str, extents)) or "none"
+    for name in extents:
+        if name not in used:
+            raise OperatorError(
+                f"extent given for {name!r}, which indexes nothing; iterations are "
+                f"{', '.join(used) or 'none'}{_suggest(name, used)}"
+            )
+    if missing := [name for name in used if name not in extents]:
+        raise OperatorError(f"no extent given for {', '.join(missing)}; given are {given}")
+    spatial = _in_order([statement.output])
+    ranges = {name: _integer(extents[name], f"extent of iteration {name!r}") for name in used}
+    return tuple(
+        Iteration(name, ranges[name], "spatial" if name in spatial else "reduce") for name in used
+    )
+
+
+def _in_order(references: Iterable[Reference]) -> list[str]:
+    """Iterations by first appearance."""
+    return list(
+        dict.fromkeys(name for ref in references for index in ref.indices for name in index.names)
+    )
+
+
+def _tensors(
+    statement: Statement,
+    ranges: Mapping[str, int],
+    dtypes: Mapping[str, str],
+    shapes: Mapping[str, Sequence[int]],
+) -> dict[str, Tensor]:
+    accesses: dict[str, list[Reference]] = {}
+    for reference in statement.references:
+        accesses.setdefault(reference.name, []).append(reference)
+    for what, given in (("dtype", dtypes), ("shape", shapes)):
+        for name in given:
+            if name not in accesses:
+                raise OperatorError(
+                    f"{what} given for {name!r}, which does not occur; tensors are "
+                    f"{', '.join(accesses)}{_suggest(name, accesses)}"
+                )
+    return {
+        name: Tensor(name, _shape(name, of, ranges, shapes.get(name)), dtypes.get(name))
+        for name, of in accesses.items()
+    }
+
+
+def _shape(
+    name: str,
+    accesses: Sequence[Reference],
+    ranges: Mapping[str, int],
+    given: Sequence[int] | None,
+) -> tuple[int, ...]:
+    ranks = sorted({len(access.indices) for access in accesses})
+    if len(ranks) > 1:
+        raise OperatorError(f"tensor {name!r} is accessed with {ranks[0]} and {ranks[1]} indices")
+    if given is not None:
+        if isinstance(given, str) or not isinstance(given, Sequence):
+            raise OperatorError(f"shape of tensor {name!r}: expected a tuple, got {given!r}")
+        if len(given) != ranks[0]:
+            raise OperatorError(
+                f"shape of tensor {name!r}: {accesses[0]} has {ranks[0]} indices, "
+                f"but the shape is {tuple(given)}"
+            )
+        return tuple(_integer(size, f"shape of tensor {name!r}") for size in given)
+    return tuple(
+        max(_size(access, axis, ranges) for access in accesses) for axis in range(ranks[0])
+    )
+
+
+def _size(access: Reference, axis: int, ranges: Mapping[str, int]) -> int:
+    """Smallest size of a dimension that one access explains."""
+    low, high = access.indices[axis].bounds(ranges)
+    return max(1, high + 1 + (min(low, 0) if access.padded else 0))

@@ -1,0 +1,99 @@
+"""Tokens of the operator language, and the check that its brackets balance."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from amos.errors import ParseError
+
+__all__ = ["Token", "one_line", "tokenize"]
+
+#: Longer literals are typing errors, and Python refuses to convert huge ones.
+_MAX_DIGITS = 18
+
+# The division and modulo signs are no part of the language: they are read so
+# that the parser can say what is wrong with them.
+_PATTERN = re.compile(
+    r"(?P<space>\s+)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)|(?P<integer>[0-9]+)"
+    r"|(?P<symbol>\+=|//|[\[\](),+\-*=/%])"
+)
+
+_CLOSING = {"[": "]", "(": ")"}
+
+
+@dataclass(frozen=True)
+class Token:
+    """A word of the text: its kind, its spelling and its zero-based column."""
+
+    kind: Literal["name", "integer", "symbol", "end"]
+    text: str
+    column: int
+
+    def __str__(self) -> str:
+        return "the end of the text" if self.kind == "end" else repr(self.text)
+
+
+def one_line(text: str) -> str:
+    """The text with each white-space character as one space: carets stay in place.
+
+    Raises:
+        ParseError: what was given is no text.
+    """
+    if not isinstance(text, str):
+        raise ParseError(f"expected a text such as 'out[i] += a[i, k]', got {text!r}", "", 0)
+    return re.sub(r"\s", " ", text)
+
+
+def tokenize(text: str) -> list[Token]:
+    """Split a statement into tokens; the last one has the kind ``"end"``.
+
+    Raises:
+        ParseError: a character that the language does not have, an integer that
+            is too long, or a bracket without its partner.
+
+    >>> [token.text for token in tokenize("a[i] += 2")]
+    ['a', '[', 'i', ']', '+=', '2', '']
+    """
+    tokens: list[Token] = []
+    column = 0
+    while column < len(text):
+        match = _PATTERN.match(text, column)
+        if match is None:
+            raise ParseError(f"unexpected character {text[column]!r}", text, column)
+        word = match.group()
+        if match.lastgroup == "integer" and len(word) > _MAX_DIGITS:
+            raise ParseError(f"integer of {len(word)} digits is too large", text, column)
+        if match.lastgroup == "name":
+            tokens.append(Token("name", word, column))
+        elif match.lastgroup == "integer":
+            tokens.append(Token("integer", word, column))
+        elif match.lastgroup == "symbol":
+            tokens.append(Token("symbol", word, column))
+        column = match.end()
+    _check_brackets(tokens, text)
+    return [*tokens, Token("end", "", len(text.rstrip()))]
+
+
+def _check_brackets(tokens: list[Token], text: str) -> None:
+    """Find unbalanced brackets before parsing: the caret then marks the bracket itself."""
+    opened: list[Token] = []
+    for token in tokens:
+        if token.text in _CLOSING:
+            opened.append(token)
+        elif token.text in _CLOSING.values():
+            if not opened:
+                raise ParseError(f"unbalanced bracket: {token} closes nothing", text, token.column)
+            start = opened.pop()
+            if _CLOSING[start.text] != token.text:
+                raise ParseError(
+                    f"unbalanced bracket: expected {_CLOSING[start.text]!r} "
+                    f"to close {start}, found {token}",
+                    text,
+                    token.column,
+                )
+    if opened:
+        raise ParseError(
+            f"unbalanced bracket: {opened[-1]} is never closed", text, opened[-1].column
+        )
