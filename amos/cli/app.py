@@ -16,6 +16,7 @@ import typer
 
 from amos import __version__
 from amos.cli import explore, intrinsics, machines, map_, operators, predict
+from amos.cli.output import print_warning
 from amos.errors import AmosError
 
 __all__ = ["app", "main"]
@@ -26,6 +27,7 @@ app = typer.Typer(
     epilog="Start with: amos map conv2d wmma_m16n16k16_f16_f32",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -47,7 +49,9 @@ def _print_version(wanted: bool) -> None:
 def _root(
     version: Annotated[
         bool,
-        typer.Option("--version", is_eager=True, callback=_print_version, help="Print it."),
+        typer.Option(
+            "--version", is_eager=True, callback=_print_version, help="Print the version."
+        ),
     ] = False,
 ) -> None:
     """Options of ``amos`` itself."""
@@ -82,15 +86,26 @@ def _run(argv: Sequence[str] | None) -> int:
     except typer.Abort:
         return 130
     except typer.TyperException as error:
-        # `amos` or `amos intrinsics` alone: the help is the message.
-        _complain(error.format_message(), prefix="" if not arguments[1:] else "amos: ")
+        _explain_usage(error)
         return error.exit_code
     return result if isinstance(result, int) else 0
 
 
-def _complain(message: str, prefix: str = "amos: ") -> None:
+def _complain(message: str) -> None:
     sys.stdout.flush()
-    print(f"{prefix}{message}".rstrip("\n"), file=sys.stderr)  # noqa: T201
+    if message.strip():
+        print_warning(message)
+
+
+def _explain_usage(error: typer.TyperException) -> None:
+    message = error.format_message().replace("Value error, ", "")
+    if message.startswith("Usage:"):
+        # A group without a command: its help is the message.
+        typer.echo(message, err=True)
+        return
+    context = getattr(error, "ctx", None)
+    hint = f"\nsee: {context.command_path} --help" if context is not None else ""
+    _complain(message + hint)
 
 
 def _never_fail_to_print() -> None:

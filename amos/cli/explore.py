@@ -39,7 +39,7 @@ def explore_command(
     layout: Layout = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find, check and time a kernel for an operator on an intrinsic."""
+    """Search, compile, check and time a kernel."""
     import amos
 
     op = read_operator(operator, extent, dtype, shape, layout)

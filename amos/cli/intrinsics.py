@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(help="List, show and check intrinsics.", no_args_is_help=True)
+app = typer.Typer(
+    help="List, show and check intrinsics.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 @app.command("list")
@@ -70,7 +72,7 @@ def check_command(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check that each intrinsic can compute its own statement, and that plug-ins load."""
+    """Check that each maps onto its own statement."""
     from amos import intrinsics
 
     units = [intrinsics.get(name) for name in names or intrinsics.names()]

@@ -11,7 +11,7 @@ from amos.cli.output import print_json, print_line
 
 __all__ = ["app"]
 
-app = typer.Typer(help="List and show machines.", no_args_is_help=True)
+app = typer.Typer(help="List and show machines.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.command("list")

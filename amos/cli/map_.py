@@ -60,7 +60,7 @@ def map_command(
     limit: Limit = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the mappings of an operator onto an intrinsic, or explain one matching."""
+    """List mappings, or explain one matching."""
     from amos import intrinsics
 
     op = read_operator(operator, extent, dtype, shape, layout)

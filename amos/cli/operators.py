@@ -33,14 +33,13 @@ def operators_command(
     layout: Layout = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the operator library, the layers of a network, or show one operator."""
+    """List operators or layers, or show one."""
     from amos import operators
 
     if name is None:
         found = {known: operators.resolve(known) for known in operators.names()}
-    elif name in operators.networks():
-        layers = [f"{name}:{layer}" for layer in operators.layers(name)]
-        found = {layer: operators.resolve(layer) for layer in layers}
+    elif name in {layer.partition(":")[0] for layer in operators.layers()}:
+        found = {layer: operators.resolve(layer) for layer in operators.layers(name)}
     else:
         found = {name: read_operator(name, extent, dtype, shape, layout)}
     if as_json:

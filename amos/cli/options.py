@@ -60,7 +60,7 @@ Dtypes = Annotated[
     typer.Option(
         "--dtype",
         metavar="[TENSOR=]DTYPE",
-        help="dtype of all (f16), or of one (image=u8).",
+        help="dtype of all (f16, u8s8), or of one (image=u8).",
     ),
 ]
 Shapes = Annotated[

@@ -27,7 +27,7 @@ def print_line(text: str = "") -> None:
 
 
 def print_warning(text: str) -> None:
-    """Print a line on standard error."""
+    """Print a message of a line or two on standard error."""
     typer.echo(f"amos: {text}", err=True)
 
 
@@ -44,7 +44,11 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
         table.add_column(name, justify="right" if numeric else "left", overflow="fold")
     for row in listed:
         table.add_row(*(Text(_cell(value)) for value in row))
-    console().print(table)
+    made = console()
+    with made.capture() as printed:
+        made.print(table)
+    for line in printed.get().splitlines():
+        typer.echo(line.rstrip())
 
 
 def console(stderr: bool = False) -> Console:

@@ -33,7 +33,7 @@ def predict_command(
     limit: Limit = None,
     as_json: AsJson = False,
 ) -> None:
-    """Predict every mapping under its default schedule, fastest first."""
+    """Predict the time of mappings."""
     import amos
 
     op = read_operator(operator, extent, dtype, shape, layout)
