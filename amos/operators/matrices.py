@@ -154,7 +154,8 @@ def variance(
     ``square`` holds the squared, centred input (or the squared input, for the
     raw second moment from which mean² is then taken), ``coefficient`` 1/k
     everywhere. Written as ``out[i] += x[i,k] * x[i,k]`` both sources are indexed
-    by ``i``, and a matrix product has no such iteration: 0 mappings, not 1.
+    by ``i``, and a matrix product has no such iteration: that form has one
+    mapping too, but ``i`` stays a loop around calls that fill a single element.
     """
     text = "out[i] += square[i,k] * coefficient[k]"
     return build(text, dict(i=i, k=k), name=name, dtype=dtype)
