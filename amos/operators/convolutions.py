@@ -52,7 +52,7 @@ def conv1d(
     sizes = {"N": n, "C": c, "H": rows.image()}
     return build(
         f"{out} += {image} * weight[k,c,r]",
-        dict(n=n, c=c, k=k, p=p, r=r),
+        {"n": n, "c": c, "k": k, "p": p, "r": r},
         name=name,
         dtype=dtype,
         shapes={"image": [sizes[letter] for letter in order]},
@@ -92,7 +92,7 @@ def conv2d(
     image = access("image", order, indices, padding)
     return build(
         f"{out} += {image} * weight[k,c,r,s]",
-        dict(n=n, c=c, k=k, p=p, q=q, r=r, s=s),
+        {"n": n, "c": c, "k": k, "p": p, "q": q, "r": r, "s": s},
         name=name,
         dtype=dtype,
         shapes={"image": [sizes[letter] for letter in order]},
@@ -178,7 +178,7 @@ def conv3d(
     image = access("image", order, indices, padding)
     return build(
         f"{out} += {image} * weight[k,c,t,r,s]",
-        dict(n=n, c=c, k=k, d=d, p=p, q=q, t=t, r=r, s=s),
+        {"n": n, "c": c, "k": k, "d": d, "p": p, "q": q, "t": t, "r": r, "s": s},
         name=name,
         dtype=dtype,
         shapes={"image": [sizes[letter] for letter in order]},
@@ -233,7 +233,7 @@ def transposed_conv2d(
         image = f"pad({image})"
     return build(
         f"out[n,k,p,q] += {image} * weight[c, k, {r - 1}-r, {s - 1}-s]",
-        dict(n=n, c=c, k=k, p=p, q=q, r=r, s=s),
+        {"n": n, "c": c, "k": k, "p": p, "q": q, "r": r, "s": s},
         name=name,
         dtype=dtype,
         shapes={"upsampled": shape},

@@ -52,7 +52,7 @@ def test_names_are_functions_of_the_package(name: str) -> None:
 
 def test_parameters_override_the_default_shape() -> None:
     assert operators.get("conv2d", n=16).extents == operators.conv2d().extents | {"n": 16}
-    assert operators.conv2d(n=np.int64(2)).extents["n"] == 2
+    assert operators.get("conv2d", n=np.int64(2)).extents["n"] == 2
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_one_dtype_for_a_tensor_that_is_read_twice() -> None:
 
 def test_loop_order_follows_the_layout() -> None:
     small = {"n": 2, "c": 2, "k": 2, "p": 2, "q": 2}
-    nchw, nhwc = (operators.conv2d(layout=layout, **small) for layout in ("NCHW", "NHWC"))
+    nchw, nhwc = (operators.get("conv2d", layout=layout, **small) for layout in ("NCHW", "NHWC"))
     assert [it.name for it in nchw.iterations] == list("nkpqcrs")
     assert [it.name for it in nhwc.iterations] == list("npqkrsc")
 
@@ -124,7 +124,8 @@ def convolve(image: np.ndarray, weight: np.ndarray, stride: int, dilation: int) 
     r, s = ((size - 1) * dilation + 1 for size in weight.shape[2:])
     windows = np.lib.stride_tricks.sliding_window_view(image, (r, s), axis=(2, 3))
     windows = windows[:, :, ::stride, ::stride, ::dilation, ::dilation]
-    return np.einsum("ncpqrs,kcrs->nkpq", windows, weight)
+    out: np.ndarray = np.einsum("ncpqrs,kcrs->nkpq", windows, weight)
+    return out
 
 
 @pytest.mark.parametrize(("stride", "dilation", "padding"), [(1, 1, 0), (2, 1, 1), (1, 2, 2)])
