@@ -69,6 +69,7 @@ def test_parameters_override_the_default_shape() -> None:
         ({"stride": 0}, "expected a positive integer, got 0"),
         ({"padding": -1}, "not negative, got -1"),
         ({"layout": "HWCN"}, "expected NCHW or NHWC"),
+        ({"name": 3}, "expected a text, got 3"),
         ({"dtype": "f17"}, "unknown dtype 'f17'"),
         ({"padding": 40}, "leaves no image along 'p'"),
         ({"h": 57}, "gives 55 outputs, not 56"),
@@ -84,6 +85,11 @@ def test_wrong_parameters_are_refused(parameters: dict[str, object], message: st
 def test_unknown_operator_suggests_a_name() -> None:
     with pytest.raises(UnknownNameError, match="unknown operator 'convd2': did you mean 'conv"):
         operators.get("convd2")
+
+
+def test_names_and_codes_are_found_in_any_case() -> None:
+    for word in ("gemm", "GEMM", "GMM", "gmm"):
+        assert operators.builder(word) is operators.gemm
 
 
 def test_positional_parameters_are_refused() -> None:
