@@ -52,7 +52,7 @@ def test_names_are_functions_of_the_package(name: str) -> None:
 
 def test_parameters_override_the_default_shape() -> None:
     assert operators.get("conv2d", n=16).extents == operators.conv2d().extents | {"n": 16}
-    assert operators.conv2d(n=np.int64(2)).extents["n"] == 2
+    assert operators.get("conv2d", n=np.int64(2)).extents["n"] == 2
 
 
 @pytest.mark.parametrize(
@@ -69,6 +69,7 @@ def test_parameters_override_the_default_shape() -> None:
         ({"stride": 0}, "expected a positive integer, got 0"),
         ({"padding": -1}, "not negative, got -1"),
         ({"layout": "HWCN"}, "expected NCHW or NHWC"),
+        ({"name": 3}, "expected a text, got 3"),
         ({"dtype": "f17"}, "unknown dtype 'f17'"),
         ({"padding": 40}, "leaves no image along 'p'"),
         ({"h": 57}, "gives 55 outputs, not 56"),
@@ -84,6 +85,11 @@ def test_wrong_parameters_are_refused(parameters: dict[str, object], message: st
 def test_unknown_operator_suggests_a_name() -> None:
     with pytest.raises(UnknownNameError, match="unknown operator 'convd2': did you mean 'conv"):
         operators.get("convd2")
+
+
+def test_names_and_codes_are_found_in_any_case() -> None:
+    for word in ("gemm", "GEMM", "GMM", "gmm"):
+        assert operators.builder(word) is operators.gemm
 
 
 def test_positional_parameters_are_refused() -> None:
@@ -114,7 +120,7 @@ def test_one_dtype_for_a_tensor_that_is_read_twice() -> None:
 
 def test_loop_order_follows_the_layout() -> None:
     small = {"n": 2, "c": 2, "k": 2, "p": 2, "q": 2}
-    nchw, nhwc = (operators.conv2d(layout=layout, **small) for layout in ("NCHW", "NHWC"))
+    nchw, nhwc = (operators.get("conv2d", layout=layout, **small) for layout in ("NCHW", "NHWC"))
     assert [it.name for it in nchw.iterations] == list("nkpqcrs")
     assert [it.name for it in nhwc.iterations] == list("npqkrsc")
 
@@ -124,7 +130,8 @@ def convolve(image: np.ndarray, weight: np.ndarray, stride: int, dilation: int) 
     r, s = ((size - 1) * dilation + 1 for size in weight.shape[2:])
     windows = np.lib.stride_tricks.sliding_window_view(image, (r, s), axis=(2, 3))
     windows = windows[:, :, ::stride, ::stride, ::dilation, ::dilation]
-    return np.einsum("ncpqrs,kcrs->nkpq", windows, weight)
+    out: np.ndarray = np.einsum("ncpqrs,kcrs->nkpq", windows, weight)
+    return out
 
 
 @pytest.mark.parametrize(("stride", "dilation", "padding"), [(1, 1, 0), (2, 1, 1), (1, 2, 2)])

@@ -99,6 +99,10 @@ def test_resolve_refuses() -> None:
         operators.resolve("")
     with pytest.raises(ParseError):
         operators.resolve("o[i")
+    with pytest.raises(OperatorError, match="expected an operator's name or its math, got None"):
+        operators.resolve(None)  # type: ignore[arg-type]
+    with pytest.raises(OperatorError, match="parameter 'n' of operator 'conv2d': expected"):
+        operators.resolve("resnet18:C5", {"n": 0})
     with pytest.raises(OperatorError, match="no extent given for i; given are none"):
         operators.resolve("o[i] += a[i]")
     with pytest.raises(OperatorError, match="does not apply to math"):
