@@ -1,1 +1,73 @@
-"""AMOS: mapping tensor computations onto hardware intrinsics."""
+"""AMOS: mapping tensor computations onto hardware intrinsics.
+
+``import amos`` loads nothing but this file: every public name is imported when
+it is first used, and TVM only when a kernel is generated.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from amos import intrinsics, operators
+    from amos.codegen import build
+    from amos.errors import AmosError
+    from amos.explore import explore
+    from amos.frontend import from_te
+    from amos.ir import Operator
+    from amos.mapping import enumerate_mappings, simulate
+    from amos.perfmodel import machines, predict
+    from amos.validate import check_matching
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AmosError",
+    "Operator",
+    "__version__",
+    "build",
+    "check_matching",
+    "enumerate_mappings",
+    "explore",
+    "from_te",
+    "intrinsics",
+    "machines",
+    "operators",
+    "predict",
+    "simulate",
+]
+
+_MODULES = {
+    # A module that can be called, see amos._callable.
+    "explore": "amos.explore",
+    "intrinsics": "amos.intrinsics",
+    "machines": "amos.perfmodel.machines",
+    "operators": "amos.operators",
+}
+_HOMES = {
+    "AmosError": "amos.errors",
+    "Operator": "amos.ir",
+    "build": "amos.codegen",
+    "check_matching": "amos.validate",
+    "enumerate_mappings": "amos.mapping",
+    "from_te": "amos.frontend",
+    "predict": "amos.perfmodel",
+    "simulate": "amos.mapping",
+}
+
+
+def __getattr__(name: str) -> object:
+    value: object
+    if name in _MODULES:
+        value = import_module(_MODULES[name])
+    elif name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+    else:
+        raise AttributeError(f"module 'amos' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

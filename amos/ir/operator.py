@@ -44,12 +44,20 @@ class Operator:
 
     compute: Compute
     name: str = "operator"
+    #: Inputs that stay the same from call to call, so that a kernel may have them
+    #: repacked ahead of time.
+    constants: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_iterations(self.compute)
         _check_destination(self.compute)
         _check_bounds(self.compute)
         _check_tensors(self.compute)
+        inputs = [load.tensor.name for load in self.compute.sources]
+        if unknown := [n for n in self.constants if n not in inputs]:
+            raise OperatorError(
+                f"constant {unknown[0]!r} is not an input; inputs are {', '.join(inputs)}"
+            )
 
     @staticmethod
     def parse(
@@ -58,6 +66,7 @@ class Operator:
         dtypes: Mapping[str, str] | None = None,
         name: str | None = None,
         shapes: Mapping[str, Sequence[int]] | None = None,
+        constants: Sequence[str] | None = None,
     ) -> Operator:
         """Read one line of math, for example
         ``out[n,k,p,q] += image[n,c,p*2+r,q*2+s] * weight[k,c,r,s]``.
@@ -71,6 +80,8 @@ class Operator:
             name: name of the operator; the output's name if omitted.
             shapes: shape of a tensor by name, where it is larger than what is
                 read, or cannot be told from the indices.
+            constants: inputs that stay the same from call to call; by default
+                those whose name begins with ``weight``.
 
         Raises:
             ParseError: the text is no such statement; a caret marks the column.
@@ -78,7 +89,11 @@ class Operator:
         """
         from amos.ir.parser import parse_operator
 
-        return parse_operator(text, extents or {}, dtypes or {}, name, shapes or {})
+        operator = parse_operator(text, extents or {}, dtypes or {}, name, shapes or {})
+        names = [tensor.name for tensor in operator.inputs]
+        if constants is None:
+            constants = [n for n in names if n.startswith("weight")]
+        return replace(operator, constants=tuple(constants))
 
     @property
     def iterations(self) -> tuple[Iteration, ...]:

@@ -1,0 +1,82 @@
+# One virtual environment in .venv, filled from requirements.lock.
+# `make` or `make help` lists what there is.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# The first Python on the PATH that is new enough; `make PYTHON=...` names another.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+STAMP := $(VENV)/.installed
+BENCH_STAMP := $(VENV)/.installed-bench
+
+.PHONY: help demo test test-slow lint types bench lock clean venv
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(STAMP) ## map, search, compile, check and time one ResNet-18 layer
+	@$(BIN)/amos explore resnet18:C5 vnni_dpbusd_m16k4_u8_s8_s32 --trials 16 --seed 0
+
+test: $(STAMP) ## run the tests, without the slow ones
+	@$(BIN)/python -m pytest -q -m "not slow"
+
+test-slow: $(STAMP) ## run the slow tests only
+	@$(BIN)/python -m pytest -q -m slow --timeout=1800
+
+lint: $(STAMP) ## check style and format
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: $(STAMP) ## check types
+	@$(BIN)/mypy
+
+bench: $(BENCH_STAMP) ## run every benchmark
+	@for file in benchmarks/bench_*.py; do \
+		test -e "$$file" || { echo "amos: there is no benchmark yet"; break; }; \
+		echo "amos: $$file"; $(BIN)/python "$$file"; \
+	done
+
+venv: $(STAMP) ## only create .venv and install into it
+
+$(STAMP): requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" && "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "amos: Python 3.11 or newer is needed; found $$("$(or $(PYTHON),python3)" -V 2>&1 || true)." \
+			"Name one with: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "amos: this Python cannot create virtual environments;" \
+			"on Debian and Ubuntu: sudo apt install python3-venv" >&2; exit 1; }
+	@echo "amos: creating $(VENV) with $$("$(PYTHON)" -V)"
+	@"$(PYTHON)" -m venv --clear $(VENV)
+	@echo "amos: installing $$(grep -c == requirements.lock) packages from requirements.lock (the largest has 100 MB)"
+	@$(PIP) install --requirement requirements.lock
+	@echo "amos: installing this package"
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(BENCH_STAMP): $(STAMP)
+	@echo "amos: installing what the benchmarks compare with"
+	@$(PIP) install --no-build-isolation --constraint requirements.lock --editable '.[bench]'
+	@touch $@
+
+# One version for every Python from 3.11 on, wheels only, no address of any index.
+lock: ## choose the newest versions that pyproject.toml allows
+	@rm -rf build/lock && "$(PYTHON)" -m venv build/lock
+	@build/lock/bin/python -m pip --disable-pip-version-check --quiet install uv
+	@build/lock/bin/uv pip compile pyproject.toml --extra test --quiet --upgrade \
+		--universal --python-version 3.11 --fork-strategy fewest --only-binary :all: \
+		--no-header --no-annotate --no-emit-package amos-mapper --output-file build/lock/versions.txt > /dev/null
+	@{ echo "# What AMOS and its tests run with: exact versions for Python 3.11 and newer."; \
+		echo "# Written by \`make lock\` from the ranges in pyproject.toml; do not edit."; \
+		cat build/lock/versions.txt; } > requirements.lock
+	@echo "amos: requirements.lock holds $$(grep -c == requirements.lock) packages"
+
+clean: ## remove .venv and everything that was generated
+	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

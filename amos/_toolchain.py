@@ -1,0 +1,75 @@
+"""The one door to TVM: check the installed packages, then import.
+
+TVM's wheel accepts any ``apache-tvm-ffi``, but most do not work with it, and
+with some the first ``tensorize`` ends the process. A message beats a crash.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from types import ModuleType
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from amos.errors import ToolchainError
+
+__all__ = ["REQUIRED", "check_toolchain", "load_tvm"]
+
+# As in pyproject.toml; a test compares the two.
+REQUIRED = {"apache-tvm": "<0.28,>=0.27.0.post1", "apache-tvm-ffi": "<0.1.15,>=0.1.14.post0"}
+
+_CRASHING_FFI = Version("0.1.15")
+
+
+def check_toolchain() -> None:
+    """Check that the installed TVM packages are known to work together.
+
+    Raises:
+        ToolchainError: one is missing or outside its range; the message holds
+            the command that repairs it.
+    """
+    for name, wanted in REQUIRED.items():
+        try:
+            found = Version(version(name))
+        except PackageNotFoundError:
+            raise ToolchainError(f"{name} is not installed\n{_repair()}") from None
+        if found in SpecifierSet(wanted, prereleases=True):
+            continue
+        why = f"{name} {found} is installed, but {wanted} is needed"
+        if name == "apache-tvm-ffi":
+            crashes = found >= _CRASHING_FFI
+            why += ": tensorize would crash" if crashes else ": TVM would not load"
+        raise ToolchainError(f"{why}\n{_repair()}")
+
+
+def load_tvm() -> ModuleType:
+    """Import TVM after :func:`check_toolchain`.
+
+    TVM starts one thread for every second CPU that it sees. Unless
+    ``TVM_NUM_THREADS`` is set, it is told to use every CPU that this process
+    may run on.
+
+    Raises:
+        ToolchainError: TVM is missing, known not to work, or does not load.
+    """
+    check_toolchain()
+    os.environ.setdefault("TVM_NUM_THREADS", str(_cpus()))
+    try:
+        return import_module("tvm")
+    except (ImportError, OSError, AttributeError) as error:
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ToolchainError(f"TVM does not load: {first}\n{_repair()}") from error
+
+
+def _cpus() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _repair() -> str:
+    packages = " ".join(f"'{name}{wanted}'" for name, wanted in REQUIRED.items())
+    return f"repair with: python -m pip install {packages}"

@@ -1,0 +1,5 @@
+"""The command line, ``amos``."""
+
+from amos.cli.app import main
+
+__all__ = ["main"]

@@ -1,0 +1,123 @@
+"""The ``amos`` command: its subcommands, and how every run of it ends.
+
+Status 0 is success, 2 an error that the user can mend (told in a line or two on
+standard error), 130 an interrupt, 1 a reader of the output that went away.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from amos import __version__
+from amos.cli import explore, intrinsics, machines, map_, operators, predict
+from amos.cli.output import print_warning
+from amos.errors import AmosError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="amos",
+    help="Map tensor computations onto hardware intrinsics.",
+    epilog="Start with: amos map conv2d wmma_m16n16k16_f16_f32",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("map")(map_.map_command)
+app.command("explore")(explore.explore_command)
+app.command("predict")(predict.predict_command)
+app.command("operators")(operators.operators_command)
+app.add_typer(intrinsics.app, name="intrinsics")
+app.add_typer(machines.app, name="machines")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"amos {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_print_version, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Options of ``amos`` itself."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status.
+
+    Args:
+        argv: arguments without the program's name; those of the process if omitted.
+    """
+    _never_fail_to_print()
+    try:
+        status = _run(argv)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _drop_output()
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return status
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    command = typer.main.get_command(app)
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        result = command.main(arguments, prog_name="amos", standalone_mode=False)
+    except AmosError as error:
+        _complain(str(error))
+        return 2
+    except typer.Abort:
+        return 130
+    except typer.TyperException as error:
+        _explain_usage(error)
+        return error.exit_code
+    return result if isinstance(result, int) else 0
+
+
+def _complain(message: str) -> None:
+    sys.stdout.flush()
+    if message.strip():
+        print_warning(message)
+
+
+def _explain_usage(error: typer.TyperException) -> None:
+    message = error.format_message().replace("Value error, ", "")
+    if message.startswith("Usage:"):
+        # A group without a command: its help is the message.
+        typer.echo(message, err=True)
+        return
+    context = getattr(error, "ctx", None)
+    hint = f"\nsee: {context.command_path} --help" if context is not None else ""
+    _complain(message + hint)
+
+
+def _never_fail_to_print() -> None:
+    """Print a ``?`` for what a terminal without Unicode cannot show."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _drop_output() -> None:
+    """Keep the interpreter from complaining at exit that nobody reads its output."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        return

@@ -1,0 +1,138 @@
+"""Options that commands share, and the operator that they describe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from amos.ir import Operator
+
+__all__ = [
+    "AsJson",
+    "Commute",
+    "Dtypes",
+    "Extents",
+    "IntrinsicName",
+    "Layout",
+    "Limit",
+    "MachineName",
+    "OperatorText",
+    "Rule",
+    "RuleName",
+    "Shapes",
+    "read_operator",
+]
+
+
+class RuleName(StrEnum):
+    """What counts as a valid matching."""
+
+    paper = "paper"
+    access = "access"
+    gather = "gather"
+
+
+OperatorText = Annotated[
+    str,
+    typer.Argument(
+        metavar="OPERATOR",
+        help="A name (conv2d), a layer (resnet18:C5), or the text itself "
+        "('out[i,j] += a[i,k] * b[k,j]').",
+    ),
+]
+IntrinsicName = Annotated[
+    str, typer.Argument(metavar="INTRINSIC", help="A name that `amos intrinsics list` shows.")
+]
+MachineName = Annotated[
+    str,
+    typer.Option("--machine", metavar="NAME", help="A name that `amos machines list` shows."),
+]
+Extents = Annotated[
+    list[str] | None,
+    typer.Option("--extent", metavar="NAME=SIZE", help="Extent of an iteration; repeat for more."),
+]
+Dtypes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dtype",
+        metavar="[TENSOR=]DTYPE",
+        help="dtype of all (f16, u8s8), or of one (image=u8).",
+    ),
+]
+Shapes = Annotated[
+    list[str] | None,
+    typer.Option("--shape", metavar="TENSOR=SIZES", help="Shape of a tensor: image=1,56,56,64."),
+]
+Layout = Annotated[
+    str | None, typer.Option("--layout", metavar="NAME", help="Layout of a library operator: NHWC.")
+]
+Rule = Annotated[RuleName, typer.Option("--rule", help="What counts as a valid matching.")]
+Commute = Annotated[
+    bool, typer.Option("--commute", help="Also try the sources in other orders where allowed.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+Limit = Annotated[
+    int | None, typer.Option("--limit", min=0, metavar="N", help="List at most N rows.")
+]
+
+
+def read_operator(
+    text: str,
+    extents: Iterable[str] | None,
+    dtypes: Iterable[str] | None,
+    shapes: Iterable[str] | None,
+    layout: str | None,
+) -> Operator:
+    """The operator that a command's arguments describe.
+
+    Raises:
+        AmosError: there is no such operator, or the parts do not fit together.
+        typer.BadParameter: an option is not of the form that its help shows.
+    """
+    from amos import operators
+
+    common: str | None = None
+    single: dict[str, str] = {}
+    for item in dtypes or ():
+        if "=" in item:
+            single.update([_pair(item, "--dtype", "TENSOR=DTYPE")])
+        else:
+            common = item
+    return operators.resolve(
+        text,
+        extents=dict(_extent(item) for item in extents or ()),
+        dtype=common,
+        dtypes=single,
+        shapes=dict(_shape(item) for item in shapes or ()),
+        layout=layout,
+    )
+
+
+def _pair(item: str, option: str, form: str) -> tuple[str, str]:
+    name, _, value = (part.strip() for part in item.partition("="))
+    if not name or not value:
+        raise typer.BadParameter(f"{item!r} is not {form}", param_hint=option)
+    return name, value
+
+
+def _extent(item: str) -> tuple[str, int]:
+    name, value = _pair(item, "--extent", "NAME=SIZE")
+    return name, _whole(value, item, "--extent")
+
+
+def _shape(item: str) -> tuple[str, tuple[int, ...]]:
+    name, value = _pair(item, "--shape", "TENSOR=SIZES")
+    return name, tuple(_whole(size, item, "--shape") for size in value.split(","))
+
+
+def _whole(text: str, item: str, option: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{item!r}: {text.strip()!r} is not a whole number", param_hint=option
+        ) from None

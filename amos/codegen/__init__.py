@@ -1,0 +1,5 @@
+"""Mapping and schedule → TensorIR → compiled kernel, on the stock TVM wheel."""
+
+from amos.codegen.kernel import Kernel, build
+
+__all__ = ["Kernel", "build"]

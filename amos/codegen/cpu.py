@@ -1,0 +1,156 @@
+"""Schedule → TensorIR for CPUs: tile, order, parallelize, tensorize (Table 3a)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amos._toolchain import load_tvm
+from amos.codegen.program import Program
+from amos.codegen.tensor_intrin import register_tensor_intrin
+from amos.mapping.nest import Loop
+from amos.schedule import Schedule
+
+__all__ = ["schedule_cpu"]
+
+#: Bytes that one vectorized step of a copy moves.
+_COPY_BYTES = 64
+
+
+def schedule_cpu(program: Program, schedule: Schedule, kind: str) -> Any:
+    """Apply a schedule and tensorize.
+
+    Args:
+        program: the unscheduled computation.
+        schedule: a feasible schedule of the program's mapping.
+        kind: implementation of the intrinsic, ``"native"`` or ``"generic"``.
+
+    Returns:
+        A ``tvm.s_tir.Schedule`` whose module is ready to compile.
+    """
+    load_tvm()
+    from tvm import s_tir
+
+    sch = s_tir.Schedule(program.prim_func())
+    main = sch.get_sblock("main")
+    loops = _named_loops(sch, main, program)
+    accumulators = sch.cache_write(main, 0, "global")
+    order = schedule.order(program.nest)
+    steps = [loops[loop.name] for loop in schedule.reduce_order(program.nest)]
+    outer, inner = _tile(sch, order, loops, schedule)
+    lanes = [loops[g.lane] for g in _lane_order(program)]
+    sch.reorder(*outer, *steps, *inner, *lanes)
+    for loop in inner:
+        sch.unroll(loop)
+    outer = _parallelize(sch, outer, int(schedule.get("parallel", 1)))
+    if outer:
+        sch.reverse_compute_at(accumulators, outer[-1])
+        _finish_copy(sch, accumulators, len(lanes))
+    _stage_blocks(sch, program, schedule, outer)
+    _split_step(sch, steps, int(schedule.get("unroll", 1)))
+    _initialize(sch, main, steps, lanes, inner)
+    if not program.destination.in_place:
+        _copy_block(sch, sch.get_sblock("unstage"))
+    sch.tensorize(lanes[0], register_tensor_intrin(program.mapping.intrinsic, kind))
+    return sch
+
+
+def _lane_order(program: Program) -> list[Any]:
+    return [program.nest.groups[it.name] for it in program.mapping.intrinsic.iterations]
+
+
+def _named_loops(sch: Any, block: Any, program: Program) -> dict[str, Any]:
+    """Loops of the main block by the nest's names, in the order TE made them."""
+    names = [dim.index.names[0] for dim in program.destination.dims]
+    names += [loop.name for loop in program.nest.reduce if loop.extent > 1]
+    names += [g.lane for g in program.nest.groups.values() if g.kind == "reduce"]
+    return dict(zip(names, sch.get_loops(block), strict=True))
+
+
+def _tile(
+    sch: Any, order: tuple[Loop, ...], loops: dict[str, Any], schedule: Schedule
+) -> tuple[list[Any], list[Any]]:
+    """Split each spatial loop into its outer part and its register tile."""
+    outer, inner = [], []
+    for loop in order:
+        factor = schedule.tile(loop.name)
+        if factor == 1:
+            outer.append(loops[loop.name])
+            continue
+        if factor == loop.extent:
+            inner.append(loops[loop.name])
+            continue
+        high, low = sch.split(loops[loop.name], [None, factor])
+        outer.append(high)
+        inner.append(low)
+    return outer, inner
+
+
+def _parallelize(sch: Any, outer: list[Any], count: int) -> list[Any]:
+    """Fuse the outermost loops and divide them over the cores."""
+    if not outer:
+        return []
+    count = min(count, len(outer))
+    fused = sch.fuse(*outer[:count]) if count > 1 else outer[0]
+    sch.parallel(fused)
+    return [fused, *outer[count:]]
+
+
+def _stage_blocks(sch: Any, program: Program, schedule: Schedule, outer: list[Any]) -> None:
+    for op, argument in zip(program.sources, program.arguments, strict=False):
+        if op.in_place or argument.packed is not None:
+            continue
+        block = sch.get_sblock(f"stage_{op.name}")
+        if schedule.get(f"stage.{op.name}") == "tile" and outer:
+            sch.compute_at(block, outer[0])
+            _vectorize_tail(sch, block, _tail(op))
+        else:
+            _copy_block(sch, block, _tail(op))
+
+
+def _tail(op: Any) -> int:
+    """Trailing dimensions that walk the tensor contiguously: the tile and its lanes."""
+    return len(op.fragment) + 1
+
+
+def _copy_block(sch: Any, block: Any, tail: int = 1) -> None:
+    """A copy at the top: parallel over its outer loops, vectorized inside."""
+    loops = sch.get_loops(block)
+    if len(loops) > tail:
+        sch.parallel(sch.fuse(*loops[:-tail]) if len(loops) - tail > 1 else loops[0])
+    _vectorize_tail(sch, block, tail)
+
+
+def _vectorize_tail(sch: Any, block: Any, tail: int) -> None:
+    loops = sch.get_loops(block)
+    tail = min(tail, len(loops) - 1)
+    if tail < 1:
+        return
+    fused = sch.fuse(*loops[-tail:]) if tail > 1 else loops[-1]
+    extent = int(sch.get(fused).extent)
+    width = _COPY_BYTES
+    while width > 1 and extent % width:
+        width //= 2
+    if width > 1:
+        sch.vectorize(sch.split(fused, [None, width])[1] if extent > width else fused)
+
+
+def _finish_copy(sch: Any, block: Any, lanes: int) -> None:
+    """Write the accumulators of one tile back: unrolled, one fragment at a time."""
+    loops = sch.get_loops(block)
+    if loops:
+        sch.vectorize(loops[-1])
+
+
+def _split_step(sch: Any, steps: list[Any], factor: int) -> None:
+    if steps and factor > 1 and int(sch.get(steps[-1]).extent) % factor == 0:
+        high, low = sch.split(steps[-1], [None, factor])
+        sch.unroll(low)
+        steps[-1] = high
+
+
+def _initialize(sch: Any, main: Any, steps: list[Any], lanes: list[Any], inner: list[Any]) -> None:
+    """Zero the accumulators before the reduction, one whole fragment at a time."""
+    first = steps[0] if steps else (inner[0] if inner else lanes[0])
+    init = sch.decompose_reduction(main, first)
+    loops = sch.get_loops(init)
+    sch.vectorize(loops[-1])

@@ -1,0 +1,241 @@
+"""A compiled kernel that takes NumPy arrays."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping as MappingType
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from amos._toolchain import load_tvm
+from amos.codegen.cpu import schedule_cpu
+from amos.codegen.program import Argument, Program
+from amos.codegen.tensor_intrin import implementation
+from amos.errors import BuildError
+from amos.ir import dtype
+from amos.mapping.mapping import Mapping
+from amos.mapping.staging import stage_array
+from amos.perfmodel.host import cpu
+from amos.schedule import Candidate, Schedule, ScheduleSpace
+
+__all__ = ["Kernel", "build"]
+
+#: Shortest stretch of calls that one timing spans, in milliseconds.
+_MIN_REPEAT_MS = 5
+
+
+class Kernel:
+    """A candidate compiled for this CPU.
+
+    Calling it with the operator's inputs, by name or in order, returns the
+    output. Constant inputs are packed at every call unless they were packed
+    before with :meth:`pack`.
+
+    Attributes:
+        candidate: the mapping and schedule it was made from.
+        implementation: ``"native"`` if the instruction itself is emitted,
+            ``"generic"`` if its meaning is emitted as plain loops.
+        source: the scheduled TensorIR, as TVMScript.
+    """
+
+    def __init__(self, candidate: Candidate, program: Program, kind: str, module: Any) -> None:
+        load_tvm()
+        import tvm
+
+        self.candidate, self.implementation, self._program = candidate, kind, program
+        self.source = str(module.script())
+        try:
+            self._library = tvm.compile(module, target=_target())
+        except Exception as error:
+            raise BuildError(f"{candidate}: TVM cannot compile it: {_first_line(error)}") from error
+        self._packed: dict[str, Any] = {}
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the input tensors, in the operator's order."""
+        return tuple(tensor.name for tensor in self.candidate.mapping.operator.inputs)
+
+    def pack(self, **constants: np.ndarray) -> Kernel:
+        """Pack constant inputs once and keep them; returns the kernel itself.
+
+        Raises:
+            BuildError: a name is not a constant input, or an array does not fit.
+        """
+        known = self.candidate.mapping.operator.constants
+        for name, array in constants.items():
+            if name not in known:
+                raise BuildError(
+                    f"{name!r} is not a constant input; constants are {', '.join(known) or 'none'}"
+                )
+            for argument in self._arguments(name):
+                self._packed[name] = self._tensor(argument, array)
+        return self
+
+    def __call__(self, *arrays: np.ndarray, **named: np.ndarray) -> np.ndarray:
+        """Run the kernel.
+
+        Args:
+            arrays: inputs in the operator's order; packed constants are left out.
+            named: inputs by name.
+
+        Returns:
+            The output, in the operator's shape.
+
+        Raises:
+            BuildError: an input is missing, unknown, or of another shape or dtype.
+        """
+        arguments = self.prepare(self._bind(arrays, named))
+        self._library["main"](*arguments)
+        load = self.candidate.mapping.operator.output
+        result: np.ndarray = arguments[-1].numpy().reshape(load.tensor.shape)
+        return result
+
+    def prepare(self, inputs: MappingType[str, np.ndarray]) -> list[Any]:
+        """TVM arrays for one call: sources as the function takes them, then the output."""
+        load_tvm()
+        import tvm
+
+        made = [
+            self._packed[a.tensor] if a.tensor in self._packed else self._tensor(a, inputs[a.tensor])
+            for a in self._program.arguments[:-1]
+        ]
+        out = self._program.arguments[-1]
+        made.append(tvm.runtime.tensor(np.zeros(out.shape, dtype(out.dtype).numpy)))
+        return made
+
+    def run(self, arguments: list[Any]) -> None:
+        """Run on arrays made by :meth:`prepare`."""
+        self._library["main"](*arguments)
+
+    def times(
+        self, inputs: MappingType[str, np.ndarray] | None = None, repeat: int = 10
+    ) -> tuple[float, ...]:
+        """Seconds of one run, measured ``repeat`` times after a warm-up.
+
+        Packing of constants and allocation are not part of the time; staging of
+        the other inputs is.
+        """
+        load_tvm()
+        import tvm
+
+        from amos.validate import random_inputs
+
+        if inputs is None:
+            rng = np.random.default_rng(0)
+            inputs = random_inputs(self.candidate.mapping.operator, rng)
+        arguments = self.prepare(inputs)
+        timer = self._library.mod.time_evaluator(
+            "main", tvm.cpu(), number=1, repeat=repeat, min_repeat_ms=_MIN_REPEAT_MS
+        )
+        return tuple(float(t) for t in timer(*arguments).results)
+
+    def time(self, inputs: MappingType[str, np.ndarray] | None = None, repeat: int = 10) -> float:
+        """Median seconds of one run; see :meth:`times`."""
+        return statistics.median(self.times(inputs, repeat))
+
+    @cached_property
+    def assembly(self) -> str:
+        """Machine code of the kernel as text."""
+        return str(self._library.mod.inspect_source("s"))
+
+    def _bind(
+        self, arrays: tuple[np.ndarray, ...], named: MappingType[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
+        open_names = [n for n in self.inputs if n not in self._packed]
+        if len(arrays) > len(open_names):
+            raise BuildError(
+                f"expected {len(open_names)} arrays ({', '.join(open_names)}), got {len(arrays)}"
+            )
+        bound = dict(zip(open_names, arrays, strict=False))
+        for name, array in named.items():
+            if name not in self.inputs:
+                raise BuildError(f"unknown input {name!r}; inputs are {', '.join(self.inputs)}")
+            if name in bound:
+                raise BuildError(f"input {name!r} is given twice")
+            bound[name] = array
+        if missing := [n for n in open_names if n not in bound]:
+            raise BuildError(f"missing input {', '.join(missing)}")
+        return bound
+
+    def _arguments(self, name: str) -> list[Argument]:
+        return [a for a in self._program.arguments[:-1] if a.tensor == name]
+
+    def _tensor(self, argument: Argument, array: np.ndarray) -> Any:
+        load_tvm()
+        import tvm
+
+        tensor = next(
+            t for t in self.candidate.mapping.operator.inputs if t.name == argument.tensor
+        )
+        array = np.asarray(array)
+        wanted = dtype(argument.dtype).numpy
+        if array.shape != tensor.shape or array.dtype != wanted:
+            raise BuildError(
+                f"input {tensor.name!r}: expected {wanted} of shape {tensor.shape}, "
+                f"got {array.dtype} of shape {array.shape}"
+            )
+        if argument.packed is not None:
+            return tvm.runtime.tensor(stage_array(argument.packed, array))
+        return tvm.runtime.tensor(np.ascontiguousarray(array).reshape(argument.shape))
+
+
+def build(
+    candidate: Candidate | Mapping | Any,
+    schedule: Schedule | None = None,
+    *,
+    implementation: str | None = None,
+) -> Kernel:
+    """Compile a candidate, a trial of an exploration, or a mapping for this CPU.
+
+    Args:
+        candidate: what to build; a mapping may come with a schedule, and without
+            one takes the simplest of its space.
+        schedule: schedule of a bare mapping.
+        implementation: ``"native"`` or ``"generic"``; by default native where
+            the CPU has the instruction.
+
+    Raises:
+        BuildError: TVM refuses the program, or the intrinsic has no such
+            implementation here.
+        ScheduleError: the schedule is not one of the mapping's space.
+    """
+    if isinstance(candidate, Mapping):
+        space = ScheduleSpace(candidate)
+        candidate = Candidate(candidate, schedule or space.smallest())
+    elif not isinstance(candidate, Candidate):
+        candidate = getattr(candidate, "candidate", candidate)
+    if not isinstance(candidate, Candidate):
+        raise BuildError(f"cannot build a {type(candidate).__name__}; give a mapping or a trial")
+    ScheduleSpace(candidate.mapping).check(candidate.schedule)
+    kind = _implementation(candidate, implementation)
+    program = Program(candidate.mapping)
+    scheduled = schedule_cpu(program, candidate.schedule, kind)
+    return Kernel(candidate, program, kind, scheduled.mod)
+
+
+def _implementation(candidate: Candidate, wanted: str | None) -> str:
+    intrinsic = candidate.mapping.intrinsic
+    found = implementation(intrinsic, cpu().features)
+    if wanted not in (None, "native", "generic"):
+        raise BuildError(f"implementation {wanted!r}: expected 'native' or 'generic'")
+    if wanted == "native" and found != "native":
+        raise BuildError(
+            f"{intrinsic.name}: no native implementation here; it needs "
+            f"{', '.join(intrinsic.requires) or 'an implementation'}, which this CPU lacks"
+        )
+    return wanted or found
+
+
+def _target() -> Any:
+    load_tvm()
+    import tvm
+
+    name = str(tvm.target.codegen.llvm_get_system_cpu())
+    return tvm.target.Target({"kind": "llvm", "mcpu": name, "num-cores": cpu().cores})
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line for line in str(error).strip().splitlines() if line.strip()]
+    return lines[-1].strip() if lines else type(error).__name__

@@ -1,0 +1,148 @@
+"""Small kernels that measure this CPU: intrinsic rate, bandwidths, launch cost.
+
+They are written through the same tensor intrinsics as real kernels, so a rate is
+what generated code can reach, not what a data sheet says.
+"""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+import numpy as np
+
+from amos._toolchain import load_tvm
+from amos.codegen.kernel import _target as cpu_target
+from amos.codegen.tensor_intrin import implementation, register_tensor_intrin
+from amos.intrinsics import Intrinsic
+from amos.ir import dtype
+from amos.perfmodel.host import cpu
+
+__all__ = ["probe_bandwidth", "probe_intrinsic", "probe_launch"]
+
+#: Calls in one chain: long enough that starting a region does not count.
+_CALLS = 20_000
+#: int32 elements summed or incremented in one unrolled step: eight 64-byte vectors.
+_STEP = 128
+_REPEAT = 7
+
+
+def probe_intrinsic(intrinsic: Intrinsic, chains: int, cores: int = 1) -> float:
+    """Seconds between two calls on one core while ``chains`` accumulators are in flight.
+
+    Operands stay in registers. With one chain this is the latency of the
+    intrinsic; with enough chains, the inverse of its throughput.
+    """
+    load_tvm()
+    from tvm import s_tir, te
+
+    kind = implementation(intrinsic, cpu().features)
+    sources = [
+        te.placeholder(load.tensor.shape, load.tensor.dtype, name=load.tensor.name)
+        for load in intrinsic.sources
+    ]
+    dst = intrinsic.destination
+    lanes = {
+        it.name: te.reduce_axis((0, it.extent), name=it.name)
+        for it in intrinsic.iterations
+        if it.is_reduce
+    }
+    steps = te.reduce_axis((0, _CALLS), name="step")
+
+    def body(*position: Any) -> Any:
+        at = lanes | {
+            index.names[0]: where for index, where in zip(dst.indices, position[2:], strict=True)
+        }
+        product: Any = None
+        for load, buffer in zip(intrinsic.sources, sources, strict=True):
+            value = buffer[tuple(at[i.names[0]] for i in load.indices)].astype(dst.tensor.dtype)
+            product = value if product is None else product * value
+        return te.sum(product, axis=[steps, *lanes.values()])
+
+    shape = (cores, chains, *dst.tensor.shape)
+    sch = s_tir.Schedule(te.create_prim_func([*sources, te.compute(shape, body, name="main")]))
+    main = sch.get_sblock("main")
+    write = sch.cache_write(main, 0, "global")
+    loops = sch.get_loops(main)
+    core, chain, step = loops[0], loops[1], loops[2 + len(dst.tensor.shape)]
+    order = {index.names[0]: loops[2 + n] for n, index in enumerate(dst.indices)}
+    order |= dict(zip(lanes, loops[3 + len(dst.tensor.shape) :], strict=True))
+    inner = [order[it.name] for it in intrinsic.iterations]
+    sch.reorder(core, step, chain, *inner)
+    sch.parallel(core)
+    sch.unroll(chain)
+    sch.reverse_compute_at(write, core)
+    sch.decompose_reduction(main, step)
+    sch.tensorize(inner[0], register_tensor_intrin(intrinsic, kind))
+    data = [np.ones(x.tensor.shape, dtype(str(x.tensor.dtype)).numpy) for x in intrinsic.sources]
+    data.append(np.zeros(shape, dtype(str(dst.tensor.dtype)).numpy))
+    return _seconds(sch.mod, data) / (_CALLS * chains)
+
+
+def probe_bandwidth(size: int, cores: int, *, write: bool) -> float:
+    """Bytes per second that each of ``cores`` cores streams through ``size`` bytes.
+
+    Reading sums the buffer; writing increments it in place.
+    """
+    load_tvm()
+    from tvm import s_tir, te
+
+    chunks = max(1, size // (4 * _STEP))
+    passes = max(1, min(1000, (64 << 20) // size))
+    step = te.reduce_axis((0, passes), name="step")
+    given = te.placeholder((cores, chunks, _STEP), "int32", name="given")
+    if write:
+        seed = te.placeholder((cores, _STEP), "int32", name="seed")
+        out = te.compute(
+            (cores, chunks, _STEP), lambda c, k, x: te.sum(seed[c, x], axis=[step]), name="main"
+        )
+        arguments, arrays = [seed, out], [(cores, _STEP), (cores, chunks, _STEP)]
+    else:
+        chunk = te.reduce_axis((0, chunks), name="chunk")
+        out = te.compute(
+            (cores, _STEP), lambda c, x: te.sum(given[c, chunk, x], axis=[step, chunk]), name="main"
+        )
+        arguments, arrays = [given, out], [(cores, chunks, _STEP), (cores, _STEP)]
+    sch = s_tir.Schedule(te.create_prim_func(arguments))
+    main = sch.get_sblock("main")
+    loops = sch.get_loops(main)
+    if write:
+        core, middle, lane, passing = loops
+    else:
+        core, lane, passing, middle = loops
+        local = sch.cache_write(main, 0, "global")
+        sch.reverse_compute_at(local, core)
+    sch.reorder(core, passing, middle, lane)
+    sch.parallel(core)
+    sch.decompose_reduction(main, passing)
+    vectors, vector = sch.split(lane, [None, 16])
+    sch.unroll(vectors)
+    sch.vectorize(vector)
+    data = [np.ones(shape, "int32") for shape in arrays]
+    return passes * chunks * _STEP * 4 / _seconds(sch.mod, data)
+
+
+def probe_launch(cores: int) -> float:
+    """Seconds to start and join one parallel region that does next to nothing."""
+    load_tvm()
+    from tvm import s_tir, te
+
+    given = te.placeholder((cores,), "int32", name="given")
+    out = te.compute((cores,), lambda c: given[c] + 1, name="main")
+    sch = s_tir.Schedule(te.create_prim_func([given, out]))
+    sch.parallel(sch.get_loops(sch.get_sblock("main"))[0])
+    return _seconds(sch.mod, [np.zeros(cores, "int32")] * 2)
+
+
+def _seconds(module: Any, arrays: list[np.ndarray]) -> float:
+    """Best of a few timings: a probe asks what the machine can do, not what it did."""
+    load_tvm()
+    import tvm
+
+    library = tvm.compile(module, target=cpu_target())
+    tensors = [tvm.runtime.tensor(a) for a in arrays]
+    timer = library.mod.time_evaluator(
+        "main", tvm.cpu(), number=1, repeat=_REPEAT, min_repeat_ms=2
+    )
+    times = [float(t) for t in timer(*tensors).results]
+    return min(times) if min(times) > 0 else statistics.median(times)

@@ -1,0 +1,231 @@
+"""Mapping → TensorIR: stage the sources, multiply-add on fragments, write back.
+
+The function has one block a step, named ``stage_Src1`` …, ``main`` and
+``unstage``; a step that moves nothing is left out, and its buffer is the tensor
+itself under another shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from amos._toolchain import load_tvm
+from amos.errors import BuildError
+from amos.ir import Affine, dtype
+from amos.mapping.mapping import Mapping
+from amos.mapping.nest import Nest
+from amos.mapping.staging import Guard, StagedOperand, staged_destination, staged_sources
+
+__all__ = ["Argument", "Program"]
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument of the compiled function.
+
+    Attributes:
+        tensor: name of the operator's tensor.
+        dtype: canonical dtype.
+        shape: shape that the function takes.
+        packed: the staged form to prepare ahead of the call, or ``None`` if the
+            tensor itself, reshaped to ``shape``, is passed.
+    """
+
+    tensor: str
+    dtype: str
+    shape: tuple[int, ...]
+    packed: StagedOperand | None = None
+
+
+@dataclass(frozen=True)
+class Program:
+    """The computation of a mapping before scheduling."""
+
+    mapping: Mapping
+
+    @cached_property
+    def nest(self) -> Nest:
+        """Loops of the mapping."""
+        return Nest(self.mapping)
+
+    @cached_property
+    def sources(self) -> tuple[StagedOperand, ...]:
+        """Staged sources, in the intrinsic's order."""
+        return staged_sources(self.nest)
+
+    @cached_property
+    def destination(self) -> StagedOperand:
+        """Staged destination."""
+        return staged_destination(self.nest)
+
+    @cached_property
+    def arguments(self) -> tuple[Argument, ...]:
+        """Sources in the intrinsic's order, then the output."""
+        made = []
+        for op, kind in zip(self.sources, self.mapping.intrinsic.dtypes, strict=False):
+            tensor = op.load.tensor
+            if tensor.name in self.mapping.operator.constants and not op.in_place:
+                made.append(Argument(tensor.name, kind, op.shape, op))
+            else:
+                shape = op.shape if op.in_place else tensor.shape
+                made.append(Argument(tensor.name, kind, shape))
+        out = self.destination
+        shape = out.shape if out.in_place else out.load.tensor.shape
+        made.append(Argument(out.load.tensor.name, self.mapping.intrinsic.dtypes[-1], shape))
+        return tuple(made)
+
+    def prim_func(self) -> Any:
+        """The TensorIR function, unscheduled.
+
+        Raises:
+            BuildError: the output's index is one that cannot be inverted.
+        """
+        load_tvm()
+        from tvm import te
+
+        given = [
+            te.placeholder(a.shape, a.dtype, name=f"{a.tensor}_{n}")
+            for n, a in enumerate(self.arguments[:-1])
+        ]
+        staged = [
+            buffer if tuple(int(s) for s in buffer.shape) == op.shape and not _moves(op, a)
+            else _stage(op, buffer)
+            for op, buffer, a in zip(self.sources, given, self.arguments, strict=False)
+        ]
+        main = self._main(staged)
+        out = main if self.destination.in_place else _unstage(self.destination, main)
+        return te.create_prim_func([*given, out])
+
+    def _main(self, staged: Sequence[Any]) -> Any:
+        from tvm import te
+
+        axes = {
+            loop.name: te.reduce_axis((0, loop.extent), name=_identifier(loop.name))
+            for loop in self.nest.reduce
+            if loop.extent > 1
+        }
+        lanes = {
+            g.lane: te.reduce_axis((0, g.lanes), name=_identifier(g.lane))
+            for g in self.nest.groups.values()
+            if g.kind == "reduce"
+        }
+        names = [dim.index.names[0] for dim in self.destination.dims]
+        kind = self.mapping.intrinsic.dtypes[-1]
+        accumulate = self.mapping.operator.compute.accumulate
+
+        def body(*position: Any) -> Any:
+            at = dict(zip(names, position, strict=True)) | axes | lanes
+            product: Any = None
+            for op, buffer in zip(self.sources, staged, strict=True):
+                index = [_at(dim.index, at) for dim in op.dims]
+                value = buffer[tuple(index)].astype(kind)
+                product = value if product is None else product * value
+            if not accumulate:
+                return product
+            return te.sum(product, axis=[*axes.values(), *lanes.values()])
+
+        return te.compute(self.destination.shape, body, name="main")
+
+
+def _moves(op: StagedOperand, argument: Argument) -> bool:
+    return not op.in_place and argument.packed is None
+
+
+def _at(index: Affine, values: dict[str, Any]) -> Any:
+    """Evaluate an index; loops of extent 1 have no variable and stand at zero."""
+    return index.evaluate({name: values.get(name, 0) for name in index.names})
+
+
+def _stage(op: StagedOperand, tensor: Any) -> Any:
+    from tvm import te, tirx
+
+    def body(*position: Any) -> Any:
+        indices, guards = op.locate(position)
+        value = tensor[tuple(indices)]
+        return _guarded(guards, value, tirx.const(0, tensor.dtype))
+
+    return te.compute(op.shape, body, name=f"stage_{op.name}")
+
+
+def _guarded(guards: Sequence[Guard], value: Any, otherwise: Any) -> Any:
+    from tvm import tirx
+
+    live = [c for at, bound in guards for c in (at >= 0, at < bound)]
+    if not live:
+        return value
+    return tirx.if_then_else(tirx.all(*live) if len(live) > 1 else live[0], value, otherwise)
+
+
+def _unstage(op: StagedOperand, buffer: Any) -> Any:
+    """The output tensor from the staged destination."""
+    from tvm import te, tirx
+
+    groups = op.nest.groups
+    extents = op.nest.mapping.operator.extents
+
+    def body(*position: Any) -> Any:
+        at: dict[str, Any] = {}
+        guards: list[Any] = []
+        for index, where in zip(op.load.indices, position, strict=True):
+            values, live = invert(index, where, extents)
+            at |= values
+            guards += live
+        for group in groups.values():
+            if group.kind != "spatial":
+                continue
+            fused: Any = 0
+            for name, radix in zip(group.members, group.radices, strict=True):
+                fused = fused * radix + at[name]
+            at[group.tile] = fused // group.lanes if group.tiles > 1 else 0
+            at[group.lane] = fused % group.lanes if group.tiles > 1 else fused
+        value = buffer[tuple(_at(dim.index, at) for dim in op.dims)]
+        if not guards:
+            return value
+        zero = tirx.const(0, buffer.dtype)
+        return tirx.if_then_else(tirx.all(*guards) if len(guards) > 1 else guards[0], value, zero)
+
+    return te.compute(op.load.tensor.shape, body, name="unstage")
+
+
+def invert(index: Affine, where: Any, extents: dict[str, int]) -> tuple[dict[str, Any], list[Any]]:
+    """Iterations that write an output element, and when it is written at all.
+
+    Args:
+        index: an index of the output, a mixed radix (checked by the operator).
+        where: the element's coordinate.
+        extents: extents of the iterations.
+
+    Raises:
+        BuildError: a coefficient is negative.
+    """
+    values: dict[str, Any] = {}
+    guards: list[Any] = []
+    terms = sorted(index.terms, key=lambda term: -term[1])
+    if any(c < 0 for _, c in terms):
+        raise BuildError(f"output index {index}: kernels need positive coefficients")
+    rest = where - index.constant if index.constant else where
+    if index.constant:
+        guards.append(rest >= 0)
+    for number, (name, c) in enumerate(terms):
+        values[name] = rest // c if c > 1 else rest
+        reach = sum(k * (extents[n] - 1) for n, k in terms[number + 1 :])
+        if c > 1:
+            rest = rest % c
+            if number + 1 == len(terms) or reach < c - 1:
+                guards.append(rest <= reach)
+        guards.append(values[name] < extents[name])
+    if not terms:
+        guards.append(where <= index.constant)
+    return values, guards
+
+
+def _identifier(name: str) -> str:
+    return name.replace(".", "_")
+
+
+def numpy_dtype(name: str) -> Any:
+    """NumPy dtype of an argument."""
+    return dtype(name).numpy

@@ -1,0 +1,6 @@
+"""Building and timing candidates in processes that may crash or hang."""
+
+from amos.measure.host import host_machine
+from amos.measure.runner import Measurement, Runner
+
+__all__ = ["Measurement", "Runner", "host_machine"]

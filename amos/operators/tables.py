@@ -1,0 +1,181 @@
+"""Layers of real networks and the configurations that papers measured, by name.
+
+``resnet18`` holds the twelve convolutions of AMOS's Table 5, ``heron`` the GEMMs
+and convolutions of Heron's Table 9. Names read ``"resnet18:C5"``, ``"heron:G1"``.
+
+>>> layer("resnet18:C3", n=16).inputs[0].shape
+(16, 56, 56, 64)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from amos.errors import UnknownNameError
+from amos.ir import Operator
+from amos.operators.registry import builder
+
+__all__ = ["TABLE_6", "Layer", "layer", "layer_entry", "layers"]
+
+#: AMOS, Table 6: number of feasible mappings on Tensor Core, in the paper's order.
+TABLE_6: Mapping[str, int] = {
+    "gemv": 1,
+    "gemm": 1,
+    "conv1d": 6,
+    "conv2d": 35,
+    "conv3d": 180,
+    "transposed_conv2d": 7,
+    "grouped_conv2d": 35,
+    "dilated_conv2d": 35,
+    "depthwise_conv2d": 11,
+    "capsule_conv2d": 105,
+    "batched_conv2d": 11,
+    "grouped_fc": 1,
+    "mean": 1,
+    "variance": 1,
+    "scan": 1,
+}
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A row of a table: an operator of the library with the row's shape.
+
+    Attributes:
+        name: ``"table:row"``.
+        operator: name of the operator in the library.
+        parameters: what the row sets; the rest keeps the operator's defaults.
+        layout: layout unless another is asked for; ``None`` for matrix products.
+    """
+
+    name: str
+    operator: str
+    parameters: Mapping[str, int]
+    layout: str | None = None
+
+    def build(self, dtype: str | tuple[str, ...] | None = None, **changes: object) -> Operator:
+        """The row's operator, with some parameters changed.
+
+        An image size given by the row is dropped where a change makes another
+        size necessary; it is then the smallest that fits.
+        """
+        parameters: dict[str, object] = dict(self.parameters)
+        for size, causes in _IMAGE_SIZES.items():
+            if any(changes.get(c, parameters.get(c)) != parameters.get(c) for c in causes):
+                parameters.pop(size, None)
+        if self.layout is not None:
+            parameters["layout"] = self.layout
+        parameters |= {"name": self.name, "dtype": dtype} | changes
+        return builder(self.operator)(**parameters)
+
+
+#: Parameters that decide each image size of a 2-D convolution.
+_IMAGE_SIZES = {
+    "h": ("p", "r", "stride", "dilation", "padding"),
+    "w": ("q", "s", "stride", "dilation", "padding"),
+}
+
+# AMOS, Table 5 gives c, k, p, q, r, s and the stride, with n = 16. The image
+# size and the padding are ResNet-18's own (He et al.): they are not in the
+# table, and with stride 2 they do not follow from it.
+_RESNET18 = {
+    # row: (c, k, output, kernel, stride, padding, image)
+    "C0": (3, 64, 112, 7, 2, 3, 224),
+    "C1": (64, 64, 56, 3, 1, 1, 56),
+    "C2": (64, 64, 56, 1, 1, 0, 56),
+    "C3": (64, 128, 28, 3, 2, 1, 56),
+    "C4": (64, 128, 28, 1, 2, 0, 56),
+    "C5": (128, 128, 28, 3, 1, 1, 28),
+    "C6": (128, 256, 14, 3, 2, 1, 28),
+    "C7": (128, 256, 14, 1, 2, 0, 28),
+    "C8": (256, 256, 14, 3, 1, 1, 14),
+    "C9": (256, 512, 7, 3, 2, 1, 14),
+    "C10": (256, 512, 7, 1, 2, 0, 14),
+    "C11": (512, 512, 7, 3, 1, 1, 7),
+}
+
+# Heron, Table 9: the image size is given, the output size follows from it.
+_HERON_C2D = {
+    # row: (n, image, c, k, kernel, padding, stride)
+    "C1": (1, 56, 64, 64, 1, 0, 1),
+    "C2": (8, 28, 512, 128, 1, 1, 1),
+    "C3": (16, 14, 1024, 512, 1, 0, 2),
+    "C4": (32, 7, 512, 512, 3, 0, 1),
+    "C5": (32, 14, 256, 256, 3, 1, 1),
+}
+
+_HERON_GEMM = {
+    # row: (m, n, k)
+    "G1": (1024, 1024, 1024),
+    "G2": (4096, 4096, 4096),
+    "G3": (32, 1000, 2048),
+    "G4": (32, 4096, 4096),
+    "G5": (32, 1000, 4096),
+}
+
+
+def _conv2d(
+    n: int, image: int, c: int, k: int, kernel: int, padding: int, stride: int
+) -> dict[str, int]:
+    output = (image + 2 * padding - kernel) // stride + 1
+    window = dict(r=kernel, s=kernel, stride=stride, padding=padding)
+    return dict(n=n, c=c, k=k, p=output, q=output, h=image, w=image) | window
+
+
+def _all_layers() -> dict[str, Layer]:
+    rows: list[Layer] = []
+    for row, (c, k, _, kernel, stride, padding, image) in _RESNET18.items():
+        shape = _conv2d(1, image, c, k, kernel, padding, stride)
+        rows.append(Layer(f"resnet18:{row}", "conv2d", shape, "NHWC"))
+    for row, numbers in _HERON_C2D.items():
+        rows.append(Layer(f"heron:{row}", "conv2d", _conv2d(*numbers), "NHWC"))
+    for row, (m, n, k) in _HERON_GEMM.items():
+        rows.append(Layer(f"heron:{row}", "gemm", dict(m=m, n=n, k=k)))
+    return {row.name: row for row in rows}
+
+
+_LAYERS = _all_layers()
+
+
+def layers(table: str | None = None) -> tuple[str, ...]:
+    """Names of a table's layers in the table's order; of all tables if omitted.
+
+    Raises:
+        UnknownNameError: there is no such table.
+
+    >>> layers("heron")[:2]
+    ('heron:C1', 'heron:C2')
+    """
+    tables = {name.split(":")[0] for name in _LAYERS}
+    if table is None:
+        return tuple(_LAYERS)
+    if table not in tables:
+        raise UnknownNameError("layer table", str(table), tables)
+    return tuple(name for name in _LAYERS if name.startswith(f"{table}:"))
+
+
+def layer_entry(name: str) -> Layer:
+    """The row behind a name.
+
+    Raises:
+        UnknownNameError: no table has such a row.
+    """
+    if name not in _LAYERS:
+        raise UnknownNameError("layer", str(name), _LAYERS)
+    return _LAYERS[name]
+
+
+def layer(
+    name: str, /, dtype: str | tuple[str, ...] | None = None, **parameters: object
+) -> Operator:
+    """Build a layer, batch 1 and NHWC unless ``n`` and ``layout`` are given.
+
+    ResNet-18's images are stored unpadded, with the network's padding in the
+    operator. ``dtype="u8s8"`` gives the quantized form, u8·s8 -> s32.
+
+    Raises:
+        UnknownNameError: no table has such a row.
+        OperatorError: a parameter is unknown or out of range.
+    """
+    return layer_entry(name).build(dtype, **parameters)

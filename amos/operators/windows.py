@@ -1,0 +1,86 @@
+"""What all convolutions share: window indices, layouts and image sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from amos.errors import OperatorError
+
+__all__ = ["Axis", "access", "letters"]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One sliding-window dimension: output ``p`` over kernel ``r``.
+
+    Attributes:
+        output, kernel: names of the two iterations.
+        p, r: their extents.
+        stride, dilation: steps of the window and within it, in elements.
+        padding: zeros before the image, and as many after it.
+        size: image size in elements; the smallest that fits if ``None``.
+    """
+
+    output: str
+    kernel: str
+    p: int
+    r: int
+    stride: int = 1
+    dilation: int = 1
+    padding: int = 0
+    size: int | None = None
+
+    @property
+    def reach(self) -> int:
+        """Elements that one window spans."""
+        return self.dilation * (self.r - 1) + 1
+
+    @property
+    def index(self) -> str:
+        """Index into the unpadded image, as text."""
+        return f"{self.output}*{self.stride} + {self.kernel}*{self.dilation} - {self.padding}"
+
+    def image(self) -> int:
+        """Size of the unpadded image.
+
+        Raises:
+            OperatorError: no image is left, or the size given has other outputs.
+        """
+        smallest = (self.p - 1) * self.stride + self.reach - 2 * self.padding
+        if self.size is None:
+            if smallest < 1:
+                raise OperatorError(
+                    f"padding {self.padding} leaves no image along {self.output!r}: "
+                    f"{self.p} outputs of a window of {self.reach} read only padding"
+                )
+            return smallest
+        outputs = (self.size + 2 * self.padding - self.reach) // self.stride + 1
+        if outputs != self.p:
+            raise OperatorError(
+                f"image size {self.size} along {self.output!r} with window {self.reach}, "
+                f"stride {self.stride} and padding {self.padding} gives "
+                f"{max(outputs, 0)} outputs, not {self.p}"
+            )
+        return self.size
+
+
+def letters(layout: object, *allowed: str) -> str:
+    """Check a layout such as ``"NHWC"``: one letter for each dimension of the image.
+
+    Raises:
+        OperatorError: the operator does not have that layout.
+    """
+    if layout not in allowed:
+        raise OperatorError(f"unknown layout {layout!r}: expected {' or '.join(allowed)}")
+    return str(layout)
+
+
+def access(tensor: str, layout: str, indices: Mapping[str, str], padding: int = 0) -> str:
+    """Text of an access whose dimensions stand in the order of the layout's letters.
+
+    >>> access("image", "NHC", {"N": "n", "C": "c", "H": "p + r - 1"}, padding=1)
+    'pad(image[n, p + r - 1, c])'
+    """
+    text = f"{tensor}[{', '.join(indices[letter] for letter in layout)}]"
+    return f"pad({text})" if padding else text

@@ -1,0 +1,90 @@
+"""What the operating system knows about the CPU we run on."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+__all__ = ["Cache", "Cpu", "cpu"]
+
+_SYS = Path("/sys/devices/system/cpu")
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+@dataclass(frozen=True)
+class Cache:
+    """One data cache: level, bytes of one unit, number of units we can use."""
+
+    level: int
+    capacity: int
+    units: int
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """The CPU as far as the system describes it.
+
+    Attributes:
+        model: model name.
+        cores: processors that this process may run on.
+        features: flags such as ``avx512_vnni``; empty if they cannot be read.
+        caches: data caches from inside outward; empty if they cannot be read.
+    """
+
+    model: str
+    cores: int
+    features: frozenset[str]
+    caches: tuple[Cache, ...]
+
+
+@cache
+def cpu() -> Cpu:
+    """Describe the CPU of this process."""
+    model, features = _cpuinfo(Path("/proc/cpuinfo"))
+    try:
+        allowed = sorted(os.sched_getaffinity(0))
+    except AttributeError:  # not on Linux
+        allowed = list(range(os.cpu_count() or 1))
+    return Cpu(model, len(allowed), features, _caches(_SYS, allowed))
+
+
+def _cpuinfo(path: Path) -> tuple[str, frozenset[str]]:
+    try:
+        text = path.read_text()
+    except OSError:
+        return platform.processor() or platform.machine() or "unknown CPU", frozenset()
+    model = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
+    # "model" and "stepping" tell CPUs of one marketing name apart.
+    parts = [model.group(1).strip() if model else platform.machine()]
+    for key in ("cpu family", "model", "stepping"):
+        if found := re.search(rf"^{key}\s*:\s*(\d+)$", text, re.MULTILINE):
+            parts.append(f"{key} {found.group(1)}")
+    return ", ".join(parts), frozenset(flags.group(1).split() if flags else ())
+
+
+def _caches(root: Path, allowed: list[int]) -> tuple[Cache, ...]:
+    """Data and unified caches seen by the allowed processors."""
+    found: dict[int, dict[str, int]] = {}
+    for number in allowed:
+        for index in sorted((root / f"cpu{number}" / "cache").glob("index*")):
+            try:
+                if (index / "type").read_text().strip() == "Instruction":
+                    continue
+                level = int((index / "level").read_text())
+                size = _bytes((index / "size").read_text().strip())
+                shared = (index / "shared_cpu_list").read_text().strip()
+            except (OSError, ValueError):
+                continue
+            found.setdefault(level, {})[shared] = size
+    return tuple(
+        Cache(level, min(units.values()), len(units)) for level, units in sorted(found.items())
+    )
+
+
+def _bytes(text: str) -> int:
+    return int(text[:-1]) * _UNITS[text[-1]] if text[-1] in _UNITS else int(text)

@@ -1,0 +1,112 @@
+"""Machines as data: memory levels from the registers outward, and compute rates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from amos.errors import MachineError
+
+__all__ = ["Level", "Machine", "Peak"]
+
+
+@dataclass(frozen=True)
+class Level:
+    """One memory level.
+
+    Attributes:
+        name: ``"L1"``, ``"shared"``, ``"DRAM"``, …
+        capacity: bytes of one unit; 0 means unbounded (the outermost level).
+        read_bandwidth: bytes per second that one unit delivers inward.
+        write_bandwidth: bytes per second that one unit takes from inside.
+        units: how many such units the machine has; cores share a level that has
+            fewer units than there are cores.
+    """
+
+    name: str
+    capacity: int
+    read_bandwidth: float
+    write_bandwidth: float
+    units: int = 1
+
+    def __post_init__(self) -> None:
+        for key in ("read_bandwidth", "write_bandwidth"):
+            if not getattr(self, key) > 0:
+                raise MachineError(
+                    f"level {self.name!r}: {key} must be positive, got {getattr(self, key)}"
+                )
+        if self.capacity < 0 or self.units < 1:
+            raise MachineError(f"level {self.name!r}: capacity and units must be positive")
+
+    def share(self, cores: int) -> float:
+        """Fraction of one unit that each of ``cores`` busy cores gets."""
+        return min(1.0, self.units / cores)
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Rate of one intrinsic on one core.
+
+    Attributes:
+        latency: seconds until a dependent call can start.
+        interval: seconds between independent calls (the inverse of throughput).
+        source: where the figures come from.
+    """
+
+    latency: float
+    interval: float
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if not (self.interval > 0 and self.latency > 0):
+            raise MachineError("latency and interval of an intrinsic must be positive")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine with ``cores`` cores and memory levels from inside outward.
+
+    Attributes:
+        name: registry name (``"host"``, ``"a100"``).
+        cores: parallel units that each issue intrinsics (CPU cores, SM sub-cores).
+        clock: cycles per second.
+        levels: memory levels; the last one is unbounded.
+        peaks: rate of each intrinsic by name.
+        launch: seconds to start and join one parallel region.
+        features: instruction sets or architectures the machine has.
+        source: where the figures come from.
+    """
+
+    name: str
+    cores: int
+    clock: float
+    levels: tuple[Level, ...]
+    peaks: Mapping[str, Peak] = field(default_factory=dict)
+    launch: float = 0.0
+    features: tuple[str, ...] = ()
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if self.cores < 1:
+            raise MachineError(f"machine {self.name!r}: cores must be positive, got {self.cores}")
+        if not self.clock > 0:
+            raise MachineError(f"machine {self.name!r}: clock must be positive, got {self.clock}")
+        if not self.levels or self.levels[-1].capacity != 0:
+            raise MachineError(f"machine {self.name!r}: the outermost level must be unbounded")
+        inner = [level.capacity for level in self.levels[:-1]]
+        if 0 in inner or inner != sorted(inner):
+            raise MachineError(f"machine {self.name!r}: capacities must grow outward, got {inner}")
+
+    def peak(self, intrinsic: str) -> Peak:
+        """Rate of an intrinsic.
+
+        Raises:
+            MachineError: the machine has no figure for it.
+        """
+        try:
+            return self.peaks[intrinsic]
+        except KeyError:
+            known = ", ".join(sorted(self.peaks)) or "none"
+            raise MachineError(
+                f"machine {self.name!r} has no rate for intrinsic {intrinsic!r}; known: {known}"
+            ) from None

@@ -1,0 +1,96 @@
+"""The check before TVM is loaded."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+from amos import _toolchain
+from amos.errors import ToolchainError
+
+GOOD = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
+
+
+def _install(patch: pytest.MonkeyPatch, versions: dict[str, str]) -> None:
+    def version(name: str) -> str:
+        if name not in versions:
+            raise PackageNotFoundError(name)
+        return versions[name]
+
+    patch.setattr(_toolchain, "version", version)
+
+
+@pytest.mark.parametrize("ffi", ["0.1.14.post0", "0.1.14.post1"])
+def test_accepts_what_works(monkeypatch: pytest.MonkeyPatch, ffi: str) -> None:
+    _install(monkeypatch, GOOD | {"apache-tvm-ffi": ffi})
+    _toolchain.check_toolchain()
+
+
+@pytest.mark.parametrize(
+    ("versions", "message"),
+    [
+        (GOOD | {"apache-tvm-ffi": "0.1.15"}, "apache-tvm-ffi 0.1.15 .* tensorize would crash"),
+        (GOOD | {"apache-tvm-ffi": "0.2.0rc1"}, "tensorize would crash"),
+        (GOOD | {"apache-tvm-ffi": "0.1.13"}, "apache-tvm-ffi 0.1.13 .* TVM would not load"),
+        (GOOD | {"apache-tvm-ffi": "0.1.14"}, "TVM would not load"),
+        (GOOD | {"apache-tvm": "0.26.0"}, "apache-tvm 0.26.0 is installed, but .* is needed"),
+        (GOOD | {"apache-tvm": "0.28.0"}, "apache-tvm 0.28.0 is installed"),
+        ({"apache-tvm": "0.27.0.post1"}, "apache-tvm-ffi is not installed"),
+        ({}, "apache-tvm is not installed"),
+    ],
+)
+def test_refuses_the_rest_with_the_repair(
+    monkeypatch: pytest.MonkeyPatch, versions: dict[str, str], message: str
+) -> None:
+    _install(monkeypatch, versions)
+    with pytest.raises(ToolchainError, match=message) as caught:
+        _toolchain.load_tvm()
+    problem, repair = str(caught.value).splitlines()
+    for name, wanted in _toolchain.REQUIRED.items():
+        assert f"'{name}{wanted}'" in repair
+    assert "pip install" in repair
+
+
+def test_uses_every_visible_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    _install(monkeypatch, GOOD)
+    monkeypatch.delenv("TVM_NUM_THREADS", raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 2, 5}, raising=False)
+    monkeypatch.setattr(_toolchain, "import_module", ModuleType)
+    assert _toolchain.load_tvm().__name__ == "tvm"
+    assert os.environ["TVM_NUM_THREADS"] == "3"
+
+
+def test_keeps_the_threads_that_the_user_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    _install(monkeypatch, GOOD)
+    monkeypatch.setenv("TVM_NUM_THREADS", "1")
+    monkeypatch.setattr(_toolchain, "import_module", ModuleType)
+    _toolchain.load_tvm()
+    assert os.environ["TVM_NUM_THREADS"] == "1"
+
+
+def test_a_library_that_does_not_load_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(name: str) -> ModuleType:
+        raise OSError("libtvm_ffi.so: undefined symbol\nand more")
+
+    _install(monkeypatch, GOOD)
+    monkeypatch.setenv("TVM_NUM_THREADS", "1")
+    monkeypatch.setattr(_toolchain, "import_module", fail)
+    with pytest.raises(ToolchainError, match="TVM does not load: libtvm_ffi.so: undefined symbol"):
+        _toolchain.load_tvm()
+
+
+def test_ranges_are_those_of_the_package() -> None:
+    project = Path(__file__).parent.parent / "pyproject.toml"
+    declared = [
+        Requirement(line)
+        for line in tomllib.loads(project.read_text(encoding="utf-8"))["project"]["dependencies"]
+    ]
+    ranges = {each.name: each.specifier for each in declared if each.name in _toolchain.REQUIRED}
+    assert ranges == {name: SpecifierSet(text) for name, text in _toolchain.REQUIRED.items()}
