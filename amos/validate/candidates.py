@@ -73,9 +73,7 @@ class Pairing:
     order: tuple[int, ...]
 
     @staticmethod
-    def of(
-        operator: Operator, intrinsic: Intrinsic, order: Sequence[int] | None = None
-    ) -> Pairing:
+    def of(operator: Operator, intrinsic: Intrinsic, order: Sequence[int] | None = None) -> Pairing:
         """Pair sources in the order given, or in ``order``.
 
         Raises:
@@ -176,10 +174,7 @@ class Pairing:
             self.loads, self.intrinsic.operands, self.labels, strict=True
         ):
             places = [
-                (d, c)
-                for d, index in enumerate(load.indices)
-                for n, c in index.terms
-                if n == name
+                (d, c) for d, index in enumerate(load.indices) for n, c in index.terms if n == name
             ]
             expected = sum(step in index.names for index in operand.indices)
             if len(places) != expected:

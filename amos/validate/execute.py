@@ -85,7 +85,10 @@ def execute_matching(
 
 
 def scalar_unit(intrinsic: Intrinsic) -> Unit:
-    """The intrinsic's own statement on fragments of any extents."""
+    """The intrinsic's own statement, on fragments of any extents.
+
+    Leading axes beyond the fragments' own are calls of their own.
+    """
     letters = {it.name: chr(ord("a") + t) for t, it in enumerate(intrinsic.iterations)}
 
     def subscript(load: BufferLoad) -> str:
@@ -95,11 +98,13 @@ def scalar_unit(intrinsic: Intrinsic) -> Unit:
     target = subscript(intrinsic.destination)
     # An iteration that indexes the destination alone repeats the value along it.
     lonely = [x for x in target if not any(x in s for s in sources)]
-    spec = f"{','.join(sources + lonely)}->{target}"
+    inputs = [f"...{s}" for s in sources] + lonely
+    spec = f"{','.join(inputs)}->...{target}"
+    axis = {x: d - len(target) for d, x in enumerate(target)}
     accumulate = intrinsic.compute.accumulate
 
     def compute(accumulator: np.ndarray, fragments: Sequence[np.ndarray]) -> np.ndarray:
-        ones = [np.ones(accumulator.shape[target.index(x)], accumulator.dtype) for x in lonely]
+        ones = [np.ones(accumulator.shape[axis[x]], accumulator.dtype) for x in lonely]
         added = np.einsum(spec, *fragments, *ones)
         return np.asarray(accumulator + added if accumulate else added)
 
