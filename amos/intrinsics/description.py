@@ -61,8 +61,7 @@ class Memory:
     def __str__(self) -> str:
         fragment = f"{self.register_scope}.{self.operand}[{', '.join(self.indices)}]"
         terms = [
-            i if s == "1" else f"{i} * {s}"
-            for i, s in zip(self.indices, self.strides, strict=True)
+            i if s == "1" else f"{i} * {s}" for i, s in zip(self.indices, self.strides, strict=True)
         ]
         outside = f"{self.scope}.{self.operand}[{' + '.join([self.address, *terms])}]"
         if self.direction == "store":

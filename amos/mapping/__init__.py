@@ -1,0 +1,18 @@
+"""Mappings of operators onto intrinsics: enumerating, placing and simulating them."""
+
+from amos.mapping.base_match import base_matches
+from amos.mapping.enumerate import MappingSpace, enumerate_mappings
+from amos.mapping.mapping import Mapping
+from amos.mapping.physical import Layout, PhysicalMapping, VirtualMapping
+from amos.mapping.simulate import simulate
+
+__all__ = [
+    "Layout",
+    "Mapping",
+    "MappingSpace",
+    "PhysicalMapping",
+    "VirtualMapping",
+    "base_matches",
+    "enumerate_mappings",
+    "simulate",
+]

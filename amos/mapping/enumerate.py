@@ -1,0 +1,190 @@
+"""All mappings of an operator onto an intrinsic (AMOS, section 5.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import permutations
+from typing import TYPE_CHECKING, Any, overload
+
+from amos.errors import MappingError
+from amos.mapping.base_match import base_matches, independent
+from amos.mapping.mapping import Mapping
+from amos.mapping.spaces import AssignmentSet, ProductSet, UnionSet
+from amos.validate.candidates import Pairing, check_rule
+from amos.validate.compatible import check_compatible
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from amos.intrinsics import Intrinsic
+    from amos.ir import Operator
+
+__all__ = ["MappingSpace", "enumerate_mappings"]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The mappings of one order of the sources."""
+
+    pairing: Pairing
+    assignments: AssignmentSet
+
+    @cached_property
+    def operator(self) -> Operator:
+        """The operator with open dtypes taken from the intrinsic."""
+        loads, dtypes = self.pairing.loads, self.pairing.intrinsic.dtypes
+        if all(load.tensor.dtype for load in loads):
+            return self.pairing.operator
+        names = {load.tensor.name: d for load, d in zip(loads, dtypes, strict=True)}
+        return self.pairing.operator.with_dtypes(names)
+
+
+class MappingSpace(Sequence[Mapping]):
+    """All mappings under one rule, as a sequence that is never built as a whole.
+
+    Mappings are ordered by order of the sources, then lexicographically over the
+    software iterations in loop order, where an intrinsic iteration comes before
+    none. So the first mapping of a 2-D convolution uses all its iterations.
+
+    Attributes:
+        operator: the operator, as given.
+        intrinsic: the intrinsic.
+        rule: the rule of validity.
+    """
+
+    def __init__(
+        self, operator: Operator, intrinsic: Intrinsic, rule: str, parts: Sequence[_Part]
+    ) -> None:
+        self.operator, self.intrinsic, self.rule = operator, intrinsic, rule
+        self._parts = tuple(parts)
+
+    # Hides Sequence.count, which is of no use where every mapping occurs once.
+    @property
+    def count(self) -> int:  # type: ignore[override]
+        """Number of mappings, exact however many; ``len`` is limited to a word."""
+        return sum(part.assignments.count for part in self._parts)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __bool__(self) -> bool:
+        return self.count > 0
+
+    def _make(self, part: _Part, assignment: tuple[int, ...]) -> Mapping:
+        return Mapping(part.operator, self.intrinsic, assignment, part.pairing.order, self.rule)
+
+    @overload
+    def __getitem__(self, index: int) -> Mapping: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Mapping]: ...
+    def __getitem__(self, index: int | slice) -> Mapping | list[Mapping]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(self.count))]
+        place = index + self.count if index < 0 else index
+        if place >= 0:
+            for part in self._parts:
+                if place < part.assignments.count:
+                    return self._make(part, part.assignments.at(place))
+                place -= part.assignments.count
+        raise IndexError(f"mapping {index} of a space of {self.count}")
+
+    def __iter__(self) -> Iterator[Mapping]:
+        for part in self._parts:
+            for assignment in part.assignments:
+                yield self._make(part, assignment)
+
+    def __contains__(self, mapping: object) -> bool:
+        return isinstance(mapping, Mapping) and any(
+            mapping.order == part.pairing.order
+            and mapping.assignment in part.assignments
+            and mapping.intrinsic == self.intrinsic
+            and mapping.operator == part.operator
+            for part in self._parts
+        )
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a mapping: name, the group of each intrinsic iteration as text,
+        calls, utilization (0 to 1), and the order of the sources if it varies."""
+        import pandas as pd
+
+        steps = [it.name for it in self.intrinsic.iterations]
+        rows = []
+        for mapping in self:
+            row: dict[str, Any] = {"name": mapping.name}
+            row |= {t: ", ".join(group) for t, group in mapping.groups.items()}
+            physical = mapping.physical()
+            row |= {"calls": physical.calls, "utilization": physical.utilization}
+            if len(self._parts) > 1:
+                row["order"] = mapping.order
+            rows.append(row)
+        last = ["order"] if len(self._parts) > 1 else []
+        return pd.DataFrame(rows, columns=["name", *steps, "calls", "utilization", *last])
+
+    def __repr__(self) -> str:
+        return (
+            f"MappingSpace({self.operator.name} on {self.intrinsic.name}, "
+            f"rule {self.rule!r}: {self.count} mappings)"
+        )
+
+
+def enumerate_mappings(
+    op: Operator, intrinsic: Intrinsic, rule: str = "paper", commute: bool = False
+) -> MappingSpace:
+    """Every mapping that a rule accepts.
+
+    Args:
+        op: the operator.
+        intrinsic: the intrinsic.
+        rule: ``"paper"`` (unions of base matches), ``"access"`` (Algorithm 1 over
+            the matched iterations) or ``"gather"`` (everything that computes the
+            right result when fragments are gathered).
+        commute: also try the other orders of the sources.
+
+    Raises:
+        MappingError: the rule is unknown, or the operator cannot use the
+            intrinsic in any order that may be tried.
+    """
+    check_rule(rule)
+    parts, refused = [], None
+    for order in _orders(op) if commute else _orders(op)[:1]:
+        try:
+            check_compatible(op, intrinsic, order)
+        except MappingError as error:
+            refused = refused or error
+            continue
+        pairing = Pairing.of(op, intrinsic, order)
+        parts.append(_Part(pairing, _assignments(pairing, rule)))
+    if not parts and refused is not None:
+        if not commute and (other := _other_order(op, intrinsic)):
+            hint = f"; with its sources in the order {other} it can: commute=True"
+            raise MappingError(f"{refused}{hint}") from None
+        raise refused
+    return MappingSpace(op, intrinsic, rule, parts)
+
+
+def _assignments(pairing: Pairing, rule: str) -> AssignmentSet:
+    if rule != "paper" or independent(pairing):
+        return ProductSet(pairing.candidates(rule), pairing.rank)
+    steps, software = len(pairing.slots), len(pairing.columns)
+    return UnionSet(base_matches(pairing), steps, software)
+
+
+def _orders(op: Operator) -> list[tuple[int, ...]]:
+    """Orders of the sources, without those that only swap equal accesses."""
+    seen: dict[tuple[Any, ...], tuple[int, ...]] = {}
+    for order in permutations(range(len(op.sources))):
+        seen.setdefault(tuple(op.sources[m] for m in order), order)
+    return list(seen.values())
+
+
+def _other_order(op: Operator, intrinsic: Intrinsic) -> str:
+    """The sources in another order in which the intrinsic takes them, or nothing."""
+    for order in _orders(op)[1:]:
+        try:
+            check_compatible(op, intrinsic, order)
+        except MappingError:
+            continue
+        return ", ".join(f"`{op.sources[m].tensor.name}`" for m in order)
+    return ""

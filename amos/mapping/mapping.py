@@ -1,0 +1,150 @@
+"""One mapping: which loops an intrinsic call covers, and which stay around it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from amos.errors import MappingError
+from amos.intrinsics import Intrinsic
+from amos.ir import Affine, Operator
+from amos.mapping.physical import PhysicalMapping, VirtualMapping
+from amos.validate.candidates import Pairing
+from amos.validate.verdict import check_matching, read_matching
+
+__all__ = ["Mapping"]
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """A matching that a rule accepts (AMOS, Definition 4.3).
+
+    Attributes:
+        operator: the operator, every dtype set.
+        intrinsic: the intrinsic.
+        assignment: for each software iteration, in loop order, the index of its
+            intrinsic iteration, or -1.
+        order: for each source of the intrinsic the index of the operator's
+            source that feeds it.
+        rule: the rule under which it was found; equality ignores it.
+    """
+
+    operator: Operator
+    intrinsic: Intrinsic
+    assignment: tuple[int, ...]
+    order: tuple[int, ...]
+    rule: str = field(default="access", compare=False)
+
+    @staticmethod
+    def of(
+        op: Operator,
+        intrinsic: Intrinsic,
+        matrix: Any,
+        rule: str = "access",
+        order: Sequence[int] | None = None,
+    ) -> Mapping:
+        """The mapping of a matching matrix (intrinsic × software iterations).
+
+        Raises:
+            MappingError: the rule refuses the matching; the message says why.
+        """
+        verdict = check_matching(op, intrinsic, matrix, rule, order=order)
+        if not verdict:
+            raise MappingError(f"{op.name} on {intrinsic.name}: {verdict}")
+        pairing = Pairing.of(op, intrinsic, order)
+        names = {
+            load.tensor.name: d for load, d in zip(pairing.loads, intrinsic.dtypes, strict=True)
+        }
+        assignment = read_matching(op, intrinsic, matrix)
+        return Mapping(op.with_dtypes(names), intrinsic, assignment, pairing.order, rule)
+
+    @cached_property
+    def pairing(self) -> Pairing:
+        """The operator held against the intrinsic, sources in this mapping's order."""
+        return Pairing.of(self.operator, self.intrinsic, self.order)
+
+    @cached_property
+    def matching(self) -> np.ndarray:
+        """Matching matrix Y: read-only bool, intrinsic × software iterations."""
+        matrix = np.zeros((len(self.intrinsic.iterations), len(self.assignment)), dtype=bool)
+        for s, t in enumerate(self.assignment):
+            if t >= 0:
+                matrix[t, s] = True
+        matrix.setflags(write=False)
+        return matrix
+
+    @cached_property
+    def groups(self) -> dict[str, tuple[str, ...]]:
+        """The software iterations fused into each intrinsic iteration, in loop order."""
+        pairs = list(zip(self.operator.iterations, self.assignment, strict=True))
+        return {
+            step.name: tuple(it.name for it, at in pairs if at == t)
+            for t, step in enumerate(self.intrinsic.iterations)
+        }
+
+    @cached_property
+    def outer(self) -> tuple[str, ...]:
+        """Software iterations that stay loops around the call, in loop order."""
+        pairs = zip(self.operator.iterations, self.assignment, strict=True)
+        return tuple(it.name for it, at in pairs if at < 0)
+
+    @cached_property
+    def fused(self) -> dict[str, Affine]:
+        """For each intrinsic iteration its fused index, in mixed radix over the group."""
+        extents, result = self.operator.extents, {}
+        for step, group in self.groups.items():
+            terms, radix = [], 1
+            for name in reversed(group):
+                terms.append((name, radix))
+                radix *= extents[name]
+            result[step] = Affine(tuple(reversed(terms)))
+        return result
+
+    @cached_property
+    def fused_extents(self) -> dict[str, int]:
+        """For each intrinsic iteration the extent of its fused index; 1 if empty."""
+        extents = self.operator.extents
+        return {
+            step: int(np.prod([extents[n] for n in group], dtype=object))
+            for step, group in self.groups.items()
+        }
+
+    @cached_property
+    def name(self) -> str:
+        """Short and stable, for example ``npq-k-crs``.
+
+        Groups in the intrinsic's order, ``_`` for an empty one, iterations with
+        longer names joined by dots, and the order of the sources after ``~`` if
+        it is not the given one.
+        """
+
+        def text(group: tuple[str, ...]) -> str:
+            return ("." if any(len(n) > 1 for n in group) else "").join(group) or "_"
+
+        given = self.order == tuple(range(len(self.order)))
+        suffix = "" if given else "~" + "".join(map(str, self.order))
+        return "-".join(map(text, self.groups.values())) + suffix
+
+    def virtual(self) -> VirtualMapping:
+        """The mapping onto an accelerator of unlimited size (Figure 3 e and f)."""
+        return VirtualMapping(self)
+
+    def physical(self) -> PhysicalMapping:
+        """The mapping onto calls of the intrinsic's problem size (Figure 3 g and h)."""
+        return PhysicalMapping(self)
+
+    def __str__(self) -> str:
+        parts = []
+        for step in self.intrinsic.iterations:
+            fused = self.fused[step.name]
+            text = f"({fused})" if len(fused.terms) > 1 else str(fused)
+            parts.append(f"{text} mod {step.extent}" if fused.terms else text)
+        steps = ", ".join(it.name for it in self.intrinsic.iterations)
+        return f"[{steps}] ← [{', '.join(parts)}]"
+
+    def __repr__(self) -> str:
+        return f"<Mapping {self.name} of {self.operator.name} on {self.intrinsic.name}>"

@@ -1,0 +1,201 @@
+"""Where every software iteration goes: compute and memory mapping (Figure 3 e to h)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from amos.ir import BufferLoad
+    from amos.mapping.mapping import Mapping
+
+__all__ = ["Layout", "PhysicalMapping", "VirtualMapping"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A staged operand: a flat buffer of fragments, each one contiguous.
+
+    Outermost come the unmatched iterations that index the operand, in loop
+    order; then the tiles along each dimension of the fragment; then the fragment
+    itself, row-major. Strides and sizes are in elements.
+
+    Attributes:
+        operand: the intrinsic's name for it (``"Src1"``).
+        load: the operator's access that is staged.
+        outer: (software iteration, extent, stride).
+        tiles: (intrinsic iteration, number of tiles, stride), one per dimension.
+        fragment: shape of a fragment.
+        strides: strides within a fragment.
+    """
+
+    operand: str
+    load: BufferLoad
+    outer: tuple[tuple[str, int, int], ...]
+    tiles: tuple[tuple[str, int, int], ...]
+    fragment: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents of the outer iterations, then tiles, then the fragment."""
+        return (*(e for _, e, _ in self.outer), *(c for _, c, _ in self.tiles), *self.fragment)
+
+    @property
+    def elements(self) -> int:
+        """Size of the buffer."""
+        return int(np.prod(self.shape, dtype=object))
+
+    @staticmethod
+    def of(mapping: Mapping, m: int, sizes: dict[str, int]) -> Layout:
+        """Layout of operand ``m`` when a call covers ``sizes`` of each fused index."""
+        operand, load = mapping.intrinsic.operands[m], mapping.pairing.loads[m]
+        extents, fused = mapping.operator.extents, mapping.fused_extents
+        axes = [index.names[0] for index in operand.indices]
+        outer = [n for n in mapping.outer if n in load.names]
+        counts = [-(-fused[t] // sizes[t]) for t in axes]
+        fragment = tuple(sizes[t] for t in axes)
+        strides, step = [], 1
+        for length in reversed([*(extents[n] for n in outer), *counts, *fragment]):
+            strides.append(step)
+            step *= length
+        strides.reverse()
+        k, d = len(outer), len(axes)
+        return Layout(
+            operand.tensor.name,
+            load,
+            tuple((n, extents[n], s) for n, s in zip(outer, strides[:k], strict=True)),
+            tuple(zip(axes, counts, strides[k : k + d], strict=True)),
+            fragment,
+            tuple(strides[k + d :]),
+        )
+
+
+@dataclass(frozen=True)
+class VirtualMapping:
+    """A mapping onto one call engine that holds every fused index as a whole.
+
+    Attributes:
+        mapping: the mapping that this places.
+    """
+
+    mapping: Mapping
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """What one call covers of each fused index."""
+        return self.mapping.fused_extents
+
+    @cached_property
+    def layouts(self) -> dict[str, Layout]:
+        """Layout of each operand by the intrinsic's name for it, destination last."""
+        return {
+            operand.tensor.name: Layout.of(self.mapping, m, self.sizes)
+            for m, operand in enumerate(self.mapping.intrinsic.operands)
+        }
+
+    @cached_property
+    def compute(self) -> dict[str, Any]:
+        """For each intrinsic iteration its value, a sympy expression of software ones."""
+        return {t: self._fused(t) for t in self.sizes}
+
+    @cached_property
+    def memory(self) -> dict[str, tuple[Any, tuple[int, ...]]]:
+        """For each operand the base address (a sympy expression) and the strides.
+
+        Element ``(x, y, …)`` of the fragment is at ``address + x*strides[0] + …``
+        of the staged operand, in elements.
+        """
+        import sympy
+
+        result = {}
+        for name, layout in self.layouts.items():
+            address = sum((sympy.Symbol(n) * s for n, _, s in layout.outer), sympy.Integer(0))
+            for t, count, stride in layout.tiles:
+                if count > 1:
+                    address += sympy.floor(self._fused(t) / self.sizes[t]) * stride
+            result[name] = (address, layout.strides)
+        return result
+
+    def _fused(self, step: str) -> Any:
+        import sympy
+
+        terms = self.mapping.fused[step].terms
+        return sum((sympy.Symbol(n) * c for n, c in terms), sympy.Integer(0))
+
+    def latex(self) -> str:
+        """Compute and memory mapping as one ``aligned`` environment."""
+        import sympy
+
+        lines = [rf"{sympy.latex(sympy.Symbol(t))} &\leftarrow {sympy.latex(e)}"
+                 for t, e in self.compute.items()]  # fmt: skip
+        for name, (address, strides) in self.memory.items():
+            lines.append(
+                rf"\mathrm{{{name}}} &: \mathit{{addr}} = {sympy.latex(address)},\ "
+                rf"\mathit{{strides}} = ({', '.join(map(str, strides))})"
+            )
+        return "\\begin{aligned}\n" + " \\\\\n".join(lines) + "\n\\end{aligned}"
+
+    def __str__(self) -> str:
+        lines = [f"{t} = {expression}" for t, expression in self.compute.items()]
+        lines += [
+            f"{name}: address {address}, strides ({', '.join(map(str, strides))})"
+            for name, (address, strides) in self.memory.items()
+        ]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class PhysicalMapping(VirtualMapping):
+    """A mapping onto calls of the intrinsic's own problem size."""
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """Problem size: the extent of each intrinsic iteration."""
+        return self.mapping.intrinsic.extents
+
+    @cached_property
+    def compute(self) -> dict[str, Any]:
+        """For each intrinsic iteration its value, a sympy expression of software ones."""
+        import sympy
+
+        return {t: sympy.Mod(self._fused(t), size) for t, size in self.sizes.items()}
+
+    @cached_property
+    def tiles(self) -> dict[str, int]:
+        """Number of calls along each fused index."""
+        return {t: -(-e // self.sizes[t]) for t, e in self.mapping.fused_extents.items()}
+
+    @cached_property
+    def padded(self) -> dict[str, int]:
+        """Each fused extent, rounded up to a multiple of the problem size."""
+        return {t: count * self.sizes[t] for t, count in self.tiles.items()}
+
+    @cached_property
+    def calls(self) -> int:
+        """Number of intrinsic calls."""
+        extents = self.mapping.operator.extents
+        around = [extents[n] for n in self.mapping.outer]
+        return int(np.prod([*around, *self.tiles.values()], dtype=object))
+
+    @cached_property
+    def utilization(self) -> float:
+        """Scalar operations that the operator asks for, of those that the calls do."""
+        points = int(np.prod([*self.sizes.values()], dtype=object))
+        return self.mapping.operator.points / (self.calls * points)
+
+    @cached_property
+    def fragments(self) -> dict[str, int]:
+        """Elements of one fragment of each operand."""
+        return {
+            name: int(np.prod(layout.fragment, dtype=object))
+            for name, layout in self.layouts.items()
+        }
+
+    @cached_property
+    def staging(self) -> dict[str, int]:
+        """Elements of each staged operand, padding and replicas included."""
+        return {name: layout.elements for name, layout in self.layouts.items()}

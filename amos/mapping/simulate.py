@@ -1,0 +1,159 @@
+"""The mapped program in NumPy: staging, calls at physical addresses, un-staging."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping as Dict
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from amos.errors import MappingError
+from amos.validate.buffers import FlatAccess, check_inputs, output_dtype, wide
+from amos.validate.execute import scalar_unit
+
+if TYPE_CHECKING:
+    from amos.mapping.mapping import Mapping
+    from amos.mapping.physical import Layout, PhysicalMapping
+
+__all__ = ["simulate"]
+
+#: Calls computed together, which bounds the fragments held at a time.
+_TOGETHER = 1 << 14
+
+#: A loop around the calls: ``"outer"`` and a software iteration, or ``"tile"`` and
+#: an intrinsic iteration; the two may well have the same name.
+_Loop = tuple[str, str]
+
+
+def simulate(mapping: Mapping, inputs: Dict[str, np.ndarray]) -> np.ndarray:
+    """Run a physical mapping call by call.
+
+    Each operand is staged in a flat buffer of fragments with zeros in the
+    padding; a call reads and writes fragments at the mapping's base addresses
+    and strides. Calls with the same accumulator run one after another; the
+    others are independent, and are computed together.
+
+    Args:
+        mapping: the mapping to run.
+        inputs: an array for each input tensor, by name.
+
+    Returns:
+        array of the output's shape and dtype. Integers equal
+        :func:`amos.validate.evaluate`; floats are accumulated in float64, so they
+        equal it but for the order of additions.
+
+    Raises:
+        MappingError: this is no mapping.
+        OperatorError: an input is missing, or its shape or dtype is another.
+    """
+    if not hasattr(mapping, "physical"):
+        raise MappingError(f"simulate: expected a Mapping, got {type(mapping).__name__}")
+    op, physical = mapping.operator, mapping.physical()
+    arrays = check_inputs(op, inputs)
+    work = wide(arrays)
+    out = np.zeros(op.output.tensor.shape, work)
+    layouts = list(physical.layouts.values())
+    staged = [
+        _stage(layout, arrays[layout.load.tensor.name].astype(work), physical)
+        for layout in layouts[:-1]
+    ]
+    accumulators = np.zeros(layouts[-1].elements, work)
+    _run(physical, staged, accumulators)
+    flat = FlatAccess.of(op.output, out, op.extents)
+    addresses, inside = _elements(layouts[-1], flat, physical)
+    flat.buffer[addresses[inside]] = accumulators.reshape(addresses.shape)[inside]
+    with np.errstate(over="ignore"):
+        return flat.buffer.reshape(out.shape).astype(output_dtype(op, arrays))
+
+
+def _elements(
+    layout: Layout, flat: FlatAccess, physical: PhysicalMapping
+) -> tuple[np.ndarray, np.ndarray]:
+    """For each element of a staged operand its address in the tensor, and if it has one."""
+    extents, k, d = physical.mapping.operator.extents, len(layout.outer), len(layout.tiles)
+    address = np.full(layout.shape, flat.offset)
+    inside = np.ones(layout.shape, dtype=bool)
+
+    def along(values: np.ndarray, *axes: int) -> np.ndarray:
+        return values.reshape([n if i in axes else 1 for i, n in enumerate(layout.shape)])
+
+    for axis, (name, extent, _) in enumerate(layout.outer):
+        address += along(np.arange(extent) * flat.strides[name], axis)
+    seen: set[str] = set()
+    for i, (step, count, _) in enumerate(layout.tiles):
+        value = np.arange(count * layout.fragment[i])
+        axes = (k + i, k + d + i)
+        inside &= along(value < physical.mapping.fused_extents[step], *axes)
+        if step in seen:  # the second dimension of a diagonal repeats the first
+            continue
+        seen.add(step)
+        for name, radix in physical.mapping.fused[step].terms:
+            digit = value // radix % extents[name]
+            address += along(digit * flat.strides.get(name, 0), *axes)
+    return address, inside
+
+
+def _stage(layout: Layout, array: np.ndarray, physical: PhysicalMapping) -> np.ndarray:
+    """Gather a source into its flat buffer, zeros in the padding."""
+    flat = FlatAccess.of(layout.load, array, physical.mapping.operator.extents)
+    addresses, inside = _elements(layout, flat, physical)
+    return np.where(inside, flat.buffer[np.where(inside, addresses, 0)], 0).reshape(-1)
+
+
+@dataclass(frozen=True)
+class _Fragments:
+    """Addresses of one operand's fragments: independent calls, then the elements."""
+
+    bases: np.ndarray  # independent calls, then axes of length 1
+    slots: np.ndarray
+    strides: dict[_Loop, int]
+
+    @staticmethod
+    def of(layout: Layout, independent: Dict[_Loop, np.ndarray], calls: int) -> _Fragments:
+        strides: dict[_Loop, int] = {("outer", n): s for n, _, s in layout.outer}
+        for step, _, stride in layout.tiles:
+            strides["tile", step] = strides.get(("tile", step), 0) + stride
+        bases = np.zeros(calls, dtype=np.int64)
+        for loop, values in independent.items():
+            bases += strides.get(loop, 0) * values
+        grid = np.indices(layout.fragment)
+        slots = sum(
+            (g * s for g, s in zip(grid, layout.strides, strict=True)),
+            np.zeros(layout.fragment, dtype=np.int64),
+        )
+        return _Fragments(bases.reshape([-1] + [1] * slots.ndim), slots, strides)
+
+    def addresses(self, calls: slice, point: Dict[_Loop, int]) -> np.ndarray:
+        """Addresses of the elements for some independent calls at one point of the others."""
+        start = sum(self.strides.get(n, 0) * v for n, v in point.items())
+        return np.asarray(self.bases[calls] + (self.slots + start))
+
+
+def _run(physical: PhysicalMapping, staged: list[np.ndarray], accumulators: np.ndarray) -> None:
+    mapping = physical.mapping
+    counts: dict[_Loop, int] = {("outer", n): mapping.operator.extents[n] for n in mapping.outer}
+    counts |= {("tile", step): count for step, count in physical.tiles.items()}
+    target = list(physical.layouts.values())[-1]
+    own: set[_Loop] = {("outer", n) for n, _, _ in target.outer}
+    own |= {("tile", step) for step, _, _ in target.tiles}
+    shape = [count for loop, count in counts.items() if loop in own]
+    calls = int(np.prod(shape, dtype=np.int64))
+    grid = np.indices(shape).reshape(len(shape), calls)
+    independent = dict(zip([loop for loop in counts if loop in own], grid, strict=True))
+    *sources, result = (
+        _Fragments.of(layout, independent, calls) for layout in physical.layouts.values()
+    )
+    unit = scalar_unit(mapping.intrinsic)
+    repeated = {loop: count for loop, count in counts.items() if loop not in own}
+    for first in range(0, calls, _TOGETHER):
+        some = slice(first, first + _TOGETHER)
+        for values in product(*map(range, repeated.values())):
+            point = dict(zip(repeated, values, strict=True))
+            at = result.addresses(some, point)
+            loaded = [
+                buffer[source.addresses(some, point)]
+                for buffer, source in zip(staged, sources, strict=True)
+            ]
+            accumulators[at] = unit(accumulators[at], loaded)

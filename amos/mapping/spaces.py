@@ -1,0 +1,154 @@
+"""Sets of assignments that are counted and indexed without being listed.
+
+An assignment gives each software iteration an intrinsic iteration, or -1. Every
+set is ordered lexicographically over software iterations in loop order, with
+intrinsic iterations in their order and "none" last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import Protocol
+
+__all__ = ["Assignment", "AssignmentSet", "ProductSet", "UnionSet"]
+
+Assignment = tuple[int, ...]
+
+
+class AssignmentSet(Protocol):
+    """An ordered set of assignments."""
+
+    @property
+    def count(self) -> int:
+        """Number of assignments, exact."""
+        ...
+
+    def at(self, index: int) -> Assignment:
+        """The assignment at ``0 <= index < count``."""
+        ...
+
+    def __iter__(self) -> Iterator[Assignment]: ...
+
+    def __contains__(self, assignment: object) -> bool: ...
+
+
+class ProductSet:
+    """Every choice of one option or none per software iteration that fills enough.
+
+    Args:
+        options: for each software iteration its intrinsic iterations, ascending.
+        rank: the least number of intrinsic iterations to be filled.
+    """
+
+    def __init__(self, options: Sequence[Sequence[int]], rank: int) -> None:
+        self.options, self.rank = tuple(map(tuple, options)), rank
+
+    @cached_property
+    def _tails(self) -> list[dict[int, int]]:
+        """For each position and set of filled intrinsic iterations: the completions."""
+        levels: list[set[int]] = [{0}]
+        for targets in self.options:
+            levels.append({mask | bit for mask in levels[-1] for bit in _bits(targets)})
+        tails = [{mask: int(mask.bit_count() >= self.rank) for mask in levels[-1]}]
+        for targets, level in zip(reversed(self.options), reversed(levels[:-1]), strict=True):
+            after = tails[-1]
+            tails.append({m: sum(after[m | bit] for bit in _bits(targets)) for m in level})
+        return tails[::-1]
+
+    @property
+    def count(self) -> int:
+        """Number of assignments, exact, by dynamic programming."""
+        return self._tails[0][0]
+
+    def at(self, index: int) -> Assignment:
+        """The assignment at ``0 <= index < count``, by unranking."""
+        chosen, mask = [], 0
+        for position, targets in enumerate(self.options):
+            after = self._tails[position + 1]
+            for target, bit in zip((*targets, -1), _bits(targets), strict=True):
+                size = after[mask | bit]
+                if index < size:
+                    break
+                index -= size
+            chosen.append(target)
+            mask |= bit
+        return tuple(chosen)
+
+    def __iter__(self) -> Iterator[Assignment]:
+        tails, end = self._tails, len(self.options)
+
+        def extend(position: int, mask: int, chosen: Assignment) -> Iterator[Assignment]:
+            if position == end:
+                yield chosen
+                return
+            targets = self.options[position]
+            for target, bit in zip((*targets, -1), _bits(targets), strict=True):
+                if tails[position + 1][mask | bit]:
+                    yield from extend(position + 1, mask | bit, (*chosen, target))
+
+        return extend(0, 0, ()) if self.count else iter(())
+
+    def __contains__(self, assignment: object) -> bool:
+        if not isinstance(assignment, tuple) or len(assignment) != len(self.options):
+            return False
+        fits = all(t == -1 or t in o for t, o in zip(assignment, self.options, strict=True))
+        return fits and len(set(assignment) - {-1}) >= self.rank
+
+
+class UnionSet:
+    """The distinct unions of base matches that are matchings.
+
+    The closure is built on the first look; it takes time and memory in
+    proportion to its size.
+
+    Args:
+        generators: base matches, as pairs (intrinsic, software iteration).
+        steps: number of intrinsic iterations.
+        software: number of software iterations.
+    """
+
+    def __init__(
+        self, generators: Iterable[tuple[tuple[int, int], ...]], steps: int, software: int
+    ) -> None:
+        self._generators, self._steps, self._software = generators, steps, software
+
+    @cached_property
+    def _members(self) -> list[Assignment]:
+        steps, software = self._steps, self._software
+        column = (1 << steps) - 1
+        unions: set[int] = set()
+        for match in self._generators:
+            added = sum(1 << s * steps + t for t, s in match)
+            # A union that already sends one of these elsewhere is no matching.
+            barred = sum(column << s * steps for _, s in match) ^ added
+            unions.update([u | added for u in unions if not u & barred])
+            unions.add(added)
+        shifts = [s * steps for s in range(software)]
+        # bit_length - 1 is the intrinsic iteration, and -1 where there is none.
+        keyed = [tuple((u >> k & column).bit_length() - 1 for k in shifts) for u in unions]
+        return sorted(keyed, key=lambda a: [steps if t < 0 else t for t in a])
+
+    @cached_property
+    def _lookup(self) -> frozenset[Assignment]:
+        return frozenset(self._members)
+
+    @property
+    def count(self) -> int:
+        """Number of unions."""
+        return len(self._members)
+
+    def at(self, index: int) -> Assignment:
+        """The union at ``0 <= index < count``."""
+        return self._members[index]
+
+    def __iter__(self) -> Iterator[Assignment]:
+        return iter(self._members)
+
+    def __contains__(self, assignment: object) -> bool:
+        return assignment in self._lookup
+
+
+def _bits(targets: Sequence[int]) -> list[int]:
+    """What each option fills; the last option, none, fills nothing."""
+    return [*(1 << t for t in targets), 0]

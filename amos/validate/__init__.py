@@ -1,0 +1,23 @@
+"""Is a matching right, by which rule, and if not, why not (AMOS, section 5.2)."""
+
+from amos.validate.algorithm1 import algorithm_1, algorithm_1_batch, holds_on_matched
+from amos.validate.buffers import random_inputs
+from amos.validate.candidates import RULES, Pairing
+from amos.validate.compatible import check_compatible
+from amos.validate.execute import execute_matching
+from amos.validate.semantics import evaluate
+from amos.validate.verdict import Verdict, check_matching
+
+__all__ = [
+    "RULES",
+    "Pairing",
+    "Verdict",
+    "algorithm_1",
+    "algorithm_1_batch",
+    "check_compatible",
+    "check_matching",
+    "evaluate",
+    "execute_matching",
+    "holds_on_matched",
+    "random_inputs",
+]

@@ -1,0 +1,141 @@
+"""Input arrays: checking, making them up, and reading them at flat addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from amos.errors import OperatorError
+from amos.ir import dtype, resolve_dtypes
+
+if TYPE_CHECKING:
+    from amos.ir import BufferLoad, Operator, Tensor
+
+__all__ = ["FlatAccess", "check_inputs", "output_dtype", "random_inputs", "wide"]
+
+
+@dataclass(frozen=True)
+class FlatAccess:
+    """An affine access as one address: ``offset + sum(stride * iteration)``.
+
+    Attributes:
+        buffer: one-dimensional array; for a padded access with the zeros around it.
+        offset: address where all iterations are zero, in elements.
+        strides: stride of each iteration that occurs, in elements.
+    """
+
+    buffer: np.ndarray
+    offset: int
+    strides: Mapping[str, int]
+
+    @staticmethod
+    def of(load: BufferLoad, array: np.ndarray, extents: Mapping[str, int]) -> FlatAccess:
+        """Flatten an access to ``array``, whose shape is the tensor's."""
+        bounds = [index.bounds(extents) for index in load.indices]
+        before = [max(0, -low) for low, _ in bounds]
+        if load.padded:
+            after = [
+                max(0, high - size + 1)
+                for (_, high), size in zip(bounds, load.tensor.shape, strict=True)
+            ]
+            if any(before) or any(after):
+                array = np.pad(array, list(zip(before, after, strict=True)))
+        offset, strides, step = 0, dict[str, int](), 1
+        for d in reversed(range(array.ndim)):
+            index = load.indices[d]
+            offset += (index.constant + before[d]) * step
+            for name, c in index.terms:
+                strides[name] = strides.get(name, 0) + c * step
+            step *= array.shape[d]
+        return FlatAccess(np.ascontiguousarray(array).reshape(-1), offset, strides)
+
+    def view(self, names: Sequence[str], extents: Mapping[str, int]) -> np.ndarray:
+        """The elements read, one axis for each name; a view, never a copy."""
+        size = self.buffer.itemsize
+        return np.lib.stride_tricks.as_strided(
+            self.buffer[self.offset :],
+            [extents[n] for n in names],
+            [self.strides.get(n, 0) * size for n in names],
+        )
+
+
+def check_inputs(op: Operator, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The inputs as arrays of the operator's shapes and dtypes.
+
+    A dtype that NumPy lacks is held in its container (bfloat16 in float32); an
+    open dtype takes any integer or floating-point array.
+
+    Raises:
+        OperatorError: a name, shape or dtype differs from the operator's.
+    """
+    wanted = [t.name for t in op.inputs]
+    if set(inputs) != set(wanted):
+        raise OperatorError(
+            f"inputs of {op.name}: expected {', '.join(wanted)}, "
+            f"got {', '.join(map(str, inputs)) or 'none'}"
+        )
+    return {tensor.name: _check_array(op, tensor, inputs[tensor.name]) for tensor in op.inputs}
+
+
+def _check_array(op: Operator, tensor: Tensor, given: np.ndarray) -> np.ndarray:
+    array = np.asarray(given)
+    where = f"input {tensor.name!r} of {op.name}"
+    if array.shape != tensor.shape:
+        raise OperatorError(f"{where}: expected shape {tensor.shape}, got {array.shape}")
+    if tensor.dtype is None:
+        if array.dtype.kind not in "iufb":
+            raise OperatorError(f"{where}: expected integers or floats, got {array.dtype}")
+        return array.astype(np.uint8) if array.dtype.kind == "b" else array
+    known = dtype(tensor.dtype)
+    if array.dtype != known.numpy:
+        raise OperatorError(f"{where}: expected dtype {known.container}, got {array.dtype}")
+    if known.is_integer and known.bits < 8 * array.itemsize:
+        low, high = _integer_range(known.bits, known.kind)
+        if array.min() < low or array.max() > high:
+            raise OperatorError(f"{where}: a value is outside {known.name}, {low} to {high}")
+    return array
+
+
+def _integer_range(bits: int, kind: str) -> tuple[int, int]:
+    return (-(1 << bits - 1), (1 << bits - 1) - 1) if kind == "int" else (0, (1 << bits) - 1)
+
+
+def output_dtype(op: Operator, arrays: Mapping[str, np.ndarray]) -> np.dtype:
+    """Dtype of the result; where it is open, what such sources usually accumulate in."""
+    declared = op.output.tensor.dtype
+    if declared is not None:
+        return dtype(declared).numpy
+    joint = np.result_type(*arrays.values())
+    try:
+        return dtype(str(resolve_dtypes(joint.name, 1)[-1])).numpy
+    except OperatorError:  # a NumPy dtype that AMOS has no name for
+        return joint
+
+
+def wide(arrays: Mapping[str, np.ndarray]) -> np.dtype:
+    """The dtype to accumulate in: int64, wrapping around as narrower ones do, or float64."""
+    whole = all(a.dtype.kind in "iu" for a in arrays.values())
+    return np.dtype(np.int64 if whole else np.float64)
+
+
+def random_inputs(op: Operator, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Generic data for every input: integers over their full range, small floats.
+
+    Floats are multiples of 1/64 within ±2 (1/8 within ±1 in eight bits), so that
+    every format holds them exactly and short sums are exact in any order. An
+    open dtype is taken as float32.
+    """
+
+    def draw(tensor: Tensor) -> np.ndarray:
+        known = dtype(tensor.dtype or "float32")
+        if known.is_integer:
+            low, high = _integer_range(known.bits, known.kind)
+            return rng.integers(low, high, tensor.shape, known.numpy, endpoint=True)
+        top, unit = (8, 8.0) if known.bits == 8 else (128, 64.0)
+        values = rng.integers(-top, top, tensor.shape, endpoint=True) / unit
+        return values.astype(known.numpy)
+
+    return {tensor.name: draw(tensor) for tensor in op.inputs}

@@ -1,0 +1,183 @@
+"""What a matching computes, right or wrong: intrinsic calls on a virtual accelerator.
+
+AMOS, section 5.1 and Figure 3 i: one load engine, one compute engine and one
+store engine of any capacity, so nothing is tiled yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from amos.validate.buffers import FlatAccess, check_inputs, output_dtype, wide
+from amos.validate.candidates import Pairing
+from amos.validate.compatible import check_structure
+from amos.validate.verdict import read_matching
+
+if TYPE_CHECKING:
+    from amos.intrinsics import Intrinsic
+    from amos.ir import BufferLoad, Iteration, Operator
+
+__all__ = ["Unit", "execute_matching", "scalar_unit"]
+
+#: One intrinsic call: accumulator fragment and source fragments → new accumulator.
+Unit = Callable[[np.ndarray, Sequence[np.ndarray]], np.ndarray]
+
+
+def execute_matching(
+    op: Operator,
+    intrinsic: Intrinsic,
+    matrix: Any,
+    inputs: Mapping[str, np.ndarray],
+    unit: Unit | None = None,
+    *,
+    order: Sequence[int] | None = None,
+) -> np.ndarray:
+    """Run a matching, valid or not, one call for each value of the unmatched iterations.
+
+    A call loads the accumulator, gathers each source, lets the unit compute, and
+    stores the accumulator. A fragment has a slot for each value of the fused
+    iterations that index its operand **in the intrinsic**. Where a software
+    iteration indexes the tensor but not the fragment, several elements claim one
+    slot and the last one wins; where it indexes the fragment but not the tensor,
+    the element is replicated, and of several slots stored to one element the last
+    wins. So a wrong matching computes something else, on generic data and with
+    every extent at least 2.
+
+    Args:
+        op: the operator.
+        intrinsic: the intrinsic; its extents are ignored.
+        matrix: matching matrix, intrinsic × software iterations.
+        inputs: an array for each input tensor, by name.
+        unit: computes one call; the intrinsic's scalar statement if omitted.
+        order: for each source of the intrinsic the index of the operator's source.
+
+    Returns:
+        array of the output's shape and dtype.
+
+    Raises:
+        MappingError: the matrix is no matching, or the operator cannot use the
+            intrinsic.
+        OperatorError: the inputs are not the operator's.
+    """
+    check_structure(op, intrinsic, order)
+    assignment = read_matching(op, intrinsic, matrix)
+    arrays = check_inputs(op, inputs)
+    work = wide(arrays)
+    pairing = Pairing.of(op, intrinsic, order)
+    run = unit or scalar_unit(intrinsic)
+    points = _fused_points(op, intrinsic, assignment)
+    out = np.zeros(op.output.tensor.shape, work)
+    held = [arrays[load.tensor.name].astype(work) for load in pairing.loads[:-1]]
+    *sources, target = (
+        _Engine.of(load, operand, array, op, assignment, points)
+        for load, operand, array in zip(
+            pairing.loads, intrinsic.operands, [*held, out], strict=True
+        )
+    )
+    for call in range(len(target.bases)):
+        loaded = [engine.load(call) for engine in sources]
+        target.store(call, run(target.load(call), loaded))
+    return target.buffer.reshape(out.shape).astype(output_dtype(op, arrays))
+
+
+def scalar_unit(intrinsic: Intrinsic) -> Unit:
+    """The intrinsic's own statement, on fragments of any extents.
+
+    Leading axes beyond the fragments' own are calls of their own.
+    """
+    letters = {it.name: chr(ord("a") + t) for t, it in enumerate(intrinsic.iterations)}
+
+    def subscript(load: BufferLoad) -> str:
+        return "".join(letters[index.names[0]] for index in load.indices)
+
+    sources = [subscript(load) for load in intrinsic.sources]
+    target = subscript(intrinsic.destination)
+    # An iteration that indexes the destination alone repeats the value along it.
+    lonely = [x for x in target if not any(x in s for s in sources)]
+    inputs = [f"...{s}" for s in sources] + lonely
+    spec = f"{','.join(inputs)}->...{target}"
+    axis = {x: d - len(target) for d, x in enumerate(target)}
+    accumulate = intrinsic.compute.accumulate
+
+    def compute(accumulator: np.ndarray, fragments: Sequence[np.ndarray]) -> np.ndarray:
+        ones = [np.ones(accumulator.shape[axis[x]], accumulator.dtype) for x in lonely]
+        added = np.einsum(spec, *fragments, *ones)
+        return np.asarray(accumulator + added if accumulate else added)
+
+    return compute
+
+
+def _fused_points(
+    op: Operator, intrinsic: Intrinsic, assignment: Sequence[int]
+) -> dict[str, dict[str, np.ndarray]]:
+    """For each intrinsic iteration: the software values at each fused value."""
+    points = {}
+    for t, step in enumerate(intrinsic.iterations):
+        group = [it for it, at in zip(op.iterations, assignment, strict=True) if at == t]
+        points[step.name] = _grid(group)
+    return points
+
+
+def _grid(iterations: Sequence[Iteration]) -> dict[str, np.ndarray]:
+    """Values of each iteration at each point of their nest, the last one fastest."""
+    extents = [it.extent for it in iterations]
+    count = int(np.prod(extents, dtype=np.int64))
+    rows = np.indices(extents).reshape(len(extents), count)
+    return {it.name: row for it, row in zip(iterations, rows, strict=True)}
+
+
+@dataclass(frozen=True)
+class _Engine:
+    """Moves the fragments of one operand: element addresses for each call and slot."""
+
+    buffer: np.ndarray
+    bases: np.ndarray  # calls
+    slots: np.ndarray  # shape of the fragment
+    last: np.ndarray  # flat slots, the last one of each element they are stored to
+
+    @staticmethod
+    def of(
+        load: BufferLoad,
+        operand: BufferLoad,
+        array: np.ndarray,
+        op: Operator,
+        assignment: Sequence[int],
+        points: Mapping[str, Mapping[str, np.ndarray]],
+    ) -> _Engine:
+        flat = FlatAccess.of(load, array, op.extents)
+        axes = [index.names[0] for index in operand.indices]
+        slots = np.zeros([1] * len(axes), dtype=np.int64)
+        for name in dict.fromkeys(axes):
+            values = points[name]
+            count = len(next(iter(values.values()))) if values else 1
+            along = np.zeros(count, dtype=np.int64)
+            for s, at in values.items():
+                along = along + flat.strides.get(s, 0) * at
+            for d, axis in enumerate(axes):
+                if axis == name:
+                    # Of a diagonal operand only the diagonal is computed with,
+                    # so the address need follow one of its dimensions only.
+                    share = along if d == axes.index(name) else np.zeros_like(along)
+                    slots = slots + share.reshape([-1 if i == d else 1 for i in range(len(axes))])
+        offset = flat.offset
+        for name, values in points.items():
+            if name not in axes:
+                offset += sum(flat.strides.get(s, 0) * int(at[-1]) for s, at in values.items())
+        outer = [it for it, at in zip(op.iterations, assignment, strict=True) if at < 0]
+        bases = np.full(int(np.prod([it.extent for it in outer], dtype=np.int64)), offset)
+        for name, row in _grid(outer).items():
+            bases += flat.strides.get(name, 0) * row
+        reversed_ = slots.reshape(-1)[::-1]
+        last = slots.size - 1 - np.unique(reversed_, return_index=True)[1]
+        return _Engine(flat.buffer, bases, slots, last)
+
+    def load(self, call: int) -> np.ndarray:
+        return np.asarray(self.buffer[self.slots + self.bases[call]])
+
+    def store(self, call: int, fragment: np.ndarray) -> None:
+        addresses = self.slots.reshape(-1)[self.last] + self.bases[call]
+        self.buffer[addresses] = fragment.reshape(-1)[self.last]

@@ -1,0 +1,230 @@
+"""Judging one matching matrix, with reasons in the user's own names (section 5.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from amos.errors import MappingError
+from amos.validate.candidates import Pairing, check_rule, choose
+from amos.validate.compatible import check_structure
+
+if TYPE_CHECKING:
+    from amos.intrinsics import Intrinsic
+    from amos.ir import Operator
+
+__all__ = ["Verdict", "check_matching", "read_matching"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a rule says about a matching; true if the matching is accepted.
+
+    Attributes:
+        rule: the rule that judged.
+        wrong: why the matching does not compute what the operator says, or, for
+            the rules ``"paper"`` and ``"access"``, why the rule does not admit it.
+        idle: intrinsic iterations that stay empty without need: a waste, not a
+            wrong answer.
+    """
+
+    rule: str
+    wrong: tuple[str, ...] = ()
+    idle: tuple[str, ...] = ()
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Everything that speaks against the matching, wrong answers first."""
+        return self.wrong + self.idle
+
+    def __bool__(self) -> bool:
+        return not self.reasons
+
+    def __str__(self) -> str:
+        if self:
+            return f"valid ({self.rule})"
+        kind = "wrong" if self.wrong else "idle"
+        return f"{kind} ({self.rule}): {'; '.join(self.reasons)}"
+
+
+def check_matching(
+    op: Operator,
+    intrinsic: Intrinsic,
+    matrix: Any,
+    rule: str = "access",
+    *,
+    order: Sequence[int] | None = None,
+) -> Verdict:
+    """Judge a matching matrix under one of the three rules.
+
+    Args:
+        op: the operator.
+        intrinsic: the intrinsic.
+        matrix: zeros and ones, intrinsic iterations × software iterations, with
+            at most a single one in a column; columns in loop order.
+        rule: ``"paper"``, ``"access"`` or ``"gather"``.
+        order: for each source of the intrinsic the index of the operator's
+            source that feeds it; the order given if omitted.
+
+    Raises:
+        MappingError: the matrix is no matching of these iterations, the operator
+            cannot use the intrinsic whatever the matching, or the rule is unknown.
+    """
+    check_rule(rule)
+    check_structure(op, intrinsic, order)
+    pairing = Pairing.of(op, intrinsic, order)
+    assignment = read_matching(op, intrinsic, matrix)
+    groups = [
+        [s for s, chosen in enumerate(assignment) if chosen == t]
+        for t in range(len(intrinsic.iterations))
+    ]
+    wrong: list[str] = []
+    for t, group in enumerate(groups):
+        wrong += _wrong_access(pairing, t, group, exact=rule != "gather")
+    if rule == "paper" and not wrong:
+        wrong = _wrong_base(pairing, groups)
+    return Verdict(rule, tuple(wrong), _idle(pairing, groups))
+
+
+def read_matching(op: Operator, intrinsic: Intrinsic, matrix: Any) -> tuple[int, ...]:
+    """For each software iteration its intrinsic iteration, or -1.
+
+    Raises:
+        MappingError: wrong shape, values other than 0 and 1, or two ones in a
+            column.
+    """
+    hardware, software = intrinsic.iterations, op.iterations
+    expected = (len(hardware), len(software))
+    try:
+        given = np.asarray(matrix)
+        array = given.astype(bool)
+        binary = given.dtype == bool or bool(np.all(given == array))
+    except (TypeError, ValueError) as error:
+        raise MappingError(f"matching matrix: expected zeros and ones, got {error}") from None
+    if array.shape != expected:
+        raise MappingError(
+            f"matching matrix of {op.name} on {intrinsic.name}: expected shape {expected} "
+            f"(intrinsic × software iterations), got {array.shape}"
+        )
+    if not binary:
+        raise MappingError("matching matrix: expected zeros and ones only")
+    for s, it in enumerate(software):
+        targets = [hardware[t].name for t in np.flatnonzero(array[:, s])]
+        if len(targets) > 1:
+            raise MappingError(
+                f"not a matching: `{it.name}` goes to {_listed(targets)}, expected at most one"
+            )
+    return tuple(int(np.argmax(column)) if column.any() else -1 for column in array.T)
+
+
+def _wrong_access(pairing: Pairing, t: int, group: Sequence[int], *, exact: bool) -> list[str]:
+    """Members of one group whose column of X does not fit the column of Z."""
+    names = [it.name for it in pairing.operator.iterations]
+    step = pairing.intrinsic.iterations[t]
+    slot = pairing.slots[t]
+    dst = 1 << len(pairing.order)
+
+    def misfit(s: int) -> int:
+        extra, missing = pairing.columns[s] & ~slot, slot & ~pairing.columns[s]
+        return extra | (missing if exact else missing & dst)
+
+    fitting = [s for s in group if not misfit(s)]
+    reasons = []
+    for s in group:
+        bits = misfit(s)
+        if not bits:
+            continue
+        name = names[s]
+        members = [names[g] for g in group if g == s or g in fitting]
+        if len(members) > 1:
+            start = f"{_listed(members)} {'both' if len(members) == 2 else 'all'} go to"
+        else:
+            start = f"`{name}` goes to"
+        start += f" `{step.name}`, but"
+        if bits & dst:
+            # The destination's entry is the kind; naming it says more.
+            kind = pairing.operator.iterations[s].kind
+            reasons.append(f"{start} `{name}` is {kind} and `{step.name}` is {step.kind}")
+            bits &= ~dst
+        # What the intrinsic cannot address first: that is wrong by every rule.
+        extra = pairing.columns[s]
+        for m in sorted(range(len(pairing.order)), key=lambda m: not extra >> m & 1):
+            if bits >> m & 1:
+                does, lacks = ("indexes", "does not index")[:: 1 if extra >> m & 1 else -1]
+                operand = pairing.intrinsic.operands[m].tensor.name
+                reasons.append(
+                    f"{start} `{name}` {does} `{pairing.labels[m]}` "
+                    f"and `{step.name}` {lacks} `{operand}`"
+                )
+    return reasons
+
+
+def _wrong_base(pairing: Pairing, groups: Sequence[Sequence[int]]) -> list[str]:
+    """Matched iterations that no base match inside the matching contains."""
+    filled = [t for t, group in enumerate(groups) if group]
+    names = [it.name for it in pairing.operator.iterations]
+    obstacles = {
+        s: text for t in filled for s in groups[t] if (text := pairing.obstacle(s, t)) is not None
+    }
+    usable = [[s for s in groups[t] if s not in obstacles] for t in filled]
+    # Text of the cause → iterations: a pair that excludes each other is said once.
+    causes: dict[str | None, list[str]] = {}
+    for at, t in enumerate(filled):
+        for s in groups[t]:
+            if s in obstacles:
+                causes.setdefault(obstacles[s], []).append(names[s])
+                continue
+            options = [[s] if i == at else usable[i] for i in range(len(filled))]
+            if next(choose(options, pairing.conflicts), None) is None:
+                causes.setdefault(_why_alone(pairing, s, options), []).append(names[s])
+    indirect = causes.pop(None, [])
+    if indirect and not causes:
+        text = "their possible partners share dimensions with one another"
+        causes = {text: indirect}
+    return [
+        f"no base match contains {' or '.join(f'`{n}`' for n in members)}: {text}"
+        for text, members in causes.items()
+    ]
+
+
+def _why_alone(pairing: Pairing, s: int, options: Sequence[Sequence[int]]) -> str | None:
+    """A group in which every member shares a dimension with ``s``; None if there is none."""
+    for group in options:
+        if group and list(group) != [s] and all(pairing.conflicts[s] >> o & 1 for o in group):
+            return ", ".join(_shared(pairing, *sorted((s, other))) for other in group)
+    return None
+
+
+def _shared(pairing: Pairing, first: int, second: int) -> str:
+    a, b = (pairing.operator.iterations[i].name for i in (first, second))
+    return next(
+        f"`{a}` and `{b}` share dimension {d} of `{label}`"
+        for load, label in zip(pairing.loads, pairing.labels, strict=True)
+        for d, index in enumerate(load.indices)
+        if a in index.names and b in index.names
+    )
+
+
+def _idle(pairing: Pairing, groups: Sequence[Sequence[int]]) -> tuple[str, ...]:
+    filled = sum(map(bool, groups))
+    if not pairing.rank and not filled:
+        return ("nothing is matched: no iteration of the operator could go anywhere",)
+    if filled >= pairing.rank:
+        return ()
+    names = [it.name for it in pairing.operator.iterations]
+    options = pairing.candidates("gather")
+    reasons = []
+    for t, it in enumerate(pairing.intrinsic.iterations):
+        could = [names[s] for s, targets in enumerate(options) if t in targets]
+        if could and not groups[t]:
+            shown = ", ".join(f"`{name}`" for name in could)
+            reasons.append(f"`{it.name}` stays empty though {shown} could go there")
+    return tuple(reasons)
+
+
+def _listed(names: Sequence[str]) -> str:
+    quoted = [f"`{name}`" for name in names]
+    return " and ".join([", ".join(quoted[:-1]), quoted[-1]] if len(quoted) > 1 else quoted)
