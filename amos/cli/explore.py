@@ -97,8 +97,13 @@ def _progress(total: int, *, quiet: bool) -> Iterator[Callable[[Trial, int], Non
     if quiet:
         yield None
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-    from rich.progress import TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
     screen = console(stderr=True)
     bar = Progress(
@@ -143,7 +148,9 @@ def _report(result: Exploration, rule: str) -> None:
         print_line(f"speed      {_speed(result)} peak")
     else:
         print_line(f"predicted  {best.predicted * 1e3:.4f} ms")
-        print_line(f"measured   {best.seconds * 1e3:.4f} ms, median of {len(best.measurement.times)}")
+        print_line(
+            f"measured   {best.seconds * 1e3:.4f} ms, median of {len(best.measurement.times)}"
+        )
         print_line(f"speed      {_speed(result)} measured peak of {result.machine.cores} cores")
         print_line(
             f"checked    {best.measurement.verified_elements:,} elements against NumPy, "
