@@ -47,7 +47,7 @@ venv: $(STAMP) ## only create .venv and install into it
 
 $(STAMP): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" && "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-		echo "amos: Python 3.11 or newer is needed; found $$("$(or $(PYTHON),python3)" -V 2>&1 || true)." \
+		echo "amos: Python 3.11 or newer is needed; found $$("$(or $(PYTHON),python3)" -V 2>/dev/null || echo none)." \
 			"Name one with: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { \
 		echo "amos: this Python cannot create virtual environments;" \

@@ -10,14 +10,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from amos import intrinsics, operators
+    from amos import intrinsics, machines, operators
     from amos.codegen import build
     from amos.errors import AmosError
     from amos.explore import explore
     from amos.frontend import from_te
     from amos.ir import Operator
     from amos.mapping import enumerate_mappings, simulate
-    from amos.perfmodel import machines, predict
+    from amos.perfmodel import predict
     from amos.validate import check_matching
 
 __version__ = "0.1.0"
@@ -42,7 +42,7 @@ _MODULES = {
     # A module that can be called, see amos._callable.
     "explore": "amos.explore",
     "intrinsics": "amos.intrinsics",
-    "machines": "amos.perfmodel.machines",
+    "machines": "amos.machines",
     "operators": "amos.operators",
 }
 _HOMES = {
@@ -57,16 +57,19 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> object:
-    value: object
-    if name in _MODULES:
-        value = import_module(_MODULES[name])
-    elif name in _HOMES:
-        value = getattr(import_module(_HOMES[name]), name)
-    else:
-        raise AttributeError(f"module 'amos' has no attribute {name!r}")
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:
+    # Hidden from type checkers, which would take any name for a public one.
+
+    def __getattr__(name: str) -> object:
+        value: object
+        if name in _MODULES:
+            value = import_module(_MODULES[name])
+        elif name in _HOMES:
+            value = getattr(import_module(_HOMES[name]), name)
+        else:
+            raise AttributeError(f"module 'amos' has no attribute {name!r}")
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -58,7 +58,7 @@ def grouped_conv2d(
     image = access("image", order, indices, padding)
     return build(
         f"{out} += {image} * weight[g,k,c,r,s]",
-        dict(n=n, g=g, c=c, k=k, p=p, q=q, r=r, s=s),
+        {"n": n, "g": g, "c": c, "k": k, "p": p, "q": q, "r": r, "s": s},
         name=name,
         dtype=dtype,
         shapes={"image": [sizes[letter] for letter in order]},
@@ -100,7 +100,7 @@ def depthwise_conv2d(
     image = access("image", order, indices, padding)
     return build(
         f"{out} += {image} * weight[c,k,r,s]",
-        dict(n=n, c=c, k=k, p=p, q=q, r=r, s=s),
+        {"n": n, "c": c, "k": k, "p": p, "q": q, "r": r, "s": s},
         name=name,
         dtype=dtype,
         shapes={"image": [sizes[letter] for letter in order]},
@@ -139,7 +139,7 @@ def batched_conv2d(
     image = access("image", order, indices, padding)
     return build(
         f"{out} += {image} * weight[n,k,c,r,s]",
-        dict(n=n, c=c, k=k, p=p, q=q, r=r, s=s),
+        {"n": n, "c": c, "k": k, "p": p, "q": q, "r": r, "s": s},
         name=name,
         dtype=dtype,
         shapes={"image": [sizes[letter] for letter in order]},
@@ -177,7 +177,7 @@ def capsule_conv2d(
     image = access("image", "NCHW", indices, padding)
     return build(
         f"out[n,k,p,q,v] += {image} * weight[k,c,r,s,v]",
-        dict(n=n, c=c, k=k, v=v, p=p, q=q, r=r, s=s),
+        {"n": n, "c": c, "k": k, "v": v, "p": p, "q": q, "r": r, "s": s},
         name=name,
         dtype=dtype,
         shapes={"image": [n, c, rows.image(), columns.image()]},
@@ -217,7 +217,7 @@ def capsule_pose_conv2d(
     image = access("image", "NCHWIM", indices, padding)
     return build(
         f"out[n,k,p,q,i,j] += {image} * weight[k,c,r,s,m,j]",
-        dict(n=n, c=c, k=k, p=p, q=q, i=i, j=j, r=r, s=s, m=m),
+        {"n": n, "c": c, "k": k, "p": p, "q": q, "i": i, "j": j, "r": r, "s": s, "m": m},
         name=name,
         dtype=dtype,
         shapes={"image": [n, c, rows.image(), columns.image(), i, m]},

@@ -52,7 +52,7 @@ def conv1d(
     sizes = {"N": n, "C": c, "H": rows.image()}
     return build(
         f"{out} += {image} * weight[k,c,r]",
-        dict(n=n, c=c, k=k, p=p, r=r),
+        {"n": n, "c": c, "k": k, "p": p, "r": r},
         name=name,
         dtype=dtype,
         shapes={"image": [sizes[letter] for letter in order]},
@@ -92,7 +92,7 @@ def conv2d(
     image = access("image", order, indices, padding)
     return build(
         f"{out} += {image} * weight[k,c,r,s]",
-        dict(n=n, c=c, k=k, p=p, q=q, r=r, s=s),
+        {"n": n, "c": c, "k": k, "p": p, "q": q, "r": r, "s": s},
         name=name,
         dtype=dtype,
         shapes={"image": [sizes[letter] for letter in order]},
@@ -178,7 +178,7 @@ def conv3d(
     image = access("image", order, indices, padding)
     return build(
         f"{out} += {image} * weight[k,c,t,r,s]",
-        dict(n=n, c=c, k=k, d=d, p=p, q=q, t=t, r=r, s=s),
+        {"n": n, "c": c, "k": k, "d": d, "p": p, "q": q, "t": t, "r": r, "s": s},
         name=name,
         dtype=dtype,
         shapes={"image": [sizes[letter] for letter in order]},
@@ -217,24 +217,26 @@ def transposed_conv2d(
         raise OperatorError(
             f"transposed_conv2d: padding {padding} is not below the kernel's {r}×{s}"
         )
-    shape, padded = [n, c], max(border) > 0
-    for what, outputs, window in (("p", p, r), ("q", q, s)):
-        # A remainder is what frameworks call output padding: it reads zeros.
-        steps, remainder = divmod(outputs - window + 2 * padding, stride)
-        padded = padded or remainder > 0
-        if steps < 0:
-            raise OperatorError(
-                f"transposed_conv2d: no image gives {outputs} outputs along {what!r} "
-                f"with window {window} and padding {padding}"
-            )
-        shape.append(steps * stride + 1)
+    h, below = _upsampled("p", p, r, stride, padding)
+    w, right = _upsampled("q", q, s, stride, padding)
     image = f"upsampled[n, c, p + r - {border[0]}, q + s - {border[1]}]"
-    if padded:
+    if max(*border, below, right):
         image = f"pad({image})"
     return build(
         f"out[n,k,p,q] += {image} * weight[c, k, {r - 1}-r, {s - 1}-s]",
-        dict(n=n, c=c, k=k, p=p, q=q, r=r, s=s),
+        {"n": n, "c": c, "k": k, "p": p, "q": q, "r": r, "s": s},
         name=name,
         dtype=dtype,
-        shapes={"upsampled": shape},
+        shapes={"upsampled": [n, c, h, w]},
     )
+
+
+def _upsampled(output: str, p: int, r: int, stride: int, padding: int) -> tuple[int, int]:
+    """Size of the zero-inserted image, and the rows of output padding that read zeros."""
+    steps, remainder = divmod(p - r + 2 * padding, stride)
+    if steps < 0:
+        raise OperatorError(
+            f"transposed_conv2d: no image gives {p} outputs along {output!r} "
+            f"with window {r} and padding {padding}"
+        )
+    return steps * stride + 1, remainder

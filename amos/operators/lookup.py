@@ -45,6 +45,8 @@ def resolve(
     >>> print(resolve("C[i,j] += A[i,k] * B[k,j]", dict(i=4, j=4, k=8), dtype="f16"))
     C[i, j] += A[i, k] * B[k, j]  with i=4, j=4, k=8  (A: f16, B: f16, C: f32)
     """
+    if not isinstance(text, str):
+        raise OperatorError(f"expected an operator's name or its math, got {text!r}")
     if isinstance(dtype, str) and "," in dtype:
         dtype = tuple(part.strip() for part in dtype.split(","))
     if "[" in text:

@@ -32,7 +32,7 @@ Dtype = str | tuple[str, ...] | None
 @register("GMV", "matrix-vector product")
 def gemv(*, m: int = 1000, k: int = 2048, dtype: Dtype = None, name: str = "gemv") -> Operator:
     """``out[m] += a[m,k] * x[k]``; by default the classifier of ResNet-50, batch 1."""
-    return build("out[m] += a[m,k] * x[k]", dict(m=m, k=k), name=name, dtype=dtype)
+    return build("out[m] += a[m,k] * x[k]", {"m": m, "k": k}, name=name, dtype=dtype)
 
 
 @register("GMM", "matrix-matrix product")
@@ -40,7 +40,7 @@ def gemm(
     *, m: int = 128, n: int = 3072, k: int = 768, dtype: Dtype = None, name: str = "gemm"
 ) -> Operator:
     """``out[m,n] += a[m,k] * b[k,n]``; by default BERT-base's feed-forward, 128 tokens."""
-    return build("out[m,n] += a[m,k] * b[k,n]", dict(m=m, n=n, k=k), name=name, dtype=dtype)
+    return build("out[m,n] += a[m,k] * b[k,n]", {"m": m, "n": n, "k": k}, name=name, dtype=dtype)
 
 
 @register("BMM", "batched matrix-matrix product")
@@ -55,7 +55,7 @@ def bmm(
 ) -> Operator:
     """``out[b,m,n] += x[b,m,k] * y[b,k,n]``; by default BERT-base's 12 heads, 128 tokens."""
     text = "out[b,m,n] += x[b,m,k] * y[b,k,n]"
-    return build(text, dict(b=b, m=m, n=n, k=k), name=name, dtype=dtype)
+    return build(text, {"b": b, "m": m, "n": n, "k": k}, name=name, dtype=dtype)
 
 
 @register("ATS", "attention scores: queries times transposed keys")
@@ -74,7 +74,7 @@ def attention_scores(
     The scale 1/sqrt(d) belongs to the softmax that follows.
     """
     text = "out[b,h,i,j] += query[b,h,i,d] * key[b,h,j,d]"
-    return build(text, dict(b=b, h=h, i=i, j=j, d=d), name=name, dtype=dtype)
+    return build(text, {"b": b, "h": h, "i": i, "j": j, "d": d}, name=name, dtype=dtype)
 
 
 @register("ATV", "attention output: softmaxed scores times values")
@@ -90,7 +90,7 @@ def attention_values(
 ) -> Operator:
     """``out[b,h,i,d] += score[b,h,i,j] * value[b,h,j,d]``; by default BERT-base, 128 tokens."""
     text = "out[b,h,i,d] += score[b,h,i,j] * value[b,h,j,d]"
-    return build(text, dict(b=b, h=h, i=i, j=j, d=d), name=name, dtype=dtype)
+    return build(text, {"b": b, "h": h, "i": i, "j": j, "d": d}, name=name, dtype=dtype)
 
 
 @register("TCN", "contraction of two four-dimensional tensors")
@@ -112,7 +112,7 @@ def contraction(
     for :meth:`Operator.parse <amos.ir.Operator.parse>`.
     """
     text = "out[a,b,c,d] += x[a,e,b,f] * y[d,f,c,e]"
-    return build(text, dict(a=a, b=b, c=c, d=d, e=e, f=f), name=name, dtype=dtype)
+    return build(text, {"a": a, "b": b, "c": c, "d": d, "e": e, "f": f}, name=name, dtype=dtype)
 
 
 @register("GFC", "grouped fully-connected layer")
@@ -131,7 +131,7 @@ def grouped_fc(
     such layers. The default is a round shape: 1024 features in 16 groups, batch 16.
     """
     text = "out[n,g,k] += x[n,g,c] * weight[g,k,c]"
-    return build(text, dict(n=n, g=g, c=c, k=k), name=name, dtype=dtype)
+    return build(text, {"n": n, "g": g, "c": c, "k": k}, name=name, dtype=dtype)
 
 
 @register("MEN", "mean of each row of a matrix")
@@ -142,7 +142,7 @@ def mean(*, i: int = 128, k: int = 768, dtype: Dtype = None, name: str = "mean")
     divided afterwards. The plain sum ``out[i] += x[i,k]`` is no multiply-add and
     has no second operand for a matrix instruction to read.
     """
-    return build("out[i] += x[i,k] * coefficient[k]", dict(i=i, k=k), name=name, dtype=dtype)
+    return build("out[i] += x[i,k] * coefficient[k]", {"i": i, "k": k}, name=name, dtype=dtype)
 
 
 @register("VAR", "variance of each row of a matrix")
@@ -154,10 +154,11 @@ def variance(
     ``square`` holds the squared, centred input (or the squared input, for the
     raw second moment from which mean² is then taken), ``coefficient`` 1/k
     everywhere. Written as ``out[i] += x[i,k] * x[i,k]`` both sources are indexed
-    by ``i``, and a matrix product has no such iteration: 0 mappings, not 1.
+    by ``i``, and a matrix product has no such iteration: that form has one
+    mapping too, but ``i`` stays a loop around calls that fill a single element.
     """
     text = "out[i] += square[i,k] * coefficient[k]"
-    return build(text, dict(i=i, k=k), name=name, dtype=dtype)
+    return build(text, {"i": i, "k": k}, name=name, dtype=dtype)
 
 
 @register("SCN", "scan: prefix sums of each row of a matrix")
@@ -169,4 +170,4 @@ def scan(*, n: int = 1024, k: int = 256, dtype: Dtype = None, name: str = "scan"
     (Dakkak et al., the paper's source for scan).
     """
     text = "out[n,i] += data[n,k] * triangle[k,i]"
-    return build(text, dict(n=n, i=k, k=k), name=name, dtype=dtype)
+    return build(text, {"n": n, "i": k, "k": k}, name=name, dtype=dtype)

@@ -67,6 +67,8 @@ class Builder(Generic[P]):
                 f"operator {self.name!r} has no parameter {key!r}: "
                 f"parameters are {', '.join(self.defaults)}{hint}"
             )
+        if key == "name" and not isinstance(value, str):
+            raise OperatorError(f"name of operator {self.name!r}: expected a text, got {value!r}")
         if key in _WORDS or (value is None and self.defaults[key] is None):
             return value
         lowest = 0 if key == "padding" else 1
@@ -113,7 +115,7 @@ def names() -> tuple[str, ...]:
 
 
 def builder(name: str) -> Builder[...]:
-    """Look a builder up by its name or by its code.
+    """Look a builder up by its name or by its code, in any case.
 
     Raises:
         UnknownNameError: neither is registered.
@@ -121,8 +123,9 @@ def builder(name: str) -> Builder[...]:
     >>> builder("C2D").name
     'conv2d'
     """
+    wanted = str(name).lower()
     for entry in _BUILDERS.values():
-        if name in (entry.name, entry.code):
+        if wanted in (entry.name, entry.code.lower()):
             return entry
     raise UnknownNameError("operator", str(name), names())
 

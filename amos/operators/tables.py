@@ -119,8 +119,8 @@ def _conv2d(
     n: int, image: int, c: int, k: int, kernel: int, padding: int, stride: int
 ) -> dict[str, int]:
     output = (image + 2 * padding - kernel) // stride + 1
-    window = dict(r=kernel, s=kernel, stride=stride, padding=padding)
-    return dict(n=n, c=c, k=k, p=output, q=output, h=image, w=image) | window
+    sizes = {"n": n, "c": c, "k": k, "p": output, "q": output, "h": image, "w": image}
+    return sizes | {"r": kernel, "s": kernel, "stride": stride, "padding": padding}
 
 
 def _all_layers() -> dict[str, Layer]:
@@ -131,7 +131,7 @@ def _all_layers() -> dict[str, Layer]:
     for row, numbers in _HERON_C2D.items():
         rows.append(Layer(f"heron:{row}", "conv2d", _conv2d(*numbers), "NHWC"))
     for row, (m, n, k) in _HERON_GEMM.items():
-        rows.append(Layer(f"heron:{row}", "gemm", dict(m=m, n=n, k=k)))
+        rows.append(Layer(f"heron:{row}", "gemm", {"m": m, "n": n, "k": k}))
     return {row.name: row for row in rows}
 
 

@@ -97,6 +97,22 @@ class Machine:
         if 0 in inner or inner != sorted(inner):
             raise MachineError(f"machine {self.name!r}: capacities must grow outward, got {inner}")
 
+    def __str__(self) -> str:
+        lines = [f"{self.name}: {self.cores} cores at {self.clock / 1e9:.2f} GHz  ({self.source})"]
+        for level in self.levels:
+            size = f"{level.capacity / 1024:.0f} KiB" if level.capacity else "unbounded"
+            lines.append(
+                f"  {level.name:8} {size:>12} x {level.units:<3} "
+                f"read {level.read_bandwidth / 1e9:.1f} GB/s, "
+                f"write {level.write_bandwidth / 1e9:.1f} GB/s"
+            )
+        for name, peak in self.peaks.items():
+            lines.append(
+                f"  {name}: one every {peak.interval * 1e9:.3g} ns on each core, "
+                f"latency {peak.latency * 1e9:.3g} ns"
+            )
+        return "\n".join(lines)
+
     def peak(self, intrinsic: str) -> Peak:
         """Rate of an intrinsic.
 

@@ -1,0 +1,15 @@
+"""Searching mapping and schedule together, on the model and on the machine.
+
+The package can be called: ``amos.explore(operator, intrinsic, …)`` is
+:func:`amos.explore.run.explore`.
+"""
+
+from amos._callable import make_callable
+from amos.explore.exploration import Exploration
+from amos.explore.objective import Problem, Trial
+from amos.explore.records import Records
+from amos.explore.run import METHODS, explore
+
+__all__ = ["METHODS", "Exploration", "Problem", "Records", "Trial", "explore"]
+
+make_callable(__name__, "amos.explore.run:explore")

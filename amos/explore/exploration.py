@@ -1,0 +1,150 @@
+"""What an exploration found, and how it got there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from amos.errors import ExploreError
+from amos.explore.objective import Trial
+from amos.intrinsics import Intrinsic
+from amos.ir import Operator
+from amos.perfmodel import Machine, Prediction
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Exploration"]
+
+
+@dataclass(frozen=True)
+class Exploration:
+    """The result of :func:`amos.explore`.
+
+    Attributes:
+        operator: what was computed, with its dtypes filled in.
+        intrinsic: the instruction it was mapped to.
+        machine: the machine, as measured or described.
+        counts: number of mappings under each rule.
+        searched: number of mappings that were searched.
+        space_size: number of mapping and schedule assignments among them.
+        method: name of the search method.
+        seed: seed of the random generator.
+        trials: every candidate that was tried, in order.
+        prediction: the model's account of the best trial.
+    """
+
+    operator: Operator
+    intrinsic: Intrinsic
+    machine: Machine
+    counts: dict[str, int]
+    searched: int
+    space_size: int
+    method: str
+    seed: int
+    trials: tuple[Trial, ...]
+    prediction: Prediction | None = field(default=None, compare=False)
+
+    @property
+    def best(self) -> Trial:
+        """The fastest trial that was right.
+
+        Raises:
+            ExploreError: every trial failed.
+        """
+        done = [t for t in self.trials if t.seconds < float("inf")]
+        if not done:
+            kinds = sorted({t.measurement.failure for t in self.trials if t.measurement})
+            first = next((t.measurement for t in self.trials if t.measurement), None)
+            detail = f"; the first says: {first.message}" if first else ""
+            raise ExploreError(
+                f"none of {len(self.trials)} candidates ran ({', '.join(kinds)}){detail}"
+            )
+        return min(done, key=lambda trial: trial.seconds)
+
+    @property
+    def history(self) -> list[float]:
+        """Best seconds after each trial; infinite while none has succeeded."""
+        best, curve = float("inf"), []
+        for trial in self.trials:
+            best = min(best, trial.seconds)
+            curve.append(best)
+        return curve
+
+    @property
+    def failures(self) -> dict[str, int]:
+        """How many trials failed, by kind."""
+        found: dict[str, int] = {}
+        for trial in self.trials:
+            if trial.measurement is not None and trial.measurement.failure:
+                kind = trial.measurement.failure
+                found[kind] = found.get(kind, 0) + 1
+        return found
+
+    @property
+    def tops(self) -> float:
+        """10^12 operations per second of the best trial."""
+        return self.operator.operations / self.best.seconds / 1e12
+
+    @property
+    def peak_tops(self) -> float:
+        """10^12 operations per second that the machine can issue with the intrinsic."""
+        interval = self.machine.peak(self.intrinsic.name).interval
+        return self.intrinsic.operations / interval * self.machine.cores / 1e12
+
+    @property
+    def peak_fraction(self) -> float:
+        """Share of the machine's measured peak that the best trial reaches."""
+        return self.tops / self.peak_tops
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a trial."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            [
+                {
+                    "trial": trial.number,
+                    "mapping": trial.mapping.name,
+                    "predicted_seconds": trial.predicted,
+                    "measured_seconds": trial.seconds if trial.measurement else None,
+                    "failure": trial.measurement.failure if trial.measurement else "",
+                    **trial.schedule.as_dict(),
+                }
+                for trial in self.trials
+            ]
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; seconds, and 10^12 operations per second."""
+        best = self.best
+        measured = best.measurement
+        return {
+            "operator": str(self.operator),
+            "intrinsic": self.intrinsic.name,
+            "machine": self.machine.name,
+            "mapping": str(best.mapping),
+            "mapping_name": best.mapping.name,
+            "groups": {k: list(v) for k, v in best.mapping.groups.items()},
+            "schedule": best.schedule.as_dict(),
+            "predicted_seconds": best.predicted,
+            "measured_seconds": best.seconds if measured else None,
+            "tops": self.tops,
+            "peak_tops": self.peak_tops,
+            "peak_fraction": self.peak_fraction,
+            "verified_elements": measured.verified_elements if measured else 0,
+            "max_difference": measured.max_difference if measured else None,
+            "implementation": measured.implementation if measured else None,
+            "bound": self.prediction.bound if self.prediction else None,
+            "mappings": dict(self.counts),
+            "searched": self.searched,
+            "space_size": self.space_size,
+            "method": self.method,
+            "seed": self.seed,
+            "trials": len(self.trials),
+            "failures": self.failures,
+        }
+
+    def __str__(self) -> str:
+        best = self.best
+        return f"{best.mapping}  {best.schedule}  {best.seconds * 1e3:.4g} ms"

@@ -1,0 +1,220 @@
+"""TVM's tensor expressions into operators.
+
+The tensor is written out as one line of the operator language, so that what a
+TE tensor may say is exactly what the language can say, and errors are the same.
+TVM is imported only when :func:`from_te` is called.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from typing import Any, NoReturn
+
+from amos.errors import OperatorError, ToolchainError
+from amos.ir import Affine, Operator, dtype
+from amos.ir.grammar import Reference
+
+__all__ = ["from_te"]
+
+
+def from_te(tensor: Any) -> Operator:
+    """Read a ``tvm.te.Tensor`` that one ``te.compute`` over placeholders defines.
+
+    Supported is a product of tensor elements with affine indices, summed by
+    ``te.sum`` or not summed at all. Casts that keep every value
+    (``int8 -> int32``) are dropped: operators multiply without overflow, in the
+    output's dtype. Iterations take TE's names, made unique where they repeat.
+
+    Args:
+        tensor: what ``te.compute`` returned.
+
+    Raises:
+        OperatorError: the computation is no such product; the message names the
+            part that is not supported.
+        ToolchainError: TVM cannot be imported.
+    """
+    try:
+        tvm = importlib.import_module("tvm")
+        te = importlib.import_module("tvm.te")
+    except ImportError as error:
+        raise ToolchainError(f"reading a TE tensor needs apache-tvm: {error}") from error
+    if not isinstance(tensor, te.Tensor):
+        raise OperatorError(f"expected a tvm.te.Tensor, got {type(tensor).__name__}")
+    return _Reader(tvm, tensor).operator()
+
+
+class _Reader:
+    """One pass over the body of a ``te.compute``."""
+
+    def __init__(self, tvm: Any, tensor: Any) -> None:
+        self.te, self.tirx, self.ir = tvm.te, tvm.tirx, tvm.ir
+        self.tensor = tensor
+        self.name = str(tensor.op.name)
+        if not isinstance(tensor.op, self.te.ComputeOp):
+            self.refuse(f"it is a {type(tensor.op).__name__}, not the result of te.compute")
+        if len(tensor.op.body) != 1:
+            self.refuse(f"it computes {len(tensor.op.body)} tensors at once")
+        # TVM compares expressions by building expressions, so that variables and
+        # tensors are looked up by identity in lists.
+        self.axes: list[tuple[Any, str, int]] = []
+        self.extents: dict[str, int] = {}
+        self.tensors: list[tuple[Any, str]] = []
+
+    def refuse(self, why: str) -> NoReturn:
+        raise OperatorError(f"TE tensor {self.name!r}: {why}")
+
+    def operator(self) -> Operator:
+        op, body = self.tensor.op, self.tensor.op.body[0]
+        for axis in (*op.axis, *op.reduce_axis):
+            self.add_axis(axis)
+        spatial = [name for _, name, _ in self.axes[: len(op.axis)]]
+        output = Reference(self.add_tensor(self.tensor), tuple(_iteration(n) for n in spatial))
+        summed = isinstance(body, self.tirx.Reduce)
+        sources = self.factors(self.summand(body) if summed else body)
+        text = f"{output} {'+=' if summed else '='} {' * '.join(map(str, sources))}"
+        return Operator.parse(
+            text,
+            self.extents,
+            {name: str(tensor.dtype) for tensor, name in self.tensors},
+            name=self.name,
+            shapes={name: self.shape(tensor) for tensor, name in self.tensors},
+        )
+
+    def add_axis(self, axis: Any) -> None:
+        start, extent = (self.integer(x, "extent") for x in (axis.dom.min, axis.dom.extent))
+        name = _unique(str(axis.var.name), [known for _, known, _ in self.axes])
+        self.axes.append((axis.var, name, start))
+        self.extents[name] = extent
+
+    def add_tensor(self, tensor: Any) -> str:
+        for known, name in self.tensors:
+            if known.same_as(tensor):
+                return name
+        name = _unique(str(tensor.op.name), [known for _, known in self.tensors])
+        self.tensors.append((tensor, name))
+        return name
+
+    def shape(self, tensor: Any) -> tuple[int, ...]:
+        return tuple(self.integer(size, f"shape of {tensor.op.name!r}") for size in tensor.shape)
+
+    def integer(self, node: Any, what: str) -> int:
+        if not isinstance(node, self.tirx.IntImm):
+            self.refuse(f"{what} is {node}, not a constant integer")
+        return int(node.value)
+
+    def summand(self, reduce: Any) -> Any:
+        """The expression that ``te.sum`` adds up."""
+        result = reduce.combiner.result
+        if len(result) != 1 or not isinstance(result[0], self.tirx.Add):
+            kind = " and ".join(type(part).__name__ for part in result)
+            self.refuse(f"it is reduced by {kind}; only te.sum is supported")
+        if len(reduce.init):
+            self.refuse("te.sum with an initial value is not supported")
+        condition = reduce.condition
+        if not isinstance(condition, self.tirx.IntImm) or not condition.value:
+            self.refuse("te.sum with where= is not supported")
+        return reduce.source[0]
+
+    def factors(self, node: Any) -> list[Reference]:
+        """The tensor accesses that a product multiplies, in written order."""
+        if isinstance(node, self.tirx.Mul):
+            return self.factors(node.a) + self.factors(node.b)
+        if isinstance(node, self.tirx.Cast):
+            return [self.load(self.uncast(node))]
+        return [self.load(node)]
+
+    def uncast(self, cast: Any) -> Any:
+        value = cast.value
+        if isinstance(value, self.tirx.Cast):
+            value = self.uncast(value)
+        if isinstance(value, self.tirx.Mul):
+            self.refuse(
+                f"a product is cast to {cast.ty} after it was rounded; cast each factor instead"
+            )
+        source, target = str(value.ty), str(cast.ty)
+        if not _keeps_values(source, target):
+            self.refuse(f"the cast from {source} to {target} changes values")
+        return value
+
+    def load(self, node: Any) -> Reference:
+        if not isinstance(node, self.ir.Call):
+            hint = ": a constant factor" if "Imm" in type(node).__name__ else ""
+            self.refuse(f"{type(node).__name__} in the product{hint} is not supported")
+        if node.op.name.endswith("if_then_else"):
+            self.refuse(
+                "if_then_else is not supported; write the padding as pad(...) "
+                "in the operator language"
+            )
+        if node.op.name != "te.tensor_load":
+            self.refuse(f"call of {node.op.name} is not supported")
+        tensor, *indices = node.args
+        if not isinstance(tensor.op, self.te.PlaceholderOp):
+            self.refuse(
+                f"source {tensor.op.name!r} is computed by a stage of its own; only placeholders "
+                "are read (padding: pad(...) in the operator language)"
+            )
+        name = self.add_tensor(tensor)
+        return Reference(name, tuple(self.index(i, str(tensor.op.name)) for i in indices))
+
+    def index(self, node: Any, tensor: str) -> Affine:
+        """An index as an affine expression."""
+        tirx = self.tirx
+        if isinstance(node, tirx.IntImm):
+            return Affine(constant=int(node.value))
+        if isinstance(node, tirx.Var):
+            return self.axis(node, tensor)
+        if isinstance(node, tirx.Cast):
+            return self.index(node.value, tensor)
+        if isinstance(node, tirx.Add | tirx.Sub):
+            sign = 1 if isinstance(node, tirx.Add) else -1
+            return self.index(node.a, tensor) + self.index(node.b, tensor) * sign
+        if isinstance(node, tirx.Mul):
+            a, b = self.index(node.a, tensor), self.index(node.b, tensor)
+            if a.terms and b.terms:
+                self.refuse(f"index of {tensor!r} is not affine: product of {a} and {b}")
+            return a * b.constant if a.terms else b * a.constant
+        if isinstance(node, self.ir.Call) and node.op.name == "te.tensor_load":
+            self.refuse(f"index of {tensor!r} depends on the data of {node.args[0].op.name!r}")
+        self.refuse(f"index of {tensor!r} is not affine: {type(node).__name__}")
+
+    def axis(self, var: Any, tensor: str) -> Affine:
+        for known, name, start in self.axes:
+            if known.same_as(var):
+                return _iteration(name) + start
+        self.refuse(f"index of {tensor!r}: {var.name!r} is no iteration of the tensor")
+
+
+def _iteration(name: str) -> Affine:
+    return Affine(((name, 1),))
+
+
+def _unique(name: str, taken: list[str]) -> str:
+    """A name of the operator language that is not taken yet."""
+    clean = re.sub(r"[^A-Za-z0-9_]", "_", name) or "x"
+    clean = clean if not clean[0].isdigit() else f"x{clean}"
+    candidate, number = clean, 1
+    while candidate in taken:
+        candidate, number = f"{clean}_{number}", number + 1
+    return candidate
+
+
+def _keeps_values(source: str, target: str) -> bool:
+    """True if every value of one dtype is a value of the other."""
+    a, b = dtype(source), dtype(target)
+    if a == b:
+        return True
+    if a.is_integer and b.is_integer:
+        return b.bits > a.bits and not (a.kind == "int" and b.kind == "uint")
+    if a.is_integer:
+        return a.bits <= _MANTISSA.get(b.name, 0)
+    return not b.is_integer and (a.name, b.name) in _FLOAT_WIDENINGS
+
+
+#: Bits of the significand, with the hidden one.
+_MANTISSA = {"float16": 11, "bfloat16": 8, "tfloat32": 11, "float32": 24, "float64": 53}
+
+_FLOAT_WIDENINGS = frozenset(
+    [("float16", "float32"), ("float16", "float64"), ("float32", "float64")]
+    + [("bfloat16", "float32"), ("bfloat16", "float64")]
+)

@@ -1,0 +1,103 @@
+"""``amos map``."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from amos.cli import main
+
+WMMA = "wmma_m16n16k16_f16_f32"
+CONV = ["map", "conv2d", WMMA]
+GEMM = ["map", "out[i,j] += a[i,k] * b[k,j]", WMMA]
+SIZES = ["--extent", "i=64", "--extent", "j=32", "--extent", "k=48"]
+
+
+def _json(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> Any:
+    assert main([*arguments, "--json"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    return json.loads(printed.out)
+
+
+@pytest.mark.parametrize(("rule", "count"), [("paper", 35), ("access", 49)])
+def test_conv2d_on_a_matrix_unit(rule: str, count: int, capsys: pytest.CaptureFixture[str]) -> None:
+    found = _json([*CONV, "--rule", rule], capsys)
+    assert found["operator"] == "conv2d"
+    assert found["intrinsic"] == WMMA
+    assert found["rule"] == rule
+    assert found["count"] == count == len(found["mappings"])
+    assert len({row["name"] for row in found["mappings"]}) == count
+
+
+def test_a_row_says_what_a_mapping_is(capsys: pytest.CaptureFixture[str]) -> None:
+    (row,) = _json([*GEMM, *SIZES], capsys)["mappings"]
+    assert row["groups"] == {"i1": ["i"], "i2": ["j"], "r1": ["k"]}
+    assert row["calls"] == 4 * 2 * 3
+    assert row["utilization"] == 1.0
+    assert "i mod 16" in row["expression"]
+
+
+def test_limit_lists_fewer_and_counts_all(capsys: pytest.CaptureFixture[str]) -> None:
+    found = _json([*CONV, "--limit", "2"], capsys)
+    assert (found["count"], len(found["mappings"])) == (35, 2)
+    assert main([*CONV, "--limit", "2"]) == 0
+    text = capsys.readouterr().out
+    assert "35 mappings under rule 'paper'" in text
+    assert "33 more; --limit 35 lists all of them." in text
+    assert main([*CONV, "--limit", "0"]) == 0
+    assert "35 mappings" in capsys.readouterr().out
+
+
+def test_table_shows_operator_intrinsic_and_mappings(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*GEMM, *SIZES]) == 0
+    text = capsys.readouterr().out
+    assert "out[i, j] += a[i, k] * b[k, j]" in text
+    assert "reg.Src1[i1, r1] = shared.Src1" in text
+    assert "1 mapping under rule 'paper'" in text
+    assert "100.0%" in text
+
+
+@pytest.mark.parametrize("matrix", ["100;010;001", "100/010/001", "1 0 0; 0 1 0; 0 0 1"])
+def test_explain_a_valid_matching(matrix: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = _json([*GEMM, *SIZES, "--explain", matrix], capsys)
+    assert found["valid"] is True
+    assert found["reasons"] == []
+    assert found["matrix"] == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
+
+
+def test_explain_an_invalid_matching(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [*GEMM, *SIZES, "--explain", "010;100;001"]
+    found = _json(arguments, capsys)
+    assert found["valid"] is False
+    assert found["reasons"]
+    assert main(arguments) == 0
+    text = capsys.readouterr().out
+    assert "not valid under rule 'paper'" in text
+    assert all(f"  - {reason}" in text for reason in found["reasons"])
+
+
+@pytest.mark.parametrize(
+    ("matrix", "message"),
+    [
+        ("100;010", "expected 3 rows (i1, i2, r1) of 3 columns (i, j, k), got 2 of 3"),
+        ("1000;0100;0010", "got 3 of 4"),
+        ("10;010;001", "got 3 of 2 and 3"),
+        ("1x0;010;001", "expected 0 and 1"),
+        ("", "expected 3 rows"),
+    ],
+)
+def test_explain_refuses_what_is_no_matrix(
+    matrix: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*GEMM, *SIZES, "--explain", matrix]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_dtype_that_the_intrinsic_does_not_take(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*CONV, "--dtype", "u8s8"]) == 2
+    printed = capsys.readouterr()
+    assert "uint8" in printed.err
+    assert len(printed.err.splitlines()) <= 2

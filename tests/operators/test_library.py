@@ -1,0 +1,227 @@
+"""The registry, the builders' parameters, and what the builders compute."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from amos import operators
+from amos.errors import OperatorError, UnknownNameError
+from amos.ir import Operator
+from amos.operators import registry
+
+EVERY = operators.names()
+
+
+def execute(op: Operator, arrays: dict[str, np.ndarray]) -> np.ndarray:
+    """The meaning of an operator, one scalar statement after another."""
+    out = np.zeros(op.output.tensor.shape)
+    for point in np.ndindex(*(it.extent for it in op.iterations)):
+        values = dict(zip((it.name for it in op.iterations), point, strict=True))
+        term = 1.0
+        for load in op.sources:
+            at = tuple(index.evaluate(values) for index in load.indices)
+            inside = all(0 <= i < n for i, n in zip(at, load.tensor.shape, strict=True))
+            term *= arrays[load.tensor.name][at] if inside else 0.0
+        out[tuple(index.evaluate(values) for index in op.output.indices)] += term
+    return out
+
+
+def random(op: Operator) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return {t.name: rng.integers(-4, 5, t.shape).astype(float) for t in op.inputs}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_operator_builds_with_its_defaults(name: str) -> None:
+    op, entry = operators.get(name), operators.builder(name)
+    assert op.name == name
+    assert entry.description in str(entry)
+    assert operators.builder(entry.code) is entry
+    assert all(load.tensor.dtype is None for load in op.operands)
+    typed = operators.get(name, dtype="u8s8", name="mine")
+    assert [t.tensor.dtype for t in typed.operands] == ["uint8", "int8", "int32"]
+    assert typed.name == "mine"
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_names_are_functions_of_the_package(name: str) -> None:
+    assert getattr(operators, name) is operators.builder(name)
+    assert name in operators.__all__
+
+
+def test_parameters_override_the_default_shape() -> None:
+    assert operators.get("conv2d", n=16).extents == operators.conv2d().extents | {"n": 16}
+    assert operators.get("conv2d", n=np.int64(2)).extents["n"] == 2
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"batch": 2}, "has no parameter 'batch'"),
+        ({"strid": 2}, "did you mean 'stride'"),
+        ({"n": 0}, "expected a positive integer, got 0"),
+        ({"n": -1}, "expected a positive integer, got -1"),
+        ({"n": 1.5}, "expected a positive integer, got 1.5"),
+        ({"n": True}, "expected a positive integer, got True"),
+        ({"n": None}, "expected a positive integer, got None"),
+        ({"n": "4"}, "expected a positive integer, got '4'"),
+        ({"stride": 0}, "expected a positive integer, got 0"),
+        ({"padding": -1}, "not negative, got -1"),
+        ({"layout": "HWCN"}, "expected NCHW or NHWC"),
+        ({"name": 3}, "expected a text, got 3"),
+        ({"dtype": "f17"}, "unknown dtype 'f17'"),
+        ({"padding": 40}, "leaves no image along 'p'"),
+        ({"h": 57}, "gives 55 outputs, not 56"),
+        ({"h": 2, "p": 1}, "gives 0 outputs, not 1"),
+    ],
+)
+def test_wrong_parameters_are_refused(parameters: dict[str, object], message: str) -> None:
+    with pytest.raises(OperatorError) as caught:
+        operators.get("conv2d", **parameters)
+    assert message in str(caught.value)
+
+
+def test_unknown_operator_suggests_a_name() -> None:
+    with pytest.raises(UnknownNameError, match="unknown operator 'convd2': did you mean 'conv"):
+        operators.get("convd2")
+
+
+def test_names_and_codes_are_found_in_any_case() -> None:
+    for word in ("gemm", "GEMM", "GMM", "gmm"):
+        assert operators.builder(word) is operators.gemm
+
+
+def test_positional_parameters_are_refused() -> None:
+    with pytest.raises(OperatorError, match="by name"):
+        operators.conv2d(1, 2)  # type: ignore[call-arg]
+
+
+def test_a_name_or_code_is_registered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_BUILDERS", dict(registry._BUILDERS))
+
+    def gemm2() -> Operator:
+        return operators.gemm()
+
+    assert operators.register("GM2", "another product")(gemm2)().name == "gemm"
+    with pytest.raises(OperatorError, match="is registered already"):
+        operators.register("GM3", "the same name")(gemm2)
+    gemm2.__name__ = "gemm3"
+    with pytest.raises(OperatorError, match="is registered already"):
+        operators.register("GMM", "the same code")(gemm2)
+
+
+def test_one_dtype_for_a_tensor_that_is_read_twice() -> None:
+    op = Operator.parse("o[i] += a[i] * a[i]", {"i": 3})
+    assert registry.apply_dtype(op, "f16").inputs[0].dtype == "float16"
+    with pytest.raises(OperatorError, match="gives tensor 'a' both uint8 and int8"):
+        registry.apply_dtype(op, "u8s8")
+
+
+def test_loop_order_follows_the_layout() -> None:
+    small = {"n": 2, "c": 2, "k": 2, "p": 2, "q": 2}
+    nchw, nhwc = (operators.get("conv2d", layout=layout, **small) for layout in ("NCHW", "NHWC"))
+    assert [it.name for it in nchw.iterations] == list("nkpqcrs")
+    assert [it.name for it in nhwc.iterations] == list("npqkrsc")
+
+
+def convolve(image: np.ndarray, weight: np.ndarray, stride: int, dilation: int) -> np.ndarray:
+    """image[n,c,h,w], weight[k,c,r,s] -> out[n,k,p,q], without padding."""
+    r, s = ((size - 1) * dilation + 1 for size in weight.shape[2:])
+    windows = np.lib.stride_tricks.sliding_window_view(image, (r, s), axis=(2, 3))
+    windows = windows[:, :, ::stride, ::stride, ::dilation, ::dilation]
+    out: np.ndarray = np.einsum("ncpqrs,kcrs->nkpq", windows, weight)
+    return out
+
+
+@pytest.mark.parametrize(("stride", "dilation", "padding"), [(1, 1, 0), (2, 1, 1), (1, 2, 2)])
+def test_convolution_is_the_textbooks(stride: int, dilation: int, padding: int) -> None:
+    op = operators.conv2d(
+        n=2, c=2, k=3, p=3, q=3, r=3, s=2, stride=stride, dilation=dilation, padding=padding
+    )
+    arrays = random(op)
+    around = [(0, 0), (0, 0), (padding, padding), (padding, padding)]
+    expected = convolve(np.pad(arrays["image"], around), arrays["weight"], stride, dilation)
+    np.testing.assert_array_equal(execute(op, arrays), expected)
+
+
+@pytest.mark.parametrize(
+    ("r", "stride", "padding", "extra"), [(4, 2, 1, 0), (3, 2, 1, 1), (2, 2, 0, 0), (2, 3, 1, 1)]
+)
+def test_transposed_convolution_scatters_the_kernel(
+    r: int, stride: int, padding: int, extra: int
+) -> None:
+    """Against the definition: every image element adds its kernel to the output."""
+    h = 3
+    p = (h - 1) * stride - 2 * padding + r + extra
+    op = operators.transposed_conv2d(
+        n=1, c=2, k=2, p=p, q=p, r=r, s=r, stride=stride, padding=padding
+    )
+    rng = np.random.default_rng(0)
+    image = rng.integers(-4, 5, (1, 2, h, h)).astype(float)
+    weight = rng.integers(-4, 5, (2, 2, r, r)).astype(float)
+    full = np.zeros((1, 2, (h - 1) * stride + r + extra, (h - 1) * stride + r + extra))
+    for y, x in np.ndindex(h, h):
+        window = full[:, :, y * stride : y * stride + r, x * stride : x * stride + r]
+        window += np.einsum("nc,ckrs->nkrs", image[:, :, y, x], weight)
+    upsampled = np.zeros(op.inputs[0].shape)
+    upsampled[:, :, ::stride, ::stride] = image
+    inner = full[:, :, padding : padding + p, padding : padding + p]
+    got = execute(op, {"upsampled": upsampled, "weight": weight})
+    np.testing.assert_array_equal(got, inner)
+
+
+def test_transposed_convolution_refuses_what_no_image_gives() -> None:
+    with pytest.raises(OperatorError, match="is not below the kernel's 4×4"):
+        operators.transposed_conv2d(padding=4)
+    with pytest.raises(OperatorError, match="no image gives 1 outputs along 'p'"):
+        operators.transposed_conv2d(p=1)
+
+
+def test_scan_mean_and_variance_mean_what_they_say() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(3, 5))
+    triangle = np.triu(np.ones((5, 5)))
+    got = execute(operators.scan(n=3, k=5), {"data": x, "triangle": triangle})
+    np.testing.assert_allclose(got, np.cumsum(x, axis=1))
+    fifth = np.full(5, 1 / 5)
+    got = execute(operators.mean(i=3, k=5), {"x": x, "coefficient": fifth})
+    np.testing.assert_allclose(got, x.mean(axis=1))
+    square = (x - x.mean(axis=1, keepdims=True)) ** 2
+    got = execute(operators.variance(i=3, k=5), {"square": square, "coefficient": fifth})
+    np.testing.assert_allclose(got, x.var(axis=1))
+
+
+def test_attention_and_contraction_are_their_einsum() -> None:
+    for name, spec in [
+        ("attention_scores", "bhid,bhjd->bhij"),
+        ("attention_values", "bhij,bhjd->bhid"),
+    ]:
+        op = operators.get(name, b=2, h=2, i=3, j=4, d=2)
+        arrays = random(op)
+        np.testing.assert_array_equal(execute(op, arrays), np.einsum(spec, *arrays.values()))
+    op = operators.contraction(a=2, b=3, c=2, d=3, e=2, f=2)
+    arrays = random(op)
+    np.testing.assert_array_equal(
+        execute(op, arrays), np.einsum("aebf,dfce->abcd", *arrays.values())
+    )
+
+
+WINDOWED = [
+    name
+    for name in EVERY
+    if "padding" in operators.builder(name).defaults and name != "transposed_conv2d"
+]
+
+
+@pytest.mark.parametrize("name", WINDOWED)
+def test_image_sizes_of_every_convolution(name: str) -> None:
+    entry = operators.builder(name)
+    shape: dict[str, int] = {key: 5 for key in "ncgkvijm" if key in entry.defaults}
+    shape |= {key: 2 for key in "dpqtrs" if key in entry.defaults}
+    shape |= {"stride": 2, "padding": 1, "dilation": 1}
+    sizes = {key: 3 for key in ("h", "w", "depth") if key in entry.defaults}
+    # Two outputs of a window of 2 at stride 2 read 4 elements, 2 of them padding.
+    for given, size in (({}, 2), (sizes, 3)):
+        image = operators.get(name, **shape, **given).inputs[0]
+        assert sorted(image.shape)[: len(sizes)] == [size] * len(sizes)
