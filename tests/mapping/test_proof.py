@@ -134,6 +134,13 @@ def test_every_assignment_of_known_operators(text: str, intrinsic: Intrinsic) ->
     assert prove(Operator.parse(text, dict.fromkeys(names, 2)), intrinsic)
 
 
+@pytest.mark.slow
+def test_every_assignment_of_a_2d_convolution() -> None:
+    """Any of n, p, q to i1, k to i2, any of c, r, s to r1: all others are wrong."""
+    text = "out[n,k,p,q] += image[n,c,p*2+r,q*2+s] * weight[k,c,r,s]"
+    assert prove(Operator.parse(text, dict.fromkeys("nkpqcrs", 2)), MATMUL) == 4**7 - 2**7
+
+
 def test_padding_and_copies() -> None:
     padded = Operator.parse(
         "out[k,p] += pad(image[p+r-1]) * weight[k,r]",

@@ -40,7 +40,7 @@ def test_counts_over_all_candidates() -> None:
     """49 of the 4^7 matchings pass on matched iterations with no group empty."""
     targets = np.indices([4] * 7).reshape(7, -1).T
     batch = np.stack([targets == t for t in range(3)], axis=1)
-    full = batch.any(axis=2).all(axis=1)
+    full = np.all(batch.any(axis=2), axis=1)
     assert algorithm_1_batch(X, batch, Z, matched=True)[full].sum() == 49
     assert algorithm_1_batch(X, batch, Z).sum() == 1
 
