@@ -50,7 +50,7 @@ class Schedule:
 
     def tile(self, loop: str) -> int:
         """Register tile of a spatial loop."""
-        return int(self.get(f"tile.{loop}", 1))
+        return self._whole(f"tile.{loop}")
 
     def order(self, nest: Nest) -> tuple[Loop, ...]:
         """Spatial loops from the outermost to the innermost; extent 1 left out."""
@@ -63,10 +63,10 @@ class Schedule:
     def loops(self, nest: Nest) -> tuple[ScheduledLoop, ...]:
         """Scheduled loops from the outermost to the innermost."""
         outer, inner = [], []
-        parallel = int(self.get("parallel", 1))
+        parallel = self._whole("parallel")
         for number, loop in enumerate(self.order(nest)):
             factor = self.tile(loop.name)
-            if loop.extent % factor:
+            if factor < 1 or loop.extent % factor:
                 raise ScheduleError(
                     f"tile.{loop.name} = {factor} does not divide the extent {loop.extent}"
                 )
@@ -79,6 +79,12 @@ class Schedule:
     def stages_ahead(self, operand: str) -> bool:
         """True if a gathered source is staged before the nest, not tile by tile."""
         return bool(self.get(f"stage.{operand}", "whole") == "whole")
+
+    def _whole(self, name: str) -> int:
+        value = self.get(name, 1)
+        if not isinstance(value, int):
+            raise ScheduleError(f"{name} = {value!r}: expected a whole number")
+        return value
 
     def __str__(self) -> str:
         return ", ".join(f"{name}={value}" for name, value in self.values)
