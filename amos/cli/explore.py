@@ -9,12 +9,15 @@ import typer
 
 from amos.cli.options import (
     AsJson,
+    Commute,
     Dtypes,
     Extents,
     IntrinsicName,
     Layout,
     MachineName,
     OperatorText,
+    Rule,
+    RuleName,
     Shapes,
     read_operator,
 )
@@ -33,6 +36,8 @@ def explore_command(
     records: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Keep what is measured in this file.")
     ] = None,
+    rule: Rule = RuleName.access,
+    commute: Commute = False,
     extent: Extents = None,
     dtype: Dtypes = None,
     shape: Shapes = None,
@@ -50,7 +55,9 @@ def explore_command(
         trials=trials,
         seed=seed,
         method=method,
-        records=None if records is None else str(records),
+        rule=rule.value,
+        commute=commute,
+        records=records,
     )
     if as_json:
         print_json(result.to_dict())

@@ -34,6 +34,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         ["intrinsics", "list"],
         ["intrinsics", "show"],
         ["intrinsics", "check"],
+        ["records"],
         ["machines"],
         ["machines", "list"],
         ["machines", "show"],
@@ -70,6 +71,12 @@ def test_help(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
         (["intrinsics", "show", "vnni"], "unknown intrinsic 'vnni'"),
         (["intrinsics", "check", "vnni"], "unknown intrinsic 'vnni'"),
         (["operators", "conv2"], "unknown operator 'conv2'"),
+        (["machines", "show", "hots"], "unknown machine 'hots': did you mean 'host'"),
+        (["predict", "gemm", WMMA, "--machine", "a10"], "did you mean 'a100'"),
+        (["records", "nothing.db"], "record file 'nothing.db': there is no such file"),
+        (["explore", "gemm", WMMA, "--machine", "a10"], "did you mean 'a100'"),
+        (["explore", "gemm", WMMA, "--trials", "0"], "'--trials'"),
+        (["explore", "gemm", WMMA, "--method", "luck"], "unknown search method 'luck'"),
     ],
 )
 def test_a_mistake_is_told_in_two_lines(
