@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AsJson",
     "Commute",
+    "Constants",
     "Dtypes",
     "Extents",
     "IntrinsicName",
@@ -70,6 +72,15 @@ Shapes = Annotated[
 Layout = Annotated[
     str | None, typer.Option("--layout", metavar="NAME", help="Layout of a library operator: NHWC.")
 ]
+Constants = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--constant",
+        metavar="TENSOR",
+        help="Input that stays the same from call to call and may be packed ahead; repeat for "
+        "more, 'none' for none. By default those named weight….",
+    ),
+]
 Rule = Annotated[RuleName, typer.Option("--rule", help="What counts as a valid matching.")]
 Commute = Annotated[
     bool, typer.Option("--commute", help="Also try the sources in other orders where allowed.")
@@ -86,6 +97,7 @@ def read_operator(
     dtypes: Iterable[str] | None,
     shapes: Iterable[str] | None,
     layout: str | None,
+    constants: list[str] | None = None,
 ) -> Operator:
     """The operator that a command's arguments describe.
 
@@ -102,7 +114,7 @@ def read_operator(
             single.update([_pair(item, "--dtype", "TENSOR=DTYPE")])
         else:
             common = item
-    return operators.resolve(
+    op = operators.resolve(
         text,
         extents=dict(_extent(item) for item in extents or ()),
         dtype=common,
@@ -110,6 +122,9 @@ def read_operator(
         shapes=dict(_shape(item) for item in shapes or ()),
         layout=layout,
     )
+    if constants is None:
+        return op
+    return replace(op, constants=() if constants == ["none"] else tuple(constants))
 
 
 def _pair(item: str, option: str, form: str) -> tuple[str, str]:

@@ -24,7 +24,7 @@ __all__ = ["probe_bandwidth", "probe_intrinsic", "probe_launch"]
 _CALLS = 20_000
 #: int32 elements summed or incremented in one unrolled step: eight 64-byte vectors.
 _STEP = 128
-_REPEAT = 7
+_REPEAT = 15
 
 
 def probe_intrinsic(intrinsic: Intrinsic, chains: int, cores: int = 1) -> float:
@@ -110,14 +110,16 @@ def probe_bandwidth(size: int, cores: int, *, write: bool) -> float:
         core, middle, lane, passing = loops
     else:
         core, lane, passing, middle = loops
-        local = sch.cache_write(main, 0, "global")
-        sch.reverse_compute_at(local, core)
+    local = None if write else sch.cache_write(main, 0, "global")
     sch.reorder(core, passing, middle, lane)
     sch.parallel(core)
-    sch.decompose_reduction(main, passing)
+    if local is not None:
+        sch.reverse_compute_at(local, core)
     vectors, vector = sch.split(lane, [None, 16])
     sch.unroll(vectors)
     sch.vectorize(vector)
+    # Last: once the initialization is split off, the block is no longer a reduction.
+    sch.decompose_reduction(main, passing)
     data = [np.ones(shape, "int32") for shape in arrays]
     return passes * chunks * _STEP * 4 / _seconds(sch.mod, data)
 

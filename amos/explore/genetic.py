@@ -28,6 +28,8 @@ _EPSILON = 0.1
 #: Probability that an offspring changes its mapping, and that it has two parents.
 _REMAP, _MATE = 0.15, 0.4
 _ATTEMPTS = 50
+#: How many of the best measured candidates are varied.
+_VARIED = 4
 
 
 class _Fitness(base.Fitness):  # type: ignore[misc]
@@ -140,9 +142,9 @@ class GeneticSearch:
 
     def _neighbours(self) -> Iterator[Candidate]:
         """Variants of the best measured candidates, the best one most often."""
-        best = self._problem.best(4)
-        for attempt in range(_ATTEMPTS):
-            trial = best[min(attempt % (len(best) + 2), len(best) - 1) if attempt % 2 else 0]
+        best = self._problem.best(_VARIED)
+        for attempt in range(_ATTEMPTS if best else 0):
+            trial = best[(attempt // 2) % len(best)] if attempt % 2 else best[0]
             space = self._problem.space(trial.mapping)
             yield Candidate(trial.mapping, space.mutate(trial.schedule, self._rng))
 
