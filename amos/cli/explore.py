@@ -148,8 +148,9 @@ def _report(result: Exploration, rule: str) -> None:
         print_line(f"speed      {_speed(result)} peak")
     else:
         print_line(f"predicted  {best.predicted * 1e3:.4f} ms")
-        runs = len(best.measurement.times)
-        print_line(f"measured   {best.seconds * 1e3:.4f} ms, median of {runs}")
+        print_line(
+            f"measured   {best.seconds * 1e3:.4f} ms, median of {len(best.measurement.times)}"
+        )
         print_line(f"speed      {_speed(result)} measured peak of {result.machine.cores} cores")
         print_line(
             f"checked    {best.measurement.verified_elements:,} elements against NumPy, "

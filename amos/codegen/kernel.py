@@ -98,7 +98,9 @@ class Kernel:
         import tvm
 
         made = [
-            self._packed[a.tensor] if a.tensor in self._packed else self._tensor(a, inputs[a.tensor])
+            self._packed[a.tensor]
+            if a.tensor in self._packed
+            else self._tensor(a, inputs[a.tensor])
             for a in self._program.arguments[:-1]
         ]
         out = self._program.arguments[-1]

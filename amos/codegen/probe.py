@@ -143,8 +143,6 @@ def _seconds(module: Any, arrays: list[np.ndarray]) -> float:
 
     library = tvm.compile(module, target=cpu_target())
     tensors = [tvm.runtime.tensor(a) for a in arrays]
-    timer = library.mod.time_evaluator(
-        "main", tvm.cpu(), number=1, repeat=_REPEAT, min_repeat_ms=2
-    )
+    timer = library.mod.time_evaluator("main", tvm.cpu(), number=1, repeat=_REPEAT, min_repeat_ms=2)
     times = [float(t) for t in timer(*tensors).results]
     return min(times) if min(times) > 0 else statistics.median(times)

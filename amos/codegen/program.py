@@ -91,7 +91,8 @@ class Program:
             for n, a in enumerate(self.arguments[:-1])
         ]
         staged = [
-            buffer if tuple(int(s) for s in buffer.shape) == op.shape and not _moves(op, a)
+            buffer
+            if tuple(int(s) for s in buffer.shape) == op.shape and not _moves(op, a)
             else _stage(op, buffer)
             for op, buffer, a in zip(self.sources, given, self.arguments, strict=False)
         ]

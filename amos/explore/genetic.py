@@ -14,7 +14,7 @@ import numpy as np
 from deap import base, tools
 
 from amos.explore.objective import Problem
-from amos.schedule import Candidate
+from amos.schedule import Candidate, Schedule
 
 __all__ = ["GeneticSearch"]
 
@@ -71,7 +71,7 @@ class GeneticSearch:
     def _take(
         self,
         chosen: list[Candidate],
-        taken: set[tuple[str, object]],
+        taken: set[tuple[str, Schedule]],
         source: Iterable[Candidate],
         until: int,
     ) -> None:

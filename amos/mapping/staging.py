@@ -197,8 +197,7 @@ def stage_array(staged: StagedOperand, array: np.ndarray) -> np.ndarray:
     for value, bound in guards:
         live = live & (value >= 0) & (value < bound)
     clipped = tuple(
-        np.clip(index, 0, size - 1)
-        for index, size in zip(indices, array.shape, strict=True)
+        np.clip(index, 0, size - 1) for index, size in zip(indices, array.shape, strict=True)
     )
     picked = np.where(live, array[clipped], array.dtype.type(0))
     return np.ascontiguousarray(np.broadcast_to(picked, staged.shape))
@@ -208,7 +207,9 @@ def _fragment(operand: BufferLoad) -> tuple[str, ...]:
     return tuple(index.names[0] for index in operand.indices)
 
 
-def _dims(nest: Nest, load: BufferLoad, operand: BufferLoad, *, keep: bool) -> tuple[StagedDim, ...]:
+def _dims(
+    nest: Nest, load: BufferLoad, operand: BufferLoad, *, keep: bool
+) -> tuple[StagedDim, ...]:
     """Leading dimensions in the tensor's order, then the fragment's lanes."""
     owner = {name: g for g in nest.groups.values() for name in g.members}
     extents = nest.mapping.operator.extents

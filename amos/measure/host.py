@@ -75,9 +75,7 @@ def host_machine(
 def _data_caches(here: Cpu) -> tuple[Cache, ...]:
     if here.caches:
         return here.caches
-    return tuple(
-        Cache(n + 1, size, 1 if n == 2 else here.cores) for n, size in enumerate(_USUAL)
-    )
+    return tuple(Cache(n + 1, size, 1 if n == 2 else here.cores) for n, size in enumerate(_USUAL))
 
 
 def _probe_sizes(here: Cpu) -> dict[str, tuple[int, int]]:
@@ -87,8 +85,10 @@ def _probe_sizes(here: Cpu) -> dict[str, tuple[int, int]]:
     """
     caches = _data_caches(here)
     sizes = {
-        f"L{c.level}": (c.capacity // 2 // (here.cores if c.units == 1 else 1),
-                        here.cores if c.units == 1 else 1)
+        f"L{c.level}": (
+            c.capacity // 2 // (here.cores if c.units == 1 else 1),
+            here.cores if c.units == 1 else 1,
+        )
         for c in caches
     }
     sizes["DRAM"] = (max(64 << 20, 4 * caches[-1].capacity) // here.cores, here.cores)

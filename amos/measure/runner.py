@@ -180,7 +180,7 @@ class Runner:
         if self._process is not None and self._process.poll() is None:
             return self._process
         self.close()
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
         environment = dict(os.environ)
         # TVM takes half of the visible CPUs unless told otherwise.
         environment.setdefault("TVM_NUM_THREADS", str(cpu().cores))

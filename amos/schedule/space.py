@@ -132,9 +132,7 @@ class ScheduleSpace:
     def cross(self, a: Schedule, b: Schedule, rng: np.random.Generator) -> Schedule:
         """Take each variable from one parent; fall back to ``a`` if that does not fit."""
         left, right = a.as_dict(), b.as_dict()
-        values = {
-            name: (left if rng.integers(2) else right).get(name, left[name]) for name in left
-        }
+        values = {name: (left if rng.integers(2) else right).get(name, left[name]) for name in left}
         return Schedule.of(values) if self._registers_needed(values) <= self.registers else a
 
     def _registers_needed(self, values: MappingType[str, Value]) -> int:
