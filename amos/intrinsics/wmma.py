@@ -30,5 +30,4 @@ def intrinsics() -> Iterator[Intrinsic]:
         source=_SOURCE,
         description="matrix multiply-add of one warp, half precision into single precision",
         requires=("sm_70",),
-        registers=255,
     )

@@ -168,7 +168,7 @@ def _assignments(pairing: Pairing, rule: str) -> AssignmentSet:
     if rule != "paper" or independent(pairing):
         return ProductSet(pairing.candidates(rule), pairing.rank)
     steps, software = len(pairing.slots), len(pairing.columns)
-    return UnionSet(base_matches(pairing), steps, software)
+    return UnionSet(tuple(base_matches(pairing)), steps, software)
 
 
 def _orders(op: Operator) -> list[tuple[int, ...]]:

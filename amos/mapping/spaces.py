@@ -7,7 +7,7 @@ intrinsic iterations in their order and "none" last.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Protocol
 
@@ -66,13 +66,11 @@ class ProductSet:
         chosen, mask = [], 0
         for position, targets in enumerate(self.options):
             after = self._tails[position + 1]
-            for target, bit in zip((*targets, -1), _bits(targets), strict=True):
-                size = after[mask | bit]
-                if index < size:
-                    break
-                index -= size
-            chosen.append(target)
-            mask |= bit
+            bits, k = _bits(targets), 0
+            while index >= (size := after[mask | bits[k]]):
+                index, k = index - size, k + 1
+            chosen.append((*targets, -1)[k])
+            mask |= bits[k]
         return tuple(chosen)
 
     def __iter__(self) -> Iterator[Assignment]:
@@ -99,7 +97,7 @@ class ProductSet:
 class UnionSet:
     """The distinct unions of base matches that are matchings.
 
-    The closure is built on the first look; it takes time and memory in
+    The closure is built when it is first asked for; it takes time and memory in
     proportion to its size.
 
     Args:
@@ -109,7 +107,7 @@ class UnionSet:
     """
 
     def __init__(
-        self, generators: Iterable[tuple[tuple[int, int], ...]], steps: int, software: int
+        self, generators: Sequence[tuple[tuple[int, int], ...]], steps: int, software: int
     ) -> None:
         self._generators, self._steps, self._software = generators, steps, software
 

@@ -70,11 +70,11 @@ def algorithm_1_batch(X: Any, Y: Any, Z: Any, *, matched: bool = False) -> np.nd
     rows = np.packbits(y, axis=2)
     rows = np.ascontiguousarray(rows.transpose(1, 2, 0))
     accesses = np.packbits(x, axis=1)[:, :, None]
-    used = np.bitwise_or.reduce(rows, axis=0)
-    filled = rows.any(axis=1)
+    used = np.asarray(np.bitwise_or.reduce(rows, axis=0))
+    filled = np.asarray(rows.any(axis=1))
     good = np.ones(y.shape[0], dtype=bool)
     for m in range(operands):
-        reached = np.bitwise_or.reduce(rows[z[m]], axis=0)
+        reached = np.asarray(np.bitwise_or.reduce(rows[z[m]], axis=0))
         differ = reached ^ accesses[m]
         good &= ~((differ & used) if matched else differ).any(axis=0)
         for t in range(steps):
