@@ -113,10 +113,15 @@ def explore(
                 kept.add(trial, target, method, seed)
             if progress is not None:
                 progress(trial, trials)
+        if runner is not None:
+            # The peak that the result is held against, measured in the same run.
+            measured = host_machine([unit], runner=runner, again=True)
+        else:
+            measured = target
     result = Exploration(
         operator=mappings[0].operator,
         intrinsic=unit,
-        machine=target,
+        machine=measured,
         counts={r: space.count for r, space in spaces.items()},
         searched=len(mappings),
         space_size=problem.size,

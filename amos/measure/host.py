@@ -17,7 +17,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from amos.errors import MeasureError
 from amos.intrinsics import Intrinsic
 from amos.measure.runner import Runner
 from amos.perfmodel.host import Cache, Cpu, cpu
@@ -46,26 +45,35 @@ def cache_file() -> Path:
 
 
 def host_machine(
-    intrinsics: Sequence[Intrinsic] = (), *, runner: Runner | None = None, fresh: bool = False
+    intrinsics: Sequence[Intrinsic] = (),
+    *,
+    runner: Runner | None = None,
+    fresh: bool = False,
+    again: bool = False,
 ) -> Machine:
     """Describe this machine, measuring what is not known yet.
 
     Args:
         intrinsics: intrinsics whose rate must be known.
         runner: a worker to measure in; one is started for the purpose if needed.
-        fresh: measure everything again.
+        fresh: forget what was measured before.
+        again: measure the rates of ``intrinsics`` once more and keep the better
+            ones: a peak is the best that was ever seen, whatever else was running.
 
     Raises:
         MeasureError: a measurement failed.
     """
     known = {} if fresh else _load(cache_file())
-    missing = [x for x in intrinsics if x.name not in known.get("peaks", {})]
+    missing = [x for x in intrinsics if again or x.name not in known.get("peaks", {})]
     levels = {} if known.get("read") else _probe_sizes(cpu())
     if missing or levels:
         with contextlib.ExitStack() as stack:
             worker = runner or stack.enter_context(Runner())
             found = worker.probe(missing, levels, cpu().cores)
-        known.setdefault("peaks", {}).update(found["peaks"])
+        peaks = known.setdefault("peaks", {})
+        for name, figures in found["peaks"].items():
+            before = peaks.get(name, figures)
+            peaks[name] = {key: min(value, before[key]) for key, value in figures.items()}
         if levels:
             known |= {key: found[key] for key in ("read", "write", "launch")}
         _save(cache_file(), known)
@@ -147,12 +155,13 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _save(path: Path, known: dict[str, Any]) -> None:
-    """Replace the file in one step, so that no reader sees half of it."""
-    try:
+    """Replace the file in one step, so that no reader sees half of it.
+
+    Where the directory cannot be written, the next process measures again.
+    """
+    with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, suffix=".json")
         with os.fdopen(handle, "w") as file:
             json.dump(known, file, indent=1)
         os.replace(name, path)
-    except OSError as error:
-        raise MeasureError(f"measurements cannot be kept in {path}: {error}") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal, Protocol
 
@@ -11,7 +11,16 @@ from amos.ir import dtype
 from amos.mapping.nest import Nest
 from amos.mapping.staging import StagedOperand
 
-__all__ = ["LoopSchedule", "Role", "ScheduledLoop", "footprint", "fragment_bytes", "traffic"]
+__all__ = [
+    "LoopSchedule",
+    "Role",
+    "ScheduledLoop",
+    "divided",
+    "element_bytes",
+    "footprint",
+    "traffic",
+    "trips",
+]
 
 Role = Literal["parallel", "serial", "register"]
 
@@ -40,15 +49,13 @@ class LoopSchedule(Protocol):
         """Scheduled loops from the outermost to the innermost."""
         ...
 
+    def stages_ahead(self, operand: str) -> bool:
+        """True if a gathered source is staged before the nest, not tile by tile."""
+        ...
+
 
 def _indexed_by(staged: StagedOperand) -> frozenset[str]:
     return frozenset(name for dim in staged.dims for name in dim.index.names)
-
-
-def fragment_bytes(staged: StagedOperand) -> float:
-    """Bytes of one fragment."""
-    lanes = prod(staged.nest.groups[t].lanes for t in staged.fragment)
-    return lanes * element_bytes(staged)
 
 
 def element_bytes(staged: StagedOperand) -> float:
@@ -80,8 +87,8 @@ def footprint(staged: StagedOperand, inner: Sequence[ScheduledLoop]) -> float:
     return elements * element_bytes(staged)
 
 
-def traffic(staged: StagedOperand, loops: Sequence[ScheduledLoop], depth: int, cores: int) -> float:
-    """Bytes that one core moves so that ``loops[depth:]`` find the operand inside.
+def traffic(staged: StagedOperand, loops: Sequence[ScheduledLoop], depth: int) -> float:
+    """Bytes to move so that ``loops[depth:]`` always find the operand inside.
 
     Loops directly around ``depth`` that do not index the operand find it where
     it is and move nothing.
@@ -90,11 +97,24 @@ def traffic(staged: StagedOperand, loops: Sequence[ScheduledLoop], depth: int, c
     outside = list(loops[:depth])
     while outside and (outside[-1].loop not in indexed or outside[-1].extent == 1):
         outside.pop()
-    return footprint(staged, loops[depth:]) * executions(outside, cores)
+    return footprint(staged, loops[depth:]) * trips(outside)
 
 
-def executions(outside: Sequence[ScheduledLoop], cores: int) -> int:
-    """How often one core runs what is inside these loops."""
-    parallel = prod(loop.extent for loop in outside if loop.role == "parallel")
-    serial = prod(loop.extent for loop in outside if loop.role != "parallel")
-    return serial * -(-parallel // cores)
+def trips(loops: Sequence[ScheduledLoop]) -> int:
+    """How often what is inside these loops runs."""
+    return prod(loop.extent for loop in loops)
+
+
+def divided(loops: Sequence[ScheduledLoop], parts: int) -> tuple[ScheduledLoop, ...]:
+    """The loops of one part when the parallel ones are shared out among ``parts``.
+
+    The outermost parallel loop is cut first, as a fused parallel loop is when its
+    range is split into contiguous chunks. The largest part is returned.
+    """
+    result = []
+    for loop in loops:
+        if loop.role == "parallel" and parts > 1:
+            ways = min(loop.extent, parts)
+            loop, parts = replace(loop, extent=-(-loop.extent // ways)), -(-parts // ways)
+        result.append(loop)
+    return tuple(result)

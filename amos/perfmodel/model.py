@@ -9,19 +9,20 @@ memory and the point where it fits the next one.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING
 
-from amos.errors import MachineError
 from amos.mapping.mapping import Mapping
 from amos.mapping.nest import Nest
 from amos.mapping.staging import StagedOperand, staged_destination, staged_sources
 from amos.perfmodel.loops import (
     LoopSchedule,
     ScheduledLoop,
+    divided,
     element_bytes,
-    executions,
     footprint,
     traffic,
+    trips,
 )
 from amos.perfmodel.machine import Level, Machine
 
@@ -33,7 +34,7 @@ __all__ = ["LevelTime", "Prediction", "predict"]
 
 @dataclass(frozen=True)
 class LevelTime:
-    """What one level costs over the whole computation, in seconds for one core.
+    """What one level costs over the whole computation, in seconds.
 
     Attributes:
         level: name of the memory that feeds this level (``"intrinsic"`` for 0).
@@ -41,8 +42,8 @@ class LevelTime:
         compute: seconds spent by everything inside.
         read: seconds to bring the sources in.
         write: seconds to take the destination out.
-        bytes_in: bytes read into the level by one core.
-        bytes_out: bytes written out of it by one core.
+        bytes_in: bytes read through the level by one group of cores.
+        bytes_out: bytes written out through it by one group.
         slowest: name of the operand with the most traffic.
     """
 
@@ -116,36 +117,30 @@ def predict(mapping: Mapping, machine: Machine, schedule: LoopSchedule) -> Predi
         MachineError: the machine has no rate for the intrinsic.
     """
     nest = Nest(mapping)
-    return predict_loops(nest, machine, schedule.loops(nest))
-
-
-def predict_loops(nest: Nest, machine: Machine, loops: tuple[ScheduledLoop, ...]) -> Prediction:
-    """Predict the latency of a scheduled nest; see :func:`predict`."""
+    loops = schedule.loops(nest)
     sources, destination = staged_sources(nest), staged_destination(nest)
-    cores = max(1, min(machine.cores, _parallel(loops)))
+    cores = min(machine.cores, _parallel(loops))
     rows = [_intrinsic_row(nest, machine, loops, destination, cores)]
     inside = rows[0].compute
-    previous = len(loops)
     for number, level in enumerate(machine.levels):
+        # Cores that share the memory which this level fills work as one group.
+        groups = cores if number == 0 else min(cores, machine.levels[number - 1].units)
+        shared_out = divided(loops, groups)
         if number == 0:
-            depth = _register_depth(loops)
+            depth = _register_depth(shared_out)
         else:
-            depth = _fitting_depth(loops, (*sources, destination), machine.levels[number - 1])
-        depth = min(depth, previous)
-        row = _memory_row(level, loops, depth, sources, destination, cores, inside, nest)
+            inner = machine.levels[number - 1]
+            depth = _fitting_depth(shared_out, (*sources, destination), inner)
+        row = _memory_row(level, shared_out, depth, sources, destination, groups, inside, nest)
         rows.append(row)
         inside = max(inside, row.read, row.write)
-        previous = depth
-    staging, regions = _staging(nest, machine, sources, destination)
+    staging, regions = _staging(machine, loops, sources, destination, schedule)
     launch = machine.launch * (regions + 1)
     return Prediction(inside + staging + launch, tuple(rows), staging, launch)
 
 
 def _parallel(loops: tuple[ScheduledLoop, ...]) -> int:
-    total = 1
-    for loop in loops:
-        total *= loop.extent if loop.role == "parallel" else 1
-    return total
+    return prod(loop.extent for loop in loops if loop.role == "parallel")
 
 
 def _register_depth(loops: tuple[ScheduledLoop, ...]) -> int:
@@ -172,11 +167,8 @@ def _intrinsic_row(
     """Level 0: calls issue at full rate only with enough independent accumulators."""
     peak = machine.peak(nest.mapping.intrinsic.name)
     indexed = {name for dim in destination.dims for name in dim.index.names}
-    chains = 1
-    for loop in loops:
-        if loop.role == "register" and loop.loop in indexed:
-            chains *= loop.extent
-    calls = executions(loops, cores)
+    chains = prod(x.extent for x in loops if x.role == "register" and x.loop in indexed)
+    calls = trips([x for x in loops if x.role != "parallel"]) * -(-_parallel(loops) // cores)
     seconds = calls * max(peak.interval, peak.latency / chains)
     return LevelTime("intrinsic", calls, seconds, 0.0, 0.0, 0.0, 0.0, "")
 
@@ -187,19 +179,20 @@ def _memory_row(
     depth: int,
     sources: tuple[StagedOperand, ...],
     destination: StagedOperand,
-    cores: int,
+    groups: int,
     inside: float,
     nest: Nest,
 ) -> LevelTime:
-    share = level.share(cores)
-    moved = {op.name: traffic(op, loops, depth, cores) for op in sources}
+    """What one group of cores moves through a level, and how long that takes."""
+    share = level.share(groups)
+    moved = {op.name: traffic(op, loops, depth) for op in sources}
     if all(loop.role == "register" for loop in loops[depth:]):
         # A replicated fragment takes as long to load as the register it fills.
         moved = {op.name: moved[op.name] * _replication(nest, op) for op in sources}
-    bytes_in, bytes_out = sum(moved.values()), traffic(destination, loops, depth, cores)
+    bytes_in, bytes_out = sum(moved.values()), traffic(destination, loops, depth)
     return LevelTime(
         level.name,
-        executions(loops[:depth], cores),
+        trips(loops[:depth]),
         inside,
         bytes_in / (level.read_bandwidth * share),
         bytes_out / (level.write_bandwidth * share),
@@ -220,39 +213,41 @@ def _replication(nest: Nest, operand: StagedOperand) -> int:
 
 
 def _staging(
-    nest: Nest,
     machine: Machine,
+    loops: tuple[ScheduledLoop, ...],
     sources: tuple[StagedOperand, ...],
     destination: StagedOperand,
+    schedule: LoopSchedule,
 ) -> tuple[float, int]:
-    """Seconds and number of parallel regions of the copies around the main nest.
+    """Seconds spent on copies, and the number of parallel regions they add.
 
-    Each copy streams through the level that holds both its ends.
+    A copy streams through the innermost level that holds both its ends. One that
+    is made tile by tile needs no region, but repeats what tiles share.
     """
-    constants = nest.mapping.operator.constants
     seconds, regions = 0.0, 0
+    cores = min(machine.cores, _parallel(loops))
+    shared_out = divided(loops, cores)
+    inside = sum(loop.role == "parallel" for loop in loops)
     for op in (*sources, destination):
-        if op.in_place or op.load.tensor.name in constants:
+        if op.in_place or op.load.tensor.name in op.nest.mapping.operator.constants:
             continue
-        size = element_bytes(op)
-        staged, tensor = op.elements * size, op.load.tensor.elements * size
-        home = next(
-            (lv for lv in machine.levels if lv.capacity and lv.capacity >= staged + tensor),
-            machine.levels[-1],
-        )
-        rate = min(home.read_bandwidth, home.write_bandwidth)
-        busy = min(machine.cores, max(1, home.units * machine.cores // machine.cores))
-        seconds += (staged + tensor) / (rate * busy)
-        regions += 1
+        if op is destination or schedule.stages_ahead(op.name):
+            moved = (op.elements + op.load.tensor.elements) * element_bytes(op)
+            home = _holding(machine, moved)
+            seconds += moved / (_copy_rate(home) * min(machine.cores, home.units))
+            regions += 1
+        else:
+            moved = 2 * footprint(op, shared_out[inside:])
+            home = _holding(machine, moved)
+            seconds += moved * trips(shared_out[:inside]) / (_copy_rate(home) * home.share(cores))
     return seconds, regions
 
 
-def check_machine(machine: Machine, intrinsic: str) -> None:
-    """Refuse early a machine that has no figures for an intrinsic.
+def _holding(machine: Machine, size: float) -> Level:
+    """The innermost level that holds ``size`` bytes."""
+    fitting = (level for level in machine.levels if level.capacity >= size)
+    return next(fitting, machine.levels[-1])
 
-    Raises:
-        MachineError: no rate is known.
-    """
-    machine.peak(intrinsic)
-    if not machine.levels:
-        raise MachineError(f"machine {machine.name!r} has no levels")
+
+def _copy_rate(level: Level) -> float:
+    return min(level.read_bandwidth, level.write_bandwidth)

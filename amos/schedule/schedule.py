@@ -76,6 +76,10 @@ class Schedule:
         steps = [ScheduledLoop(x.name, x.extent, 1, "serial") for x in self.reduce_order(nest)]
         return (*outer, *steps, *inner)
 
+    def stages_ahead(self, operand: str) -> bool:
+        """True if a gathered source is staged before the nest, not tile by tile."""
+        return bool(self.get(f"stage.{operand}", "whole") == "whole")
+
     def __str__(self) -> str:
         return ", ".join(f"{name}={value}" for name, value in self.values)
 
