@@ -50,9 +50,16 @@ class Records:
         self.path = Path(path)
         try:
             self._database = sqlite3.connect(self.path)
-            self._open()
         except sqlite3.Error as error:
             raise RecordError(f"record file {str(self.path)!r}: {error}") from error
+        try:
+            self._open()
+        except sqlite3.Error as error:
+            self._database.close()
+            raise RecordError(f"record file {str(self.path)!r}: {error}") from error
+        except RecordError:
+            self._database.close()
+            raise
 
     def __enter__(self) -> Records:
         return self

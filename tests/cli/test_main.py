@@ -34,6 +34,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         ["intrinsics", "list"],
         ["intrinsics", "show"],
         ["intrinsics", "check"],
+        ["records"],
         ["machines"],
         ["machines", "list"],
         ["machines", "show"],
@@ -70,6 +71,9 @@ def test_help(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
         (["intrinsics", "show", "vnni"], "unknown intrinsic 'vnni'"),
         (["intrinsics", "check", "vnni"], "unknown intrinsic 'vnni'"),
         (["operators", "conv2"], "unknown operator 'conv2'"),
+        (["machines", "show", "hots"], "unknown machine 'hots': did you mean 'host'"),
+        (["predict", "gemm", WMMA, "--machine", "a10"], "did you mean 'a100'"),
+        (["records", "nothing.db"], "record file 'nothing.db': there is no such file"),
     ],
 )
 def test_a_mistake_is_told_in_two_lines(
@@ -81,6 +85,23 @@ def test_a_mistake_is_told_in_two_lines(
     assert message in printed.err
     assert printed.err.startswith("amos: ")
     assert len(printed.err.splitlines()) <= 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--machine", "a10"], "did you mean 'a100'"),
+        (["--machine", "a100", "--trials", "0"], "trials"),
+        (["--machine", "a100", "--method", "luck"], "unknown search method 'luck'"),
+    ],
+)
+def test_a_mistake_in_explore(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explore", "gemm", WMMA, *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.splitlines()) <= 2
 
 
 def test_a_caret_stands_under_the_column(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,81 @@
+"""``amos predict``, ``amos machines`` and ``amos records``, on a described machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amos import machines
+from amos.cli import main
+
+WMMA = "wmma_m16n16k16_f16_f32"
+
+
+def _json(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> Any:
+    assert main([*arguments, "--json"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    return json.loads(printed.out)
+
+
+def test_predictions_are_sorted_and_repeat(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["predict", "conv2d", WMMA, "--machine", "a100", "--samples", "2", "--seed", "7"]
+    found = _json(arguments, capsys)
+    seconds = [row["predicted_seconds"] for row in found["predictions"]]
+    assert len(seconds) == 35
+    assert seconds == sorted(seconds)
+    assert all(second > 0 for second in seconds)
+    assert _json(arguments, capsys) == found
+
+
+def test_predictions_as_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["predict", "gemm", WMMA, "--machine", "a100", "--samples", "0", "--limit", "1"]
+    assert main(arguments) == 0
+    assert "m-n-k" in capsys.readouterr().out
+
+
+def test_machines(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _json(["machines", "list"], capsys) == list(machines.names())
+    assert main(["machines", "list"]) == 0
+    assert capsys.readouterr().out.split() == list(machines.names())
+    shown = _json(["machines", "show", "a100"], capsys)
+    assert shown["name"] == "a100"
+    assert shown["levels"][-1]["capacity"] == 0
+    assert main(["machines", "show", "a100"]) == 0
+    assert capsys.readouterr().out.startswith("a100")
+
+
+def test_records_show_what_was_explored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(tmp_path / "tuning.db")
+    explored = ["explore", "gemm", WMMA, "--machine", "a100", "--trials", "3", "--records", file]
+    assert main(explored) == 0
+    capsys.readouterr()
+    rows = _json(["records", file], capsys)
+    assert [row["number"] for row in rows] == [0, 1, 2]
+    assert rows[0]["mapping"] == {"i1": ["m"], "i2": ["n"], "r1": ["k"]}
+    assert [row["number"] for row in _json(["records", file, "--limit", "1"], capsys)] == [2]
+    assert main(["records", file]) == 0
+    assert "i1=m i2=n r1=k" in capsys.readouterr().out
+
+
+def test_a_record_file_that_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(tmp_path / "no" / "such" / "folder.db")
+    arguments = ["explore", "gemm", WMMA, "--machine", "a100", "--trials", "1", "--records", file]
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert file in error
+    assert len(error.splitlines()) <= 2
+
+
+def test_a_file_of_something_else_is_no_record_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("not a database, but long enough to be taken for one\n" * 40)
+    assert main(["records", str(file)]) == 2
+    assert "notes.txt" in capsys.readouterr().err
