@@ -17,6 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from amos.errors import MachineError
 from amos.intrinsics import Intrinsic
 from amos.measure.runner import Runner
 from amos.perfmodel.host import Cache, Cpu, cpu
@@ -149,7 +150,7 @@ def _load(path: Path) -> dict[str, Any]:
     try:
         known = json.loads(path.read_text())
         _machine(cpu(), {"peaks": {}} | known)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, MachineError):
         return {}
     return dict(known)
 

@@ -14,6 +14,7 @@ import pickle
 import signal
 import struct
 import sys
+import traceback
 from collections import OrderedDict
 from typing import Any, BinaryIO
 
@@ -114,18 +115,30 @@ def _serve(requests: BinaryIO, replies: BinaryIO) -> None:
     while header := requests.read(_HEADER.size):
         (size,) = _HEADER.unpack(header)
         request = pickle.loads(requests.read(size))
-        kind = request["kind"]
-        if kind == "measure":
-            reply = _measure(request, references)
-        elif kind == "probe":
-            reply = _probe(request)
-        elif kind == "drill":
-            reply = _drill(request["how"])
-        else:
-            reply = {"failure": "error", "message": f"unknown request {kind!r}"}
+        try:
+            reply = _answer(request, references)
+        except Exception as error:
+            traceback.print_exc()
+            reply = {"failure": "error", "message": _one_line(error)}
         data = pickle.dumps(reply)
         replies.write(_HEADER.pack(len(data)) + data)
         replies.flush()
+
+
+def _answer(request: dict[str, Any], references: _References) -> dict[str, Any]:
+    kind = request["kind"]
+    if kind == "measure":
+        return _measure(request, references)
+    if kind == "probe":
+        return _probe(request)
+    if kind == "drill":
+        return _drill(request["how"])
+    return {"failure": "error", "message": f"unknown request {kind!r}"}
+
+
+def _one_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[-1]}" if lines else type(error).__name__
 
 
 def _drill(how: str) -> dict[str, Any]:

@@ -91,6 +91,8 @@ class Machine:
             raise MachineError(f"machine {self.name!r}: cores must be positive, got {self.cores}")
         if not self.clock > 0:
             raise MachineError(f"machine {self.name!r}: clock must be positive, got {self.clock}")
+        if not self.launch >= 0:
+            raise MachineError(f"machine {self.name!r}: launch is negative: {self.launch}")
         if not self.levels or self.levels[-1].capacity != 0:
             raise MachineError(f"machine {self.name!r}: the outermost level must be unbounded")
         inner = [level.capacity for level in self.levels[:-1]]
