@@ -68,9 +68,10 @@ def explore_command(
     op = read_operator(operator, extent, dtype, shape, layout, constant)
     unit = amos.intrinsics.get(intrinsic)
 
-    def announce(_: Problem) -> None:
+    def announce(problem: Problem) -> None:
         if not as_json:
-            print_line(f"operator   {op.name}\n  compute  {op}")
+            # With the dtypes that the intrinsic filled in.
+            print_line(f"operator   {op.name}\n  compute  {problem.mappings[0].operator}")
             print_line(f"intrinsic  {unit}\n")
 
     with _progress(trials, quiet=as_json) as tell:
