@@ -19,15 +19,18 @@ from amos.intrinsics import get as get_intrinsic
 from amos.ir import Operator
 from amos.mapping import Mapping, MappingSpace, enumerate_mappings
 from amos.measure import Runner, host_machine
-from amos.perfmodel import Machine, catalogue, predict
+from amos.perfmodel import Machine, catalogue
 
 __all__ = ["METHODS", "RULES", "explore"]
 
 RULES = ("paper", "access", "gather")
+IMPLEMENTATIONS = ("native", "generic")
 #: Candidates proposed at a time; the model is corrected between batches.
 _BATCH = 8
 #: A larger space is searched through this many mappings, spread evenly over it.
 _MOST_MAPPINGS = 512
+#: Leaders that are measured again at the end, and how many times.
+_CONFIRMED, _CONFIRM_REPEAT = 4, 40
 
 Progress = Callable[[Trial, int], None]
 
@@ -62,6 +65,7 @@ def explore(
     timeout: float = 30.0,
     implementation: str | None = None,
     progress: Progress | None = None,
+    announce: Callable[[Problem], None] | None = None,
 ) -> Exploration:
     """Search mapping and schedule for an operator on an intrinsic.
 
@@ -82,6 +86,8 @@ def explore(
         implementation: ``"native"`` or ``"generic"``; by default native where
             the CPU has the instruction.
         progress: called after each trial with it and the number of trials asked for.
+        announce: called once, when every argument has been accepted and before
+            the first trial.
 
     Raises:
         MappingError: the operator cannot use the intrinsic.
@@ -89,14 +95,9 @@ def explore(
         UnknownNameError: no such intrinsic, machine or method.
         RecordError: the record file cannot be written.
     """
-    if not isinstance(trials, int) or trials < 1:
-        raise ExploreError(f"trials: expected a positive number, got {trials}")
-    if method not in METHODS:
-        raise UnknownNameError("search method", method, METHODS)
+    _check_arguments(trials, method, rule, implementation)
     unit = get_intrinsic(intrinsic) if isinstance(intrinsic, str) else intrinsic
     spaces = {r: enumerate_mappings(operator, unit, rule=r, commute=commute) for r in RULES}
-    if rule not in spaces:
-        raise UnknownNameError("rule", rule, RULES)
     mappings = _choose(spaces[rule])
     if not mappings:
         counts = ", ".join(f"{r} {space.count}" for r, space in spaces.items())
@@ -107,6 +108,8 @@ def explore(
         target = _machine(machine, unit, runner)
         target.peak(unit.name)
         problem = Problem(mappings, target)
+        if announce is not None:
+            announce(problem)
         search = METHODS[method]()(problem, np.random.default_rng(seed))
         for trial in _trials(problem, search, runner, trials, implementation):
             if kept is not None:
@@ -114,14 +117,13 @@ def explore(
             if progress is not None:
                 progress(trial, trials)
         if runner is not None:
+            _confirm(problem, runner, implementation)
             # The peak that the result is held against, measured in the same run.
-            measured = host_machine([unit], runner=runner, again=True)
-        else:
-            measured = target
+            target = host_machine([unit], runner=runner, again=True)
     result = Exploration(
         operator=mappings[0].operator,
         intrinsic=unit,
-        machine=measured,
+        machine=target,
         counts={r: space.count for r, space in spaces.items()},
         searched=len(mappings),
         space_size=problem.size,
@@ -129,8 +131,18 @@ def explore(
         seed=seed,
         trials=tuple(problem.trials),
     )
-    best = result.best
-    return replace(result, prediction=predict(best.mapping, target, best.schedule))
+    return replace(result, prediction=problem.predict(result.best.candidate))
+
+
+def _check_arguments(trials: int, method: str, rule: str, implementation: str | None) -> None:
+    if not isinstance(trials, int) or trials < 1:
+        raise ExploreError(f"trials: expected a positive number, got {trials}")
+    if method not in METHODS:
+        raise UnknownNameError("search method", method, METHODS)
+    if rule not in RULES:
+        raise UnknownNameError("rule", rule, RULES)
+    if implementation is not None and implementation not in IMPLEMENTATIONS:
+        raise UnknownNameError("implementation", implementation, IMPLEMENTATIONS)
 
 
 def _trials(
@@ -153,6 +165,26 @@ def _trials(
             trial = Trial(len(problem.trials), candidate, predicted, measured)
             problem.tell(trial)
             yield trial
+
+
+def _confirm(problem: Problem, runner: Runner, implementation: str | None) -> None:
+    """Measure the leaders again, longer: the fastest of many is partly the luckiest.
+
+    Goes on while a trial that was not measured again leads.
+    """
+    confirmed: set[int] = set()
+    for _ in range(2 * _CONFIRMED):
+        leaders = problem.best(_CONFIRMED if len(confirmed) < _CONFIRMED else 1)
+        waiting = [trial for trial in leaders if trial.number not in confirmed]
+        if not waiting:
+            return
+        trial = waiting[0]
+        confirmed.add(trial.number)
+        again = runner.measure(
+            trial.candidate, repeat=_CONFIRM_REPEAT, implementation=implementation
+        )
+        if again.ok:
+            problem.trials[trial.number] = replace(trial, measurement=again)
 
 
 def _choose(space: MappingSpace) -> list[Mapping]:
