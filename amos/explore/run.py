@@ -91,11 +91,13 @@ def explore(
 
     Raises:
         MappingError: the operator cannot use the intrinsic.
-        ExploreError: the budget is not positive, or nothing can be searched.
+        ExploreError: trials, seed or timeout is not a number of the right kind,
+            nothing can be searched, or no candidate ran.
         UnknownNameError: no such intrinsic, machine or method.
         RecordError: the record file cannot be written.
     """
     _check_arguments(trials, method, rule, implementation)
+    _check_numbers(seed, timeout)
     unit = get_intrinsic(intrinsic) if isinstance(intrinsic, str) else intrinsic
     spaces = {r: enumerate_mappings(operator, unit, rule=r, commute=commute) for r in RULES}
     mappings = _choose(spaces[rule])
@@ -145,6 +147,13 @@ def _check_arguments(trials: int, method: str, rule: str, implementation: str | 
         raise UnknownNameError("implementation", implementation, IMPLEMENTATIONS)
 
 
+def _check_numbers(seed: int, timeout: float) -> None:
+    if not isinstance(seed, int) or seed < 0:
+        raise ExploreError(f"seed: expected a number from 0 on, got {seed}")
+    if not isinstance(timeout, int | float) or not timeout > 0:
+        raise ExploreError(f"timeout: expected a positive number of seconds, got {timeout}")
+
+
 def _trials(
     problem: Problem,
     search: Method,
@@ -183,7 +192,8 @@ def _confirm(problem: Problem, runner: Runner, implementation: str | None) -> No
         again = runner.measure(
             trial.candidate, repeat=_CONFIRM_REPEAT, implementation=implementation
         )
-        if again.ok:
+        # A hang may be the machine's fault; a wrong result or a crash never is.
+        if again.ok or again.failure != "timeout":
             problem.trials[trial.number] = replace(trial, measurement=again)
 
 
