@@ -27,9 +27,9 @@ from amos.perfmodel.host import cpu
 
 os.environ.setdefault("TVM_NUM_THREADS", str(cpu().cores))
 
-import tvm  # noqa: E402 - after the number of threads is set
-from tvm import s_tir, te, tirx  # noqa: E402
-from tvm.script import tirx as T  # noqa: E402
+import tvm
+from tvm import s_tir, te, tirx
+from tvm.script import tirx as T
 
 GOAL = 0.9
 SEED, INTRINSIC = 0, "vnni_dpbusd_m16k4_u8_s8_s32"

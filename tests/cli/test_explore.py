@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import amos
 from amos.cli import main
+from amos.cli.explore import _generic
 from amos.explore import Records
 
 VNNI = "vnni_dpbusd_m16k4_u8_s8_s32"
@@ -16,10 +24,18 @@ GEMM = ["explore", "out[i,j] += a[i,k] * weight[j,k]", VNNI]
 SIZES = ["--extent", "i=6", "--extent", "j=32", "--extent", "k=8"]
 MODEL = [*GEMM, *SIZES, "--machine", "xeon_6240"]
 
-CONTRACT = (
-    "operator intrinsic mapping schedule predicted_seconds measured_seconds tops peak_fraction "
-    "verified_elements max_difference"
-).split()
+CONTRACT = [
+    "operator",
+    "intrinsic",
+    "mapping",
+    "schedule",
+    "predicted_seconds",
+    "measured_seconds",
+    "tops",
+    "peak_fraction",
+    "verified_elements",
+    "max_difference",
+]
 
 
 def test_json_end_to_end(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -68,6 +84,13 @@ def test_the_generic_implementation_says_so(capsys: pytest.CaptureFixture[str]) 
     assert "compiled through the intrinsic's generic implementation" in lines[0]
 
 
+def test_a_cpu_without_the_instruction_is_told_so() -> None:
+    op = amos.Operator.parse("out[j] += a[k] * weight[j,k]", extents=dict(j=16, k=4))
+    result = amos.explore(op, VNNI, machine="xeon_6240", trials=1)
+    other = replace(result, machine=replace(result.machine, features=("fpu",)))
+    assert _generic(other).endswith("this CPU lacks avx512_vnni")
+
+
 def test_the_model_alone(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*MODEL, "--trials", "4"]) == 0
     text = capsys.readouterr().out
@@ -105,9 +128,7 @@ def test_layers_and_library_operators(capsys: pytest.CaptureFixture[str]) -> Non
         (["explore", "out[i] += a[i,k]", VNNI, "--extent", "i=4", "--extent", "k=4"], "out"),
     ],
 )
-def test_bad_input(
-    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_input(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
@@ -120,3 +141,45 @@ def test_a_caret_marks_a_syntax_error(capsys: pytest.CaptureFixture[str]) -> Non
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 3
     assert lines[2].strip() == "^"
+
+
+def _workers(parent: int) -> list[int]:
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, of, *_ = status.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(of) == parent and state not in "ZX":
+            found.append(int(status.parent.name))
+    return found
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/stat").exists(), reason="needs /proc to see which processes live"
+)
+def test_an_interrupt_leaves_no_worker_behind() -> None:
+    command = [sys.executable, "-m", "amos", *GEMM, *SIZES, "--trials", "1000"]
+    run = subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        end = time.monotonic() + 60
+        while not (workers := _workers(run.pid)) and time.monotonic() < end:
+            time.sleep(0.05)
+        assert workers
+        time.sleep(0.5)
+        os.killpg(run.pid, signal.SIGINT)  # as a terminal does
+        _, errors = run.communicate(timeout=30)
+        assert run.returncode == 130
+        assert "Traceback" not in errors
+        while any(Path(f"/proc/{pid}").exists() for pid in workers) and time.monotonic() < end:
+            time.sleep(0.05)
+        assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+    finally:
+        run.kill()
+        run.wait()

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import amos
-from amos.codegen import Kernel, kernel as module
+from amos.codegen import Kernel
+from amos.codegen import kernel as module
 from amos.errors import AmosError, BuildError, ScheduleError
 from amos.ir import Operator
 from amos.schedule import Candidate, Schedule, ScheduleSpace

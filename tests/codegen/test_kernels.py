@@ -26,13 +26,9 @@ OPERATORS = {
         "out[n,k,p,q] += image[n,c,p*2+r,q*2+s] * weight[k,c,r,s]",
         extents=dict(n=2, k=5, p=3, q=2, c=3, r=2, s=3),
     ),
-    "gemm_odd": Operator.parse(
-        "out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=5, j=19, k=7)
-    ),
+    "gemm_odd": Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=5, j=19, k=7)),
     "gemm_even": Operator.parse("out[i,j] += a[i,k] * b[k,j]", extents=dict(i=6, j=32, k=8)),
-    "gemm_nothing_outside": Operator.parse(
-        "out[j] += a[k] * weight[j,k]", extents=dict(j=16, k=4)
-    ),
+    "gemm_nothing_outside": Operator.parse("out[j] += a[k] * weight[j,k]", extents=dict(j=16, k=4)),
     "grouped": Operator.parse(
         "out[n,g,k,p] += image[n,g,c,p+r] * weight[g,k,c,r]",
         extents=dict(n=1, g=2, k=3, p=4, c=2, r=3),

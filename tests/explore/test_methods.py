@@ -54,9 +54,7 @@ def test_more_mappings_than_the_population_holds() -> None:
     wmma = amos.intrinsics.get("wmma_m16n16k16_f16_f32")
     op = amos.operators.resolve("conv3d")
     mappings = list(amos.enumerate_mappings(op, wmma))
-    search = GeneticSearch(
-        Problem(mappings, amos.machines.get("a100")), np.random.default_rng(0)
-    )
+    search = GeneticSearch(Problem(mappings, amos.machines.get("a100")), np.random.default_rng(0))
     assert len(mappings) > 64
     assert {x.candidate.mapping.name for x in search._population} == {m.name for m in mappings}
 
@@ -70,7 +68,10 @@ def test_the_genetic_search_is_no_worse_than_chance_at_equal_evaluations() -> No
 
     Many schedules are within a percent of the best one, hence the tolerance.
     """
-    wmma, layer = amos.intrinsics.get("wmma_m16n16k16_f16_f32"), amos.operators.resolve("resnet18:C5")
+    wmma, layer = (
+        amos.intrinsics.get("wmma_m16n16k16_f16_f32"),
+        amos.operators.resolve("resnet18:C5"),
+    )
     mappings = list(amos.enumerate_mappings(layer, wmma, rule="access"))
     logs = []
     for seed in range(3):

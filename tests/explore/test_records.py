@@ -94,7 +94,9 @@ def test_a_path_that_cannot_be_written_is_refused(tmp_path: Path, name: str) -> 
         _explore(tmp_path / name)
 
 
-def test_a_refused_file_stays_open_nowhere(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+def test_a_refused_file_stays_open_nowhere(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
     import gc
 
     with pytest.raises(RecordError):

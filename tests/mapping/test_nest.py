@@ -61,9 +61,10 @@ def test_calls_cover_the_same_points_with_and_without_peeling(
         if peeled and prod(extents[name] for name in peeled) > 1:
             assert group.size % group.lanes == 0 or all(extents[n] == 1 for n in peeled)
         if group.members:
-            assert group.tiles * prod(extents[n] for n in peeled) == mapping.physical().tiles[
-                group.target
-            ]
+            assert (
+                group.tiles * prod(extents[n] for n in peeled)
+                == mapping.physical().tiles[group.target]
+            )
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=4))

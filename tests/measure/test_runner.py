@@ -17,7 +17,7 @@ import pytest
 
 import amos
 from amos.ir import Operator
-from amos.measure import Runner, runner as module
+from amos.measure import Runner
 from amos.measure.worker import _difference, _measure, _References, _tolerance
 from amos.schedule import Candidate, Schedule, ScheduleSpace
 
@@ -209,6 +209,6 @@ def test_integers_must_be_equal_and_floats_close() -> None:
 
 
 def test_a_worker_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module.sys, "executable", "nothing-of-this-name")
+    monkeypatch.setattr(sys, "executable", "nothing-of-this-name")
     with Runner() as runner, pytest.raises(amos.AmosError, match="cannot start"):
         _drill(runner, "nothing")

@@ -70,8 +70,6 @@ def test_scheduled_loops_cover_every_call() -> None:
         ({"reduce": "k"}, "reduce = 'k': expected an order of r1.tile"),
     ],
 )
-def test_what_does_not_fit_the_nest_is_refused(
-    values: dict[str, int | str], message: str
-) -> None:
+def test_what_does_not_fit_the_nest_is_refused(values: dict[str, int | str], message: str) -> None:
     with pytest.raises(ScheduleError, match=message):
         Schedule.of(values).loops(NEST)
