@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import fields
 from functools import cache
 from importlib import resources
 from typing import Any
 
 from amos.errors import MachineError, UnknownNameError
-from amos.perfmodel.machine import Level, Machine, Peak
+from amos.perfmodel.machine import Costs, Level, Machine, Peak
 
 __all__ = ["from_toml", "get", "names"]
 
 _REQUIRED = {"name", "source", "cores", "clock", "level", "peak"}
-_KEYS = _REQUIRED | {"launch", "features"}
+_KEYS = _REQUIRED | {"launch", "features", "costs"}
 _LEVEL = {"name", "capacity", "units", "read_bandwidth", "write_bandwidth"}
+_LEVEL_KEYS = _LEVEL | {"core_read", "core_write"}
 _PEAK = {"latency", "interval"}
 
 
@@ -55,12 +57,14 @@ def from_toml(text: str, where: str = "machine") -> Machine:
     _check_keys(data, _KEYS, _REQUIRED, where)
     levels = []
     for number, entry in enumerate(data["level"]):
-        _check_keys(entry, _LEVEL, _LEVEL, f"{where}: level {number}")
+        _check_keys(entry, _LEVEL_KEYS, _LEVEL, f"{where}: level {number}")
         levels.append(Level(**entry))
     peaks = {}
     for name, entry in data["peak"].items():
         _check_keys(entry, _PEAK, _PEAK, f"{where}: peak.{name}")
         peaks[name] = Peak(**entry, source=data["source"])
+    costs = data.get("costs", {})
+    _check_keys(costs, {field.name for field in fields(Costs)}, set(), f"{where}: costs")
     try:
         return Machine(
             name=data["name"],
@@ -71,6 +75,7 @@ def from_toml(text: str, where: str = "machine") -> Machine:
             launch=data.get("launch", 0.0),
             features=tuple(data.get("features", ())),
             source=data["source"],
+            costs=Costs(**costs),
         )
     except TypeError as error:
         raise MachineError(f"{where}: {error}") from error
