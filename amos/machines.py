@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from amos.perfmodel import Machine, catalogue
 
-__all__ = ["get", "names"]
+if TYPE_CHECKING:
+    from amos.intrinsics import Intrinsic
+
+__all__ = ["get", "names", "probe"]
 
 
 def names() -> tuple[str, ...]:
@@ -24,11 +29,31 @@ def get(name: str) -> Machine:
     """
     if name != "host":
         return catalogue.get(name)
+    from amos.measure import host_machine
+
+    return host_machine(_native())
+
+
+def probe(*, fresh: bool = False) -> Machine:
+    """Measure the host again; the better of each figure is kept.
+
+    Args:
+        fresh: forget what was measured before instead.
+
+    Raises:
+        MeasureError: the host could not be measured.
+    """
+    from amos.measure import host_machine
+
+    return host_machine(_native(), fresh=fresh, again=True, levels_again=True)
+
+
+def _native() -> list[Intrinsic]:
+    """The intrinsics that this CPU executes."""
     from amos.codegen.tensor_intrin import implementation
     from amos.intrinsics import get as intrinsic
     from amos.intrinsics import names as intrinsics
-    from amos.measure import host_machine
     from amos.perfmodel.host import cpu
 
-    units = [intrinsic(n) for n in intrinsics()]
-    return host_machine([u for u in units if implementation(u, cpu().features) == "native"])
+    units = [intrinsic(name) for name in intrinsics()]
+    return [unit for unit in units if implementation(unit, cpu().features) == "native"]

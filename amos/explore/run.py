@@ -170,7 +170,7 @@ def _trials(
             measured = None
             if runner is not None:
                 measured = runner.measure(candidate, implementation=implementation)
-            predicted = problem.predict(candidate).seconds
+            predicted = float(problem.seconds([candidate])[0])
             trial = Trial(len(problem.trials), candidate, predicted, measured)
             problem.tell(trial)
             yield trial

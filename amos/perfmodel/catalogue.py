@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from dataclasses import fields
 from functools import cache
 from importlib import resources
 from typing import Any
 
 from amos.errors import MachineError, UnknownNameError
-from amos.perfmodel.machine import Level, Machine, Peak
+from amos.perfmodel.machine import Costs, Level, Machine, Peak
 
 __all__ = ["from_toml", "get", "names"]
 
@@ -24,16 +25,20 @@ _MACHINE: dict[str, tuple[type, ...]] = {
     "peak": (dict,),
     "launch": _NUMBER,
     "features": (list,),
+    "costs": (dict,),
 }
-_OPTIONAL = {"launch", "features"}
 _LEVEL: dict[str, tuple[type, ...]] = {
     "name": (str,),
     "capacity": (int,),
     "units": (int,),
     "read_bandwidth": _NUMBER,
     "write_bandwidth": _NUMBER,
+    "core_read": _NUMBER,
+    "core_write": _NUMBER,
 }
 _PEAK = {"latency": _NUMBER, "interval": _NUMBER}
+_COSTS = {field.name: _NUMBER for field in fields(Costs)}
+_OPTIONAL = {"launch", "features", "costs", "core_read", "core_write", *_COSTS}
 _WORDS = {str: "text", int: "a whole number", float: "a number", list: "a list", dict: "a table"}
 
 
@@ -76,6 +81,8 @@ def from_toml(text: str, where: str = "machine") -> Machine:
         _check(entry, _LEVEL, f"{where}: level {number}")
     for name, entry in data["peak"].items():
         _check(entry, _PEAK, f"{where}: peak.{name}")
+    costs = data.get("costs", {})
+    _check(costs, _COSTS, f"{where}: costs")
     try:
         return Machine(
             name=data["name"],
@@ -86,6 +93,7 @@ def from_toml(text: str, where: str = "machine") -> Machine:
             launch=data.get("launch", 0.0),
             features=tuple(data.get("features", ())),
             source=data["source"],
+            costs=Costs(**costs),
         )
     except MachineError as error:
         raise MachineError(f"{where}: {error}") from error

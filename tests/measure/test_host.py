@@ -26,13 +26,16 @@ class _Probe:
         self.interval = 2e-9
 
     def probe(
-        self, intrinsics: Sequence[Intrinsic], levels: dict[str, tuple[int, int]], cores: int
+        self, intrinsics: Sequence[Intrinsic], levels: dict[str, Any], cores: int
     ) -> dict[str, Any]:
         self.asked.append(([x.name for x in intrinsics], list(levels)))
         figures = {"latency": 4e-9, "interval": self.interval}
         found: dict[str, Any] = {"peaks": {x.name: figures for x in intrinsics}}
-        found |= {"read": dict.fromkeys(levels, 1e9), "write": dict.fromkeys(levels, 5e8)}
-        return found | ({"launch": 1e-6} if levels else {})
+        found |= {"read": {}, "write": {}}
+        for name, who in levels.items():
+            found["read"][name] = dict.fromkeys(who, 1e9)
+            found["write"][name] = dict.fromkeys(who, 5e8)
+        return found | ({"launch": 1e-6, "clock": 2e9} if levels else {})
 
 
 @pytest.fixture
@@ -64,8 +67,10 @@ def test_the_machine_is_described(probe: _Probe) -> None:
     assert machine.launch == 1e-6
     assert machine.source.startswith("measured on ")
     for level in machine.levels:
-        cores = machine.cores if level.units == 1 else 1
-        assert level.read_bandwidth == pytest.approx(1e9 * cores)
+        sharing = max(1.0, machine.cores / level.units)
+        assert level.read_bandwidth == pytest.approx(1e9 * sharing)
+        assert level.write_bandwidth == pytest.approx(5e8 * sharing)
+    assert machine.clock == 2e9
 
 
 def test_again_keeps_the_better_rate(probe: _Probe) -> None:
@@ -102,6 +107,8 @@ def _damage(known: dict[str, Any], **changes: Any) -> str:
         lambda known: _damage(known, peaks={VNNI.name: {"latency": 1.0}}),
         lambda known: _damage(known, peaks={VNNI.name: {"latency": 1.0, "interval": 0.0}}),
         lambda known: _damage(known, launch=None),
+        lambda known: _damage(known, launch=-1.0),
+        lambda known: _damage(known, clock="fast"),
         lambda known: json.dumps({k: v for k, v in known.items() if k != "launch"}),
     ],
 )

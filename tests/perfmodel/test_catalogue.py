@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import amos
 from amos.errors import MachineError, UnknownNameError
-from amos.perfmodel import Level, Machine, Peak, catalogue
+from amos.perfmodel import Costs, Level, Machine, Peak, catalogue
 
 GOOD = """
 name = "m"
@@ -48,6 +49,8 @@ def test_the_example_is_good() -> None:
     machine = catalogue.from_toml(GOOD)
     assert (machine.cores, [level.name for level in machine.levels]) == (4, ["L1", "DRAM"])
     assert machine.peak("unit").source == "a manual"
+    assert machine.costs == Costs()
+    assert catalogue.from_toml("costs = {step = 3}\n" + GOOD).costs == Costs(step=3)
 
 
 @pytest.mark.parametrize(
@@ -70,6 +73,10 @@ def test_the_example_is_good() -> None:
         ("clock = 1e9", "clock = 0", ["clock must be positive"]),
         ("capacity = 0", "capacity = 4096", ["outermost level must be unbounded"]),
         ("capacity = 1024", "capacity = 0", ["capacities must grow outward"]),
+        ("cores = 4", "cores = 4\ncosts = 3", ["costs must be a table"]),
+        ("cores = 4", "cores = 4\ncosts = {nap = 1}", ["costs", "unknown key nap"]),
+        ("cores = 4", "cores = 4\ncosts = {step = 'x'}", ["costs", "step must be a number"]),
+        ("cores = 4", "cores = 4\nlaunch = -1", ["launch is negative"]),
         ("cores = 4", "cores =", ["invalid value", "line 4"]),
     ],
 )
@@ -110,5 +117,10 @@ def test_capacities_must_grow() -> None:
 
 
 def test_cores_share_a_level() -> None:
-    level = Level("L3", 64, 1.0, 1.0, units=2)
-    assert [level.share(cores) for cores in (1, 2, 4)] == [1.0, 1.0, 0.5]
+    level = Level("L3", 64, 8.0, 4.0, units=2, core_read=3.0)
+    groups = np.array([1, 2, 4])
+    alone = np.ones(3)
+    assert level.rate(groups, alone, write=True).tolist() == [4.0, 4.0, 2.0]
+    # One core draws no more than its own part, two of a group twice that.
+    assert level.rate(groups, alone, write=False).tolist() == [3.0, 3.0, 3.0]
+    assert level.rate(groups, 2 * alone, write=False).tolist() == [6.0, 6.0, 4.0]

@@ -12,13 +12,13 @@ import amos
 from amos.errors import ScheduleError
 from amos.ir import Operator
 from amos.mapping.nest import Nest
-from amos.perfmodel.loops import trips
-from amos.schedule import Schedule, ScheduleSpace
+from amos.perfmodel import Structure
+from amos.schedule import Schedule, ScheduleSpace, batch_of
 
 VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
 GEMM = Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=6, j=32, k=12))
 MAPPING = amos.enumerate_mappings(GEMM, VNNI)[0]
-NEST = Nest(MAPPING)
+NEST, STRUCTURE = Nest(MAPPING), Structure(MAPPING)
 
 
 def test_round_trip() -> None:
@@ -41,20 +41,22 @@ def test_what_is_left_out_has_a_default() -> None:
     assert empty.tile("i") == 1
     assert [loop.name for loop in empty.order(NEST)] == ["i", "i1.tile"]
     assert [loop.name for loop in empty.reduce_order(NEST)] == ["r1.tile"]
-    assert empty.stages_ahead("Src1")
 
 
-def test_scheduled_loops_cover_every_call() -> None:
+def test_the_model_takes_it_as_a_batch_of_one() -> None:
     space, rng = ScheduleSpace(MAPPING), np.random.default_rng(1)
-    for _ in range(20):
-        schedule = space.sample(rng)
-        loops = schedule.loops(NEST)
-        assert trips(loops) == NEST.calls
-        roles = [loop.role for loop in loops]
-        assert roles == sorted(roles, key=["parallel", "serial", "register"].index)
-        for loop in loops:
-            if loop.role == "register":
-                assert loop.extent == schedule.tile(loop.loop)
+    drawn = [space.sample(rng) for _ in range(20)]
+    together = batch_of(STRUCTURE, drawn)
+    assert len(together) == 20
+    for number, schedule in enumerate(drawn):
+        row = schedule.batch(STRUCTURE)
+        assert len(row) == 1
+        tiles = [schedule.tile(loop.name) for loop in STRUCTURE.spatial]
+        assert row.tile.tolist() == [tiles]
+        names = [STRUCTURE.spatial[n].name for n in row.order[0]]
+        assert " ".join(names) == schedule.get("order")
+        for field in ("tile", "order", "reduce", "parallel", "unroll", "ahead"):
+            assert getattr(row, field)[0].tolist() == getattr(together, field)[number].tolist()
 
 
 @pytest.mark.parametrize(
@@ -72,4 +74,4 @@ def test_scheduled_loops_cover_every_call() -> None:
 )
 def test_what_does_not_fit_the_nest_is_refused(values: dict[str, int | str], message: str) -> None:
     with pytest.raises(ScheduleError, match=message):
-        Schedule.of(values).loops(NEST)
+        Schedule.of(values).batch(STRUCTURE)
