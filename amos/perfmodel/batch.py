@@ -359,7 +359,7 @@ def _copy_seconds(
         home.rate(np.minimum(cores, home.units), np.ones(len(size)), write=True),
     )
     streaming = size / (slowest * np.minimum(cores, home.units))
-    cost = costs.copy * op.size / 64 if op.contiguous else costs.gather
-    copying: np.ndarray = elements * cost / machine.clock / cores
+    cost = {"run": costs.run * op.size / 64, "stride": costs.stride, "digits": costs.digits}
+    copying: np.ndarray = elements * cost[op.copy] / machine.clock / cores
     seconds: np.ndarray = np.maximum(streaming, copying)
     return seconds

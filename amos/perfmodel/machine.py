@@ -23,15 +23,17 @@ class Costs:
         step: one step of the reduction that is not unrolled.
         tile: beginning and ending one register tile.
         fragment: initializing and storing one accumulator of a tile.
-        copy: copying 64 contiguous bytes into a staged operand.
-        gather: copying one element that has no contiguous neighbours.
+        run: copying 64 contiguous bytes into a staged operand.
+        stride: copying one element from a fixed distance to its neighbour.
+        digits: copying one element whose index is taken apart by divisions.
     """
 
     step: float = 1.0
     tile: float = 20.0
     fragment: float = 2.0
-    copy: float = 2.0
-    gather: float = 4.0
+    run: float = 2.0
+    stride: float = 1.0
+    digits: float = 4.0
 
 
 @dataclass(frozen=True)

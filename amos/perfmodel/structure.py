@@ -9,15 +9,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from math import prod
+from typing import Literal
 
 import numpy as np
 
-from amos.ir import dtype
+from amos.ir import Affine, dtype
 from amos.mapping.mapping import Mapping
 from amos.mapping.nest import Loop, Nest
 from amos.mapping.staging import StagedOperand, staged_destination, staged_sources
 
 __all__ = ["Dimension", "LoopBatch", "Operand", "Structure"]
+
+
+#: How the elements of a copy are found.
+Copy = Literal["run", "stride", "digits"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,9 @@ class Operand:
         copied: elements that are copied within the kernel to stage it; 0 if it
             is used in place or packed ahead.
         origin: elements of the tensor that the copy comes from or goes to.
-        contiguous: true if the copy moves runs of elements, not single ones.
+        copy: how the copy finds its elements: ``"run"`` moves contiguous runs,
+            ``"stride"`` single elements at a fixed distance, ``"digits"`` takes
+            a fused index apart for each element.
         choice: true if it may be staged ahead of the nest or tile by tile.
     """
 
@@ -60,7 +67,7 @@ class Operand:
     loads: float
     copied: int
     origin: int
-    contiguous: bool
+    copy: Copy
     choice: bool
 
     @property
@@ -162,7 +169,7 @@ class Structure:
             size * prod(self._register(staged)),
             staged.elements if moved else 0,
             staged.load.tensor.elements,
-            _contiguous(staged),
+            _copy(staged),
             moved and staged.name != names[-1],
         )
 
@@ -175,13 +182,14 @@ class Structure:
         return [self.nest.groups[t].lanes for t in targets]
 
 
-def _contiguous(staged: StagedOperand) -> bool:
-    """True if neighbouring lanes of the buffer are neighbours in the tensor too."""
-    if not staged.load.indices:
-        return True
-    lanes = [t for t in staged.fragment if staged.nest.groups[t].lanes > 1]
+def _copy(staged: StagedOperand) -> Copy:
+    groups = [staged.nest.groups[t] for t in staged.fragment if staged.nest.groups[t].lanes > 1]
+    used = [g for g in groups if set(g.members) & staged.load.names]
+    if any(len(g.members) > 1 for g in used):
+        return "digits"
+    if not used:
+        return "run"
     last = staged.load.indices[-1]
-    if not lanes:
-        return True
-    members = staged.nest.groups[lanes[-1]].members
-    return bool(members) and last.coefficient(members[-1]) == 1
+    inner = used[-1]
+    runs = last == Affine(((inner.members[0], 1),), last.constant) and not inner.is_padded
+    return "run" if runs else "stride"
