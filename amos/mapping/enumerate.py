@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import permutations
 from typing import TYPE_CHECKING, Any, overload
 
 from amos.errors import MappingError
-from amos.mapping.base_match import base_matches, independent
 from amos.mapping.mapping import Mapping
-from amos.mapping.spaces import AssignmentSet, ProductSet, UnionSet
+from amos.mapping.spaces import AssignmentSet, ProductSet
+from amos.mapping.unions import UnionSet, bound_iterations
 from amos.validate.candidates import Pairing, check_rule
 from amos.validate.compatible import check_compatible
 
@@ -165,10 +165,19 @@ def enumerate_mappings(
 
 
 def _assignments(pairing: Pairing, rule: str) -> AssignmentSet:
-    if rule != "paper" or independent(pairing):
-        return ProductSet(pairing.candidates(rule), pairing.rank)
-    steps, software = len(pairing.slots), len(pairing.columns)
-    return UnionSet(tuple(base_matches(pairing)), steps, software)
+    conflicts = pairing.conflicts if rule == "paper" else ()
+    return _assignment_set(pairing.candidates(rule), conflicts, pairing.rank)
+
+
+@lru_cache(maxsize=256)
+def _assignment_set(
+    options: tuple[tuple[int, ...], ...], conflicts: tuple[int, ...], rank: int
+) -> AssignmentSet:
+    """One set for all pairs of the same access structure, whatever their sizes."""
+    if conflicts and bound_iterations(options, conflicts):
+        return UnionSet(options, conflicts, rank)
+    # Where no two iterations exclude each other, what fills enough is a union.
+    return ProductSet(options, rank)
 
 
 def _orders(op: Operator) -> list[tuple[int, ...]]:

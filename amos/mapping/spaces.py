@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Protocol
 
-__all__ = ["Assignment", "AssignmentSet", "ProductSet", "UnionSet"]
+__all__ = ["Assignment", "AssignmentSet", "ProductSet"]
 
 Assignment = tuple[int, ...]
 
@@ -92,59 +92,6 @@ class ProductSet:
             return False
         fits = all(t == -1 or t in o for t, o in zip(assignment, self.options, strict=True))
         return fits and len(set(assignment) - {-1}) >= self.rank
-
-
-class UnionSet:
-    """The distinct unions of base matches that are matchings.
-
-    The closure is built when it is first asked for; it takes time and memory in
-    proportion to its size.
-
-    Args:
-        generators: base matches, as pairs (intrinsic, software iteration).
-        steps: number of intrinsic iterations.
-        software: number of software iterations.
-    """
-
-    def __init__(
-        self, generators: Sequence[tuple[tuple[int, int], ...]], steps: int, software: int
-    ) -> None:
-        self._generators, self._steps, self._software = generators, steps, software
-
-    @cached_property
-    def _members(self) -> list[Assignment]:
-        steps, software = self._steps, self._software
-        column = (1 << steps) - 1
-        unions: set[int] = set()
-        for match in self._generators:
-            added = sum(1 << s * steps + t for t, s in match)
-            # A union that already sends one of these elsewhere is no matching.
-            barred = sum(column << s * steps for _, s in match) ^ added
-            unions.update([u | added for u in unions if not u & barred])
-            unions.add(added)
-        shifts = [s * steps for s in range(software)]
-        # bit_length - 1 is the intrinsic iteration, and -1 where there is none.
-        keyed = [tuple((u >> k & column).bit_length() - 1 for k in shifts) for u in unions]
-        return sorted(keyed, key=lambda a: [steps if t < 0 else t for t in a])
-
-    @cached_property
-    def _lookup(self) -> frozenset[Assignment]:
-        return frozenset(self._members)
-
-    @property
-    def count(self) -> int:
-        """Number of unions."""
-        return len(self._members)
-
-    def at(self, index: int) -> Assignment:
-        """The union at ``0 <= index < count``."""
-        return self._members[index]
-
-    def __iter__(self) -> Iterator[Assignment]:
-        return iter(self._members)
-
-    def __contains__(self, assignment: object) -> bool:
-        return assignment in self._lookup
 
 
 def _bits(targets: Sequence[int]) -> list[int]:
