@@ -11,9 +11,12 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Protocol
 
-__all__ = ["Assignment", "AssignmentSet", "ProductSet"]
+__all__ = ["KEPT", "Assignment", "AssignmentSet", "ProductSet"]
 
 Assignment = tuple[int, ...]
+
+#: Sets of up to this many assignments are kept as a list once they are walked.
+KEPT = 2048
 
 
 class AssignmentSet(Protocol):
@@ -61,6 +64,13 @@ class ProductSet:
         """Number of assignments, exact, by dynamic programming."""
         return self._tails[0][0]
 
+    @cached_property
+    def _members(self) -> list[Assignment]:
+        return list(self._walk())
+
+    def __iter__(self) -> Iterator[Assignment]:
+        return iter(self._members) if self.count <= KEPT else self._walk()
+
     def at(self, index: int) -> Assignment:
         """The assignment at ``0 <= index < count``, by unranking."""
         chosen, mask = [], 0
@@ -73,7 +83,8 @@ class ProductSet:
             mask |= bits[k]
         return tuple(chosen)
 
-    def __iter__(self) -> Iterator[Assignment]:
+    def _walk(self) -> Iterator[Assignment]:
+        """The assignments in order, without dead ends."""
         tails, end = self._tails, len(self.options)
 
         def extend(position: int, mask: int, chosen: Assignment) -> Iterator[Assignment]:

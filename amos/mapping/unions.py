@@ -15,13 +15,13 @@ from functools import cached_property
 from itertools import combinations, combinations_with_replacement, product
 from math import factorial, prod
 
-from amos.mapping.spaces import Assignment, ProductSet
+from amos.mapping.spaces import KEPT, Assignment, ProductSet
 from amos.validate.candidates import choose
 
 __all__ = ["UnionSet", "bound_iterations"]
 
-#: Up to this many unions are kept for look-up by index; more are counted anew.
-_KEPT = 4096
+#: Judgements that are remembered at a time.
+_JUDGED = 1 << 14
 
 #: For each software iteration what it may be: intrinsic iterations, -1 for none.
 _Choices = tuple[tuple[int, ...], ...]
@@ -133,6 +133,8 @@ class UnionSet:
         """
         key = (bound, needy)
         if key not in self._judged:
+            if len(self._judged) >= _JUDGED:
+                self._judged.clear()
             groups = {
                 t: [s for s, at in zip(self._bound, bound, strict=True) if at == t]
                 for t in range(self._steps)
@@ -156,11 +158,11 @@ class UnionSet:
 
     @cached_property
     def _members(self) -> list[Assignment]:
-        return list(self)
+        return list(filter(self._accepts, self._product))
 
     def at(self, index: int) -> Assignment:
         """The union at ``0 <= index < count``."""
-        if self.count <= _KEPT:
+        if self.count <= KEPT:
             return self._members[index]
         choices = list(self._choices)
         for s, targets in enumerate(self._choices):
@@ -173,6 +175,8 @@ class UnionSet:
         return tuple(target for (target,) in choices)
 
     def __iter__(self) -> Iterator[Assignment]:
+        if self.count <= KEPT:
+            return iter(self._members)
         return filter(self._accepts, self._product)
 
     def __contains__(self, assignment: object) -> bool:
