@@ -35,4 +35,3 @@ def base_matches(pairing: Pairing) -> Iterator[tuple[tuple[int, int], ...]]:
     for steps in combinations(usable, pairing.rank):
         for chosen in choose([reach[t] for t in steps], pairing.conflicts):
             yield tuple(zip(steps, chosen, strict=True))
-

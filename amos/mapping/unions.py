@@ -103,9 +103,7 @@ class UnionSet:
         """
         alike: dict[object, list[tuple[int, ...]]] = {}
         for component in self._components:
-            inside = tuple(
-                tuple(self._conflicts[a] >> b & 1 for b in component) for a in component
-            )
+            inside = tuple(tuple(self._conflicts[a] >> b & 1 for b in component) for a in component)
             alike.setdefault((tuple(choices[s] for s in component), inside), []).append(component)
         order = [s for components in alike.values() for c in components for s in c]
         place = {s: n for n, s in enumerate(order)}
