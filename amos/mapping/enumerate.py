@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from amos.intrinsics import Intrinsic
     from amos.ir import Operator
 
-__all__ = ["MappingSpace", "enumerate_mappings"]
+__all__ = ["MappingSpace", "enumerate_mappings", "forget"]
 
 #: Rows that a table may have without being asked for.
 _ROWS = 100_000
@@ -227,6 +227,11 @@ def _assignment_set(
         return UnionSet(options, conflicts, rank)
     # Where no two iterations exclude each other, what fills enough is a union.
     return ProductSet(options, rank)
+
+
+def forget() -> None:
+    """Drop what spaces of the same access structure share, to measure without it."""
+    _assignment_set.cache_clear()
 
 
 def _orders(op: Operator) -> list[tuple[int, ...]]:

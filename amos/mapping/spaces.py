@@ -86,14 +86,17 @@ class ProductSet:
     def _walk(self) -> Iterator[Assignment]:
         """The assignments in order, without dead ends."""
         tails, end = self._tails, len(self.options)
+        steps = [
+            tuple(zip((*targets, -1), _bits(targets), strict=True)) for targets in self.options
+        ]
 
         def extend(position: int, mask: int, chosen: Assignment) -> Iterator[Assignment]:
             if position == end:
                 yield chosen
                 return
-            targets = self.options[position]
-            for target, bit in zip((*targets, -1), _bits(targets), strict=True):
-                if tails[position + 1][mask | bit]:
+            after = tails[position + 1]
+            for target, bit in steps[position]:
+                if after[mask | bit]:
                     yield from extend(position + 1, mask | bit, (*chosen, target))
 
         return extend(0, 0, ()) if self.count else iter(())

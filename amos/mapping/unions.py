@@ -16,7 +16,6 @@ from itertools import combinations, combinations_with_replacement, product
 from math import factorial, prod
 
 from amos.mapping.spaces import KEPT, Assignment, ProductSet
-from amos.validate.candidates import choose
 
 __all__ = ["UnionSet", "bound_iterations"]
 
@@ -133,20 +132,29 @@ class UnionSet:
         if key not in self._judged:
             if len(self._judged) >= _JUDGED:
                 self._judged.clear()
-            groups = {
-                t: [s for s, at in zip(self._bound, bound, strict=True) if at == t]
-                for t in range(self._steps)
-                if needy >> t & 1
-            }
+            groups = dict.fromkeys((t for t in range(self._steps) if needy >> t & 1), 0)
+            for s, at in zip(self._bound, bound, strict=True):
+                if at in groups:
+                    groups[at] |= 1 << s
             self._judged[key] = all(
-                self._chosen_with(s, [g for t, g in groups.items() if t != at])
+                self._chosen(tuple(g for t, g in groups.items() if t != at), self._conflicts[s])
                 for s, at in zip(self._bound, bound, strict=True)
                 if at >= 0
             )
         return self._judged[key]
 
-    def _chosen_with(self, s: int, groups: list[list[int]]) -> bool:
-        return next(choose([[s], *groups], self._conflicts), None) is not None
+    def _chosen(self, groups: tuple[int, ...], barred: int) -> bool:
+        """Whether one of each group (a bit set) can be chosen, none of them barred."""
+        if not groups:
+            return True
+        left = groups[0] & ~barred
+        while left:
+            lowest = left & -left
+            conflict = self._conflicts[lowest.bit_length() - 1]
+            if self._chosen(groups[1:], barred | conflict):
+                return True
+            left ^= lowest
+        return False
 
     def _accepts(self, assignment: Assignment) -> bool:
         """Whether an assignment of the product is a union."""
