@@ -13,7 +13,7 @@ from amos.mapping.mapping import Mapping
 from amos.mapping.names import not_found, read_name
 from amos.mapping.spaces import AssignmentSet, ProductSet
 from amos.mapping.unions import UnionSet, bound_iterations
-from amos.validate.candidates import Pairing, check_rule
+from amos.validate.candidates import Pairing, check_rule, check_types
 from amos.validate.compatible import check_compatible
 
 if TYPE_CHECKING:
@@ -196,6 +196,7 @@ def enumerate_mappings(
             intrinsic in any order that may be tried.
     """
     check_rule(rule)
+    check_types(op, intrinsic)
     parts, refused = [], None
     for order in _orders(op) if commute else _orders(op)[:1]:
         try:
