@@ -58,19 +58,30 @@ class BatchPrediction:
 class _Part:
     """The nest of one group of cores, after the parallel loops were shared out.
 
-    Positions run from the outermost spatial loop to the innermost reduction;
-    depth ``d`` means: inside are the loops from position ``d`` on, and always the
-    register tiles. At the last depth only these are inside.
+    Positions run from the outermost spatial loop to the innermost reduction, with
+    the blocks of the spatial loops between the two if there are any; depth ``d``
+    means: inside are the loops from position ``d`` on, and always the register
+    tiles. At the last depth only these are inside. Tiles that do not divide a loop
+    are padded, hence the rounding up.
     """
 
     def __init__(self, structure: Structure, batch: LoopBatch, groups: np.ndarray) -> None:
-        rows, self.count = len(batch), len(structure.spatial) + len(structure.reduce)
-        spatial = len(structure.spatial)
-        self.loop = np.concatenate([batch.order, batch.reduce], axis=1)
-        extents = np.broadcast_to(structure.extents, (rows, self.count))
-        tile = np.concatenate([batch.tile, np.ones((rows, self.count - spatial), int)], axis=1)
-        outer = np.take_along_axis(extents // np.maximum(tile, 1), self.loop, axis=1)
-        outer = outer.astype(float)
+        rows, spatial = len(batch), len(structure.spatial)
+        tile = np.concatenate(
+            [batch.tile, np.ones((rows, len(structure.reduce)), dtype=int)], axis=1
+        )
+        extents = np.broadcast_to(structure.extents, tile.shape)
+        span = np.concatenate([batch.span, tile[:, spatial:]], axis=1)
+        outer = -(-extents // np.maximum(span, 1))
+        levels = [(batch.order, outer), (batch.reduce, outer)]
+        if batch.block is not None:
+            levels.insert(1, (batch.order, batch.block))
+        self.loop = np.concatenate([loops for loops, _ in levels], axis=1)
+        #: Position of the outermost reduction.
+        self.begin = self.loop.shape[1] - len(structure.reduce)
+        self.count = self.loop.shape[1]
+        steps = [np.take_along_axis(values, loops, axis=1) for loops, values in levels]
+        outer = np.concatenate(steps, axis=1).astype(float)
         parts = groups.astype(float)
         for position in range(spatial):
             ways = np.where(batch.parallel > position, np.minimum(outer[:, position], parts), 1.0)
@@ -79,10 +90,6 @@ class _Part:
         self.outer, self.tile = outer, tile.astype(float)
         #: trips[:, d]: how often what is at depth d runs.
         self.trips = np.concatenate([np.ones((rows, 1)), np.cumprod(outer, axis=1)], axis=1)
-        self.position = np.empty_like(self.loop)
-        np.put_along_axis(
-            self.position, self.loop, np.broadcast_to(np.arange(self.count), self.loop.shape), 1
-        )
         self._cover: dict[int, np.ndarray] = {}
         self._footprint: dict[str, np.ndarray] = {}
         self._traffic: dict[tuple[str, bool], np.ndarray] = {}
@@ -90,10 +97,9 @@ class _Part:
     def cover(self, loop: int) -> np.ndarray:
         """Steps of a loop that are inside each depth: rows × depths."""
         if loop not in self._cover:
-            depth = np.arange(self.count + 1)
-            position = self.position[:, loop, None]
-            steps = np.take_along_axis(self.outer, position, axis=1)
-            inside = np.where(depth <= position, steps, 1.0)
+            steps = np.where(self.loop == loop, self.outer, 1.0)
+            inside = np.ones((len(steps), self.count + 1))
+            inside[:, :-1] = np.cumprod(steps[:, ::-1], axis=1)[:, ::-1]
             self._cover[loop] = inside * self.tile[:, loop, None]
         return self._cover[loop]
 
@@ -237,7 +243,7 @@ def _evaluate(
 def _parallel(structure: Structure, batch: LoopBatch) -> np.ndarray:
     """Steps that are shared out to cores."""
     extents = structure.extents[: len(structure.spatial)]
-    outer = np.take_along_axis(extents // np.maximum(batch.tile, 1), batch.order, axis=1)
+    outer = np.take_along_axis(-(-extents // np.maximum(batch.span, 1)), batch.order, axis=1)
     live = np.arange(outer.shape[1]) < batch.parallel[:, None]
     steps: np.ndarray = np.where(live, outer, 1).prod(axis=1)
     return steps
@@ -247,7 +253,10 @@ def _balanced(
     structure: Structure, batch: LoopBatch, parallel: np.ndarray, cores: np.ndarray
 ) -> np.ndarray:
     """Calls of the busiest core: fused parallel steps are dealt out as evenly as they go."""
-    total = float(structure.nest.calls)
+    extents, spatial = structure.extents, len(structure.spatial)
+    span = np.maximum(batch.span, 1)
+    padded = (-(-extents[:spatial] // span) * span).prod(axis=1).astype(float)
+    total = padded * float(extents[spatial:].prod())
     calls: np.ndarray = total / parallel * np.ceil(parallel / cores)
     return calls
 
@@ -323,7 +332,7 @@ def _overheads(
 ) -> None:
     """What the equation leaves out: loop steps, tiles begun, copies, regions."""
     costs, cycle = machine.costs, 1.0 / machine.clock
-    tiles = part.trips[:, len(structure.spatial)]
+    tiles = part.trips[:, part.begin]
     steps = part.trips[:, -1]
     unrolled = np.maximum(batch.unroll, 1)
     chains = _chains(structure, part)

@@ -89,6 +89,8 @@ class LoopBatch:
         parallel: int, rows: how many outermost positions are shared out to cores.
         unroll: int, rows: unrolled steps of the innermost reduction.
         ahead: bool, rows × operands with a choice: staged before the nest.
+        block: int, rows × spatial loops: register tiles that follow one another
+            inside the outer loops; all 1 if it is left out.
     """
 
     tile: np.ndarray
@@ -97,13 +99,24 @@ class LoopBatch:
     parallel: np.ndarray
     unroll: np.ndarray
     ahead: np.ndarray
+    block: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        if self.block is not None and (self.block == 1).all():
+            object.__setattr__(self, "block", None)
+
+    @property
+    def span(self) -> np.ndarray:
+        """Steps of each spatial loop inside the outer loops: rows × spatial loops."""
+        return self.tile if self.block is None else self.tile * self.block
 
     def __len__(self) -> int:
         return len(self.parallel)
 
     def rows(self, which: slice) -> LoopBatch:
         """Some of the rows."""
-        return LoopBatch(*(getattr(self, field.name)[which] for field in fields(self)))
+        parts = {field.name: getattr(self, field.name) for field in fields(self)}
+        return LoopBatch(**{k: None if v is None else v[which] for k, v in parts.items()})
 
 
 @dataclass(frozen=True)
