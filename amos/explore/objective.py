@@ -62,7 +62,7 @@ class Problem:
 
     def __init__(self, mappings: Sequence[Mapping], machine: Machine) -> None:
         self.mappings, self.machine = tuple(mappings), machine
-        self.spaces = {mapping.name: ScheduleSpace(mapping) for mapping in self.mappings}
+        self.spaces = {mapping.name: ScheduleSpace(mapping, machine) for mapping in self.mappings}
         self.trials: list[Trial] = []
         self._structures = {mapping.name: Structure(mapping) for mapping in self.mappings}
         self._predicted: dict[tuple[str, Schedule], float] = {}
