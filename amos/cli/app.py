@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from amos import __version__
-from amos.cli import explore, intrinsics, machines, map_, operators, predict, records, reproduce
+from amos.cli import explore, intrinsics, machines, map_, operators, predict, records, reproduce, space
 from amos.cli.output import print_warning
 from amos.errors import AmosError
 
@@ -33,6 +33,7 @@ app = typer.Typer(
 )
 app.command("map")(map_.map_command)
 app.command("explore")(explore.explore_command)
+app.command("space")(space.space_command)
 app.command("predict")(predict.predict_command)
 app.command("records")(records.records_command)
 app.command("operators")(operators.operators_command)

@@ -27,7 +27,7 @@ _POPULATION, _GENERATIONS, _OFFSPRING = 32, 4, 32
 #: How many of the best told candidates the first generation holds.
 _ELITE = 16
 #: Key variables: the k most important ones.
-_KEYS = 8
+_KEYS = 6
 #: Share of a batch that is drawn from the population by chance.
 _EPSILON = 0.1
 

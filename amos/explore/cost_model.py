@@ -8,6 +8,7 @@ does not have is a missing value.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -69,7 +70,7 @@ class CostModel:
         if len(done) < 2:
             return
         table = np.stack([self.features(candidate) for candidate, _ in done])
-        data = xgboost.DMatrix(table, label=np.log([seconds for _, seconds in done]))
+        data = xgboost.DMatrix(table, label=np.log([seconds for _, seconds in done]), nthread=1)
         settings = {
             "max_depth": _DEPTH,
             "eta": _RATE,
@@ -88,7 +89,7 @@ class CostModel:
 
         assert isinstance(self._trees, xgboost.Booster)
         table = np.stack([self.features(candidate) for candidate in candidates])
-        found: np.ndarray = np.exp(self._trees.predict(xgboost.DMatrix(table)).astype(float))
+        found: np.ndarray = np.exp(self._trees.predict(xgboost.DMatrix(table, nthread=1)).astype(float))
         return found
 
     def importance(self) -> list[str]:
@@ -100,7 +101,18 @@ class CostModel:
         assert isinstance(self._trees, xgboost.Booster)
         gain = self._trees.get_score(importance_type="total_gain")
         ranked = sorted(gain.items(), key=lambda entry: (-_number(entry[1]), entry[0]))
-        return [self.names[int(feature[1:])] for feature, _ in ranked]
+        names = [self.names[int(feature[1:])] for feature, _ in ranked]
+        return [name for name in names if name in self._tunables]
+
+    @cached_property
+    def _tunables(self) -> frozenset[str]:
+        """What a search decides: other features follow from it."""
+        return frozenset(
+            variable.name
+            for space in self._problem.spaces.values()
+            for variable in space.csp.variables.values()
+            if variable.role == "tunable"
+        )
 
 
 def _number(gain: object) -> float:

@@ -4,6 +4,7 @@ from amos.schedule.candidate import Candidate
 from amos.schedule.constraint_rules import CONSTRAINT_RULES
 from amos.schedule.constraints import Constraint, Eq, In, Le, Prod, Select, Sum, Value, Variable
 from amos.schedule.csp import CSP
+from amos.schedule.fixing import spaces_of
 from amos.schedule.schedule import Schedule, batch_of
 from amos.schedule.schedule_rules import SCHEDULE_RULES
 from amos.schedule.space import ScheduleSpace
@@ -39,4 +40,5 @@ __all__ = [
     "Value",
     "Variable",
     "batch_of",
+    "spaces_of",
 ]

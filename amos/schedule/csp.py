@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -78,7 +79,14 @@ class CSP:
             for name in constraint.names:
                 if name not in self.variables:
                     raise UnknownNameError("schedule variable", name, self.variables)
-        return CSP(self.variables, self.constraints + added)
+        if not all(isinstance(constraint, In) for constraint in added):
+            return CSP(self.variables, self.constraints + added)
+        # Candidates define nothing: what was checked and numbered stays as it is.
+        made = copy(self)
+        object.__setattr__(made, "constraints", self.constraints + added)
+        made.__dict__["allowed"] = _narrowed(dict(self.allowed), added, self.variables)
+        made.__dict__["_program"] = self._program.extended(added, self)
+        return made
 
     def by_type(self) -> dict[str, int]:
         """Number of constraints of each type."""
@@ -98,14 +106,7 @@ class CSP:
     def allowed(self) -> Mapping[str, tuple[int, ...]]:
         """Positions of each tunable's domain that its own ``IN`` constraints leave."""
         left = {v.name: tuple(range(len(v.domain))) for v in self.tunables}
-        for constraint in self.constraints:
-            if isinstance(constraint, In) and constraint.variable in left:
-                domain = self.variables[constraint.variable].domain
-                kept = set(constraint.values)
-                left[constraint.variable] = tuple(
-                    p for p in left[constraint.variable] if domain[p] in kept
-                )
-        return left
+        return _narrowed(left, self.constraints, self.variables)
 
     @property
     def coupled(self) -> frozenset[str]:
@@ -194,11 +195,25 @@ class CSP:
         return _Program(self)
 
 
+def _narrowed(
+    left: dict[str, tuple[int, ...]],
+    constraints: Iterable[Constraint],
+    variables: Mapping[str, Variable],
+) -> dict[str, tuple[int, ...]]:
+    """Positions of tunables that ``IN`` constraints on them leave."""
+    for constraint in constraints:
+        if isinstance(constraint, In) and constraint.variable in left:
+            domain, kept = variables[constraint.variable].domain, constraint.values
+            positions = left[constraint.variable]
+            left[constraint.variable] = tuple(p for p in positions if domain[p] in kept)
+    return left
+
+
 class _Program:
     """The constraints over numbered variables: definitions in order, then checks."""
 
     def __init__(self, csp: CSP) -> None:
-        number = {name: n for n, name in enumerate(csp.names)}
+        self.number = number = {name: n for n, name in enumerate(csp.names)}
         codes = {name: variable.codes for name, variable in csp.variables.items()}
         self.low = [min(codes[name], default=0) for name in csp.names]
         self.high = [max(codes[name], default=0) for name in csp.names]
@@ -210,13 +225,29 @@ class _Program:
         defined = {name for name, variable in csp.variables.items() if variable.domain}
         for constraint in csp.constraints:
             self._add(constraint, number, csp.variables, defined)
-        own = {n for n, _, _ in self.tunables}
+        self._own = {n for n, _, _ in self.tunables}
         #: Checks that the positions left to each tunable do not settle by themselves.
-        self.limits = [c for c in self.checks if not (c[1] == "IN" and c[2] in own)]
-        self._trace(number)
+        self.limits = [c for c in self.checks if not (c[1] == "IN" and c[2] in self._own)]
+        self._trace()
 
-    def _trace(self, number: dict[str, int]) -> None:
+    def extended(self, added: Sequence[Constraint], csp: CSP) -> _Program:
+        """The same with ``IN`` constraints added."""
+        made = copy(self)
+        fresh: list[tuple[Constraint, str, int, object]] = [
+            (c, "IN", self.number[c.variable], _coded(c, csp.variables[c.variable]))
+            for c in added
+            if isinstance(c, In)
+        ]
+        made.checks = [*self.checks, *fresh]
+        tied = [check for check in fresh if check[2] not in self._own]
+        if tied:
+            made.limits = [*self.limits, *tied]
+            made._trace()
+        return made
+
+    def _trace(self) -> None:
         """What the limits depend on, from the last definition to the first."""
+        number = self.number
         wanted = {n for _, test, a, b in self.limits for n in ((a, b) if test != "IN" else (a,))}
         self.needed = []
         for definition in reversed(self.definitions):
