@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from amos.cli.fixing import Fix, read_fixes
 from amos.cli.options import (
     AsJson,
     Commute,
@@ -40,7 +41,26 @@ def explore_command(
     machine: MachineName = "host",
     trials: Annotated[int, typer.Option(help="How many candidates to measure.")] = 32,
     seed: Annotated[int, typer.Option(help="Seed of the random generator.")] = 0,
-    method: Annotated[str, typer.Option(metavar="NAME", help="Search method: ga, random.")] = "ga",
+    method: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Search method: ga, cga, cga1, sa, random, ga_sr, ga_sat, ga_mo, exhaustive.",
+        ),
+    ] = "ga",
+    fix: Fix = None,
+    divisors: Annotated[
+        bool, typer.Option("--divisors", help="Only register tiles that divide their loops.")
+    ] = False,
+    seconds: Annotated[
+        float | None, typer.Option(help="End after this many seconds of searching.")
+    ] = None,
+    stagnation: Annotated[
+        int | None, typer.Option(metavar="N", help="End after N trials without progress.")
+    ] = None,
+    epsilon: Annotated[
+        float, typer.Option(metavar="SHARE", help="Share of candidates drawn by chance.")
+    ] = 0.1,
     rule: Annotated[
         RuleName, typer.Option("--rule", help="Which mappings to search.")
     ] = RuleName.access,
@@ -87,6 +107,11 @@ def explore_command(
             records=records,
             timeout=timeout,
             implementation=implementation,
+            fix=read_fixes(fix),
+            tiling="divisors" if divisors else "hardware",
+            seconds=seconds,
+            stagnation=stagnation,
+            epsilon=epsilon,
             progress=tell,
             announce=announce,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,15 +11,19 @@ import numpy as np
 
 from amos.errors import ExploreError, UnknownNameError
 from amos.explore.exploration import Exploration
-from amos.explore.method import Method
+from amos.explore.guided import EPSILON, Guided
+from amos.explore.methods import METHODS
+from amos.explore.methods import method as find_method
 from amos.explore.objective import Problem, Trial
 from amos.explore.records import Records
+from amos.explore.stopping import Stopping
 from amos.intrinsics import Intrinsic
 from amos.intrinsics import get as get_intrinsic
 from amos.ir import Operator
 from amos.mapping import Mapping, MappingSpace, enumerate_mappings
 from amos.measure import Runner, host_machine
 from amos.perfmodel import Machine, catalogue
+from amos.schedule import Tiling, Value
 
 __all__ = ["METHODS", "RULES", "explore"]
 
@@ -35,22 +39,6 @@ _CONFIRMED, _CONFIRM_REPEAT = 4, 40
 Progress = Callable[[Trial, int], None]
 
 
-def _genetic() -> type[Method]:
-    from amos.explore.genetic import GeneticSearch
-
-    return GeneticSearch
-
-
-def _random() -> type[Method]:
-    from amos.explore.random_search import RandomSearch
-
-    return RandomSearch
-
-
-#: Search methods by name; imported when used, since DEAP takes a while.
-METHODS: dict[str, Callable[[], type[Method]]] = {"ga": _genetic, "random": _random}
-
-
 def explore(
     operator: Operator,
     intrinsic: str | Intrinsic,
@@ -64,6 +52,11 @@ def explore(
     records: str | Path | None = None,
     timeout: float = 30.0,
     implementation: str | None = None,
+    fix: Iterable[tuple[str, Value]] = (),
+    tiling: Tiling = "hardware",
+    seconds: float | None = None,
+    stagnation: int | None = None,
+    epsilon: float = EPSILON,
     progress: Progress | None = None,
     announce: Callable[[Problem], None] | None = None,
 ) -> Exploration:
@@ -85,6 +78,12 @@ def explore(
         timeout: seconds that building and timing one candidate may take.
         implementation: ``"native"`` or ``"generic"``; by default native where
             the CPU has the instruction.
+        fix: names and values of schedule variables that every candidate has.
+        tiling: ``"hardware"``, or ``"divisors"`` for register tiles that divide
+            their loops.
+        seconds: end after this time, once the candidates in hand are done.
+        stagnation: end after this many trials without progress.
+        epsilon: share of the candidates that are drawn by chance.
         progress: called after each trial with it and the number of trials asked for.
         announce: called once, when every argument has been accepted and before
             the first trial.
@@ -93,11 +92,14 @@ def explore(
         MappingError: the operator cannot use the intrinsic.
         ExploreError: trials, seed or timeout is not a number of the right kind,
             nothing can be searched, or no candidate ran.
-        UnknownNameError: no such intrinsic, machine or method.
+        ScheduleError: what is fixed is infeasible; the message names the smallest
+            set of constraints in conflict.
+        UnknownNameError: no such intrinsic, machine, method or variable.
         RecordError: the record file cannot be written.
     """
-    _check_arguments(trials, method, rule, implementation)
-    _check_numbers(seed, timeout)
+    _check_arguments(rule, implementation)
+    _check_numbers(seed, timeout, epsilon)
+    stopping, chosen = Stopping(trials, seconds, stagnation), find_method(method)
     unit = get_intrinsic(intrinsic) if isinstance(intrinsic, str) else intrinsic
     spaces = {r: enumerate_mappings(operator, unit, rule=r, commute=commute) for r in RULES}
     mappings = _choose(spaces[rule])
@@ -109,11 +111,11 @@ def explore(
         runner = stack.enter_context(Runner(timeout)) if _is_host(machine) else None
         target = _machine(machine, unit, runner)
         target.peak(unit.name)
-        problem = Problem(mappings, target)
+        problem = Problem(mappings, target, fixes=fix, tiling=tiling)
         if announce is not None:
             announce(problem)
-        search = METHODS[method]()(problem, np.random.default_rng(seed))
-        for trial in _trials(problem, search, runner, trials, implementation):
+        search = Guided(problem, np.random.default_rng(seed), chosen, epsilon)
+        for trial in _trials(problem, search, runner, stopping, implementation):
             if kept is not None:
                 kept.add(trial, target, method, seed)
             if progress is not None:
@@ -127,7 +129,7 @@ def explore(
         intrinsic=unit,
         machine=target,
         counts={r: space.count for r, space in spaces.items()},
-        searched=len(mappings),
+        searched=len(problem.mappings),
         space_size=problem.size,
         method=method,
         seed=seed,
@@ -136,18 +138,16 @@ def explore(
     return replace(result, prediction=problem.predict(result.best.candidate))
 
 
-def _check_arguments(trials: int, method: str, rule: str, implementation: str | None) -> None:
-    if not isinstance(trials, int) or trials < 1:
-        raise ExploreError(f"trials: expected a positive number, got {trials}")
-    if method not in METHODS:
-        raise UnknownNameError("search method", method, METHODS)
+def _check_arguments(rule: str, implementation: str | None) -> None:
     if rule not in RULES:
         raise UnknownNameError("rule", rule, RULES)
     if implementation is not None and implementation not in IMPLEMENTATIONS:
         raise UnknownNameError("implementation", implementation, IMPLEMENTATIONS)
 
 
-def _check_numbers(seed: int, timeout: float) -> None:
+def _check_numbers(seed: int, timeout: float, epsilon: float) -> None:
+    if not isinstance(epsilon, int | float) or not 0 <= epsilon <= 1:
+        raise ExploreError(f"epsilon: expected a share from 0 to 1, got {epsilon}")
     if not isinstance(seed, int) or seed < 0:
         raise ExploreError(f"seed: expected a number from 0 on, got {seed}")
     if not isinstance(timeout, int | float) or not timeout > 0:
@@ -156,14 +156,14 @@ def _check_numbers(seed: int, timeout: float) -> None:
 
 def _trials(
     problem: Problem,
-    search: Method,
+    search: Guided,
     runner: Runner | None,
-    count: int,
+    stopping: Stopping,
     implementation: str | None,
 ) -> Iterator[Trial]:
     """Ask, measure, tell; ends early if the method has nothing left to propose."""
-    while len(problem.trials) < count:
-        batch = search.ask(min(_BATCH, count - len(problem.trials)))
+    while not stopping.reached(problem.trials):
+        batch = search.ask(min(_BATCH, stopping.trials - len(problem.trials)))
         if not batch:
             return
         for candidate in batch:
