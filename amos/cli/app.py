@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from amos import __version__
-from amos.cli import explore, intrinsics, machines, map_, operators, predict, records, reproduce, space
+from amos.cli import explore, heron, intrinsics, machines, map_, operators, predict, records, reproduce, space
 from amos.cli.output import print_warning
 from amos.errors import AmosError
 
@@ -39,6 +39,8 @@ app.command("records")(records.records_command)
 app.command("operators")(operators.operators_command)
 app.add_typer(intrinsics.app, name="intrinsics")
 app.add_typer(machines.app, name="machines")
+reproduce.app.command("heron-table5")(heron.table5_command)
+reproduce.app.command("heron-fig12")(heron.fig12_command)
 app.add_typer(reproduce.app, name="reproduce")
 
 

@@ -22,14 +22,14 @@ from amos.schedule import CSP, Candidate, In, Value
 __all__ = ["Cga", "Cga1"]
 
 #: Scores that are drawn by chance before the cost model is asked.
-_FIRST = 24
-_POPULATION, _GENERATIONS, _OFFSPRING = 32, 4, 32
+_FIRST = 16
+_POPULATION, _GENERATIONS, _OFFSPRING = 32, 2, 32
 #: How many of the best told candidates the first generation holds.
 _ELITE = 16
 #: Key variables: the k most important ones.
 _KEYS = 6
 #: Share of a batch that is drawn from the population by chance.
-_EPSILON = 0.1
+_EPSILON = 0.2
 
 
 class Cga(Search):
@@ -49,11 +49,11 @@ class Cga(Search):
         if not self.model.ready:
             return
         population = self._evolve()
-        ranked = [c for _, c in sorted(self._rated(population), key=lambda entry: entry[0])]
-        fresh = [candidate for candidate in ranked if candidate.key not in self._seen]
+        fresh = [entry for entry in self._rated(population) if entry[1].key not in self._seen]
+        fresh = _spread(sorted(fresh, key=lambda entry: entry[0]))
         while fresh:
             at = int(self.rng.integers(len(fresh))) if self.rng.random() < _EPSILON else 0
-            yield fresh.pop(at)
+            yield fresh.pop(at)[1]
 
     def tell(self, results: Sequence[tuple[Candidate, float]]) -> None:
         """Algorithm 2, step 4: update the cost model."""
@@ -121,6 +121,15 @@ class Cga1(Cga):
         """As many variables as ``cga`` takes, whichever they are."""
         names = self.model.names
         return [names[n] for n in self.rng.permutation(len(names))[:_KEYS]]
+
+
+def _spread(ranked: list[tuple[float, Candidate]]) -> list[tuple[float, Candidate]]:
+    """Of candidates that the model cannot tell apart the first, the others at the end."""
+    first: dict[float, tuple[float, Candidate]] = {}
+    for entry in ranked:
+        first.setdefault(entry[0], entry)
+    chosen = {id(entry) for entry in first.values()}
+    return [*first.values(), *(entry for entry in ranked if id(entry) not in chosen)]
 
 
 def _worded(csp: CSP, name: str, codes: set[int]) -> tuple[Value, ...]:

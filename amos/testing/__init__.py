@@ -1,0 +1,5 @@
+"""Contract suites that a new part of AMOS joins with one line."""
+
+from amos.testing.methods import MethodContract
+
+__all__ = ["MethodContract"]
