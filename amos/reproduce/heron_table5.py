@@ -20,7 +20,7 @@ _PAPER = {
 }
 _OURS = {
     "GEMM": "gemm",
-    "BMM": "batch_matmul",
+    "BMM": "bmm",
     "C1D": "conv1d",
     "C2D": "conv2d",
     "C3D": "conv3d",

@@ -103,11 +103,11 @@ class MultiLevelTiling:
         for loop in situation.spatial:
             sizes = _tiles(loop.extent, situation.registers, divisors=divisors)
             made.append(Primitive("split", loop.name, self.name, "registers", values=sizes))
-            steps = loop.extent
-            if divisors:
-                blocks = tuple(b for b in range(1, _BLOCKS[-1] + 1) if steps % b == 0)
-            else:
-                blocks = tuple(b for b in _BLOCKS if b == 1 or b < steps)
+            blocks = tuple(
+                b
+                for b in _BLOCKS
+                if b == 1 or (b < loop.extent and not (divisors and loop.extent % b))
+            )
             made.append(Primitive("split", loop.name, self.name, "block", values=blocks))
         return made
 
