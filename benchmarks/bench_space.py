@@ -27,9 +27,7 @@ RESULTS = Path(__file__).parent / "results" / "space.json"
 OPERATORS = {
     "gemm": Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=37, j=101, k=64)),
     "gemv": Operator.parse("out[i] += a[k] * weight[i,k]", extents=dict(i=1009, k=64)),
-    "bmm": Operator.parse(
-        "out[b,i,j] += x[b,i,k] * y[b,j,k]", extents=dict(b=3, i=19, j=33, k=20)
-    ),
+    "bmm": Operator.parse("out[b,i,j] += x[b,i,k] * y[b,j,k]", extents=dict(b=3, i=19, j=33, k=20)),
     "conv1d": Operator.parse(
         "out[n,k,p] += image[n,c,p*2+r] * weight[k,c,r]", extents=dict(n=2, k=40, p=29, c=7, r=3)
     ),

@@ -15,7 +15,18 @@ from typing import Annotated
 import typer
 
 from amos import __version__
-from amos.cli import explore, heron, intrinsics, machines, map_, operators, predict, records, reproduce, space
+from amos.cli import (
+    explore,
+    heron,
+    intrinsics,
+    machines,
+    map_,
+    operators,
+    predict,
+    records,
+    reproduce,
+    space,
+)
 from amos.cli.output import print_warning
 from amos.errors import AmosError
 

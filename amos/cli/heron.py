@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,7 +27,14 @@ def table5_command(as_json: AsJson = False) -> None:
         print_json([asdict(row) for row in rows])
         return
     print_table(
-        ["operator", "paper: variables", "constraints", "ours: mappings", "variables", "constraints"]
+        [
+            "operator",
+            "paper: variables",
+            "constraints",
+            "ours: mappings",
+            "variables",
+            "constraints",
+        ]
         + list(rows[0].by_type)
         + ["assignments"],
         [
@@ -106,7 +114,7 @@ def _draw(found: Fig12, methods: list[str], picture: Path) -> None:
             raise ExploreError(f"picture {str(path)!r}: {error}") from error
 
 
-def _quiet_progress() -> object:
+def _quiet_progress() -> Callable[[str], None] | None:
     import sys
 
     return print_warning if sys.stderr.isatty() else None

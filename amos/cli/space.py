@@ -64,8 +64,8 @@ def space_command(
     if mapping is not None:
         found = [one for one in found if one.name == mapping] or _unknown(mapping, found)
     target = amos.machines.get(machine)
-    tiling = "divisors" if divisors else "hardware"
-    spaces = spaces_of(found, target, read_fixes(fix), tiling)
+    fixes = read_fixes(fix)
+    spaces = spaces_of(found, target, fixes, "divisors" if divisors else "hardware")
     space = next(iter(spaces.values()))
     report = _report(space, sum(one.size for one in spaces.values()), len(spaces))
     if as_json:
@@ -90,9 +90,7 @@ def _report(space: ScheduleSpace, total: int, mappings: int) -> dict[str, Any]:
             {"name": v.name, "role": v.role, "domain": list(v.domain), "rule": v.rule}
             for v in csp.variables.values()
         ],
-        "constraints": [
-            {"type": c.type, "rule": c.rule, "text": str(c)} for c in csp.constraints
-        ],
+        "constraints": [{"type": c.type, "rule": c.rule, "text": str(c)} for c in csp.constraints],
         "by_role": csp.by_role(),
         "by_type": csp.by_type(),
         "by_rule": csp.by_rule(),

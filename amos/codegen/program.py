@@ -65,8 +65,7 @@ class Program:
     def sources(self) -> tuple[StagedOperand, ...]:
         """Staged sources, in the intrinsic's order."""
         return tuple(
-            op if op.in_place else pad_operand(op, self.padded)
-            for op in staged_sources(self.nest)
+            op if op.in_place else pad_operand(op, self.padded) for op in staged_sources(self.nest)
         )
 
     @cached_property

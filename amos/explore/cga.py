@@ -21,9 +21,10 @@ from amos.schedule import CSP, Candidate, In, Value
 
 __all__ = ["Cga", "Cga1"]
 
-#: Scores that are drawn by chance before the cost model is asked.
-_FIRST = 16
-_POPULATION, _GENERATIONS, _OFFSPRING = 32, 2, 32
+#: Scores that are drawn by chance before the cost model is asked: at least so many,
+#: and one of each mapping, which the model could not tell apart otherwise.
+_FIRST, _MOST_FIRST = 16, 64
+_POPULATION, _GENERATIONS, _OFFSPRING = 32, 4, 32
 #: How many of the best told candidates the first generation holds.
 _ELITE = 16
 #: Key variables: the k most important ones.
@@ -41,11 +42,12 @@ class Cga(Search):
         super().__init__(problem, rng)
         self.model = CostModel(problem, int(rng.integers(2**31)))
         self._values: dict[object, dict[str, int]] = {}
+        self._first = min(max(_FIRST, len(problem.mappings)), _MOST_FIRST, problem.size)
+        self._start = self.seeds(self._first)
 
     def propose(self, count: int) -> Iterator[Candidate]:
         """Algorithm 2, steps 1 to 3."""
-        if len(self.results) < _FIRST:
-            yield from self.seeds(_FIRST - len(self.results))
+        yield from self._start
         if not self.model.ready:
             return
         population = self._evolve()
@@ -58,7 +60,7 @@ class Cga(Search):
     def tell(self, results: Sequence[tuple[Candidate, float]]) -> None:
         """Algorithm 2, step 4: update the cost model."""
         super().tell(results)
-        if len(self.results) >= min(_FIRST, self.problem.size):
+        if len(self.results) >= self._first:
             self.model.fit(self.results)
 
     def keys(self) -> list[str]:
@@ -137,4 +139,6 @@ def _worded(csp: CSP, name: str, codes: set[int]) -> tuple[Value, ...]:
     variable = csp.variables[name]
     if not variable.domain:
         return tuple(sorted(codes))
-    return tuple(v for v, code in zip(variable.domain, variable.codes, strict=True) if code in codes)
+    return tuple(
+        v for v, code in zip(variable.domain, variable.codes, strict=True) if code in codes
+    )

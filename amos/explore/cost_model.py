@@ -52,9 +52,9 @@ class CostModel:
         if key not in self._rows:
             row = np.full(len(self.names), np.nan, dtype=np.float32)
             row[0] = self._mapping[candidate.mapping.name]
-            for name, value in self._problem.space(candidate.mapping).values(
-                candidate.schedule
-            ).items():
+            for name, value in (
+                self._problem.space(candidate.mapping).values(candidate.schedule).items()
+            ):
                 row[self._number[name]] = value
             self._rows[key] = row
         return self._rows[key]
@@ -89,7 +89,9 @@ class CostModel:
 
         assert isinstance(self._trees, xgboost.Booster)
         table = np.stack([self.features(candidate) for candidate in candidates])
-        found: np.ndarray = np.exp(self._trees.predict(xgboost.DMatrix(table, nthread=1)).astype(float))
+        found: np.ndarray = np.exp(
+            self._trees.predict(xgboost.DMatrix(table, nthread=1)).astype(float)
+        )
         return found
 
     def importance(self) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from math import prod
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -115,8 +115,12 @@ class LoopBatch:
 
     def rows(self, which: slice) -> LoopBatch:
         """Some of the rows."""
-        parts = {field.name: getattr(self, field.name) for field in fields(self)}
-        return LoopBatch(**{k: None if v is None else v[which] for k, v in parts.items()})
+
+        def cut(name: str) -> Any:
+            value = getattr(self, name)
+            return value if value is None else value[which]
+
+        return LoopBatch(*(cut(field.name) for field in fields(self)))
 
 
 @dataclass(frozen=True)

@@ -166,10 +166,7 @@ class CSP:
     def possible(self, positions: Mapping[str, Sequence[int]]) -> bool:
         """Whether :meth:`broken` is empty, for positions that are :attr:`allowed`."""
         low, high = self.bounds(positions, checks_only=True)
-        for _, test, a, b in self._program.limits:
-            if not _holds(test, a, b, low, high):
-                return False
-        return True
+        return all(_holds(test, a, b, low, high) for _, test, a, b in self._program.limits)
 
     def values(self, positions: Mapping[str, int]) -> dict[str, int]:
         """Value of every variable under a whole assignment; words as positions."""
@@ -218,9 +215,7 @@ class _Program:
         self.low = [min(codes[name], default=0) for name in csp.names]
         self.high = [max(codes[name], default=0) for name in csp.names]
         self.tunables = [(number[v.name], v.name, codes[v.name]) for v in csp.tunables]
-        self.definitions: list[
-            tuple[str, int, list[int], list[tuple[bool, int]], str]
-        ] = []
+        self.definitions: list[tuple[str, int, list[int], list[tuple[bool, int]], str]] = []
         self.checks: list[tuple[Constraint, str, int, object]] = []
         defined = {name for name, variable in csp.variables.items() if variable.domain}
         for constraint in csp.constraints:
@@ -272,7 +267,9 @@ class _Program:
             self.checks.append((constraint, "LE", target, number[constraint.right]))
             return
         if isinstance(constraint, In):
-            self.checks.append((constraint, "IN", target, _coded(constraint, variables[constraint.variable])))
+            self.checks.append(
+                (constraint, "IN", target, _coded(constraint, variables[constraint.variable]))
+            )
             return
         if constraint.names[0] in defined:
             # A second statement about a variable: compute it apart, then compare.
@@ -311,4 +308,3 @@ def _holds(test: str, a: int, b: object, low: list[int], high: list[int]) -> boo
     if test == "LE":
         return low[a] <= high[b]
     return low[a] <= high[b] and low[b] <= high[a]
-

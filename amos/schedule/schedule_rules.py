@@ -61,8 +61,7 @@ class MultiLevel:
             if inner.capacity:
                 operands = (*situation.sources, situation.destination)
                 made += [
-                    Primitive("cache_read", op.name, self.name, scope=inner.name)
-                    for op in operands
+                    Primitive("cache_read", op.name, self.name, scope=inner.name) for op in operands
                 ]
         return made
 

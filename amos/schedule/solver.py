@@ -102,7 +102,7 @@ def explain(csp: CSP, extra: Iterable[Constraint] = ()) -> tuple[Constraint, ...
     same constraints' neighbours are tried.
     """
     whole = csp.plus(extra)
-    loose = [c for c in whole.constraints if isinstance(c, Le | In)]
+    loose: list[Constraint] = [c for c in whole.constraints if isinstance(c, Le | In)]
     core = _core(whole, loose)
     if core is None:
         return ()
@@ -206,7 +206,9 @@ class _Model:
             self.problem.add_element(at, choices, value[constraint.target])
             return
         if isinstance(constraint, Sum):
-            made = self.problem.add(value[constraint.target] == sum(value[t] for t in constraint.terms))
+            made = self.problem.add(
+                value[constraint.target] == sum(value[t] for t in constraint.terms)
+            )
         elif isinstance(constraint, Le):
             made = self.problem.add(value[constraint.left] <= value[constraint.right])
         elif isinstance(constraint, In):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping as MappingType
+from collections.abc import Iterable
+from collections.abc import Mapping as MappingType
 from dataclasses import dataclass
 from functools import cached_property
 

@@ -94,9 +94,7 @@ class Situation:
         """Sources that are copied into their staged form inside the kernel."""
         constants = self.mapping.operator.constants
         return tuple(
-            op
-            for op in self.sources
-            if not op.in_place and op.load.tensor.name not in constants
+            op for op in self.sources if not op.in_place and op.load.tensor.name not in constants
         )
 
     @cached_property

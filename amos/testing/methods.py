@@ -112,7 +112,12 @@ class MethodContract:
 
     def test_a_space_is_used_up(self) -> None:
         """Every feasible candidate of a small space comes up once."""
-        fixes = {"vector": 64, "order": "i i1.tile", "parallel": 1, "unroll": 1}
+        fixes: dict[str, int | str] = {
+            "vector": 64,
+            "order": "i i1.tile",
+            "parallel": 1,
+            "unroll": 1,
+        }
         mappings = list(problem(_SMALL).mappings)[:1]
         names = problem(_SMALL).spaces[mappings[0].name].variables
         joint = Problem(

@@ -43,9 +43,7 @@ CONV = Operator.parse(
     extents=dict(n=1, p=14, q=12, k=64, c=20, r=3, s=3),
     shapes=dict(image=(1, 14, 12, 20)),
 )
-SPACES = [
-    ScheduleSpace(m, XEON) for m in amos.enumerate_mappings(CONV, VNNI, rule="gather")
-]
+SPACES = [ScheduleSpace(m, XEON) for m in amos.enumerate_mappings(CONV, VNNI, rule="gather")]
 seeds = st.integers(0, 2**32 - 1)
 
 
@@ -147,7 +145,7 @@ def test_bounds_hold_for_every_completion(space: ScheduleSpace, seed: int) -> No
 def test_registers_by_hand() -> None:
     """Accumulators, the narrower source, and one fragment of the other."""
     for space in SPACES[:4]:
-        dims = [[x for x in op.dims] for op in (*space.situation.sources, space.situation.destination)]
+        dims = [list(op.dims) for op in (*space.situation.sources, space.situation.destination)]
         loops = [{n for dim in ds for n in dim.index.names} for ds in dims]
         for schedule in space.draw(20, np.random.default_rng(1)):
             counts = []

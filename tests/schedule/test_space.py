@@ -121,9 +121,7 @@ def test_a_prime_extent_has_as_good_a_space() -> None:
     alone = ScheduleSpace(prime.mapping, XEON, tiling="divisors")
     assert alone.variables["tile.i"] == (1,)
     best = [
-        min(
-            amos.predict(s.mapping, XEON, x).seconds for x in s.draw(300, np.random.default_rng(0))
-        )
+        min(amos.predict(s.mapping, XEON, x).seconds for x in s.draw(300, np.random.default_rng(0)))
         for s in (prime, even, alone)
     ]
     assert best[0] == pytest.approx(best[1], rel=0.05)
