@@ -23,6 +23,8 @@ class Costs:
         step: one step of the reduction that is not unrolled.
         tile: beginning and ending one register tile.
         fragment: initializing and storing one accumulator of a tile.
+        broadcast: loading a fragment that fills a register by replication, as a
+            share of loading the whole register.
         run: copying 64 contiguous bytes into a staged operand.
         stride: copying one element from a fixed distance to its neighbour.
         digits: copying one element whose index is taken apart by divisions.
@@ -31,6 +33,7 @@ class Costs:
     step: float = 1.0
     tile: float = 20.0
     fragment: float = 2.0
+    broadcast: float = 1.0
     run: float = 2.0
     stride: float = 1.0
     digits: float = 4.0
@@ -116,6 +119,7 @@ class Machine:
         features: instruction sets or architectures the machine has.
         source: where the figures come from.
         costs: what generated code spends besides the calls.
+        line: bytes that memory levels exchange at a time.
     """
 
     name: str
@@ -127,6 +131,7 @@ class Machine:
     features: tuple[str, ...] = ()
     source: str = ""
     costs: Costs = Costs()
+    line: int = 64
 
     def __post_init__(self) -> None:
         if self.cores < 1:

@@ -5,7 +5,6 @@ Extracted once for a mapping and used for every schedule of it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from math import prod
@@ -49,9 +48,10 @@ class Operand:
     Attributes:
         name: its name in the intrinsic.
         size: bytes of one element.
-        dims: its dimensions.
-        loads: bytes of the register that one fragment fills, copies that the
-            hardware makes of a fragment included.
+        dims: its dimensions, those of one fragment last.
+        fragment: bytes of one fragment.
+        copies: how many copies of a fragment the hardware makes in one register.
+        leading: number of dimensions before those of the fragment.
         copied: elements that are copied within the kernel to stage it; 0 if it
             is used in place or packed ahead.
         origin: elements of the tensor that the copy comes from or goes to.
@@ -64,7 +64,9 @@ class Operand:
     name: str
     size: float
     dims: tuple[Dimension, ...]
-    loads: float
+    fragment: float
+    copies: int
+    leading: int
     copied: int
     origin: int
     copy: Copy
@@ -166,20 +168,23 @@ class Structure:
                 )
                 for dim in staged.dims
             ),
-            size * prod(self._register(staged)),
+            size * prod(self.nest.groups[t].lanes for t in staged.fragment),
+            self._copies(staged),
+            len(staged.dims) - len(staged.fragment),
             staged.elements if moved else 0,
             staged.load.tensor.elements,
             _copy(staged),
             moved and staged.name != names[-1],
         )
 
-    def _register(self, staged: StagedOperand) -> Sequence[int]:
-        """Lanes of the register that a fragment fills, broadcast ones included."""
-        targets = list(staged.fragment)
-        for statement in self.mapping.intrinsic.memory:
-            if statement.operand == staged.name:
-                targets += [t for t in statement.broadcast if t not in targets]
-        return [self.nest.groups[t].lanes for t in targets]
+    def _copies(self, staged: StagedOperand) -> int:
+        """Lanes along which the hardware replicates a fragment by itself."""
+        return prod(
+            self.nest.groups[target].lanes
+            for statement in self.mapping.intrinsic.memory
+            if statement.operand == staged.name
+            for target in statement.broadcast
+        )
 
 
 def _copy(staged: StagedOperand) -> Copy:
