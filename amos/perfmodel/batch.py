@@ -107,7 +107,13 @@ def _evaluate(
     calls = part.trips[:, -1] * part.tile.prod(axis=1)
     balanced = calls if not refined else _balanced(structure, batch, parallel, cores)
     chains = _chains(structure, part)
-    spacing = np.maximum(peak.interval, peak.latency / chains) if refined else peak.latency
+    if refined:
+        # Calls of the next tiles start before those of this one are done.
+        length = part.trips[:, -1] / part.trips[:, len(structure.spatial)]
+        ahead = 1.0 + machine.costs.window / (length * chains)
+        spacing = np.maximum(peak.interval, peak.latency / (chains * ahead))
+    else:
+        spacing = np.full(rows, peak.latency)
     compute = balanced * spacing
     result = BatchPrediction(
         np.zeros(rows),
@@ -243,7 +249,7 @@ def _overheads(
             continue
         whole = _copy_seconds(op, np.full(len(batch), float(op.copied)), machine, costs, cores)
         if op.choice:
-            once = column(part.footprint(op), batch.parallel) / op.size
+            once = column(part.elements(op), batch.parallel)
             times = column(part.trips, batch.parallel)
             tiled = _copy_seconds(op, once * times * cores, machine, costs, cores)
             result.staging[:] += np.where(ahead[op.name], whole, tiled)

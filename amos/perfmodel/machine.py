@@ -25,6 +25,7 @@ class Costs:
         fragment: initializing and storing one accumulator of a tile.
         broadcast: loading a fragment that fills a register by replication, as a
             share of loading the whole register.
+        window: calls that a core can have in flight out of order, across tiles.
         run: copying 64 contiguous bytes into a staged operand.
         stride: copying one element from a fixed distance to its neighbour.
         digits: copying one element whose index is taken apart by divisions.
@@ -34,6 +35,7 @@ class Costs:
     tile: float = 20.0
     fragment: float = 2.0
     broadcast: float = 1.0
+    window: float = 100.0
     run: float = 2.0
     stride: float = 1.0
     digits: float = 4.0

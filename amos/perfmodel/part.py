@@ -66,10 +66,15 @@ class Part:
             self._footprint[operand.name] = self._touched(operand)
         return self._footprint[operand.name]
 
-    def _touched(self, operand: Operand) -> np.ndarray:
-        total = np.full((len(self.outer), self.count + 1), operand.size)
+    def elements(self, operand: Operand) -> np.ndarray:
+        """Elements that one execution of each depth touches: rows × depths."""
+        total = np.ones((len(self.outer), self.count + 1))
         for dim in operand.dims:
             total *= self._along(dim)
+        return total
+
+    def _touched(self, operand: Operand) -> np.ndarray:
+        total = self.elements(operand) * operand.size
         if operand.leading and 0 < operand.fragment < self.line:
             # Less than a line is brought in as a whole line.
             run = operand.fragment * self._along(operand.dims[operand.leading - 1])

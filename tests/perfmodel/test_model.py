@@ -79,7 +79,7 @@ def _gemm() -> Mapping:
 
 def _machine(*levels: Level, cores: int = 1) -> Machine:
     peak = Peak(latency=5.0, interval=1.0)
-    costs = Costs(step=0.125, tile=0.25, fragment=0.5)
+    costs = Costs(step=0.125, tile=0.25, fragment=0.5, window=0.0)
     return Machine("paper", cores, 1.0, levels, {VNNI.name: peak}, launch=0.5, costs=costs, line=1)
 
 
