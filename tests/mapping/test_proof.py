@@ -79,7 +79,8 @@ def operators_(
     chosen = [draw(subsets) for _ in range(sources)]
     chosen[0] += [n for n in names if n not in {*target, *sum(chosen, [])}]
     loads: list[list[dict[str, int]]] = [draw(indices(members)) for members in chosen]
-    shapes, factors = {}, []
+    shapes: dict[str, tuple[int, ...]] = {}
+    factors: list[str] = []
     for m, dims in enumerate(loads):
         # Src0 is read twice where the second access has as many dimensions.
         again = m > 0 and len(dims) == len(loads[0]) and draw(st.integers(0, 3)) == 3
@@ -176,7 +177,7 @@ def test_gather_is_what_execution_says(pair: tuple[Operator, Intrinsic]) -> None
 @pytest.mark.slow
 @given(pairs("abcde"))
 @settings(
-    max_examples=600,
+    max_examples=1500,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
@@ -248,7 +249,7 @@ def test_a_faulty_rule_is_found_and_shrunk(judge: Judge, loops: int, words: str)
     """The proof can fail in each direction, and then shows the smallest operator."""
     op, intrinsic = find(
         pairs(),
-        lambda pair: words in counterexample(*pair, judge),
+        lambda pair: words in counterexample(pair[0], pair[1], judge),
         settings=settings(max_examples=500, derandomize=True, database=None),
     )
     assert len(op.iterations) <= loops + 1
