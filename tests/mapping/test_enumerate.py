@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import islice
+from itertools import combinations, islice
 from time import perf_counter
 from typing import Any
 
@@ -15,6 +15,7 @@ from amos.errors import MappingError
 from amos.intrinsics import Intrinsic, Memory
 from amos.ir import Operator
 from amos.mapping import Mapping, MappingSpace, enumerate_mappings
+from amos.validate import check_matching
 
 WMMA = intrinsics.get("wmma_m16n16k16_f16_f32")
 VNNI = intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
@@ -202,3 +203,25 @@ def test_mapping_of_a_matrix() -> None:
     wrong[0, :2] = wrong[2, 4] = 1
     with pytest.raises(MappingError, match="`n` and `k` both go to `i1`"):
         Mapping.of(CONV, WMMA, wrong)
+
+
+def test_orders_are_permutations_of_the_sources() -> None:
+    op = Operator.parse("out[i,j] += a[i,k] * b[k] * d[k,j]", dict(i=2, j=2, k=2))
+    names = ("Src1", "Src2", "Src3", "Dst")
+    three = Intrinsic.define(
+        "three",
+        "Dst[i1,i2] += Src1[i1,r1] * Src2[r1] * Src3[r1,i2]",
+        dict(i1=2, i2=2, r1=2),
+        dict.fromkeys(names, "f32"),
+        [Memory(name, "load", "memory", (), "addr", ()) for name in names],
+        family="three",
+        source="none",
+    )
+    space = enumerate_mappings(op, three, "gather", commute=True)
+    orders = sorted({m.order for m in space})
+    assert (0, 1, 2) in orders
+    assert (2, 1, 0) in orders
+    for one, two in combinations(space, 2):
+        assert one != two
+    for mapping in space:
+        assert check_matching(op, three, mapping.matching, "gather", order=mapping.order)
