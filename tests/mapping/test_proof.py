@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, find, given, settings
 from hypothesis import strategies as st
 
 from amos.errors import MappingError
-from amos.intrinsics import Intrinsic, Memory
+from amos.intrinsics import Intrinsic
+from amos.intrinsics.virtual import unit
 from amos.ir import Operator
 from amos.mapping import enumerate_mappings, simulate
 from amos.validate import (
@@ -35,10 +36,7 @@ def matchings(op: Operator, intrinsic: Intrinsic) -> Iterator[np.ndarray]:
 
 
 def define(compute: str, extents: dict[str, int]) -> Intrinsic:
-    operands = [part.split("[")[0].strip(" *+=") for part in compute.split("]")[:-1]]
-    memory = [Memory(name, "load", "memory", (), "addr", ()) for name in operands]
-    kinds = dict.fromkeys(operands, "int64")
-    return Intrinsic.define("unit", compute, extents, kinds, memory, family="unit", source="none")
+    return unit(compute, extents, "int64")
 
 
 @st.composite
