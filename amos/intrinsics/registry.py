@@ -21,7 +21,7 @@ __all__ = ["ENTRY_POINTS", "broken", "get", "names", "register"]
 ENTRY_POINTS = "amos.intrinsics"
 
 #: Modules with a provider ``intrinsics``; one family each.
-_BUILT_IN = ("amos.intrinsics.vnni", "amos.intrinsics.wmma")
+_BUILT_IN = ("amos.intrinsics.virtual", "amos.intrinsics.vnni", "amos.intrinsics.wmma")
 
 _registered: dict[str, Intrinsic] = {}
 _broken: dict[str, str] = {}
