@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from amos.errors import MachineError
+from amos.perfmodel.fits import demands
 from amos.perfmodel.machine import Costs, Level, Machine
 from amos.perfmodel.part import Part, column
 from amos.perfmodel.structure import LoopBatch, Operand, Structure
 
-__all__ = ["MODELS", "BatchPrediction", "evaluate"]
+__all__ = ["MODELS", "BatchPrediction", "evaluate", "overflows"]
 
 #: Rows that are evaluated at once.
 _CHUNK = 4096
@@ -30,7 +31,7 @@ class BatchPrediction:
     """Predicted times, one row a schedule, in seconds.
 
     Attributes:
-        seconds: the whole operator.
+        seconds: the whole operator; infinite if the schedule does not fit.
         compute: the intrinsic alone.
         read: level name → bringing sources in through it.
         write: level name → taking the destination out through it.
@@ -141,8 +142,26 @@ def _evaluate(
     if refined:
         _overheads(result, structure, machine, batch, part, cores)
         seconds = bound + result.overhead + result.staging + result.launch
+    if refined:
+        for need, capacity in demands(structure, machine, batch, part).values():
+            seconds = np.where(need > capacity, np.inf, seconds)
     result.seconds[:] = seconds
     return result
+
+
+def overflows(structure: Structure, machine: Machine, batch: LoopBatch) -> list[str]:
+    """What the first schedule of a batch places beyond the capacity of a memory, in words."""
+    cores = np.minimum(machine.cores, _parallel(structure, batch))
+    part = Part(structure, batch, cores, machine.line)
+    said = []
+    for name, (need, capacity) in demands(structure, machine, batch, part).items():
+        if need[0] > capacity:
+            what = "fragments" if name == "registers" else "bytes"
+            said.append(
+                f"{name} of {machine.name} overflow: {need[0]:.0f} {what} are placed there, "
+                f"{capacity} fit, {need[0] - capacity:.0f} too many"
+            )
+    return said
 
 
 def _parallel(structure: Structure, batch: LoopBatch) -> np.ndarray:

@@ -55,6 +55,8 @@ class Level:
         core_read: bytes per second that one core alone can draw; 0 if that is no
             limit of its own.
         core_write: the same for writing.
+        scratchpad: true if programs place data there themselves, so that what
+            they place has to fit; false for a cache.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Level:
     units: int = 1
     core_read: float = 0.0
     core_write: float = 0.0
+    scratchpad: bool = False
 
     def __post_init__(self) -> None:
         for key in ("read_bandwidth", "write_bandwidth"):
