@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from amos.errors import MachineError
-from amos.perfmodel.fits import demands
+from amos.perfmodel.fits import demands, fragments, live_fragments
 from amos.perfmodel.machine import Costs, Level, Machine
 from amos.perfmodel.part import Part, column
 from amos.perfmodel.structure import LoopBatch, Operand, Structure
@@ -113,6 +113,7 @@ def _evaluate(
         length = part.trips[:, -1] / part.trips[:, len(structure.spatial)]
         ahead = 1.0 + machine.costs.window / (length * chains)
         spacing = np.maximum(peak.interval, peak.latency / (chains * ahead))
+        spacing = spacing * _crowding(structure, machine, part)
     else:
         spacing = np.full(rows, peak.latency)
     compute = balanced * spacing
@@ -129,7 +130,7 @@ def _evaluate(
         np.zeros(rows),
         np.zeros(rows),
     )
-    bound = compute.copy()
+    terms = [compute]
     for number, level in enumerate(machine.levels):
         units = machine.cores if number == 0 else machine.levels[number - 1].units
         view = part if units >= machine.cores else shared.get(units)
@@ -137,9 +138,10 @@ def _evaluate(
         if view is None:
             view = shared.setdefault(units, Part(structure, batch, groups, line))
         _level(result, structure, view, machine, number, level, groups, cores, operands, refined)
-        bound = np.maximum(bound, np.maximum(result.read[level.name], result.write[level.name]))
-    seconds = bound
+        terms += [result.read[level.name], result.write[level.name]]
+    seconds = np.max(terms, axis=0)
     if refined:
+        bound = _overlapped(terms, seconds, machine.costs.overlap)
         _overheads(result, structure, machine, batch, part, cores)
         seconds = bound + result.overhead + result.staging + result.launch
     if refined:
@@ -182,12 +184,26 @@ def _balanced(
     return calls
 
 
+def _overlapped(terms: list[np.ndarray], longest: np.ndarray, exponent: float) -> np.ndarray:
+    """A smooth maximum: terms of like size get in each other's way."""
+    shares = np.stack(terms) / longest
+    whole: np.ndarray = longest * (shares**exponent).sum(axis=0) ** (1.0 / exponent)
+    return whole
+
+
+def _crowding(structure: Structure, machine: Machine, part: Part) -> np.ndarray | float:
+    """Slower calls when the compiler has hardly a register to spare."""
+    registers = structure.mapping.intrinsic.registers
+    if not registers:
+        return 1.0
+    spare = registers / 8
+    crowded = (live_fragments(structure, part) - (registers - spare)) / spare
+    return 1.0 + machine.costs.spill * np.clip(crowded, 0.0, 1.0)
+
+
 def _chains(structure: Structure, part: Part) -> np.ndarray:
     """Independent accumulators in flight."""
-    chains = np.ones(len(part.tile))
-    for loop in structure.destination.indexed:
-        chains = chains * part.tile[:, loop]
-    return chains
+    return fragments(structure.destination, part)
 
 
 def _level(
@@ -205,7 +221,8 @@ def _level(
     """Traffic of one level and the time it takes; adds a column to the result."""
     if number == 0:
         depth = np.full(len(part.outer), part.count)
-        moved = [_register_traffic(op, part, machine.costs) for op in operands]
+        broadcast = machine.costs.broadcast if refined else 1.0
+        moved = [_register_traffic(op, part, broadcast) for op in operands]
     else:
         inner = machine.levels[number - 1]
         fits = np.sum([part.footprint(op) for op in operands], axis=0) <= inner.capacity
@@ -220,18 +237,20 @@ def _level(
     result.source[name] = reads.argmax(axis=0)
     result.trips[name] = column(part.trips, depth)
     result.read[name] = result.bytes_in[name] / level.rate(groups, together, write=False)
+    if refined and number > 0:
+        # Reads of several streams, between calls, miss more of the bandwidth.
+        slower = [1.0 + machine.costs.streams * fragments(op, part) for op in operands[:-1]]
+        spread = (reads * np.stack(slower)).sum(axis=0)
+        result.read[name] = spread / level.rate(groups, together, write=False)
     result.write[name] = result.bytes_out[name] / level.rate(groups, together, write=True)
 
 
-def _register_traffic(operand: Operand, part: Part, costs: Costs) -> np.ndarray:
+def _register_traffic(operand: Operand, part: Part, broadcast: float) -> np.ndarray:
     """Bytes loaded into registers: each distinct fragment once a step.
 
     A fragment that is replicated into a whole register takes part of the time that
     loading the whole register does.
     """
-    fragments = np.ones(len(part.tile))
-    for loop in operand.indexed:
-        fragments = fragments * part.tile[:, loop]
     steps = np.ones(len(part.tile))
     inside = np.ones(len(part.tile), dtype=bool)
     for position in reversed(range(part.count)):
@@ -240,8 +259,8 @@ def _register_traffic(operand: Operand, part: Part, costs: Costs) -> np.ndarray:
         steps = steps * np.where(inside, 1.0, part.outer[:, position])
     size = operand.fragment
     if operand.copies > 1:
-        size = max(size, size * operand.copies * costs.broadcast)
-    return fragments * steps * size
+        size = max(size, size * operand.copies * broadcast)
+    return fragments(operand, part) * steps * size
 
 
 def _overheads(
@@ -270,7 +289,7 @@ def _overheads(
         if op.choice:
             once = column(part.elements(op), batch.parallel)
             times = column(part.trips, batch.parallel)
-            tiled = _copy_seconds(op, once * times * cores, machine, costs, cores)
+            tiled = _copy_seconds(op, once * times * cores * costs.tiled, machine, costs, cores)
             result.staging[:] += np.where(ahead[op.name], whole, tiled)
             regions += ahead[op.name]
         else:
@@ -290,7 +309,11 @@ def _copy_seconds(
         home.rate(np.minimum(cores, home.units), np.ones(len(size)), write=True),
     )
     streaming = size / (slowest * np.minimum(cores, home.units))
-    cost = {"run": costs.run * op.size / 64, "stride": costs.stride, "digits": costs.digits}
+    cost = {
+        "run": costs.run * op.size / 64,
+        "stride": costs.stride,
+        "digits": costs.digits * op.divisions,
+    }
     copying: np.ndarray = elements * cost[op.copy] / machine.clock / cores
     seconds: np.ndarray = np.maximum(streaming, copying)
     return seconds

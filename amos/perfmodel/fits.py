@@ -6,9 +6,24 @@ import numpy as np
 
 from amos.perfmodel.machine import Machine
 from amos.perfmodel.part import Part, column
-from amos.perfmodel.structure import LoopBatch, Structure
+from amos.perfmodel.structure import LoopBatch, Operand, Structure
 
-__all__ = ["demands"]
+__all__ = ["demands", "fragments", "live_fragments"]
+
+
+def fragments(operand: Operand, part: Part) -> np.ndarray:
+    """Distinct fragments of an operand in one step of the reduction."""
+    count = np.ones(len(part.tile))
+    for loop in operand.indexed:
+        count = count * part.tile[:, loop]
+    return count
+
+
+def live_fragments(structure: Structure, part: Part) -> np.ndarray:
+    """Fragments that one step of the reduction holds in registers."""
+    sources = [fragments(op, part) for op in structure.sources]
+    need = fragments(structure.destination, part) + (len(sources) > 1)
+    return need + np.min(sources, axis=0) if sources else need
 
 
 def demands(
@@ -24,20 +39,8 @@ def demands(
         memory → (need of each schedule, capacity); unlimited memories are left out.
     """
     found: dict[str, tuple[np.ndarray, int]] = {}
-    unit = structure.mapping.intrinsic
-    if unit.registers:
-
-        def fragments(indexed: frozenset[int]) -> np.ndarray:
-            count = np.ones(len(batch))
-            for loop in indexed:
-                count = count * part.tile[:, loop]
-            return count
-
-        sources = [fragments(op.indexed) for op in structure.sources]
-        need = fragments(structure.destination.indexed) + (len(sources) > 1)
-        if sources:
-            need = need + np.min(sources, axis=0)
-        found["registers"] = need, unit.registers
+    if registers := structure.mapping.intrinsic.registers:
+        found["registers"] = live_fragments(structure, part), registers
     pads = [level for level in machine.levels if level.scratchpad]
     if pads:
         ahead = dict(zip(structure.choices, batch.ahead.T, strict=True))

@@ -28,17 +28,28 @@ class Costs:
         window: calls that a core can have in flight out of order, across tiles.
         run: copying 64 contiguous bytes into a staged operand.
         stride: copying one element from a fixed distance to its neighbour.
-        digits: copying one element whose index is taken apart by divisions.
+        digits: copying one element, for each division that finding it takes.
+        tiled: copying tile by tile, where the copy stays in the innermost level,
+            as a share of copying ahead of the nest.
+        spill: calls are slower by this share when fragments fill all registers.
+        streams: reading beyond the innermost level takes longer by this share for
+            each fragment that a step reads of an operand.
+        overlap: how well levels overlap: terms are added as powers with this
+            exponent; infinite would be the plain maximum.
     """
 
-    step: float = 1.0
-    tile: float = 20.0
-    fragment: float = 2.0
-    broadcast: float = 1.0
-    window: float = 100.0
-    run: float = 2.0
-    stride: float = 1.0
-    digits: float = 4.0
+    step: float = 0.24
+    tile: float = 0.25
+    fragment: float = 4.6
+    broadcast: float = 0.6
+    window: float = 85.0
+    run: float = 5.6
+    stride: float = 0.85
+    digits: float = 5.2
+    tiled: float = 0.84
+    spill: float = 0.92
+    streams: float = 0.027
+    overlap: float = 2.4
 
 
 @dataclass(frozen=True)

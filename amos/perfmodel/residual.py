@@ -63,18 +63,18 @@ class Residual:
             MachineError: xgboost is not installed.
         """
         try:
-            from xgboost import XGBRegressor
+            import xgboost
         except ImportError as error:
             raise MachineError(
                 "the learned correction needs xgboost: pip install 'amos-mapper[learned]'"
             ) from error
-        model = XGBRegressor(
-            n_estimators=_ROUNDS, max_depth=_DEPTH, learning_rate=_RATE, n_jobs=1, random_state=0
-        )
-        model.fit(rows, np.log(measured / predicted))
-        return Residual(model)
+        settings = {"max_depth": _DEPTH, "eta": _RATE, "nthread": 1, "seed": 0}
+        table = xgboost.DMatrix(rows, label=np.log(measured / predicted))
+        return Residual(xgboost.train(settings, table, num_boost_round=_ROUNDS))
 
     def correct(self, rows: np.ndarray, predicted: np.ndarray) -> np.ndarray:
         """Corrected seconds."""
-        seconds: np.ndarray = predicted * np.exp(self.model.predict(rows))
+        import xgboost
+
+        seconds: np.ndarray = predicted * np.exp(self.model.predict(xgboost.DMatrix(rows)))
         return seconds

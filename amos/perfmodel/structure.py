@@ -12,9 +12,9 @@ from typing import Literal
 
 import numpy as np
 
-from amos.ir import Affine, dtype
+from amos.ir import dtype
 from amos.mapping.mapping import Mapping
-from amos.mapping.nest import Loop, Nest
+from amos.mapping.nest import Group, Loop, Nest
 from amos.mapping.staging import StagedOperand, staged_destination, staged_sources
 
 __all__ = ["Dimension", "LoopBatch", "Operand", "Structure"]
@@ -58,6 +58,7 @@ class Operand:
         copy: how the copy finds its elements: ``"run"`` moves contiguous runs,
             ``"stride"`` single elements at a fixed distance, ``"digits"`` takes
             a fused index apart for each element.
+        divisions: how many divisions that takes for one element.
         choice: true if it may be staged ahead of the nest or tile by tile.
     """
 
@@ -70,6 +71,7 @@ class Operand:
     copied: int
     origin: int
     copy: Copy
+    divisions: int
     choice: bool
 
     @property
@@ -173,7 +175,7 @@ class Structure:
             len(staged.dims) - len(staged.fragment),
             staged.elements if moved else 0,
             staged.load.tensor.elements,
-            _copy(staged),
+            *_copy(staged),
             moved and staged.name != names[-1],
         )
 
@@ -187,14 +189,31 @@ class Structure:
         )
 
 
-def _copy(staged: StagedOperand) -> Copy:
+def _copy(staged: StagedOperand) -> tuple[Copy, int]:
+    """How elements are found, and the divisions that it takes to find one."""
     groups = [staged.nest.groups[t] for t in staged.fragment if staged.nest.groups[t].lanes > 1]
     used = [g for g in groups if set(g.members) & staged.load.names]
-    if any(len(g.members) > 1 for g in used):
-        return "digits"
     if not used:
-        return "run"
+        return "run", 0
+    split = [g for g in used if not _walks(staged, g)]
+    if split:
+        return "digits", max(len(g.members) for g in split) - 1
     last = staged.load.indices[-1]
     inner = used[-1]
-    runs = last == Affine(((inner.members[0], 1),), last.constant) and not inner.is_padded
-    return "run" if runs else "stride"
+    runs = last.coefficient(inner.members[-1]) == 1 and not inner.is_padded
+    return ("run" if runs and len(last.names) == 1 else "stride"), 0
+
+
+def _walks(staged: StagedOperand, group: Group) -> bool:
+    """True if the fused index moves through the tensor in equal steps."""
+    steps = []
+    for name in group.members:
+        size, step = 1, 0
+        for index, extent in zip(
+            reversed(staged.load.indices), reversed(staged.load.tensor.shape), strict=True
+        ):
+            step += index.coefficient(name) * size
+            size *= extent
+        steps.append(step)
+    pairs = zip(steps, steps[1:], group.radices[1:], strict=False)
+    return all(outer == inner * radix for outer, inner, radix in pairs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import product
 
@@ -79,7 +80,15 @@ def _gemm() -> Mapping:
 
 def _machine(*levels: Level, cores: int = 1) -> Machine:
     peak = Peak(latency=5.0, interval=1.0)
-    costs = Costs(step=0.125, tile=0.25, fragment=0.5, window=0.0)
+    costs = Costs(
+        step=0.125,
+        tile=0.25,
+        fragment=0.5,
+        window=0.0,
+        broadcast=1.0,
+        streams=0.0,
+        overlap=math.inf,
+    )
     return Machine("paper", cores, 1.0, levels, {VNNI.name: peak}, launch=0.5, costs=costs, line=1)
 
 
