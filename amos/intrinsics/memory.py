@@ -101,8 +101,8 @@ class Memory:
         broadcast: intrinsic iterations along which the hardware replicates the
             fragment by itself (VNNI's broadcast of four bytes to all lanes).
         register_scope: name of the scope that the fragment lives in.
-        capacity: bytes that ``scope`` holds for this operand; 0 if that is not
-            a property of the instruction.
+        capacity: bytes that the on-chip buffer of this operand holds
+            (``register_scope``); 0 if that is not a property of the instruction.
         alignment: bytes that the base address must be a multiple of; 1 if any will do.
         explicit: false if the compute instruction takes the operand from
             ``scope`` itself, so that no load or store instruction is needed.

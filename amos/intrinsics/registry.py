@@ -35,7 +35,15 @@ ENTRY_POINTS = "amos.intrinsics"
 
 #: Modules with a provider ``intrinsics``; one family each.
 _BUILT_IN = (
+    "amos.intrinsics.amx",
+    "amos.intrinsics.arm",
+    "amos.intrinsics.avx",
+    "amos.intrinsics.avx512bf16",
+    "amos.intrinsics.mali",
+    "amos.intrinsics.mma",
+    "amos.intrinsics.systolic",
     "amos.intrinsics.vnni",
+    "amos.intrinsics.vta",
     "amos.intrinsics.wmma",
 )
 
