@@ -32,6 +32,7 @@ ARROWS: dict[str, set[str]] = {
     "codegen": _TO_SCHEDULE | {"frontend", "operators"},
     "measure": _TO_SCHEDULE | {"codegen"},
     "explore": _TO_SCHEDULE | {"measure"},
+    "selfcheck": _TO_SCHEDULE | {"codegen", "measure"},
 }
 # Above all rooms: these may import any of them.
 OPEN = {"cli", "viz", "testing", "machines", "__init__", "__main__"}

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from amos.errors import AmosError
+from amos.intrinsics import provide
 from amos.ir import Operator
 
 __all__ = ["main"]
@@ -90,6 +91,22 @@ def _tolerance(operator: Operator, expected: np.ndarray) -> float:
     return float(np.finfo(expected.dtype).eps * scale * max(8.0, length))
 
 
+def _call(request: dict[str, Any]) -> dict[str, Any]:
+    """Run one intrinsic on fragments; see :meth:`amos.measure.Runner.call`."""
+    from amos.codegen.calls import run_calls
+    from amos.codegen.tensor_intrin import holdable
+
+    try:
+        holdable(request["intrinsic"])
+    except AmosError as error:
+        return {"failure": "unheld", "message": str(error)}
+    try:
+        result = run_calls(request["intrinsic"], request["implementation"], request["arrays"])
+    except AmosError as error:
+        return {"failure": "build", "message": str(error)}
+    return {"result": result}
+
+
 def _probe(request: dict[str, Any]) -> dict[str, Any]:
     from amos.codegen import probe
 
@@ -115,10 +132,13 @@ def _serve(requests: BinaryIO, replies: BinaryIO) -> None:
         (size,) = _HEADER.unpack(header)
         request = pickle.loads(requests.read(size))
         kind = request["kind"]
+        provide(request.get("provided", ()))
         if kind == "measure":
             reply = _measure(request, references)
         elif kind == "probe":
             reply = _probe(request)
+        elif kind == "call":
+            reply = _call(request)
         elif kind == "drill":
             reply = _drill(request["how"])
         else:
