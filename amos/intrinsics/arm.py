@@ -59,13 +59,14 @@ def _dot(
         name,
         "llvm",
         f"""
-group = T.reinterpret("int32", Src1.vload([0], "{kinds[0]}x4"))
-every = T.reinterpret("{kinds[0]}x16", T.broadcast(group, 4))
 Dst[T.ramp(T.int32(0), 1, 4)] = T.call_llvm_pure_intrin(
     "{kinds[2]}x4",
     "llvm.aarch64.neon.{instruction}",
     Dst.vload([0], "{kinds[2]}x4"),
-    every,
+    T.reinterpret(
+        "{kinds[0]}x16",
+        T.broadcast(T.reinterpret("int32", Src1.vload([0], "{kinds[0]}x4")), 4),
+    ),
     Src2.vload([0, 0], "{kinds[1]}x16"),
 )
 """,

@@ -93,11 +93,12 @@ def _llvm(instruction: str, lanes: int, depth: int, kinds: tuple[str, str], left
     loaded = f'{rows}.vload([0, 0], "{held[rows]}x{lanes * depth}")'
     if held[rows] != kind:
         loaded = f'T.reinterpret("{vector}", {loaded})'
-    first, second = ("lanes", "every") if left else ("every", "lanes")
+    every = f'''T.reinterpret(
+        "{vector}",
+        T.broadcast(T.reinterpret("int32", {alone}.vload([0], "{held[alone]}x{depth}")), {lanes}),
+    )'''
+    first, second = (loaded, every) if left else (every, loaded)
     return f"""
-group = T.reinterpret("int32", {alone}.vload([0], "{held[alone]}x{depth}"))
-every = T.reinterpret("{vector}", T.broadcast(group, {lanes}))
-lanes = {loaded}
 Dst[T.ramp(T.int32(0), 1, {lanes})] = T.call_llvm_pure_intrin(
     "int32x{lanes}",
     "llvm.x86.avx512.vp{instruction}.{32 * lanes}",

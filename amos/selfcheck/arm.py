@@ -113,6 +113,7 @@ def _driver(unit: Intrinsic, calls: int) -> str:
     newline = "\n"
     return f"""#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 typedef struct {{ void *data; int32_t device, id, ndim; uint8_t code, bits; uint16_t lanes;
                  int64_t *shape, *strides; uint64_t offset; }} Tensor;
 typedef struct {{ int32_t type; uint32_t small; void *value; }} Any;
@@ -121,6 +122,12 @@ void TVMFFIErrorSetRaisedFromCStrParts(const char *kind, const char **parts, int
   fprintf(stderr, "%s:", kind);
   for (int32_t i = 0; i < n; ++i) fprintf(stderr, " %s", parts[i]);
 }}
+static void *reserve(int32_t d, int32_t i, uint64_t size, int32_t c, int32_t b) {{
+  return aligned_alloc(64, (size + 63) / 64 * 64);
+}}
+static int release(int32_t d, int32_t i, void *data) {{ free(data); return 0; }}
+void *(*__TVMBackendAllocWorkspace)(int32_t, int32_t, uint64_t, int32_t, int32_t) = reserve;
+int (*__TVMBackendFreeWorkspace)(int32_t, int32_t, void *) = release;
 {newline.join(arrays)}
 int main(void) {{
   uint32_t calls;

@@ -30,6 +30,8 @@ _TYPES = {
     "float64": "double",
 }
 _SECONDS = 60.0
+#: What any device compiles that can compile at all.
+_EMPTY = "__kernel void nothing(__global int *x) { x[0] = 0; }"
 
 
 def opencl_source(unit: Intrinsic, source: Implementation) -> str:
@@ -108,8 +110,12 @@ def _serve_device(
     name = f"{device.platform.name} {device.name}".strip()
     if missing := [r for r in requires if r not in device.extensions.split()]:
         return {"device": name, "skipped": f"lacks {', '.join(missing)}"}
+    context = cl.Context([device])
     try:
-        context = cl.Context([device])
+        cl.Program(context, _EMPTY).build()
+    except cl.Error as error:
+        return {"device": name, "skipped": f"cannot compile an empty kernel: {_complaint(error)}"}
+    try:
         queue = cl.CommandQueue(context)
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
         buffers = [cl.Buffer(context, flags, hostbuf=array) for array in packed]
@@ -119,8 +125,13 @@ def _serve_device(
         cl.enqueue_copy(queue, result, buffers[-1])
         queue.finish()
     except cl.Error as error:
-        return {"device": name, "problem": str(error).strip().splitlines()[0]}
+        return {"device": name, "problem": _complaint(error)}
     return {"device": name, "result": result}
+
+
+def _complaint(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return next((line for line in lines if line.startswith("error")), lines[0])
 
 
 if __name__ == "__main__":
