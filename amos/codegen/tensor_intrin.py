@@ -15,6 +15,7 @@ import textwrap
 from typing import Any
 
 from amos._toolchain import load_tvm
+from amos.codegen.arrays import decoded_text, held
 from amos.errors import BuildError
 from amos.intrinsics import Intrinsic, implementations
 from amos.ir import BufferLoad
@@ -23,7 +24,7 @@ from amos.ir.floats import limits
 __all__ = ["call_function", "holdable", "implementation", "register_tensor_intrin"]
 
 #: Types that no buffer of a CPU kernel can hold.
-_UNHELD = ("int4", "uint4", "bool", "tfloat32", "float8_e4m3", "float8_e5m2")
+_UNHELD = ("int4", "uint4", "bool", "float8_e4m3", "float8_e5m2")
 #: A saturating sum is written out; beyond this many products it is refused.
 _WRITTEN_OUT = 256
 
@@ -54,6 +55,11 @@ def holdable(intrinsic: Intrinsic) -> None:
                 f"{intrinsic.name}: operand {load.tensor.name!r} has dtype {load.tensor.dtype}, "
                 "which no CPU kernel can hold"
             )
+    if held(intrinsic.dtypes[-1]) != intrinsic.dtypes[-1]:
+        raise BuildError(
+            f"{intrinsic.name}: destination has dtype {intrinsic.dtypes[-1]}, "
+            "which no CPU kernel can accumulate in"
+        )
 
 
 def register_tensor_intrin(intrinsic: Intrinsic, kind: str) -> str:
@@ -102,7 +108,7 @@ def call_function(intrinsic: Intrinsic, kind: str, calls: int) -> Any:
     holdable(intrinsic)
     body = implementations(intrinsic.name)["llvm"].source if kind == "native" else None
     arguments = ", ".join(
-        f'all_{load.tensor.name}: T.Buffer({(calls, *load.tensor.shape)}, "{load.tensor.dtype}")'
+        f'all_{load.tensor.name}: T.Buffer({(calls, *load.tensor.shape)}, "{_held(load)}")'
         for load in intrinsic.operands
     )
     rows = [f"all_{x.tensor.name}[{_ranges(x, 'v_call')}]" for x in intrinsic.operands]
@@ -119,7 +125,7 @@ def call_function(intrinsic: Intrinsic, kind: str, calls: int) -> Any:
     for load, row in zip(intrinsic.operands, rows, strict=True):
         lines.append(
             f"            {load.tensor.name} = T.match_buffer({row}, {load.tensor.shape}, "
-            f'"{load.tensor.dtype}", offset_factor=1)'
+            f'"{_held(load)}", offset_factor=1)'
         )
     lines += ["            " + line for line in _statements(intrinsic, body)]
     return from_source("\n".join(lines))
@@ -197,13 +203,18 @@ def _nest(
 
 def _product(intrinsic: Intrinsic, at: dict[str, int], kind: str = "") -> str:
     kind = kind or intrinsic.dtypes[-1]
-    return " * ".join(f'T.cast({_element(x, at)}, "{kind}")' for x in intrinsic.sources)
+    return " * ".join(
+        decoded_text(_element(x, at), str(x.tensor.dtype), kind) for x in intrinsic.sources
+    )
+
+
+def _held(load: BufferLoad) -> str:
+    return held(str(load.tensor.dtype))
 
 
 def _argument(load: BufferLoad) -> str:
-    return (
-        f'{load.tensor.name}: T.Buffer({load.tensor.shape}, "{load.tensor.dtype}", offset_factor=1)'
-    )
+    shape = load.tensor.shape
+    return f'{load.tensor.name}: T.Buffer({shape}, "{_held(load)}", offset_factor=1)'
 
 
 def _ranges(load: BufferLoad, *first: str) -> str:

@@ -61,8 +61,8 @@ def intrinsics() -> Iterator[Intrinsic | Implementation]:
 def _llvm(lanes: int) -> str:
     """A function in LLVM's own language, inlined where it is called.
 
-    TVM widens every bfloat16 value that it sees to float32 before LLVM does, so
-    the operands have to be loaded where it does not look.
+    TVM has no vectors of bfloat16 that reach LLVM as such, so the operands are
+    loaded where it does not look. Kernels hold bfloat16 as its 16 bits.
     """
     bits, pairs = 32 * lanes, 2 * lanes
     function = f"amos_dpbf16ps_{bits}"
