@@ -98,7 +98,7 @@ def pack(values: np.ndarray, kind: str | DType) -> np.ndarray:
 
 def _float8(flat: np.ndarray, bits: int, least: int) -> np.ndarray:
     size = np.abs(flat.astype(np.float64))
-    exponent = np.maximum(np.frexp(size)[1] - 1, least)
+    exponent = np.where(size > 0, np.maximum(np.frexp(size)[1] - 1, least), least)
     steps = np.rint(size / np.ldexp(1.0, exponent - bits)).astype(np.int64)
     # A normal number's leading one and a subnormal's zero fall out of one formula.
     code = ((exponent - least) << bits) + steps
