@@ -19,7 +19,7 @@ from amos.codegen.arrays import decoded_text, held
 from amos.errors import BuildError
 from amos.intrinsics import Intrinsic, implementations
 from amos.ir import BufferLoad
-from amos.ir.floats import limits
+from amos.ir.floats import integer_limits
 
 __all__ = ["call_function", "holdable", "implementation", "register_tensor_intrin"]
 
@@ -159,9 +159,21 @@ def _statements(intrinsic: Intrinsic, body: str | None) -> list[str]:
 
 
 def _loops(intrinsic: Intrinsic) -> list[str]:
-    """One multiply-add in a nest over the intrinsic iterations."""
-    steps = [(it.name, it.extent, "R" if it.is_reduce else "S") for it in intrinsic.iterations]
-    return _nest(intrinsic, steps, _product(intrinsic, {}))
+    """One multiply-add in a nest over the intrinsic iterations.
+
+    TVM drops loops of extent 1 before it matches a pattern, so there are none.
+    """
+    steps = [
+        (it.name, it.extent, "R" if it.is_reduce else "S")
+        for it in intrinsic.iterations
+        if it.extent > 1
+    ]
+    return _nest(intrinsic, steps, _product(intrinsic, _single(intrinsic)))
+
+
+def _single(intrinsic: Intrinsic) -> dict[str, int]:
+    """The only value of each iteration of extent 1."""
+    return {it.name: 0 for it in intrinsic.iterations if it.extent == 1}
 
 
 def _saturating(intrinsic: Intrinsic) -> list[str]:
@@ -174,18 +186,22 @@ def _saturating(intrinsic: Intrinsic) -> list[str]:
             f"at most {_WRITTEN_OUT} are written out"
         )
     names = [it.name for it in reduce]
-    terms = [_product(intrinsic, dict(zip(names, p, strict=True)), "int64") for p in points]
-    low, high = limits(intrinsic.dtypes[-1])
-    total = " + ".join([f'T.cast({_element(intrinsic.destination)}, "int64")', *terms])
+    single = _single(intrinsic)
+    terms = [
+        _product(intrinsic, single | dict(zip(names, p, strict=True)), "int64") for p in points
+    ]
+    low, high = integer_limits(intrinsic.dtypes[-1])
+    start = _element(intrinsic.destination, single)
+    total = " + ".join([f'T.cast({start}, "int64")', *terms])
     value = f"T.max(T.min({total}, T.int64({high})), T.int64({low}))"
-    steps = [(it.name, it.extent, "S") for it in intrinsic.compute.spatial]
+    steps = [(it.name, it.extent, "S") for it in intrinsic.compute.spatial if it.extent > 1]
     return _nest(intrinsic, steps, f'T.cast({value}, "{intrinsic.dtypes[-1]}")', add=False)
 
 
 def _nest(
     intrinsic: Intrinsic, steps: list[tuple[str, int, str]], value: str, *, add: bool = True
 ) -> list[str]:
-    dst = _element(intrinsic.destination)
+    dst = _element(intrinsic.destination, _single(intrinsic))
     add = add and intrinsic.compute.accumulate
     lines, inside = [], ""
     if steps:

@@ -14,7 +14,7 @@ import numpy as np
 
 from amos.errors import IntrinsicError
 from amos.ir import dtype
-from amos.ir.floats import limits, quantize
+from amos.ir.floats import integer_limits, quantize
 
 if TYPE_CHECKING:
     from amos.intrinsics.description import Intrinsic
@@ -56,8 +56,8 @@ def execute(intrinsic: Intrinsic, fragments: Mapping[str, np.ndarray]) -> np.nda
         if kind.is_integer:
             total = accumulator.astype(np.int64) + _sum(intrinsic, given, np.dtype(np.int64))
             if intrinsic.arithmetic.saturate:
-                total = np.clip(total, *limits(kind))
-            return total.astype(kind.numpy)
+                total = np.clip(total, *integer_limits(kind))
+            return np.asarray(total).astype(kind.numpy)
         if intrinsic.arithmetic.bitwise:
             return _one_by_one(intrinsic, given, accumulator)
         total = accumulator.astype(np.float64) + _sum(intrinsic, given, np.dtype(np.float64))
@@ -161,7 +161,7 @@ def _round_sum(product_: np.ndarray, addend: np.ndarray) -> np.ndarray:
     even = total.view(np.int64) & 1 == 0
     inexact = np.isfinite(total) & (error != 0) & even
     odd = np.where(inexact, np.nextafter(total, np.copysign(np.inf, error)), total)
-    return odd.astype(np.float32)
+    return np.asarray(odd).astype(np.float32)
 
 
 def _flush(values: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 from amos.errors import OperatorError
 from amos.ir.dtypes import DType, dtype
 
-__all__ = ["limits", "pack", "quantize", "unpack"]
+__all__ = ["integer_limits", "limits", "pack", "quantize", "unpack"]
 
 #: Bits after the point, exponent of the smallest normal number, largest number.
 _FORMATS = {
@@ -32,13 +32,19 @@ def limits(kind: str | DType) -> tuple[float, float]:
     """
     known = dtype(kind)
     if known.is_integer:
-        low = -(1 << known.bits - 1) if known.kind == "int" else 0
-        return low, low + (1 << known.bits) - 1
+        return integer_limits(known)
     if known.name in _FORMATS:
         top = _FORMATS[known.name][2]
         return -top, top
     top = float(np.finfo(known.numpy).max)
     return -top, top
+
+
+def integer_limits(kind: str | DType) -> tuple[int, int]:
+    """Smallest and largest value of an integer type."""
+    known = dtype(kind)
+    low = -(1 << known.bits - 1) if known.kind == "int" else 0
+    return low, low + (1 << known.bits) - 1
 
 
 def quantize(values: np.ndarray, kind: str | DType) -> np.ndarray:
@@ -90,7 +96,7 @@ def pack(values: np.ndarray, kind: str | DType) -> np.ndarray:
         digits = flat.astype(np.uint8)[:, None] >> np.arange(known.bits, dtype=np.uint8) & 1
         return np.packbits(digits.astype(np.uint8).reshape(-1), bitorder="little")
     if known.name == "bfloat16":
-        return (flat.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
+        return np.asarray(flat.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
     if known.name.startswith("float8"):
         return _float8(flat, *_FORMATS[known.name][:2])
     return flat.view(np.uint8)
@@ -102,7 +108,7 @@ def _float8(flat: np.ndarray, bits: int, least: int) -> np.ndarray:
     steps = np.rint(size / np.ldexp(1.0, exponent - bits)).astype(np.int64)
     # A normal number's leading one and a subnormal's zero fall out of one formula.
     code = ((exponent - least) << bits) + steps
-    return (code + (np.signbit(flat).astype(np.int64) << 7)).astype(np.uint8)
+    return np.asarray(code + (np.signbit(flat).astype(np.int64) << 7)).astype(np.uint8)
 
 
 def unpack(data: np.ndarray, kind: str | DType, shape: tuple[int, ...]) -> np.ndarray:

@@ -17,7 +17,7 @@ HIGH, LOW = 2**31 - 1, -(2**31)
 
 
 def test_dpbusds_saturates_and_dpbusd_wraps() -> None:
-    given = {
+    given: dict[str, np.ndarray] = {
         "Src1": np.full(4, 255, np.uint8),
         "Src2": np.full((16, 4), 127, np.int8),
         "Dst": np.full(16, HIGH - 4, np.int32),

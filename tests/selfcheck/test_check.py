@@ -30,9 +30,9 @@ def _own_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-def _new(name: str, kind: str, source: str, **extra: str) -> Intrinsic:
+def _new(name: str, kind: str, source: str) -> Intrinsic:
     unit = replace(intrinsics.get(SDOT), name=name, requires=())
-    return intrinsics.register(unit, Implementation(name, kind, source, **extra))
+    return intrinsics.register(unit, Implementation(name, kind, source))
 
 
 def test_native_vnni_is_what_it_is_said_to_be() -> None:
