@@ -161,13 +161,10 @@ def _statements(intrinsic: Intrinsic, body: str | None) -> list[str]:
 def _loops(intrinsic: Intrinsic) -> list[str]:
     """One multiply-add in a nest over the intrinsic iterations.
 
-    TVM drops loops of extent 1 before it matches a pattern, so there are none.
+    TVM binds no variable to a loop of extent 1 before it matches a pattern, so
+    none is bound here.
     """
-    steps = [
-        (it.name, it.extent, "R" if it.is_reduce else "S")
-        for it in intrinsic.iterations
-        if it.extent > 1
-    ]
+    steps = [(it.name, it.extent, "R" if it.is_reduce else "S") for it in intrinsic.iterations]
     return _nest(intrinsic, steps, _product(intrinsic, _single(intrinsic)))
 
 
@@ -194,7 +191,7 @@ def _saturating(intrinsic: Intrinsic) -> list[str]:
     start = _element(intrinsic.destination, single)
     total = " + ".join([f'T.cast({start}, "int64")', *terms])
     value = f"T.max(T.min({total}, T.int64({high})), T.int64({low}))"
-    steps = [(it.name, it.extent, "S") for it in intrinsic.compute.spatial if it.extent > 1]
+    steps = [(it.name, it.extent, "S") for it in intrinsic.compute.spatial]
     return _nest(intrinsic, steps, f'T.cast({value}, "{intrinsic.dtypes[-1]}")', add=False)
 
 
@@ -206,13 +203,14 @@ def _nest(
     lines, inside = [], ""
     if steps:
         names = ", ".join(name for name, _, _ in steps)
-        bound = ", ".join(f"v_{name}" for name, _, _ in steps)
-        kinds = "".join(kind for _, _, kind in steps)
         lines.append(f"for {names} in T.grid({', '.join(str(n) for _, n, _ in steps)}):")
         inside = "    "
     lines.append(f'{inside}with T.sblock("update"):')
-    if steps:
-        lines.append(f'        {bound} = T.axis.remap("{kinds}", [{names}])')
+    if bound := [step for step in steps if step[1] > 1]:
+        names = ", ".join(name for name, _, _ in bound)
+        variables = ", ".join(f"v_{name}" for name, _, _ in bound)
+        kinds = "".join(kind for _, _, kind in bound)
+        lines.append(f'        {variables} = T.axis.remap("{kinds}", [{names}])')
     lines.append(f"{inside}    {dst} = {f'{dst} + ' if add else ''}{value}")
     return lines
 

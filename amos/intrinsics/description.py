@@ -10,7 +10,7 @@ meaning needs none of them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
@@ -107,7 +107,10 @@ class Intrinsic:
             raise IntrinsicError(
                 f"{self.name}: no memory statement covers operand {', '.join(missing)}"
             )
-        for statement in self.memory:
+        loads = {load.tensor.name: load for load in self.compute.operands}
+        memory = tuple(_whole(statement, loads[statement.operand]) for statement in self.memory)
+        object.__setattr__(self, "memory", memory)
+        for statement in memory:
             _check_statement(self, statement)
         _check_arithmetic(self)
         if self.shapes is not None and self.shape not in self.shapes.members:
@@ -272,6 +275,16 @@ def _check_texts(intrinsic: Intrinsic) -> None:
     count = intrinsic.registers
     if type(count) is not int or count < 0:
         raise IntrinsicError(f"{intrinsic.name}: registers: expected zero or more, got {count!r}")
+
+
+def _whole(statement: Memory, operand: BufferLoad) -> Memory:
+    """A statement without indices moves the whole fragment, which is contiguous outside."""
+    if statement.indices or not operand.indices:
+        return statement
+    shape = operand.tensor.shape
+    strides = tuple(str(prod(shape[d + 1 :])) for d in range(len(shape)))
+    indices = tuple(index.names[0] for index in operand.indices)
+    return replace(statement, indices=indices, strides=strides)
 
 
 def _check_statement(intrinsic: Intrinsic, statement: Memory) -> None:

@@ -95,7 +95,8 @@ class Memory:
         direction: ``"load"`` or ``"store"``.
         scope: where the data is outside registers (``"global"``, ``"shared"``,
             ``"memory"``).
-        indices: the intrinsic iterations that index the fragment, in order.
+        indices: the intrinsic iterations that index the fragment, in order; as part
+            of an intrinsic, none stands for all of them, contiguous in ``scope``.
         address: symbol of the base address.
         strides: for each index the symbol of its stride, or a number.
         broadcast: intrinsic iterations along which the hardware replicates the

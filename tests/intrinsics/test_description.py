@@ -91,6 +91,11 @@ def test_what_does_not_fit_together_is_refused(changes: dict[str, Any], message:
         define(**changes)
 
 
+def test_a_statement_without_indices_moves_the_whole_fragment() -> None:
+    unit = define(memory=["reg.Src1[] = shared.Src1[addr_a]", *MEMORY[1:]])
+    assert str(unit.memory[0]) == "reg.Src1[i1, r1] = shared.Src1[addr_a + i1 * 2 + r1]"
+
+
 def test_saturation_is_for_integers() -> None:
     kinds = {"Src1": "f16", "Src2": "f16", "Dst": "f32"}
     with pytest.raises(IntrinsicError, match="saturate: expected an integer destination"):
