@@ -96,7 +96,8 @@ class UnknownNameError(AmosError, KeyError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         self.kind, self.name, self.known = kind, name, sorted(known)
-        near = difflib.get_close_matches(name, self.known, n=3, cutoff=0.4)
+        near = [other for other in self.known if name and other.startswith(name)][:3]
+        near = near or difflib.get_close_matches(name, self.known, n=3, cutoff=0.4)
         if near:
             hint = f"did you mean {' or '.join(map(repr, near))}?"
         else:

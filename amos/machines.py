@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from amos.intrinsics import Intrinsic
 from amos.perfmodel import Machine, catalogue
 
-__all__ = ["USUAL", "get", "names"]
+if TYPE_CHECKING:
+    from amos.intrinsics import Intrinsic
+
+__all__ = ["USUAL", "get", "names", "probe"]
 
 #: Intrinsics whose rate is part of a description of the host. Measuring one takes
 #: seconds, so the others wait until somebody asks.
@@ -35,12 +38,30 @@ def get(name: str, intrinsics: Sequence[Intrinsic] | None = None) -> Machine:
     """
     if name != "host":
         return catalogue.get(name)
+    from amos.measure import host_machine
+
+    return host_machine(_native() if intrinsics is None else intrinsics)
+
+
+def probe(*, fresh: bool = False) -> Machine:
+    """Measure the host again; the better of each figure is kept.
+
+    Args:
+        fresh: forget what was measured before instead.
+
+    Raises:
+        MeasureError: the host could not be measured.
+    """
+    from amos.measure import host_machine
+
+    return host_machine(_native(), fresh=fresh, again=True, levels_again=True)
+
+
+def _native() -> list[Intrinsic]:
+    """The usual intrinsics that this CPU executes."""
     from amos.codegen.tensor_intrin import implementation
     from amos.intrinsics import get as intrinsic
-    from amos.measure import host_machine
     from amos.perfmodel.host import cpu
 
-    if intrinsics is None:
-        units = [intrinsic(n) for n in USUAL]
-        intrinsics = [u for u in units if implementation(u, cpu().features) == "native"]
-    return host_machine(intrinsics)
+    units = [intrinsic(name) for name in USUAL]
+    return [unit for unit in units if implementation(unit, cpu().features) == "native"]

@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from amos import __version__
-from amos.cli import explore, intrinsics, machines, map_, operators, predict, records
+from amos.cli import explore, intrinsics, machines, map_, operators, predict, records, reproduce
 from amos.cli.output import print_warning
 from amos.errors import AmosError
 
@@ -38,6 +38,7 @@ app.command("records")(records.records_command)
 app.command("operators")(operators.operators_command)
 app.add_typer(intrinsics.app, name="intrinsics")
 app.add_typer(machines.app, name="machines")
+app.add_typer(reproduce.app, name="reproduce")
 
 
 def _print_version(wanted: bool) -> None:

@@ -28,7 +28,7 @@ from amos.cli.options import (
 from amos.cli.output import console, print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from amos.explore import Exploration, Trial
+    from amos.explore import Exploration, Problem, Trial
 
 __all__ = ["explore_command"]
 
@@ -70,9 +70,13 @@ def explore_command(
 
     op = read_operator(operator, extent, dtype, shape, layout, constant)
     unit = read_intrinsic(intrinsic, files)
-    if not as_json:
-        print_line(f"operator   {op.name}\n  compute  {op}")
-        print_line(f"intrinsic  {unit}\n")
+
+    def announce(problem: Problem) -> None:
+        if not as_json:
+            # With the dtypes that the intrinsic filled in.
+            print_line(f"operator   {op.name}\n  compute  {problem.mappings[0].operator}")
+            print_line(f"intrinsic  {unit}\n")
+
     with _progress(trials, quiet=as_json) as tell:
         result = amos.explore(
             op,
@@ -87,6 +91,7 @@ def explore_command(
             timeout=timeout,
             implementation=implementation,
             progress=tell,
+            announce=announce,
         )
     if as_json:
         print_json(result.to_dict())

@@ -41,3 +41,24 @@ def show_command(
         print_json(asdict(found))
         return
     print_line(str(found))
+
+
+@app.command("probe")
+def probe_command(
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Forget earlier figures instead of keeping the best.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure this machine: intrinsic rates, bandwidth of each level, launch, clock."""
+    from dataclasses import asdict
+
+    from amos import machines
+    from amos.measure.host import cache_file
+
+    found = machines.probe(fresh=fresh)
+    if as_json:
+        print_json(asdict(found))
+        return
+    print_line(str(found))
+    print_line(f"kept in {cache_file()}")

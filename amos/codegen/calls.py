@@ -10,7 +10,7 @@ import numpy as np
 
 from amos._toolchain import load_tvm
 from amos.codegen.arrays import from_tensor, to_tensor
-from amos.codegen.kernel import _first_line, _target
+from amos.codegen.kernel import _last_line, _target
 from amos.codegen.tensor_intrin import call_function
 from amos.errors import BuildError
 from amos.intrinsics import Intrinsic
@@ -70,5 +70,5 @@ def _compile(intrinsic: Intrinsic, kind: str, calls: int, target: Any) -> Any:
         raise
     except Exception as error:
         raise BuildError(
-            f"{intrinsic.name}: TVM cannot compile the {kind} implementation: {_first_line(error)}"
+            f"{intrinsic.name}: TVM cannot compile the {kind} implementation: {_last_line(error)}"
         ) from error

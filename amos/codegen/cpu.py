@@ -8,6 +8,7 @@ from amos._toolchain import load_tvm
 from amos.codegen.program import Program
 from amos.codegen.tensor_intrin import register_tensor_intrin
 from amos.mapping.nest import Loop
+from amos.perfmodel.host import cpu
 from amos.schedule import Schedule
 
 __all__ = ["schedule_cpu"]
@@ -45,8 +46,9 @@ def schedule_cpu(program: Program, schedule: Schedule, kind: str) -> Any:
         sch.unroll(loop)
     outer = _parallelize(sch, outer, int(schedule.get("parallel", 1)))
     if outer:
+        around = len(sch.get_loops(main)) - len(steps) - len(inner) - len(lanes)
         sch.reverse_compute_at(accumulators, outer[-1])
-        _finish_copy(sch, accumulators, vector)
+        _finish_copy(sch, accumulators, around, vector)
     _stage_blocks(sch, program, schedule, outer)
     _split_step(sch, steps, int(schedule.get("unroll", 1)))
     _initialize(sch, main, steps, lanes, inner, vector)
@@ -88,13 +90,33 @@ def _tile(
 
 
 def _parallelize(sch: Any, outer: list[Any], count: int) -> list[Any]:
-    """Fuse the outermost loops and divide them over the cores."""
+    """Fuse the outermost loops and divide them over the cores.
+
+    TVM allocates the buffers of a parallel loop's body anew in every step, which
+    costs as much as a small tile does. So only as many steps run in parallel as
+    keep the cores evenly busy, each of them a plain loop over a contiguous range.
+    """
     if not outer:
         return []
     count = min(count, len(outer))
     fused = sch.fuse(*outer[:count]) if count > 1 else outer[0]
-    sch.parallel(fused)
-    return [fused, *outer[count:]]
+    steps = int(sch.get(fused).extent)
+    ranges = _even_ranges(steps, cpu().cores)
+    if ranges == steps:
+        sch.parallel(fused)
+        return [fused, *outer[count:]]
+    high, low = sch.split(fused, [ranges, None])
+    sch.parallel(high)
+    return [low, *outer[count:]]
+
+
+def _even_ranges(steps: int, cores: int) -> int:
+    """Fewest equal ranges that load the busiest core no more than single steps do."""
+    busiest = -(-steps // cores)
+    for ranges in range(min(cores, steps), steps):
+        if steps % ranges == 0 and -(-ranges // cores) * (steps // ranges) <= busiest:
+            return ranges
+    return steps
 
 
 def _stage_blocks(sch: Any, program: Program, schedule: Schedule, outer: list[Any]) -> None:
@@ -136,10 +158,18 @@ def _vectorize_tail(sch: Any, block: Any, tail: int) -> None:
         sch.vectorize(sch.split(fused, [None, width])[1] if extent > width else fused)
 
 
-def _finish_copy(sch: Any, block: Any, vector: bool) -> None:
-    """Write the accumulators of one tile back: unrolled, one fragment at a time."""
-    loops = sch.get_loops(block)
-    if loops and vector:
+def _finish_copy(sch: Any, block: Any, around: int, vector: bool) -> None:
+    """Write the accumulators of one tile back: unrolled, one fragment at a time.
+
+    A loop over fragments would index the accumulators by a variable, which keeps
+    them out of registers.
+    """
+    loops = sch.get_loops(block)[around:]
+    if not loops:
+        return
+    for loop in loops[:-1] if vector else loops:
+        sch.unroll(loop)
+    if vector:
         sch.vectorize(loops[-1])
 
 

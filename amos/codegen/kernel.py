@@ -14,7 +14,7 @@ from amos.codegen.arrays import to_tensor
 from amos.codegen.cpu import schedule_cpu
 from amos.codegen.program import Argument, Program
 from amos.codegen.tensor_intrin import implementation
-from amos.errors import BuildError
+from amos.errors import AmosError, BuildError
 from amos.ir import dtype
 from amos.mapping.mapping import Mapping
 from amos.mapping.staging import stage_array
@@ -50,8 +50,9 @@ class Kernel:
         try:
             self._library = tvm.compile(module, target=_target())
         except Exception as error:
-            raise BuildError(f"{candidate}: TVM cannot compile it: {_first_line(error)}") from error
-        self._packed: dict[str, Any] = {}
+            raise BuildError(f"{candidate}: TVM cannot compile it: {_last_line(error)}") from error
+        #: Packed constants by the position of their argument.
+        self._packed: dict[int, Any] = {}
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -70,8 +71,9 @@ class Kernel:
                 raise BuildError(
                     f"{name!r} is not a constant input; constants are {', '.join(known) or 'none'}"
                 )
-            for argument in self._arguments(name):
-                self._packed[name] = self._tensor(argument, array)
+            for number, argument in enumerate(self._program.arguments[:-1]):
+                if argument.tensor == name:
+                    self._packed[number] = self._tensor(argument, array)
         return self
 
     def __call__(self, *arrays: np.ndarray, **named: np.ndarray) -> np.ndarray:
@@ -79,7 +81,7 @@ class Kernel:
 
         Args:
             arrays: inputs in the operator's order; packed constants are left out.
-            named: inputs by name.
+            named: inputs by name; a packed constant given here is used once.
 
         Returns:
             The output, in the operator's shape.
@@ -94,12 +96,15 @@ class Kernel:
         return result
 
     def prepare(self, inputs: MappingType[str, np.ndarray]) -> list[Any]:
-        """TVM arrays for one call: sources as the function takes them, then the output."""
+        """TVM arrays for one call: sources as the function takes them, then the output.
+
+        Raises:
+            BuildError: an input is missing, unknown, or of another shape or dtype.
+        """
+        bound = self._bind((), inputs)
         made = [
-            self._packed[a.tensor]
-            if a.tensor in self._packed
-            else self._tensor(a, inputs[a.tensor])
-            for a in self._program.arguments[:-1]
+            self._tensor(a, bound[a.tensor]) if a.tensor in bound else self._packed[number]
+            for number, a in enumerate(self._program.arguments[:-1])
         ]
         out = self._program.arguments[-1]
         made.append(to_tensor(np.zeros(out.shape, dtype(out.dtype).numpy), out.dtype))
@@ -143,7 +148,8 @@ class Kernel:
     def _bind(
         self, arrays: tuple[np.ndarray, ...], named: MappingType[str, np.ndarray]
     ) -> dict[str, np.ndarray]:
-        open_names = [n for n in self.inputs if n not in self._packed]
+        packed = {self._program.arguments[number].tensor for number in self._packed}
+        open_names = [n for n in self.inputs if n not in packed]
         if len(arrays) > len(open_names):
             raise BuildError(
                 f"expected {len(open_names)} arrays ({', '.join(open_names)}), got {len(arrays)}"
@@ -158,9 +164,6 @@ class Kernel:
         if missing := [n for n in open_names if n not in bound]:
             raise BuildError(f"missing input {', '.join(missing)}")
         return bound
-
-    def _arguments(self, name: str) -> list[Argument]:
-        return [a for a in self._program.arguments[:-1] if a.tensor == name]
 
     def _tensor(self, argument: Argument, array: np.ndarray) -> Any:
         tensor = next(
@@ -208,7 +211,12 @@ def build(
     ScheduleSpace(candidate.mapping).check(candidate.schedule)
     kind = _implementation(candidate, implementation)
     program = Program(candidate.mapping)
-    scheduled = schedule_cpu(program, candidate.schedule, kind)
+    try:
+        scheduled = schedule_cpu(program, candidate.schedule, kind)
+    except AmosError:
+        raise
+    except Exception as error:
+        raise BuildError(f"{candidate}: TVM cannot schedule it: {_last_line(error)}") from error
     return Kernel(candidate, program, kind, scheduled.mod)
 
 
@@ -233,6 +241,6 @@ def _target() -> Any:
     return tvm.target.Target({"kind": "llvm", "mcpu": name, "num-cores": cpu().cores})
 
 
-def _first_line(error: BaseException) -> str:
+def _last_line(error: BaseException) -> str:
     lines = [line for line in str(error).strip().splitlines() if line.strip()]
     return lines[-1].strip() if lines else type(error).__name__

@@ -19,13 +19,15 @@ from amos.intrinsics import Intrinsic
 from amos.ir import dtype
 from amos.perfmodel.host import cpu
 
-__all__ = ["probe_bandwidth", "probe_intrinsic", "probe_launch"]
+__all__ = ["probe_bandwidth", "probe_clock", "probe_intrinsic", "probe_launch"]
 
 #: Calls in one chain: long enough that starting a region does not count.
 _CALLS = 20_000
 #: int32 elements summed or incremented in one unrolled step: eight 64-byte vectors.
 _STEP = 128
 _REPEAT = 15
+#: Latency of a multiplication and a xor.
+_CHAIN_CYCLES = 4
 
 
 def probe_intrinsic(intrinsic: Intrinsic, chains: int, cores: int = 1) -> float:
@@ -129,6 +131,26 @@ def probe_bandwidth(size: int, cores: int, *, write: bool) -> float:
     sch.decompose_reduction(main, passing)
     data = [np.ones(shape, "int32") for shape in arrays]
     return passes * chunks * _STEP * 4 / _seconds(sch.mod, [to_tensor(a, "int32") for a in data])
+
+
+def probe_clock() -> float:
+    """Cycles per second, from a chain of dependent integer multiplications and xors.
+
+    A multiplication takes three cycles and a xor one on every current x86 and
+    64-bit ARM core, and the pair cannot be reassociated or vectorized.
+    """
+    load_tvm()
+    from tvm import s_tir, te, tirx
+
+    seed = te.placeholder((1,), "int64", name="seed")
+    step = te.reduce_axis((0, _CALLS), name="step")
+    chain = te.comm_reducer(
+        lambda x, y: (x * y) ^ seed[0], lambda kind: tirx.const(1, kind), name="chain"
+    )
+    out = te.compute((1,), lambda i: chain(seed[i], axis=step), name="main")
+    module = s_tir.Schedule(te.create_prim_func([seed, out])).mod
+    arrays = [np.array([0x9E3779B97F4A7C1], "int64"), np.zeros(1, "int64")]
+    return _CHAIN_CYCLES * _CALLS / _seconds(module, arrays)
 
 
 def probe_launch(cores: int) -> float:

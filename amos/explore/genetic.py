@@ -90,14 +90,17 @@ class GeneticSearch:
 
     def _evolve(self) -> None:
         # The correction may have changed since the fitness was computed.
-        for individual in self._population:
-            individual.fitness.values = (self._problem.score(individual.candidate),)
+        self._rate(self._population)
         for _ in range(_GENERATIONS):
             parents = self._toolbox.select(self._population, _ELITE)
             offspring = [self._offspring(parents) for _ in range(_POPULATION - _ELITE)]
-            for individual in offspring:
-                individual.fitness.values = (self._problem.score(individual.candidate),)
+            self._rate(offspring)
             self._population = _distinct([*parents, *offspring])
+
+    def _rate(self, individuals: list[_Individual]) -> None:
+        scores = self._problem.scores([individual.candidate for individual in individuals])
+        for individual, score in zip(individuals, scores.tolist(), strict=True):
+            individual.fitness.values = (score,)
 
     def _offspring(self, parents: list[_Individual]) -> _Individual:
         first = parents[int(self._rng.integers(len(parents)))].candidate

@@ -11,8 +11,8 @@ import numpy as np
 
 from amos.mapping import Mapping
 from amos.measure import Measurement
-from amos.perfmodel import Machine, Prediction, predict
-from amos.schedule import Candidate, Schedule, ScheduleSpace
+from amos.perfmodel import Machine, Prediction, Structure, evaluate, prediction_of
+from amos.schedule import Candidate, Schedule, ScheduleSpace, batch_of
 
 __all__ = ["Problem", "Trial"]
 
@@ -64,7 +64,8 @@ class Problem:
         self.mappings, self.machine = tuple(mappings), machine
         self.spaces = {mapping.name: ScheduleSpace(mapping) for mapping in self.mappings}
         self.trials: list[Trial] = []
-        self._predicted: dict[tuple[str, Schedule], Prediction] = {}
+        self._structures = {mapping.name: Structure(mapping) for mapping in self.mappings}
+        self._predicted: dict[tuple[str, Schedule], float] = {}
         self._ratios: defaultdict[str, list[float]] = defaultdict(list)
 
     @property
@@ -77,16 +78,30 @@ class Problem:
         return self.spaces[mapping.name]
 
     def predict(self, candidate: Candidate) -> Prediction:
-        """What the model says, remembered."""
-        if candidate.key not in self._predicted:
-            self._predicted[candidate.key] = predict(
-                candidate.mapping, self.machine, candidate.schedule
-            )
-        return self._predicted[candidate.key]
+        """The model's account of a candidate."""
+        structure = self._structures[candidate.mapping.name]
+        batch = evaluate(structure, self.machine, candidate.schedule.batch(structure))
+        return prediction_of(structure, self.machine, batch)
 
-    def score(self, candidate: Candidate) -> float:
-        """Predicted seconds, scaled by how wrong the model was for this mapping so far."""
-        return self.predict(candidate).seconds * self._correction(candidate.mapping.name)
+    def seconds(self, candidates: Sequence[Candidate]) -> np.ndarray:
+        """Predicted seconds of many candidates, those of one mapping at a time."""
+        fresh: defaultdict[str, list[Candidate]] = defaultdict(list)
+        for candidate in candidates:
+            if candidate.key not in self._predicted:
+                fresh[candidate.mapping.name].append(candidate)
+        for name, group in fresh.items():
+            structure = self._structures[name]
+            batch = batch_of(structure, [candidate.schedule for candidate in group])
+            times = evaluate(structure, self.machine, batch).seconds.tolist()
+            self._predicted.update((c.key, t) for c, t in zip(group, times, strict=True))
+        return np.array([self._predicted[candidate.key] for candidate in candidates])
+
+    def scores(self, candidates: Sequence[Candidate]) -> np.ndarray:
+        """Predicted seconds, scaled by how wrong the model was for each mapping so far."""
+        correction = {name: self._correction(name) for name in self.spaces}
+        factors = np.array([correction[candidate.mapping.name] for candidate in candidates])
+        scores: np.ndarray = self.seconds(candidates) * factors
+        return scores
 
     def tell(self, trial: Trial) -> None:
         """Take note of a finished trial."""

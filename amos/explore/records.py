@@ -109,7 +109,6 @@ class Records:
         return [dict(zip(names, row, strict=True)) for row in cursor]
 
     def _open(self) -> None:
-        self._database.execute("PRAGMA journal_mode=WAL")
         (version,) = self._database.execute("PRAGMA user_version").fetchone()
         tables = self._database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         if version == 0 and tables == 0:
@@ -121,3 +120,5 @@ class Records:
                 f"record file {str(self.path)!r}: schema version {version}, "
                 f"but this version of amos reads {SCHEMA_VERSION}"
             )
+        # Only now: it changes the file, which might have been somebody else's.
+        self._database.execute("PRAGMA journal_mode=WAL")

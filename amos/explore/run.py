@@ -24,6 +24,7 @@ from amos.perfmodel import Machine, catalogue
 __all__ = ["METHODS", "RULES", "explore"]
 
 RULES = ("paper", "access", "gather")
+IMPLEMENTATIONS = ("native", "generic")
 #: Candidates proposed at a time; the model is corrected between batches.
 _BATCH = 8
 #: A larger space is searched through this many mappings, spread evenly over it.
@@ -64,6 +65,7 @@ def explore(
     timeout: float = 30.0,
     implementation: str | None = None,
     progress: Progress | None = None,
+    announce: Callable[[Problem], None] | None = None,
 ) -> Exploration:
     """Search mapping and schedule for an operator on an intrinsic.
 
@@ -84,14 +86,18 @@ def explore(
         implementation: ``"native"`` or ``"generic"``; by default native where
             the CPU has the instruction.
         progress: called after each trial with it and the number of trials asked for.
+        announce: called once, when every argument has been accepted and before
+            the first trial.
 
     Raises:
         MappingError: the operator cannot use the intrinsic.
-        ExploreError: the budget is not positive, or nothing can be searched.
+        ExploreError: trials, seed or timeout is not a number of the right kind,
+            nothing can be searched, or no candidate ran.
         UnknownNameError: no such intrinsic, machine or method.
         RecordError: the record file cannot be written.
     """
-    _check_arguments(trials, method, rule)
+    _check_arguments(trials, method, rule, implementation)
+    _check_numbers(seed, timeout)
     unit = get_intrinsic(intrinsic) if isinstance(intrinsic, str) else intrinsic
     spaces = {r: enumerate_mappings(operator, unit, rule=r, commute=commute) for r in RULES}
     mappings = _choose(spaces[rule])
@@ -104,6 +110,8 @@ def explore(
         target = _machine(machine, unit, runner)
         target.peak(unit.name)
         problem = Problem(mappings, target)
+        if announce is not None:
+            announce(problem)
         search = METHODS[method]()(problem, np.random.default_rng(seed))
         for trial in _trials(problem, search, runner, trials, implementation):
             if kept is not None:
@@ -128,13 +136,22 @@ def explore(
     return replace(result, prediction=problem.predict(result.best.candidate))
 
 
-def _check_arguments(trials: int, method: str, rule: str) -> None:
+def _check_arguments(trials: int, method: str, rule: str, implementation: str | None) -> None:
     if not isinstance(trials, int) or trials < 1:
         raise ExploreError(f"trials: expected a positive number, got {trials}")
     if method not in METHODS:
         raise UnknownNameError("search method", method, METHODS)
     if rule not in RULES:
         raise UnknownNameError("rule", rule, RULES)
+    if implementation is not None and implementation not in IMPLEMENTATIONS:
+        raise UnknownNameError("implementation", implementation, IMPLEMENTATIONS)
+
+
+def _check_numbers(seed: int, timeout: float) -> None:
+    if not isinstance(seed, int) or seed < 0:
+        raise ExploreError(f"seed: expected a number from 0 on, got {seed}")
+    if not isinstance(timeout, int | float) or not timeout > 0:
+        raise ExploreError(f"timeout: expected a positive number of seconds, got {timeout}")
 
 
 def _trials(
@@ -153,7 +170,7 @@ def _trials(
             measured = None
             if runner is not None:
                 measured = runner.measure(candidate, implementation=implementation)
-            predicted = problem.predict(candidate).seconds
+            predicted = float(problem.seconds([candidate])[0])
             trial = Trial(len(problem.trials), candidate, predicted, measured)
             problem.tell(trial)
             yield trial
@@ -175,7 +192,8 @@ def _confirm(problem: Problem, runner: Runner, implementation: str | None) -> No
         again = runner.measure(
             trial.candidate, repeat=_CONFIRM_REPEAT, implementation=implementation
         )
-        if again.ok:
+        # A hang may be the machine's fault; a wrong result or a crash never is.
+        if again.ok or again.failure != "timeout":
             problem.trials[trial.number] = replace(trial, measurement=again)
 
 

@@ -42,6 +42,7 @@ _BUILT_IN = (
     "amos.intrinsics.mali",
     "amos.intrinsics.mma",
     "amos.intrinsics.systolic",
+    "amos.intrinsics.virtual",
     "amos.intrinsics.vnni",
     "amos.intrinsics.vta",
     "amos.intrinsics.wmma",

@@ -17,6 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from amos.errors import MachineError
 from amos.intrinsics import Intrinsic
 from amos.measure.runner import Runner
 from amos.perfmodel.host import Cache, Cpu, cpu
@@ -25,7 +26,7 @@ from amos.perfmodel.machine import Level, Machine, Peak
 __all__ = ["cache_file", "host_machine"]
 
 #: Raised when a probe measures something else under the same name.
-_VERSION = 1
+_VERSION = 2
 #: Assumed when the system does not describe its caches (bytes; level 1, 2, 3).
 _USUAL = (32 << 10, 1 << 20, 8 << 20)
 
@@ -50,6 +51,7 @@ def host_machine(
     runner: Runner | None = None,
     fresh: bool = False,
     again: bool = False,
+    levels_again: bool = False,
 ) -> Machine:
     """Describe this machine, measuring what is not known yet.
 
@@ -59,25 +61,32 @@ def host_machine(
         fresh: forget what was measured before.
         again: measure the rates of ``intrinsics`` once more and keep the better
             ones: a peak is the best that was ever seen, whatever else was running.
+        levels_again: the same for bandwidths, launch and clock.
 
     Raises:
         MeasureError: a measurement failed.
     """
     known = {} if fresh else _load(cache_file())
     missing = [x for x in intrinsics if again or x.name not in known.get("peaks", {})]
-    levels = {} if known.get("read") else _probe_sizes(cpu())
+    levels = {} if known.get("read") and not levels_again else _probe_sizes(cpu())
     if missing or levels:
         with contextlib.ExitStack() as stack:
             worker = runner or stack.enter_context(Runner())
             found = worker.probe(missing, levels, cpu().cores)
-        peaks = known.setdefault("peaks", {})
-        for name, figures in found["peaks"].items():
-            before = peaks.get(name, figures)
-            peaks[name] = {key: min(value, before[key]) for key, value in figures.items()}
-        if levels:
-            known |= {key: found[key] for key in ("read", "write", "launch")}
+        known = _better(known, found)
         _save(cache_file(), known)
     return _machine(cpu(), known)
+
+
+def _better(known: Any, found: Any, key: str = "") -> Any:
+    """The better of each figure: a machine is what it can do when nothing disturbs it."""
+    if not isinstance(found, dict):
+        lower = key in ("latency", "interval", "launch")
+        return min(known, found) if lower else max(known, found)
+    merged = dict(known)
+    for name, value in found.items():
+        merged[name] = _better(known[name], value, name) if name in known else value
+    return merged
 
 
 def _data_caches(here: Cpu) -> tuple[Cache, ...]:
@@ -86,39 +95,25 @@ def _data_caches(here: Cpu) -> tuple[Cache, ...]:
     return tuple(Cache(n + 1, size, 1 if n == 2 else here.cores) for n, size in enumerate(_USUAL))
 
 
-def _probe_sizes(here: Cpu) -> dict[str, tuple[int, int]]:
-    """Bytes to stream for each level: half a cache, and well past the last one.
+def _probe_sizes(here: Cpu) -> dict[str, dict[str, tuple[int, int]]]:
+    """Bytes that each core streams: half of its part of a cache, and well past the last.
 
-    A level that all cores share is measured with all of them at once.
+    Every level is measured with one core and with all of them.
     """
     caches = _data_caches(here)
-    sizes = {
-        f"L{c.level}": (
-            c.capacity // 2 // (here.cores if c.units == 1 else 1),
-            here.cores if c.units == 1 else 1,
-        )
-        for c in caches
-    }
-    sizes["DRAM"] = (max(64 << 20, 4 * caches[-1].capacity) // here.cores, here.cores)
+    sizes = {}
+    for c in caches:
+        sharing = -(-here.cores // c.units)
+        half = c.capacity // 2
+        sizes[f"L{c.level}"] = {"one": (half, 1), "all": (half // sharing, here.cores)}
+    beyond = max(64 << 20, 4 * caches[-1].capacity)
+    sizes["DRAM"] = {"one": (beyond, 1), "all": (beyond // here.cores, here.cores)}
     return sizes
 
 
 def _machine(here: Cpu, known: dict[str, Any]) -> Machine:
     capacity = {f"L{c.level}": c.capacity for c in _data_caches(here)} | {"DRAM": 0}
     units = {f"L{c.level}": c.units for c in _data_caches(here)} | {"DRAM": 1}
-    levels = []
-    for name, size in capacity.items():
-        # Shared levels were measured with every core streaming: add them up.
-        together = here.cores if units[name] == 1 else 1
-        levels.append(
-            Level(
-                name,
-                size,
-                known["read"][name] * together,
-                known["write"][name] * together,
-                units[name],
-            )
-        )
     peaks = {
         name: Peak(figures["latency"], figures["interval"], "measured")
         for name, figures in known["peaks"].items()
@@ -126,8 +121,10 @@ def _machine(here: Cpu, known: dict[str, Any]) -> Machine:
     return Machine(
         name="host",
         cores=here.cores,
-        clock=_clock(),
-        levels=tuple(levels),
+        clock=known["clock"],
+        levels=tuple(
+            _level(name, size, units[name], here.cores, known) for name, size in capacity.items()
+        ),
         peaks=peaks,
         launch=known["launch"],
         features=tuple(sorted(here.features)),
@@ -135,13 +132,14 @@ def _machine(here: Cpu, known: dict[str, Any]) -> Machine:
     )
 
 
-def _clock() -> float:
-    """Nominal clock in cycles per second; only for display."""
-    with contextlib.suppress(OSError, ValueError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("cpu MHz"):
-                return float(line.split(":")[1]) * 1e6
-    return 1e9
+def _level(name: str, size: int, units: int, cores: int, known: dict[str, Any]) -> Level:
+    one, each = known["read"][name]["one"], known["read"][name]["all"]
+    one_out, each_out = known["write"][name]["one"], known["write"][name]["all"]
+    if units >= cores:
+        # Nothing is shared, so the two figures are one, measured twice.
+        return Level(name, size, max(one, each), max(one_out, each_out), units)
+    sharing = cores / units
+    return Level(name, size, each * sharing, each_out * sharing, units, one, one_out)
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -149,7 +147,7 @@ def _load(path: Path) -> dict[str, Any]:
     try:
         known = json.loads(path.read_text())
         _machine(cpu(), {"peaks": {}} | known)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, MachineError):
         return {}
     return dict(known)
 

@@ -118,15 +118,16 @@ class Runner:
     def probe(
         self,
         intrinsics: Sequence[Intrinsic],
-        levels: dict[str, tuple[int, int]],
+        levels: dict[str, dict[str, tuple[int, int]]],
         cores: int,
         chains: Sequence[int] = (8, 12, 16),
     ) -> dict[str, Any]:
-        """Measure this CPU: intrinsic rates, bandwidth of each level, launch cost.
+        """Measure this CPU: intrinsic rates, bandwidth of each level, launch, clock.
 
         Args:
             intrinsics: those whose rate is wanted.
-            levels: bytes to stream through and cores to do it, by level name.
+            levels: by level name, for ``"one"`` core and for ``"all"``: bytes that
+                each core streams through, and how many cores do.
             cores: cores that run at once.
             chains: numbers of accumulators to try; the best rate counts.
 

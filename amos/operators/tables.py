@@ -1,6 +1,7 @@
 """Layers of real networks and the configurations that papers measured, by name.
 
-``resnet18`` holds the twelve convolutions of AMOS's Table 5, ``heron`` the GEMMs
+``resnet18`` holds the twelve convolutions of AMOS's Table 5, ``vgg16`` and
+``mobilenet`` the distinct convolutions of two more networks, ``heron`` the GEMMs
 and convolutions of Heron's Table 9. Names read ``"resnet18:C5"``, ``"heron:G1"``.
 
 >>> layer("resnet18:C3", n=16).inputs[0].shape
@@ -105,6 +106,37 @@ _HERON_C2D = {
     "C5": (32, 14, 256, 256, 3, 1, 1),
 }
 
+# VGG-16 (Simonyan and Zisserman, 2015, Table 1, column D): every distinct
+# convolution, all 3x3 with padding 1.
+_VGG16 = {
+    # row: (c, k, image)
+    "V1": (3, 64, 224),
+    "V2": (64, 64, 224),
+    "V3": (64, 128, 112),
+    "V4": (128, 128, 112),
+    "V5": (128, 256, 56),
+    "V6": (256, 256, 56),
+    "V7": (256, 512, 28),
+    "V8": (512, 512, 28),
+    "V9": (512, 512, 14),
+}
+
+# MobileNet-V1 (Howard et al., 2017, Table 1): the first convolution, then every
+# distinct pointwise one.
+_MOBILENET = {
+    # row: (c, k, kernel, stride, padding, image)
+    "M0": (3, 32, 3, 2, 1, 224),
+    "M1": (32, 64, 1, 1, 0, 112),
+    "M2": (64, 128, 1, 1, 0, 56),
+    "M3": (128, 128, 1, 1, 0, 56),
+    "M4": (128, 256, 1, 1, 0, 28),
+    "M5": (256, 256, 1, 1, 0, 28),
+    "M6": (256, 512, 1, 1, 0, 14),
+    "M7": (512, 512, 1, 1, 0, 14),
+    "M8": (512, 1024, 1, 1, 0, 7),
+    "M9": (1024, 1024, 1, 1, 0, 7),
+}
+
 _HERON_GEMM = {
     # row: (m, n, k)
     "G1": (1024, 1024, 1024),
@@ -128,6 +160,11 @@ def _all_layers() -> dict[str, Layer]:
     for row, (c, k, _, kernel, stride, padding, image) in _RESNET18.items():
         shape = _conv2d(1, image, c, k, kernel, padding, stride)
         rows.append(Layer(f"resnet18:{row}", "conv2d", shape, "NHWC"))
+    for row, (c, k, image) in _VGG16.items():
+        rows.append(Layer(f"vgg16:{row}", "conv2d", _conv2d(1, image, c, k, 3, 1, 1), "NHWC"))
+    for row, (c, k, kernel, stride, padding, image) in _MOBILENET.items():
+        shape = _conv2d(1, image, c, k, kernel, padding, stride)
+        rows.append(Layer(f"mobilenet:{row}", "conv2d", shape, "NHWC"))
     for row, numbers in _HERON_C2D.items():
         rows.append(Layer(f"heron:{row}", "conv2d", _conv2d(*numbers), "NHWC"))
     for row, (m, n, k) in _HERON_GEMM.items():

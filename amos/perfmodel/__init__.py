@@ -1,18 +1,25 @@
 """Machines and the hierarchical performance model."""
 
 from amos.perfmodel import catalogue
-from amos.perfmodel.loops import LoopSchedule, ScheduledLoop
-from amos.perfmodel.machine import Level, Machine, Peak
-from amos.perfmodel.model import LevelTime, Prediction, predict
+from amos.perfmodel.batch import MODELS, BatchPrediction, evaluate
+from amos.perfmodel.machine import Costs, Level, Machine, Peak
+from amos.perfmodel.model import LevelTime, LoopSchedule, Prediction, predict, prediction_of
+from amos.perfmodel.structure import LoopBatch, Structure
 
 __all__ = [
+    "MODELS",
+    "BatchPrediction",
+    "Costs",
     "Level",
     "LevelTime",
+    "LoopBatch",
     "LoopSchedule",
     "Machine",
     "Peak",
     "Prediction",
-    "ScheduledLoop",
+    "Structure",
     "catalogue",
+    "evaluate",
     "predict",
+    "prediction_of",
 ]

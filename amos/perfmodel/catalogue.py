@@ -3,19 +3,61 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
+from dataclasses import fields
 from functools import cache
 from importlib import resources
 from typing import Any
 
 from amos.errors import MachineError, UnknownNameError
-from amos.perfmodel.machine import Level, Machine, Peak
+from amos.perfmodel.machine import Costs, Level, Machine, Peak
 
 __all__ = ["from_toml", "get", "names"]
 
-_REQUIRED = {"name", "source", "cores", "clock", "level", "peak"}
-_KEYS = _REQUIRED | {"launch", "features"}
-_LEVEL = {"name", "capacity", "units", "read_bandwidth", "write_bandwidth"}
-_PEAK = {"latency", "interval"}
+_NUMBER: tuple[type, ...] = (int, float)
+#: Kind of the value of each key, by table.
+_MACHINE: dict[str, tuple[type, ...]] = {
+    "name": (str,),
+    "source": (str,),
+    "cores": (int,),
+    "clock": _NUMBER,
+    "level": (list,),
+    "peak": (dict,),
+    "launch": _NUMBER,
+    "features": (list,),
+    "costs": (dict,),
+    "line": (int,),
+}
+_LEVEL: dict[str, tuple[type, ...]] = {
+    "name": (str,),
+    "capacity": (int,),
+    "units": (int,),
+    "read_bandwidth": _NUMBER,
+    "write_bandwidth": _NUMBER,
+    "core_read": _NUMBER,
+    "core_write": _NUMBER,
+    "scratchpad": (bool,),
+}
+_PEAK = {"latency": _NUMBER, "interval": _NUMBER}
+_COSTS = {field.name: _NUMBER for field in fields(Costs)}
+_OPTIONAL = {
+    "launch",
+    "features",
+    "costs",
+    "core_read",
+    "core_write",
+    "scratchpad",
+    "line",
+    *_COSTS,
+}
+_WORDS = {
+    bool: "true or false",
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    list: "a list",
+    dict: "a table",
+}
 
 
 def names() -> tuple[str, ...]:
@@ -52,34 +94,42 @@ def from_toml(text: str, where: str = "machine") -> Machine:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise MachineError(f"{where}: {error}") from error
-    _check_keys(data, _KEYS, _REQUIRED, where)
-    levels = []
+    _check(data, _MACHINE, where)
     for number, entry in enumerate(data["level"]):
-        _check_keys(entry, _LEVEL, _LEVEL, f"{where}: level {number}")
-        levels.append(Level(**entry))
-    peaks = {}
+        _check(entry, _LEVEL, f"{where}: level {number}")
     for name, entry in data["peak"].items():
-        _check_keys(entry, _PEAK, _PEAK, f"{where}: peak.{name}")
-        peaks[name] = Peak(**entry, source=data["source"])
+        _check(entry, _PEAK, f"{where}: peak.{name}")
+    costs = data.get("costs", {})
+    _check(costs, _COSTS, f"{where}: costs")
     try:
         return Machine(
             name=data["name"],
             cores=data["cores"],
             clock=data["clock"],
-            levels=tuple(levels),
-            peaks=peaks,
+            levels=tuple(Level(**entry) for entry in data["level"]),
+            peaks={n: Peak(**entry, source=data["source"]) for n, entry in data["peak"].items()},
             launch=data.get("launch", 0.0),
             features=tuple(data.get("features", ())),
             source=data["source"],
+            costs=Costs(**costs),
+            line=data.get("line", 64),
         )
-    except TypeError as error:
+    except MachineError as error:
         raise MachineError(f"{where}: {error}") from error
 
 
-def _check_keys(data: dict[str, Any], known: set[str], required: set[str], where: str) -> None:
-    if missing := sorted(required - data.keys()):
+def _check(data: Any, kinds: Mapping[str, tuple[type, ...]], where: str) -> None:
+    """A table has every key, no other, and values of the right kind."""
+    if not isinstance(data, dict):
+        raise MachineError(f"{where}: expected a table, got {data!r}")
+    if missing := sorted(kinds.keys() - _OPTIONAL - data.keys()):
         raise MachineError(f"{where}: missing key {', '.join(missing)}")
-    if unknown := sorted(data.keys() - known):
+    if unknown := sorted(data.keys() - kinds.keys()):
         raise MachineError(
-            f"{where}: unknown key {', '.join(unknown)}; known are {', '.join(sorted(known))}"
+            f"{where}: unknown key {', '.join(unknown)}; known are {', '.join(sorted(kinds))}"
         )
+    for key, value in data.items():
+        # In Python a truth value is a whole number.
+        wrong = isinstance(value, bool) and bool not in kinds[key]
+        if wrong or not isinstance(value, kinds[key]):
+            raise MachineError(f"{where}: {key} must be {_WORDS[kinds[key][-1]]}, got {value!r}")

@@ -87,4 +87,5 @@ def _caches(root: Path, allowed: list[int]) -> tuple[Cache, ...]:
 
 
 def _bytes(text: str) -> int:
-    return int(text[:-1]) * _UNITS[text[-1]] if text[-1] in _UNITS else int(text)
+    unit = _UNITS.get(text[-1:])
+    return int(text[:-1]) * unit if unit else int(text)

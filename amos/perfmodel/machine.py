@@ -5,9 +5,40 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from amos.errors import MachineError
 
-__all__ = ["Level", "Machine", "Peak"]
+__all__ = ["Costs", "Level", "Machine", "Peak"]
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What generated code spends besides the calls, in cycles of one core.
+
+    The values are fitted to measurements; ``amos reproduce fig5`` prints on which
+    set they were fitted and how they do on another.
+
+    Attributes:
+        step: one step of the reduction that is not unrolled.
+        tile: beginning and ending one register tile.
+        fragment: initializing and storing one accumulator of a tile.
+        broadcast: loading a fragment that fills a register by replication, as a
+            share of loading the whole register.
+        window: calls that a core can have in flight out of order, across tiles.
+        run: copying 64 contiguous bytes into a staged operand.
+        stride: copying one element from a fixed distance to its neighbour.
+        digits: copying one element whose index is taken apart by divisions.
+    """
+
+    step: float = 1.0
+    tile: float = 20.0
+    fragment: float = 2.0
+    broadcast: float = 1.0
+    window: float = 100.0
+    run: float = 2.0
+    stride: float = 1.0
+    digits: float = 4.0
 
 
 @dataclass(frozen=True)
@@ -21,6 +52,11 @@ class Level:
         write_bandwidth: bytes per second that one unit takes from inside.
         units: how many such units the machine has; cores share a level that has
             fewer units than there are cores.
+        core_read: bytes per second that one core alone can draw; 0 if that is no
+            limit of its own.
+        core_write: the same for writing.
+        scratchpad: true if programs place data there themselves, so that what
+            they place has to fit; false for a cache.
     """
 
     name: str
@@ -28,6 +64,9 @@ class Level:
     read_bandwidth: float
     write_bandwidth: float
     units: int = 1
+    core_read: float = 0.0
+    core_write: float = 0.0
+    scratchpad: bool = False
 
     def __post_init__(self) -> None:
         for key in ("read_bandwidth", "write_bandwidth"):
@@ -38,9 +77,18 @@ class Level:
         if self.capacity < 0 or self.units < 1:
             raise MachineError(f"level {self.name!r}: capacity and units must be positive")
 
-    def share(self, cores: int) -> float:
-        """Fraction of one unit that each of ``cores`` busy cores gets."""
-        return min(1.0, self.units / cores)
+    def rate(self, groups: np.ndarray, together: np.ndarray, *, write: bool) -> np.ndarray:
+        """Bytes per second for one of several groups of cores that draw at once.
+
+        Args:
+            groups: how many groups there are.
+            together: cores of one group.
+            write: outward instead of inward.
+        """
+        whole = self.write_bandwidth if write else self.read_bandwidth
+        alone = self.core_write if write else self.core_read
+        part: np.ndarray = whole * np.minimum(1.0, self.units / groups)
+        return np.minimum(part, alone * together) if alone else part
 
 
 @dataclass(frozen=True)
@@ -75,6 +123,8 @@ class Machine:
         launch: seconds to start and join one parallel region.
         features: instruction sets or architectures the machine has.
         source: where the figures come from.
+        costs: what generated code spends besides the calls.
+        line: bytes that memory levels exchange at a time.
     """
 
     name: str
@@ -85,12 +135,16 @@ class Machine:
     launch: float = 0.0
     features: tuple[str, ...] = ()
     source: str = ""
+    costs: Costs = Costs()
+    line: int = 64
 
     def __post_init__(self) -> None:
         if self.cores < 1:
             raise MachineError(f"machine {self.name!r}: cores must be positive, got {self.cores}")
         if not self.clock > 0:
             raise MachineError(f"machine {self.name!r}: clock must be positive, got {self.clock}")
+        if not self.launch >= 0:
+            raise MachineError(f"machine {self.name!r}: launch is negative: {self.launch}")
         if not self.levels or self.levels[-1].capacity != 0:
             raise MachineError(f"machine {self.name!r}: the outermost level must be unbounded")
         inner = [level.capacity for level in self.levels[:-1]]

@@ -1,9 +1,14 @@
-"""The hierarchical performance model (AMOS, section 5.3).
+"""The hierarchical performance model for one schedule, with its explanation.
 
-``L_l = (prod S_l) * max(L_{l-1}, R_{l-1}, W_{l-1})`` with ``R = DataIn / bandwidth``
-and ``W = DataOut / bandwidth``; level 0 is the intrinsic. The loops of a level
-are those between the point where the data of one execution fits the level's
-memory and the point where it fits the next one.
+AMOS, section 5.3: ``L_l = (prod S_l) * max(L_{l-1}, R_{l-1}, W_{l-1})`` with
+``R = DataIn / bandwidth`` and ``W = DataOut / bandwidth``; level 0 is the
+intrinsic. The loops of a level are those between the point where the data of one
+execution fits the level's memory and the point where it fits the next one.
+
+``model="amos"`` is that equation alone. ``model="amos+"``, the default, adds what
+it leaves out: the rate of independent calls instead of their latency, overlapping
+windows counted once, uneven shares of the cores, the cost of steps and tiles, the
+copies that stage operands, and starting parallel regions.
 
 Caches are taken as warm, as they are when a kernel is timed repeatedly: what fits
 a level as a whole is not loaded into it again.
@@ -12,27 +17,26 @@ a level as a whole is not loaded into it again.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from amos.errors import MachineError
 from amos.mapping.mapping import Mapping
-from amos.mapping.nest import Nest
-from amos.mapping.staging import StagedOperand, staged_destination, staged_sources
-from amos.perfmodel.loops import (
-    LoopSchedule,
-    ScheduledLoop,
-    divided,
-    element_bytes,
-    footprint,
-    traffic,
-    trips,
-)
-from amos.perfmodel.machine import Level, Machine
+from amos.perfmodel.batch import BatchPrediction, evaluate, overflows
+from amos.perfmodel.machine import Machine
+from amos.perfmodel.structure import LoopBatch, Structure
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["LevelTime", "Prediction", "predict"]
+__all__ = ["LevelTime", "LoopSchedule", "Prediction", "predict", "prediction_of"]
+
+
+class LoopSchedule(Protocol):
+    """Anything that can say how it runs the loops of a mapping."""
+
+    def batch(self, structure: Structure) -> LoopBatch:
+        """The schedule as a batch of one row."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -41,13 +45,13 @@ class LevelTime:
 
     Attributes:
         level: name of the memory that feeds this level (``"intrinsic"`` for 0).
-        trips: ``prod S_l``, executions of this level's loops.
+        trips: ``prod S_l``, executions of what is inside.
         compute: seconds spent by everything inside.
         read: seconds to bring the sources in.
         write: seconds to take the destination out.
         bytes_in: bytes read through the level by one group of cores.
         bytes_out: bytes written out through it by one group.
-        slowest: name of the operand with the most traffic.
+        slowest: the tensor with the most traffic.
     """
 
     level: str
@@ -67,14 +71,18 @@ class Prediction:
     Attributes:
         seconds: predicted latency of the whole operator.
         rows: one :class:`LevelTime` a level, the intrinsic first.
-        staging: seconds spent moving operands into their staged form.
+        overhead: seconds of reduction steps and tiles beyond the calls.
+        staging: seconds spent moving operands into and out of their staged form.
         launch: seconds spent starting parallel regions.
+        destination: the output tensor.
     """
 
     seconds: float
     rows: tuple[LevelTime, ...]
+    overhead: float
     staging: float
     launch: float
+    destination: str
 
     @property
     def levels(self) -> pd.DataFrame:
@@ -82,179 +90,90 @@ class Prediction:
         import pandas as pd
 
         frame = pd.DataFrame([vars(row) for row in self.rows]).set_index("level")
-        frame["binding"] = [row.level == self._binding[0] for row in self.rows]
+        frame["binding"] = [row.level == self.binding[0] for row in self.rows]
         return frame
+
+    @property
+    def binding(self) -> tuple[str, str, float]:
+        """Level, kind (``compute``, ``read``, ``write``) and seconds of the slowest term."""
+        best = (self.rows[0].level, "compute", self.rows[0].compute)
+        for row in self.rows[1:]:
+            for kind, seconds in (("read", row.read), ("write", row.write)):
+                if seconds > best[2]:
+                    best = (row.level, kind, seconds)
+        return best
 
     @property
     def bound(self) -> str:
         """What limits the run, in words."""
-        level, kind, seconds = self._binding
-        kernel = max(row.compute for row in self.rows[:1])
-        if max(self.staging, self.launch) > seconds:
-            return "staging of operands" if self.staging >= self.launch else "parallel launch"
+        level, kind, seconds = self.binding
+        compute = self.rows[0].compute
+        others = {
+            "starting parallel regions": self.launch,
+            "staging of operands": self.staging,
+            "reduction steps and tile borders": self.overhead,
+        }
+        name = max(others, key=lambda key: others[key])
+        if others[name] > seconds:
+            return f"{name}: {others[name] / compute:.2g}x the compute time"
         if kind == "compute":
             return "issue of the intrinsic"
         row = next(row for row in self.rows if row.level == level)
-        what = f"{level} {kind}s of `{row.slowest}`"
-        return f"{what}: {seconds / kernel:.2g}x the compute time"
-
-    @property
-    def _binding(self) -> tuple[str, str, float]:
-        best = (self.rows[0].level, "compute", self.rows[0].compute)
-        for row in self.rows[1:]:
-            for kind in ("read", "write"):
-                if getattr(row, kind) > best[2]:
-                    best = (row.level, kind, getattr(row, kind))
-        return best
+        tensor = row.slowest if kind == "read" else self.destination
+        return f"{level} {kind}s of `{tensor}`: {seconds / compute:.2g}x the compute time"
 
 
-def predict(mapping: Mapping, machine: Machine, schedule: LoopSchedule) -> Prediction:
+def predict(
+    mapping: Mapping, machine: Machine, schedule: LoopSchedule, *, model: str = "amos+"
+) -> Prediction:
     """Predict the latency of a mapping under a schedule.
 
     Args:
         mapping: what goes where.
         machine: memory levels and the rate of the mapping's intrinsic.
         schedule: order, tiling and parallel loops.
+        model: ``"amos+"``, or ``"amos"`` for the paper's equation alone.
 
     Raises:
-        MachineError: the machine has no rate for the intrinsic.
+        MachineError: the machine has no rate for the intrinsic, a memory that the
+            schedule places data in overflows, or there is no such model.
     """
-    nest = Nest(mapping)
-    loops = schedule.loops(nest)
-    sources, destination = staged_sources(nest), staged_destination(nest)
-    cores = min(machine.cores, _parallel(loops))
-    rows = [_intrinsic_row(nest, machine, loops, destination, cores)]
-    inside = rows[0].compute
-    for number, level in enumerate(machine.levels):
-        # Cores that share the memory which this level fills work as one group.
-        groups = cores if number == 0 else min(cores, machine.levels[number - 1].units)
-        shared_out = divided(loops, groups)
-        if number == 0:
-            depth = _register_depth(shared_out)
-        else:
-            inner = machine.levels[number - 1]
-            depth = _fitting_depth(shared_out, (*sources, destination), inner)
-        row = _memory_row(level, shared_out, depth, sources, destination, groups, inside, nest)
-        rows.append(row)
-        inside = max(inside, row.read, row.write)
-    staging, regions = _staging(machine, loops, sources, destination, schedule)
-    launch = machine.launch * (regions + 1)
-    return Prediction(inside + staging + launch, tuple(rows), staging, launch)
+    structure = Structure(mapping)
+    batch = schedule.batch(structure)
+    if said := overflows(structure, machine, batch):
+        raise MachineError(f"{mapping.name} under {schedule}: {'; '.join(said)}")
+    return prediction_of(structure, machine, evaluate(structure, machine, batch, model))
 
 
-def _parallel(loops: tuple[ScheduledLoop, ...]) -> int:
-    return prod(loop.extent for loop in loops if loop.role == "parallel")
-
-
-def _register_depth(loops: tuple[ScheduledLoop, ...]) -> int:
-    return next((i for i, loop in enumerate(loops) if loop.role == "register"), len(loops))
-
-
-def _fitting_depth(
-    loops: tuple[ScheduledLoop, ...], operands: tuple[StagedOperand, ...], level: Level
-) -> int:
-    """Outermost depth whose data fits the level; the whole nest if it all fits."""
-    for depth in range(len(loops) + 1):
-        if sum(footprint(op, loops[depth:]) for op in operands) <= level.capacity:
-            return depth
-    return len(loops)
-
-
-def _intrinsic_row(
-    nest: Nest,
-    machine: Machine,
-    loops: tuple[ScheduledLoop, ...],
-    destination: StagedOperand,
-    cores: int,
-) -> LevelTime:
-    """Level 0: calls issue at full rate only with enough independent accumulators."""
-    peak = machine.peak(nest.mapping.intrinsic.name)
-    indexed = {name for dim in destination.dims for name in dim.index.names}
-    chains = prod(x.extent for x in loops if x.role == "register" and x.loop in indexed)
-    calls = trips([x for x in loops if x.role != "parallel"]) * -(-_parallel(loops) // cores)
-    seconds = calls * max(peak.interval, peak.latency / chains)
-    return LevelTime("intrinsic", calls, seconds, 0.0, 0.0, 0.0, 0.0, "")
-
-
-def _memory_row(
-    level: Level,
-    loops: tuple[ScheduledLoop, ...],
-    depth: int,
-    sources: tuple[StagedOperand, ...],
-    destination: StagedOperand,
-    groups: int,
-    inside: float,
-    nest: Nest,
-) -> LevelTime:
-    """What one group of cores moves through a level, and how long that takes."""
-    share = level.share(groups)
-    moved = {op.name: traffic(op, loops, depth) for op in sources}
-    written = traffic(destination, loops, depth)
-    if depth == 0:
-        # All of it stays in the memory inside from one run to the next.
-        moved, written = dict.fromkeys(moved, 0.0), 0.0
-    if all(loop.role == "register" for loop in loops[depth:]):
-        # A replicated fragment takes as long to load as the register it fills.
-        moved = {op.name: moved[op.name] * _replication(nest, op) for op in sources}
-    bytes_in = sum(moved.values())
-    return LevelTime(
-        level.name,
-        trips(loops[:depth]),
-        inside,
-        bytes_in / (level.read_bandwidth * share),
-        written / (level.write_bandwidth * share),
-        bytes_in,
-        written,
-        max(moved, key=lambda name: moved[name], default=""),
+def prediction_of(
+    structure: Structure, machine: Machine, batch: BatchPrediction, row: int = 0
+) -> Prediction:
+    """The account of one row of a batch."""
+    mapping = structure.mapping
+    names = [mapping.operator.sources[i].tensor.name for i in mapping.order]
+    inside = float(batch.compute[row])
+    calls = structure.nest.calls
+    rows = [LevelTime("intrinsic", calls, inside, 0.0, 0.0, 0.0, 0.0, "")]
+    for level in machine.levels:
+        name = level.name
+        rows.append(
+            LevelTime(
+                name,
+                int(batch.trips[name][row]),
+                inside,
+                float(batch.read[name][row]),
+                float(batch.write[name][row]),
+                float(batch.bytes_in[name][row]),
+                float(batch.bytes_out[name][row]),
+                names[int(batch.source[name][row])],
+            )
+        )
+        inside = max(inside, rows[-1].read, rows[-1].write)
+    return Prediction(
+        float(batch.seconds[row]),
+        tuple(rows),
+        float(batch.overhead[row]),
+        float(batch.staging[row]),
+        float(batch.launch[row]),
+        mapping.operator.output.tensor.name,
     )
-
-
-def _replication(nest: Nest, operand: StagedOperand) -> int:
-    """How many copies of a fragment the hardware makes in one register."""
-    factor = 1
-    for statement in nest.mapping.intrinsic.memory:
-        if statement.operand == operand.name:
-            for target in statement.broadcast:
-                factor *= nest.groups[target].lanes
-    return factor
-
-
-def _staging(
-    machine: Machine,
-    loops: tuple[ScheduledLoop, ...],
-    sources: tuple[StagedOperand, ...],
-    destination: StagedOperand,
-    schedule: LoopSchedule,
-) -> tuple[float, int]:
-    """Seconds spent on copies, and the number of parallel regions they add.
-
-    A copy streams through the innermost level that holds both its ends. One that
-    is made tile by tile needs no region, but repeats what tiles share.
-    """
-    seconds, regions = 0.0, 0
-    cores = min(machine.cores, _parallel(loops))
-    shared_out = divided(loops, cores)
-    inside = sum(loop.role == "parallel" for loop in loops)
-    for op in (*sources, destination):
-        if op.in_place or op.load.tensor.name in op.nest.mapping.operator.constants:
-            continue
-        if op is destination or schedule.stages_ahead(op.name):
-            moved = (op.elements + op.load.tensor.elements) * element_bytes(op)
-            home = _holding(machine, moved)
-            seconds += moved / (_copy_rate(home) * min(machine.cores, home.units))
-            regions += 1
-        else:
-            moved = 2 * footprint(op, shared_out[inside:])
-            home = _holding(machine, moved)
-            seconds += moved * trips(shared_out[:inside]) / (_copy_rate(home) * home.share(cores))
-    return seconds, regions
-
-
-def _holding(machine: Machine, size: float) -> Level:
-    """The innermost level that holds ``size`` bytes."""
-    fitting = (level for level in machine.levels if level.capacity >= size)
-    return next(fitting, machine.levels[-1])
-
-
-def _copy_rate(level: Level) -> float:
-    return min(level.read_bandwidth, level.write_bandwidth)

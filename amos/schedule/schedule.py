@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping as MappingType
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from amos.errors import ScheduleError
 from amos.mapping.nest import Loop, Nest
-from amos.perfmodel.loops import ScheduledLoop
+from amos.perfmodel import LoopBatch, Structure
 
-__all__ = ["Schedule", "Value"]
+__all__ = ["Schedule", "Value", "batch_of"]
 
 Value = int | str
 
@@ -50,7 +53,7 @@ class Schedule:
 
     def tile(self, loop: str) -> int:
         """Register tile of a spatial loop."""
-        return int(self.get(f"tile.{loop}", 1))
+        return self._whole(f"tile.{loop}")
 
     def order(self, nest: Nest) -> tuple[Loop, ...]:
         """Spatial loops from the outermost to the innermost; extent 1 left out."""
@@ -60,28 +63,62 @@ class Schedule:
         """Reduction loops from the outermost to the innermost; extent 1 left out."""
         return _ordered(nest.reduce, self.get("reduce"), "reduce")
 
-    def loops(self, nest: Nest) -> tuple[ScheduledLoop, ...]:
-        """Scheduled loops from the outermost to the innermost."""
-        outer, inner = [], []
-        parallel = int(self.get("parallel", 1))
-        for number, loop in enumerate(self.order(nest)):
+    def batch(self, structure: Structure) -> LoopBatch:
+        """The schedule as the model takes it: a batch of one row.
+
+        Raises:
+            ScheduleError: a tile does not divide its loop, a value that must be a
+                whole number is not, or an order does not name the mapping's loops.
+        """
+        for loop in structure.spatial:
             factor = self.tile(loop.name)
-            if loop.extent % factor:
+            if factor < 1 or loop.extent % factor:
                 raise ScheduleError(
                     f"tile.{loop.name} = {factor} does not divide the extent {loop.extent}"
                 )
-            role = "parallel" if number < parallel else "serial"
-            outer.append(ScheduledLoop(loop.name, loop.extent // factor, factor, role))  # type: ignore[arg-type]
-            inner.append(ScheduledLoop(loop.name, factor, 1, "register"))
-        steps = [ScheduledLoop(x.name, x.extent, 1, "serial") for x in self.reduce_order(nest)]
-        return (*outer, *steps, *inner)
+        self._whole("parallel")
+        self._whole("unroll")
+        return batch_of(structure, [self])
 
-    def stages_ahead(self, operand: str) -> bool:
-        """True if a gathered source is staged before the nest, not tile by tile."""
-        return bool(self.get(f"stage.{operand}", "whole") == "whole")
+    def _whole(self, name: str) -> int:
+        value = self.get(name, 1)
+        if not isinstance(value, int):
+            raise ScheduleError(f"{name} = {value!r}: expected a whole number")
+        return value
 
     def __str__(self) -> str:
         return ", ".join(f"{name}={value}" for name, value in self.values)
+
+
+def batch_of(structure: Structure, schedules: Sequence[Schedule]) -> LoopBatch:
+    """Schedules of one mapping as arrays, one row each.
+
+    Raises:
+        ScheduleError: an order does not name the mapping's loops.
+    """
+    nest = structure.nest
+    spatial = {loop.name: n for n, loop in enumerate(structure.spatial)}
+    reduce = {loop.name: n + len(spatial) for n, loop in enumerate(structure.reduce)}
+
+    def rows(values: list[list[int]], width: int) -> np.ndarray:
+        return np.array(values, dtype=np.int64).reshape(len(schedules), width)
+
+    return LoopBatch(
+        tile=rows([[s.tile(name) for name in spatial] for s in schedules], len(spatial)),
+        order=rows([[spatial[x.name] for x in s.order(nest)] for s in schedules], len(spatial)),
+        reduce=rows(
+            [[reduce[x.name] for x in s.reduce_order(nest)] for s in schedules], len(reduce)
+        ),
+        parallel=np.array([int(s.get("parallel", 1)) for s in schedules]),
+        unroll=np.array([int(s.get("unroll", 1)) for s in schedules]),
+        ahead=np.array(
+            [
+                [s.get(f"stage.{name}", "whole") == "whole" for name in structure.choices]
+                for s in schedules
+            ],
+            dtype=bool,
+        ).reshape(len(schedules), len(structure.choices)),
+    )
 
 
 def _ordered(loops: tuple[Loop, ...], order: str | None, variable: str) -> tuple[Loop, ...]:

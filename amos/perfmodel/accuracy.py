@@ -1,0 +1,43 @@
+"""How well predicted times rank measured ones (AMOS, section 7.2, Figure 5)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+__all__ = ["best_of_first", "pairwise", "recall", "trials_until"]
+
+
+def pairwise(predicted: np.ndarray, measured: np.ndarray) -> float:
+    """Share of pairs that the prediction puts in the measured order.
+
+    A pair that the prediction cannot tell apart counts half.
+
+    >>> pairwise(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0]))
+    0.6666666666666666
+    """
+    first, second = np.triu_indices(len(measured), 1)
+    guess = np.sign(predicted[first] - predicted[second])
+    truth = np.sign(measured[first] - measured[second])
+    return float(np.mean(np.where(guess == 0, 0.5, guess == truth)))
+
+
+def recall(predicted: np.ndarray, measured: np.ndarray, share: float) -> float:
+    """Share of the fastest ``share`` of candidates that the prediction puts there too."""
+    count = max(1, round(share * len(measured)))
+    # Stable, so that a prediction that cannot tell candidates apart gains nothing
+    # from the order in which they are listed: that order is random.
+    top = set(np.argsort(predicted, kind="stable")[:count].tolist())
+    return len(top & set(np.argsort(measured, kind="stable")[:count].tolist())) / count
+
+
+def best_of_first(predicted: np.ndarray, measured: np.ndarray, count: int) -> float:
+    """Fastest measured time among the ``count`` best predicted, over the fastest of all."""
+    top = np.argsort(predicted, kind="stable")[:count]
+    return float(measured[top].min() / measured.min())
+
+
+def trials_until(predicted: np.ndarray, measured: np.ndarray, within: float) -> int:
+    """How many of the best predicted must be measured to come ``within`` of the best."""
+    order = np.argsort(predicted, kind="stable")
+    good = measured[order] <= measured.min() * (1 + within)
+    return int(np.argmax(good)) + 1

@@ -1,0 +1,200 @@
+"""What the model needs to know of a mapping, as plain numbers.
+
+Extracted once for a mapping and used for every schedule of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+from math import prod
+from typing import Literal
+
+import numpy as np
+
+from amos.ir import Affine, dtype
+from amos.mapping.mapping import Mapping
+from amos.mapping.nest import Loop, Nest
+from amos.mapping.staging import StagedOperand, staged_destination, staged_sources
+
+__all__ = ["Dimension", "LoopBatch", "Operand", "Structure"]
+
+
+#: How the elements of a copy are found.
+Copy = Literal["run", "stride", "digits"]
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """One dimension of a staged operand.
+
+    Attributes:
+        terms: index of each loop that moves along it, and by how much.
+        reach: how far the lanes of one call reach along it.
+        points: how many positions the lanes of one call take.
+        extent: its size.
+    """
+
+    terms: tuple[tuple[int, int], ...]
+    reach: int
+    points: int
+    extent: int
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A staged operand.
+
+    Attributes:
+        name: its name in the intrinsic.
+        size: bytes of one element.
+        dims: its dimensions, those of one fragment last.
+        fragment: bytes of one fragment.
+        copies: how many copies of a fragment the hardware makes in one register.
+        leading: number of dimensions before those of the fragment.
+        copied: elements that are copied within the kernel to stage it; 0 if it
+            is used in place or packed ahead.
+        origin: elements of the tensor that the copy comes from or goes to.
+        copy: how the copy finds its elements: ``"run"`` moves contiguous runs,
+            ``"stride"`` single elements at a fixed distance, ``"digits"`` takes
+            a fused index apart for each element.
+        choice: true if it may be staged ahead of the nest or tile by tile.
+    """
+
+    name: str
+    size: float
+    dims: tuple[Dimension, ...]
+    fragment: float
+    copies: int
+    leading: int
+    copied: int
+    origin: int
+    copy: Copy
+    choice: bool
+
+    @property
+    def indexed(self) -> frozenset[int]:
+        """Loops that move along some dimension."""
+        return frozenset(loop for dim in self.dims for loop, _ in dim.terms)
+
+
+@dataclass(frozen=True)
+class LoopBatch:
+    """Schedules of one mapping as arrays, one row a schedule.
+
+    Loops are numbered as in :class:`Structure`: spatial first, then reductions.
+
+    Attributes:
+        tile: int, rows × spatial loops: steps held in registers.
+        order: int, rows × spatial loops: loop at each position, outermost first.
+        reduce: int, rows × reductions: loop at each position, outermost first.
+        parallel: int, rows: how many outermost positions are shared out to cores.
+        unroll: int, rows: unrolled steps of the innermost reduction.
+        ahead: bool, rows × operands with a choice: staged before the nest.
+    """
+
+    tile: np.ndarray
+    order: np.ndarray
+    reduce: np.ndarray
+    parallel: np.ndarray
+    unroll: np.ndarray
+    ahead: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.parallel)
+
+    def rows(self, which: slice) -> LoopBatch:
+        """Some of the rows."""
+        return LoopBatch(*(getattr(self, field.name)[which] for field in fields(self)))
+
+
+@dataclass(frozen=True)
+class Structure:
+    """The loops and operands of a mapping."""
+
+    mapping: Mapping
+
+    @cached_property
+    def nest(self) -> Nest:
+        """The mapping's nest."""
+        return Nest(self.mapping)
+
+    @cached_property
+    def spatial(self) -> tuple[Loop, ...]:
+        """Spatial loops with more than one step."""
+        return tuple(loop for loop in self.nest.spatial if loop.extent > 1)
+
+    @cached_property
+    def reduce(self) -> tuple[Loop, ...]:
+        """Reduction loops with more than one step."""
+        return tuple(loop for loop in self.nest.reduce if loop.extent > 1)
+
+    @cached_property
+    def extents(self) -> np.ndarray:
+        """Extent of each loop, spatial ones first."""
+        return np.array([x.extent for x in (*self.spatial, *self.reduce)], dtype=np.int64)
+
+    @cached_property
+    def sources(self) -> tuple[Operand, ...]:
+        """Sources, in the intrinsic's order."""
+        return tuple(self._operand(op) for op in staged_sources(self.nest))
+
+    @cached_property
+    def destination(self) -> Operand:
+        """The destination."""
+        return self._operand(staged_destination(self.nest))
+
+    @cached_property
+    def choices(self) -> tuple[str, ...]:
+        """Names of the sources that may be staged ahead or tile by tile."""
+        return tuple(op.name for op in self.sources if op.choice)
+
+    def _operand(self, staged: StagedOperand) -> Operand:
+        mapping = self.mapping
+        number = {x.name: n for n, x in enumerate((*self.spatial, *self.reduce))}
+        lanes = {g.lane: g.lanes for g in self.nest.groups.values()}
+        names = [load.tensor.name for load in mapping.intrinsic.operands]
+        size = dtype(mapping.intrinsic.dtypes[names.index(staged.name)]).bits / 8
+        moved = not staged.in_place and staged.load.tensor.name not in mapping.operator.constants
+        return Operand(
+            staged.name,
+            size,
+            tuple(
+                Dimension(
+                    tuple((number[n], abs(c)) for n, c in dim.index.terms if n in number),
+                    sum(abs(c) * (lanes[n] - 1) for n, c in dim.index.terms if n in lanes),
+                    prod(lanes[n] for n, _ in dim.index.terms if n in lanes),
+                    dim.extent,
+                )
+                for dim in staged.dims
+            ),
+            size * prod(self.nest.groups[t].lanes for t in staged.fragment),
+            self._copies(staged),
+            len(staged.dims) - len(staged.fragment),
+            staged.elements if moved else 0,
+            staged.load.tensor.elements,
+            _copy(staged),
+            moved and staged.name != names[-1],
+        )
+
+    def _copies(self, staged: StagedOperand) -> int:
+        """Lanes along which the hardware replicates a fragment by itself."""
+        return prod(
+            self.nest.groups[target].lanes
+            for statement in self.mapping.intrinsic.memory
+            if statement.operand == staged.name
+            for target in statement.broadcast
+        )
+
+
+def _copy(staged: StagedOperand) -> Copy:
+    groups = [staged.nest.groups[t] for t in staged.fragment if staged.nest.groups[t].lanes > 1]
+    used = [g for g in groups if set(g.members) & staged.load.names]
+    if any(len(g.members) > 1 for g in used):
+        return "digits"
+    if not used:
+        return "run"
+    last = staged.load.indices[-1]
+    inner = used[-1]
+    runs = last == Affine(((inner.members[0], 1),), last.constant) and not inner.is_padded
+    return "run" if runs else "stride"

@@ -1,0 +1,140 @@
+"""Generated kernels against the operator's own meaning, bit for bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import amos
+from amos.codegen.tensor_intrin import implementation
+from amos.ir import Operator
+from amos.mapping import Mapping
+from amos.perfmodel.host import cpu
+from amos.schedule import ScheduleSpace
+from amos.validate import evaluate, random_inputs
+
+VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
+WMMA = amos.intrinsics.get("wmma_m16n16k16_f16_f32")
+
+OPERATORS = {
+    "conv_nhwc_pad": Operator.parse(
+        "out[n,p,q,k] += pad(image[n,p+r-1,q+s-1,c]) * weight[k,c,r,s]",
+        extents=dict(n=1, p=3, q=4, k=18, c=4, r=3, s=3),
+        shapes=dict(image=(1, 3, 4, 4)),
+    ),
+    "conv_nchw_strided": Operator.parse(
+        "out[n,k,p,q] += image[n,c,p*2+r,q*2+s] * weight[k,c,r,s]",
+        extents=dict(n=2, k=5, p=3, q=2, c=3, r=2, s=3),
+    ),
+    "gemm_odd": Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=5, j=19, k=7)),
+    "gemm_even": Operator.parse("out[i,j] += a[i,k] * b[k,j]", extents=dict(i=6, j=32, k=8)),
+    "gemm_nothing_outside": Operator.parse("out[j] += a[k] * weight[j,k]", extents=dict(j=16, k=4)),
+    "grouped": Operator.parse(
+        "out[n,g,k,p] += image[n,g,c,p+r] * weight[g,k,c,r]",
+        extents=dict(n=1, g=2, k=3, p=4, c=2, r=3),
+    ),
+    "transposed": Operator.parse(
+        "out[n,k,p,q] += pad(image[n,c,p+r-1,q+s-1]) * weight[c,k,2-r,2-s]",
+        extents=dict(n=1, k=17, p=2, q=3, c=2, r=3, s=3),
+        shapes=dict(image=(1, 2, 2, 3)),
+    ),
+    "pixel_shuffle": Operator.parse(
+        "out[a*4+d,n] += x[a,c] * weight[d,n,c]", extents=dict(a=3, d=4, n=5, c=6)
+    ),
+    "batch_matmul": Operator.parse(
+        "out[b,i,j] += x[b,i,k] * y[b,j,k]", extents=dict(b=3, i=4, j=5, k=6)
+    ),
+    "gaps_in_the_output": Operator.parse(
+        "out[i*3+1,j] += a[i,k] * weight[j,k]",
+        extents=dict(i=3, j=16, k=4),
+        shapes=dict(out=(11, 20)),
+    ),
+}
+
+needs_vnni = pytest.mark.skipif(
+    implementation(VNNI, cpu().features) != "native",
+    reason="this CPU has no avx512_vnni, so the instruction itself cannot run",
+)
+KINDS = [pytest.param("native", marks=needs_vnni), "generic"]
+
+
+def _check(mapping: Mapping, kind: str, samples: int, seed: int) -> None:
+    rng, space = np.random.default_rng(seed), ScheduleSpace(mapping)
+    inputs = random_inputs(mapping.operator, rng)
+    expected = evaluate(mapping.operator, inputs)
+    for schedule in [space.smallest(), *(space.sample(rng) for _ in range(samples))]:
+        kernel = amos.build(mapping, schedule, implementation=kind)
+        assert kernel.implementation == kind
+        got = kernel(**inputs)
+        assert (got.dtype, got.shape) == (expected.dtype, expected.shape)
+        assert np.array_equal(got, expected), f"{mapping.name}: {schedule}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", OPERATORS)
+def test_every_mapping_computes_the_operator(name: str, kind: str) -> None:
+    space = amos.enumerate_mappings(OPERATORS[name], VNNI, rule="gather")
+    assert len(space)
+    for number, mapping in enumerate(space):
+        _check(mapping, kind, samples=2 if kind == "native" else 1, seed=number)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_variable_input_is_staged_inside_the_kernel(kind: str) -> None:
+    """Without constants both sources may be gathered by the kernel itself."""
+    op = Operator.parse(
+        "out[n,k,p] += image[n,c,p+r] * weight[k,c,r]",
+        extents=dict(n=2, k=18, p=4, c=3, r=2),
+        constants=(),
+    )
+    for number, mapping in enumerate(amos.enumerate_mappings(op, VNNI, rule="gather")):
+        assert {x.name for x in ScheduleSpace(mapping).gathered} >= {"Src2"}
+        _check(mapping, kind, samples=3, seed=number)
+
+
+def test_half_precision_on_a_matrix_unit() -> None:
+    """No CPU has the instruction, so its meaning is emitted; short sums are exact."""
+    op = Operator.parse(
+        "out[n,k,p] += pad(image[n,c,p+r-1]) * weight[k,c,r]",
+        extents=dict(n=2, k=5, p=6, c=3, r=3),
+        shapes=dict(image=(2, 3, 6)),
+    )
+    mappings = list(amos.enumerate_mappings(op, WMMA, rule="gather"))
+    for number, mapping in enumerate(mappings[::5]):
+        _check(mapping, "generic", samples=1, seed=number)
+
+
+def test_sources_in_another_order() -> None:
+    op = Operator.parse("out[i,j] += weight[j,k] * a[i,k]", extents=dict(i=4, j=19, k=7))
+    op = op.with_dtypes({"a": "uint8", "weight": "int8", "out": "int32"})
+    (mapping,) = amos.enumerate_mappings(op, VNNI, commute=True)
+    _check(mapping, "generic", samples=1, seed=0)
+
+
+def test_one_tensor_in_two_places() -> None:
+    """Each place gets its own staged form, packed ahead or not."""
+    for constants in ((), ("a",)):
+        op = Operator.parse(
+            "out[i,j] += a[k,i] * a[k,j]", extents=dict(i=17, j=17, k=18), constants=constants
+        )
+        (mapping,) = amos.enumerate_mappings(op, WMMA)
+        inputs = random_inputs(mapping.operator, np.random.default_rng(0))
+        kernel = amos.build(mapping)
+        if constants:
+            kernel.pack(**inputs)
+            np.testing.assert_array_equal(kernel(), evaluate(mapping.operator, inputs))
+        np.testing.assert_array_equal(kernel(**inputs), evaluate(mapping.operator, inputs))
+
+
+@needs_vnni
+def test_the_native_kernel_holds_the_instruction() -> None:
+    mapping = amos.enumerate_mappings(OPERATORS["gemm_even"], VNNI)[0]
+    assert "vpdpbusd" in amos.build(mapping, implementation="native").assembly
+
+
+def test_int32_wraps_around_like_the_instruction() -> None:
+    """Sums of bytes stay far below 2^31, so there is nothing to saturate."""
+    op = Operator.parse("out[j] += a[k] * weight[j,k]", extents=dict(j=16, k=64))
+    mapping = amos.enumerate_mappings(op, VNNI)[0]
+    a, weight = np.full(64, 255, np.uint8), np.full((16, 64), -128, np.int8)
+    assert (amos.build(mapping)(a, weight) == -255 * 128 * 64).all()

@@ -1,0 +1,264 @@
+"""Exploring: budgets, seeds, failures, and what comes back."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from typing import Any
+
+import pytest
+
+import amos
+from amos.errors import AmosError, ExploreError, MachineError, MappingError, UnknownNameError
+from amos.explore import Exploration, Trial, run
+from amos.ir import Operator
+from amos.measure import Measurement
+from amos.perfmodel import Machine
+from amos.schedule import Candidate
+
+VNNI = "vnni_dpbusd_m16k4_u8_s8_s32"
+CONV = Operator.parse(
+    "out[n,p,q,k] += pad(image[n,p+r-1,q+s-1,c]) * weight[k,c,r,s]",
+    extents=dict(n=1, p=14, q=14, k=32, c=16, r=3, s=3),
+    shapes=dict(image=(1, 14, 14, 16)),
+)
+GEMM = Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=6, j=32, k=8))
+TINY = Operator.parse("out[j] += a[k] * weight[j,k]", extents=dict(j=16, k=4))
+
+
+def _model(op: Operator = CONV, **options: Any) -> Exploration:
+    return amos.explore(op, VNNI, **({"machine": "xeon_6240"} | options))
+
+
+def _proposals(result: Exploration) -> list[tuple[str, str]]:
+    return [(trial.mapping.name, str(trial.schedule)) for trial in result.trials]
+
+
+class _Fake:
+    """A runner whose answers depend on nothing but the candidate."""
+
+    #: One in so many candidates crashes.
+    crash = 5
+
+    def __init__(self, timeout: float = 0.0) -> None:
+        self.calls: list[Candidate] = []
+
+    def __enter__(self) -> _Fake:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def measure(
+        self, candidate: Candidate, *, repeat: int = 10, implementation: str | None = None
+    ) -> Measurement:
+        self.calls.append(candidate)
+        seed = sum(map(ord, str(candidate.schedule) + candidate.mapping.name))
+        if seed % self.crash == 0:
+            return Measurement(failure="crash", message="fake")
+        return Measurement((1e-6 * (1 + seed % 97),), 6, 0.0, "generic")
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> type[_Fake]:
+    def host(*_: object, **__: object) -> Machine:
+        return amos.machines.get("xeon_6240")
+
+    monkeypatch.setattr(run, "Runner", _Fake)
+    monkeypatch.setattr(run, "host_machine", host)
+    return _Fake
+
+
+@pytest.mark.parametrize("method", ["ga", "random"])
+def test_the_same_seed_proposes_the_same(method: str, fake: type[_Fake]) -> None:
+    for machine in ("host", "xeon_6240"):
+        results = [_model(machine=machine, trials=20, seed=5, method=method) for _ in range(2)]
+        assert _proposals(results[0]) == _proposals(results[1])
+    assert _proposals(results[0]) != _proposals(_model(trials=20, seed=6, method=method))
+
+
+_OTHER = """
+import json, sys
+import amos
+op = amos.Operator.parse(
+    "out[n,p,q,k] += pad(image[n,p+r-1,q+s-1,c]) * weight[k,c,r,s]",
+    extents=dict(n=1, p=14, q=14, k=32, c=16, r=3, s=3), shapes=dict(image=(1, 14, 14, 16)),
+)
+found = amos.explore(op, "vnni_dpbusd_m16k4_u8_s8_s32", machine="xeon_6240", trials=20, seed=5)
+print(json.dumps([(t.mapping.name, str(t.schedule), t.predicted) for t in found.trials]))
+print("tvm" in sys.modules, file=sys.stderr)
+"""
+
+
+def test_another_process_proposes_the_same() -> None:
+    """Whatever the order of its sets; and the model alone needs no TVM."""
+    here = [
+        (t.mapping.name, str(t.schedule), t.predicted) for t in _model(trials=20, seed=5).trials
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", _OTHER],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONHASHSEED": "77", "PYTHONPATH": ":".join(sys.path)},
+    )
+    assert [tuple(row) for row in json.loads(done.stdout)] == here
+    assert done.stderr.strip() == "False"
+
+
+@pytest.mark.parametrize("method", ["ga", "random"])
+@pytest.mark.parametrize("trials", [1, 7, 8, 30])
+def test_the_budget_is_honoured_and_nothing_is_tried_twice(
+    method: str, trials: int, fake: type[_Fake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fake, "crash", 1 << 30)
+    for machine in ("host", "xeon_6240"):
+        result = _model(machine=machine, trials=trials, method=method)
+        assert len(result.trials) == trials
+        assert len(set(_proposals(result))) == trials
+        assert [trial.number for trial in result.trials] == list(range(trials))
+
+
+@pytest.mark.parametrize("method", ["ga", "random"])
+def test_a_space_of_one(method: str) -> None:
+    result = _model(TINY, trials=10, method=method)
+    assert (len(result.trials), result.space_size, result.searched) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("method", ["ga", "random"])
+def test_a_small_space_is_used_up(method: str) -> None:
+    op = Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=2, j=16, k=8))
+    result = _model(op, trials=50, method=method)
+    assert result.space_size == 2 * 3 == len(result.trials)
+
+
+def test_what_is_reported_along_the_way(fake: type[_Fake]) -> None:
+    seen: list[tuple[int, int]] = []
+    spaces: list[int] = []
+
+    def progress(trial: Trial, total: int) -> None:
+        seen.append((trial.number, total))
+
+    result = _model(
+        machine="host",
+        trials=5,
+        progress=progress,
+        announce=lambda problem: spaces.append(problem.size),
+    )
+    assert seen == [(n, 5) for n in range(5)]
+    assert spaces == [result.space_size]
+
+
+def test_failures_are_counted_and_never_win(fake: type[_Fake]) -> None:
+    result = _model(machine="host", trials=40)
+    failed = [trial for trial in result.trials if trial.measurement and trial.measurement.failure]
+    assert failed
+    assert result.failures == {"crash": len(failed)}
+    assert result.best not in failed
+    assert result.best.seconds == min(trial.seconds for trial in result.trials)
+    curve = result.history
+    assert curve == sorted(curve, reverse=True)
+    assert (len(curve), curve[-1]) == (40, result.best.seconds)
+    frame = result.to_frame()
+    assert len(frame) == 40
+    assert Counter(frame["failure"])["crash"] == len(failed)
+
+
+def test_every_candidate_failing_is_an_error(
+    fake: type[_Fake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: _Fake, candidate: Candidate, **_: object) -> Measurement:
+        return Measurement(failure="build", message="no such luck")
+
+    monkeypatch.setattr(_Fake, "measure", fail)
+    with pytest.raises(ExploreError, match=r"none of 3 candidates ran \(build\); .*no such luck"):
+        _model(machine="host", trials=3)
+
+
+def test_a_leader_that_turns_out_wrong_does_not_win(
+    fake: type[_Fake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Measured again, the fastest one crashes."""
+    before, seen = _Fake.measure, Counter[str]()
+    fast = min(_model(machine="host", trials=8).trials, key=lambda trial: trial.seconds)
+
+    def measure(self: _Fake, candidate: Candidate, **options: Any) -> Measurement:
+        seen[str(candidate)] += 1
+        if candidate == fast.candidate and seen[str(candidate)] > 1:
+            return Measurement(failure="wrong", message="largest difference 1")
+        return before(self, candidate, **options)
+
+    monkeypatch.setattr(_Fake, "measure", measure)
+    result = _model(machine="host", trials=8)
+    assert result.best.candidate != fast.candidate
+    assert result.failures["wrong"] == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        (dict(trials=0), ExploreError, "trials: expected a positive number, got 0"),
+        (dict(trials=-3), ExploreError, "trials: expected a positive number, got -3"),
+        (dict(trials=2.5), ExploreError, "trials: expected a positive number, got 2.5"),
+        (dict(seed=-1), ExploreError, "seed: expected a number from 0 on, got -1"),
+        (dict(seed="x"), ExploreError, "seed: expected a number from 0 on, got x"),
+        (dict(timeout=0), ExploreError, "timeout: expected a positive number of seconds, got 0"),
+        (dict(method="gaa"), UnknownNameError, "unknown search method 'gaa': did you mean 'ga'"),
+        (dict(rule="papr"), UnknownNameError, "unknown rule 'papr': did you mean 'paper'"),
+        (dict(machine="a10"), UnknownNameError, "unknown machine 'a10': did you mean 'a100'"),
+        (dict(machine="a100"), MachineError, "machine 'a100' has no rate for intrinsic 'vnni"),
+        (dict(implementation="fast"), UnknownNameError, "unknown implementation 'fast'"),
+    ],
+)
+def test_bad_arguments(options: dict[str, Any], error: type[AmosError], message: str) -> None:
+    with pytest.raises(error, match=message) as caught:
+        _model(**options)
+    assert len(str(caught.value).splitlines()) <= 2
+
+
+def test_an_unknown_intrinsic_and_one_that_cannot_be_used() -> None:
+    with pytest.raises(UnknownNameError, match="unknown intrinsic 'vnni'"):
+        amos.explore(CONV, "vnni", machine="xeon_6240")
+    single = Operator.parse("out[i] += a[i,k]", extents=dict(i=4, k=4))
+    with pytest.raises(MappingError):
+        _model(single)
+
+
+CONTRACT = [
+    "operator",
+    "intrinsic",
+    "mapping",
+    "schedule",
+    "predicted_seconds",
+    "measured_seconds",
+    "tops",
+    "peak_fraction",
+    "verified_elements",
+    "max_difference",
+]
+
+
+def test_the_contract_of_the_dictionary() -> None:
+    found = json.loads(json.dumps(_model(trials=2).to_dict(), allow_nan=False))
+    assert set(CONTRACT) <= set(found)
+    assert found["measured_seconds"] is None
+    assert found["predicted_seconds"] > 0
+
+
+def test_on_this_machine() -> None:
+    """The whole path once, with a real worker."""
+    result = amos.explore(GEMM, VNNI, trials=3, seed=1)
+    found = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+    assert set(CONTRACT) <= set(found)
+    assert (found["verified_elements"], found["max_difference"]) == (6 * 32, 0.0)
+    assert found["intrinsic"] == VNNI
+    assert found["measured_seconds"] == result.best.seconds > 0
+    assert found["tops"] == pytest.approx(2 * 6 * 32 * 8 / result.best.seconds / 1e12)
+    assert 0 < found["peak_fraction"] < 1.2
+    assert result.machine.name == "host"
+    assert result.prediction is not None
+    assert result.best.mapping.name in str(result) or str(result.best.mapping) in str(result)
+    kernel = amos.build(result.best)
+    assert kernel.candidate == result.best.candidate

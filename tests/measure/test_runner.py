@@ -1,0 +1,214 @@
+"""A worker that crashes, hangs or lies must not take anybody with it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import amos
+from amos.ir import Operator
+from amos.measure import Runner
+from amos.measure.worker import _difference, _measure, _References, _tolerance
+from amos.schedule import Candidate, Schedule, ScheduleSpace
+
+VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
+OP = Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=6, j=16, k=8))
+MAPPING = amos.enumerate_mappings(OP, VNNI)[0]
+CANDIDATE = Candidate(MAPPING, ScheduleSpace(MAPPING).smallest())
+
+needs_proc = pytest.mark.skipif(
+    not Path("/proc/self/stat").exists(), reason="needs /proc to see which processes live"
+)
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[Runner]:
+    with Runner() as made:
+        yield made
+
+
+def _drill(runner: Runner, how: str, timeout: float | None = None) -> dict[str, Any]:
+    return runner.request({"kind": "drill", "how": how}, timeout)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
+def _gone(pid: int, seconds: float = 10.0) -> bool:
+    end = time.monotonic() + seconds
+    while _alive(pid) and time.monotonic() < end:
+        time.sleep(0.02)
+    return not _alive(pid)
+
+
+@pytest.mark.parametrize(
+    ("how", "failure", "message"),
+    [
+        ("segfault", "crash", "the worker was ended by SIGSEGV"),
+        ("abort", "crash", "the worker was ended by SIGABRT"),
+        ("raise", "error", "RuntimeError: raised on purpose"),
+    ],
+)
+def test_a_lost_worker_is_reported_and_replaced(
+    runner: Runner, how: str, failure: str, message: str
+) -> None:
+    reply = _drill(runner, how)
+    assert (reply["failure"], reply["message"]) == (failure, message)
+    assert _drill(runner, "nothing")["pid"] == runner.pid
+
+
+@needs_proc
+def test_a_hanging_worker_is_ended_in_time(runner: Runner) -> None:
+    pid = _drill(runner, "nothing")["pid"]
+    start = time.monotonic()
+    reply = _drill(runner, "hang", timeout=0.3)
+    assert (reply["failure"], reply["message"]) == ("timeout", "no answer within 0.3 s")
+    assert time.monotonic() - start < 3
+    assert not _alive(pid)
+    assert _drill(runner, "nothing")["pid"] != pid
+
+
+def test_an_unknown_request_is_an_error(runner: Runner) -> None:
+    assert runner.request({"kind": "dance"})["failure"] == "error"
+
+
+def test_a_worker_that_was_killed_between_requests_is_replaced(runner: Runner) -> None:
+    pid = _drill(runner, "nothing")["pid"]
+    os.kill(pid, signal.SIGKILL)
+    reply = _drill(runner, "nothing")
+    again = reply if "pid" in reply else _drill(runner, "nothing")
+    assert again["pid"] != pid
+
+
+@needs_proc
+def test_close_leaves_no_process() -> None:
+    runner = Runner()
+    assert runner.pid is None
+    pid = _drill(runner, "nothing")["pid"]
+    assert _alive(pid)
+    runner.close()
+    assert not _alive(pid)
+    runner.close()
+    assert runner.pid is None
+
+
+_PARENT = """
+import os, sys
+from amos.measure import Runner
+with Runner() as runner:
+    print(runner.request({"kind": "drill", "how": "nothing"})["pid"], flush=True)
+    runner.request({"kind": "drill", "how": "hang"}, 60)
+"""
+
+
+@needs_proc
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_the_worker_ends_with_its_parent(end: signal.Signals) -> None:
+    """Ctrl-C reaches the parent, which ends the worker; so does losing the parent."""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", _PARENT],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert parent.stdout is not None
+        worker = int(parent.stdout.readline())
+        assert _alive(worker)
+        time.sleep(0.1)
+        if end is signal.SIGINT:
+            os.killpg(parent.pid, end)  # as a terminal does
+        else:
+            os.kill(parent.pid, end)
+        assert parent.wait(timeout=20) != 0
+        assert _gone(worker)
+    finally:
+        parent.kill()
+        parent.wait()
+        if parent.stdout is not None:
+            parent.stdout.close()
+
+
+def test_a_right_candidate_is_verified_and_timed(runner: Runner) -> None:
+    found = runner.measure(CANDIDATE, repeat=3)
+    assert found.ok
+    assert (found.failure, found.message) == ("", "")
+    assert (len(found.times), found.verified_elements, found.max_difference) == (3, 6 * 16, 0.0)
+    assert found.implementation in ("native", "generic")
+    assert 0 < found.seconds < 1
+
+
+def test_an_infeasible_candidate_is_a_build_failure(runner: Runner) -> None:
+    found = runner.measure(Candidate(MAPPING, Schedule.of({"tile.i": 4})))
+    assert (found.failure, found.seconds) == ("build", float("inf"))
+    assert "tile.i" in found.message
+    assert not found.ok
+
+
+def test_an_unknown_implementation_is_a_build_failure(runner: Runner) -> None:
+    found = runner.measure(CANDIDATE, implementation="fast")
+    assert found.failure == "build"
+
+
+def test_a_wrong_result_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that drops a carry must not be timed."""
+    import amos.validate
+
+    right = amos.validate.evaluate
+
+    def off_by_one(op: Operator, inputs: dict[str, np.ndarray]) -> np.ndarray:
+        result = right(op, inputs)
+        result[-1, -1] += 1
+        return result
+
+    monkeypatch.setattr(amos.validate, "evaluate", off_by_one)
+    reply = _measure({"candidate": CANDIDATE, "implementation": "generic"}, _References())
+    assert reply["failure"] == "wrong"
+    assert reply["message"] == "largest difference 1"
+    assert reply["max_difference"] == 1.0
+    assert "times" not in reply
+
+
+def test_references_are_computed_once_for_an_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = _References()
+    first = kept.get(MAPPING.operator)
+    assert kept.get(MAPPING.operator) is first
+    for name in "xyz":
+        kept.get(replace(MAPPING.operator, name=name))
+    assert kept.get(MAPPING.operator) is not first
+
+
+def test_differences() -> None:
+    one = np.array([1.0, 2.0], np.float32)
+    assert _difference(one, one) == 0
+    assert _difference(np.array([1.0, np.nan], np.float32), one) == np.inf
+    assert _difference(np.zeros(0), np.zeros(0)) == 0
+    assert _difference(np.array([250], np.uint8), np.array([3], np.uint8)) == 247
+
+
+def test_integers_must_be_equal_and_floats_close() -> None:
+    assert _tolerance(MAPPING.operator, np.zeros((6, 16), np.int32)) == 0
+    bound = _tolerance(MAPPING.operator, np.full((6, 16), 100, np.float32))
+    assert 0 < bound < 1e-2
+
+
+def test_a_worker_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "nothing-of-this-name")
+    with Runner() as runner, pytest.raises(amos.AmosError, match="cannot start"):
+        _drill(runner, "nothing")

@@ -1,0 +1,202 @@
+"""The model: footprints by counting, the level equation by hand, and what must be monotone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import amos
+from amos.errors import MachineError
+from amos.ir import Operator
+from amos.mapping import Mapping
+from amos.mapping.nest import Nest
+from amos.mapping.staging import StagedOperand, staged_destination, staged_sources
+from amos.perfmodel import (
+    MODELS,
+    Costs,
+    Level,
+    Machine,
+    Peak,
+    Structure,
+    batch,
+    evaluate,
+    predict,
+)
+from amos.perfmodel.part import Part
+from amos.schedule import Schedule, ScheduleSpace, batch_of
+
+VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
+XEON = amos.machines.get("xeon_6240")
+
+CONV = Operator.parse(
+    "out[n,p,q,k] += pad(image[n,p+r-1,q+s-1,c]) * weight[k,c,r,s]",
+    extents=dict(n=1, p=4, q=6, k=32, c=6, r=2, s=3),
+    shapes=dict(image=(1, 4, 6, 6)),
+)
+MAPPINGS = list(amos.enumerate_mappings(CONV, VNNI, rule="gather"))
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+def _touched(op: StagedOperand, covered: dict[str, int]) -> int:
+    """Different elements that the loops and the lanes reach, counted one by one."""
+    lanes = {g.lane: g.lanes for g in op.nest.groups.values()}
+    used = {name for dim in op.dims for name in dim.index.names}
+    ranges = {n: extent for n, extent in (covered | lanes).items() if n in used}
+    found = set()
+    for values in product(*map(range, ranges.values())):
+        at = dict.fromkeys(used, 0) | dict(zip(ranges, values, strict=True))
+        found.add(tuple(dim.index.evaluate(at) for dim in op.dims))
+    return len(found)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.sampled_from(MAPPINGS), seeds)
+def test_footprints_are_exact_without_gaps(mapping: Mapping, seed: int) -> None:
+    structure = Structure(mapping)
+    nest, loops = structure.nest, (*structure.spatial, *structure.reduce)
+    row = ScheduleSpace(mapping).sample(np.random.default_rng(seed)).batch(structure)
+    part = Part(structure, row, np.ones(1, int), line=1)
+    order = [loops[n] for n in (*row.order[0], *row.reduce[0])]
+    tiles = dict(zip([x.name for x in structure.spatial], row.tile[0].tolist(), strict=True))
+    staged = (*staged_sources(nest), staged_destination(nest))
+    for op, operand in zip(staged, (*structure.sources, structure.destination), strict=True):
+        for depth in range(len(order) + 1):
+            covered = tiles | {loop.name: loop.extent for loop in order[depth:]}
+            counted = _touched(op, covered) * operand.size
+            assert part.footprint(operand)[0, depth] == counted, (op.name, depth)
+
+
+def _gemm() -> Mapping:
+    op = Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=2, j=16, k=8))
+    return amos.enumerate_mappings(op, VNNI)[0]
+
+
+def _machine(*levels: Level, cores: int = 1) -> Machine:
+    peak = Peak(latency=5.0, interval=1.0)
+    costs = Costs(step=0.125, tile=0.25, fragment=0.5, window=0.0)
+    return Machine("paper", cores, 1.0, levels, {VNNI.name: peak}, launch=0.5, costs=costs, line=1)
+
+
+LEVELS = (Level("L1", 200, 64.0, 32.0), Level("DRAM", 0, 16.0, 8.0))
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_level_equation_by_hand(model: str) -> None:
+    """Two rows of 16 lanes, two steps of four bytes: four calls."""
+    found = predict(_gemm(), _machine(*LEVELS), Schedule.of({}), model=model)
+    zero, one, two = found.rows
+    # No register tile, so each call waits for the one before it.
+    assert (zero.level, zero.trips, zero.compute) == ("intrinsic", 4, 4 * 5.0)
+    # Out of L1 a call reads 4 bytes into each of 16 lanes, and 64 bytes of weights.
+    assert (one.bytes_in, one.bytes_out) == (4 * (4 * 16 + 64), 2 * 64)
+    assert (one.compute, one.read, one.write) == (20.0, 512 / 64, 128 / 32)
+    # One row of each operand fits the 200 bytes of L1; the weights stay there.
+    assert (two.trips, two.bytes_in, two.bytes_out) == (2, 2 * 8 + 128, 2 * 64)
+    assert (two.compute, two.read, two.write) == (20.0, 144 / 16, 128 / 8)
+    bound = max(20.0, 9.0, 16.0)
+    if model == "amos":
+        assert found.seconds == bound
+    else:
+        # Four steps, and two tiles of one fragment each.
+        assert found.overhead == 4 * 0.125 + 2 * (0.25 + 0.5)
+        assert (found.staging, found.launch) == (0.0, 0.5)
+        assert found.seconds == bound + found.overhead + found.launch
+    assert found.bound == "issue of the intrinsic"
+
+
+def test_a_register_tile_hides_the_latency() -> None:
+    machine = _machine(Level("DRAM", 0, 1e9, 1e9))
+    one, two = (predict(_gemm(), machine, Schedule.of({"tile.i": tile})) for tile in (1, 2))
+    assert (one.rows[0].compute, two.rows[0].compute) == (20.0, 10.0)
+
+
+def test_what_fits_a_cache_is_not_loaded_again() -> None:
+    levels = (Level("L1", 4096, 64.0, 32.0), LEVELS[1])
+    found = predict(_gemm(), _machine(*levels), Schedule.of({}))
+    assert (found.rows[2].bytes_in, found.rows[2].bytes_out) == (0, 0)
+    assert found.rows[1].bytes_in == 512
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.sampled_from(MAPPINGS), seeds, st.sampled_from(MODELS))
+def test_a_batch_is_its_rows(mapping: Mapping, seed: int, model: str) -> None:
+    space, rng, structure = ScheduleSpace(mapping), np.random.default_rng(seed), Structure(mapping)
+    drawn = [space.sample(rng) for _ in range(7)]
+    alone = [predict(mapping, XEON, schedule, model=model).seconds for schedule in drawn]
+    with pytest.MonkeyPatch.context() as patch:
+        for chunk in (3, 100):
+            patch.setattr(batch, "_CHUNK", chunk)
+            found = evaluate(structure, XEON, batch_of(structure, drawn), model)
+            assert found.seconds.tolist() == pytest.approx(alone, rel=1e-12)
+
+
+def test_slow_memory_binds_and_is_named() -> None:
+    machine = _machine(Level("DRAM", 0, 1.0, 1e9))
+    found = predict(_gemm(), machine, Schedule.of({}), model="amos")
+    assert found.seconds == 512
+    assert found.bound == "DRAM reads of `a`: 26x the compute time"
+    machine = _machine(Level("DRAM", 0, 1e9, 1.0))
+    found_out = predict(_gemm(), machine, Schedule.of({}))
+    assert found_out.bound == "DRAM writes of `out`: 6.4x the compute time"
+    assert list(found.levels.index) == ["intrinsic", "DRAM"]
+    assert found.levels["binding"].tolist() == [False, True]
+
+
+def test_cores_share_the_work() -> None:
+    level = Level("DRAM", 0, 1e9, 1e9)
+    one, two, many = (
+        predict(_gemm(), _machine(level, cores=n), Schedule.of({"parallel": 1})) for n in (1, 2, 64)
+    )
+    assert one.rows[0].compute == 2 * two.rows[0].compute == 2 * many.rows[0].compute
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(MAPPINGS), seeds, st.sampled_from([2.0, 3.0, 10.0]))
+def test_a_slower_machine_is_never_faster(mapping: Mapping, seed: int, factor: float) -> None:
+    schedule = ScheduleSpace(mapping).sample(np.random.default_rng(seed))
+    before = predict(mapping, XEON, schedule).seconds
+    levels = tuple(
+        replace(
+            level,
+            read_bandwidth=level.read_bandwidth / factor,
+            write_bandwidth=level.write_bandwidth / factor,
+            core_read=level.core_read / factor,
+            core_write=level.core_write / factor,
+        )
+        for level in XEON.levels
+    )
+    peaks = {
+        name: Peak(peak.latency * factor, peak.interval * factor)
+        for name, peak in XEON.peaks.items()
+    }
+    memory, compute = replace(XEON, levels=levels), replace(XEON, peaks=peaks)
+    clock, launch = XEON.clock / factor, XEON.launch * factor
+    everything = replace(memory, peaks=peaks, launch=launch, clock=clock)
+    assert before <= predict(mapping, memory, schedule).seconds
+    assert before <= predict(mapping, compute, schedule).seconds
+    assert predict(mapping, everything, schedule).seconds == pytest.approx(before * factor)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(MAPPINGS), seeds)
+def test_nothing_beats_the_peak(mapping: Mapping, seed: int) -> None:
+    schedule = ScheduleSpace(mapping).sample(np.random.default_rng(seed))
+    found = predict(mapping, XEON, schedule)
+    interval = XEON.peak(VNNI.name).interval
+    assert found.seconds >= Nest(mapping).calls * interval / XEON.cores
+    inside = [row.compute for row in found.rows]
+    assert inside == sorted(inside)
+    assert all(min(row.read, row.write, row.bytes_in, row.bytes_out) >= 0 for row in found.rows)
+
+
+def test_an_intrinsic_without_a_rate_is_refused() -> None:
+    with pytest.raises(MachineError, match=r"machine 'a100' has no rate for intrinsic 'vnni"):
+        predict(_gemm(), amos.machines.get("a100"), Schedule.of({}))
+    with pytest.raises(MachineError, match="model 'best': expected one of amos, amos"):
+        predict(_gemm(), XEON, Schedule.of({}), model="best")

@@ -1,0 +1,143 @@
+"""Schedule spaces: what they draw is feasible, and refusals name what is broken."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import amos
+from amos.errors import ScheduleError
+from amos.ir import Operator
+from amos.mapping import Mapping
+from amos.schedule import Candidate, Schedule, ScheduleSpace
+
+VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
+
+CONV = Operator.parse(
+    "out[n,p,q,k] += pad(image[n,p+r-1,q+s-1,c]) * weight[k,c,r,s]",
+    extents=dict(n=1, p=14, q=12, k=64, c=20, r=3, s=3),
+    shapes=dict(image=(1, 14, 12, 20)),
+)
+MAPPINGS = list(amos.enumerate_mappings(CONV, VNNI, rule="gather"))
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(MAPPINGS), seeds)
+def test_what_is_drawn_is_feasible(mapping: Mapping, seed: int) -> None:
+    space, rng = ScheduleSpace(mapping), np.random.default_rng(seed)
+    first, second = space.sample(rng), space.sample(rng)
+    for schedule in (
+        first,
+        space.smallest(),
+        space.mutate(first, rng),
+        space.cross(first, second, rng),
+    ):
+        assert space.violations(schedule) == ()
+        assert space.check(schedule) is schedule
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.sampled_from(MAPPINGS), seeds)
+def test_the_same_seed_draws_the_same(mapping: Mapping, seed: int) -> None:
+    space = ScheduleSpace(mapping)
+    drawn = [space.sample(np.random.default_rng(seed)) for _ in range(2)]
+    assert drawn[0] == drawn[1]
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.sampled_from(MAPPINGS), seeds)
+def test_a_child_takes_every_variable_from_a_parent(mapping: Mapping, seed: int) -> None:
+    space, rng = ScheduleSpace(mapping), np.random.default_rng(seed)
+    a, b = space.sample(rng), space.sample(rng)
+    child = space.cross(a, b, rng).as_dict()
+    for name, value in child.items():
+        assert value in (a.get(name), b.get(name))
+
+
+def test_mutation_changes_few_variables() -> None:
+    space, rng = ScheduleSpace(MAPPINGS[0]), np.random.default_rng(0)
+    schedule = space.sample(rng)
+    changed = [
+        sum(schedule.get(n) != v for n, v in space.mutate(schedule, rng).values) for _ in range(50)
+    ]
+    assert max(changed) <= 2
+    assert any(changed)
+
+
+def test_size_counts_assignments() -> None:
+    space = ScheduleSpace(MAPPINGS[0])
+    assert space.size == prod(len(domain) for domain in space.variables.values())
+    tiny = Operator.parse("out[i] += a[k] * weight[i,k]", extents=dict(i=16, k=4))
+    assert ScheduleSpace(amos.enumerate_mappings(tiny, VNNI)[0]).size == 1
+
+
+def test_a_space_without_variables_draws_its_only_schedule() -> None:
+    tiny = Operator.parse("out[i] += a[k] * weight[i,k]", extents=dict(i=16, k=4))
+    space, rng = ScheduleSpace(amos.enumerate_mappings(tiny, VNNI)[0]), np.random.default_rng(0)
+    only = space.sample(rng)
+    assert only == space.smallest() == Schedule.of({})
+    assert space.mutate(only, rng) == only == space.cross(only, only, rng)
+
+
+def test_register_tiles_divide_and_fit() -> None:
+    for mapping in MAPPINGS:
+        space = ScheduleSpace(mapping)
+        extents = {loop.name: loop.extent for loop in space.nest.loops}
+        for name, domain in space.variables.items():
+            if name.startswith("tile."):
+                loop = extents[name.removeprefix("tile.")]
+                assert domain == tuple(f for f in range(1, 33) if loop % f == 0)
+
+
+def test_constants_are_packed_ahead_and_others_staged() -> None:
+    gathered = {op.load.tensor.name for op in ScheduleSpace(MAPPINGS[0]).gathered}
+    assert gathered == {"image"}
+    assert ScheduleSpace(MAPPINGS[0]).variables["stage.Src1"] == ("whole", "tile")
+
+
+def _changed(space: ScheduleSpace, **changes: int | str) -> Schedule:
+    names = {name.replace(".", "_"): name for name in space.variables}
+    values = {names.get(n, n): value for n, value in changes.items()}
+    return Schedule.of(space.smallest().as_dict() | values)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (dict(unroll=3), ["unroll = 3 is not one of"]),
+        (dict(tile_p=5), ["tile.p = 5 is not one of"]),
+        (dict(colour=1), ["unknown variable 'colour'"]),
+        (dict(order="p p p"), ["order = 'p p p' is not one of"]),
+        (dict(tile_p=14, tile_q=12), ["fragments live at once, but 32 registers"]),
+        (dict(unroll=3, colour=1), ["unknown variable 'colour'", "unroll = 3"]),
+    ],
+)
+def test_violations_say_what_is_broken(changes: dict[str, int | str], words: list[str]) -> None:
+    space = ScheduleSpace(MAPPINGS[0])
+    schedule = _changed(space, **changes)
+    found = space.violations(schedule)
+    assert len(found) == len(words)
+    assert all(word in text for word, text in zip(words, found, strict=True))
+    with pytest.raises(ScheduleError, match=f"schedule of {MAPPINGS[0].name}: "):
+        space.check(schedule)
+
+
+def test_a_missing_variable_is_a_violation() -> None:
+    space = ScheduleSpace(MAPPINGS[0])
+    values = space.smallest().as_dict()
+    del values["unroll"]
+    assert space.violations(Schedule.of(values)) == ("unroll has no value",)
+
+
+def test_candidates_are_told_apart_by_mapping_and_schedule() -> None:
+    a, b = (ScheduleSpace(m).smallest() for m in MAPPINGS[:2])
+    keys = {Candidate(MAPPINGS[0], a).key, Candidate(MAPPINGS[1], b).key}
+    keys.add(Candidate(MAPPINGS[0], Schedule.of(a.as_dict())).key)
+    assert len(keys) == 2
+    assert MAPPINGS[0].name in repr(Candidate(MAPPINGS[0], a))
