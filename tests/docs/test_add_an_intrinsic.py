@@ -14,7 +14,8 @@ from amos.cli import main
 from amos.intrinsics import registry
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "add_an_intrinsic.md"
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S)
+TEXT = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", TEXT, re.M | re.S)
 
 
 @pytest.fixture
@@ -25,6 +26,7 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_implemented", dict(registry._implemented))
 
 
+@pytest.mark.skipif(not BLOCKS, reason="an unpacked source distribution has no docs/")
 @pytest.mark.usefixtures("forgetful")
 def test_every_block_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
