@@ -11,6 +11,7 @@ from amos.cli.options import (
     Commute,
     Dtypes,
     Extents,
+    IntrinsicFiles,
     IntrinsicName,
     Layout,
     Limit,
@@ -19,6 +20,7 @@ from amos.cli.options import (
     Rule,
     RuleName,
     Shapes,
+    read_intrinsic,
     read_operator,
 )
 from amos.cli.output import print_json, print_table
@@ -34,7 +36,7 @@ __all__ = ["predict_command"]
 
 def predict_command(
     operator: OperatorText,
-    intrinsic: IntrinsicName,
+    intrinsic: IntrinsicName = None,
     machine: MachineName = "host",
     rule: Rule = RuleName.paper,
     commute: Commute = False,
@@ -42,6 +44,7 @@ def predict_command(
         int, typer.Option(min=0, metavar="N", help="Schedules to draw for each mapping.")
     ] = 32,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random generator.")] = 0,
+    files: IntrinsicFiles = None,
     extent: Extents = None,
     dtype: Dtypes = None,
     shape: Shapes = None,
@@ -59,8 +62,8 @@ def predict_command(
     import amos
 
     op = read_operator(operator, extent, dtype, shape, layout)
-    unit = amos.intrinsics.get(intrinsic)
-    target = amos.machines.get(machine)
+    unit = read_intrinsic(intrinsic, files)
+    target = amos.machines.get(machine, [unit])
     rng = np.random.default_rng(seed)
     space = amos.enumerate_mappings(op, unit, rule=rule.value, commute=commute)
     rows = sorted(

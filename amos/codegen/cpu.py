@@ -34,6 +34,8 @@ def schedule_cpu(program: Program, schedule: Schedule, kind: str) -> Any:
     sch = s_tir.Schedule(program.prim_func())
     main = sch.get_sblock("main")
     loops = _named_loops(sch, main, program)
+    # A fragment of one element leaves no lane to vectorize.
+    vector = any(group.kind == "spatial" for group in program.nest.groups.values())
     accumulators = sch.cache_write(main, 0, "global")
     order = schedule.order(program.nest)
     steps = [loops[loop.name] for loop in schedule.reduce_order(program.nest)]
@@ -46,10 +48,10 @@ def schedule_cpu(program: Program, schedule: Schedule, kind: str) -> Any:
     if outer:
         around = len(sch.get_loops(main)) - len(steps) - len(inner) - len(lanes)
         sch.reverse_compute_at(accumulators, outer[-1])
-        _finish_copy(sch, accumulators, around)
+        _finish_copy(sch, accumulators, around, vector)
     _stage_blocks(sch, program, schedule, outer)
     _split_step(sch, steps, int(schedule.get("unroll", 1)))
-    _initialize(sch, main, steps, lanes, inner)
+    _initialize(sch, main, steps, lanes, inner, vector)
     if not program.destination.in_place:
         _copy_block(sch, sch.get_sblock("unstage"))
     sch.tensorize(lanes[0], register_tensor_intrin(program.mapping.intrinsic, kind))
@@ -156,7 +158,7 @@ def _vectorize_tail(sch: Any, block: Any, tail: int) -> None:
         sch.vectorize(sch.split(fused, [None, width])[1] if extent > width else fused)
 
 
-def _finish_copy(sch: Any, block: Any, around: int) -> None:
+def _finish_copy(sch: Any, block: Any, around: int, vector: bool) -> None:
     """Write the accumulators of one tile back: unrolled, one fragment at a time.
 
     A loop over fragments would index the accumulators by a variable, which keeps
@@ -165,9 +167,10 @@ def _finish_copy(sch: Any, block: Any, around: int) -> None:
     loops = sch.get_loops(block)[around:]
     if not loops:
         return
-    for loop in loops[:-1]:
+    for loop in loops[:-1] if vector else loops:
         sch.unroll(loop)
-    sch.vectorize(loops[-1])
+    if vector:
+        sch.vectorize(loops[-1])
 
 
 def _split_step(sch: Any, steps: list[Any], factor: int) -> None:
@@ -177,9 +180,11 @@ def _split_step(sch: Any, steps: list[Any], factor: int) -> None:
         steps[-1] = high
 
 
-def _initialize(sch: Any, main: Any, steps: list[Any], lanes: list[Any], inner: list[Any]) -> None:
+def _initialize(
+    sch: Any, main: Any, steps: list[Any], lanes: list[Any], inner: list[Any], vector: bool
+) -> None:
     """Zero the accumulators before the reduction, one whole fragment at a time."""
     first = steps[0] if steps else (inner[0] if inner else lanes[0])
     init = sch.decompose_reduction(main, first)
-    loops = sch.get_loops(init)
-    sch.vectorize(loops[-1])
+    if vector:
+        sch.vectorize(sch.get_loops(init)[-1])
