@@ -21,7 +21,8 @@ import numpy as np
 
 from amos import intrinsics, operators
 from amos.errors import MappingError
-from amos.intrinsics import Intrinsic, Memory
+from amos.intrinsics import Intrinsic
+from amos.intrinsics.virtual import unit as virtual_unit
 from amos.ir import Operator
 from amos.mapping import Mapping, MappingSpace, enumerate_mappings
 from amos.mapping.enumerate import forget
@@ -117,19 +118,15 @@ def conv3d() -> list[Row]:
     ]
 
 
-def unit_of(statement: str, steps: str) -> Intrinsic:
-    memory = [Memory(name, "load", "memory", (), "addr", ()) for name in ("Src1", "Src2", "Dst")]
-    kinds = dict.fromkeys(("Src1", "Src2", "Dst"), "float32")
-    extents = dict.fromkeys(steps.split(), 4)
-    return Intrinsic.define("six", statement, extents, kinds, memory, family="six", source="none")
-
-
 def fourteen_loops() -> list[Row]:
     """Four windows, so that base matches exclude each other."""
     text = "out[n,k,b,d,p,q] += x[n,c,b+e,d+t,p+r,q+s,m,l] * w[k,c,e,t,r,s,m,l]"
     text = text.replace("out[n,", "out[n,g,").replace("x[n,", "x[n,g,")
     op = Operator.parse(text, dict.fromkeys("ngkbdpqcetrsml", 3), name="conv4d")
-    unit = unit_of("Dst[i1,i2,i3] += Src1[i1,i2,r1,r2,r3] * Src2[i3,r1,r2,r3]", "i1 i2 i3 r1 r2 r3")
+    unit = virtual_unit(
+        "Dst[i1,i2,i3] += Src1[i1,i2,r1,r2,r3] * Src2[i3,r1,r2,r3]",
+        dict.fromkeys(["i1", "i2", "i3", "r1", "r2", "r3"], 4),
+    )
     assignments = (len(unit.iterations) + 1) ** len(op.iterations)
     rows = []
     for rule in RULES:

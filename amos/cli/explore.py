@@ -16,12 +16,14 @@ from amos.cli.options import (
     Constants,
     Dtypes,
     Extents,
+    IntrinsicFiles,
     IntrinsicName,
     Layout,
     MachineName,
     OperatorText,
     RuleName,
     Shapes,
+    read_intrinsic,
     read_operator,
 )
 from amos.cli.output import console, print_json, print_line, print_table
@@ -37,7 +39,7 @@ _LISTED = 8
 
 def explore_command(
     operator: OperatorText,
-    intrinsic: IntrinsicName,
+    intrinsic: IntrinsicName = None,
     machine: MachineName = "host",
     trials: Annotated[int, typer.Option(help="How many candidates to measure.")] = 32,
     seed: Annotated[int, typer.Option(help="Seed of the random generator.")] = 0,
@@ -75,6 +77,7 @@ def explore_command(
         str | None,
         typer.Option(metavar="KIND", help="native or generic; native where the CPU can."),
     ] = None,
+    files: IntrinsicFiles = None,
     extent: Extents = None,
     dtype: Dtypes = None,
     shape: Shapes = None,
@@ -86,7 +89,7 @@ def explore_command(
     import amos
 
     op = read_operator(operator, extent, dtype, shape, layout, constant)
-    unit = amos.intrinsics.get(intrinsic)
+    unit = read_intrinsic(intrinsic, files)
 
     def announce(problem: Problem) -> None:
         if not as_json:

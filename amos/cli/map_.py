@@ -13,6 +13,7 @@ from amos.cli.options import (
     Commute,
     Dtypes,
     Extents,
+    IntrinsicFiles,
     IntrinsicName,
     Layout,
     Limit,
@@ -20,9 +21,12 @@ from amos.cli.options import (
     Rule,
     RuleName,
     Shapes,
+    load_intrinsics,
+    read_intrinsic,
     read_operator,
 )
 from amos.cli.output import print_json, print_line, print_table
+from amos.cli.targets import map_target
 from amos.errors import MappingError
 
 if TYPE_CHECKING:
@@ -49,12 +53,24 @@ Explain = Annotated[
 ]
 
 
+Target = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        metavar="TARGET",
+        help="Try every intrinsic of a target instead of one: cuda:sm_80, x86:host, all.",
+    ),
+]
+
+
 def map_command(
     operator: OperatorText,
-    intrinsic: IntrinsicName,
+    intrinsic: IntrinsicName = None,
     rule: Rule = RuleName.paper,
     commute: Commute = False,
     explain: Explain = None,
+    target: Target = None,
+    files: IntrinsicFiles = None,
     extent: Extents = None,
     dtype: Dtypes = None,
     shape: Shapes = None,
@@ -63,10 +79,14 @@ def map_command(
     as_json: AsJson = False,
 ) -> None:
     """List mappings, or explain one matching."""
-    from amos import intrinsics
-
     op = read_operator(operator, extent, dtype, shape, layout)
-    unit = intrinsics.get(intrinsic)
+    if target is not None:
+        if intrinsic is not None or explain is not None:
+            raise typer.BadParameter("names all its intrinsics itself", param_hint="--target")
+        load_intrinsics(files)
+        map_target(op, target, commute, as_json)
+        return
+    unit = read_intrinsic(intrinsic, files)
     if explain is not None:
         _explain(op, unit, explain, rule.value, as_json)
     elif as_json:

@@ -1,20 +1,25 @@
-"""``amos reproduce``: the paper's tables of mappings, counted anew."""
+"""``amos reproduce``: the paper's tables and figures, made anew."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from amos.cli.options import AsJson, Rule, RuleName
 from amos.cli.output import print_json, print_line, print_table
 
+if TYPE_CHECKING:
+    from amos.reproduce.fig5 import Judged
+    from amos.reproduce.samples import Dataset
+
 __all__ = ["app"]
 
 app = typer.Typer(
-    help="Count the mappings of the paper's tables anew.",
+    help="Redo the paper's tables and figures.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -111,3 +116,102 @@ def _pair(rule: str, counts: Mapping[str, int], types: Mapping[str, int]) -> Any
 
 def _equal(agrees: tuple[str, ...]) -> str:
     return f"= {', '.join(agrees)}" if agrees else "≠"
+
+
+@app.command("fig5")
+def fig5_command(
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Measure new samples on this machine first.")
+    ] = False,
+    samples: Annotated[int, typer.Option(min=10, help="Samples of a layer, with --measure.")] = 50,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the samples, with --measure.")] = 0,
+    dataset: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Read the samples here; with --measure, keep them."),
+    ] = None,
+    fit: Annotated[
+        bool, typer.Option("--fit", help="Fit the constants anew, on ResNet-18 alone.")
+    ] = False,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="Draw predicted against measured.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """How well the performance model ranks what was measured, per layer and overall."""
+    from amos.reproduce import fig5 as figure
+    from amos.reproduce.samples import load, save
+
+    if measure:
+        found = _measured(samples, seed, quiet=as_json)
+        if dataset is not None:
+            save(found, dataset)
+    else:
+        found = figure.stored() if dataset is None else load(dataset)
+    costs = figure.fit(found) if fit else None
+    if plot is not None:
+        figure.draw(found, plot, costs)
+    result = figure.fig5(found, costs)
+    if as_json:
+        print_json(result)
+        return
+    print_line(f"{result['intrinsic']}, {result['machine']}")
+    if fit:
+        print_line(f"constants fitted on ResNet-18: {costs}")
+    for name, layers in figure.SETS.items():
+        _accuracy(name, figure.judge(found, layers, costs=costs))
+    _sets(result)
+
+
+def _measured(samples: int, seed: int, *, quiet: bool) -> Dataset:
+    from amos import machines
+    from amos.reproduce import fig5 as figure
+    from amos.reproduce.samples import collect
+
+    def tell(layer: str, turn: int) -> None:
+        if not quiet:
+            print_line(f"measured {layer}, round {turn + 1}")
+
+    layers = [layer for group in figure.SETS.values() for layer in group]
+    host = machines.probe()
+    return collect(layers, figure.INTRINSIC, host, count=samples, seed=seed, progress=tell)
+
+
+def _accuracy(name: str, judged: Judged) -> None:
+    print_table(
+        ["layer", "samples", "pairwise", "recall 40 %", "best of ten", "trials to 5 %"],
+        [
+            [x.layer, x.samples, x.pairwise, x.recall[40], x.best_of_ten, x.trials]
+            for x in (*judged.layers, judged.overall)
+        ],
+        title=name.replace("_", " "),
+    )
+
+
+def _sets(result: dict[str, Any]) -> None:
+    """The refined model, the paper's equation, and what the paper reports."""
+    shares = list(result["fitted_on"]["recall"])
+    rows: list[list[object]] = []
+    for title, group in (
+        ("refined", result),
+        ("paper's equation", result["paper_equation"]),
+        ("learned correction", result.get("learned", {})),
+    ):
+        for name in ("fitted_on", "held_back"):
+            if name in group:
+                one = group[name]
+                rows.append(
+                    [title, name.replace("_", " "), one["samples"], one["pairwise"]]
+                    + [one["recall"][share] for share in shares]
+                    + [f"{one['top10_within_5pct']} of {len(one['layers'])}"]
+                )
+    print_table(
+        ["model", "set", "samples", "pairwise"]
+        + [f"recall {share} %" for share in shares]
+        + ["ten best hold one within 5 %"],
+        rows,
+    )
+    paper = result["paper_reports"]
+    print_line(
+        f"AMOS reports {paper['pairwise']:.2%} pairwise and {paper['recall40']:.1%} recall of the "
+        "top 40 %, for 2-D convolutions on a Tensor Core."
+    )

@@ -8,6 +8,7 @@ from amos._toolchain import load_tvm
 from amos.codegen.program import Program
 from amos.codegen.tensor_intrin import register_tensor_intrin
 from amos.mapping.nest import Loop
+from amos.perfmodel.host import cpu
 from amos.schedule import Schedule
 
 __all__ = ["schedule_cpu"]
@@ -33,6 +34,8 @@ def schedule_cpu(program: Program, schedule: Schedule, kind: str) -> Any:
     sch = s_tir.Schedule(program.prim_func())
     main = sch.get_sblock("main")
     loops = _named_loops(sch, main, program)
+    # A fragment of one element leaves no lane to vectorize.
+    vector = any(group.kind == "spatial" for group in program.nest.groups.values())
     if program.crops:
         accumulators = sch.get_sblock("unstage")
     else:
@@ -45,12 +48,13 @@ def schedule_cpu(program: Program, schedule: Schedule, kind: str) -> Any:
     for loop in inner:
         sch.unroll(loop)
     outer = _parallelize(sch, outer, int(schedule.get("parallel", 1)))
-    if around := [*outer, *blocks]:
-        sch.reverse_compute_at(accumulators, around[-1])
-        _finish_copy(sch, accumulators, len(lanes))
+    if surrounding := [*outer, *blocks]:
+        around = len(sch.get_loops(main)) - len(steps) - len(inner) - len(lanes)
+        sch.reverse_compute_at(accumulators, surrounding[-1])
+        _finish_copy(sch, accumulators, around, vector)
     _stage_blocks(sch, program, schedule, outer)
     _split_step(sch, steps, int(schedule.get("unroll", 1)))
-    _initialize(sch, main, steps, lanes, inner)
+    _initialize(sch, main, steps, lanes, inner, vector)
     if not program.destination.in_place:
         _copy_block(sch, sch.get_sblock("unstage"), 1, width)
     sch.tensorize(lanes[0], register_tensor_intrin(program.mapping.intrinsic, kind))
@@ -97,13 +101,33 @@ def _divide(sch: Any, loop: Any, factor: int) -> tuple[Any, Any]:
 
 
 def _parallelize(sch: Any, outer: list[Any], count: int) -> list[Any]:
-    """Fuse the outermost loops and divide them over the cores."""
+    """Fuse the outermost loops and divide them over the cores.
+
+    TVM allocates the buffers of a parallel loop's body anew in every step, which
+    costs as much as a small tile does. So only as many steps run in parallel as
+    keep the cores evenly busy, each of them a plain loop over a contiguous range.
+    """
     if not outer:
         return []
     count = min(count, len(outer))
     fused = sch.fuse(*outer[:count]) if count > 1 else outer[0]
-    sch.parallel(fused)
-    return [fused, *outer[count:]]
+    steps = int(sch.get(fused).extent)
+    ranges = _even_ranges(steps, cpu().cores)
+    if ranges == steps:
+        sch.parallel(fused)
+        return [fused, *outer[count:]]
+    high, low = sch.split(fused, [ranges, None])
+    sch.parallel(high)
+    return [low, *outer[count:]]
+
+
+def _even_ranges(steps: int, cores: int) -> int:
+    """Fewest equal ranges that load the busiest core no more than single steps do."""
+    busiest = -(-steps // cores)
+    for ranges in range(min(cores, steps), steps):
+        if steps % ranges == 0 and -(-ranges // cores) * (steps // ranges) <= busiest:
+            return ranges
+    return steps
 
 
 def _stage_blocks(sch: Any, program: Program, schedule: Schedule, outer: list[Any]) -> None:
@@ -145,10 +169,18 @@ def _vectorize_tail(sch: Any, block: Any, tail: int, width: int) -> None:
         sch.vectorize(sch.split(fused, [None, width])[1] if extent > width else fused)
 
 
-def _finish_copy(sch: Any, block: Any, lanes: int) -> None:
-    """Write the accumulators of one tile back: unrolled, one fragment at a time."""
-    loops = sch.get_loops(block)
-    if loops:
+def _finish_copy(sch: Any, block: Any, around: int, vector: bool) -> None:
+    """Write the accumulators of one tile back: unrolled, one fragment at a time.
+
+    A loop over fragments would index the accumulators by a variable, which keeps
+    them out of registers.
+    """
+    loops = sch.get_loops(block)[around:]
+    if not loops:
+        return
+    for loop in loops[:-1] if vector else loops:
+        sch.unroll(loop)
+    if vector:
         sch.vectorize(loops[-1])
 
 
@@ -159,9 +191,11 @@ def _split_step(sch: Any, steps: list[Any], factor: int) -> None:
         steps[-1] = high
 
 
-def _initialize(sch: Any, main: Any, steps: list[Any], lanes: list[Any], inner: list[Any]) -> None:
+def _initialize(
+    sch: Any, main: Any, steps: list[Any], lanes: list[Any], inner: list[Any], vector: bool
+) -> None:
     """Zero the accumulators before the reduction, one whole fragment at a time."""
     first = steps[0] if steps else (inner[0] if inner else lanes[0])
     init = sch.decompose_reduction(main, first)
-    loops = sch.get_loops(init)
-    sch.vectorize(loops[-1])
+    if vector:
+        sch.vectorize(sch.get_loops(init)[-1])

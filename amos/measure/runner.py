@@ -18,8 +18,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import IO, Any
 
+import numpy as np
+
 from amos.errors import MeasureError
-from amos.intrinsics import Intrinsic
+from amos.intrinsics import Implementation, Intrinsic, implementations
 from amos.perfmodel.host import cpu
 from amos.schedule import Candidate
 
@@ -62,6 +64,11 @@ class Measurement:
         return statistics.median(self.times) if self.times else float("inf")
 
 
+def _provided(intrinsic: Intrinsic) -> list[Intrinsic | Implementation]:
+    """What the worker has to know of an intrinsic that a file or a program has described."""
+    return [intrinsic, *implementations(intrinsic.name).values()]
+
+
 class Runner:
     """One worker process, started when needed and replaced when lost.
 
@@ -102,6 +109,7 @@ class Runner:
                 "candidate": candidate,
                 "repeat": repeat,
                 "implementation": implementation,
+                "provided": _provided(candidate.mapping.intrinsic),
             }
         )
         keys = Measurement.__dataclass_fields__
@@ -133,12 +141,37 @@ class Runner:
                 "levels": levels,
                 "cores": cores,
                 "chains": list(chains),
+                "provided": [x for unit in intrinsics for x in _provided(unit)],
             },
             timeout=120.0,
         )
         if "failure" in reply:
             raise MeasureError(f"the machine could not be probed: {reply['message']}")
         return reply
+
+    def call(
+        self, intrinsic: Intrinsic, implementation: str, arrays: Sequence[np.ndarray]
+    ) -> dict[str, Any]:
+        """Run an intrinsic on fragments, as its self-check does.
+
+        Args:
+            intrinsic: what to run.
+            implementation: ``"native"`` or ``"generic"``.
+            arrays: for each operand, sources first, calls × fragment.
+
+        Returns:
+            ``result``, the destination after the calls; or ``failure``, which is
+            ``"unheld"`` if no CPU kernel can hold an operand's dtype, and ``message``.
+        """
+        return self.request(
+            {
+                "kind": "call",
+                "intrinsic": intrinsic,
+                "implementation": implementation,
+                "arrays": list(arrays),
+                "provided": _provided(intrinsic),
+            }
+        )
 
     def request(self, request: dict[str, Any], timeout: float | None = None) -> dict[str, Any]:
         """Send one request; a crash or a hang comes back as a failure."""

@@ -22,6 +22,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from amos.errors import AmosError
+from amos.intrinsics import provide
 from amos.ir import Operator
 
 __all__ = ["main"]
@@ -92,6 +93,22 @@ def _tolerance(operator: Operator, expected: np.ndarray) -> float:
     return float(np.finfo(expected.dtype).eps * scale * max(8.0, length))
 
 
+def _call(request: dict[str, Any]) -> dict[str, Any]:
+    """Run one intrinsic on fragments; see :meth:`amos.measure.Runner.call`."""
+    from amos.codegen.calls import run_calls
+    from amos.codegen.tensor_intrin import holdable
+
+    try:
+        holdable(request["intrinsic"])
+    except AmosError as error:
+        return {"failure": "unheld", "message": str(error)}
+    try:
+        result = run_calls(request["intrinsic"], request["implementation"], request["arrays"])
+    except AmosError as error:
+        return {"failure": "build", "message": str(error)}
+    return {"result": result}
+
+
 #: Rounds of a probe; the best of each figure counts, since whatever else runs on
 #: the machine can only make a round worse.
 _ROUNDS = 2
@@ -152,10 +169,13 @@ def _serve(requests: BinaryIO, replies: BinaryIO) -> None:
 
 def _answer(request: dict[str, Any], references: _References) -> dict[str, Any]:
     kind = request["kind"]
+    provide(request.get("provided", ()))
     if kind == "measure":
         return _measure(request, references)
     if kind == "probe":
         return _probe(request)
+    if kind == "call":
+        return _call(request)
     if kind == "drill":
         return _drill(request["how"])
     return {"failure": "error", "message": f"unknown request {kind!r}"}

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 from amos import operators
 from amos.errors import MappingError
-from amos.intrinsics import Intrinsic, Memory
+from amos.intrinsics import Intrinsic
+from amos.intrinsics.virtual import unit
 from amos.ir import Operator
 from amos.mapping import MappingSpace, enumerate_mappings
 from amos.validate import RULES
@@ -144,18 +145,18 @@ def types(space: MappingSpace) -> int:
     return len(seen)
 
 
-def _row(unit: str, statement: str, text: str, definition: str) -> AcceleratorRow:
+def _row(kind: str, statement: str, text: str, definition: str) -> AcceleratorRow:
     op = _operator(text)
     counts, kinds = dict.fromkeys(RULES, 0), dict.fromkeys(RULES, 0)
     for rule in RULES:
         try:
-            space = enumerate_mappings(op, _unit(unit, statement), rule)
+            space = enumerate_mappings(op, _unit(kind, statement), rule)
         except MappingError:
             continue
         counts[rule], kinds[rule] = space.count, types(space)
     registered = _REGISTERED.get(statement, "")
     return AcceleratorRow(
-        unit, definition, statement, str(op.compute), PAPER[unit], counts, kinds, registered
+        kind, definition, statement, str(op.compute), PAPER[kind], counts, kinds, registered
     )
 
 
@@ -167,15 +168,7 @@ def _operator(text: str) -> Operator:
 
 def _unit(name: str, statement: str) -> Intrinsic:
     steps = {n for n in ("i1", "i2", "i3", "i4", "r1") if n in statement}
-    return Intrinsic.define(
-        name,
-        statement,
-        dict.fromkeys(sorted(steps), 4),
-        dict.fromkeys(("Src1", "Src2", "Dst"), "float32"),
-        [Memory(operand, "load", "memory", (), "addr", ()) for operand in ("Src1", "Src2", "Dst")],
-        family="virtual",
-        source="a definition of this table",
-    )
+    return unit(statement, dict.fromkeys(sorted(steps), 4), name=name)
 
 
 def _letters(text: str) -> set[str]:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amos.errors import MappingError
-from amos.intrinsics import Intrinsic, Memory
+from amos.intrinsics.virtual import unit
 from amos.ir import Operator
 from amos.mapping import enumerate_mappings
 from amos.mapping.spaces import KEPT, ProductSet
@@ -19,21 +19,14 @@ from amos.mapping.unions import UnionSet, bound_iterations
 CONV_4D = "out[n,k,b,d,p,q] += x[n,c,b+e,d+t,p+r,q+s,m] * w[k,c,e,t,r,s,m]"
 
 
-def unit(statement: str, steps: str) -> Intrinsic:
-    names = ("Src1", "Src2", "Dst")
-    return Intrinsic.define(
-        "unit",
-        statement,
-        dict.fromkeys(steps.split(), 4),
-        dict.fromkeys(names, "f32"),
-        [Memory(name, "load", "memory", (), "addr", ()) for name in names],
-        family="unit",
-        source="none",
-    )
-
-
-SIX = unit("Dst[i1,i2,i3] += Src1[i1,i2,r1,r2,r3] * Src2[i3,r1,r2,r3]", "i1 i2 i3 r1 r2 r3")
-FIVE = unit("Dst[i1,i2,i3] += Src1[i1,i2,r1,r2] * Src2[i3,r1,r2]", "i1 i2 i3 r1 r2")
+SIX = unit(
+    "Dst[i1,i2,i3] += Src1[i1,i2,r1,r2,r3] * Src2[i3,r1,r2,r3]",
+    dict.fromkeys(["i1", "i2", "i3", "r1", "r2", "r3"], 4),
+)
+FIVE = unit(
+    "Dst[i1,i2,i3] += Src1[i1,i2,r1,r2] * Src2[i3,r1,r2]",
+    dict.fromkeys(["i1", "i2", "i3", "r1", "r2"], 4),
+)
 
 
 @st.composite

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import product
 
@@ -27,7 +28,7 @@ from amos.perfmodel import (
     evaluate,
     predict,
 )
-from amos.perfmodel.batch import _Part
+from amos.perfmodel.part import Part
 from amos.schedule import In, Schedule, ScheduleSpace, batch_of
 
 VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
@@ -63,7 +64,7 @@ def test_footprints_are_exact_without_gaps(mapping: Mapping, seed: int) -> None:
     space = ScheduleSpace(mapping, tiling="divisors")
     single = [In(name, (1,)) for name in space.variables if name.startswith("block.")]
     row = space.fix(single).sample(np.random.default_rng(seed)).batch(structure)
-    part = _Part(structure, row, np.ones(1, int))
+    part = Part(structure, row, np.ones(1, int), line=1)
     order = [loops[n] for n in (*row.order[0], *row.reduce[0])]
     tiles = dict(zip([x.name for x in structure.spatial], row.tile[0].tolist(), strict=True))
     staged = (*staged_sources(nest), staged_destination(nest))
@@ -80,7 +81,7 @@ def test_blocks_and_tiles_cover_their_loops(mapping: Mapping, seed: int) -> None
     """What is inside the outermost depth is at least the loop, and less than one span more."""
     structure = Structure(mapping)
     row = ScheduleSpace(mapping).sample(np.random.default_rng(seed)).batch(structure)
-    part = _Part(structure, row, np.ones(1, int))
+    part = Part(structure, row, np.ones(1, int), line=1)
     for number, loop in enumerate(structure.spatial):
         covered, span = part.cover(number)[0, 0], row.span[0, number]
         assert loop.extent <= covered < loop.extent + span
@@ -106,8 +107,16 @@ def _gemm() -> Mapping:
 
 def _machine(*levels: Level, cores: int = 1) -> Machine:
     peak = Peak(latency=5.0, interval=1.0)
-    costs = Costs(step=0.125, tile=0.25, fragment=0.5)
-    return Machine("paper", cores, 1.0, levels, {VNNI.name: peak}, launch=0.5, costs=costs)
+    costs = Costs(
+        step=0.125,
+        tile=0.25,
+        fragment=0.5,
+        window=0.0,
+        broadcast=1.0,
+        streams=0.0,
+        overlap=math.inf,
+    )
+    return Machine("paper", cores, 1.0, levels, {VNNI.name: peak}, launch=0.5, costs=costs, line=1)
 
 
 LEVELS = (Level("L1", 200, 64.0, 32.0), Level("DRAM", 0, 16.0, 8.0))

@@ -9,7 +9,8 @@ import pytest
 
 from amos import intrinsics
 from amos.errors import MappingError
-from amos.intrinsics import Intrinsic, Memory
+from amos.intrinsics import Intrinsic
+from amos.intrinsics.virtual import unit
 from amos.ir import Operator
 from amos.validate import Verdict, check_compatible, check_matching
 
@@ -29,16 +30,7 @@ def judge(rule: str, i1: str, i2: str, r1: str, op: Operator = CONV) -> Verdict:
 
 
 def intrinsic(compute: str, **extents: int) -> Intrinsic:
-    operands = [part.split("[")[0].strip(" *+=") for part in compute.split("]")[:-1]]
-    return Intrinsic.define(
-        "unit_test",
-        compute,
-        extents,
-        dict.fromkeys(operands, "int64"),
-        [Memory(name, "load", "memory", (), "addr", ()) for name in operands],
-        family="unit",
-        source="none",
-    )
+    return unit(compute, extents, "int64")
 
 
 @pytest.mark.parametrize("rule", ["paper", "access", "gather"])
