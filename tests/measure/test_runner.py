@@ -18,7 +18,7 @@ import pytest
 import amos
 from amos.ir import Operator
 from amos.measure import Runner
-from amos.measure.worker import _difference, _measure, _References, _tolerance
+from amos.measure.worker import References, _difference, _measure, _tolerance
 from amos.schedule import Candidate, Schedule, ScheduleSpace
 
 VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
@@ -178,7 +178,7 @@ def test_a_wrong_result_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         return result
 
     monkeypatch.setattr(amos.validate, "evaluate", off_by_one)
-    reply = _measure({"candidate": CANDIDATE, "implementation": "generic"}, _References())
+    reply = _measure({"candidate": CANDIDATE, "implementation": "generic"}, References())
     assert reply["failure"] == "wrong"
     assert reply["message"] == "largest difference 1"
     assert reply["max_difference"] == 1.0
@@ -186,7 +186,7 @@ def test_a_wrong_result_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_references_are_computed_once_for_an_operator(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = _References()
+    kept = References()
     first = kept.get(MAPPING.operator)
     assert kept.get(MAPPING.operator) is first
     for name in "xyz":
