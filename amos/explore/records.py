@@ -144,6 +144,16 @@ class Records:
             raise RecordError(f"record file {str(self.path)!r}: there is no record {number}")
         return found[0]
 
+    def census(self) -> list[dict[str, Any]]:
+        """How many records there are of each operator, intrinsic, version and machine."""
+        names = ("operator", "intrinsic", "fingerprint", "machine_key")
+        listed = ", ".join(names)
+        with self._errors():
+            cursor = self._database.execute(
+                f"SELECT {listed}, count(*) FROM trials GROUP BY {listed}"
+            )
+            return [dict(zip((*names, "count"), row, strict=True)) for row in cursor]
+
     def run(self, key: str) -> dict[str, Any] | None:
         """What is known of a run: ``description`` and ``finished``, or nothing."""
         if self._old is not None:
