@@ -210,7 +210,9 @@ def candidate_of(row: Mapping[str, Any], *, any_version: bool = False) -> Candid
     try:
         steps = [it.name for it in unit.iterations]
         where = {name: t for t, step in enumerate(steps) for name in row["mapping"][step]}
-        matrix = [[where.get(it.name) == t for it in operator.iterations] for t in range(len(steps))]
+        matrix = [
+            [where.get(it.name) == t for it in operator.iterations] for t in range(len(steps))
+        ]
         mapping = LoopMapping.of(operator, unit, matrix, row["rule"], _order(row["sources"]))
         schedule = ScheduleSpace(mapping).check(Schedule.of(row["schedule"]))
     except (KeyError, TypeError, ValueError, AmosError) as error:

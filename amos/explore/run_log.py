@@ -28,7 +28,9 @@ class RunLog:
         self._records, self._common = records, common
         self._run = str(common["run"])
 
-    def find(self, candidate: Candidate, phase: str = "search", attempt: int = 0) -> Measurement | None:
+    def find(
+        self, candidate: Candidate, phase: str = "search", attempt: int = 0
+    ) -> Measurement | None:
         """What this run has measured of a candidate before."""
         if self._records is None:
             return None
@@ -90,7 +92,8 @@ class RunLog:
         found = []
         if versions:
             found.append(
-                f"{name}: {versions} records are of another version of {mine['intrinsic']}, not used"
+                f"{name}: {versions} records are of another version of "
+                f"{mine['intrinsic']}, not used"
             )
         if machines:
             found.append(f"{name}: {machines} records were made on another machine, not used")

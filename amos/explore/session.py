@@ -62,8 +62,7 @@ class Session:
             batch = self.search.ask(min(_BATCH, count - len(self.problem.trials)))
             if not batch:
                 return
-            for trial in self._batch(batch, end):
-                yield trial
+            yield from self._batch(batch, end)
             if time.monotonic() > end:
                 return
 

@@ -70,9 +70,7 @@ def receive(
         raise EOFError from error
 
 
-def _read(
-    handle: int, size: int, deadline: float, also: int | None, watch: Watch | None
-) -> bytes:
+def _read(handle: int, size: int, deadline: float, also: int | None, watch: Watch | None) -> bytes:
     data = bytearray()
     watched = [handle] if also is None else [handle, also]
     while len(data) < size:

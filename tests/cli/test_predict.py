@@ -53,7 +53,7 @@ def test_records_show_what_was_explored(tmp_path: Path, capsys: pytest.CaptureFi
     explored = ["explore", "gemm", WMMA, "--machine", "a100", "--trials", "3", "--records", file]
     assert main(explored) == 0
     capsys.readouterr()
-    rows = _json(["records", file], capsys)
+    rows = _json(["records", "list", file], capsys)
     assert [row["number"] for row in rows] == [0, 1, 2]
     assert rows[0]["mapping"] == {"i1": ["m"], "i2": ["n"], "r1": ["k"]}
     assert [row["number"] for row in _json(["records", file, "--limit", "1"], capsys)] == [2]
