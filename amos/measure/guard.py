@@ -139,12 +139,19 @@ class _Guard:
         return reply | {"fresh_worker": fresh}
 
     def prepare(self, request: dict[str, Any]) -> None:
-        """Reference results are computed here once, and inherited by every worker."""
-        if request["kind"] != "measure":
+        """Load TVM and compute reference results here, for every worker to inherit."""
+        if request["kind"] == "drill":
             return
         # A failure belongs to the worker, which tries again and reports it.
         with contextlib.suppress(Exception):
-            self.references.get(request["candidate"].mapping.operator)
+            from amos.codegen.kernel import Kernel
+            from amos.codegen.warm_up import warm_up
+
+            warm_up()
+            del Kernel
+        if request["kind"] == "measure":
+            with contextlib.suppress(Exception):
+                self.references.get(request["candidate"].mapping.operator)
 
     def exchange(self, worker: _Worker, request: dict[str, Any], limit: float) -> dict[str, Any]:
         """One request to the worker; waiting for the cores is not on its account."""
@@ -231,13 +238,6 @@ def main() -> None:
     os.environ["TMPDIR"] = folder
     guard = _Guard(parent, folder)
     try:
-        with contextlib.suppress(Exception):
-            # What is wrong with TVM is said when a candidate needs it.
-            from amos import codegen
-            from amos._toolchain import load_tvm
-
-            load_tvm()
-            del codegen
         guard.serve()
     except (EOFError, BrokenPipeError, SystemExit):
         pass

@@ -1,0 +1,3 @@
+"""What tests, drills and plug-ins check themselves with."""
+
+__all__: list[str] = []
