@@ -23,9 +23,13 @@ __all__ = [
     "candidate_key",
     "candidate_of",
     "check_row",
+    "common_columns",
+    "decode",
+    "encode",
     "intrinsic_of",
     "measurement_of",
     "row_of",
+    "run_key",
     "seal",
 ]
 
@@ -62,6 +66,19 @@ COLUMNS: dict[str, tuple[type, ...]] = {
 #: Columns that the file holds as JSON.
 ENCODED = tuple(name for name, kinds in COLUMNS.items() if kinds in ((dict,), (list,)))
 PHASES = ("search", "confirm")
+#: What every record of a run shares; two commands are one run if all of it is equal.
+_COMMON = (
+    "operator",
+    "canonical",
+    "intrinsic",
+    "fingerprint",
+    "machine",
+    "machine_key",
+    "method",
+    "proposer",
+    "seed",
+    "options",
+)
 
 
 def seal(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,9 +106,14 @@ def check_row(row: Any) -> dict[str, Any]:
     if row["phase"] not in PHASES:
         raise RecordError(f"phase: expected {' or '.join(PHASES)}, got {row['phase']!r:.40}")
     sealed = seal(row)
-    if row.get("digest") != sealed["digest"]:
+    if row.get("digest") != sealed["digest"] or row["run"] != run_key(row):
         raise RecordError("its values are not those that were written")
     return sealed
+
+
+def run_key(row: Mapping[str, Any]) -> str:
+    """Stands for everything that makes two commands one run."""
+    return digest({name: row[name] for name in _COMMON})
 
 
 def candidate_key(candidate: Candidate) -> str:
@@ -150,10 +172,7 @@ def common_columns(
     seed: int,
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The columns that say which run a trial belongs to, and the run's key.
-
-    Two commands are one run if these columns are equal.
-    """
+    """The columns that say which run a trial belongs to, and the run's key."""
     common: dict[str, Any] = {
         "operator": str(operator),
         "canonical": operator_values(operator),
@@ -166,7 +185,7 @@ def common_columns(
         "seed": seed,
         "options": dict(options),
     }
-    return common | {"run": digest(common)}
+    return common | {"run": run_key(common)}
 
 
 def measurement_of(row: Mapping[str, Any]) -> Measurement | None:

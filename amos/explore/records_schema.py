@@ -11,7 +11,7 @@ from typing import Any
 
 from amos.errors import AmosError, RecordError
 from amos.explore.canonical import digest, operator_values
-from amos.explore.records_rows import COLUMNS, encode, seal
+from amos.explore.records_rows import COLUMNS, encode, run_key, seal
 from amos.ir import Operator
 
 __all__ = ["APPLICATION_ID", "SCHEMA_VERSION", "V1_COLUMNS", "create", "migrate", "upgrade_rows"]
@@ -135,7 +135,7 @@ def _upgrade(row: Mapping[str, Any]) -> dict[str, Any]:
     }
     operands = len(common["canonical"].get("dtypes", "xxx")) - 1
     return common | {
-        "run": digest(common),
+        "run": run_key(common),
         "created": row["created"],
         "number": int(row["number"]),
         "phase": "search",

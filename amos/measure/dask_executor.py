@@ -84,7 +84,7 @@ class DaskExecutor:
     def close(self) -> None:
         """Leave the cluster as it was found."""
         with contextlib.suppress(Exception):
-            self._client.run(_close_runner, on_error="ignore")
+            self._client.run(_leave, on_error="ignore")
         with contextlib.suppress(Exception):
             self._client.close()
 
@@ -291,6 +291,15 @@ def _describe_machine(
 ) -> Machine:
     with _lock:
         return host_machine(intrinsics, runner=_runner(limits), again=again)
+
+
+def _leave() -> None:
+    """Close the runner, unless somebody else's candidate is in it."""
+    if _lock.acquire(blocking=False):
+        try:
+            _close_runner()
+        finally:
+            _lock.release()
 
 
 def _close_runner() -> None:
