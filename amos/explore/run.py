@@ -139,7 +139,8 @@ def explore(
         identity = workers.identity if workers is not None else _described(machine)
         op = mappings[0].operator
         log = RunLog(kept, common_columns(op, unit, identity, method, seed, options))
-        problem = Problem(mappings, _first_machine(log, machine, unit, workers))
+        spread = getattr(workers, "spread", None)
+        problem = Problem(mappings, _first_machine(log, machine, unit, workers), spread)
         for line in log.notices() if notify is not None else ():
             notify(line)  # type: ignore[misc]
         if announce is not None:

@@ -24,7 +24,8 @@ from amos.measure.host import host_machine
 from amos.measure.identity import Identity, here
 from amos.measure.measurement import Measurement
 from amos.measure.runner import Runner
-from amos.perfmodel import Machine
+from amos.perfmodel import Machine, Structure, evaluate
+from amos.schedule import Candidate, batch_of
 
 __all__ = ["DaskExecutor"]
 
@@ -32,6 +33,8 @@ __all__ = ["DaskExecutor"]
 _CONNECT, _REPLACEMENT = 10.0, 60.0
 #: Seconds between two looks at which workers there are.
 _LOOK = 0.5
+#: Mappings from which on the model is evaluated by the workers.
+_SPREAD = 64
 #: Workers that a candidate may take with it before it counts as the culprit.
 _LOSSES = 2
 
@@ -146,6 +149,36 @@ class DaskExecutor:
         finally:
             for _, _, future in running.values():
                 self._abandon(future)
+
+    def spread(
+        self, groups: Sequence[Sequence[Candidate]], machine: Machine
+    ) -> list[list[float]] | None:
+        """Evaluate the model for candidates of many mappings, on workers of any kind.
+
+        Args:
+            groups: candidates of one mapping each.
+            machine: what the model predicts for.
+
+        Returns:
+            predicted seconds of each; None if there are so few that asking takes
+            longer than answering, or if the cluster does not answer.
+        """
+        if len(groups) < _SPREAD:
+            return None
+        parts = max(1, len(self._addresses()))
+        chunks = [list(groups[n::parts]) for n in range(parts)]
+        try:
+            futures = [
+                self._client.submit(_evaluate_model, chunk, machine, pure=False, priority=10)
+                for chunk in chunks
+            ]
+            answers = self._client.gather(futures, errors="raise")
+        except Exception:  # whatever a cluster can come up with: we can do it ourselves
+            return None
+        result: list[list[float]] = [[] for _ in groups]
+        for n, answer in enumerate(answers):
+            result[n::parts] = answer
+        return result
 
     def _choose(self) -> Identity:
         """The commonest kind among the workers that can execute the intrinsic."""
@@ -274,6 +307,15 @@ def _runner(limits: tuple[float, int | None]) -> Runner:
         _close_runner()
         _runners[limits] = Runner(*limits)
     return _runners[limits]
+
+
+def _evaluate_model(groups: Sequence[Sequence[Candidate]], machine: Machine) -> list[list[float]]:
+    found = []
+    for group in groups:
+        structure = Structure(group[0].mapping)
+        batch = batch_of(structure, [candidate.schedule for candidate in group])
+        found.append(evaluate(structure, machine, batch).seconds.tolist())
+    return found
 
 
 def _measure_task(task: Task, limits: tuple[float, int | None]) -> Measurement:

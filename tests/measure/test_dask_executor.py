@@ -9,12 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import amos
 from amos.errors import MeasureError
 from amos.explore import Records, Trial
 from amos.ir import Operator
+from amos.measure.executor import open_executor
+from amos.testing.fake import OPERATOR
 
 distributed = pytest.importorskip("distributed", reason="needs the extra 'distributed'")
 
@@ -60,6 +63,24 @@ def test_a_run_survives_the_loss_of_a_worker(cluster: Any, tmp_path: Path) -> No
     assert sorted(row["number"] for row in rows) == list(range(10))
     # Workers on this machine are this machine: the same run goes on without them.
     assert amos.explore(GEMM, VNNI, trials=10, records=path).replayed == 10
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_model_is_evaluated_there(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from amos.explore import Problem
+    from amos.measure import dask_executor
+
+    monkeypatch.setattr(dask_executor, "_SPREAD", 2)
+    unit, machine = amos.intrinsics.get(VNNI), amos.machines.get("xeon_6240")
+    mappings = list(amos.enumerate_mappings(OPERATOR, unit, rule="gather"))[:5]
+    rng = np.random.default_rng(0)
+    here = Problem(mappings, machine)
+    drawn = [here.sample(mapping, rng) for mapping in mappings for _ in range(3)]
+    with open_executor(cluster.scheduler_address, intrinsic=unit) as workers:
+        assert isinstance(workers, dask_executor.DaskExecutor)
+        there = Problem(mappings, machine, workers.spread)
+        np.testing.assert_allclose(there.seconds(drawn), here.seconds(drawn), rtol=1e-12)
+        assert workers.spread([[drawn[0]]], machine) is None
 
 
 @pytest.mark.filterwarnings("ignore")
