@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
+from amos.cli.explore_options import (
+    ExecutorAddress,
+    FlushCache,
+    Implementation,
+    MemoryLimit,
+    MethodName,
+    RecordFile,
+    Seed,
+    TimeLimit,
+    Timeout,
+    Trials,
+)
 from amos.cli.options import (
     AsJson,
     Commute,
@@ -18,6 +27,7 @@ from amos.cli.options import (
     Layout,
     MachineName,
     OperatorText,
+    Rule,
     RuleName,
     Shapes,
     read_operator,
@@ -38,40 +48,18 @@ def explore_command(
     operator: OperatorText,
     intrinsic: IntrinsicName,
     machine: MachineName = "host",
-    trials: Annotated[int, typer.Option(help="How many candidates to measure.")] = 32,
-    seed: Annotated[int, typer.Option(help="Seed of the random generator.")] = 0,
-    method: Annotated[str, typer.Option(metavar="NAME", help="Search method: ga, random.")] = "ga",
-    rule: Annotated[
-        RuleName, typer.Option("--rule", help="Which mappings to search.")
-    ] = RuleName.access,
+    trials: Trials = 32,
+    seed: Seed = 0,
+    method: MethodName = "ga",
+    rule: Rule = RuleName.access,
     commute: Commute = False,
-    records: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Keep every trial in this SQLite file.")
-    ] = None,
-    timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds that one candidate may take.")
-    ] = 30.0,
-    memory: Annotated[
-        int | None,
-        typer.Option("--memory-limit", metavar="MIB", min=16, help="Memory of one candidate."),
-    ] = None,
-    time_limit: Annotated[
-        float | None,
-        typer.Option("--time-limit", metavar="SECONDS", help="Begin no trial after that long."),
-    ] = None,
-    flush_cache: Annotated[
-        bool, typer.Option("--flush-cache", help="Time each run with cold caches.")
-    ] = False,
-    executor: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS", help="Measure on the workers of a Dask scheduler: tcp://HOST:PORT."
-        ),
-    ] = None,
-    implementation: Annotated[
-        str | None,
-        typer.Option(metavar="KIND", help="native or generic; native where the CPU can."),
-    ] = None,
+    records: RecordFile = None,
+    timeout: Timeout = 30.0,
+    memory: MemoryLimit = None,
+    time_limit: TimeLimit = None,
+    flush_cache: FlushCache = False,
+    executor: ExecutorAddress = None,
+    implementation: Implementation = None,
     extent: Extents = None,
     dtype: Dtypes = None,
     shape: Shapes = None,

@@ -119,24 +119,15 @@ def explore(
     if not mappings:
         found = ", ".join(f"{r} {space.count}" for r, space in spaces.items())
         raise ExploreError(f"no mapping under rule {rule!r} to search (mappings: {found})")
-    options = {
-        "rule": rule,
-        "commute": commute,
-        "timeout": timeout,
-        "memory": memory,
-        "implementation": implementation,
-        "flush": flush,
-    }
+    options = {"rule": rule, "commute": commute, "timeout": timeout, "memory": memory}
+    options |= {"implementation": implementation, "flush": flush}
     with contextlib.ExitStack() as stack:
         kept = stack.enter_context(Records(records)) if records is not None else None
-        workers = None
-        if _is_host(machine):
-            workers = stack.enter_context(
-                open_executor(
-                    executor, timeout, memory, intrinsic=unit, implementation=implementation
-                )
-            )
-        identity = workers.identity if workers is not None else _described(machine)
+        workers, identity = None, _described(machine)
+        if identity is None:
+            opened = open_executor(executor, timeout, memory, unit, implementation)
+            workers = stack.enter_context(opened)
+            identity = workers.identity
         op = mappings[0].operator
         log = RunLog(kept, common_columns(op, unit, identity, method, seed, options))
         spread = getattr(workers, "spread", None)
@@ -252,7 +243,9 @@ def _machine(machine: str | Machine, unit: Intrinsic, workers: Executor | None) 
     return catalogue.get(machine)
 
 
-def _described(machine: str | Machine) -> Identity:
-    """A described machine is of another kind when its figures change."""
+def _described(machine: str | Machine) -> Identity | None:
+    """Of another kind when its figures change; None for the host, which is measured."""
+    if _is_host(machine):
+        return None
     found = machine if isinstance(machine, Machine) else catalogue.get(machine)
     return Identity(found.name, f"figures {digest(machine_values(found))[:8]}", found.cores)

@@ -118,7 +118,6 @@ def open_executor(
     address: str | Executor | None,
     timeout: float = DEFAULT_TIMEOUT,
     memory: int | None = None,
-    *,
     intrinsic: Intrinsic | None = None,
     implementation: str | None = None,
 ) -> Executor:

@@ -1,3 +1,3 @@
-"""What tests, drills and plug-ins check themselves with."""
+"""What tests, drills and plug-ins check themselves with; import its modules by name."""
 
-__all__: list[str] = []
+__all__ = ()
