@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sqlite3
 import stat
 import time
@@ -230,14 +231,31 @@ class Records:
             return sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None)
         if not self.path.is_file():
             raise self._error("there is no such file")
-        address = f"{self.path.resolve().as_uri()}?mode=ro"
-        try:
-            made = sqlite3.connect(address, uri=True, timeout=_PATIENCE, isolation_level=None)
-            made.execute("PRAGMA schema_version")
-        except sqlite3.OperationalError:
-            # Beside a read-only file SQLite cannot keep its log; nobody writes it either.
-            made = sqlite3.connect(f"{address}&immutable=1", uri=True, isolation_level=None)
-        return made
+        address, last = self.path.resolve().as_uri(), sqlite3.OperationalError("unreadable")
+        # With permission to write, SQLite puts its log away when it is done; without,
+        # it can read, but not beside an unwritable folder unless told that nobody writes.
+        for mode in ("rw", "ro", "ro&immutable=1"):
+            if mode == "rw" and not self._writable():
+                continue
+            made = sqlite3.connect(
+                f"{address}?mode={mode}", uri=True, timeout=_PATIENCE, isolation_level=None
+            )
+            try:
+                made.execute("PRAGMA query_only=ON")
+                made.execute("PRAGMA schema_version")
+            except sqlite3.OperationalError as error:
+                made.close()
+                last = error
+                continue
+            except sqlite3.Error:
+                made.close()
+                raise
+            return made
+        raise last
+
+    def _writable(self) -> bool:
+        mode = self.path.stat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)
+        return bool(mode) and os.access(self.path, os.W_OK)
 
     def _open(self) -> None:
         version, tables, _ = self._state()
@@ -248,8 +266,7 @@ class Records:
         if self.readonly:
             self._check_ours()
             return
-        mode = self.path.stat().st_mode
-        if not mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
+        if not self._writable():
             raise self._error("it is read-only")
         if tables or version:
             self._check_ours()

@@ -48,6 +48,11 @@ def rows(recorded: Path) -> list[dict[str, Any]]:
         return records.rows()
 
 
+def test_reading_leaves_no_files_behind(recorded: Path, rows: list[dict[str, Any]]) -> None:
+    assert rows
+    assert [path.name for path in recorded.parent.iterdir()] == [recorded.name]
+
+
 def test_json_lines_and_back(recorded: Path, tmp_path: Path, rows: list[dict[str, Any]]) -> None:
     with Records(recorded, readonly=True) as records, Records(tmp_path / "b.db") as other:
         lines = list(export_lines(records))
