@@ -44,7 +44,7 @@ ExecutorAddress = Annotated[
     typer.Option(
         "--executor",
         metavar="ADDRESS",
-        help="Measure on the workers of a Dask scheduler: tcp://HOST:PORT.",
+        help="Measure on a Dask cluster, tcp://HOST:PORT, or on a board, rpc://HOST:PORT/KEY.",
     ),
 ]
 Implementation = Annotated[

@@ -112,6 +112,10 @@ class Kernel:
         made.append(tvm.runtime.tensor(np.zeros(out.shape, dtype(out.dtype).numpy)))
         return made
 
+    def export(self, path: str) -> None:
+        """Write the compiled kernel as a shared library, which needs a C compiler."""
+        self._library.export_library(path)
+
     def run(self, arguments: list[Any]) -> None:
         """Run on arrays made by :meth:`prepare`."""
         self._library["main"](*arguments)

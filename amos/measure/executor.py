@@ -125,7 +125,8 @@ def open_executor(
 
     Args:
         address: None or ``"local"`` for this machine, ``"tcp://HOST:PORT"`` for the
-            scheduler of a Dask cluster, or an executor itself.
+            scheduler of a Dask cluster, ``"rpc://HOST:PORT/KEY"`` for a board that
+            TVM's RPC tracker knows, or an executor itself.
         timeout: seconds that one candidate may take.
         memory: bytes that it may allocate.
         intrinsic: what the workers must be able to execute.
@@ -139,6 +140,10 @@ def open_executor(
         return LocalExecutor(timeout, memory)
     if not isinstance(address, str):
         return address
+    if address.startswith("rpc://"):
+        from amos.measure.rpc_executor import RpcExecutor
+
+        return RpcExecutor(address, timeout, memory)
     if not address.startswith(("tcp://", "tls://", "inproc://")):
         raise MeasureError(f"executor {address!r}: expected 'local' or 'tcp://HOST:PORT'")
     from amos.measure.dask_executor import DaskExecutor

@@ -65,6 +65,7 @@ def _measure(request: dict[str, Any], references: References, wait: Wait) -> dic
     from amos.codegen import build
 
     candidate = request["candidate"]
+    kernel: Any
     try:
         kernel = build(candidate, implementation=request.get("implementation"))
     except AmosError as error:
@@ -72,6 +73,13 @@ def _measure(request: dict[str, Any], references: References, wait: Wait) -> dic
             raise MemoryError(str(error)) from error
         return {"failure": "build", "message": str(error)}
     inputs, expected = references.get(candidate.mapping.operator)
+    if request.get("board"):
+        from amos.codegen.remote import RemoteKernel
+
+        try:
+            kernel = RemoteKernel(kernel, request["board"])
+        except AmosError as error:
+            return {"failure": "unreachable", "message": str(error)}
     arguments = kernel.prepare(inputs)
     wait()
     kernel.run(arguments)
