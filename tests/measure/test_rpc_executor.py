@@ -53,6 +53,7 @@ def tracker() -> Iterator[str]:
         run.communicate(timeout=30)
 
 
+@pytest.mark.slow
 def test_a_run_on_a_board(tracker: str) -> None:
     result = amos.explore(GEMM, VNNI, trials=3, executor=f"{tracker}/board")
     assert result.failures == {}
