@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,8 @@ from amos.perfmodel import Machine, Prediction, Structure, evaluate, prediction_
 from amos.schedule import Candidate, Schedule, ScheduleSpace, batch_of
 
 __all__ = ["Problem", "Trial"]
+
+Spread = Callable[[Sequence[Sequence[Candidate]], Machine], list[list[float]] | None]
 
 #: A correction counts as much as this many measurements that agree with the model.
 _PRIOR = 2.0
@@ -58,10 +60,15 @@ class Problem:
     Args:
         mappings: the mappings to search.
         machine: the machine that the model predicts for.
+        spread: evaluates many candidates elsewhere: lists of candidates of one
+            mapping and the machine to seconds of each; None where that takes
+            longer than it saves.
     """
 
-    def __init__(self, mappings: Sequence[Mapping], machine: Machine) -> None:
-        self.mappings, self.machine = tuple(mappings), machine
+    def __init__(
+        self, mappings: Sequence[Mapping], machine: Machine, spread: Spread | None = None
+    ) -> None:
+        self.mappings, self.machine, self._spread = tuple(mappings), machine, spread
         self.spaces = {mapping.name: ScheduleSpace(mapping) for mapping in self.mappings}
         self.trials: list[Trial] = []
         self._structures = {mapping.name: Structure(mapping) for mapping in self.mappings}
@@ -89,12 +96,20 @@ class Problem:
         for candidate in candidates:
             if candidate.key not in self._predicted:
                 fresh[candidate.mapping.name].append(candidate)
-        for name, group in fresh.items():
-            structure = self._structures[name]
-            batch = batch_of(structure, [candidate.schedule for candidate in group])
-            times = evaluate(structure, self.machine, batch).seconds.tolist()
+        groups = list(fresh.values())
+        found = self._spread(groups, self.machine) if self._spread and groups else None
+        if found is None:
+            found = [self._evaluate(group) for group in groups]
+        for group, times in zip(groups, found, strict=True):
             self._predicted.update((c.key, t) for c, t in zip(group, times, strict=True))
         return np.array([self._predicted[candidate.key] for candidate in candidates])
+
+    def _evaluate(self, group: Sequence[Candidate]) -> list[float]:
+        """Predicted seconds of candidates of one mapping."""
+        structure = self._structures[group[0].mapping.name]
+        batch = batch_of(structure, [candidate.schedule for candidate in group])
+        seconds: list[float] = evaluate(structure, self.machine, batch).seconds.tolist()
+        return seconds
 
     def scores(self, candidates: Sequence[Candidate]) -> np.ndarray:
         """Predicted seconds, scaled by how wrong the model was for each mapping so far."""

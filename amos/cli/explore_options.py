@@ -1,0 +1,53 @@
+"""Options of ``amos explore``: how to search, within which limits, and where to measure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = [
+    "ExecutorAddress",
+    "FlushCache",
+    "Implementation",
+    "MemoryLimit",
+    "MethodName",
+    "RecordFile",
+    "Seed",
+    "TimeLimit",
+    "Timeout",
+    "Trials",
+]
+
+Trials = Annotated[int, typer.Option(help="How many candidates to measure.")]
+Seed = Annotated[int, typer.Option(help="Seed of the random generator.")]
+MethodName = Annotated[str, typer.Option(metavar="NAME", help="Search method: ga, random.")]
+RecordFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Keep every trial in this SQLite file, and go on from what is there."
+    ),
+]
+Timeout = Annotated[float, typer.Option(min=0.1, help="Seconds that one candidate may take.")]
+MemoryLimit = Annotated[
+    int | None,
+    typer.Option("--memory-limit", metavar="MIB", min=16, help="Memory of one candidate."),
+]
+TimeLimit = Annotated[
+    float | None,
+    typer.Option("--time-limit", metavar="SECONDS", help="Begin no trial after that long."),
+]
+FlushCache = Annotated[bool, typer.Option("--flush-cache", help="Time each run with cold caches.")]
+ExecutorAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--executor",
+        metavar="ADDRESS",
+        help="Measure on the workers of a Dask scheduler: tcp://HOST:PORT.",
+    ),
+]
+Implementation = Annotated[
+    str | None,
+    typer.Option(metavar="KIND", help="native or generic; native where the CPU can."),
+]
