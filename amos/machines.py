@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from amos.perfmodel import Machine, catalogue
@@ -9,7 +10,11 @@ from amos.perfmodel import Machine, catalogue
 if TYPE_CHECKING:
     from amos.intrinsics import Intrinsic
 
-__all__ = ["get", "names", "probe"]
+__all__ = ["USUAL", "get", "names", "probe"]
+
+#: Intrinsics whose rate is part of a description of the host. Measuring one takes
+#: seconds, so the others wait until somebody asks.
+USUAL = ("vnni_dpbusd_m16k4_u8_s8_s32",)
 
 
 def names() -> tuple[str, ...]:
@@ -17,11 +22,15 @@ def names() -> tuple[str, ...]:
     return tuple(sorted((*catalogue.names(), "host")))
 
 
-def get(name: str) -> Machine:
+def get(name: str, intrinsics: Sequence[Intrinsic] | None = None) -> Machine:
     """Look up a machine.
 
-    ``host`` is measured the first time, which takes some seconds, and remembered;
-    it has the rate of every intrinsic that this CPU can execute natively.
+    ``host`` is measured the first time, which takes some seconds, and remembered.
+
+    Args:
+        name: the machine.
+        intrinsics: for ``host``, those whose rate is measured if it is not known
+            yet; by default the ones of :data:`USUAL` that this CPU executes natively.
 
     Raises:
         UnknownNameError: there is no such machine.
@@ -31,7 +40,7 @@ def get(name: str) -> Machine:
         return catalogue.get(name)
     from amos.measure import host_machine
 
-    return host_machine(_native())
+    return host_machine(_native() if intrinsics is None else intrinsics)
 
 
 def probe(*, fresh: bool = False) -> Machine:
@@ -49,11 +58,10 @@ def probe(*, fresh: bool = False) -> Machine:
 
 
 def _native() -> list[Intrinsic]:
-    """The intrinsics that this CPU executes."""
+    """The usual intrinsics that this CPU executes."""
     from amos.codegen.tensor_intrin import implementation
     from amos.intrinsics import get as intrinsic
-    from amos.intrinsics import names as intrinsics
     from amos.perfmodel.host import cpu
 
-    units = [intrinsic(name) for name in intrinsics()]
+    units = [intrinsic(name) for name in USUAL]
     return [unit for unit in units if implementation(unit, cpu().features) == "native"]

@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from amos import __version__
-from amos.cli import explore, intrinsics, machines, map_, operators, predict, records
+from amos.cli import explore, intrinsics, machines, map_, operators, predict, records, reproduce
 from amos.cli.output import print_warning
 from amos.errors import AmosError
 
@@ -37,6 +37,7 @@ app.command("predict")(predict.predict_command)
 app.command("operators")(operators.operators_command)
 app.add_typer(intrinsics.app, name="intrinsics")
 app.add_typer(machines.app, name="machines")
+app.add_typer(reproduce.app, name="reproduce")
 app.add_typer(records.app, name="records")
 
 

@@ -23,6 +23,7 @@ from amos.cli.options import (
     Constants,
     Dtypes,
     Extents,
+    IntrinsicFiles,
     IntrinsicName,
     Layout,
     MachineName,
@@ -30,6 +31,7 @@ from amos.cli.options import (
     Rule,
     RuleName,
     Shapes,
+    read_intrinsic,
     read_operator,
 )
 from amos.cli.output import print_json, print_line, print_table, print_warning
@@ -46,7 +48,7 @@ _LISTED = 8
 
 def explore_command(
     operator: OperatorText,
-    intrinsic: IntrinsicName,
+    intrinsic: IntrinsicName = None,
     machine: MachineName = "host",
     trials: Trials = 32,
     seed: Seed = 0,
@@ -60,6 +62,7 @@ def explore_command(
     flush_cache: FlushCache = False,
     executor: ExecutorAddress = None,
     implementation: Implementation = None,
+    files: IntrinsicFiles = None,
     extent: Extents = None,
     dtype: Dtypes = None,
     shape: Shapes = None,
@@ -71,7 +74,7 @@ def explore_command(
     import amos
 
     op = read_operator(operator, extent, dtype, shape, layout, constant)
-    unit = amos.intrinsics.get(intrinsic)
+    unit = read_intrinsic(intrinsic, files)
 
     def announce(problem: Problem) -> None:
         if not as_json:

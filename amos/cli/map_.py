@@ -13,6 +13,7 @@ from amos.cli.options import (
     Commute,
     Dtypes,
     Extents,
+    IntrinsicFiles,
     IntrinsicName,
     Layout,
     Limit,
@@ -20,9 +21,12 @@ from amos.cli.options import (
     Rule,
     RuleName,
     Shapes,
+    load_intrinsics,
+    read_intrinsic,
     read_operator,
 )
 from amos.cli.output import print_json, print_line, print_table
+from amos.cli.targets import map_target
 from amos.errors import MappingError
 
 if TYPE_CHECKING:
@@ -30,29 +34,43 @@ if TYPE_CHECKING:
 
     from amos.intrinsics import Intrinsic
     from amos.ir import Operator
-    from amos.mapping import Mapping
+    from amos.mapping import Mapping, MappingSpace
 
 __all__ = ["map_command"]
 
 _ROWS_OF_A_TABLE = 40
+_ROWS_OF_JSON = 100_000
 
 Explain = Annotated[
     str | None,
     typer.Option(
         "--explain",
         metavar="MATRIX",
-        help="Judge one matching matrix instead of listing: a row for each intrinsic "
-        "iteration, rows separated by ';' or '/', as in '1011000;0100000;0000111'.",
+        help="Judge one matching instead of listing: a row of 0 and 1 for each intrinsic "
+        "iteration, rows separated by ';' or '/', as in '1011000;0100000;0000111', or the "
+        "name, as in npq-k-crs.",
+    ),
+]
+
+
+Target = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        metavar="TARGET",
+        help="Try every intrinsic of a target instead of one: cuda:sm_80, x86:host, all.",
     ),
 ]
 
 
 def map_command(
     operator: OperatorText,
-    intrinsic: IntrinsicName,
+    intrinsic: IntrinsicName = None,
     rule: Rule = RuleName.paper,
     commute: Commute = False,
     explain: Explain = None,
+    target: Target = None,
+    files: IntrinsicFiles = None,
     extent: Extents = None,
     dtype: Dtypes = None,
     shape: Shapes = None,
@@ -61,10 +79,14 @@ def map_command(
     as_json: AsJson = False,
 ) -> None:
     """List mappings, or explain one matching."""
-    from amos import intrinsics
-
     op = read_operator(operator, extent, dtype, shape, layout)
-    unit = intrinsics.get(intrinsic)
+    if target is not None:
+        if intrinsic is not None or explain is not None:
+            raise typer.BadParameter("names all its intrinsics itself", param_hint="--target")
+        load_intrinsics(files)
+        map_target(op, target, commute, as_json)
+        return
+    unit = read_intrinsic(intrinsic, files)
     if explain is not None:
         _explain(op, unit, explain, rule.value, as_json)
     elif as_json:
@@ -79,6 +101,10 @@ def _list_as_json(
     from amos import enumerate_mappings
 
     space = enumerate_mappings(op, unit, rule=rule, commute=commute)
+    if limit is None and space.count > _ROWS_OF_JSON:
+        raise MappingError(
+            f"{op.name} has {space.count} mappings on {unit.name}: --limit says how many to print"
+        )
     print_json(
         {
             "operator": op.name,
@@ -87,6 +113,7 @@ def _list_as_json(
             "rule": rule,
             "commute": commute,
             "count": space.count,
+            "reason": "" if space else _why_none(space),
             "mappings": [_row(mapping) for mapping in itertools.islice(space, limit)],
         }
     )
@@ -110,6 +137,8 @@ def _list(op: Operator, unit: Intrinsic, rule: str, commute: bool, limit: int) -
     print_line(str(op))
     print_line(str(unit))
     print_line(f"\n{space.count} mapping{'' if space.count == 1 else 's'} under rule {rule!r}")
+    if not space:
+        print_line(f"  - {_why_none(space)}")
     rows = [_row(mapping) for mapping in itertools.islice(space, limit)]
     if rows:
         names = [it.name for it in unit.iterations]
@@ -129,11 +158,30 @@ def _list(op: Operator, unit: Intrinsic, rule: str, commute: bool, limit: int) -
         print_line(f"{rest} more; --limit {space.count} lists all of them.")
 
 
+def _why_none(space: MappingSpace) -> str:
+    """What speaks against the first mapping of a wider rule; there is one in the widest."""
+    from amos import check_matching, enumerate_mappings
+    from amos.validate import RULES
+
+    op, unit = space.operator, space.intrinsic
+    for wider in RULES[RULES.index(space.rule) + 1 :]:
+        others = enumerate_mappings(op, unit, wider)
+        if others:
+            first = others[0]
+            verdict = check_matching(op, unit, first.matching, space.rule, order=first.order)
+            return (
+                f"rule {wider!r} has {others.count}; against {first.name} of these speaks under "
+                f"{space.rule!r}: {'; '.join(verdict.reasons)}"
+            )
+    return "no other rule has any"
+
+
 def _explain(op: Operator, unit: Intrinsic, text: str, rule: str, as_json: bool) -> None:
     from amos import check_matching
 
-    matrix = _read_matrix(text, op, unit)
+    matrix = _read_matching(text, op, unit)
     verdict = check_matching(op, unit, matrix, rule=rule)
+    wider = _wider(op, unit, matrix, rule) if verdict.wrong else ""
     if as_json:
         print_json(
             {
@@ -143,12 +191,23 @@ def _explain(op: Operator, unit: Intrinsic, text: str, rule: str, as_json: bool)
                 "rule": rule,
                 "matrix": matrix.astype(int),
                 "valid": bool(verdict),
-                "reasons": [str(reason) for reason in verdict.reasons],
+                "reasons": list(verdict.reasons),
+                "wrong": list(verdict.wrong),
+                "idle": list(verdict.idle),
+                "accepted_by": wider,
             }
         )
         return
     print_line(str(op))
-    print_line(f"{'valid' if verdict else 'not valid'} under rule {rule!r}")
+    print_line(f"{unit.name}: {unit.compute}")
+    fed = zip(op.operands, unit.operands, strict=True)
+    print_line(", ".join(f"{a.tensor.name} is {b.tensor.name}" for a, b in fed))
+    note = ""
+    if verdict.idle and not verdict.wrong:
+        note = ": not wrong, but part of the unit is idle without need"
+    elif wider:
+        note = f", but under {wider!r}: right if fragments may be gathered"
+    print_line(f"\n{'valid' if verdict else 'not valid'} under rule {rule!r}{note}")
     columns = ["", *(it.name for it in op.iterations)]
     cells = matrix.astype(int).tolist()
     print_table(columns, ([it.name, *row] for it, row in zip(unit.iterations, cells, strict=True)))
@@ -156,18 +215,41 @@ def _explain(op: Operator, unit: Intrinsic, text: str, rule: str, as_json: bool)
         print_line(f"  - {reason}")
 
 
-def _read_matrix(text: str, op: Operator, unit: Intrinsic) -> np.ndarray:
+def _wider(op: Operator, unit: Intrinsic, matrix: np.ndarray, rule: str) -> str:
+    """The first wider rule that accepts the matching, or nothing."""
+    from amos import check_matching
+    from amos.validate import RULES
+
+    wider = RULES[RULES.index(rule) + 1 :]
+    return next((other for other in wider if check_matching(op, unit, matrix, other)), "")
+
+
+def _read_matching(text: str, op: Operator, unit: Intrinsic) -> np.ndarray:
+    """A matching matrix, from rows of 0 and 1 or from a mapping's name."""
     import numpy as np
 
-    rows = [re.sub(r"[\s,]", "", row) for row in re.split(r"[;/]", text.strip().strip(";/"))]
+    from amos.mapping.names import read_name
+
+    if re.search(r"[A-Za-z_]", text) and "-" in text:
+        assignment, order = read_name(text.strip(), op, unit)
+        if order != tuple(range(len(order))):
+            raise MappingError(f"{text!r}: only the given order of the sources can be explained")
+        return np.equal.outer(np.arange(len(unit.iterations)), assignment)
+    # Brackets of Python and NumPy are read as well: [[1, 0], [0, 1]].
+    plain = re.sub(r"\]\s*,?\s*\[", ";", text).strip("[] \n\t")
+    rows = [re.sub(r"[\s,]", "", row) for row in re.split(r"[;/]", plain.strip(";/"))]
     shape = (len(unit.iterations), len(op.iterations))
+    hardware = ", ".join(it.name for it in unit.iterations)
+    software = ", ".join(it.name for it in op.iterations)
     if any(set(row) - set("01") for row in rows):
-        raise MappingError(f"matching matrix {text!r}: expected 0 and 1, rows separated by ';'")
+        raise MappingError(
+            f"matching {text!r}: expected {shape[0]} rows ({hardware}) of {shape[1]} zeros and "
+            f"ones ({software}) separated by ';', or a name of {shape[0]} groups joined by '-'"
+        )
     if (len(rows), *{len(row) for row in rows}) != shape:
         raise MappingError(
-            f"matching matrix {text!r}: expected {shape[0]} rows "
-            f"({', '.join(it.name for it in unit.iterations)}) of {shape[1]} columns "
-            f"({', '.join(it.name for it in op.iterations)}), "
+            f"matching matrix {text!r}: expected {shape[0]} rows ({hardware}) of {shape[1]} "
+            f"columns ({software}), "
             f"got {len(rows)} of {' and '.join(sorted({str(len(row)) for row in rows}))}"
         )
     return np.array([[cell == "1" for cell in row] for row in rows], dtype=bool)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
+    from amos.intrinsics import Intrinsic
     from amos.ir import Operator
 
 __all__ = [
@@ -18,6 +20,7 @@ __all__ = [
     "Constants",
     "Dtypes",
     "Extents",
+    "IntrinsicFiles",
     "IntrinsicName",
     "Layout",
     "Limit",
@@ -26,6 +29,8 @@ __all__ = [
     "Rule",
     "RuleName",
     "Shapes",
+    "load_intrinsics",
+    "read_intrinsic",
     "read_operator",
 ]
 
@@ -47,7 +52,18 @@ OperatorText = Annotated[
     ),
 ]
 IntrinsicName = Annotated[
-    str, typer.Argument(metavar="INTRINSIC", help="A name that `amos intrinsics list` shows.")
+    str | None,
+    typer.Argument(
+        metavar="INTRINSIC",
+        help="A name that `amos intrinsics list` shows, or of a file given with --intrinsic; "
+        "by default that of the last such file.",
+    ),
+]
+IntrinsicFiles = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--intrinsic", metavar="FILE", help="Describe an intrinsic in TOML; repeat for more."
+    ),
 ]
 MachineName = Annotated[
     str,
@@ -89,6 +105,36 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing els
 Limit = Annotated[
     int | None, typer.Option("--limit", min=0, metavar="N", help="List at most N rows.")
 ]
+
+
+def load_intrinsics(files: Iterable[Path] | None) -> list[Intrinsic]:
+    """Register the intrinsics of ``--intrinsic`` for this run.
+
+    Raises:
+        IntrinsicError: a file is not well formed, or its name is taken.
+    """
+    from amos import intrinsics
+
+    return [intrinsics.load(file) for file in files or ()]
+
+
+def read_intrinsic(name: str | None, files: Iterable[Path] | None) -> Intrinsic:
+    """The intrinsic that a command's arguments name.
+
+    Raises:
+        AmosError: a file is not well formed, or there is no such intrinsic.
+        typer.BadParameter: neither a name nor a file is given.
+    """
+    from amos import intrinsics
+
+    given = load_intrinsics(files)
+    if name is not None:
+        return intrinsics.get(name)
+    if not given:
+        raise typer.BadParameter(
+            "name one, or describe one with --intrinsic FILE", param_hint="INTRINSIC"
+        )
+    return given[-1]
 
 
 def read_operator(

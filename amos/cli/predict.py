@@ -11,6 +11,7 @@ from amos.cli.options import (
     Commute,
     Dtypes,
     Extents,
+    IntrinsicFiles,
     IntrinsicName,
     Layout,
     Limit,
@@ -19,22 +20,25 @@ from amos.cli.options import (
     Rule,
     RuleName,
     Shapes,
+    read_intrinsic,
     read_operator,
 )
 from amos.cli.output import print_json, print_table
+from amos.errors import MachineError
 
 if TYPE_CHECKING:
     import numpy as np
 
     from amos.mapping import Mapping
-    from amos.perfmodel import Machine
+    from amos.perfmodel import Machine, Prediction
+    from amos.schedule import Candidate
 
 __all__ = ["predict_command"]
 
 
 def predict_command(
     operator: OperatorText,
-    intrinsic: IntrinsicName,
+    intrinsic: IntrinsicName = None,
     machine: MachineName = "host",
     rule: Rule = RuleName.paper,
     commute: Commute = False,
@@ -42,6 +46,7 @@ def predict_command(
         int, typer.Option(min=0, metavar="N", help="Schedules to draw for each mapping.")
     ] = 32,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random generator.")] = 0,
+    files: IntrinsicFiles = None,
     extent: Extents = None,
     dtype: Dtypes = None,
     shape: Shapes = None,
@@ -59,19 +64,35 @@ def predict_command(
     import amos
 
     op = read_operator(operator, extent, dtype, shape, layout)
-    unit = amos.intrinsics.get(intrinsic)
-    target = amos.machines.get(machine)
+    unit = read_intrinsic(intrinsic, files)
+    target = amos.machines.get(machine, [unit])
     rng = np.random.default_rng(seed)
     space = amos.enumerate_mappings(op, unit, rule=rule.value, commute=commute)
-    rows = sorted(
-        (_best(mapping, target, samples, rng) for mapping in space),
-        key=lambda row: float(row["predicted_seconds"]),
-    )[:limit]
+    fitting = (_best(mapping, target, samples, rng) for mapping in space)
+    found = sorted((x for x in fitting if x is not None), key=lambda x: x[0].seconds)
+    if not found:
+        raise MachineError(
+            f"no schedule that was drawn for {op.name} fits {target.name}; try more --samples"
+        )
+    rows = [_row(*best) for best in found[:limit]]
+    prediction = found[0][0]
     if as_json:
         print_json(
-            {"operator": op.name, "intrinsic": unit.name, "machine": machine, "predictions": rows}
+            {
+                "operator": op.name,
+                "intrinsic": unit.name,
+                "machine": machine,
+                "seconds": prediction.seconds,
+                "bound": prediction.bound,
+                "levels": _levels(prediction),
+                "predictions": rows,
+            }
         )
         return
+    _print(rows, prediction, found[0][1])
+
+
+def _print(rows: list[dict[str, Any]], prediction: Prediction, fastest: Candidate) -> None:
     print_table(
         ["mapping", "microseconds", "bound by", "schedule"],
         [
@@ -79,23 +100,48 @@ def predict_command(
             for row in rows
         ],
     )
+    print_table(
+        ["level", "trips", "compute us", "read us", "write us", ""],
+        [
+            [row["level"], row["trips"]]
+            + [row[kind] * 1e6 for kind in ("compute", "read", "write")]
+            + ["binding" if row["binding"] else ""]
+            for row in _levels(prediction)
+        ],
+        title=f"levels of {fastest.mapping.name}, the fastest",
+    )
 
 
 def _best(
     mapping: Mapping, machine: Machine, samples: int, rng: np.random.Generator
-) -> dict[str, Any]:
-    import amos
-    from amos.schedule import ScheduleSpace
+) -> tuple[Prediction, Candidate] | None:
+    """The best of some schedules of a mapping; ``None`` if none of them fits."""
+    import numpy as np
 
-    space = ScheduleSpace(mapping)
+    from amos.perfmodel import Structure, evaluate, prediction_of
+    from amos.schedule import Candidate, ScheduleSpace, batch_of
+
+    space, structure = ScheduleSpace(mapping), Structure(mapping)
     schedules = [space.smallest(), *(space.sample(rng) for _ in range(samples))]
-    predicted = [(amos.predict(mapping, machine, schedule), schedule) for schedule in schedules]
-    prediction, schedule = min(predicted, key=lambda pair: pair[0].seconds)
+    batch = evaluate(structure, machine, batch_of(structure, schedules))
+    row = int(np.argmin(batch.seconds))
+    if not np.isfinite(batch.seconds[row]):
+        return None
+    return prediction_of(structure, machine, batch, row), Candidate(mapping, schedules[row])
+
+
+def _row(prediction: Prediction, candidate: Candidate) -> dict[str, Any]:
     return {
-        "mapping": mapping.name,
-        "expression": str(mapping),
+        "mapping": candidate.mapping.name,
+        "expression": str(candidate.mapping),
         "predicted_seconds": prediction.seconds,
         "bound": prediction.bound,
-        "schedule": schedule.as_dict(),
-        "schedule_text": str(schedule),
+        "schedule": candidate.schedule.as_dict(),
+        "schedule_text": str(candidate.schedule),
     }
+
+
+def _levels(prediction: Prediction) -> list[dict[str, Any]]:
+    """One entry a level: seconds and bytes, and which one binds."""
+    binding = prediction.binding[0]
+    return [vars(row) | {"binding": row.level == binding} for row in prediction.rows]

@@ -8,6 +8,7 @@ from amos._toolchain import load_tvm
 from amos.codegen.program import Program
 from amos.codegen.tensor_intrin import register_tensor_intrin
 from amos.mapping.nest import Loop
+from amos.perfmodel.host import cpu
 from amos.schedule import Schedule
 
 __all__ = ["schedule_cpu"]
@@ -33,6 +34,8 @@ def schedule_cpu(program: Program, schedule: Schedule, kind: str) -> Any:
     sch = s_tir.Schedule(program.prim_func())
     main = sch.get_sblock("main")
     loops = _named_loops(sch, main, program)
+    # A fragment of one element leaves no lane to vectorize.
+    vector = any(group.kind == "spatial" for group in program.nest.groups.values())
     accumulators = sch.cache_write(main, 0, "global")
     order = schedule.order(program.nest)
     steps = [loops[loop.name] for loop in schedule.reduce_order(program.nest)]
@@ -43,11 +46,12 @@ def schedule_cpu(program: Program, schedule: Schedule, kind: str) -> Any:
         sch.unroll(loop)
     outer = _parallelize(sch, outer, int(schedule.get("parallel", 1)))
     if outer:
+        around = len(sch.get_loops(main)) - len(steps) - len(inner) - len(lanes)
         sch.reverse_compute_at(accumulators, outer[-1])
-        _finish_copy(sch, accumulators, len(lanes))
+        _finish_copy(sch, accumulators, around, vector)
     _stage_blocks(sch, program, schedule, outer)
     _split_step(sch, steps, int(schedule.get("unroll", 1)))
-    _initialize(sch, main, steps, lanes, inner)
+    _initialize(sch, main, steps, lanes, inner, vector)
     if not program.destination.in_place:
         _copy_block(sch, sch.get_sblock("unstage"))
     sch.tensorize(lanes[0], register_tensor_intrin(program.mapping.intrinsic, kind))
@@ -86,13 +90,33 @@ def _tile(
 
 
 def _parallelize(sch: Any, outer: list[Any], count: int) -> list[Any]:
-    """Fuse the outermost loops and divide them over the cores."""
+    """Fuse the outermost loops and divide them over the cores.
+
+    TVM allocates the buffers of a parallel loop's body anew in every step, which
+    costs as much as a small tile does. So only as many steps run in parallel as
+    keep the cores evenly busy, each of them a plain loop over a contiguous range.
+    """
     if not outer:
         return []
     count = min(count, len(outer))
     fused = sch.fuse(*outer[:count]) if count > 1 else outer[0]
-    sch.parallel(fused)
-    return [fused, *outer[count:]]
+    steps = int(sch.get(fused).extent)
+    ranges = _even_ranges(steps, cpu().cores)
+    if ranges == steps:
+        sch.parallel(fused)
+        return [fused, *outer[count:]]
+    high, low = sch.split(fused, [ranges, None])
+    sch.parallel(high)
+    return [low, *outer[count:]]
+
+
+def _even_ranges(steps: int, cores: int) -> int:
+    """Fewest equal ranges that load the busiest core no more than single steps do."""
+    busiest = -(-steps // cores)
+    for ranges in range(min(cores, steps), steps):
+        if steps % ranges == 0 and -(-ranges // cores) * (steps // ranges) <= busiest:
+            return ranges
+    return steps
 
 
 def _stage_blocks(sch: Any, program: Program, schedule: Schedule, outer: list[Any]) -> None:
@@ -134,10 +158,18 @@ def _vectorize_tail(sch: Any, block: Any, tail: int) -> None:
         sch.vectorize(sch.split(fused, [None, width])[1] if extent > width else fused)
 
 
-def _finish_copy(sch: Any, block: Any, lanes: int) -> None:
-    """Write the accumulators of one tile back: unrolled, one fragment at a time."""
-    loops = sch.get_loops(block)
-    if loops:
+def _finish_copy(sch: Any, block: Any, around: int, vector: bool) -> None:
+    """Write the accumulators of one tile back: unrolled, one fragment at a time.
+
+    A loop over fragments would index the accumulators by a variable, which keeps
+    them out of registers.
+    """
+    loops = sch.get_loops(block)[around:]
+    if not loops:
+        return
+    for loop in loops[:-1] if vector else loops:
+        sch.unroll(loop)
+    if vector:
         sch.vectorize(loops[-1])
 
 
@@ -148,9 +180,11 @@ def _split_step(sch: Any, steps: list[Any], factor: int) -> None:
         steps[-1] = high
 
 
-def _initialize(sch: Any, main: Any, steps: list[Any], lanes: list[Any], inner: list[Any]) -> None:
+def _initialize(
+    sch: Any, main: Any, steps: list[Any], lanes: list[Any], inner: list[Any], vector: bool
+) -> None:
     """Zero the accumulators before the reduction, one whole fragment at a time."""
     first = steps[0] if steps else (inner[0] if inner else lanes[0])
     init = sch.decompose_reduction(main, first)
-    loops = sch.get_loops(init)
-    sch.vectorize(loops[-1])
+    if vector:
+        sch.vectorize(sch.get_loops(init)[-1])

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from amos._toolchain import load_tvm
+from amos.codegen.arrays import to_tensor
 from amos.codegen.cpu import schedule_cpu
 from amos.codegen.program import Argument, Program
 from amos.codegen.tensor_intrin import implementation
@@ -100,16 +101,13 @@ class Kernel:
         Raises:
             BuildError: an input is missing, unknown, or of another shape or dtype.
         """
-        load_tvm()
-        import tvm
-
         bound = self._bind((), inputs)
         made = [
             self._tensor(a, bound[a.tensor]) if a.tensor in bound else self._packed[number]
             for number, a in enumerate(self._program.arguments[:-1])
         ]
         out = self._program.arguments[-1]
-        made.append(tvm.runtime.tensor(np.zeros(out.shape, dtype(out.dtype).numpy)))
+        made.append(to_tensor(np.zeros(out.shape, dtype(out.dtype).numpy), out.dtype))
         return made
 
     def export(self, path: str) -> None:
@@ -181,9 +179,6 @@ class Kernel:
         return bound
 
     def _tensor(self, argument: Argument, array: np.ndarray) -> Any:
-        load_tvm()
-        import tvm
-
         tensor = next(
             t for t in self.candidate.mapping.operator.inputs if t.name == argument.tensor
         )
@@ -195,8 +190,8 @@ class Kernel:
                 f"got {array.dtype} of shape {array.shape}"
             )
         if argument.packed is not None:
-            return tvm.runtime.tensor(stage_array(argument.packed, array))
-        return tvm.runtime.tensor(np.ascontiguousarray(array).reshape(argument.shape))
+            return to_tensor(stage_array(argument.packed, array), argument.dtype)
+        return to_tensor(np.ascontiguousarray(array).reshape(argument.shape), argument.dtype)
 
 
 def build(

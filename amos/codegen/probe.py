@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from amos._toolchain import load_tvm
+from amos.codegen.arrays import decoded, held, to_tensor
 from amos.codegen.kernel import _target as cpu_target
 from amos.codegen.tensor_intrin import implementation, register_tensor_intrin
 from amos.intrinsics import Intrinsic
@@ -40,7 +41,7 @@ def probe_intrinsic(intrinsic: Intrinsic, chains: int, cores: int = 1) -> float:
 
     kind = implementation(intrinsic, cpu().features)
     sources = [
-        te.placeholder(load.tensor.shape, load.tensor.dtype, name=load.tensor.name)
+        te.placeholder(load.tensor.shape, held(str(load.tensor.dtype)), name=load.tensor.name)
         for load in intrinsic.sources
     ]
     dst = intrinsic.destination
@@ -57,7 +58,8 @@ def probe_intrinsic(intrinsic: Intrinsic, chains: int, cores: int = 1) -> float:
         }
         product: Any = None
         for load, buffer in zip(intrinsic.sources, sources, strict=True):
-            value = buffer[tuple(at[i.names[0]] for i in load.indices)].astype(dst.tensor.dtype)
+            element = buffer[tuple(at[i.names[0]] for i in load.indices)]
+            value = decoded(element, str(load.tensor.dtype), str(dst.tensor.dtype))
             product = value if product is None else product * value
         return te.sum(product, axis=[steps, *lanes.values()])
 
@@ -76,9 +78,14 @@ def probe_intrinsic(intrinsic: Intrinsic, chains: int, cores: int = 1) -> float:
     sch.reverse_compute_at(write, core)
     sch.decompose_reduction(main, step)
     sch.tensorize(inner[0], register_tensor_intrin(intrinsic, kind))
-    data = [np.ones(x.tensor.shape, dtype(str(x.tensor.dtype)).numpy) for x in intrinsic.sources]
-    data.append(np.zeros(shape, dtype(str(dst.tensor.dtype)).numpy))
-    return _seconds(sch.mod, data) / (_CALLS * chains)
+    kinds = intrinsic.dtypes
+    data = [
+        np.ones(x.tensor.shape, dtype(k).numpy)
+        for x, k in zip(intrinsic.sources, kinds, strict=False)
+    ]
+    data.append(np.zeros(shape, dtype(kinds[-1]).numpy))
+    tensors = [to_tensor(a, k) for a, k in zip(data, kinds, strict=True)]
+    return _seconds(sch.mod, tensors) / (_CALLS * chains)
 
 
 def probe_bandwidth(size: int, cores: int, *, write: bool) -> float:
@@ -123,7 +130,7 @@ def probe_bandwidth(size: int, cores: int, *, write: bool) -> float:
     # Last: once the initialization is split off, the block is no longer a reduction.
     sch.decompose_reduction(main, passing)
     data = [np.ones(shape, "int32") for shape in arrays]
-    return passes * chunks * _STEP * 4 / _seconds(sch.mod, data)
+    return passes * chunks * _STEP * 4 / _seconds(sch.mod, [to_tensor(a, "int32") for a in data])
 
 
 def probe_clock() -> float:
@@ -155,16 +162,15 @@ def probe_launch(cores: int) -> float:
     out = te.compute((cores,), lambda c: given[c] + 1, name="main")
     sch = s_tir.Schedule(te.create_prim_func([given, out]))
     sch.parallel(sch.get_loops(sch.get_sblock("main"))[0])
-    return _seconds(sch.mod, [np.zeros(cores, "int32")] * 2)
+    return _seconds(sch.mod, [to_tensor(np.zeros(cores, "int32"), "int32") for _ in range(2)])
 
 
-def _seconds(module: Any, arrays: list[np.ndarray]) -> float:
+def _seconds(module: Any, tensors: list[Any]) -> float:
     """Best of a few timings: a probe asks what the machine can do, not what it did."""
     load_tvm()
     import tvm
 
     library = tvm.compile(module, target=cpu_target())
-    tensors = [tvm.runtime.tensor(a) for a in arrays]
     timer = library.mod.time_evaluator("main", tvm.cpu(), number=1, repeat=_REPEAT, min_repeat_ms=2)
     times = [float(t) for t in timer(*tensors).results]
     return min(times) if min(times) > 0 else statistics.median(times)

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from amos._toolchain import load_tvm
+from amos.codegen.arrays import decoded, held
 from amos.errors import BuildError
 from amos.ir import Affine, dtype
 from amos.mapping.mapping import Mapping
@@ -87,7 +88,7 @@ class Program:
         from tvm import te
 
         given = [
-            te.placeholder(a.shape, a.dtype, name=f"{a.tensor}_{n}")
+            te.placeholder(a.shape, held(a.dtype), name=f"{a.tensor}_{n}")
             for n, a in enumerate(self.arguments[:-1])
         ]
         staged = [
@@ -114,15 +115,15 @@ class Program:
             if g.kind == "reduce"
         }
         names = [dim.index.names[0] for dim in self.destination.dims]
-        kind = self.mapping.intrinsic.dtypes[-1]
+        *kinds, kind = self.mapping.intrinsic.dtypes
         accumulate = self.mapping.operator.compute.accumulate
 
         def body(*position: Any) -> Any:
             at = dict(zip(names, position, strict=True)) | axes | lanes
             product: Any = None
-            for op, buffer in zip(self.sources, staged, strict=True):
+            for op, buffer, given in zip(self.sources, staged, kinds, strict=True):
                 index = [_at(dim.index, at) for dim in op.dims]
-                value = buffer[tuple(index)].astype(kind)
+                value = decoded(buffer[tuple(index)], given, kind)
                 product = value if product is None else product * value
             if not accumulate:
                 return product

@@ -8,33 +8,25 @@ loops, so that every intrinsic can be compiled for every CPU.
 
 from __future__ import annotations
 
+import hashlib
+import itertools
+import platform
+import textwrap
+from typing import Any
+
 from amos._toolchain import load_tvm
+from amos.codegen.arrays import decoded_text, held
 from amos.errors import BuildError
-from amos.intrinsics import Intrinsic
+from amos.intrinsics import Intrinsic, implementations
 from amos.ir import BufferLoad
+from amos.ir.floats import integer_limits
 
-__all__ = ["NATIVE", "implementation", "register_tensor_intrin"]
+__all__ = ["call_function", "holdable", "implementation", "register_tensor_intrin"]
 
-#: Body of the native implementation for LLVM by intrinsic name, in TVMScript.
-#: Operand names are the intrinsic's; every buffer is one contiguous fragment.
-NATIVE: dict[str, str] = {
-    # LLVM 22 takes both byte operands of vpdpbusd as <64 x i8>; the four bytes of
-    # Src1 are broadcast to every lane by way of one 32-bit integer.
-    "vnni_dpbusd_m16k4_u8_s8_s32": """
-four = T.reinterpret("int32", Src1.vload([0], "uint8x4"))
-every = T.reinterpret("int8x64", T.broadcast(four, 16))
-Dst[T.ramp(T.int32(0), 1, 16)] = T.call_llvm_pure_intrin(
-    "int32x16",
-    "llvm.x86.avx512.vpdpbusd.512",
-    Dst.vload([0], "int32x16"),
-    every,
-    Src2.vload([0, 0], "int8x64"),
-)
-""",
-}
-
-#: CPU feature flags that stand for each required feature.
-_LLVM_FEATURES = {"avx512_vnni": "avx512vnni"}
+#: Types that no buffer of a CPU kernel can hold.
+_UNHELD = ("int4", "uint4", "bool", "float8_e4m3", "float8_e5m2")
+#: A saturating sum is written out; beyond this many products it is refused.
+_WRITTEN_OUT = 256
 
 
 def implementation(intrinsic: Intrinsic, features: frozenset[str]) -> str:
@@ -44,9 +36,30 @@ def implementation(intrinsic: Intrinsic, features: frozenset[str]) -> str:
         intrinsic: the intrinsic.
         features: what the CPU has, as the intrinsic's ``requires`` spells it.
     """
-    if intrinsic.name in NATIVE and set(intrinsic.requires) <= features:
-        return "native"
-    return "generic"
+    source = implementations(intrinsic.name).get("llvm")
+    if source is None or source.machine not in ("", platform.machine()):
+        return "generic"
+    needed = {*intrinsic.requires, *source.requires}
+    return "native" if needed <= features else "generic"
+
+
+def holdable(intrinsic: Intrinsic) -> None:
+    """Raise unless a CPU kernel can hold every operand.
+
+    Raises:
+        BuildError: a dtype of the intrinsic cannot be held in a TVM buffer.
+    """
+    for load in intrinsic.operands:
+        if load.tensor.dtype in _UNHELD:
+            raise BuildError(
+                f"{intrinsic.name}: operand {load.tensor.name!r} has dtype {load.tensor.dtype}, "
+                "which no CPU kernel can hold"
+            )
+    if held(intrinsic.dtypes[-1]) != intrinsic.dtypes[-1]:
+        raise BuildError(
+            f"{intrinsic.name}: destination has dtype {intrinsic.dtypes[-1]}, "
+            "which no CPU kernel can accumulate in"
+        )
 
 
 def register_tensor_intrin(intrinsic: Intrinsic, kind: str) -> str:
@@ -63,29 +76,70 @@ def register_tensor_intrin(intrinsic: Intrinsic, kind: str) -> str:
     from tvm.s_tir import TensorIntrin
     from tvm.script import from_source
 
-    name = f"amos.{intrinsic.name}.{kind}"
-    if TensorIntrin.get(name, allow_missing=True) is not None:
-        return name
-    for load in intrinsic.operands:
-        if load.tensor.dtype in ("int4", "uint4", "bool", "tfloat32"):
-            raise BuildError(
-                f"{intrinsic.name}: operand {load.tensor.name!r} has dtype {load.tensor.dtype}, "
-                "which no CPU kernel can hold"
-            )
-    body = NATIVE[intrinsic.name] if kind == "native" else None
-    pattern = from_source(_script(intrinsic, None))
-    emitted = from_source(_script(intrinsic, body))
-    TensorIntrin.register(name, pattern, emitted)
+    holdable(intrinsic)
+    body = implementations(intrinsic.name)["llvm"].source if kind == "native" else None
+    pattern, emitted = _script(intrinsic, None, pattern=True), _script(intrinsic, body)
+    # Two descriptions may have had the same name in one process.
+    digest = hashlib.sha256((pattern + emitted).encode()).hexdigest()[:12]
+    name = f"amos.{intrinsic.name}.{kind}.{digest}"
+    if TensorIntrin.get(name, allow_missing=True) is None:
+        TensorIntrin.register(name, from_source(pattern), from_source(emitted))
     return name
 
 
-def _script(intrinsic: Intrinsic, body: str | None) -> str:
+def call_function(intrinsic: Intrinsic, kind: str, calls: int) -> Any:
+    """TensorIR function that does ``calls`` calls, one on each row of its arguments.
+
+    Args:
+        intrinsic: the intrinsic.
+        kind: ``"native"`` or ``"generic"``.
+        calls: leading extent of every argument.
+
+    Returns:
+        a prim func of the operands, sources first; the destination is read and
+        written in place.
+
+    Raises:
+        BuildError: a dtype of the intrinsic cannot be held in a TVM buffer.
+    """
+    load_tvm()
+    from tvm.script import from_source
+
+    holdable(intrinsic)
+    body = implementations(intrinsic.name)["llvm"].source if kind == "native" else None
+    arguments = ", ".join(
+        f'all_{load.tensor.name}: T.Buffer({(calls, *load.tensor.shape)}, "{_held(load)}")'
+        for load in intrinsic.operands
+    )
+    rows = [f"all_{x.tensor.name}[{_ranges(x, 'v_call')}]" for x in intrinsic.operands]
+    lines = [
+        "# from tvm.script import tirx as T",
+        "@T.prim_func(s_tir=True)",
+        f"def main({arguments}):",
+        f"    for call in range({calls}):",
+        '        with T.sblock("call"):',
+        f"            v_call = T.axis.spatial({calls}, call)",
+        f"            T.reads({', '.join(rows)})",
+        f"            T.writes({rows[-1]})",
+    ]
+    for load, row in zip(intrinsic.operands, rows, strict=True):
+        lines.append(
+            f"            {load.tensor.name} = T.match_buffer({row}, {load.tensor.shape}, "
+            f'"{_held(load)}", offset_factor=1)'
+        )
+    lines += ["            " + line for line in _statements(intrinsic, body)]
+    return from_source("\n".join(lines))
+
+
+def _script(intrinsic: Intrinsic, body: str | None, *, pattern: bool = False) -> str:
     """TVMScript of a function that does what the intrinsic does.
 
-    With ``body`` that text is the block; without it, the loops of the meaning.
+    With ``body`` that text is the block; without it, the meaning. As a pattern,
+    the meaning is the plain multiply-add that a schedule has before
+    tensorization, whatever the rounding.
     """
     arguments = ", ".join(map(_argument, intrinsic.operands))
-    reads = ", ".join(_region(load) for load in (intrinsic.destination, *intrinsic.sources))
+    reads = ", ".join(map(_region, (intrinsic.destination, *intrinsic.sources)))
     lines = [
         "# from tvm.script import tirx as T",
         "@T.prim_func(s_tir=True)",
@@ -94,37 +148,98 @@ def _script(intrinsic: Intrinsic, body: str | None) -> str:
         f"        T.reads({reads})",
         f"        T.writes({_region(intrinsic.destination)})",
     ]
+    made = _loops(intrinsic) if pattern else _statements(intrinsic, body)
+    return "\n".join(lines + ["        " + line for line in made])
+
+
+def _statements(intrinsic: Intrinsic, body: str | None) -> list[str]:
     if body is not None:
-        lines += ["        " + line for line in body.strip().splitlines()]
-        return "\n".join(lines)
-    extents = ", ".join(str(it.extent) for it in intrinsic.iterations)
-    names = ", ".join(it.name for it in intrinsic.iterations)
-    bound = ", ".join(f"v_{it.name}" for it in intrinsic.iterations)
-    kinds = "".join("R" if it.is_reduce else "S" for it in intrinsic.iterations)
-    dst = _element(intrinsic.destination)
-    kind = intrinsic.destination.tensor.dtype
-    product = " * ".join(f'T.cast({_element(load)}, "{kind}")' for load in intrinsic.sources)
-    lines += [
-        f"        for {names} in T.grid({extents}):",
-        '            with T.sblock("update"):',
-        f'                {bound} = T.axis.remap("{kinds}", [{names}])',
-        f"                {dst} = {dst} + {product}",
+        return textwrap.dedent(body).strip().splitlines()
+    return _saturating(intrinsic) if intrinsic.arithmetic.saturate else _loops(intrinsic)
+
+
+def _loops(intrinsic: Intrinsic) -> list[str]:
+    """One multiply-add in a nest over the intrinsic iterations.
+
+    TVM binds no variable to a loop of extent 1 before it matches a pattern, so
+    none is bound here.
+    """
+    steps = [(it.name, it.extent, "R" if it.is_reduce else "S") for it in intrinsic.iterations]
+    return _nest(intrinsic, steps, _product(intrinsic, _single(intrinsic)))
+
+
+def _single(intrinsic: Intrinsic) -> dict[str, int]:
+    """The only value of each iteration of extent 1."""
+    return {it.name: 0 for it in intrinsic.iterations if it.extent == 1}
+
+
+def _saturating(intrinsic: Intrinsic) -> list[str]:
+    """The sum of a call in 64 bits, clamped once: reductions are written out."""
+    reduce = intrinsic.compute.reduce
+    points = list(itertools.product(*(range(it.extent) for it in reduce)))
+    if len(points) > _WRITTEN_OUT:
+        raise BuildError(
+            f"{intrinsic.name}: a saturating sum of {len(points)} products has no generic form; "
+            f"at most {_WRITTEN_OUT} are written out"
+        )
+    names = [it.name for it in reduce]
+    single = _single(intrinsic)
+    terms = [
+        _product(intrinsic, single | dict(zip(names, p, strict=True)), "int64") for p in points
     ]
-    return "\n".join(lines)
+    low, high = integer_limits(intrinsic.dtypes[-1])
+    start = _element(intrinsic.destination, single)
+    total = " + ".join([f'T.cast({start}, "int64")', *terms])
+    value = f"T.max(T.min({total}, T.int64({high})), T.int64({low}))"
+    steps = [(it.name, it.extent, "S") for it in intrinsic.compute.spatial]
+    return _nest(intrinsic, steps, f'T.cast({value}, "{intrinsic.dtypes[-1]}")', add=False)
 
 
-def _argument(load: BufferLoad) -> str:
-    shape = ", ".join(map(str, load.tensor.shape))
-    trailing = "," if len(load.tensor.shape) == 1 else ""
-    return (
-        f'{load.tensor.name}: T.Buffer(({shape}{trailing}), "{load.tensor.dtype}", offset_factor=1)'
+def _nest(
+    intrinsic: Intrinsic, steps: list[tuple[str, int, str]], value: str, *, add: bool = True
+) -> list[str]:
+    dst = _element(intrinsic.destination, _single(intrinsic))
+    add = add and intrinsic.compute.accumulate
+    lines, inside = [], ""
+    if steps:
+        names = ", ".join(name for name, _, _ in steps)
+        lines.append(f"for {names} in T.grid({', '.join(str(n) for _, n, _ in steps)}):")
+        inside = "    "
+    lines.append(f'{inside}with T.sblock("update"):')
+    if bound := [step for step in steps if step[1] > 1]:
+        names = ", ".join(name for name, _, _ in bound)
+        variables = ", ".join(f"v_{name}" for name, _, _ in bound)
+        kinds = "".join(kind for _, _, kind in bound)
+        lines.append(f'        {variables} = T.axis.remap("{kinds}", [{names}])')
+    lines.append(f"{inside}    {dst} = {f'{dst} + ' if add else ''}{value}")
+    return lines
+
+
+def _product(intrinsic: Intrinsic, at: dict[str, int], kind: str = "") -> str:
+    kind = kind or intrinsic.dtypes[-1]
+    return " * ".join(
+        decoded_text(_element(x, at), str(x.tensor.dtype), kind) for x in intrinsic.sources
     )
 
 
+def _held(load: BufferLoad) -> str:
+    return held(str(load.tensor.dtype))
+
+
+def _argument(load: BufferLoad) -> str:
+    shape = load.tensor.shape
+    return f'{load.tensor.name}: T.Buffer({shape}, "{_held(load)}", offset_factor=1)'
+
+
+def _ranges(load: BufferLoad, *first: str) -> str:
+    return ", ".join([*first, *(f"0:{size}" for size in load.tensor.shape)]) or "()"
+
+
 def _region(load: BufferLoad) -> str:
-    ranges = ", ".join(f"0:{size}" for size in load.tensor.shape)
-    return f"{load.tensor.name}[{ranges}]"
+    return f"{load.tensor.name}[{_ranges(load)}]"
 
 
-def _element(load: BufferLoad) -> str:
-    return f"{load.tensor.name}[{', '.join(f'v_{index.names[0]}' for index in load.indices)}]"
+def _element(load: BufferLoad, at: dict[str, int] | None = None) -> str:
+    names = [index.names[0] for index in load.indices]
+    inner = ", ".join(str(at[n]) if at and n in at else f"v_{n}" for n in names)
+    return f"{load.tensor.name}[{inner or '()'}]"

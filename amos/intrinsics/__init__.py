@@ -1,6 +1,38 @@
 """Hardware intrinsics: what they compute, what they move, and where to find them."""
 
-from amos.intrinsics.description import Intrinsic, Memory
-from amos.intrinsics.registry import broken, get, names, register
+from amos.intrinsics.arithmetic import Arithmetic, ShapeFamily, Timing
+from amos.intrinsics.description import AffineSystem, Intrinsic
+from amos.intrinsics.implementation import Implementation
+from amos.intrinsics.meaning import execute
+from amos.intrinsics.memory import FragmentLayout, Memory
+from amos.intrinsics.registry import (
+    broken,
+    get,
+    implementations,
+    load,
+    names,
+    provide,
+    register,
+)
+from amos.intrinsics.toml_file import from_toml, read
 
-__all__ = ["Intrinsic", "Memory", "broken", "get", "names", "register"]
+__all__ = [
+    "AffineSystem",
+    "Arithmetic",
+    "FragmentLayout",
+    "Implementation",
+    "Intrinsic",
+    "Memory",
+    "ShapeFamily",
+    "Timing",
+    "broken",
+    "execute",
+    "from_toml",
+    "get",
+    "implementations",
+    "load",
+    "names",
+    "provide",
+    "read",
+    "register",
+]

@@ -2,72 +2,53 @@
 
 :class:`Intrinsic` joins a compute abstraction (Definition 4.1), one
 :class:`~amos.ir.nodes.Compute` node, with a memory abstraction (Definition 4.2),
-a list of :class:`Memory` statements. Implementations live in ``amos.codegen``
-and are looked up by the intrinsic's name; the meaning needs none of them.
+a list of :class:`~amos.intrinsics.memory.Memory` statements. Implementations are
+apart (:mod:`amos.intrinsics.implementation`), found by the intrinsic's name; the
+meaning needs none of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from math import prod
 
 import numpy as np
 
 from amos.errors import IntrinsicError, OperatorError, ParseError
+from amos.intrinsics.arithmetic import Arithmetic, ShapeFamily, Timing
+from amos.intrinsics.memory import Memory
 from amos.ir import BufferLoad, Compute, Iteration, access_matrix, dtype
 
-__all__ = ["Intrinsic", "Memory"]
+__all__ = ["AffineSystem", "Intrinsic", "Memory"]
 
 
 @dataclass(frozen=True)
-class Memory:
-    """One statement of a memory abstraction: ``Memory(Tensor, String, BufferLoad)``.
+class AffineSystem:
+    """Index ranges as ``A·i + Σ B[m]·j[m] + C < 0`` (AMOS, equation 1).
 
-    A load moves a fragment from ``scope`` into registers, a store moves it back.
-    The address of fragment element ``(x, y, …)`` is
-    ``address + x*strides[0] + y*strides[1] + …``, in elements.
+    ``i`` are the destination's indices and ``j[m]`` those of source m; all are
+    at least zero. Each iteration bounds one row, and is counted where it first
+    occurs: an index that the destination or an earlier source has already
+    bounded has a column of zeros.
 
     Attributes:
-        operand: the operand's name in the compute abstraction.
-        direction: ``"load"`` or ``"store"``.
-        scope: where the data is outside registers (``"global"``, ``"shared"``,
-            ``"memory"``).
-        indices: the intrinsic iterations that index the fragment, in order.
-        address: symbol of the base address.
-        strides: for each index the symbol of its stride, or ``"1"``.
-        broadcast: intrinsic iterations along which the hardware replicates the
-            fragment by itself (VNNI's broadcast of four bytes to all lanes).
-        register_scope: name of the scope that the fragment lives in.
+        A: rows × indices of the destination.
+        B: for each source rows × indices of that source.
+        C: rows; minus the extents.
     """
 
-    operand: str
-    direction: Literal["load", "store"]
-    scope: str
-    indices: tuple[str, ...]
-    address: str
-    strides: tuple[str, ...]
-    broadcast: tuple[str, ...] = ()
-    register_scope: str = "reg"
+    A: np.ndarray
+    B: tuple[np.ndarray, ...]
+    C: np.ndarray
 
-    def __post_init__(self) -> None:
-        if len(self.strides) != len(self.indices):
-            raise IntrinsicError(
-                f"memory statement of {self.operand!r}: {len(self.indices)} indices "
-                f"but {len(self.strides)} strides"
-            )
-
-    def __str__(self) -> str:
-        fragment = f"{self.register_scope}.{self.operand}[{', '.join(self.indices)}]"
-        terms = [
-            i if s == "1" else f"{i} * {s}" for i, s in zip(self.indices, self.strides, strict=True)
-        ]
-        outside = f"{self.scope}.{self.operand}[{' + '.join([self.address, *terms])}]"
-        if self.direction == "store":
-            return f"{outside} = {fragment}"
-        note = f"  (broadcast along {', '.join(self.broadcast)})" if self.broadcast else ""
-        return f"{fragment} = {outside}{note}"
+    def holds(self, i: Sequence[int], j: Sequence[Sequence[int]]) -> bool:
+        """True if the indices are inside their ranges."""
+        total = self.A @ np.asarray(i, dtype=np.int64) + self.C
+        for matrix, index in zip(self.B, j, strict=True):
+            total = total + matrix @ np.asarray(index, dtype=np.int64)
+        return bool((total < 0).all() and min([*i, *(v for index in j for v in index)]) >= 0)
 
 
 @dataclass(frozen=True)
@@ -83,8 +64,12 @@ class Intrinsic:
         description: one line in plain words.
         requires: CPU or GPU features that the instruction needs
             (``"avx512_vnni"``, ``"sm_70"``).
-        registers: number of registers that hold fragments, per thread of
-            execution; 0 if it is not known.
+        registers: number of **fragments of the destination** that registers hold
+            at once, for one thread of execution (32 for 512-bit vectors); the
+            bound on register tiles. 0 if it is not known.
+        arithmetic: saturation and rounding.
+        shapes: the legal problem sizes, if this is one of several.
+        timing: latency and throughput, if they are published.
     """
 
     name: str
@@ -95,8 +80,12 @@ class Intrinsic:
     description: str = ""
     requires: tuple[str, ...] = ()
     registers: int = 0
+    arithmetic: Arithmetic = Arithmetic()
+    shapes: ShapeFamily | None = None
+    timing: Timing | None = None
 
     def __post_init__(self) -> None:
+        _check_texts(self)
         operands = [load.tensor.name for load in self.compute.operands]
         if len(set(operands)) != len(operands):
             raise IntrinsicError(f"{self.name}: operand names repeat: {', '.join(operands)}")
@@ -118,6 +107,17 @@ class Intrinsic:
             raise IntrinsicError(
                 f"{self.name}: no memory statement covers operand {', '.join(missing)}"
             )
+        loads = {load.tensor.name: load for load in self.compute.operands}
+        memory = tuple(_whole(statement, loads[statement.operand]) for statement in self.memory)
+        object.__setattr__(self, "memory", memory)
+        for statement in memory:
+            _check_statement(self, statement)
+        _check_arithmetic(self)
+        if self.shapes is not None and self.shape not in self.shapes.members:
+            raise IntrinsicError(
+                f"{self.name}: shapes: expected one of {self.shapes}, "
+                f"got {'x'.join(map(str, self.shape))}"
+            )
 
     @staticmethod
     def define(
@@ -125,13 +125,16 @@ class Intrinsic:
         compute: str,
         extents: Mapping[str, int],
         dtypes: Mapping[str, str],
-        memory: Sequence[Memory],
+        memory: Sequence[Memory | str],
         *,
         family: str,
         source: str,
         description: str = "",
         requires: Sequence[str] = (),
         registers: int = 0,
+        arithmetic: Arithmetic | None = None,
+        shapes: ShapeFamily | None = None,
+        timing: Timing | None = None,
     ) -> Intrinsic:
         """Describe an intrinsic by one line of math and its memory statements.
 
@@ -140,7 +143,10 @@ class Intrinsic:
             compute: for example ``"Dst[i1] += Src1[r1] * Src2[i1, r1]"``.
             extents: extent of each intrinsic iteration (the problem size).
             dtypes: dtype of each operand.
-            memory: one statement for each operand.
+            memory: one statement for each operand, also as the paper writes it:
+                ``"reg.Src1[r1] = memory.Src1[addr_a + r1]"``.
+            family, source, description, requires, registers, arithmetic, shapes,
+                timing: see :class:`Intrinsic`.
 
         Raises:
             IntrinsicError: the parts do not fit together.
@@ -149,17 +155,21 @@ class Intrinsic:
 
         try:
             node = parse_statement(compute, extents, dtypes)
-        except (ParseError, OperatorError) as error:
+            statements = [m if isinstance(m, Memory) else Memory.parse(m) for m in memory]
+        except (ParseError, OperatorError, IntrinsicError) as error:
             raise IntrinsicError(f"intrinsic {name!r}: {error}") from error
         return Intrinsic(
             name,
             node,
-            tuple(memory),
+            tuple(statements),
             family,
             source,
             description,
             tuple(requires),
             registers,
+            arithmetic or Arithmetic(),
+            shapes,
+            timing,
         )
 
     @property
@@ -200,14 +210,41 @@ class Intrinsic:
     @property
     def operations(self) -> int:
         """Arithmetic operations of one call."""
-        points = 1
-        for it in self.iterations:
-            points *= it.extent
+        points = prod(it.extent for it in self.iterations)
         return points * (2 if self.compute.arithmetic == "multiply-add" else 1)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(m, n, k): the first and second spatial extent, and all reductions together.
+
+        Further spatial iterations count into n; a missing one is 1.
+        """
+        m, *rest = [it.extent for it in self.compute.spatial] or [1]
+        return m, prod(rest), prod(it.extent for it in self.compute.reduce)
+
+    @cached_property
+    def affine_system(self) -> AffineSystem:
+        """The index ranges as matrices (AMOS, Definition 4.1)."""
+        rows = {it.name: row for row, it in enumerate(self.iterations)}
+        counted: set[str] = set()
+        matrices = []
+        for load in (self.destination, *self.sources):
+            matrix = np.zeros((len(rows), len(load.indices)), dtype=np.int64)
+            for column, index in enumerate(load.indices):
+                if index.names[0] not in counted:
+                    counted.add(index.names[0])
+                    matrix[rows[index.names[0]], column] = 1
+            matrices.append(matrix)
+        bounds = np.array([-it.extent for it in self.iterations], dtype=np.int64)
+        return AffineSystem(matrices[0], tuple(matrices[1:]), bounds)
 
     def fragment(self, operand: BufferLoad) -> tuple[int, ...]:
         """Shape of an operand's fragment, in elements."""
         return operand.tensor.shape
+
+    def fragment_bytes(self, operand: BufferLoad) -> int:
+        """Size of an operand's fragment in bytes, rounded up."""
+        return -(-operand.tensor.elements * dtype(str(operand.tensor.dtype)).bits // 8)
 
     def __str__(self) -> str:
         ranges = ", ".join(f"{it.name} < {it.extent}" for it in self.iterations)
@@ -219,4 +256,75 @@ class Intrinsic:
             f"  {'memory' if n == 0 else '':8} {statement}"
             for n, statement in enumerate(self.memory)
         ]
+        if str(self.arithmetic):
+            lines.append(f"  rounding {self.arithmetic}")
         return "\n".join(lines)
+
+
+def _check_texts(intrinsic: Intrinsic) -> None:
+    for key in ("name", "family", "source"):
+        value = getattr(intrinsic, key)
+        if not isinstance(value, str) or not value.strip():
+            raise IntrinsicError(
+                f"intrinsic {intrinsic.name!r}: {key}: expected a text, got {value!r}"
+            )
+    if not intrinsic.name.isidentifier():
+        raise IntrinsicError(
+            f"intrinsic {intrinsic.name!r}: name: expected letters, digits and underscores"
+        )
+    count = intrinsic.registers
+    if type(count) is not int or count < 0:
+        raise IntrinsicError(f"{intrinsic.name}: registers: expected zero or more, got {count!r}")
+
+
+def _whole(statement: Memory, operand: BufferLoad) -> Memory:
+    """A statement without indices moves the whole fragment, which is contiguous outside."""
+    if statement.indices or not operand.indices:
+        return statement
+    shape = operand.tensor.shape
+    strides = tuple(str(prod(shape[d + 1 :])) for d in range(len(shape)))
+    indices = tuple(index.names[0] for index in operand.indices)
+    return replace(statement, indices=indices, strides=strides)
+
+
+def _check_statement(intrinsic: Intrinsic, statement: Memory) -> None:
+    """A memory statement fits the operand that it moves."""
+    operand = next(o for o in intrinsic.operands if o.tensor.name == statement.operand)
+    where = f"{intrinsic.name}: memory statement of {statement.operand!r}"
+    indices = tuple(index.names[0] for index in operand.indices)
+    if statement.indices != indices:
+        raise IntrinsicError(
+            f"{where}: expected the fragment's indices {', '.join(indices) or 'none'}, "
+            f"got {', '.join(statement.indices) or 'none'}"
+        )
+    if unknown := [n for n in statement.broadcast if n not in intrinsic.extents]:
+        raise IntrinsicError(
+            f"{where}: broadcast along {unknown[0]!r}; iterations are "
+            f"{', '.join(intrinsic.extents)}"
+        )
+    size = intrinsic.fragment_bytes(operand)
+    if statement.capacity and statement.capacity < size:
+        raise IntrinsicError(
+            f"{where}: capacity: expected at least one fragment, {size} bytes, "
+            f"got {statement.capacity}"
+        )
+    expected = "store" if operand is intrinsic.destination else "load"
+    if statement.direction == "store" and expected == "load":
+        raise IntrinsicError(f"{where}: a source is loaded, not stored")
+    if statement.layout is not None:
+        statement.layout.check(statement.operand, indices, operand.tensor.shape)
+
+
+def _check_arithmetic(intrinsic: Intrinsic) -> None:
+    kind = dtype(intrinsic.dtypes[-1])
+    rules = intrinsic.arithmetic
+    if rules.saturate and not kind.is_integer:
+        raise IntrinsicError(
+            f"{intrinsic.name}: arithmetic: saturate: expected an integer destination, "
+            f"got {kind.name}"
+        )
+    if (rules.bitwise or rules.flush) and kind.name != "float32":
+        raise IntrinsicError(
+            f"{intrinsic.name}: arithmetic: {rules}: expected a float32 destination, "
+            f"got {kind.name}"
+        )

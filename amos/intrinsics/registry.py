@@ -1,6 +1,7 @@
-"""Registered intrinsics: the built-in families and those of plug-ins, by one path.
+"""Registered intrinsics: the built-in families, plug-ins and files, by one path.
 
-A provider is a callable or an iterable that gives :class:`Intrinsic` objects.
+A provider is a callable or an iterable that gives :class:`Intrinsic` objects and,
+after the intrinsic they belong to or before it, :class:`Implementation` objects.
 The built-in families are providers of this package; a plug-in names its own in
 the entry-point group ``amos.intrinsics``. Both are loaded on the first look-up,
 so that importing AMOS imports no plug-in.
@@ -10,32 +11,78 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from importlib import import_module, metadata
+from pathlib import Path
 from typing import Any
 
 from amos.errors import IntrinsicError, UnknownNameError
 from amos.intrinsics.description import Intrinsic
+from amos.intrinsics.implementation import Implementation
+from amos.intrinsics.toml_file import read
 
-__all__ = ["ENTRY_POINTS", "broken", "get", "names", "register"]
+__all__ = [
+    "ENTRY_POINTS",
+    "broken",
+    "get",
+    "implementations",
+    "load",
+    "names",
+    "provide",
+    "register",
+]
 
 #: Entry-point group in which a plug-in names its providers.
 ENTRY_POINTS = "amos.intrinsics"
 
 #: Modules with a provider ``intrinsics``; one family each.
-_BUILT_IN = ("amos.intrinsics.vnni", "amos.intrinsics.wmma")
+_BUILT_IN = (
+    "amos.intrinsics.amx",
+    "amos.intrinsics.arm",
+    "amos.intrinsics.avx",
+    "amos.intrinsics.avx512bf16",
+    "amos.intrinsics.mali",
+    "amos.intrinsics.mma",
+    "amos.intrinsics.systolic",
+    "amos.intrinsics.virtual",
+    "amos.intrinsics.vnni",
+    "amos.intrinsics.vta",
+    "amos.intrinsics.wmma",
+)
 
 _registered: dict[str, Intrinsic] = {}
+_implemented: dict[str, dict[str, Implementation]] = {}
 _broken: dict[str, str] = {}
 _loaded = False
 
 
-def register(intrinsic: Intrinsic) -> Intrinsic:
-    """Add an intrinsic under its name, and return it.
+def register(intrinsic: Intrinsic, *sources: Implementation) -> Intrinsic:
+    """Add an intrinsic under its name, with its implementations, and return it.
 
     Raises:
-        IntrinsicError: the name is taken, or this is no intrinsic.
+        IntrinsicError: the name is taken, this is no intrinsic, or an
+            implementation belongs to another.
     """
     _load()
-    return _add(intrinsic)
+    if not isinstance(intrinsic, Intrinsic):
+        raise IntrinsicError(f"expected an Intrinsic, got {type(intrinsic).__name__}")
+    _add_all([intrinsic, *sources])
+    return intrinsic
+
+
+def load(path: str | Path) -> Intrinsic:
+    """Register the intrinsic that a TOML file describes, and return it.
+
+    Raises:
+        IntrinsicError: the file cannot be read or is not well formed, or the
+            name is taken; the message names the file and the line or key.
+    """
+    intrinsic, *sources = read(Path(path))
+    _load()
+    try:
+        _add_all([intrinsic, *sources])
+    except IntrinsicError as error:
+        raise IntrinsicError(f"{path}: name: {error}") from None
+    assert isinstance(intrinsic, Intrinsic)
+    return intrinsic
 
 
 def get(name: str) -> Intrinsic:
@@ -57,6 +104,22 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(_registered))
 
 
+def implementations(name: str) -> dict[str, Implementation]:
+    """The implementations of an intrinsic by kind; none if it is not registered."""
+    _load()
+    return dict(_implemented.get(name, {}))
+
+
+def provide(objects: Iterable[Intrinsic | Implementation]) -> None:
+    """Register what is not registered yet, as a process does that was handed objects.
+
+    Raises:
+        IntrinsicError: an object is neither an intrinsic nor an implementation.
+    """
+    _load()
+    _add_all([x for x in objects if not (isinstance(x, Intrinsic) and x.name in _registered)])
+
+
 def broken() -> dict[str, str]:
     """Plug-ins that could not be loaded: the entry point's name and the reason.
 
@@ -67,16 +130,26 @@ def broken() -> dict[str, str]:
     return dict(_broken)
 
 
-def _add(intrinsic: Any) -> Intrinsic:
-    if not isinstance(intrinsic, Intrinsic):
-        raise IntrinsicError(f"expected an Intrinsic, got {type(intrinsic).__name__}")
-    if intrinsic.name in _registered:
+def _add(given: Any) -> tuple[dict[str, Any], str] | None:
+    """Add one object; where it went, so that it can be taken back."""
+    if isinstance(given, Implementation):
+        kinds = _implemented.setdefault(given.intrinsic, {})
+        if kinds.get(given.kind, given) != given:
+            raise IntrinsicError(
+                f"intrinsic {given.intrinsic!r} has another {given.kind!r} implementation already"
+            )
+        new = given.kind not in kinds
+        kinds[given.kind] = given
+        return (kinds, given.kind) if new else None
+    if not isinstance(given, Intrinsic):
+        raise IntrinsicError(f"expected an Intrinsic, got {type(given).__name__}")
+    if given.name in _registered:
         raise IntrinsicError(
-            f"intrinsic {intrinsic.name!r} is registered already "
-            f"(family {_registered[intrinsic.name].family!r})"
+            f"intrinsic {given.name!r} is registered already "
+            f"(family {_registered[given.name].family!r})"
         )
-    _registered[intrinsic.name] = intrinsic
-    return intrinsic
+    _registered[given.name] = given
+    return _registered, given.name
 
 
 def _add_all(provider: Any) -> None:
@@ -86,13 +159,23 @@ def _add_all(provider: Any) -> None:
         given = (given,)
     if not isinstance(given, Iterable):
         raise IntrinsicError(f"expected Intrinsic objects, got {type(given).__name__}")
-    added: list[str] = []
+    added: list[tuple[dict[str, Any], str]] = []
     try:
-        for intrinsic in given:
-            added.append(_add(intrinsic).name)
+        sources = []
+        for item in given:
+            if (place := _add(item)) is not None:
+                added.append(place)
+            if isinstance(item, Implementation):
+                sources.append(item)
+        for source in sources:
+            if source.intrinsic not in _registered:
+                raise IntrinsicError(
+                    f"{source.kind!r} implementation of {source.intrinsic!r}: expected the name "
+                    "of a registered intrinsic"
+                )
     except BaseException:
-        for name in added:
-            del _registered[name]
+        for table, key in added:
+            del table[key]
         raise
 
 

@@ -3,31 +3,136 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from amos.intrinsics.description import Intrinsic, Memory
+from amos.intrinsics.arithmetic import ShapeFamily
+from amos.intrinsics.description import Intrinsic
+from amos.intrinsics.implementation import Implementation
+from amos.intrinsics.memory import Memory
+from amos.ir import dtype
 
-__all__ = ["intrinsics"]
+__all__ = ["ARCHITECTURES", "intrinsics"]
 
 _SOURCE = (
     "CUDA C++ Programming Guide, Warp Matrix Functions (load_matrix_sync, mma_sync, "
     "store_matrix_sync); PTX ISA, Warp-level Matrix Instructions, wmma.mma"
 )
+#: Architectures that kernels are compiled for, each from the one on that has the instruction.
+ARCHITECTURES = ("sm_70", "sm_75", "sm_80", "sm_89", "sm_90", "sm_100", "sm_120")
+_WIDE = ShapeFamily((8, 16, 32), (8, 16, 32), (16,), "m*n*k == 4096")
+_HALF = {
+    ("f16", "f32"): "sm_70",
+    ("f16", "f16"): "sm_70",
+    ("bf16", "f32"): "sm_80",
+    ("s8", "s32"): "sm_75",
+    ("u8", "s32"): "sm_75",
+}
 
 
-def intrinsics() -> Iterator[Intrinsic]:
-    """The WMMA family: ``mma_sync`` on 16×16×16 fragments of one warp."""
+@dataclass(frozen=True)
+class _Fixed:
+    """A type that comes in one shape only."""
+
+    source: str
+    result: str
+    shape: tuple[int, int, int]
+    since: str
+
+
+_FIXED = (
+    _Fixed("tf32", "f32", (16, 16, 8), "sm_80"),
+    _Fixed("s4", "s32", (8, 8, 32), "sm_75"),
+    _Fixed("u4", "s32", (8, 8, 32), "sm_75"),
+    _Fixed("b1", "s32", (8, 8, 128), "sm_80"),
+    _Fixed("f64", "f64", (8, 8, 4), "sm_80"),
+)
+#: Element type of a fragment, and type that its pointer has in memory.
+_CUDA = {
+    "f16": ("half", "half"),
+    "bf16": ("__nv_bfloat16", "__nv_bfloat16"),
+    "tf32": ("wmma::precision::tf32", "float"),
+    "s8": ("signed char", "signed char"),
+    "u8": ("unsigned char", "unsigned char"),
+    "s4": ("wmma::experimental::precision::s4", "void"),
+    "u4": ("wmma::experimental::precision::u4", "void"),
+    "b1": ("wmma::experimental::precision::b1", "void"),
+    "f64": ("double", "double"),
+    "f32": ("float", "float"),
+    "s32": ("int", "int"),
+}
+_HEADERS = (
+    "#include <cuda_bf16.h>\n#include <cuda_fp16.h>\n#include <mma.h>\nusing namespace nvcuda;"
+)
+
+
+def intrinsics() -> Iterator[Intrinsic | Implementation]:
+    """``mma_sync`` on the fragments of one warp, in every type and shape."""
+    for (source, result), since in _HALF.items():
+        for shape in ((16, 16, 16), (32, 8, 16), (8, 32, 16)):
+            yield from _variant(_Fixed(source, result, shape, since), _WIDE)
+    for fixed in _FIXED:
+        yield from _variant(fixed, None)
+
+
+def _variant(what: _Fixed, shapes: ShapeFamily | None) -> Iterator[Intrinsic | Implementation]:
+    m, n, k = what.shape
+    name = f"wmma_m{m}n{n}k{k}_{what.source}_{what.result}"
+    # Below a byte the second source has to be in columns (PTX ISA, wmma.mma).
+    columns = dtype(what.source).bits < 8
+    second = "i2, r1" if columns else "r1, i2"
+    row = second.split(", ")[0]
     yield Intrinsic.define(
-        "wmma_m16n16k16_f16_f32",
-        "Dst[i1, i2] += Src1[i1, r1] * Src2[r1, i2]",
-        {"i1": 16, "i2": 16, "r1": 16},
-        {"Src1": "float16", "Src2": "float16", "Dst": "float32"},
+        name,
+        f"Dst[i1, i2] += Src1[i1, r1] * Src2[{second}]",
+        {"i1": m, "i2": n, "r1": k},
+        {"Src1": what.source, "Src2": what.source, "Dst": what.result},
         [
-            Memory("Src1", "load", "shared", ("i1", "r1"), "addr_a", ("stride_a", "1")),
-            Memory("Src2", "load", "shared", ("r1", "i2"), "addr_b", ("stride_b", "1")),
-            Memory("Dst", "store", "global", ("i1", "i2"), "addr_c", ("stride_c", "1")),
+            Memory(
+                "Src1", "load", "shared", ("i1", "r1"), "addr_a", ("stride_a", "1"), alignment=32
+            ),
+            Memory.parse(
+                f"reg.Src2[{second}] = shared.Src2[addr_b + {row} * stride_b + {second[4:]}]",
+                alignment=32,
+            ),
+            Memory(
+                "Dst", "store", "global", ("i1", "i2"), "addr_c", ("stride_c", "1"), alignment=32
+            ),
         ],
         family="wmma",
         source=_SOURCE,
-        description="matrix multiply-add of one warp, half precision into single precision",
-        requires=("sm_70",),
+        description=f"matrix multiply-add of one warp, {what.source} into {what.result}",
+        requires=(what.since,),
+        shapes=shapes,
     )
+    since = ARCHITECTURES.index(what.since)
+    yield Implementation(
+        name,
+        "cuda",
+        _cuda(what, columns),
+        headers=_HEADERS,
+        architectures=ARCHITECTURES[since:],
+    )
+
+
+def _cuda(what: _Fixed, columns: bool) -> str:
+    m, n, k = what.shape
+    kind, held = _CUDA[what.source]
+    result = _CUDA[what.result][0]
+    layout = "col_major" if columns else "row_major"
+    extra = ", wmma::experimental::bmmaBitOpAND" if what.source == "b1" else ""
+    function = "bmma_sync" if what.source == "b1" else "mma_sync"
+    rounded = "".join(
+        f"for (int i = 0; i < {f}.num_elements; ++i) {f}.x[i] = wmma::__float_to_tf32({f}.x[i]);\n"
+        for f in ("a", "b")
+        if what.source == "tf32"
+    )
+    return f"""
+wmma::fragment<wmma::matrix_a, {m}, {n}, {k}, {kind}, wmma::row_major> a;
+wmma::fragment<wmma::matrix_b, {m}, {n}, {k}, {kind}, wmma::{layout}> b;
+wmma::fragment<wmma::accumulator, {m}, {n}, {k}, {result}> c;
+wmma::load_matrix_sync(a, (const {held} *)Src1, {k});
+wmma::load_matrix_sync(b, (const {held} *)Src2, {k if columns else n});
+wmma::load_matrix_sync(c, Dst, {n}, wmma::mem_row_major);
+{rounded}wmma::{function}(c, a, b, c{extra});
+wmma::store_matrix_sync(Dst, c, {n}, wmma::mem_row_major);
+"""

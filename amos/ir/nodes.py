@@ -7,6 +7,7 @@ are the same kind of statement, so both are one :class:`Compute` node.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from amos.errors import OperatorError
@@ -87,7 +88,7 @@ class BufferLoad:
                 f"but {len(self.indices)} indices"
             )
 
-    @property
+    @cached_property
     def names(self) -> frozenset[str]:
         """Iterations that occur in any index: one row of the access matrix."""
         return frozenset(n for index in self.indices for n in index.names)

@@ -13,7 +13,7 @@ from itertools import combinations
 
 from amos.validate.candidates import Pairing, choose
 
-__all__ = ["base_matches", "independent"]
+__all__ = ["base_matches"]
 
 
 def base_matches(pairing: Pairing) -> Iterator[tuple[tuple[int, int], ...]]:
@@ -35,16 +35,3 @@ def base_matches(pairing: Pairing) -> Iterator[tuple[tuple[int, int], ...]]:
     for steps in combinations(usable, pairing.rank):
         for chosen in choose([reach[t] for t in steps], pairing.conflicts):
             yield tuple(zip(steps, chosen, strict=True))
-
-
-def independent(pairing: Pairing) -> bool:
-    """True if no two software iterations exclude each other from a base match.
-
-    Then the unions of base matches are exactly the matchings that fill enough
-    intrinsic iterations, and need not be generated to be counted.
-    """
-    options = pairing.candidates("paper")
-    return not any(
-        pairing.conflicts[a] >> b & 1 and any(t != u for t in options[a] for u in options[b])
-        for a, b in combinations(range(len(options)), 2)
-    )

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import permutations
+from functools import cached_property, lru_cache
+from itertools import islice, permutations
 from typing import TYPE_CHECKING, Any, overload
 
 from amos.errors import MappingError
-from amos.mapping.base_match import base_matches, independent
 from amos.mapping.mapping import Mapping
-from amos.mapping.spaces import AssignmentSet, ProductSet, UnionSet
-from amos.validate.candidates import Pairing, check_rule
+from amos.mapping.names import not_found, read_name
+from amos.mapping.spaces import AssignmentSet, ProductSet
+from amos.mapping.unions import UnionSet, bound_iterations
+from amos.validate.candidates import Pairing, check_rule, check_types
 from amos.validate.compatible import check_compatible
 
 if TYPE_CHECKING:
@@ -21,7 +22,13 @@ if TYPE_CHECKING:
     from amos.intrinsics import Intrinsic
     from amos.ir import Operator
 
-__all__ = ["MappingSpace", "enumerate_mappings"]
+__all__ = ["MappingSpace", "enumerate_mappings", "forget"]
+
+#: Rows that a table may have without being asked for.
+_ROWS = 100_000
+
+#: Mappings among which near names are looked for.
+_NEAR = 2000
 
 
 @dataclass(frozen=True)
@@ -104,14 +111,54 @@ class MappingSpace(Sequence[Mapping]):
             for part in self._parts
         )
 
-    def to_frame(self) -> pd.DataFrame:
+    def find(self, name: str) -> Mapping:
+        """The mapping of that name; it costs the same in a space of any size.
+
+        Raises:
+            MappingError: the space has no such mapping; the message says what
+                speaks against it under the space's rule, and gives near names.
+        """
+        assignment, order = read_name(str(name), self.operator, self.intrinsic)
+        for part in self._parts:
+            if part.pairing.order == order and assignment in part.assignments:
+                found = self._make(part, assignment)
+                if found.name != name:
+                    raise MappingError(
+                        f"no mapping is called {name!r}; the same groups in loop order "
+                        f"are {found.name!r}"
+                    )
+                return found
+        near = (mapping.name for mapping in islice(self, _NEAR))
+        raise not_found(
+            str(name), self.operator, self.intrinsic, self.rule, near, assignment, order
+        )
+
+    def to_frame(self, limit: int | None = None) -> pd.DataFrame:
         """One row a mapping: name, the group of each intrinsic iteration as text,
-        calls, utilization (0 to 1), and the order of the sources if it varies."""
+        calls, utilization (0 to 1), and the order of the sources if it varies.
+
+        ``frame.attrs["count"]`` is the number of mappings in the whole space.
+
+        Args:
+            limit: make a table of the first ``limit`` mappings only.
+
+        Raises:
+            MappingError: the space has more than a hundred thousand mappings and
+                no limit is given, or the limit is negative.
+        """
         import pandas as pd
 
+        if limit is None and self.count > _ROWS:
+            raise MappingError(
+                f"a table of all {self.count} mappings of {self.operator.name} on "
+                f"{self.intrinsic.name} would be too large: to_frame(limit={_ROWS}) gives "
+                "the first ones, iterating gives them one by one"
+            )
+        if limit is not None and limit < 0:
+            raise MappingError(f"limit: expected 0 or more, got {limit}")
         steps = [it.name for it in self.intrinsic.iterations]
         rows = []
-        for mapping in self:
+        for mapping in islice(self, limit):
             row: dict[str, Any] = {"name": mapping.name}
             row |= {t: ", ".join(group) for t, group in mapping.groups.items()}
             physical = mapping.physical()
@@ -120,7 +167,9 @@ class MappingSpace(Sequence[Mapping]):
                 row["order"] = mapping.order
             rows.append(row)
         last = ["order"] if len(self._parts) > 1 else []
-        return pd.DataFrame(rows, columns=["name", *steps, "calls", "utilization", *last])
+        frame = pd.DataFrame(rows, columns=["name", *steps, "calls", "utilization", *last])
+        frame.attrs["count"] = self.count
+        return frame
 
     def __repr__(self) -> str:
         return (
@@ -147,6 +196,7 @@ def enumerate_mappings(
             intrinsic in any order that may be tried.
     """
     check_rule(rule)
+    check_types(op, intrinsic)
     parts, refused = [], None
     for order in _orders(op) if commute else _orders(op)[:1]:
         try:
@@ -165,10 +215,24 @@ def enumerate_mappings(
 
 
 def _assignments(pairing: Pairing, rule: str) -> AssignmentSet:
-    if rule != "paper" or independent(pairing):
-        return ProductSet(pairing.candidates(rule), pairing.rank)
-    steps, software = len(pairing.slots), len(pairing.columns)
-    return UnionSet(tuple(base_matches(pairing)), steps, software)
+    conflicts = pairing.conflicts if rule == "paper" else ()
+    return _assignment_set(pairing.candidates(rule), conflicts, pairing.rank)
+
+
+@lru_cache(maxsize=256)
+def _assignment_set(
+    options: tuple[tuple[int, ...], ...], conflicts: tuple[int, ...], rank: int
+) -> AssignmentSet:
+    """One set for all pairs of the same access structure, whatever their sizes."""
+    if conflicts and bound_iterations(options, conflicts):
+        return UnionSet(options, conflicts, rank)
+    # Where no two iterations exclude each other, what fills enough is a union.
+    return ProductSet(options, rank)
+
+
+def forget() -> None:
+    """Drop what spaces of the same access structure share, to measure without it."""
+    _assignment_set.cache_clear()
 
 
 def _orders(op: Operator) -> list[tuple[int, ...]]:

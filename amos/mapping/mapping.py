@@ -12,6 +12,7 @@ import numpy as np
 from amos.errors import MappingError
 from amos.intrinsics import Intrinsic
 from amos.ir import Affine, Operator
+from amos.mapping.names import matching_name
 from amos.mapping.physical import PhysicalMapping, VirtualMapping
 from amos.validate.candidates import Pairing
 from amos.validate.verdict import check_matching, read_matching
@@ -117,17 +118,12 @@ class Mapping:
     def name(self) -> str:
         """Short and stable, for example ``npq-k-crs``.
 
-        Groups in the intrinsic's order, ``_`` for an empty one, iterations with
-        longer names joined by dots, and the order of the sources after ``~`` if
-        it is not the given one.
+        Groups in the intrinsic's order, ``_`` for an empty one, and the order of
+        the sources after ``~`` if it is not the given one. Iterations with longer
+        names are joined by dots.
         """
-
-        def text(group: tuple[str, ...]) -> str:
-            return ("." if any(len(n) > 1 for n in group) else "").join(group) or "_"
-
-        given = self.order == tuple(range(len(self.order)))
-        suffix = "" if given else "~" + "".join(map(str, self.order))
-        return "-".join(map(text, self.groups.values())) + suffix
+        known = {it.name for it in self.operator.iterations}
+        return matching_name(self.groups.values(), self.order, known)
 
     def virtual(self) -> VirtualMapping:
         """The mapping onto an accelerator of unlimited size (Figure 3 e and f)."""

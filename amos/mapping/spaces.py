@@ -11,9 +11,12 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Protocol
 
-__all__ = ["Assignment", "AssignmentSet", "ProductSet", "UnionSet"]
+__all__ = ["KEPT", "Assignment", "AssignmentSet", "ProductSet"]
 
 Assignment = tuple[int, ...]
+
+#: Sets of up to this many assignments are kept as a list once they are walked.
+KEPT = 2048
 
 
 class AssignmentSet(Protocol):
@@ -61,6 +64,13 @@ class ProductSet:
         """Number of assignments, exact, by dynamic programming."""
         return self._tails[0][0]
 
+    @cached_property
+    def _members(self) -> list[Assignment]:
+        return list(self._walk())
+
+    def __iter__(self) -> Iterator[Assignment]:
+        return iter(self._members) if self.count <= KEPT else self._walk()
+
     def at(self, index: int) -> Assignment:
         """The assignment at ``0 <= index < count``, by unranking."""
         chosen, mask = [], 0
@@ -73,16 +83,20 @@ class ProductSet:
             mask |= bits[k]
         return tuple(chosen)
 
-    def __iter__(self) -> Iterator[Assignment]:
+    def _walk(self) -> Iterator[Assignment]:
+        """The assignments in order, without dead ends."""
         tails, end = self._tails, len(self.options)
+        steps = [
+            tuple(zip((*targets, -1), _bits(targets), strict=True)) for targets in self.options
+        ]
 
         def extend(position: int, mask: int, chosen: Assignment) -> Iterator[Assignment]:
             if position == end:
                 yield chosen
                 return
-            targets = self.options[position]
-            for target, bit in zip((*targets, -1), _bits(targets), strict=True):
-                if tails[position + 1][mask | bit]:
+            after = tails[position + 1]
+            for target, bit in steps[position]:
+                if after[mask | bit]:
                     yield from extend(position + 1, mask | bit, (*chosen, target))
 
         return extend(0, 0, ()) if self.count else iter(())
@@ -92,59 +106,6 @@ class ProductSet:
             return False
         fits = all(t == -1 or t in o for t, o in zip(assignment, self.options, strict=True))
         return fits and len(set(assignment) - {-1}) >= self.rank
-
-
-class UnionSet:
-    """The distinct unions of base matches that are matchings.
-
-    The closure is built when it is first asked for; it takes time and memory in
-    proportion to its size.
-
-    Args:
-        generators: base matches, as pairs (intrinsic, software iteration).
-        steps: number of intrinsic iterations.
-        software: number of software iterations.
-    """
-
-    def __init__(
-        self, generators: Sequence[tuple[tuple[int, int], ...]], steps: int, software: int
-    ) -> None:
-        self._generators, self._steps, self._software = generators, steps, software
-
-    @cached_property
-    def _members(self) -> list[Assignment]:
-        steps, software = self._steps, self._software
-        column = (1 << steps) - 1
-        unions: set[int] = set()
-        for match in self._generators:
-            added = sum(1 << s * steps + t for t, s in match)
-            # A union that already sends one of these elsewhere is no matching.
-            barred = sum(column << s * steps for _, s in match) ^ added
-            unions.update([u | added for u in unions if not u & barred])
-            unions.add(added)
-        shifts = [s * steps for s in range(software)]
-        # bit_length - 1 is the intrinsic iteration, and -1 where there is none.
-        keyed = [tuple((u >> k & column).bit_length() - 1 for k in shifts) for u in unions]
-        return sorted(keyed, key=lambda a: [steps if t < 0 else t for t in a])
-
-    @cached_property
-    def _lookup(self) -> frozenset[Assignment]:
-        return frozenset(self._members)
-
-    @property
-    def count(self) -> int:
-        """Number of unions."""
-        return len(self._members)
-
-    def at(self, index: int) -> Assignment:
-        """The union at ``0 <= index < count``."""
-        return self._members[index]
-
-    def __iter__(self) -> Iterator[Assignment]:
-        return iter(self._members)
-
-    def __contains__(self, assignment: object) -> bool:
-        return assignment in self._lookup
 
 
 def _bits(targets: Sequence[int]) -> list[int]:

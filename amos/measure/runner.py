@@ -14,8 +14,10 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import IO, Any
 
+import numpy as np
+
 from amos.errors import MeasureError
-from amos.intrinsics import Intrinsic
+from amos.intrinsics import Implementation, Intrinsic, implementations
 from amos.measure.measurement import Measurement
 from amos.measure.protocol import encode, receive, send
 from amos.perfmodel.host import cpu
@@ -28,6 +30,11 @@ DEFAULT_TIMEOUT = 30.0
 #: How much longer the guard may take than the worker: loading TVM, reference
 #: results, other candidates on the same cores. Beyond it the guard is replaced.
 _PATIENCE = 600.0
+
+
+def _provided(intrinsic: Intrinsic) -> list[Intrinsic | Implementation]:
+    """What the worker has to know of an intrinsic that a file or a program has described."""
+    return [intrinsic, *implementations(intrinsic.name).values()]
 
 
 class Runner:
@@ -87,6 +94,7 @@ class Runner:
             "repeat": repeat,
             "implementation": implementation,
             "flush": flush,
+            "provided": _provided(candidate.mapping.intrinsic),
         }
         return Measurement.of(self.request(request))
 
@@ -116,12 +124,37 @@ class Runner:
                 "levels": levels,
                 "cores": cores,
                 "chains": list(chains),
+                "provided": [x for unit in intrinsics for x in _provided(unit)],
             },
             timeout=120.0,
         )
         if "failure" in reply:
             raise MeasureError(f"the machine could not be probed: {reply['message']}")
         return reply
+
+    def call(
+        self, intrinsic: Intrinsic, implementation: str, arrays: Sequence[np.ndarray]
+    ) -> dict[str, Any]:
+        """Run an intrinsic on fragments, as its self-check does.
+
+        Args:
+            intrinsic: what to run.
+            implementation: ``"native"`` or ``"generic"``.
+            arrays: for each operand, sources first, calls × fragment.
+
+        Returns:
+            ``result``, the destination after the calls; or ``failure``, which is
+            ``"unheld"`` if no CPU kernel can hold an operand's dtype, and ``message``.
+        """
+        return self.request(
+            {
+                "kind": "call",
+                "intrinsic": intrinsic,
+                "implementation": implementation,
+                "arrays": list(arrays),
+                "provided": _provided(intrinsic),
+            }
+        )
 
     def request(self, request: dict[str, Any], timeout: float | None = None) -> dict[str, Any]:
         """Send one request; a crash or a hang comes back as a failure."""

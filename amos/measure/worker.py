@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from amos.errors import AmosError
+from amos.intrinsics import provide
 from amos.ir import Operator
 from amos.measure.measurement import noise_of
 from amos.measure.protocol import encode, receive, send
@@ -128,6 +129,22 @@ def _tolerance(operator: Operator, expected: np.ndarray) -> float:
     return float(np.finfo(expected.dtype).eps * scale * max(8.0, length))
 
 
+def _call(request: dict[str, Any]) -> dict[str, Any]:
+    """Run one intrinsic on fragments; see :meth:`amos.measure.Runner.call`."""
+    from amos.codegen.calls import run_calls
+    from amos.codegen.tensor_intrin import holdable
+
+    try:
+        holdable(request["intrinsic"])
+    except AmosError as error:
+        return {"failure": "unheld", "message": str(error)}
+    try:
+        result = run_calls(request["intrinsic"], request["implementation"], request["arrays"])
+    except AmosError as error:
+        return {"failure": "build", "message": str(error)}
+    return {"result": result}
+
+
 #: Rounds of a probe; the best of each figure counts, since whatever else runs on
 #: the machine can only make a round worse.
 _ROUNDS = 2
@@ -214,11 +231,14 @@ def _guarded(request: dict[str, Any], references: References, wait: Wait) -> dic
 
 def _answer(request: dict[str, Any], references: References, wait: Wait) -> dict[str, Any]:
     kind = request["kind"]
+    provide(request.get("provided", ()))
     if kind == "measure":
         return _measure(request, references, wait)
     if kind == "probe":
         wait()
         return _probe(request)
+    if kind == "call":
+        return _call(request)
     if kind == "drill":
         from amos.measure.drill import misbehave
 

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 
 from amos.errors import MachineError
+from amos.perfmodel.fits import demands, fragments, live_fragments
 from amos.perfmodel.machine import Costs, Level, Machine
+from amos.perfmodel.part import Part, column
 from amos.perfmodel.structure import LoopBatch, Operand, Structure
 
-__all__ = ["MODELS", "BatchPrediction", "evaluate"]
+__all__ = ["MODELS", "BatchPrediction", "evaluate", "overflows"]
 
 #: Rows that are evaluated at once.
 _CHUNK = 4096
@@ -29,7 +31,7 @@ class BatchPrediction:
     """Predicted times, one row a schedule, in seconds.
 
     Attributes:
-        seconds: the whole operator.
+        seconds: the whole operator; infinite if the schedule does not fit.
         compute: the intrinsic alone.
         read: level name → bringing sources in through it.
         write: level name → taking the destination out through it.
@@ -53,103 +55,6 @@ class BatchPrediction:
     overhead: np.ndarray
     staging: np.ndarray
     launch: np.ndarray
-
-
-class _Part:
-    """The nest of one group of cores, after the parallel loops were shared out.
-
-    Positions run from the outermost spatial loop to the innermost reduction;
-    depth ``d`` means: inside are the loops from position ``d`` on, and always the
-    register tiles. At the last depth only these are inside.
-    """
-
-    def __init__(self, structure: Structure, batch: LoopBatch, groups: np.ndarray) -> None:
-        rows, self.count = len(batch), len(structure.spatial) + len(structure.reduce)
-        spatial = len(structure.spatial)
-        self.loop = np.concatenate([batch.order, batch.reduce], axis=1)
-        extents = np.broadcast_to(structure.extents, (rows, self.count))
-        tile = np.concatenate([batch.tile, np.ones((rows, self.count - spatial), int)], axis=1)
-        outer = np.take_along_axis(extents // np.maximum(tile, 1), self.loop, axis=1)
-        outer = outer.astype(float)
-        parts = groups.astype(float)
-        for position in range(spatial):
-            ways = np.where(batch.parallel > position, np.minimum(outer[:, position], parts), 1.0)
-            outer[:, position] = np.ceil(outer[:, position] / ways)
-            parts = np.ceil(parts / ways)
-        self.outer, self.tile = outer, tile.astype(float)
-        #: trips[:, d]: how often what is at depth d runs.
-        self.trips = np.concatenate([np.ones((rows, 1)), np.cumprod(outer, axis=1)], axis=1)
-        self.position = np.empty_like(self.loop)
-        np.put_along_axis(
-            self.position, self.loop, np.broadcast_to(np.arange(self.count), self.loop.shape), 1
-        )
-        self._cover: dict[int, np.ndarray] = {}
-        self._footprint: dict[str, np.ndarray] = {}
-        self._traffic: dict[tuple[str, bool], np.ndarray] = {}
-
-    def cover(self, loop: int) -> np.ndarray:
-        """Steps of a loop that are inside each depth: rows × depths."""
-        if loop not in self._cover:
-            depth = np.arange(self.count + 1)
-            position = self.position[:, loop, None]
-            steps = np.take_along_axis(self.outer, position, axis=1)
-            inside = np.where(depth <= position, steps, 1.0)
-            self._cover[loop] = inside * self.tile[:, loop, None]
-        return self._cover[loop]
-
-    def footprint(self, operand: Operand) -> np.ndarray:
-        """Bytes that one execution of each depth touches: rows × depths."""
-        if operand.name not in self._footprint:
-            self._footprint[operand.name] = self._touched(operand)
-        return self._footprint[operand.name]
-
-    def _touched(self, operand: Operand) -> np.ndarray:
-        total = np.full((len(self.outer), self.count + 1), operand.size)
-        for dim in operand.dims:
-            if not dim.terms:
-                total *= min(dim.reach + 1, dim.points, dim.extent)
-                continue
-            reach: np.ndarray | float = float(dim.reach + 1)
-            points: np.ndarray | float = float(dim.points)
-            for loop, c in dim.terms:
-                steps = self.cover(loop)
-                reach = reach + c * (steps - 1)
-                points = points * steps
-            total *= np.minimum(np.minimum(reach, points), dim.extent)
-        return total
-
-    def traffic(self, operand: Operand, *, windows: bool) -> np.ndarray:
-        """Bytes to move so that each depth always finds the operand inside.
-
-        A loop that does not index the operand finds it where it is. With
-        ``windows``, the steps of the nearest loop that does index it share what
-        their windows have in common.
-        """
-        key = operand.name, windows
-        if key not in self._traffic:
-            self._traffic[key] = self._moved(operand, windows)
-        return self._traffic[key]
-
-    def _moved(self, operand: Operand, windows: bool) -> np.ndarray:
-        footprint = self.footprint(operand)
-        total = np.empty_like(footprint)
-        total[:, 0] = footprint[:, 0]
-        indexed = np.zeros(self.count, dtype=bool)
-        indexed[list(operand.indexed)] = True
-        before = np.full(len(footprint), -1)
-        for position in range(self.count):
-            moves = indexed[self.loop[:, position]] & (self.outer[:, position] > 1)
-            before = np.where(moves, position, before)
-            at = np.maximum(before, 0)
-            if windows:
-                whole = _at(footprint, at)
-                times = _at(self.trips, at)
-            else:
-                whole = footprint[:, position + 1]
-                times = _at(self.trips, at + 1)
-            once = footprint[:, position + 1]
-            total[:, position + 1] = np.where(before < 0, once, whole * times)
-        return total
 
 
 def evaluate(
@@ -196,13 +101,21 @@ def _evaluate(
     rows = len(batch)
     parallel = _parallel(structure, batch)
     cores = np.minimum(machine.cores, parallel)
-    part = _Part(structure, batch, cores)
-    shared = {1: _Part(structure, batch, np.ones(rows, int))}
+    line = machine.line if refined else 1
+    part = Part(structure, batch, cores, line)
+    shared = {1: Part(structure, batch, np.ones(rows, int), line)}
     operands = (*structure.sources, structure.destination)
     calls = part.trips[:, -1] * part.tile.prod(axis=1)
     balanced = calls if not refined else _balanced(structure, batch, parallel, cores)
     chains = _chains(structure, part)
-    spacing = np.maximum(peak.interval, peak.latency / chains) if refined else peak.latency
+    if refined:
+        # Calls of the next tiles start before those of this one are done.
+        length = part.trips[:, -1] / part.trips[:, len(structure.spatial)]
+        ahead = 1.0 + machine.costs.window / (length * chains)
+        spacing = np.maximum(peak.interval, peak.latency / (chains * ahead))
+        spacing = spacing * _crowding(structure, machine, part)
+    else:
+        spacing = np.full(rows, peak.latency)
     compute = balanced * spacing
     result = BatchPrediction(
         np.zeros(rows),
@@ -217,21 +130,40 @@ def _evaluate(
         np.zeros(rows),
         np.zeros(rows),
     )
-    bound = compute.copy()
+    terms = [compute]
     for number, level in enumerate(machine.levels):
         units = machine.cores if number == 0 else machine.levels[number - 1].units
         view = part if units >= machine.cores else shared.get(units)
         groups = np.minimum(cores, units)
         if view is None:
-            view = shared.setdefault(units, _Part(structure, batch, groups))
+            view = shared.setdefault(units, Part(structure, batch, groups, line))
         _level(result, structure, view, machine, number, level, groups, cores, operands, refined)
-        bound = np.maximum(bound, np.maximum(result.read[level.name], result.write[level.name]))
-    seconds = bound
+        terms += [result.read[level.name], result.write[level.name]]
+    seconds = np.max(terms, axis=0)
     if refined:
+        bound = _overlapped(terms, seconds, machine.costs.overlap)
         _overheads(result, structure, machine, batch, part, cores)
         seconds = bound + result.overhead + result.staging + result.launch
+    if refined:
+        for need, capacity in demands(structure, machine, batch, part).values():
+            seconds = np.where(need > capacity, np.inf, seconds)
     result.seconds[:] = seconds
     return result
+
+
+def overflows(structure: Structure, machine: Machine, batch: LoopBatch) -> list[str]:
+    """What the first schedule of a batch places beyond the capacity of a memory, in words."""
+    cores = np.minimum(machine.cores, _parallel(structure, batch))
+    part = Part(structure, batch, cores, machine.line)
+    said = []
+    for name, (need, capacity) in demands(structure, machine, batch, part).items():
+        if need[0] > capacity:
+            what = "fragments" if name == "registers" else "bytes"
+            said.append(
+                f"{name} of {machine.name} overflow: {need[0]:.0f} {what} are placed there, "
+                f"{capacity} fit, {need[0] - capacity:.0f} too many"
+            )
+    return said
 
 
 def _parallel(structure: Structure, batch: LoopBatch) -> np.ndarray:
@@ -252,18 +184,32 @@ def _balanced(
     return calls
 
 
-def _chains(structure: Structure, part: _Part) -> np.ndarray:
+def _overlapped(terms: list[np.ndarray], longest: np.ndarray, exponent: float) -> np.ndarray:
+    """A smooth maximum: terms of like size get in each other's way."""
+    shares = np.stack(terms) / longest
+    whole: np.ndarray = longest * (shares**exponent).sum(axis=0) ** (1.0 / exponent)
+    return whole
+
+
+def _crowding(structure: Structure, machine: Machine, part: Part) -> np.ndarray | float:
+    """Slower calls when the compiler has hardly a register to spare."""
+    registers = structure.mapping.intrinsic.registers
+    if not registers:
+        return 1.0
+    spare = registers / 8
+    crowded = (live_fragments(structure, part) - (registers - spare)) / spare
+    return 1.0 + machine.costs.spill * np.clip(crowded, 0.0, 1.0)
+
+
+def _chains(structure: Structure, part: Part) -> np.ndarray:
     """Independent accumulators in flight."""
-    chains = np.ones(len(part.tile))
-    for loop in structure.destination.indexed:
-        chains = chains * part.tile[:, loop]
-    return chains
+    return fragments(structure.destination, part)
 
 
 def _level(
     result: BatchPrediction,
     structure: Structure,
-    part: _Part,
+    part: Part,
     machine: Machine,
     number: int,
     level: Level,
@@ -275,12 +221,13 @@ def _level(
     """Traffic of one level and the time it takes; adds a column to the result."""
     if number == 0:
         depth = np.full(len(part.outer), part.count)
-        moved = [_register_traffic(op, part) for op in operands]
+        broadcast = machine.costs.broadcast if refined else 1.0
+        moved = [_register_traffic(op, part, broadcast) for op in operands]
     else:
         inner = machine.levels[number - 1]
         fits = np.sum([part.footprint(op) for op in operands], axis=0) <= inner.capacity
         depth = np.where(fits.any(axis=1), fits.argmax(axis=1), part.count)
-        moved = [_at(part.traffic(op, windows=refined), depth) for op in operands]
+        moved = [column(part.traffic(op, windows=refined), depth) for op in operands]
         # All of it stays in the memory inside from one run to the next.
         moved = [np.where(depth == 0, 0.0, amount) for amount in moved]
     name = level.name
@@ -288,29 +235,32 @@ def _level(
     together = np.ceil(cores / groups)
     result.bytes_in[name], result.bytes_out[name] = reads.sum(axis=0), moved[-1]
     result.source[name] = reads.argmax(axis=0)
-    result.trips[name] = _at(part.trips, depth)
+    result.trips[name] = column(part.trips, depth)
     result.read[name] = result.bytes_in[name] / level.rate(groups, together, write=False)
+    if refined and number > 0:
+        # Reads of several streams, between calls, miss more of the bandwidth.
+        slower = [1.0 + machine.costs.streams * fragments(op, part) for op in operands[:-1]]
+        spread = (reads * np.stack(slower)).sum(axis=0)
+        result.read[name] = spread / level.rate(groups, together, write=False)
     result.write[name] = result.bytes_out[name] / level.rate(groups, together, write=True)
 
 
-def _at(values: np.ndarray, column: np.ndarray) -> np.ndarray:
-    """One column of each row."""
-    picked: np.ndarray = values[np.arange(len(values)), column]
-    return picked
+def _register_traffic(operand: Operand, part: Part, broadcast: float) -> np.ndarray:
+    """Bytes loaded into registers: each distinct fragment once a step.
 
-
-def _register_traffic(operand: Operand, part: _Part) -> np.ndarray:
-    """Bytes loaded into registers: each distinct fragment once a step."""
-    fragments = np.ones(len(part.tile))
-    for loop in operand.indexed:
-        fragments = fragments * part.tile[:, loop]
+    A fragment that is replicated into a whole register takes part of the time that
+    loading the whole register does.
+    """
     steps = np.ones(len(part.tile))
     inside = np.ones(len(part.tile), dtype=bool)
     for position in reversed(range(part.count)):
         moves = np.isin(part.loop[:, position], list(operand.indexed))
         inside = inside & ~(moves & (part.outer[:, position] > 1))
         steps = steps * np.where(inside, 1.0, part.outer[:, position])
-    return fragments * steps * operand.loads
+    size = operand.fragment
+    if operand.copies > 1:
+        size = max(size, size * operand.copies * broadcast)
+    return fragments(operand, part) * steps * size
 
 
 def _overheads(
@@ -318,7 +268,7 @@ def _overheads(
     structure: Structure,
     machine: Machine,
     batch: LoopBatch,
-    part: _Part,
+    part: Part,
     cores: np.ndarray,
 ) -> None:
     """What the equation leaves out: loop steps, tiles begun, copies, regions."""
@@ -337,9 +287,9 @@ def _overheads(
             continue
         whole = _copy_seconds(op, np.full(len(batch), float(op.copied)), machine, costs, cores)
         if op.choice:
-            once = _at(part.footprint(op), batch.parallel) / op.size
-            times = _at(part.trips, batch.parallel)
-            tiled = _copy_seconds(op, once * times * cores, machine, costs, cores)
+            once = column(part.elements(op), batch.parallel)
+            times = column(part.trips, batch.parallel)
+            tiled = _copy_seconds(op, once * times * cores * costs.tiled, machine, costs, cores)
             result.staging[:] += np.where(ahead[op.name], whole, tiled)
             regions += ahead[op.name]
         else:
@@ -359,7 +309,11 @@ def _copy_seconds(
         home.rate(np.minimum(cores, home.units), np.ones(len(size)), write=True),
     )
     streaming = size / (slowest * np.minimum(cores, home.units))
-    cost = {"run": costs.run * op.size / 64, "stride": costs.stride, "digits": costs.digits}
+    cost = {
+        "run": costs.run * op.size / 64,
+        "stride": costs.stride,
+        "digits": costs.digits * op.divisions,
+    }
     copying: np.ndarray = elements * cost[op.copy] / machine.clock / cores
     seconds: np.ndarray = np.maximum(streaming, copying)
     return seconds

@@ -26,6 +26,7 @@ _MACHINE: dict[str, tuple[type, ...]] = {
     "launch": _NUMBER,
     "features": (list,),
     "costs": (dict,),
+    "line": (int,),
 }
 _LEVEL: dict[str, tuple[type, ...]] = {
     "name": (str,),
@@ -35,11 +36,28 @@ _LEVEL: dict[str, tuple[type, ...]] = {
     "write_bandwidth": _NUMBER,
     "core_read": _NUMBER,
     "core_write": _NUMBER,
+    "scratchpad": (bool,),
 }
 _PEAK = {"latency": _NUMBER, "interval": _NUMBER}
 _COSTS = {field.name: _NUMBER for field in fields(Costs)}
-_OPTIONAL = {"launch", "features", "costs", "core_read", "core_write", *_COSTS}
-_WORDS = {str: "text", int: "a whole number", float: "a number", list: "a list", dict: "a table"}
+_OPTIONAL = {
+    "launch",
+    "features",
+    "costs",
+    "core_read",
+    "core_write",
+    "scratchpad",
+    "line",
+    *_COSTS,
+}
+_WORDS = {
+    bool: "true or false",
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    list: "a list",
+    dict: "a table",
+}
 
 
 def names() -> tuple[str, ...]:
@@ -94,6 +112,7 @@ def from_toml(text: str, where: str = "machine") -> Machine:
             features=tuple(data.get("features", ())),
             source=data["source"],
             costs=Costs(**costs),
+            line=data.get("line", 64),
         )
     except MachineError as error:
         raise MachineError(f"{where}: {error}") from error
@@ -111,5 +130,6 @@ def _check(data: Any, kinds: Mapping[str, tuple[type, ...]], where: str) -> None
         )
     for key, value in data.items():
         # In Python a truth value is a whole number.
-        if not isinstance(value, kinds[key]) or isinstance(value, bool):
+        wrong = isinstance(value, bool) and bool not in kinds[key]
+        if wrong or not isinstance(value, kinds[key]):
             raise MachineError(f"{where}: {key} must be {_WORDS[kinds[key][-1]]}, got {value!r}")

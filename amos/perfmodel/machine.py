@@ -23,17 +23,33 @@ class Costs:
         step: one step of the reduction that is not unrolled.
         tile: beginning and ending one register tile.
         fragment: initializing and storing one accumulator of a tile.
+        broadcast: loading a fragment that fills a register by replication, as a
+            share of loading the whole register.
+        window: calls that a core can have in flight out of order, across tiles.
         run: copying 64 contiguous bytes into a staged operand.
         stride: copying one element from a fixed distance to its neighbour.
-        digits: copying one element whose index is taken apart by divisions.
+        digits: copying one element, for each division that finding it takes.
+        tiled: copying tile by tile, where the copy stays in the innermost level,
+            as a share of copying ahead of the nest.
+        spill: calls are slower by this share when fragments fill all registers.
+        streams: reading beyond the innermost level takes longer by this share for
+            each fragment that a step reads of an operand.
+        overlap: how well levels overlap: terms are added as powers with this
+            exponent; infinite would be the plain maximum.
     """
 
-    step: float = 1.0
-    tile: float = 20.0
-    fragment: float = 2.0
-    run: float = 2.0
-    stride: float = 1.0
-    digits: float = 4.0
+    step: float = 0.24
+    tile: float = 0.25
+    fragment: float = 4.6
+    broadcast: float = 0.6
+    window: float = 85.0
+    run: float = 5.6
+    stride: float = 0.85
+    digits: float = 5.2
+    tiled: float = 0.84
+    spill: float = 0.92
+    streams: float = 0.027
+    overlap: float = 2.4
 
 
 @dataclass(frozen=True)
@@ -50,6 +66,8 @@ class Level:
         core_read: bytes per second that one core alone can draw; 0 if that is no
             limit of its own.
         core_write: the same for writing.
+        scratchpad: true if programs place data there themselves, so that what
+            they place has to fit; false for a cache.
     """
 
     name: str
@@ -59,6 +77,7 @@ class Level:
     units: int = 1
     core_read: float = 0.0
     core_write: float = 0.0
+    scratchpad: bool = False
 
     def __post_init__(self) -> None:
         for key in ("read_bandwidth", "write_bandwidth"):
@@ -116,6 +135,7 @@ class Machine:
         features: instruction sets or architectures the machine has.
         source: where the figures come from.
         costs: what generated code spends besides the calls.
+        line: bytes that memory levels exchange at a time.
     """
 
     name: str
@@ -127,6 +147,7 @@ class Machine:
     features: tuple[str, ...] = ()
     source: str = ""
     costs: Costs = Costs()
+    line: int = 64
 
     def __post_init__(self) -> None:
         if self.cores < 1:

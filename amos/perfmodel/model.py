@@ -19,8 +19,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from amos.errors import MachineError
 from amos.mapping.mapping import Mapping
-from amos.perfmodel.batch import BatchPrediction, evaluate
+from amos.perfmodel.batch import BatchPrediction, evaluate, overflows
 from amos.perfmodel.machine import Machine
 from amos.perfmodel.structure import LoopBatch, Structure
 
@@ -134,13 +135,14 @@ def predict(
         model: ``"amos+"``, or ``"amos"`` for the paper's equation alone.
 
     Raises:
-        MachineError: the machine has no rate for the intrinsic, or there is no
-            such model.
+        MachineError: the machine has no rate for the intrinsic, a memory that the
+            schedule places data in overflows, or there is no such model.
     """
     structure = Structure(mapping)
-    return prediction_of(
-        structure, machine, evaluate(structure, machine, schedule.batch(structure), model)
-    )
+    batch = schedule.batch(structure)
+    if said := overflows(structure, machine, batch):
+        raise MachineError(f"{mapping.name} under {schedule}: {'; '.join(said)}")
+    return prediction_of(structure, machine, evaluate(structure, machine, batch, model))
 
 
 def prediction_of(

@@ -5,7 +5,6 @@ Extracted once for a mapping and used for every schedule of it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from math import prod
@@ -13,9 +12,9 @@ from typing import Literal
 
 import numpy as np
 
-from amos.ir import Affine, dtype
+from amos.ir import dtype
 from amos.mapping.mapping import Mapping
-from amos.mapping.nest import Loop, Nest
+from amos.mapping.nest import Group, Loop, Nest
 from amos.mapping.staging import StagedOperand, staged_destination, staged_sources
 
 __all__ = ["Dimension", "LoopBatch", "Operand", "Structure"]
@@ -49,25 +48,30 @@ class Operand:
     Attributes:
         name: its name in the intrinsic.
         size: bytes of one element.
-        dims: its dimensions.
-        loads: bytes of the register that one fragment fills, copies that the
-            hardware makes of a fragment included.
+        dims: its dimensions, those of one fragment last.
+        fragment: bytes of one fragment.
+        copies: how many copies of a fragment the hardware makes in one register.
+        leading: number of dimensions before those of the fragment.
         copied: elements that are copied within the kernel to stage it; 0 if it
             is used in place or packed ahead.
         origin: elements of the tensor that the copy comes from or goes to.
         copy: how the copy finds its elements: ``"run"`` moves contiguous runs,
             ``"stride"`` single elements at a fixed distance, ``"digits"`` takes
             a fused index apart for each element.
+        divisions: how many divisions that takes for one element.
         choice: true if it may be staged ahead of the nest or tile by tile.
     """
 
     name: str
     size: float
     dims: tuple[Dimension, ...]
-    loads: float
+    fragment: float
+    copies: int
+    leading: int
     copied: int
     origin: int
     copy: Copy
+    divisions: int
     choice: bool
 
     @property
@@ -166,30 +170,50 @@ class Structure:
                 )
                 for dim in staged.dims
             ),
-            size * prod(self._register(staged)),
+            size * prod(self.nest.groups[t].lanes for t in staged.fragment),
+            self._copies(staged),
+            len(staged.dims) - len(staged.fragment),
             staged.elements if moved else 0,
             staged.load.tensor.elements,
-            _copy(staged),
+            *_copy(staged),
             moved and staged.name != names[-1],
         )
 
-    def _register(self, staged: StagedOperand) -> Sequence[int]:
-        """Lanes of the register that a fragment fills, broadcast ones included."""
-        targets = list(staged.fragment)
-        for statement in self.mapping.intrinsic.memory:
-            if statement.operand == staged.name:
-                targets += [t for t in statement.broadcast if t not in targets]
-        return [self.nest.groups[t].lanes for t in targets]
+    def _copies(self, staged: StagedOperand) -> int:
+        """Lanes along which the hardware replicates a fragment by itself."""
+        return prod(
+            self.nest.groups[target].lanes
+            for statement in self.mapping.intrinsic.memory
+            if statement.operand == staged.name
+            for target in statement.broadcast
+        )
 
 
-def _copy(staged: StagedOperand) -> Copy:
+def _copy(staged: StagedOperand) -> tuple[Copy, int]:
+    """How elements are found, and the divisions that it takes to find one."""
     groups = [staged.nest.groups[t] for t in staged.fragment if staged.nest.groups[t].lanes > 1]
     used = [g for g in groups if set(g.members) & staged.load.names]
-    if any(len(g.members) > 1 for g in used):
-        return "digits"
     if not used:
-        return "run"
+        return "run", 0
+    split = [g for g in used if not _walks(staged, g)]
+    if split:
+        return "digits", max(len(g.members) for g in split) - 1
     last = staged.load.indices[-1]
     inner = used[-1]
-    runs = last == Affine(((inner.members[0], 1),), last.constant) and not inner.is_padded
-    return "run" if runs else "stride"
+    runs = last.coefficient(inner.members[-1]) == 1 and not inner.is_padded
+    return ("run" if runs and len(last.names) == 1 else "stride"), 0
+
+
+def _walks(staged: StagedOperand, group: Group) -> bool:
+    """True if the fused index moves through the tensor in equal steps."""
+    steps = []
+    for name in group.members:
+        size, step = 1, 0
+        for index, extent in zip(
+            reversed(staged.load.indices), reversed(staged.load.tensor.shape), strict=True
+        ):
+            step += index.coefficient(name) * size
+            size *= extent
+        steps.append(step)
+    pairs = zip(steps, steps[1:], group.radices[1:], strict=False)
+    return all(outer == inner * radix for outer, inner, radix in pairs)

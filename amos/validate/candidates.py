@@ -10,15 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import index as as_index
 from typing import TYPE_CHECKING
 
 from amos.errors import MappingError
+from amos.intrinsics import Intrinsic
+from amos.ir import Operator
 
 if TYPE_CHECKING:
-    from amos.intrinsics import Intrinsic
-    from amos.ir import BufferLoad, Compute, Operator
+    from amos.ir import BufferLoad, Compute
 
-__all__ = ["RULES", "Pairing", "check_rule", "choose"]
+__all__ = ["RULES", "Pairing", "check_rule", "check_types", "choose"]
 
 #: Rules of validity, from the strictest to the widest.
 RULES = ("paper", "access", "gather")
@@ -77,19 +79,20 @@ class Pairing:
         """Pair sources in the order given, or in ``order``.
 
         Raises:
-            MappingError: the numbers of sources differ, or ``order`` is no
-                permutation of the sources.
+            MappingError: these are no operator and intrinsic, the numbers of
+                sources differ, or ``order`` is no permutation of the sources.
         """
+        check_types(operator, intrinsic)
         count, expected = len(operator.sources), len(intrinsic.sources)
         if count != expected:
             raise MappingError(
                 f"{operator.name} cannot use {intrinsic.name}: it has {count} "
                 f"source{'s' * (count != 1)}, the intrinsic takes {expected}"
             )
-        chosen = tuple(range(count)) if order is None else tuple(order)
+        chosen = _read_order(order, count)
         if sorted(chosen) != list(range(count)):
             raise MappingError(
-                f"order {chosen}: expected a permutation of the {count} sources of {operator.name}"
+                f"order {order}: expected a permutation of the {count} sources of {operator.name}"
             )
         return Pairing(operator, intrinsic, chosen)
 
@@ -211,6 +214,37 @@ class Pairing:
             return False
 
         return sum(place(s, set()) for s in range(len(self._gather)))
+
+
+def check_types(operator: object, intrinsic: object) -> None:
+    """Refuse anything else by name.
+
+    Raises:
+        MappingError: these are no operator and intrinsic.
+    """
+    if not isinstance(operator, Operator):
+        raise MappingError(
+            f"expected an Operator, got {_shown(operator)}; amos.Operator.parse reads math, "
+            "amos.operators.resolve names"
+        )
+    if not isinstance(intrinsic, Intrinsic):
+        raise MappingError(
+            f"expected an Intrinsic, got {_shown(intrinsic)}; amos.intrinsics.get finds one by name"
+        )
+
+
+def _shown(value: object) -> str:
+    return repr(value) if isinstance(value, str) else type(value).__name__
+
+
+def _read_order(order: object, count: int) -> tuple[int, ...]:
+    """The order as integers; empty if it is none."""
+    if order is None:
+        return tuple(range(count))
+    try:
+        return tuple(as_index(m) for m in order)  # type: ignore[attr-defined]
+    except TypeError:
+        return ()
 
 
 def _columns(compute: Compute, loads: Sequence[BufferLoad]) -> tuple[int, ...]:

@@ -102,8 +102,16 @@ def read_matching(op: Operator, intrinsic: Intrinsic, matrix: Any) -> tuple[int,
         given = np.asarray(matrix)
         array = given.astype(bool)
         binary = given.dtype == bool or bool(np.all(given == array))
-    except (TypeError, ValueError) as error:
-        raise MappingError(f"matching matrix: expected zeros and ones, got {error}") from None
+    except (TypeError, ValueError):
+        raise MappingError(
+            f"matching matrix of {op.name} on {intrinsic.name}: expected {expected[0]} rows of "
+            f"{expected[1]} zeros and ones, got rows of different lengths or other things"
+        ) from None
+    if not array.ndim:
+        raise MappingError(
+            f"matching matrix of {op.name} on {intrinsic.name}: expected shape {expected} "
+            f"(intrinsic × software iterations), got {type(matrix).__name__}"
+        )
     if array.shape != expected:
         raise MappingError(
             f"matching matrix of {op.name} on {intrinsic.name}: expected shape {expected} "

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from amos import intrinsics, operators
 from amos.cli import main
+from amos.intrinsics import registry
 
 VNNI = "vnni_dpbusd_m16k4_u8_s8_s32"
 
@@ -32,7 +34,10 @@ def test_list_tells_of_broken_plug_ins(
     monkeypatch.setattr(intrinsics, "broken", lambda: {"acme": "acme:units: ImportError: gone"})
     assert main(["intrinsics", "list", "--json"]) == 0
     printed = capsys.readouterr()
-    assert "plug-in 'acme' could not be loaded: acme:units: ImportError: gone" in printed.err
+    assert (
+        "plug-in 'acme' is broken and could not be loaded: acme:units: ImportError: gone"
+        in printed.err
+    )
     json.loads(printed.out)
 
 
@@ -46,21 +51,134 @@ def test_show_prints_both_abstractions(capsys: pytest.CaptureFixture[str]) -> No
     assert shown["dtypes"] == ["uint8", "int8", "int32"]
 
 
-def test_check_passes_for_every_intrinsic(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = _json(["intrinsics", "check"], capsys)
-    assert [row["name"] for row in rows] == list(intrinsics.names())
-    assert all(row["ok"] for row in rows)
+def test_list_has_what_a_program_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = {row["name"]: row for row in _json(["intrinsics", "list"], capsys)}
+    keys = {"name", "family", "m", "n", "k", "dtypes", "implementations", "source"}
+    assert all(keys <= row.keys() for row in rows.values())
+    vnni, wmma = rows[VNNI], rows["wmma_m32n8k16_f16_f32"]
+    assert (vnni["m"], vnni["n"], vnni["k"]) == (16, 1, 4)
+    assert (wmma["m"], wmma["n"], wmma["k"]) == (32, 8, 16)
+    assert vnni["implementations"] == ["llvm", "c"]
+    assert wmma["implementations"] == ["cuda"]
+
+
+def test_show_tells_of_buffers_and_layouts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["intrinsics", "show", "vta_gemm_m1n16k16_s8_s32"]) == 0
+    assert "capacity 131072; alignment 16; write_interval 3" in capsys.readouterr().out
+    assert main(["intrinsics", "show", "mma_sync_m8n8k4_f64_f64"]) == 0
+    assert "layout i1 = lane // 4, r1 = lane % 4" in capsys.readouterr().out
+
+
+def test_check_of_one_name_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
+    row = _json(["intrinsics", "check", VNNI], capsys)
+    assert {"name", "described", "compiled_for", "ran_on", "equal", "skipped"} <= row.keys()
+    assert row["name"] == VNNI
+    assert row["described"] is True and row["equal"] is True
+    two = _json(["intrinsics", "check", VNNI, "gemmini_matmul_m16n16k16_s8_s32"], capsys)
+    assert [each["name"] for each in two] == [VNNI, "gemmini_matmul_m16n16k16_s8_s32"]
+
+
+def test_check_prints_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["intrinsics", "check", VNNI]) == 0
+    line, summary = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"{VNNI}: described; enumerates 1; compiles for ")
+    assert "equal (" in line
+    assert summary == "1 checked, 1 without a problem; 1 ran and 1 are equal"
 
 
 def test_check_fails_for_a_broken_plug_in(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(intrinsics, "broken", lambda: {"acme": "gone"})
+    monkeypatch.setattr(intrinsics, "names", lambda: ("gemmini_matmul_m16n16k16_s8_s32",))
     assert main(["intrinsics", "check"]) == 2
     printed = capsys.readouterr()
-    assert "plug-in acme: gone" in printed.out
-    assert "failed: plug-in acme" in printed.err
-    assert main(["intrinsics", "check", VNNI]) == 0
+    assert "plug-in acme: BROKEN: gone" in printed.out
+    assert "1 of 2 failed: plug-in acme" in printed.err
+
+
+TOML = """
+name = "acme_m8n8k4_s8_s32"
+family = "acme"
+source = "manual"
+compute = "Dst[i1, i2] += Src1[i1, r1] * Src2[r1, i2]"
+extents = { i1 = 8, i2 = 8, r1 = 4 }
+dtypes = { Src1 = "s8", Src2 = "s8", Dst = "s32" }
+memory = [
+    "reg.Src1[i1, r1] = shared.Src1[addr_a + i1 * stride_a + r1]",
+    "reg.Src2[r1, i2] = shared.Src2[addr_b + r1 * stride_b + i2]",
+    "global.Dst[addr_c + i1 * stride_c + i2] = reg.Dst[i1, i2]",
+]
+"""
+
+
+@pytest.fixture
+def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A file with an intrinsic; each test has a registry of its own."""
+    intrinsics.names()
+    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
+    path = tmp_path / "acme.toml"
+    path.write_text(TOML)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["map", "gemm"],
+        ["map", "gemm", "acme_m8n8k4_s8_s32"],
+        ["map", "gemm", VNNI],
+        ["map", "gemm", "--target", "all"],
+        ["intrinsics", "show"],
+        ["intrinsics", "list"],
+    ],
+)
+def test_every_command_takes_a_file(
+    command: list[str], acme: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, "--intrinsic", acme]) == 0
+    printed = capsys.readouterr().out
+    assert ("acme_m8n8k4_s8_s32" in printed) == (VNNI not in command)
+
+
+def test_check_takes_a_file(acme: str, capsys: pytest.CaptureFixture[str]) -> None:
+    row = _json(["intrinsics", "check", acme], capsys)
+    assert row["name"] == "acme_m8n8k4_s8_s32"
+    assert row["equal"] is True
+
+
+def test_a_bad_file_is_refused_by_line(acme: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(acme).write_text(TOML.replace("family", "famly"))
+    for command in (["intrinsics", "check", acme], ["map", "gemm", "--intrinsic", acme]):
+        assert main(command) == 2
+        error = capsys.readouterr().err
+        assert f"{acme}:3: famly: expected one of name, family" in error
+        assert "did you mean 'family'" in error
+
+
+def test_a_command_without_any_intrinsic_says_what_it_needs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["map", "gemm"]) == 2
+    assert "describe one with --intrinsic FILE" in capsys.readouterr().err
+
+
+def test_targets_are_tabulated(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = _json(["map", "conv2d", "--target", "cuda:sm_75", "--dtype", "f16"], capsys)["rows"]
+    found = {row["intrinsic"]: row for row in rows}
+    wmma = found["wmma_m16n16k16_f16_f32"]
+    assert wmma["counts"] == {"paper": 35, "access": 49, "gather": 49}
+    assert wmma["utilization"] == 1.0
+    assert "is float16, its operand `Src1` is int8" in found["wmma_m16n16k16_s8_s32"]["why"]
+    assert "wmma_m16n16k16_bf16_f32" not in found  # sm_80
+    rows = _json(["map", "gemm", "--target", "x86:avx512_vnni"], capsys)["rows"]
+    assert {row["intrinsic"].split("_")[0] for row in rows} == {"vnni"}
+
+
+@pytest.mark.parametrize("target", ["cuda:80", "cuda", "arm:sve3"])
+def test_unknown_targets_are_refused(target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["map", "gemm", "--target", target]) == 2
+    assert f"target '{target}'" in capsys.readouterr().err
 
 
 def test_operators_lists_the_library(capsys: pytest.CaptureFixture[str]) -> None:

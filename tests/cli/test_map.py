@@ -60,7 +60,17 @@ def test_table_shows_operator_intrinsic_and_mappings(capsys: pytest.CaptureFixtu
     assert "100.0%" in text
 
 
-@pytest.mark.parametrize("matrix", ["100;010;001", "100/010/001", "1 0 0; 0 1 0; 0 0 1"])
+@pytest.mark.parametrize(
+    "matrix",
+    [
+        "100;010;001",
+        "100/010/001",
+        "1 0 0; 0 1 0; 0 0 1",
+        "[[1, 0, 0], [0, 1, 0], [0, 0, 1]]",
+        "[[1 0 0]\n [0 1 0]\n [0 0 1]]",
+        "i-j-k",
+    ],
+)
 def test_explain_a_valid_matching(matrix: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = _json([*GEMM, *SIZES, "--explain", matrix], capsys)
     assert found["valid"] is True
@@ -85,7 +95,12 @@ def test_explain_an_invalid_matching(capsys: pytest.CaptureFixture[str]) -> None
         ("100;010", "expected 3 rows (i1, i2, r1) of 3 columns (i, j, k), got 2 of 3"),
         ("1000;0100;0010", "got 3 of 4"),
         ("10;010;001", "got 3 of 2 and 3"),
-        ("1x0;010;001", "expected 0 and 1"),
+        ("1x0;010;001", "expected 3 rows (i1, i2, r1) of 3 zeros and ones (i, j, k)"),
+        ("abc", "or a name of 3 groups joined by '-'"),
+        ("i-j", "expected 3 groups joined by '-', for i1, i2, r1; got 2"),
+        ("i-x-k", "has no iteration 'x'; it has i, j, k"),
+        ("j-i-k~10", "only the given order of the sources"),
+        ("100,010,001", "got 1 of 9"),
         ("", "expected 3 rows"),
     ],
 )
@@ -101,3 +116,38 @@ def test_a_dtype_that_the_intrinsic_does_not_take(capsys: pytest.CaptureFixture[
     printed = capsys.readouterr()
     assert "uint8" in printed.err
     assert len(printed.err.splitlines()) <= 2
+
+
+@pytest.mark.parametrize(
+    ("matching", "rule", "note"),
+    [
+        ("n-_-c", "paper", "not wrong, but part of the unit is idle without need"),
+        ("q-k-cs", "paper", "but under 'access': right if fragments may be gathered"),
+        ("nk-_-c", "gather", "`n` and `k` both go to `i1`"),
+        ("npq-k-crs", "paper", "image is Src1, weight is Src2, out is Dst"),
+    ],
+)
+def test_explain_says_what_kind_of_refusal_it_is(
+    matching: str, rule: str, note: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*CONV, "--rule", rule, "--explain", matching]) == 0
+    assert note in capsys.readouterr().out
+
+
+def test_explain_keeps_wrong_and_idle_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    found = _json([*CONV, "--explain", "q-_-cs"], capsys)
+    assert found["wrong"] + found["idle"] == found["reasons"]
+    assert len(found["idle"]) == 1
+    assert _json([*CONV, "--explain", "q-k-cs"], capsys)["accepted_by"] == "access"
+
+
+def test_an_empty_space_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["map", "o[i,j] += a[i,k] * b[j]", WMMA, *SIZES]
+    reason = "rule 'gather' has 1; against i-j-k of these speaks under 'paper': `k` goes to `r1`"
+    assert main(arguments) == 0
+    text = capsys.readouterr().out
+    assert "0 mappings under rule 'paper'" in text
+    assert reason in text
+    found = _json(arguments, capsys)
+    assert (found["count"], found["mappings"]) == (0, [])
+    assert found["reason"].startswith(reason)

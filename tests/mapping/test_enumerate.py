@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import islice
+from itertools import combinations, islice
 from time import perf_counter
 from typing import Any
 
@@ -12,9 +12,11 @@ import pytest
 
 from amos import intrinsics, operators
 from amos.errors import MappingError
-from amos.intrinsics import Intrinsic, Memory
+from amos.intrinsics import Intrinsic
+from amos.intrinsics.virtual import unit
 from amos.ir import Operator
 from amos.mapping import Mapping, MappingSpace, enumerate_mappings
+from amos.validate import check_matching
 
 WMMA = intrinsics.get("wmma_m16n16k16_f16_f32")
 VNNI = intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
@@ -147,16 +149,7 @@ def _wide(count: int) -> tuple[Operator, Intrinsic]:
     )
     compute = "Dst[i1,i2,i3] += Src1[i1,i2,i3,r1,r2,r3] * Src2[r1,r2,r3]"
     names = ["i1", "i2", "i3", "r1", "r2", "r3"]
-    intrinsic = Intrinsic.define(
-        "cube",
-        compute,
-        dict.fromkeys(names, 2),
-        dict(Src1="f32", Src2="f32", Dst="f32"),
-        [Memory(name, "load", "memory", (), "addr", ()) for name in ("Src1", "Src2", "Dst")],
-        family="cube",
-        source="none",
-    )
-    return op, intrinsic
+    return op, unit(compute, dict.fromkeys(names, 2))
 
 
 @pytest.mark.parametrize("rule", ["paper", "access", "gather"])
@@ -202,3 +195,16 @@ def test_mapping_of_a_matrix() -> None:
     wrong[0, :2] = wrong[2, 4] = 1
     with pytest.raises(MappingError, match="`n` and `k` both go to `i1`"):
         Mapping.of(CONV, WMMA, wrong)
+
+
+def test_orders_are_permutations_of_the_sources() -> None:
+    op = Operator.parse("out[i,j] += a[i,k] * b[k] * d[k,j]", dict(i=2, j=2, k=2))
+    three = unit("Dst[i1,i2] += Src1[i1,r1] * Src2[r1] * Src3[r1,i2]", dict(i1=2, i2=2, r1=2))
+    space = enumerate_mappings(op, three, "gather", commute=True)
+    orders = sorted({m.order for m in space})
+    assert (0, 1, 2) in orders
+    assert (2, 1, 0) in orders
+    for one, two in combinations(space, 2):
+        assert one != two
+    for mapping in space:
+        assert check_matching(op, three, mapping.matching, "gather", order=mapping.order)

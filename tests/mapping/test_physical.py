@@ -11,20 +11,14 @@ import pytest
 import sympy
 
 from amos import intrinsics
-from amos.intrinsics import Intrinsic, Memory
+from amos.intrinsics.virtual import unit
 from amos.ir import Operator
 from amos.mapping import Mapping, enumerate_mappings
 
 TEXT = "out[n,k,p,q] += image[n,c,p+r,q+s] * weight[k,c,r,s]"
 WMMA = intrinsics.get("wmma_m16n16k16_f16_f32")
-SMALL = Intrinsic.define(
-    "matmul_m2n2k2",
-    "Dst[i1, i2] += Src1[i1, r1] * Src2[r1, i2]",
-    dict(i1=2, i2=2, r1=2),
-    dict(Src1="f32", Src2="f32", Dst="f32"),
-    [Memory(name, "load", "memory", (), "addr", ()) for name in ("Src1", "Src2", "Dst")],
-    family="matmul",
-    source="AMOS, Figure 3",
+SMALL = unit(
+    "Dst[i1, i2] += Src1[i1, r1] * Src2[r1, i2]", dict(i1=2, i2=2, r1=2), name="matmul_m2n2k2"
 )
 FIGURE_3 = Operator.parse(TEXT, dict(n=1, k=4, p=2, q=2, c=1, r=3, s=3), name="conv2d")
 

@@ -7,7 +7,8 @@ import pytest
 
 from amos import intrinsics
 from amos.errors import MappingError, OperatorError
-from amos.intrinsics import Intrinsic, Memory
+from amos.intrinsics import Intrinsic
+from amos.intrinsics.virtual import unit as virtual_unit
 from amos.ir import Operator
 from amos.mapping import enumerate_mappings, simulate
 from amos.validate import evaluate, random_inputs
@@ -17,10 +18,7 @@ WMMA = intrinsics.get("wmma_m16n16k16_f16_f32")
 
 
 def unit(compute: str, dtypes: str = "s64", **extents: int) -> Intrinsic:
-    operands = [part.split("[")[0].strip(" *+=") for part in compute.split("]")[:-1]]
-    memory = [Memory(name, "load", "memory", (), "addr", ()) for name in operands]
-    kinds = dict.fromkeys(operands, dtypes)
-    return Intrinsic.define("unit", compute, extents, kinds, memory, family="unit", source="none")
+    return virtual_unit(compute, extents, dtypes)
 
 
 CASES = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import product
 
@@ -27,7 +28,7 @@ from amos.perfmodel import (
     evaluate,
     predict,
 )
-from amos.perfmodel.batch import _Part
+from amos.perfmodel.part import Part
 from amos.schedule import Schedule, ScheduleSpace, batch_of
 
 VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
@@ -61,7 +62,7 @@ def test_footprints_are_exact_without_gaps(mapping: Mapping, seed: int) -> None:
     structure = Structure(mapping)
     nest, loops = structure.nest, (*structure.spatial, *structure.reduce)
     row = ScheduleSpace(mapping).sample(np.random.default_rng(seed)).batch(structure)
-    part = _Part(structure, row, np.ones(1, int))
+    part = Part(structure, row, np.ones(1, int), line=1)
     order = [loops[n] for n in (*row.order[0], *row.reduce[0])]
     tiles = dict(zip([x.name for x in structure.spatial], row.tile[0].tolist(), strict=True))
     staged = (*staged_sources(nest), staged_destination(nest))
@@ -79,8 +80,16 @@ def _gemm() -> Mapping:
 
 def _machine(*levels: Level, cores: int = 1) -> Machine:
     peak = Peak(latency=5.0, interval=1.0)
-    costs = Costs(step=0.125, tile=0.25, fragment=0.5)
-    return Machine("paper", cores, 1.0, levels, {VNNI.name: peak}, launch=0.5, costs=costs)
+    costs = Costs(
+        step=0.125,
+        tile=0.25,
+        fragment=0.5,
+        window=0.0,
+        broadcast=1.0,
+        streams=0.0,
+        overlap=math.inf,
+    )
+    return Machine("paper", cores, 1.0, levels, {VNNI.name: peak}, launch=0.5, costs=costs, line=1)
 
 
 LEVELS = (Level("L1", 200, 64.0, 32.0), Level("DRAM", 0, 16.0, 8.0))

@@ -9,7 +9,8 @@ import pytest
 
 from amos import intrinsics
 from amos.errors import MappingError
-from amos.intrinsics import Intrinsic, Memory
+from amos.intrinsics import Intrinsic
+from amos.intrinsics.virtual import unit
 from amos.ir import Operator
 from amos.validate import Verdict, check_compatible, check_matching
 
@@ -29,16 +30,7 @@ def judge(rule: str, i1: str, i2: str, r1: str, op: Operator = CONV) -> Verdict:
 
 
 def intrinsic(compute: str, **extents: int) -> Intrinsic:
-    operands = [part.split("[")[0].strip(" *+=") for part in compute.split("]")[:-1]]
-    return Intrinsic.define(
-        "unit_test",
-        compute,
-        extents,
-        dict.fromkeys(operands, "int64"),
-        [Memory(name, "load", "memory", (), "addr", ()) for name in operands],
-        family="unit",
-        source="none",
-    )
+    return unit(compute, extents, "int64")
 
 
 @pytest.mark.parametrize("rule", ["paper", "access", "gather"])
@@ -139,7 +131,11 @@ def test_competing_intrinsic_iterations_may_stay_empty() -> None:
     [
         (np.zeros((3, 6)), r"expected shape \(3, 7\).*got \(3, 6\)"),
         (np.zeros(7), r"got \(7,\)"),
-        ([[0] * 7, [0] * 6, [0] * 7], "expected zeros and ones, got"),
+        ([[0] * 7, [0] * 6, [0] * 7], "3 rows of 7 zeros and ones, got rows of different"),
+        (None, r"expected shape \(3, 7\) .*, got NoneType"),
+        ("101", "got str"),
+        (np.full((3, 7), np.nan), "zeros and ones only"),
+        (np.zeros((1, 3, 7)), r"got \(1, 3, 7\)"),
         (np.full((3, 7), 0.5), "zeros and ones only"),
         (np.full((3, 7), "x"), "expected zeros and ones"),
         (np.ones((3, 7)), "not a matching: `n` goes to `i1`, `i2` and `r1`"),
@@ -195,3 +191,18 @@ def test_one_open_tensor_cannot_be_of_two_dtypes() -> None:
 
 def test_open_dtypes_fit() -> None:
     check_compatible(CONV, WMMA)
+
+
+@pytest.mark.parametrize("order", [(0,), (0, 0), (1.0, 0), "01", 5, (0, 1, 2), (1, -1)])
+def test_what_is_no_order_of_the_sources(order: Any) -> None:
+    with pytest.raises(MappingError, match="order .*: expected a permutation of the 2 sources"):
+        check_matching(CONV, WMMA, np.zeros((3, 7)), order=order)
+
+
+def test_what_is_no_operator_or_intrinsic() -> None:
+    with pytest.raises(MappingError, match="expected an Operator, got 'conv2d'; amos.Operator"):
+        check_matching("conv2d", WMMA, np.zeros((3, 7)))  # type: ignore[arg-type]
+    with pytest.raises(MappingError, match="expected an Intrinsic, got 'wmma'; amos.intrinsics"):
+        check_matching(CONV, "wmma", np.zeros((3, 7)))  # type: ignore[arg-type]
+    with pytest.raises(MappingError, match="expected an Intrinsic, got NoneType"):
+        check_compatible(CONV, None)  # type: ignore[arg-type]

@@ -1,0 +1,98 @@
+"""``amos map --target``: an operator against every intrinsic that a target has."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import TYPE_CHECKING, Any
+
+from amos.cli.output import print_json, print_line, print_table
+from amos.errors import MappingError
+
+if TYPE_CHECKING:
+    from amos.intrinsics import Intrinsic
+    from amos.ir import Operator
+
+__all__ = ["map_target"]
+
+_FORMS = "cuda:sm_80, x86:host, x86:avx512_vnni,avx512vl, arm:asimddp,i8mm or all"
+#: Families by the kind of target; any other kind is looked up by what is required.
+_FAMILIES = {"x86": ("amx", "avx2", "avx512", "avx512bf16", "avxvnni", "vnni"), "arm": ("arm",)}
+#: Mappings whose utilization is computed.
+_LOOKED_AT = 500
+
+
+def map_target(op: Operator, target: str, commute: bool, as_json: bool) -> None:
+    """Print one row an intrinsic: counts by rule, best utilization, why none.
+
+    Raises:
+        MappingError: the target is not of a known form, or has no intrinsic.
+    """
+    units = _intrinsics(target)
+    rows = [_row(op, unit, commute) for unit in units]
+    if as_json:
+        print_json({"operator": op.name, "statement": str(op), "target": target, "rows": rows})
+        return
+    print_line(str(op))
+    print_table(
+        ["intrinsic", "paper", "access", "gather", "best utilization", "why none"],
+        [
+            [
+                row["intrinsic"],
+                *(row["counts"].get(rule, 0) for rule in ("paper", "access", "gather")),
+                "-" if row["utilization"] is None else f"{row['utilization']:.1%}",
+                row["why"],
+            ]
+            for row in rows
+        ],
+    )
+
+
+def _intrinsics(target: str) -> list[Intrinsic]:
+    """Registered intrinsics whose requirements a target meets."""
+    from amos import intrinsics
+    from amos.perfmodel.host import cpu
+
+    units = [intrinsics.get(name) for name in intrinsics.names()]
+    kind, _, what = target.partition(":")
+    if target == "all":
+        return units
+    if kind == "cuda":
+        found = re.fullmatch(r"sm_(\d+)", what)
+        if found is None:
+            raise MappingError(f"target {target!r}: expected a form such as {_FORMS}")
+        chosen = [u for u in units if _since(u) and max(_since(u)) <= int(found.group(1))]
+    elif not what:
+        raise MappingError(f"target {target!r}: expected a form such as {_FORMS}")
+    else:
+        features = cpu().features if what == "host" else frozenset(what.split(","))
+        chosen = [u for u in units if u.requires and set(u.requires) <= features]
+        if kind in _FAMILIES:
+            chosen = [u for u in chosen if u.family in _FAMILIES[kind]]
+    if not chosen:
+        raise MappingError(f"target {target!r} has no registered intrinsic; forms are {_FORMS}")
+    return chosen
+
+
+def _since(unit: Intrinsic) -> list[int]:
+    """Architectures of NVIDIA that an intrinsic requires, as numbers."""
+    return [int(r[3:]) for r in unit.requires if re.fullmatch(r"sm_\d+", r)]
+
+
+def _row(op: Operator, unit: Intrinsic, commute: bool) -> dict[str, Any]:
+    from amos import enumerate_mappings
+
+    row: dict[str, Any] = {"intrinsic": unit.name, "counts": {}, "utilization": None, "why": ""}
+    try:
+        for rule in ("paper", "access", "gather"):
+            space = enumerate_mappings(op, unit, rule=rule, commute=commute)
+            row["counts"][rule] = space.count
+    except MappingError as error:
+        row["why"] = str(error).removeprefix(f"{op.name} cannot use {unit.name}: ")
+        return row
+    if not space.count:
+        row["why"] = "no matching is valid under any rule"
+        return row
+    best = max(m.physical().utilization for m in itertools.islice(space, _LOOKED_AT))
+    row["utilization"] = best
+    return row

@@ -1,0 +1,61 @@
+"""How kernels hold values of types that TVM has no sound type for, and NumPy none.
+
+TVM widens a bfloat16 buffer between two stages to float32, so an instruction
+that reads its 16 bits would read something else. Kernels therefore hold bfloat16
+as ``uint16`` bit patterns, and tf32, whose values are float32 values, as that.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from amos._toolchain import load_tvm
+from amos.ir import dtype
+from amos.ir.floats import pack, unpack
+
+__all__ = ["decoded", "decoded_text", "from_tensor", "held", "to_tensor"]
+
+_HELD = {"bfloat16": "uint16", "tfloat32": "float32"}
+
+
+def held(kind: str) -> str:
+    """The dtype of a buffer that holds values of ``kind``."""
+    return _HELD.get(kind, kind)
+
+
+def decoded(value: Any, kind: str, result: str) -> Any:
+    """A TVM expression for an element read from such a buffer, as ``result``."""
+    if kind != "bfloat16":
+        return value.astype(result)
+    from tvm import tirx
+
+    wide = tirx.shift_left(value.astype("uint32"), tirx.const(16, "uint32"))
+    return tirx.reinterpret("float32", wide).astype(result)
+
+
+def decoded_text(element: str, kind: str, result: str) -> str:
+    """The same in TVMScript."""
+    if kind != "bfloat16":
+        return f'T.cast({element}, "{result}")'
+    wide = f'T.shift_left(T.cast({element}, "uint32"), T.uint32(16))'
+    return f'T.cast(T.reinterpret("float32", {wide}), "{result}")'
+
+
+def to_tensor(array: np.ndarray, kind: str) -> Any:
+    """A TVM array of values of ``kind``, given in the dtype's container."""
+    load_tvm()
+    import tvm
+
+    if kind == "bfloat16":
+        array = pack(array, kind).view(np.uint16).reshape(array.shape)
+    return tvm.runtime.tensor(np.ascontiguousarray(array))
+
+
+def from_tensor(tensor: Any, kind: str) -> np.ndarray:
+    """The values of a TVM array, in the dtype's container."""
+    array: np.ndarray = tensor.numpy()
+    if held(kind) == kind or dtype(kind).container == held(kind):
+        return array
+    return unpack(np.ascontiguousarray(array).reshape(-1).view(np.uint8), kind, array.shape)

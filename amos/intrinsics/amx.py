@@ -1,0 +1,90 @@
+"""Intel AMX: multiply-add of tiles of 16 rows of 64 bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from amos.intrinsics.arithmetic import ShapeFamily
+from amos.intrinsics.description import Intrinsic
+from amos.intrinsics.implementation import Implementation
+from amos.intrinsics.memory import FragmentLayout, Memory
+
+__all__ = ["intrinsics"]
+
+_MANUAL = (
+    "Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2A, TDPBSSD/TDPBSUD/"
+    "TDPBUSD/TDPBUUD: Dot Product of Signed/Unsigned Bytes with Dword Accumulation, and "
+    "TDPBF16PS: Dot Product of BF16 Tiles Accumulated into Packed Single Precision Tile"
+)
+#: palette, start row, reserved; then bytes a row of eight tiles, and rows of them.
+_CONFIGURE = """
+struct { uint8_t palette, start, none[14]; uint16_t colsb[16]; uint8_t rows[16]; } shape = {1, 0};
+for (int t = 0; t < 3; ++t) { shape.colsb[t] = 64; shape.rows[t] = 16; }
+_tile_loadconfig(&shape);
+"""
+
+
+def intrinsics() -> Iterator[Intrinsic | Implementation]:
+    """``tdpbusd`` and ``tdpbf16ps`` on full tiles.
+
+    The second source lies in its tile in groups: four bytes, or two bfloat16
+    numbers, that follow one another along the reduction share a 32-bit column.
+    """
+    yield from _variant("amx_tdpbusd_m16n16k64_u8_s8_s32", 64, ("u8", "s8", "s32"), "amx_int8")
+    yield from _variant("amx_tdpbf16ps_m16n16k32_bf16_f32", 32, ("bf16", "bf16", "f32"), "amx_bf16")
+
+
+def _variant(
+    name: str, depth: int, kinds: tuple[str, str, str], feature: str
+) -> Iterator[Intrinsic | Implementation]:
+    group = depth // 16
+    first = FragmentLayout(16, depth, (("i1", "lane"), ("r1", "e")))
+    grouped = FragmentLayout(
+        16, depth, (("r1", f"lane * {group} + e % {group}"), ("i2", f"e // {group}"))
+    )
+    result = FragmentLayout(16, 16, (("i1", "lane"), ("i2", "e")))
+    yield Intrinsic.define(
+        name,
+        "Dst[i1, i2] += Src1[i1, r1] * Src2[r1, i2]",
+        {"i1": 16, "i2": 16, "r1": depth},
+        dict(zip(("Src1", "Src2", "Dst"), kinds, strict=True)),
+        [
+            Memory.parse(
+                "tile.Src1[i1, r1] = memory.Src1[addr_a + i1 * stride_a + r1]", layout=first
+            ),
+            Memory.parse(
+                "tile.Src2[r1, i2] = memory.Src2[addr_b + r1 * stride_b + i2]", layout=grouped
+            ),
+            Memory.parse(
+                "memory.Dst[addr_c + i1 * stride_c + i2] = tile.Dst[i1, i2]", layout=result
+            ),
+        ],
+        family="amx",
+        source=_MANUAL,
+        description=f"a 16x16 tile, each element adding {depth} products",
+        requires=("amx_tile", feature),
+        registers=4,
+        shapes=ShapeFamily(tuple(range(1, 17)), tuple(range(1, 17)), (group * 4, depth)),
+    )
+    instruction = name.split("_")[1].removeprefix("t")
+    source = f"""{_CONFIGURE}
+static __thread {"int8_t" if group == 4 else "uint16_t"} packed[16][{depth}];
+for (int row = 0; row < 16; ++row)
+  for (int e = 0; e < {depth}; ++e)
+    packed[row][e] = Src2[(row * {group} + e % {group}) * 16 + e / {group}];
+_tile_loadd(0, Dst, 64);
+_tile_loadd(1, Src1, 64);
+_tile_loadd(2, packed, 64);
+_tile_{instruction}(0, 1, 2);
+_tile_stored(0, Dst, 64);
+_tile_release();
+"""
+    yield Implementation(
+        name,
+        "c",
+        source,
+        "x86_64",
+        ("amx_tile", feature),
+        ("-mamx-tile", f"-m{feature.replace('_', '-')}"),
+        "#include <immintrin.h>\n#include <stdint.h>",
+    )

@@ -1,0 +1,133 @@
+"""How an instruction rounds and saturates, how fast it is, which shapes it comes in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal
+
+from amos.errors import IntrinsicError
+from amos.intrinsics.expression import evaluate
+
+__all__ = ["Arithmetic", "ShapeFamily", "Timing"]
+
+Rounding = Literal["once", "fused", "fused-descending"]
+_ROUNDINGS = ("once", "fused", "fused-descending")
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """The part of a meaning that the scalar statement does not say.
+
+    Products are exact. How they are added up differs:
+
+    Attributes:
+        saturate: the sum of the accumulator and **all** products of a call is
+            taken without overflow and clamped once to the destination's range;
+            otherwise integers wrap around.
+        rounding: for a floating-point destination. ``"once"``: the exact sum is
+            rounded once; this is the ideal of hardware that leaves order and
+            intermediate rounding open, and an implementation is held to it
+            within the error of any order. ``"fused"``: products are added one
+            after another in the order of the reduction, each with one rounding,
+            and an implementation has to agree bit for bit;
+            ``"fused-descending"``: the same from the last product to the first.
+        flush: subnormal inputs count as zero and subnormal results become zero.
+    """
+
+    saturate: bool = False
+    rounding: Rounding = "once"
+    flush: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("saturate", "flush"):
+            if not isinstance(getattr(self, name), bool):
+                raise IntrinsicError(
+                    f"arithmetic: {name}: expected true or false, got {getattr(self, name)!r}"
+                )
+        if self.rounding not in _ROUNDINGS:
+            raise IntrinsicError(
+                f"arithmetic: rounding: expected {' or '.join(map(repr, _ROUNDINGS))}, "
+                f"got {self.rounding!r}"
+            )
+
+    @property
+    def bitwise(self) -> bool:
+        """True if a floating-point implementation has to agree in every bit."""
+        return self.rounding != "once"
+
+    def __str__(self) -> str:
+        parts = ["saturates"] if self.saturate else []
+        if self.bitwise:
+            parts.append(
+                "one rounding a product, "
+                + ("last" if "-" in self.rounding else "first")
+                + " first"
+            )
+        if self.flush:
+            parts.append("subnormals are zero")
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Speed of an instruction on one machine, in its clock cycles.
+
+    Attributes:
+        latency: cycles until a dependent call can start.
+        interval: cycles between independent calls, the inverse of throughput.
+        source: where the figures come from.
+    """
+
+    latency: float
+    interval: float
+    source: str
+
+    def __post_init__(self) -> None:
+        for name in ("latency", "interval"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+                raise IntrinsicError(f"timing: {name}: expected cycles above zero, got {value!r}")
+        if not self.source:
+            raise IntrinsicError(
+                "timing: source: expected where the figures come from, got nothing"
+            )
+
+
+@dataclass(frozen=True)
+class ShapeFamily:
+    """Problem sizes that an instruction legally comes in.
+
+    Attributes:
+        m, n, k: values that each size may take.
+        where: a formula over ``m``, ``n``, ``k`` that a legal shape fulfils.
+    """
+
+    m: tuple[int, ...]
+    n: tuple[int, ...]
+    k: tuple[int, ...]
+    where: str = "m == m"
+
+    def __post_init__(self) -> None:
+        for name in "mnk":
+            values = getattr(self, name)
+            if not values or any(type(v) is not int or v < 1 for v in values):
+                raise IntrinsicError(f"shapes: {name}: expected positive sizes, got {values!r}")
+        if not self.members:
+            raise IntrinsicError(f"shapes: no shape fulfils {self.where!r}")
+
+    @property
+    def members(self) -> tuple[tuple[int, int, int], ...]:
+        """Every legal (m, n, k).
+
+        >>> len(ShapeFamily((8, 16, 32), (8, 16, 32), (16,), "m*n*k == 4096").members)
+        3
+        """
+        return tuple(
+            (m, n, k)
+            for m, n, k in product(self.m, self.n, self.k)
+            if evaluate(self.where, dict(m=m, n=n, k=k))
+        )
+
+    def __str__(self) -> str:
+        return ", ".join(f"{m}x{n}x{k}" for m, n, k in self.members)

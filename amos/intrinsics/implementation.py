@@ -1,0 +1,67 @@
+"""Source text that does what an intrinsic means, apart from the meaning.
+
+An intrinsic may have one implementation of each kind, and needs none: without
+any it is still mapped, modelled and simulated, and compiled through loops that
+are generated from its meaning.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from amos.errors import IntrinsicError
+
+__all__ = ["KINDS", "Implementation"]
+
+#: What the source is written in, and who compiles it.
+KINDS = {
+    "llvm": "TVMScript body of a tensor intrinsic, compiled by TVM's LLVM",
+    "c": "C statements, compiled by a C compiler",
+    "cuda": "CUDA C++ statements of one warp, compiled by nvcc",
+    "opencl": "OpenCL C statements of one work-item",
+}
+_MACHINES = ("x86_64", "aarch64")
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One implementation of one intrinsic.
+
+    The source is the body of a function whose arguments have the operands'
+    names. Each is one fragment, contiguous, its last index fastest: buffers in
+    TVMScript, pointers in the C family. The destination is read and written.
+
+    Attributes:
+        intrinsic: name of the intrinsic.
+        kind: a key of :data:`KINDS`.
+        source: the body.
+        machine: ``"x86_64"`` or ``"aarch64"`` if the source is for one of them.
+        requires: features that a CPU needs to run it, as the system spells them;
+            for OpenCL the extensions that the source cannot do without.
+        flags: for ``c`` options of the compiler, for ``llvm`` attributes of the
+            target that have to be named (``"+dotprod"``).
+        headers: text before the function: ``#include`` lines, helpers.
+        architectures: for ``cuda`` every architecture that it is compiled for.
+    """
+
+    intrinsic: str
+    kind: str
+    source: str
+    machine: str = ""
+    requires: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    headers: str = ""
+    architectures: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        where = f"implementation of {self.intrinsic!r}"
+        if self.kind not in KINDS:
+            raise IntrinsicError(f"{where}: expected kind {', '.join(KINDS)}, got {self.kind!r}")
+        if not isinstance(self.source, str) or not self.source.strip():
+            raise IntrinsicError(f"{where}: source: expected statements, got {self.source!r}")
+        if self.machine not in ("", *_MACHINES):
+            raise IntrinsicError(
+                f"{where}: machine: expected {' or '.join(_MACHINES)}, got {self.machine!r}"
+            )
+        if self.kind == "cuda" and not self.architectures:
+            raise IntrinsicError(f"{where}: architectures: expected at least one, such as 'sm_80'")

@@ -1,0 +1,169 @@
+"""The meaning of one call, executed in NumPy.
+
+This is what every implementation is compared with, so it follows the manuals
+in rounding and saturation, and knows nothing about any implementation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from amos.errors import IntrinsicError
+from amos.ir import dtype
+from amos.ir.floats import integer_limits, quantize
+
+if TYPE_CHECKING:
+    from amos.intrinsics.description import Intrinsic
+    from amos.ir import BufferLoad
+
+__all__ = ["execute"]
+
+_SMALLEST_NORMAL = float(np.finfo(np.float32).tiny)
+
+
+def execute(intrinsic: Intrinsic, fragments: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Run one call, or many at once.
+
+    Args:
+        intrinsic: what to execute.
+        fragments: a fragment for each operand by name, the destination with
+            the value that the accumulator starts from. Leading axes that all
+            fragments share are calls of their own. A dtype that NumPy lacks is
+            held in its container.
+
+    Returns:
+        the destination's fragment after the call.
+
+    Raises:
+        IntrinsicError: a fragment is missing, or its shape or dtype is another.
+
+    >>> from amos import intrinsics
+    >>> dot = intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
+    >>> ones = {"Src1": np.ones(4, "uint8"), "Src2": np.ones((16, 4), "int8")}
+    >>> execute(dot, ones | {"Dst": np.zeros(16, "int32")})[:3].tolist()
+    [4, 4, 4]
+    """
+    given = _check(intrinsic, fragments)
+    accumulator = given.pop(intrinsic.destination.tensor.name)
+    if not intrinsic.compute.accumulate:
+        accumulator = np.zeros_like(accumulator)
+    kind = dtype(intrinsic.dtypes[-1])
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        if kind.is_integer:
+            total = accumulator.astype(np.int64) + _sum(intrinsic, given, np.dtype(np.int64))
+            if intrinsic.arithmetic.saturate:
+                total = np.clip(total, *integer_limits(kind))
+            return np.asarray(total).astype(kind.numpy)
+        if intrinsic.arithmetic.bitwise:
+            return _one_by_one(intrinsic, given, accumulator)
+        total = accumulator.astype(np.float64) + _sum(intrinsic, given, np.dtype(np.float64))
+        return quantize(total, kind)
+
+
+def _check(intrinsic: Intrinsic, fragments: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    names = [load.tensor.name for load in intrinsic.operands]
+    if set(fragments) != set(names):
+        raise IntrinsicError(
+            f"{intrinsic.name}: expected fragments {', '.join(names)}, "
+            f"got {', '.join(map(str, fragments)) or 'none'}"
+        )
+    arrays = {name: np.asarray(fragments[name]) for name in names}
+    calls = arrays[names[-1]].shape
+    calls = calls[: len(calls) - len(intrinsic.destination.tensor.shape)]
+    for load in intrinsic.operands:
+        array, wanted = arrays[load.tensor.name], dtype(str(load.tensor.dtype)).numpy
+        if array.shape != calls + load.tensor.shape or array.dtype != wanted:
+            raise IntrinsicError(
+                f"{intrinsic.name}: fragment {load.tensor.name!r}: expected {wanted} of shape "
+                f"{calls + load.tensor.shape}, got {array.dtype} of shape {array.shape}"
+            )
+    return arrays
+
+
+def _letters(intrinsic: Intrinsic) -> dict[str, str]:
+    return {it.name: chr(ord("a") + t) for t, it in enumerate(intrinsic.iterations)}
+
+
+def _subscript(intrinsic: Intrinsic, load: BufferLoad) -> str:
+    letters = _letters(intrinsic)
+    return "".join(letters[index.names[0]] for index in load.indices)
+
+
+def _sum(intrinsic: Intrinsic, given: Mapping[str, np.ndarray], work: np.dtype) -> np.ndarray:
+    """The exact sum of all products of a call, as wide as ``work``."""
+    sources = [_subscript(intrinsic, load) for load in intrinsic.sources]
+    target = _subscript(intrinsic, intrinsic.destination)
+    letters = _letters(intrinsic)
+    lonely = [it for it in intrinsic.compute.spatial if letters[it.name] not in "".join(sources)]
+    spec = ",".join([f"...{s}" for s in sources] + [letters[it.name] for it in lonely])
+    arrays = [given[load.tensor.name].astype(work) for load in intrinsic.sources]
+    ones = [np.ones(it.extent, work) for it in lonely]
+    return np.asarray(np.einsum(f"{spec}->...{target}", *arrays, *ones))
+
+
+def _points(intrinsic: Intrinsic) -> Iterator[dict[str, int]]:
+    """Values of the reductions, in the order in which products are added."""
+    reduce = intrinsic.compute.reduce
+    points = list(product(*(range(it.extent) for it in reduce)))
+    if intrinsic.arithmetic.rounding == "fused-descending":
+        points.reverse()
+    for point in points:
+        yield dict(zip((it.name for it in reduce), point, strict=True))
+
+
+def _one_by_one(
+    intrinsic: Intrinsic, given: Mapping[str, np.ndarray], accumulator: np.ndarray
+) -> np.ndarray:
+    """Add the products one after another, each with one rounding to float32."""
+    flush = _flush if intrinsic.arithmetic.flush else np.asarray
+    target = [index.names[0] for index in intrinsic.destination.indices]
+    total = flush(accumulator)
+    for point in _points(intrinsic):
+        term: np.ndarray | float = 1.0
+        for load in intrinsic.sources:
+            array = flush(given[load.tensor.name]).astype(np.float64)
+            array = _at(array, [index.names[0] for index in load.indices], point, target)
+            term = term * array
+        total = flush(_round_sum(np.asarray(term), total.astype(np.float64)))
+    return np.broadcast_to(total, accumulator.shape).copy()
+
+
+def _at(
+    array: np.ndarray, axes: list[str], point: Mapping[str, int], target: list[str]
+) -> np.ndarray:
+    """The source at one point of the reductions, with the destination's axes."""
+    calls = array.ndim - len(axes)
+    for position in reversed(range(len(axes))):
+        if axes[position] in point:
+            array = np.take(array, point[axes[position]], axis=calls + position)
+    left = [name for name in axes if name not in point]
+    order = [calls + left.index(name) for name in target if name in left]
+    array = array.transpose([*range(calls), *order])
+    sizes = iter(array.shape[calls:])
+    return array.reshape(
+        array.shape[:calls] + tuple(next(sizes) if name in left else 1 for name in target)
+    )
+
+
+def _round_sum(product_: np.ndarray, addend: np.ndarray) -> np.ndarray:
+    """``product + addend`` rounded once to float32, both given exactly in float64.
+
+    Rounding to float64 first would round twice; rounding that sum to odd keeps
+    what the second rounding needs to know.
+    """
+    total = product_ + addend
+    back = total - product_
+    error = (product_ - (total - back)) + (addend - back)
+    even = total.view(np.int64) & 1 == 0
+    inexact = np.isfinite(total) & (error != 0) & even
+    odd = np.where(inexact, np.nextafter(total, np.copysign(np.inf, error)), total)
+    return np.asarray(odd).astype(np.float32)
+
+
+def _flush(values: np.ndarray) -> np.ndarray:
+    """Subnormal numbers become zeros of their sign."""
+    return np.where(np.abs(values) < _SMALLEST_NORMAL, np.copysign(values * 0, values), values)

@@ -1,0 +1,234 @@
+"""What an intrinsic moves: the memory abstraction (AMOS, Definition 4.2)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NoReturn
+
+import numpy as np
+
+from amos.errors import IntrinsicError
+from amos.intrinsics.expression import evaluate, names_in
+
+__all__ = ["FragmentLayout", "Memory"]
+
+_SIDE = re.compile(r"\s*([A-Za-z_]\w*)\s*\.\s*([A-Za-z_]\w*)\s*\[([^\[\]]*)\]\s*")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_FORM = "'reg.Src1[i1, r1] = shared.Src1[addr_a + i1 * stride_a + r1]'"
+
+
+@dataclass(frozen=True)
+class FragmentLayout:
+    """Which lane holds which element of a fragment, and in which place.
+
+    Attributes:
+        lanes: lanes (threads of a warp, rows of a tile) that share a fragment.
+        elements: elements that each lane holds, in the order of its registers.
+        where: for each index of the fragment a formula over ``lane`` and ``e``.
+
+    Raises:
+        IntrinsicError: a formula mentions anything else.
+
+    >>> FragmentLayout(32, 2, (("i1", "lane // 4"), ("i2", "lane % 4 * 2 + e"))).table("i2")[5]
+    array([2, 3])
+    """
+
+    lanes: int
+    elements: int
+    where: tuple[tuple[str, str], ...]
+
+    def __post_init__(self) -> None:
+        for index, formula in self.where:
+            if unknown := names_in(formula) - {"lane", "e"}:
+                raise IntrinsicError(
+                    f"layout of index {index!r}: formula {formula!r} mentions "
+                    f"{', '.join(sorted(unknown))}; expected lane and e"
+                )
+        for name in ("lanes", "elements"):
+            if type(getattr(self, name)) is not int or getattr(self, name) < 1:
+                raise IntrinsicError(
+                    f"layout: {name}: expected a positive integer, got {getattr(self, name)!r}"
+                )
+
+    def table(self, index: str) -> np.ndarray:
+        """Value of a fragment index: int array, lanes × elements."""
+        lane, e = np.ogrid[: self.lanes, : self.elements]
+        value = evaluate(dict(self.where)[index], {"lane": lane, "e": e})
+        return np.broadcast_to(value, (self.lanes, self.elements)).astype(np.int64)
+
+    def check(self, operand: str, indices: tuple[str, ...], shape: tuple[int, ...]) -> None:
+        """Every element of the fragment is held, and by as many lanes as any other.
+
+        Raises:
+            IntrinsicError: an index has no formula, or the layout misses elements.
+        """
+        if [name for name, _ in self.where] != list(indices):
+            raise IntrinsicError(
+                f"layout of {operand!r}: expected a formula for {', '.join(indices) or 'nothing'}, "
+                f"got {', '.join(name for name, _ in self.where) or 'nothing'}"
+            )
+        tables = [self.table(name) for name in indices]
+        if any(t.min() < 0 or t.max() >= n for t, n in zip(tables, shape, strict=True)):
+            raise IntrinsicError(f"layout of {operand!r} leaves the fragment of shape {shape}")
+        held = np.ravel_multi_index(tuple(tables), shape).reshape(-1)
+        counts = np.bincount(held, minlength=int(np.prod(shape)))
+        if counts.min() < 1 or counts.min() != counts.max():
+            raise IntrinsicError(
+                f"layout of {operand!r}: expected each of {counts.size} elements to be held "
+                f"equally often, got from {counts.min()} to {counts.max()} times"
+            )
+
+
+@dataclass(frozen=True)
+class Memory:
+    """One statement of a memory abstraction: ``Memory(Tensor, String, BufferLoad)``.
+
+    A load moves a fragment from ``scope`` into registers, a store moves it back.
+    The address of fragment element ``(x, y, …)`` is
+    ``address + x*strides[0] + y*strides[1] + …``, in elements.
+
+    Attributes:
+        operand: the operand's name in the compute abstraction.
+        direction: ``"load"`` or ``"store"``.
+        scope: where the data is outside registers (``"global"``, ``"shared"``,
+            ``"memory"``).
+        indices: the intrinsic iterations that index the fragment, in order; as part
+            of an intrinsic, none stands for all of them, contiguous in ``scope``.
+        address: symbol of the base address.
+        strides: for each index the symbol of its stride, or a number.
+        broadcast: intrinsic iterations along which the hardware replicates the
+            fragment by itself (VNNI's broadcast of four bytes to all lanes).
+        register_scope: name of the scope that the fragment lives in.
+        capacity: bytes that the on-chip buffer of this operand holds
+            (``register_scope``); 0 if that is not a property of the instruction.
+        alignment: bytes that the base address must be a multiple of; 1 if any will do.
+        explicit: false if the compute instruction takes the operand from
+            ``scope`` itself, so that no load or store instruction is needed.
+        write_interval: cycles that must pass between two writes to the same
+            address of a store's scope; 0 if there is no such constraint.
+        layout: where each element is inside the registers, if that is known
+            to software.
+    """
+
+    operand: str
+    direction: Literal["load", "store"]
+    scope: str
+    indices: tuple[str, ...]
+    address: str
+    strides: tuple[str, ...]
+    broadcast: tuple[str, ...] = ()
+    register_scope: str = "reg"
+    capacity: int = 0
+    alignment: int = 1
+    explicit: bool = True
+    write_interval: int = 0
+    layout: FragmentLayout | None = None
+
+    def __post_init__(self) -> None:
+        where = f"memory statement of {self.operand!r}"
+        if len(self.strides) != len(self.indices):
+            raise IntrinsicError(
+                f"{where}: {len(self.indices)} indices but {len(self.strides)} strides"
+            )
+        if self.direction not in ("load", "store"):
+            raise IntrinsicError(f"{where}: expected 'load' or 'store', got {self.direction!r}")
+        for name in ("capacity", "write_interval"):
+            if type(getattr(self, name)) is not int or getattr(self, name) < 0:
+                raise IntrinsicError(
+                    f"{where}: {name}: expected zero or more, got {getattr(self, name)!r}"
+                )
+        if type(self.alignment) is not int or self.alignment < 1 or self.alignment.bit_count() != 1:
+            raise IntrinsicError(
+                f"{where}: alignment: expected a power of two, got {self.alignment!r}"
+            )
+
+    @staticmethod
+    def parse(text: str, **extra: object) -> Memory:
+        """Read a statement as the paper writes it.
+
+        Args:
+            text: for example ``reg.Src1[i1, r1] = shared.Src1[addr_a + i1 * stride_a + r1]``;
+                the symbol of a base address begins with ``addr``.
+            extra: any further attribute of :class:`Memory`.
+
+        Raises:
+            IntrinsicError: the text is no such statement.
+
+        >>> str(Memory.parse("global.Dst[addr_c + i1*4 + i2] = reg.Dst[i1, i2]"))
+        'global.Dst[addr_c + i1 * 4 + i2] = reg.Dst[i1, i2]'
+        """
+        return _read(text, extra)
+
+    @cached_property
+    def constant_strides(self) -> Mapping[str, int]:
+        """Strides that the hardware fixes, by index."""
+        pairs = zip(self.indices, self.strides, strict=True)
+        return {index: int(stride) for index, stride in pairs if stride.isdigit()}
+
+    def __str__(self) -> str:
+        fragment = f"{self.register_scope}.{self.operand}[{', '.join(self.indices)}]"
+        terms = [
+            i if s == "1" else f"{i} * {s}" for i, s in zip(self.indices, self.strides, strict=True)
+        ]
+        outside = f"{self.scope}.{self.operand}[{' + '.join([self.address, *terms])}]"
+        if self.direction == "store":
+            return f"{outside} = {fragment}"
+        note = f"  (broadcast along {', '.join(self.broadcast)})" if self.broadcast else ""
+        return f"{fragment} = {outside}{note}"
+
+
+def _refuse(text: str, found: str) -> NoReturn:
+    raise IntrinsicError(f"memory statement {text!r}: expected the form {_FORM}, found {found}")
+
+
+def _read(text: str, extra: Mapping[str, object]) -> Memory:
+    if not isinstance(text, str):
+        _refuse(text, type(text).__name__)
+    sides = text.split("=")
+    if len(sides) != 2:
+        _refuse(text, f"{len(sides) - 1} signs '='")
+    matches = []
+    for side in sides:
+        found = _SIDE.fullmatch(side)
+        if found is None:
+            _refuse(text, f"{side.strip()!r}")
+        matches.append(found)
+    left, right = ([m.group(1), m.group(2), m.group(3).strip()] for m in matches)
+    if left[1] != right[1]:
+        _refuse(text, f"two operands, {left[1]!r} and {right[1]!r}")
+    addressed = [side for side in (left, right) if side[2].startswith("addr")]
+    if len(addressed) != 1:
+        _refuse(text, f"{len(addressed)} sides with a base address addr…")
+    outside, fragment = addressed[0], right if addressed[0] is left else left
+    indices = tuple(i.strip() for i in fragment[2].split(",")) if fragment[2] else ()
+    if bad := [i for i in indices if not _NAME.fullmatch(i)]:
+        _refuse(text, f"index {bad[0]!r} of a fragment, which is no single iteration")
+    address, strides = _address(text, outside[2], indices)
+    return Memory(
+        left[1],
+        "store" if outside is left else "load",
+        outside[0],
+        indices,
+        address,
+        strides,
+        register_scope=fragment[0],
+        **extra,  # type: ignore[arg-type]
+    )
+
+
+def _address(text: str, sum_: str, indices: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    address, *terms = (term.strip() for term in sum_.split("+"))
+    if not _NAME.fullmatch(address):
+        _refuse(text, f"base address {address!r}")
+    strides: dict[str, str] = {}
+    for term in terms:
+        index, _, stride = (part.strip() for part in term.partition("*"))
+        if index not in indices or index in strides or not re.fullmatch(r"\w*", stride):
+            _refuse(text, f"term {term!r}; the fragment's indices are {', '.join(indices)}")
+        strides[index] = stride or "1"
+    if missing := [i for i in indices if i not in strides]:
+        _refuse(text, f"an address without {', '.join(missing)}")
+    return address, tuple(strides[i] for i in indices)

@@ -1,0 +1,150 @@
+"""Tensor Core through PTX ``mma.sync``, where software knows each lane's share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from amos.intrinsics.description import Intrinsic
+from amos.intrinsics.expression import to_c
+from amos.intrinsics.implementation import Implementation
+from amos.intrinsics.memory import FragmentLayout, Memory
+from amos.intrinsics.wmma import ARCHITECTURES
+from amos.ir import dtype
+
+__all__ = ["intrinsics"]
+
+#: (row, column) of element e of a lane, for each way that fragments are laid out.
+_A = {
+    "8x4": ("lane // 4", "lane % 4"),
+    "16x8": ("lane // 4 + e // 2 * 8", "lane % 4 * 2 + e % 2"),
+    "16x16": ("lane // 4 + e // 2 % 2 * 8", "lane % 4 * 2 + e % 2 + e // 4 * 8"),
+    "16x8 words": ("lane // 4 + e % 2 * 8", "lane % 4 + e // 2 * 4"),
+    "16x32": ("lane // 4 + e // 4 % 2 * 8", "lane % 4 * 4 + e % 4 + e // 8 * 16"),
+}
+_B = {
+    "4x8": ("lane % 4", "lane // 4"),
+    "8x8": ("lane % 4 * 2 + e", "lane // 4"),
+    "16x8": ("lane % 4 * 2 + e % 2 + e // 2 * 8", "lane // 4"),
+    "8x8 words": ("lane % 4 + e * 4", "lane // 4"),
+    "32x8": ("lane % 4 * 4 + e % 4 + e // 4 * 16", "lane // 4"),
+}
+_C = {8: ("lane // 4", "lane % 4 * 2 + e"), 16: _A["16x8"]}
+
+
+@dataclass(frozen=True)
+class _Variant:
+    shape: tuple[int, int, int]
+    source: str
+    result: str
+    a: str
+    b: str
+    since: str
+
+
+_VARIANTS = (
+    _Variant((16, 8, 8), "f16", "f32", "16x8", "8x8", "sm_75"),
+    _Variant((16, 8, 8), "f16", "f16", "16x8", "8x8", "sm_75"),
+    _Variant((16, 8, 16), "f16", "f32", "16x16", "16x8", "sm_80"),
+    _Variant((16, 8, 16), "f16", "f16", "16x16", "16x8", "sm_80"),
+    _Variant((16, 8, 8), "bf16", "f32", "16x8", "8x8", "sm_80"),
+    _Variant((16, 8, 16), "bf16", "f32", "16x16", "16x8", "sm_80"),
+    _Variant((16, 8, 8), "tf32", "f32", "16x8 words", "8x8 words", "sm_80"),
+    _Variant((16, 8, 32), "s8", "s32", "16x32", "32x8", "sm_80"),
+    _Variant((16, 8, 32), "u8", "s32", "16x32", "32x8", "sm_80"),
+    _Variant((8, 8, 4), "f64", "f64", "8x4", "4x8", "sm_80"),
+    _Variant((16, 8, 32), "e4m3", "f32", "16x32", "32x8", "sm_89"),
+    _Variant((16, 8, 32), "e5m2", "f32", "16x32", "32x8", "sm_89"),
+)
+#: Type of an element in memory, and what holds it in a register: constraint, C type.
+_TYPES = {
+    "f16": ("unsigned short", "r"),
+    "bf16": ("unsigned short", "r"),
+    "tf32": ("unsigned", "r"),
+    "s8": ("unsigned char", "r"),
+    "u8": ("unsigned char", "r"),
+    "e4m3": ("unsigned char", "r"),
+    "e5m2": ("unsigned char", "r"),
+    "f64": ("double", "d"),
+    "f32": ("float", "f"),
+    "s32": ("int", "r"),
+}
+_REGISTERS = {"r": "unsigned", "d": "double", "f": "float"}
+
+
+def intrinsics() -> Iterator[Intrinsic | Implementation]:
+    """``mma.sync`` on registers; the layout of each fragment is that of the manual."""
+    for variant in _VARIANTS:
+        m, n, k = variant.shape
+        a = _layout(("i1", "r1"), _A[variant.a], m * k)
+        b = _layout(("r1", "i2"), _B[variant.b], k * n)
+        c = _layout(("i1", "i2"), _C[m], m * n)
+        name = f"mma_sync_m{m}n{n}k{k}_{variant.source}_{variant.result}"
+        texts = (
+            ("reg.Src1[i1, r1] = shared.Src1[addr_a + i1 * stride_a + r1]", a),
+            ("reg.Src2[r1, i2] = shared.Src2[addr_b + r1 * stride_b + i2]", b),
+            ("global.Dst[addr_c + i1 * stride_c + i2] = reg.Dst[i1, i2]", c),
+        )
+        yield Intrinsic.define(
+            name,
+            "Dst[i1, i2] += Src1[i1, r1] * Src2[r1, i2]",
+            {"i1": m, "i2": n, "r1": k},
+            {"Src1": variant.source, "Src2": variant.source, "Dst": variant.result},
+            [Memory.parse(text, layout=layout) for text, layout in texts],
+            family="mma",
+            source=f"PTX ISA, Warp-level Matrix Instructions, mma.sync: Matrix Fragments for "
+            f"mma.m{m}n{n}k{k}",
+            description=f"matrix multiply-add of one warp, {variant.source} into {variant.result}",
+            requires=(variant.since,),
+        )
+        yield Implementation(
+            name,
+            "cuda",
+            _cuda(variant, (a, b, c)),
+            architectures=ARCHITECTURES[ARCHITECTURES.index(variant.since) :],
+        )
+
+
+def _layout(indices: tuple[str, str], where: tuple[str, str], size: int) -> FragmentLayout:
+    return FragmentLayout(32, size // 32, tuple(zip(indices, where, strict=True)))
+
+
+def _cuda(variant: _Variant, layouts: tuple[FragmentLayout, ...]) -> str:
+    """Each lane gathers its elements as the layout says, and scatters its results."""
+    m, n, k = variant.shape
+    kinds = (variant.source, variant.source, variant.result)
+    columns = (k, n, n)
+    lines, names = ["const int lane = threadIdx.x % 32;"], []
+    for letter, operand, kind, layout, width in zip(
+        "abc", ("Src1", "Src2", "Dst"), kinds, layouts, columns, strict=True
+    ):
+        element, constraint = _TYPES[kind]
+        count = max(1, layout.elements * dtype(kind).bits // (64 if constraint == "d" else 32))
+        row, column = (to_c(formula) for _, formula in layout.where)
+        at = f"(({row}) * {width} + {column})"
+        lines += [
+            f"{_REGISTERS[constraint]} {letter}[{count}];",
+            f"for (int e = 0; e < {layout.elements}; ++e)",
+            f"  (({element} *){letter})[e] = ((const {element} *){operand})[{at}];",
+        ]
+        names.append((letter, count, constraint, at))
+    instruction = f"mma.sync.aligned.m{m}n{n}k{k}.row.col." + ".".join(
+        (variant.result, variant.source, variant.source, variant.result)
+    )
+    numbers, groups = iter(range(99)), {}
+    for letter, count, _, _ in (names[2], names[0], names[1]):
+        groups[letter] = "{" + ", ".join(f"%{next(numbers)}" for _ in range(count)) + "}"
+    outputs = ", ".join(f'"+{names[2][2]}"(c[{i}])' for i in range(names[2][1]))
+    inputs = ", ".join(
+        f'"{constraint}"({letter}[{i}])'
+        for letter, count, constraint, _ in names[:2]
+        for i in range(count)
+    )
+    element = _TYPES[variant.result][0]
+    lines += [
+        f'asm volatile("{instruction} {groups["c"]}, {groups["a"]}, {groups["b"]}, {groups["c"]};"',
+        f"             : {outputs} : {inputs});",
+        f"for (int e = 0; e < {layouts[2].elements}; ++e)",
+        f"  (({element} *)Dst)[{names[2][3]}] = (({element} *)c)[e];",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,58 @@
+"""Systolic arrays: Google's TPU and Berkeley's Gemmini."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from amos.intrinsics.description import Intrinsic
+from amos.intrinsics.memory import Memory
+
+__all__ = ["intrinsics"]
+
+
+def intrinsics() -> Iterator[Intrinsic]:
+    """A 128x128 array of bfloat16 and a 16x16 array of bytes; description only."""
+    yield _array(
+        "tpu_mxu_m128n128k128_bf16_f32",
+        128,
+        ("bf16", "bf16", "f32"),
+        (0, 0, 0),
+        "tpu_v2",
+        "Norrie et al., The Design Process for Google's Training Chips: TPUv2 and TPUv3, IEEE "
+        "Micro 2021, Matrix computation; 128 rows of inputs taken as one call",
+    )
+    yield _array(
+        "gemmini_matmul_m16n16k16_s8_s32",
+        16,
+        ("s8", "s8", "s32"),
+        (256 << 10, 256 << 10, 64 << 10),
+        "gemmini",
+        "Genc et al., Gemmini: Enabling Systematic Deep-Learning Architecture Evaluation via "
+        "Full-Stack Integration, DAC 2021, section III; default configuration",
+    )
+
+
+def _array(
+    name: str,
+    size: int,
+    kinds: tuple[str, str, str],
+    capacity: tuple[int, int, int],
+    requires: str,
+    source: str,
+) -> Intrinsic:
+    texts = (
+        "spad.Src1[i1, r1] = global.Src1[addr_a + i1 * stride_a + r1]",
+        "spad.Src2[r1, i2] = global.Src2[addr_b + r1 * stride_b + i2]",
+        "global.Dst[addr_c + i1 * stride_c + i2] = acc.Dst[i1, i2]",
+    )
+    return Intrinsic.define(
+        name,
+        "Dst[i1, i2] += Src1[i1, r1] * Src2[r1, i2]",
+        {"i1": size, "i2": size, "r1": size},
+        dict(zip(("Src1", "Src2", "Dst"), kinds, strict=True)),
+        [Memory.parse(text, capacity=c) for text, c in zip(texts, capacity, strict=True)],
+        family=name.split("_")[0],
+        source=source,
+        description=f"a {size}x{size} systolic array that has taken {size} rows of inputs",
+        requires=(requires,),
+    )

@@ -1,0 +1,52 @@
+"""VTA, the versatile tensor accelerator: its GEMM instruction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from amos.intrinsics.description import Intrinsic
+from amos.intrinsics.memory import Memory
+
+__all__ = ["intrinsics"]
+
+_SOURCE = (
+    "Moreau et al., A Hardware-Software Blueprint for Flexible Deep Learning Specialization, "
+    "IEEE Micro 2019, GEMM core; buffer sizes: vta-hw/config/pynq_sample.json; distance of "
+    "writes: VerifyDep in the runtime of TVM's VTA"
+)
+
+
+def intrinsics() -> Iterator[Intrinsic]:
+    """One micro-operation: a row of 16 inputs times a 16x16 block of weights.
+
+    The runtime refuses a micro-operation that writes the accumulator which one
+    of the two before it has written, so three cycles lie between two writes.
+    """
+    yield Intrinsic.define(
+        "vta_gemm_m1n16k16_s8_s32",
+        "Dst[i1, i2] += Src1[i1, r1] * Src2[i2, r1]",
+        {"i1": 1, "i2": 16, "r1": 16},
+        {"Src1": "s8", "Src2": "s8", "Dst": "s32"},
+        [
+            Memory.parse(
+                "inp.Src1[i1, r1] = global.Src1[addr_a + i1 * 16 + r1]",
+                capacity=32 << 10,
+                alignment=16,
+            ),
+            Memory.parse(
+                "wgt.Src2[i2, r1] = global.Src2[addr_b + i2 * 16 + r1]",
+                capacity=256 << 10,
+                alignment=256,
+            ),
+            Memory.parse(
+                "global.Dst[addr_c + i1 * 16 + i2] = acc.Dst[i1, i2]",
+                capacity=128 << 10,
+                alignment=16,
+                write_interval=3,
+            ),
+        ],
+        family="vta",
+        source=_SOURCE,
+        description="a row of 16 accumulators, each adding 16 products of bytes",
+        requires=("vta",),
+    )

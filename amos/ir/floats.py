@@ -1,0 +1,127 @@
+"""Values and bit patterns of the types that NumPy lacks.
+
+Such a value is held exactly in its container (:class:`~amos.ir.dtypes.DType`):
+bfloat16, tf32 and the eight-bit floats in float32, nibbles and bits in a byte.
+Rounding happens where a value enters a type, :func:`quantize`; the bit pattern
+exists only where memory is shared with hardware, :func:`pack` and :func:`unpack`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from amos.errors import OperatorError
+from amos.ir.dtypes import DType, dtype
+
+__all__ = ["integer_limits", "limits", "pack", "quantize", "unpack"]
+
+#: Bits after the point, exponent of the smallest normal number, largest number.
+_FORMATS = {
+    "bfloat16": (7, -126, 3.3895313892515355e38),
+    "tfloat32": (10, -126, 3.4011621342146535e38),
+    "float8_e4m3": (3, -6, 448.0),
+    "float8_e5m2": (2, -14, 57344.0),
+}
+
+
+def limits(kind: str | DType) -> tuple[float, float]:
+    """Smallest and largest finite value; integers as they are.
+
+    >>> limits("int4"), limits("e4m3")
+    ((-8, 7), (-448.0, 448.0))
+    """
+    known = dtype(kind)
+    if known.is_integer:
+        return integer_limits(known)
+    if known.name in _FORMATS:
+        top = _FORMATS[known.name][2]
+        return -top, top
+    top = float(np.finfo(known.numpy).max)
+    return -top, top
+
+
+def integer_limits(kind: str | DType) -> tuple[int, int]:
+    """Smallest and largest value of an integer type."""
+    known = dtype(kind)
+    low = -(1 << known.bits - 1) if known.kind == "int" else 0
+    return low, low + (1 << known.bits) - 1
+
+
+def quantize(values: np.ndarray, kind: str | DType) -> np.ndarray:
+    """Round floats to the nearest value of a type, ties to even.
+
+    Args:
+        values: float array of any shape.
+        kind: a floating-point type.
+
+    Returns:
+        array of the type's container; beyond the largest value it holds an
+        infinity, or NaN for ``float8_e4m3``, which has none.
+
+    >>> quantize(np.array([1.01, 449.0, 500.0]), "e4m3").tolist()
+    [1.0, 448.0, nan]
+    """
+    known = dtype(kind)
+    with np.errstate(over="ignore"):
+        if known.name not in _FORMATS:
+            return np.asarray(values).astype(known.numpy)
+        bits, least, top = _FORMATS[known.name]
+        wide = np.asarray(values, dtype=np.float64)
+        exponent = np.maximum(np.frexp(wide)[1] - 1, least)
+        unit = np.ldexp(1.0, exponent - bits)
+        rounded = np.where(np.isfinite(wide), np.rint(wide / unit) * unit, wide)
+        beyond = np.nan if known.name == "float8_e4m3" else np.copysign(np.inf, rounded)
+        return np.where(np.abs(rounded) > top, beyond, rounded).astype(known.numpy)
+
+
+def pack(values: np.ndarray, kind: str | DType) -> np.ndarray:
+    """Bit patterns as hardware reads them, in little-endian bytes.
+
+    Types below a byte are packed along the flattened array, the first element
+    in the lowest bits.
+
+    Args:
+        values: array of the type's container, holding values of the type.
+
+    Returns:
+        one-dimensional uint8 array.
+
+    Raises:
+        OperatorError: a sub-byte array does not fill whole bytes.
+    """
+    known, flat = dtype(kind), np.ascontiguousarray(values).reshape(-1)
+    if known.bits < 8:
+        if flat.size * known.bits % 8:
+            raise OperatorError(f"{flat.size} elements of {known.name} do not fill whole bytes")
+        digits = flat.astype(np.uint8)[:, None] >> np.arange(known.bits, dtype=np.uint8) & 1
+        return np.packbits(digits.astype(np.uint8).reshape(-1), bitorder="little")
+    if known.name == "bfloat16":
+        return np.asarray(flat.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
+    if known.name.startswith("float8"):
+        return _float8(flat, *_FORMATS[known.name][:2])
+    return flat.view(np.uint8)
+
+
+def _float8(flat: np.ndarray, bits: int, least: int) -> np.ndarray:
+    size = np.abs(flat.astype(np.float64))
+    exponent = np.where(size > 0, np.maximum(np.frexp(size)[1] - 1, least), least)
+    steps = np.rint(size / np.ldexp(1.0, exponent - bits)).astype(np.int64)
+    # A normal number's leading one and a subnormal's zero fall out of one formula.
+    code = ((exponent - least) << bits) + steps
+    return np.asarray(code + (np.signbit(flat).astype(np.int64) << 7)).astype(np.uint8)
+
+
+def unpack(data: np.ndarray, kind: str | DType, shape: tuple[int, ...]) -> np.ndarray:
+    """The inverse of :func:`pack` for types of a byte and more.
+
+    Raises:
+        OperatorError: the type is below a byte or an eight-bit float, which no
+            intrinsic has as its destination.
+    """
+    known = dtype(kind)
+    if known.bits < 8 or known.name.startswith("float8"):
+        raise OperatorError(f"{known.name} cannot be unpacked")
+    if known.name == "bfloat16":
+        wide = data.view(np.uint16).astype(np.uint32) << 16
+        return wide.view(np.float32).reshape(shape)
+    return data.view(known.numpy).reshape(shape).copy()

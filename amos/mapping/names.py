@@ -1,0 +1,120 @@
+"""Short names of mappings, such as ``npq-k-crs``: written, read, and explained."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from amos.errors import MappingError
+from amos.validate.verdict import check_matching
+
+if TYPE_CHECKING:
+    from amos.intrinsics import Intrinsic
+    from amos.ir import Operator
+
+__all__ = ["matching_name", "not_found", "read_name"]
+
+Groups = tuple[tuple[str, ...], ...]
+
+
+def matching_name(groups: Iterable[Sequence[str]], order: Sequence[int], known: set[str]) -> str:
+    """Groups in the intrinsic's order, and the order of the sources if it is another.
+
+    Iterations are run together, or joined by dots where one has a longer name or
+    the letters would read as another iteration. ``_`` is an empty group.
+
+    Args:
+        groups: software iterations of each intrinsic iteration.
+        order: the order of the sources.
+        known: names of all software iterations.
+
+    >>> matching_name([("n", "p"), (), ("row",)], (1, 0), {"n", "p", "row"})
+    'np-_-row~10'
+    """
+
+    def text(group: Sequence[str]) -> str:
+        joined = "".join(group)
+        if not group or (len(group) == 1 and joined != "_"):
+            return joined or "_"
+        if all(len(n) == 1 for n in group) and len(group) > 1 and joined not in known:
+            return joined
+        return ".".join(group) + ("." if len(group) == 1 else "")
+
+    given = tuple(order) == tuple(range(len(order)))
+    return "-".join(map(text, groups)) + ("" if given else "~" + "".join(map(str, order)))
+
+
+def read_name(
+    name: str, op: Operator, intrinsic: Intrinsic
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The assignment and the order of the sources that a name stands for.
+
+    Raises:
+        MappingError: the name has another number of groups, or mentions an
+            iteration that the operator lacks, or one of them twice.
+    """
+    where = f"{name!r} is no mapping of {op.name} on {intrinsic.name}"
+    body, _, suffix = name.partition("~")
+    steps = [it.name for it in intrinsic.iterations]
+    known = [it.name for it in op.iterations]
+    parts = body.split("-")
+    if len(parts) != len(steps):
+        raise MappingError(
+            f"{where}: expected {len(steps)} groups joined by '-', for {', '.join(steps)}; "
+            f"got {len(parts)}"
+        )
+    if "" in parts:
+        raise MappingError(f"{where}: write '_' for a group that is empty")
+    groups = [_read_group(part, known) for part in parts]
+    members = [n for group in groups for n in group]
+    if strange := [n for n in members if n not in known]:
+        raise MappingError(
+            f"{where}: {op.name} has no iteration {', '.join(map(repr, dict.fromkeys(strange)))}; "
+            f"it has {', '.join(known)}"
+        )
+    if twice := [n for n in dict.fromkeys(members) if members.count(n) > 1]:
+        raise MappingError(f"{where}: `{twice[0]}` occurs twice")
+    place = {n: t for t, group in enumerate(groups) for n in group}
+    order = tuple(map(int, suffix)) if suffix.isdecimal() else tuple(range(len(op.sources)))
+    if (suffix and not suffix.isdecimal()) or sorted(order) != list(range(len(op.sources))):
+        raise MappingError(
+            f"{where}: after '~' it gives the order of the {len(op.sources)} sources, "
+            f"each once; got {suffix!r}"
+        )
+    return tuple(place.get(n, -1) for n in known), order
+
+
+def _read_group(part: str, known: Collection[str]) -> tuple[str, ...]:
+    if part == "_":
+        return ()
+    if "." in part:
+        return tuple(part.rstrip(".").split("."))
+    return (part,) if part in known or not part else tuple(part)
+
+
+def not_found(
+    name: str,
+    op: Operator,
+    intrinsic: Intrinsic,
+    rule: str,
+    near: Iterable[str],
+    assignment: tuple[int, ...],
+    order: tuple[int, ...],
+) -> MappingError:
+    """Why a readable name is not in a space: what its rule says, and near names."""
+    steps = len(intrinsic.iterations)
+    matrix = np.array(assignment)[None, :] == np.arange(steps)[:, None]
+    verdict = check_matching(op, intrinsic, matrix, rule, order=order)
+    text = (
+        f"{name!r} is no mapping of {op.name} on {intrinsic.name} under rule {rule!r}: "
+        f"{verdict.reasons[0]}"
+        if verdict.reasons
+        else f"the space has no {name!r}: it holds the sources in their given order only, "
+        "see commute=True"
+    )
+    if close := difflib.get_close_matches(name, list(near), n=3, cutoff=0.5):
+        text += f". Near it are {', '.join(map(repr, close))}"
+    return MappingError(text)

@@ -1,0 +1,53 @@
+"""Whether a schedule fits the memories that it places data in by itself."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from amos.perfmodel.machine import Machine
+from amos.perfmodel.part import Part, column
+from amos.perfmodel.structure import LoopBatch, Operand, Structure
+
+__all__ = ["demands", "fragments", "live_fragments"]
+
+
+def fragments(operand: Operand, part: Part) -> np.ndarray:
+    """Distinct fragments of an operand in one step of the reduction."""
+    count = np.ones(len(part.tile))
+    for loop in operand.indexed:
+        count = count * part.tile[:, loop]
+    return count
+
+
+def live_fragments(structure: Structure, part: Part) -> np.ndarray:
+    """Fragments that one step of the reduction holds in registers."""
+    sources = [fragments(op, part) for op in structure.sources]
+    need = fragments(structure.destination, part) + (len(sources) > 1)
+    return need + np.min(sources, axis=0) if sources else need
+
+
+def demands(
+    structure: Structure, machine: Machine, batch: LoopBatch, part: Part
+) -> dict[str, tuple[np.ndarray, int]]:
+    """What a schedule places in registers and scratchpads, and what there is.
+
+    Registers are counted in fragments: the accumulators of a register tile, the
+    fragments of the source that changes least, and one of another source. A
+    scratchpad holds the sources that are staged tile by tile, in bytes.
+
+    Returns:
+        memory → (need of each schedule, capacity); unlimited memories are left out.
+    """
+    found: dict[str, tuple[np.ndarray, int]] = {}
+    if registers := structure.mapping.intrinsic.registers:
+        found["registers"] = live_fragments(structure, part), registers
+    pads = [level for level in machine.levels if level.scratchpad]
+    if pads:
+        ahead = dict(zip(structure.choices, batch.ahead.T, strict=True))
+        need = np.zeros(len(batch))
+        for op in structure.sources:
+            if op.choice:
+                size = column(part.elements(op), batch.parallel) * op.size
+                need = need + np.where(ahead[op.name], 0.0, size)
+        found[pads[0].name] = need, pads[0].capacity
+    return found

@@ -1,0 +1,175 @@
+"""AMOS, section 7.5: 3-D convolution on AXPY, GEMV and CONV units, by definition.
+
+The paper reports 15, 7 and 31 "different types of mappings" and prints neither
+the units nor what makes two mappings different. So each row is one natural
+definition, with our count. Two iterations of a unit that index the same operands
+(the height and the width of a CONV unit) can be exchanged; mappings that differ
+in nothing else are one *type*.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from amos import operators
+from amos.errors import MappingError
+from amos.intrinsics import Intrinsic
+from amos.intrinsics.virtual import unit
+from amos.ir import Operator
+from amos.mapping import MappingSpace, enumerate_mappings
+from amos.validate import RULES
+
+__all__ = ["PAPER", "AcceleratorRow", "accelerators", "types"]
+
+#: What the paper reports for 3-D convolution.
+PAPER = {"AXPY": 15, "GEMV": 7, "CONV": 31}
+
+
+@dataclass(frozen=True)
+class AcceleratorRow:
+    """One definition of one unit, and the operator it was counted with.
+
+    Attributes:
+        unit: ``AXPY``, ``GEMV`` or ``CONV``.
+        definition: what is natural about it, in words.
+        intrinsic: the unit's statement.
+        operator: the operator's statement.
+        paper: the paper's number.
+        counts: number of mappings for each rule.
+        types: number of types for each rule.
+        registered: name of the registered intrinsic with this statement, or "".
+    """
+
+    unit: str
+    definition: str
+    intrinsic: str
+    operator: str
+    paper: int
+    counts: Mapping[str, int]
+    types: Mapping[str, int]
+    registered: str = ""
+
+    @property
+    def agrees(self) -> tuple[str, ...]:
+        """Which of our numbers are the paper's: ``"paper"``, ``"access types"``, …"""
+        found = [rule for rule in RULES if self.counts[rule] == self.paper]
+        found += [
+            f"{rule} types" for rule in RULES if self.types[rule] == self.paper != self.counts[rule]
+        ]
+        return tuple(found)
+
+
+_FULL = "out[n,k,d,p,q] += image[n,c,d+t,p+r,q+s] * weight[k,c,t,r,s]"
+_NO_BATCH = "out[k,d,p,q] += image[c,d+t,p+r,q+s] * weight[k,c,t,r,s]"
+_POINT = "out[k,d,p,q] += image[c,d,p,q] * weight[k,c]"
+_SLICE = "out[n,k,p,q] += image[n,c,p+r,q+s] * weight[k,c,r,s]"
+
+_AXPY = "Dst[i1] += Src1[i1] * Src2[]"
+_GEMV = "Dst[i1] += Src1[i1, r1] * Src2[r1]"
+_VECTOR = "Dst[i1] += Src1[r1] * Src2[i1, r1]"
+_ROW = "Dst[i1, i2] += Src1[r1, i2] * Src2[i1, r1]"
+_CONV = "Dst[i1, i2, i3] += Src1[r1, i2, i3] * Src2[i1, r1]"
+_BATCHED = "Dst[i1, i2, i3, i4] += Src1[i1, r1, i3, i4] * Src2[i2, r1]"
+
+# (unit, unit's statement, operator's statement, definition)
+_DEFINITIONS = (
+    ("AXPY", _AXPY, _FULL, "vector of image times scalar weight"),
+    ("AXPY", "Dst[i1] += Src1[] * Src2[i1]", _FULL, "scalar of image times vector of weights"),
+    (
+        "AXPY",
+        _VECTOR,
+        _FULL,
+        "the authors' published code: the scalar is summed over an iteration of extent 1",
+    ),
+    ("AXPY", _AXPY, _NO_BATCH, "vector of image times scalar weight, no batch"),
+    ("GEMV", _GEMV, _FULL, "matrix of image times vector of weights"),
+    (
+        "GEMV",
+        _VECTOR,
+        _FULL,
+        "vector of image times matrix of weights",
+    ),
+    ("GEMV", _GEMV, _NO_BATCH, "matrix of image times vector of weights, no batch"),
+    ("GEMV", _GEMV, _POINT, "matrix of image, no batch, kernel of extent 1"),
+    (
+        "GEMV",
+        _VECTOR,
+        _SLICE,
+        "matrix of weights, one 2-D convolution for each d and t",
+    ),
+    ("CONV", _CONV, _FULL, "pointwise convolution of one sample (the authors' published code)"),
+    ("CONV", _BATCHED, _FULL, "pointwise convolution of a batch"),
+    (
+        "CONV",
+        "Dst[i1, i2] += Src1[r1, i2] * Src2[i1, r1]",
+        _FULL,
+        "pointwise, one spatial dimension",
+    ),
+    ("CONV", "Dst[i1, i2] += Src1[i1, i2] * Src2[]", _FULL, "pointwise, one channel in and out"),
+    ("CONV", _CONV, _NO_BATCH, "pointwise convolution of one sample, no batch"),
+    (
+        "CONV",
+        "Dst[i1, i2, i3] += Src1[i1, r1] * Src2[i2, i3, r1]",
+        _FULL,
+        "output channels as a plane of units",
+    ),
+)
+
+_REGISTERED = {
+    _AXPY: "virtual_axpy_m16_f16_f32",
+    _GEMV: "virtual_gemv_m16k16_f16_f32",
+    _CONV: "virtual_conv_k16p4q4c16_f16_f32",
+}
+
+
+def accelerators() -> list[AcceleratorRow]:
+    """One row for each definition.
+
+    >>> [(row.unit, row.types["paper"]) for row in accelerators() if row.agrees][0]
+    ('AXPY', 15)
+    """
+    return [_row(*definition) for definition in _DEFINITIONS]
+
+
+def types(space: MappingSpace) -> int:
+    """Number of mappings, those that only exchange like iterations of the unit taken once."""
+    steps = space.intrinsic.iterations
+    seen = set()
+    for mapping in space:
+        alike = Counter(
+            (mapping.pairing.slots[t], mapping.groups[step.name]) for t, step in enumerate(steps)
+        )
+        seen.add((mapping.order, frozenset(alike.items())))
+    return len(seen)
+
+
+def _row(kind: str, statement: str, text: str, definition: str) -> AcceleratorRow:
+    op = _operator(text)
+    counts, kinds = dict.fromkeys(RULES, 0), dict.fromkeys(RULES, 0)
+    for rule in RULES:
+        try:
+            space = enumerate_mappings(op, _unit(kind, statement), rule)
+        except MappingError:
+            continue
+        counts[rule], kinds[rule] = space.count, types(space)
+    registered = _REGISTERED.get(statement, "")
+    return AcceleratorRow(
+        kind, definition, statement, str(op.compute), PAPER[kind], counts, kinds, registered
+    )
+
+
+def _operator(text: str) -> Operator:
+    if text == _FULL:
+        return operators.conv3d()
+    return Operator.parse(text, {n: 4 for n in "nkdpqctrs" if n in _letters(text)}, name="C3D")
+
+
+def _unit(name: str, statement: str) -> Intrinsic:
+    steps = {n for n in ("i1", "i2", "i3", "i4", "r1") if n in statement}
+    return unit(statement, dict.fromkeys(sorted(steps), 4), name=name)
+
+
+def _letters(text: str) -> set[str]:
+    return {c for part in text.split("[")[1:] for c in part.split("]")[0] if c.isalpha()}

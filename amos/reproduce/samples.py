@@ -1,0 +1,179 @@
+"""Measured samples of mappings and schedules, and the file that keeps them.
+
+A dataset is a gzipped file of JSON lines: first the machine, then one line a
+sample. Nothing in it is evaluated; whoever has it can study the model without
+measuring again.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from amos import operators
+from amos.errors import RecordError
+from amos.intrinsics import get as get_intrinsic
+from amos.mapping import Mapping as Placement
+from amos.mapping import enumerate_mappings
+from amos.measure import Runner
+from amos.perfmodel import Costs, Level, Machine, Peak
+from amos.schedule import Candidate, Schedule, ScheduleSpace
+
+__all__ = ["Dataset", "Sample", "collect", "load", "save"]
+
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One measured candidate.
+
+    Attributes:
+        layer: name in the tables of :mod:`amos.operators`.
+        groups: the mapping: intrinsic iteration → software iterations.
+        schedule: the schedule's variables.
+        seconds: shortest of the measured times, the one least disturbed.
+    """
+
+    layer: str
+    groups: Mapping[str, Sequence[str]]
+    schedule: Mapping[str, int | str]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Samples of one intrinsic on one machine."""
+
+    machine: Machine
+    intrinsic: str
+    samples: tuple[Sample, ...]
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """Layers that were sampled, in order."""
+        return tuple(dict.fromkeys(sample.layer for sample in self.samples))
+
+
+def candidates(layer: str, intrinsic: str, count: int, seed: int) -> list[Candidate]:
+    """Distinct candidates of a layer: a random mapping, then a random schedule of it."""
+    unit = get_intrinsic(intrinsic)
+    mappings = list(enumerate_mappings(operators.resolve(layer), unit, rule="access"))
+    rng = np.random.default_rng([seed, *layer.encode()])
+    found: dict[Any, Candidate] = {}
+    while len(found) < count:
+        mapping: Placement = mappings[int(rng.integers(len(mappings)))]
+        candidate = Candidate(mapping, ScheduleSpace(mapping).sample(rng))
+        found.setdefault(candidate.key, candidate)
+    return list(found.values())
+
+
+def collect(
+    layers: Iterable[str],
+    intrinsic: str,
+    machine: Machine,
+    *,
+    count: int,
+    seed: int,
+    rounds: int = 2,
+    progress: Callable[[str, int], None] | None = None,
+) -> Dataset:
+    """Measure random candidates of each layer on this machine.
+
+    Args:
+        layers: names in the layer tables.
+        intrinsic: name of the intrinsic.
+        machine: this machine, as it was probed.
+        count: candidates of a layer.
+        seed: seed of the random generator.
+        rounds: how often everything is measured, one round after the other, so
+            that a disturbance does not hit the same candidates twice.
+        progress: called with a layer and a round when a layer is done.
+    """
+    todo = {layer: candidates(layer, intrinsic, count, seed) for layer in layers}
+    best: dict[tuple[str, int], float] = {}
+    with Runner(timeout=60) as runner:
+        for turn in range(rounds):
+            for layer, group in todo.items():
+                for number, candidate in enumerate(group):
+                    measured = runner.measure(candidate, repeat=7)
+                    if measured.ok:
+                        key = layer, number
+                        best[key] = min(min(measured.times), best.get(key, float("inf")))
+                if progress is not None:
+                    progress(layer, turn)
+    samples = [
+        Sample(
+            layer,
+            {k: list(v) for k, v in todo[layer][number].mapping.groups.items()},
+            todo[layer][number].schedule.as_dict(),
+            seconds,
+        )
+        for (layer, number), seconds in sorted(best.items())
+    ]
+    return Dataset(machine, intrinsic, tuple(samples))
+
+
+def restore(dataset: Dataset, layer: str) -> tuple[list[Candidate], np.ndarray]:
+    """Candidates of a layer and their measured seconds."""
+    unit = get_intrinsic(dataset.intrinsic)
+    space = enumerate_mappings(operators.resolve(layer), unit, rule="access")
+    known = {tuple(map(tuple, m.groups.values())): m for m in space}
+    rows = [sample for sample in dataset.samples if sample.layer == layer]
+    found = [
+        Candidate(known[tuple(map(tuple, row.groups.values()))], Schedule.of(row.schedule))
+        for row in rows
+    ]
+    return found, np.array([row.seconds for row in rows])
+
+
+def save(dataset: Dataset, path: Path) -> None:
+    """Write a dataset.
+
+    Raises:
+        RecordError: the file cannot be written.
+    """
+    head = {
+        "version": _VERSION,
+        "intrinsic": dataset.intrinsic,
+        "machine": asdict(dataset.machine),
+    }
+    lines = [json.dumps(head), *(json.dumps(asdict(sample)) for sample in dataset.samples)]
+    try:
+        # No time stamp inside, so that the same samples are the same file.
+        path.write_bytes(gzip.compress("\n".join(lines).encode(), mtime=0))
+    except OSError as error:
+        raise RecordError(f"dataset {str(path)!r} cannot be written: {error}") from error
+
+
+def load(path: Path) -> Dataset:
+    """Read a dataset.
+
+    Raises:
+        RecordError: the file is missing, or is no dataset of this version.
+    """
+    try:
+        head, *rows = gzip.decompress(path.read_bytes()).decode().splitlines()
+        about = json.loads(head)
+        if about.get("version") != _VERSION:
+            raise RecordError(
+                f"dataset {str(path)!r}: version {about.get('version')}, expected {_VERSION}"
+            )
+        samples = tuple(Sample(**json.loads(row)) for row in rows)
+        return Dataset(_machine(about["machine"]), about["intrinsic"], samples)
+    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        raise RecordError(f"dataset {str(path)!r} cannot be read: {error}") from error
+
+
+def _machine(data: dict[str, Any]) -> Machine:
+    levels = tuple(Level(**level) for level in data.pop("levels"))
+    peaks = {name: Peak(**peak) for name, peak in data.pop("peaks").items()}
+    costs = Costs(**data.pop("costs"))
+    features = tuple(data.pop("features"))
+    return Machine(**data, levels=levels, peaks=peaks, costs=costs, features=features)

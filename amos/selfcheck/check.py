@@ -1,0 +1,79 @@
+"""The self-check: describe, enumerate, compile, run, compare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from amos.errors import AmosError
+from amos.intrinsics import Intrinsic
+from amos.ir import Operator
+from amos.mapping import enumerate_mappings
+from amos.measure import Runner
+from amos.selfcheck.arm import check_arm
+from amos.selfcheck.c import check_c
+from amos.selfcheck.cuda import check_cuda
+from amos.selfcheck.llvm import check_llvm
+from amos.selfcheck.opencl import check_opencl
+from amos.selfcheck.report import Report
+from amos.validate import check_matching
+
+__all__ = ["check"]
+
+_SEED = 20220618
+
+
+def check(
+    intrinsics: Sequence[Intrinsic],
+    progress: Callable[[Report], None] | None = None,
+    seed: int = _SEED,
+) -> list[Report]:
+    """Check intrinsics with everything that this machine has.
+
+    Args:
+        intrinsics: what to check; they and their implementations are registered.
+        progress: told of each report as soon as it is complete.
+        seed: seed of the random data.
+
+    Returns:
+        a report for each intrinsic, in the order given.
+    """
+    reports = {unit.name: Report(unit.name) for unit in intrinsics}
+    with ThreadPoolExecutor(2) as pool, Runner(timeout=60.0) as runner:
+        compiled = pool.submit(check_cuda, intrinsics, np.random.default_rng(seed))
+        for unit in intrinsics:
+            report = reports[unit.name]
+            _describe(unit, report)
+            check_llvm(unit, report, runner, np.random.default_rng(seed))
+            check_c(unit, report, np.random.default_rng(seed))
+            check_arm(unit, report, np.random.default_rng(seed))
+            check_opencl(unit, report, np.random.default_rng(seed))
+        for name, part in compiled.result().items():
+            _join(reports[name], part)
+            if progress is not None:
+                progress(reports[name])
+    return list(reports.values())
+
+
+def _describe(unit: Intrinsic, report: Report) -> None:
+    """An intrinsic maps onto itself, iteration by iteration, under the strictest rule."""
+    try:
+        op = Operator(unit.compute, name=unit.name)
+        identity = np.eye(len(unit.iterations), dtype=bool)
+        verdict = check_matching(op, unit, identity, rule="paper")
+        report.described = bool(verdict)
+        report.problems += [f"onto itself: {reason}" for reason in verdict.reasons]
+        report.enumerates = enumerate_mappings(op, unit, rule="access").count
+        if not report.enumerates:
+            report.problems.append("enumerates no mapping of its own statement")
+    except AmosError as error:
+        report.problems.append(str(error))
+
+
+def _join(report: Report, part: Report) -> None:
+    for name in ("compiled_for", "ran_on", "problems", "skipped"):
+        getattr(report, name).extend(getattr(part, name))
+    report.compared += part.compared
+    report.different |= part.different

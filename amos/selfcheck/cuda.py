@@ -1,0 +1,211 @@
+"""CUDA implementations: compiled by nvcc for every architecture, run on a GPU if there is one."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from amos.intrinsics import Implementation, Intrinsic, implementations
+from amos.selfcheck.data import compare, fragments
+from amos.selfcheck.program import parameters, run_program, tool
+from amos.selfcheck.report import Report
+
+__all__ = ["check_cuda", "cuda_program", "cuda_source"]
+
+_TYPES = {
+    "float16": "half",
+    "bfloat16": "__nv_bfloat16",
+    "float32": "float",
+    "tfloat32": "float",
+    "float64": "double",
+    "int32": "int",
+}
+_HEADERS = ("#include <cuda_bf16.h>", "#include <cuda_fp16.h>", "#include <cstdio>")
+
+Pair = tuple[Intrinsic, Implementation]
+
+
+def check_cuda(intrinsics: Sequence[Intrinsic], rng: np.random.Generator) -> dict[str, Report]:
+    """Compile all kernels together, once for each architecture that they list.
+
+    A failure is traced to the kernels that cause it by compiling them one by one.
+    """
+    reports = {unit.name: Report(unit.name, described=True) for unit in intrinsics}
+    pairs = [
+        (unit, source)
+        for unit in intrinsics
+        if (source := implementations(unit.name).get("cuda")) is not None
+    ]
+    if not pairs:
+        return reports
+    nvcc = shutil.which("nvcc")
+    if nvcc is None:
+        for unit, _ in pairs:
+            reports[unit.name].skipped.append("cuda: nvcc is not installed")
+        return reports
+    known = _known(nvcc)
+    for architecture in sorted({a for _, s in pairs for a in s.architectures}, key=_number):
+        users = [pair for pair in pairs if architecture in pair[1].architectures]
+        if known and architecture not in known:
+            for unit, _ in users:
+                reports[unit.name].skipped.append(f"cuda: this nvcc knows no {architecture}")
+            continue
+        _compile(nvcc, architecture, users, reports)
+    _run(nvcc, pairs, reports, rng)
+    return reports
+
+
+def _number(architecture: str) -> int:
+    return int("".join(filter(str.isdigit, architecture)) or 0)
+
+
+def _known(nvcc: str) -> frozenset[str]:
+    try:
+        done = subprocess.run([nvcc, "--list-gpu-code"], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return frozenset()
+    return frozenset(done.stdout.split())
+
+
+def cuda_source(pairs: Iterable[Pair]) -> str:
+    """One file of kernels; the warp of block b makes call b."""
+    chosen = list(pairs)
+    headers = dict.fromkeys((*_HEADERS, *(s.headers for _, s in chosen if s.headers)))
+    return "\n".join([*headers, *(_kernel(unit, source) for unit, source in chosen)])
+
+
+def _kernel(unit: Intrinsic, source: Implementation) -> str:
+    moved = "\n".join(
+        f"{load.tensor.name} = ({_pointer(unit, load.tensor.name, str(load.tensor.dtype))})"
+        f"((const unsigned char *){load.tensor.name} + "
+        f"(size_t)blockIdx.x * {unit.fragment_bytes(load)});"
+        for load in unit.operands
+    )
+    return (
+        f'extern "C" __global__ void {unit.name}({parameters(unit, _TYPES)}) {{\n'
+        f"{moved}\n{source.source}\n}}"
+    )
+
+
+def _pointer(unit: Intrinsic, name: str, kind: str) -> str:
+    constant = "" if name == unit.destination.tensor.name else "const "
+    return f"{constant}{_TYPES.get(kind, 'unsigned char')} *"
+
+
+def _compile(
+    nvcc: str, architecture: str, users: Sequence[Pair], reports: dict[str, Report]
+) -> None:
+    problem = _try(nvcc, architecture, users)
+    for pair in users:
+        report = reports[pair[0].name]
+        found = _try(nvcc, architecture, [pair]) if problem and len(users) > 1 else problem
+        if found:
+            report.problems.append(f"cuda: {architecture}: does not compile: {found}")
+        else:
+            report.compiled_for.append(f"cuda: {architecture}")
+
+
+def _try(nvcc: str, architecture: str, pairs: Sequence[Pair]) -> str:
+    with tempfile.TemporaryDirectory(prefix="amos-") as folder:
+        text = Path(folder, "kernels.cu")
+        text.write_text(cuda_source(pairs), encoding="utf-8")
+        output = Path(folder, "kernels.cubin")
+        found = tool([nvcc, f"-arch={architecture}", "-cubin", "-o", output, text], 300)
+        return re.sub(r"^.*?kernels\.cu\S*\s*", "", found)
+
+
+def cuda_program(unit: Intrinsic, source: Implementation) -> str:
+    """A program that makes the calls on a GPU; see :mod:`amos.selfcheck.program`."""
+    sizes = [unit.fragment_bytes(load) for load in unit.operands]
+    names = [load.tensor.name for load in unit.operands]
+    types = [_pointer(unit, load.tensor.name, str(load.tensor.dtype)) for load in unit.operands]
+    arguments = ", ".join(f"({t})device[{n}]" for n, t in enumerate(types))
+    return f"""{cuda_source([(unit, source)])}
+#include <cstdlib>
+#include <cstdint>
+int main() {{
+  const size_t sizes[] = {{{", ".join(map(str, sizes))}}};
+  uint32_t calls;
+  if (fread(&calls, sizeof calls, 1, stdin) != 1) return 3;
+  unsigned char *host[{len(names)}], *device[{len(names)}];
+  for (int n = 0; n < {len(names)}; ++n) {{
+    host[n] = (unsigned char *)malloc(calls * sizes[n]);
+    if (cudaMalloc((void **)&device[n], calls * sizes[n]) != cudaSuccess) return 6;
+  }}
+  for (uint32_t i = 0; i < calls; ++i)
+    for (int n = 0; n < {len(names)}; ++n)
+      if (fread(host[n] + i * sizes[n], sizes[n], 1, stdin) != 1) return 3;
+  for (int n = 0; n < {len(names)}; ++n)
+    cudaMemcpy(device[n], host[n], calls * sizes[n], cudaMemcpyHostToDevice);
+  {unit.name}<<<calls, 32>>>({arguments});
+  const int last = {len(names) - 1};
+  cudaError_t error = cudaMemcpy(host[last], device[last], calls * sizes[last],
+                                 cudaMemcpyDeviceToHost);
+  if (error != cudaSuccess) {{ fprintf(stderr, "%s\\n", cudaGetErrorString(error)); return 5; }}
+  return fwrite(host[last], sizes[last], calls, stdout) == calls ? 0 : 4;
+}}
+"""
+
+
+def _run(
+    nvcc: str, pairs: Sequence[Pair], reports: dict[str, Report], rng: np.random.Generator
+) -> None:
+    architecture = _device()
+    for unit, source in pairs:
+        report = reports[unit.name]
+        if architecture is None:
+            report.skipped.append("cuda run: there is no NVIDIA GPU here")
+        elif _number(architecture) < min(map(_number, source.architectures)):
+            report.skipped.append(f"cuda run: the GPU is {architecture}, too old for it")
+        elif f"cuda: {architecture}" in report.compiled_for or not report.problems:
+            _run_one(nvcc, architecture, unit, source, report, rng)
+
+
+def _device() -> str | None:
+    """Architecture of the first GPU."""
+    smi = shutil.which("nvidia-smi")
+    if smi is None:
+        return None
+    try:
+        done = subprocess.run(
+            [smi, "--query-gpu=compute_cap", "--format=csv,noheader"],
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.match(r"(\d+)\.(\d+)", done.stdout)
+    return f"sm_{found.group(1)}{found.group(2)}" if found and not done.returncode else None
+
+
+def _run_one(
+    nvcc: str,
+    architecture: str,
+    unit: Intrinsic,
+    source: Implementation,
+    report: Report,
+    rng: np.random.Generator,
+) -> None:
+    label = f"cuda: GPU {architecture}"
+    given = fragments(unit, rng)
+    with tempfile.TemporaryDirectory(prefix="amos-") as folder:
+        text, program = Path(folder, "call.cu"), Path(folder, "call")
+        text.write_text(cuda_program(unit, source), encoding="utf-8")
+        if problem := tool([nvcc, f"-arch={architecture}", "-o", program, text], 300):
+            report.problems.append(f"{label}: does not compile: {problem}")
+            return
+        got = run_program([str(program)], unit, given)
+    report.ran_on.append(label)
+    if isinstance(got, str):
+        report.differ(f"{label}: {got}")
+        return
+    report.compared += got.size
+    if problem := compare(unit, given, got, exact=True):
+        report.differ(f"{label}: {problem}")

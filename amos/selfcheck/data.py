@@ -1,0 +1,147 @@
+"""Data that tells a wrong implementation from a right one, and the comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+
+import numpy as np
+
+from amos.intrinsics import Intrinsic, execute
+from amos.ir import DType, dtype
+from amos.ir.floats import integer_limits, limits, quantize
+
+__all__ = ["compare", "fragments"]
+
+Fragments = dict[str, np.ndarray]
+
+#: Calls on generic data, and calls around the edges of the accumulator's range.
+_GENERIC, _EDGES = 24, 12
+#: Scales of floats: ordinary, products that are subnormal in float32, wide apart.
+_SCALES = (1.0, 1e-19, 1e-3, 1e3)
+
+
+def fragments(intrinsic: Intrinsic, rng: np.random.Generator) -> Fragments:
+    """Inputs of many calls: generic, all-largest, all-smallest, and saturation edges.
+
+    Returns:
+        for each operand calls × fragment, in the dtype's container; the
+        destination is what the accumulator starts from.
+    """
+    parts = [_generic(intrinsic, rng, scale) for scale in _scales(intrinsic)]
+    parts += [_extreme(intrinsic), _edges(intrinsic, rng)]
+    names = [load.tensor.name for load in intrinsic.operands]
+    return {name: np.concatenate([part[name] for part in parts]) for name in names}
+
+
+def _kinds(intrinsic: Intrinsic) -> dict[str, tuple[DType, tuple[int, ...]]]:
+    return {
+        load.tensor.name: (dtype(str(load.tensor.dtype)), load.tensor.shape)
+        for load in intrinsic.operands
+    }
+
+
+def _scales(intrinsic: Intrinsic) -> tuple[float, ...]:
+    whole = all(kind.is_integer for kind, _ in _kinds(intrinsic).values())
+    return _SCALES[:1] if whole else _SCALES
+
+
+def _generic(intrinsic: Intrinsic, rng: np.random.Generator, scale: float) -> Fragments:
+    made = {}
+    for name, (kind, shape) in _kinds(intrinsic).items():
+        size = (_GENERIC, *shape)
+        if kind.is_integer:
+            low, high = integer_limits(kind)
+            made[name] = rng.integers(low, high, size, kind.numpy, endpoint=True)
+        else:
+            # A tiny accumulator meets tiny products, else rounding would hide them.
+            factor = (
+                scale * scale if kind is dtype(intrinsic.dtypes[-1]) and scale < 1e-9 else scale
+            )
+            made[name] = quantize(rng.standard_normal(size) * factor, kind)
+    return made
+
+
+def _extreme(intrinsic: Intrinsic) -> Fragments:
+    """Every combination of largest and smallest values, on three accumulators."""
+    kinds = _kinds(intrinsic)
+    *sources, target = kinds
+    ranges = {name: limits(kind) for name, (kind, _) in kinds.items()}
+    rows = list(product(*(ranges[name] for name in sources), (0, *ranges[target])))
+    made = {}
+    for column, (name, (kind, shape)) in enumerate(kinds.items()):
+        values = np.array([row[column] for row in rows]).astype(kind.numpy)
+        made[name] = np.broadcast_to(
+            values.reshape([-1] + [1] * len(shape)), (len(rows), *shape)
+        ).copy()
+    return made
+
+
+def _edges(intrinsic: Intrinsic, rng: np.random.Generator) -> Fragments:
+    """Accumulators so near the ends of their range that a call may or may not leave it."""
+    made = _generic(intrinsic, rng, 1.0)
+    made = {name: array[:_EDGES] for name, array in made.items()}
+    target = intrinsic.destination.tensor
+    kind = dtype(str(target.dtype))
+    low, high = limits(kind)
+    reach = rng.integers(0, 1 << 17, (_EDGES, *target.shape))
+    if kind.is_integer:
+        upper = rng.integers(0, 2, reach.shape).astype(bool)
+        values = np.where(upper, int(high) - reach, int(low) + reach)
+        made[target.name] = values.astype(kind.numpy)
+    else:
+        made[target.name] = quantize(high * rng.uniform(-1, 1, reach.shape), kind)
+    return made
+
+
+def compare(
+    intrinsic: Intrinsic, given: Mapping[str, np.ndarray], got: np.ndarray, *, exact: bool
+) -> str:
+    """Hold a result against the meaning.
+
+    Integers have to agree in every bit, and so have floats where the meaning
+    fixes each rounding and ``exact`` asks for it; NaNs are all the same. Other
+    floats may be off by what adding in any order can cost: ``(n + 2)·ε`` times
+    the sum of the magnitudes of the ``n`` products and the accumulator.
+
+    Returns:
+        the first difference in words, or nothing.
+    """
+    want = execute(intrinsic, given)
+    if got.shape != want.shape or got.dtype != want.dtype:
+        return f"expected {want.dtype} of shape {want.shape}, got {got.dtype} of {got.shape}"
+    with np.errstate(invalid="ignore"):
+        same = (got == want) | ((got != got) & (want != want))
+        if want.dtype.kind == "f" and not (exact and intrinsic.arithmetic.bitwise):
+            same |= _near(intrinsic, given, got, want)
+    if same.all():
+        return ""
+    where = tuple(int(i) for i in np.argwhere(~same)[0])
+    return (
+        f"{int((~same).sum())} of {same.size} elements differ; call {where[0]}, element "
+        f"{list(where[1:])}: the meaning gives {want[where]!s}, the implementation {got[where]!s}"
+    )
+
+
+def _near(
+    intrinsic: Intrinsic, given: Mapping[str, np.ndarray], got: np.ndarray, want: np.ndarray
+) -> np.ndarray:
+    kind = dtype(intrinsic.dtypes[-1])
+    count = intrinsic.shape[2] + 2
+    wide = {name: np.abs(array.astype(np.float64)) for name, array in given.items()}
+    magnitude = _magnitude(intrinsic, wide)
+    info = np.finfo(kind.numpy)
+    with np.errstate(over="ignore", invalid="ignore"):
+        bound = count * (float(info.eps) * magnitude + float(info.tiny))
+        apart = np.abs(got.astype(np.float64) - want.astype(np.float64))
+        # Where partial sums may overflow, any order may end in an infinity.
+        risky = (magnitude > float(info.max) / 2) & ~(np.isfinite(got) & np.isfinite(want))
+        return np.asarray((apart <= bound) | risky)
+
+
+def _magnitude(intrinsic: Intrinsic, wide: Mapping[str, np.ndarray]) -> np.ndarray:
+    from amos.validate.execute import scalar_unit
+
+    names = [load.tensor.name for load in intrinsic.operands]
+    with np.errstate(over="ignore"):
+        return scalar_unit(intrinsic)(wide[names[-1]], [wide[name] for name in names[:-1]])

@@ -1,0 +1,118 @@
+"""The built-in families: complete, and named by one rule."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from amos import intrinsics
+from amos.ir import dtype
+
+EXPECTED = [
+    "wmma_m16n16k16_f16_f32",
+    "wmma_m32n8k16_f16_f32",
+    "wmma_m8n32k16_f16_f32",
+    "wmma_m16n16k16_f16_f16",
+    "wmma_m32n8k16_f16_f16",
+    "wmma_m8n32k16_f16_f16",
+    "wmma_m16n16k16_bf16_f32",
+    "wmma_m16n16k8_tf32_f32",
+    "wmma_m16n16k16_s8_s32",
+    "wmma_m16n16k16_u8_s32",
+    "wmma_m8n8k32_s4_s32",
+    "wmma_m8n8k128_b1_s32",
+    "wmma_m8n8k4_f64_f64",
+    "mma_sync_m16n8k8_f16_f32",
+    "mma_sync_m16n8k16_f16_f32",
+    "mma_sync_m16n8k16_bf16_f32",
+    "mma_sync_m16n8k8_tf32_f32",
+    "mma_sync_m16n8k32_s8_s32",
+    "mma_sync_m8n8k4_f64_f64",
+    "mma_sync_m16n8k32_e4m3_f32",
+    "mma_sync_m16n8k32_e5m2_f32",
+    "vnni_dpbusd_m16k4_u8_s8_s32",
+    "vnni_dpbusds_m16k4_u8_s8_s32",
+    "vnni_dpwssd_m16k2_s16_s32",
+    "vnni_dpbusd_m8k4_u8_s8_s32",
+    "vnni_dpbusds_m8k4_u8_s8_s32",
+    "vnni_dpwssd_m8k2_s16_s32",
+    "vnni_dpbusd_lhs_m16k4_u8_s8_s32",
+    "vnni_dpwssd_lhs_m8k2_s16_s32",
+    "avxvnni_dpbusd_m8k4_u8_s8_s32",
+    "avxvnni_dpbusds_lhs_m8k4_u8_s8_s32",
+    "avxvnni_dpwssd_m8k2_s16_s32",
+    "avx512bf16_dpbf16ps_m16k2_bf16_f32",
+    "avx512_fmadd_m16_f32_f32",
+    "avx2_fmadd_m8_f32_f32",
+    "amx_tdpbusd_m16n16k64_u8_s8_s32",
+    "amx_tdpbf16ps_m16n16k32_bf16_f32",
+    "arm_sdot_m4k4_s8_s32",
+    "arm_udot_m4k4_u8_u32",
+    "arm_usdot_m4k4_u8_s8_s32",
+    "arm_smmla_m2n2k8_s8_s32",
+    "mali_arm_dot_m1k4_s8_s32",
+    "vta_gemm_m1n16k16_s8_s32",
+    "tpu_mxu_m128n128k128_bf16_f32",
+    "gemmini_matmul_m16n16k16_s8_s32",
+]
+
+
+def test_the_catalogue_is_complete() -> None:
+    assert set(EXPECTED) <= set(intrinsics.names())
+
+
+#: The units of the paper have no hardware, and one has more dimensions than letters.
+REAL = [name for name in intrinsics.names() if not name.startswith("virtual_")]
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_names_follow_the_rule(name: str) -> None:
+    unit = intrinsics.get(name)
+    assert unit.name == name
+    kinds = [dtype(kind).short for kind in unit.dtypes]
+    types = list(dict.fromkeys(kinds[:-1])) + kinds[-1:]
+    m, n, k = unit.shape
+    spatial, reduce = len(unit.compute.spatial), len(unit.compute.reduce)
+    shape = f"m{m}" + (f"n{n}" if spatial > 1 else "") + (f"k{k}" if reduce else "")
+    assert name.startswith(unit.family + "_")
+    assert name.endswith(f"_{shape}_{'_'.join(types)}")
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_every_entry_has_a_source_and_known_implementations(name: str) -> None:
+    unit = intrinsics.get(name)
+    assert len(unit.source) > 20
+    assert unit.description
+    assert unit.requires
+    for kind, source in intrinsics.implementations(name).items():
+        assert (source.intrinsic, source.kind) == (name, kind)
+
+
+def test_mma_layouts_are_those_of_the_manual() -> None:
+    """PTX ISA, figures of m16n8k16 (.f16): a few cells of each."""
+    unit = intrinsics.get("mma_sync_m16n8k16_f16_f32")
+    a, b, c = (statement.layout for statement in unit.memory)
+    assert a is not None and b is not None and c is not None
+    # Lane 5 is in group 1, place 1. a2, a3: row + 8; a4, a5: column + 8.
+    assert list(zip(a.table("i1")[5], a.table("r1")[5], strict=True)) == [
+        (1, 2), (1, 3), (9, 2), (9, 3), (1, 10), (1, 11), (9, 10), (9, 11)
+    ]  # fmt: skip
+    assert list(zip(b.table("r1")[5], b.table("i2")[5], strict=True)) == [
+        (2, 1), (3, 1), (10, 1), (11, 1)
+    ]  # fmt: skip
+    assert list(zip(c.table("i1")[5], c.table("i2")[5], strict=True)) == [
+        (1, 2), (1, 3), (9, 2), (9, 3)
+    ]  # fmt: skip
+
+
+def test_vta_has_its_buffers_and_its_write_constraint() -> None:
+    memory = intrinsics.get("vta_gemm_m1n16k16_s8_s32").memory
+    assert [m.capacity >> 10 for m in memory] == [32, 256, 128]
+    assert memory[-1].write_interval == 3
+
+
+def test_the_second_tile_of_amx_is_packed() -> None:
+    layout = intrinsics.get("amx_tdpbusd_m16n16k64_u8_s8_s32").memory[1].layout
+    assert layout is not None
+    np.testing.assert_array_equal(layout.table("r1")[2, :5], [8, 9, 10, 11, 8])
+    np.testing.assert_array_equal(layout.table("i2")[2, :5], [0, 0, 0, 0, 1])

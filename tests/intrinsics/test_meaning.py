@@ -1,0 +1,110 @@
+"""The executed meaning, against numbers worked out by hand and exact fractions."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from amos import intrinsics
+from amos.errors import IntrinsicError
+from amos.intrinsics import execute
+from amos.ir.floats import quantize
+from amos.selfcheck.data import fragments
+
+HIGH, LOW = 2**31 - 1, -(2**31)
+
+
+def test_dpbusds_saturates_and_dpbusd_wraps() -> None:
+    given: dict[str, np.ndarray] = {
+        "Src1": np.full(4, 255, np.uint8),
+        "Src2": np.full((16, 4), 127, np.int8),
+        "Dst": np.full(16, HIGH - 4, np.int32),
+    }
+    plain = execute(intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32"), given)
+    clamped = execute(intrinsics.get("vnni_dpbusds_m16k4_u8_s8_s32"), given)
+    assert set(plain.tolist()) == {HIGH - 4 + 4 * 255 * 127 - 2**32}
+    assert set(clamped.tolist()) == {HIGH}
+    given |= {"Src2": np.full((16, 4), -128, np.int8), "Dst": np.full(16, LOW + 4, np.int32)}
+    assert set(execute(intrinsics.get("vnni_dpbusds_m16k4_u8_s8_s32"), given).tolist()) == {LOW}
+
+
+def _round(value: Fraction) -> float:
+    """The nearest float32, ties to even, of an exact value in the normal range."""
+    guess = np.float32(float(value))
+    near = [np.nextafter(guess, np.float32(s * np.inf)) for s in (-1, 1)] + [guess]
+    best = min(near, key=lambda x: (abs(Fraction(float(x)) - value), int(x.view(np.int32)) & 1))
+    return float(best)
+
+
+def test_fused_multiply_add_rounds_once() -> None:
+    unit = intrinsics.get("avx512_fmadd_m16_f32_f32")
+    rng = np.random.default_rng(3)
+    a = rng.standard_normal(200).astype(np.float32)
+    b = rng.standard_normal((200, 16)).astype(np.float32)
+    # Half of the accumulators all but cancel the product, or vanish beside it.
+    c = (rng.standard_normal((200, 16)) * 2.0 ** rng.integers(-40, 4, (200, 1))).astype(np.float32)
+    c[::2] = -(a[::2, None] * b[::2])
+    got = execute(unit, {"Src1": a, "Src2": b, "Dst": c})
+    for call, lane in np.ndindex(200, 16):
+        x, y, z = (Fraction(float(v)) for v in (a[call], b[call, lane], c[call, lane]))
+        assert float(got[call, lane]) == _round(x * y + z)
+
+
+def test_bfloat16_pairs_are_added_from_the_last() -> None:
+    unit = intrinsics.get("avx512bf16_dpbf16ps_m8k2_bf16_f32")
+    tiny = np.float32(2.0**-130)  # subnormal
+    given = {
+        "Src1": np.array([1.0, 1.0], np.float32),
+        "Src2": np.tile(np.array([2.0**24, 1.0], np.float32), (8, 1)),
+        "Dst": np.full(8, 1.0, np.float32),
+    }
+    assert set(execute(unit, given).tolist()) == {2.0**24 + 2.0}
+    given |= {"Src2": np.zeros((8, 2), np.float32), "Dst": np.full(8, tiny)}
+    assert set(execute(unit, given).tolist()) == {0.0}
+
+
+def test_half_precision_overflows_where_it_should() -> None:
+    for name, want in (
+        ("wmma_m16n16k16_f16_f32", 16 * 65504.0**2),
+        ("wmma_m16n16k16_f16_f16", np.inf),
+    ):
+        unit = intrinsics.get(name)
+        kind = np.float32 if name.endswith("f32") else np.float16
+        given = {s: np.full((16, 16), 65504, np.float16) for s in ("Src1", "Src2")}
+        got = execute(unit, given | {"Dst": np.zeros((16, 16), kind)})
+        assert set(got.reshape(-1).tolist()) == {want}
+
+
+@pytest.mark.parametrize("name", intrinsics.names())
+def test_every_meaning_is_a_multiply_add(name: str) -> None:
+    """On data that no rounding touches, against plain sums over the index ranges."""
+    unit = intrinsics.get(name)
+    rng = np.random.default_rng(0)
+    given = {
+        load.tensor.name: quantize(rng.integers(0, 2, load.tensor.shape).astype(float), kind)
+        for load, kind in zip(unit.operands, unit.dtypes, strict=True)
+    }
+    letters = {it.name: chr(ord("a") + n) for n, it in enumerate(unit.iterations)}
+    parts = ["".join(letters[i.names[0]] for i in load.indices) for load in unit.operands]
+    arrays = [given[load.tensor.name].astype(float) for load in unit.sources]
+    want = given["Dst"] + np.einsum(f"{','.join(parts[:-1])}->{parts[-1]}", *arrays)
+    np.testing.assert_array_equal(execute(unit, given).astype(float), want)
+
+
+def test_many_calls_are_single_calls() -> None:
+    unit = intrinsics.get("arm_smmla_m2n2k8_s8_s32")
+    given = fragments(unit, np.random.default_rng(0))
+    together = execute(unit, given)
+    for call, row in enumerate(together):
+        np.testing.assert_array_equal(execute(unit, {k: v[call] for k, v in given.items()}), row)
+
+
+def test_fragments_are_checked() -> None:
+    unit = intrinsics.get("arm_smmla_m2n2k8_s8_s32")
+    given = fragments(unit, np.random.default_rng(0))
+    with pytest.raises(IntrinsicError, match="expected fragments Src1, Src2, Dst, got Src1"):
+        execute(unit, {"Src1": given["Src1"]})
+    with pytest.raises(IntrinsicError, match="'Src1': expected int8 of shape .*got uint8"):
+        execute(unit, given | {"Src1": given["Src1"].astype(np.uint8)})

@@ -1,0 +1,161 @@
+"""The self-check finds what is wrong, survives what crashes, and says what it skips."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from amos import intrinsics
+from amos.intrinsics import Implementation, Intrinsic, execute, registry
+from amos.perfmodel.host import cpu
+from amos.selfcheck import check
+from amos.selfcheck.cuda import cuda_program
+from amos.selfcheck.data import compare, fragments
+from amos.selfcheck.opencl import opencl_source
+
+SDOT = "arm_sdot_m4k4_s8_s32"
+GEMMINI = "gemmini_matmul_m16n16k16_s8_s32"
+
+
+@pytest.fixture(autouse=True)
+def _own_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    registry.names()
+    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
+    monkeypatch.setattr(registry, "_implemented", dict(registry._implemented))
+    yield
+
+
+def _new(name: str, kind: str, source: str) -> Intrinsic:
+    unit = replace(intrinsics.get(SDOT), name=name, requires=())
+    return intrinsics.register(unit, Implementation(name, kind, source))
+
+
+def test_native_vnni_is_what_it_is_said_to_be() -> None:
+    names = ["vnni_dpbusds_lhs_m16k4_u8_s8_s32", "avx512bf16_dpbf16ps_m8k2_bf16_f32"]
+    units = [intrinsics.get(name) for name in names]
+    if missing := {r for u in units for r in u.requires} - cpu().features:
+        pytest.skip(f"this CPU lacks {', '.join(sorted(missing))}")
+    for report in check(units):
+        assert report.ok and report.equal, str(report)
+        assert "llvm native: x86_64" in report.ran_on
+
+
+def test_a_wrong_implementation_is_found() -> None:
+    body = "Dst[0] = Dst[0] + T.int32(1)"
+    (report,) = check([_new("acme_wrong_m4k4_s8_s32", "llvm", body)])
+    assert report.equal is False and not report.ok
+    assert "the meaning gives" in str(report) and "NOT EQUAL" in str(report)
+
+
+def test_a_crash_is_a_reported_failure() -> None:
+    body = 'T.evaluate(T.call_extern("int32", "abort"))'
+    good = intrinsics.get(GEMMINI)
+    crashed, after = check([_new("acme_crash_m4k4_s8_s32", "llvm", body), good])
+    assert crashed.equal is False
+    assert any("SIGABRT" in problem for problem in crashed.problems)
+    assert after.ok and after.equal
+
+
+def test_what_does_not_compile_is_a_failure_and_no_skip() -> None:
+    if shutil.which("cc") is None:
+        pytest.skip("there is no C compiler here")
+    (report,) = check([_new("acme_bad_m4k4_s8_s32", "c", "Dst[0] = no_such_thing;")])
+    assert not report.ok
+    assert "c: x86_64: does not compile" in str(report) or "no_such_thing" in str(report)
+
+
+def test_a_description_alone_is_checked_through_generated_loops() -> None:
+    (report,) = check([intrinsics.get(GEMMINI)])
+    assert report.ok and report.equal and report.enumerates == 1
+    assert [entry.partition(": ")[0] for entry in report.ran_on] == ["llvm generic"]
+
+
+def test_what_is_missing_is_skipped_with_its_reason(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    names = [SDOT, "wmma_m8n8k32_s4_s32", "vnni_dpbusd_m16k4_u8_s8_s32"]
+    arm, wmma, vnni = (r.skipped for r in check([intrinsics.get(name) for name in names]))
+    assert "c for aarch64: aarch64-linux-gnu-gcc is not installed" in arm
+    assert "llvm native: aarch64 run: aarch64-linux-gnu-gcc is not installed" in arm
+    assert "cuda: nvcc is not installed" in wmma
+    assert any("int4, which no CPU kernel can hold" in why for why in wmma)
+    assert any(why.startswith("c: no compiler on the path") for why in vnni)
+
+
+def test_arm_runs_under_qemu() -> None:
+    for tool in ("aarch64-linux-gnu-gcc", "qemu-aarch64-static"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is not installed")
+    for report in check([intrinsics.get(n) for n in (SDOT, "arm_usmmla_m2n2k8_u8_s8_s32")]):
+        assert report.ok and report.equal
+        assert {"c: aarch64", "llvm native: aarch64"} <= set(report.ran_on)
+
+
+def test_every_kernel_of_nvidia_compiles() -> None:
+    if shutil.which("nvcc") is None:
+        pytest.skip("nvcc is not installed")
+    from amos.selfcheck.cuda import check_cuda
+
+    units = [intrinsics.get(n) for n in intrinsics.names() if n.startswith(("wmma", "mma"))]
+    for unit, report in zip(
+        units, check_cuda(units, np.random.default_rng(0)).values(), strict=True
+    ):
+        listed = intrinsics.implementations(unit.name)["cuda"].architectures
+        assert not report.problems
+        left_out = [why for why in report.skipped if "knows no sm_" in why]
+        assert len(report.compiled_for) + len(left_out) == len(listed)
+
+
+def test_a_kernel_that_does_not_compile_is_told_from_the_others() -> None:
+    if shutil.which("nvcc") is None:
+        pytest.skip("nvcc is not installed")
+    from amos.selfcheck.cuda import check_cuda
+
+    wrong = replace(intrinsics.get(SDOT), name="acme_cuda_m4k4_s8_s32", requires=())
+    intrinsics.register(
+        wrong, Implementation(wrong.name, "cuda", "wrong();", architectures=("sm_90",))
+    )
+    good = intrinsics.get("mma_sync_m16n8k32_e4m3_f32")
+    found = check_cuda([wrong, good], np.random.default_rng(0))
+    assert "cuda: sm_90: does not compile" in found[wrong.name].problems[0]
+    assert not found[good.name].problems
+
+
+def test_programs_are_generated_for_what_is_not_here() -> None:
+    wmma = intrinsics.get("wmma_m16n16k16_f16_f32")
+    text = cuda_program(wmma, intrinsics.implementations(wmma.name)["cuda"])
+    assert "const size_t sizes[] = {512, 512, 1024};" in text
+    mali = intrinsics.get("mali_arm_dot_m1k4_s8_s32")
+    text = opencl_source(mali, intrinsics.implementations(mali.name)["opencl"])
+    assert "__global const char *Src1" in text and "arm_dot_acc" in text
+
+
+@pytest.mark.parametrize("name", intrinsics.names())
+def test_data_reaches_the_edges(name: str) -> None:
+    unit = intrinsics.get(name)
+    given = fragments(unit, np.random.default_rng(0))
+    calls = len(given["Dst"])
+    assert all(array.shape[0] == calls for array in given.values())
+    result = execute(unit, given)
+    assert compare(unit, given, result, exact=True) == ""
+    if result.dtype.kind in "iu":
+        wrong = result.copy()
+        wrong.reshape(-1)[-1] ^= 1
+        assert "1 of" in compare(unit, given, wrong, exact=True)
+    if unit.arithmetic.saturate:
+        info = np.iinfo(result.dtype)
+        assert (result == info.max).any() and (result == info.min).any()
+    if unit.arithmetic.flush:
+        assert ((given["Dst"] != 0) & (np.abs(given["Dst"]) < 1e-38)).any()
+
+
+@pytest.mark.slow
+def test_the_whole_catalogue_is_right() -> None:
+    reports = check([intrinsics.get(name) for name in intrinsics.names()])
+    assert [str(report) for report in reports if not report.ok] == []
