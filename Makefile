@@ -16,7 +16,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
 
-.PHONY: help demo test test-slow lint types bench lock clean venv
+.PHONY: help demo test test-slow lint types bench drills lock clean venv
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ bench: $(BENCH_STAMP) ## run every benchmark
 		test -e "$$file" || { echo "amos: there is no benchmark yet"; break; }; \
 		echo "amos: $$file"; $(BIN)/python "$$file"; \
 	done
+
+drills: $(STAMP) ## kill, crash, fill and corrupt what a tuning run needs; writes drills.json
+	@$(BIN)/python benchmarks/drills.py
 
 venv: $(STAMP) ## only create .venv and install into it
 

@@ -46,13 +46,13 @@ app.command("map")(map_.map_command)
 app.command("explore")(explore.explore_command)
 app.command("space")(space.space_command)
 app.command("predict")(predict.predict_command)
-app.command("records")(records.records_command)
 app.command("operators")(operators.operators_command)
 app.add_typer(intrinsics.app, name="intrinsics")
 app.add_typer(machines.app, name="machines")
 reproduce.app.command("heron-table5")(heron.table5_command)
 reproduce.app.command("heron-fig12")(heron.fig12_command)
 app.add_typer(reproduce.app, name="reproduce")
+app.add_typer(records.app, name="records")
 
 
 def _print_version(wanted: bool) -> None:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+import time
+from typing import TYPE_CHECKING
 
-import typer
-
+from amos.cli.explore_options import (
+    DivisorsOnly,
+    Epsilon,
+    ExecutorAddress,
+    FlushCache,
+    Implementation,
+    MemoryLimit,
+    MethodName,
+    RecordFile,
+    Seed,
+    Stagnation,
+    TimeLimit,
+    Timeout,
+    Trials,
+)
 from amos.cli.fixing import Fix, read_fixes
 from amos.cli.options import (
     AsJson,
@@ -21,12 +32,14 @@ from amos.cli.options import (
     Layout,
     MachineName,
     OperatorText,
+    Rule,
     RuleName,
     Shapes,
     read_intrinsic,
     read_operator,
 )
-from amos.cli.output import console, print_json, print_line, print_table
+from amos.cli.output import print_json, print_line, print_table, print_warning
+from amos.cli.progress import clock, failures_text, progress
 
 if TYPE_CHECKING:
     from amos.explore import Exploration, Problem, Trial
@@ -41,42 +54,22 @@ def explore_command(
     operator: OperatorText,
     intrinsic: IntrinsicName = None,
     machine: MachineName = "host",
-    trials: Annotated[int, typer.Option(help="How many candidates to measure.")] = 32,
-    seed: Annotated[int, typer.Option(help="Seed of the random generator.")] = 0,
-    method: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="Search method: ga, cga, cga1, sa, random, ga_sr, ga_sat, ga_mo, exhaustive.",
-        ),
-    ] = "ga",
+    trials: Trials = 32,
+    seed: Seed = 0,
+    method: MethodName = "ga",
     fix: Fix = None,
-    divisors: Annotated[
-        bool, typer.Option("--divisors", help="Only register tiles that divide their loops.")
-    ] = False,
-    seconds: Annotated[
-        float | None, typer.Option(help="End after this many seconds of searching.")
-    ] = None,
-    stagnation: Annotated[
-        int | None, typer.Option(metavar="N", help="End after N trials without progress.")
-    ] = None,
-    epsilon: Annotated[
-        float, typer.Option(metavar="SHARE", help="Share of candidates drawn by chance.")
-    ] = 0.1,
-    rule: Annotated[
-        RuleName, typer.Option("--rule", help="Which mappings to search.")
-    ] = RuleName.access,
+    divisors: DivisorsOnly = False,
+    stagnation: Stagnation = None,
+    epsilon: Epsilon = 0.1,
+    rule: Rule = RuleName.access,
     commute: Commute = False,
-    records: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Keep every trial in this SQLite file.")
-    ] = None,
-    timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds that one candidate may take.")
-    ] = 30.0,
-    implementation: Annotated[
-        str | None,
-        typer.Option(metavar="KIND", help="native or generic; native where the CPU can."),
-    ] = None,
+    records: RecordFile = None,
+    timeout: Timeout = 30.0,
+    memory: MemoryLimit = None,
+    time_limit: TimeLimit = None,
+    flush_cache: FlushCache = False,
+    executor: ExecutorAddress = None,
+    implementation: Implementation = None,
     files: IntrinsicFiles = None,
     extent: Extents = None,
     dtype: Dtypes = None,
@@ -97,7 +90,8 @@ def explore_command(
             print_line(f"operator   {op.name}\n  compute  {problem.mappings[0].operator}")
             print_line(f"intrinsic  {unit}\n")
 
-    with _progress(trials, quiet=as_json) as tell:
+    start = time.monotonic()
+    with progress(trials, quiet=as_json, time_limit=time_limit) as tell:
         result = amos.explore(
             op,
             unit,
@@ -109,61 +103,33 @@ def explore_command(
             commute=commute,
             records=records,
             timeout=timeout,
+            memory=None if memory is None else memory << 20,
+            time_limit=time_limit,
             implementation=implementation,
             fix=read_fixes(fix),
             tiling="divisors" if divisors else "hardware",
-            seconds=seconds,
             stagnation=stagnation,
             epsilon=epsilon,
+            flush=_cache_bytes() if flush_cache else 0,
+            executor=executor,
             progress=tell,
             announce=announce,
+            notify=print_warning,
         )
     if as_json:
         print_json(result.to_dict())
     else:
-        _report(result, rule.value)
+        _report(result, rule.value, time.monotonic() - start)
 
 
-@contextlib.contextmanager
-def _progress(total: int, *, quiet: bool) -> Iterator[Callable[[Trial, int], None] | None]:
-    """A bar on the terminal; lines are kept out of pipes, where they would be noise."""
-    if quiet:
-        yield None
-        return
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+def _cache_bytes() -> int:
+    """Bytes that drive everything out of this CPU's caches."""
+    from amos.perfmodel.host import cpu
 
-    screen = console(stderr=True)
-    bar = Progress(
-        TextColumn("measuring"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[best]}"),
-        console=screen,
-        transient=True,
-        disable=not screen.is_terminal,
-    )
-    best, failed = float("inf"), 0
-    with bar:
-        task = bar.add_task("", total=total, best="probing the machine")
-
-        def tell(trial: Trial, _: int) -> None:
-            nonlocal best, failed
-            best = min(best, trial.seconds)
-            failed += trial.measurement is not None and not trial.measurement.ok
-            text = f"best {best * 1e3:.4f} ms" + (f", {failed} failed" if failed else "")
-            bar.update(task, advance=1, best=text)
-
-        yield tell
+    return max((4 * cache.capacity for cache in cpu().caches), default=64 << 20)
 
 
-def _report(result: Exploration, rule: str) -> None:
+def _report(result: Exploration, rule: str, elapsed: float) -> None:
     """What was found, and why it is what it is."""
     counts = ", ".join(f"{name} {count}" for name, count in result.counts.items())
     print_line(f"mappings   {counts}  (by rule)")
@@ -171,8 +137,9 @@ def _report(result: Exploration, rule: str) -> None:
         f"searched   {result.searched} under rule {rule!r}, {result.space_size:,} assignments of "
         f"mapping and schedule, {len(result.trials)} tried by {result.method!r}, seed {result.seed}"
     )
-    for kind, count in result.failures.items():
-        print_line(f"failed     {count} x {kind}")
+    replayed = f", {result.replayed} of them from the record" if result.replayed else ""
+    failed = f", {failures_text(result.failures)}" if result.failures else ""
+    print_line(f"trials     {len(result.trials)} in {clock(elapsed)}{replayed}{failed}")
     best = result.best
     print_line(f"\nwinner     {best.mapping}")
     print_line(f"schedule   {best.schedule}")
@@ -182,7 +149,8 @@ def _report(result: Exploration, rule: str) -> None:
     else:
         print_line(f"predicted  {best.predicted * 1e3:.4f} ms")
         print_line(
-            f"measured   {best.seconds * 1e3:.4f} ms, median of {len(best.measurement.times)}"
+            f"measured   {best.seconds * 1e3:.4f} ms, median of {len(best.measurement.times)}, "
+            f"± {best.measurement.noise:.1%}"
         )
         print_line(f"speed      {_speed(result)} measured peak of {result.machine.cores} cores")
         print_line(

@@ -2,59 +2,304 @@
 
 from __future__ import annotations
 
-import json
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from amos.cli.options import AsJson, Limit
-from amos.cli.output import print_json, print_table
+from amos.cli.output import print_json, print_line, print_table
 from amos.errors import RecordError
 
-__all__ = ["records_command"]
+__all__ = ["app"]
 
-_ENCODED = ("mapping", "schedule", "times")
+app = typer.Typer(
+    help="Show, replay, exchange and mend what explorations have recorded.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="Written by explore --records.")]
+Number = Annotated[int, typer.Argument(metavar="ID", help="Number of the record.")]
 
 
-def records_command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Written by explore --records.")],
-    limit: Limit = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show what explorations have recorded.
+@app.command("list")
+def list_command(file: File, limit: Limit = None, as_json: AsJson = False) -> None:
+    """List records; the newest stands last.
 
-    The newest record stands last; with --limit N only the newest N are shown.
+    With --limit N only the newest N are listed.
     """
-    rows = _read(file)
+    rows = _rows(file)
     rows = rows if limit is None else rows[max(0, len(rows) - limit) :]
     if as_json:
-        print_json(rows)
+        print_json([_shown(row) for row in rows])
         return
+    _table(rows)
+
+
+@app.command("show")
+def show_command(file: File, number: Number, as_json: AsJson = False) -> None:
+    """Show everything that one record holds."""
+    from amos.explore import Records
+
+    with Records(file, readonly=True) as records:
+        row = _shown(records.get(number))
+    if as_json:
+        print_json(row)
+        return
+    for name, value in row.items():
+        print_line(f"{name:18} {value}")
+
+
+@app.command("best")
+def best_command(
+    file: File,
+    everywhere: Annotated[
+        bool, typer.Option("--all", help="Also of other machines and versions of an intrinsic.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """The fastest right candidate of each operator and intrinsic, on this machine."""
+    from amos.explore.records_exchange import best_rows, standing
+
+    rows = best_rows(_rows(file))
+    shown = [row for row in rows if everywhere or standing(row) in ("here", "model")]
+    if as_json:
+        print_json([_shown(row) for row in shown])
+        return
+    _table(shown)
+    if len(shown) < len(rows):
+        left = len(rows) - len(shown)
+        print_line(f"{left} of other machines or versions are left out; --all lists them")
+
+
+@app.command("replay")
+def replay_command(
+    file: File,
+    number: Number,
+    repeat: Annotated[int, typer.Option(min=1, help="How many timings.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Build the kernel of a record again, compare it with NumPy, and time it."""
+    from amos.explore import Records
+    from amos.explore.replay import replay
+
+    with Records(file, readonly=True) as records:
+        row = records.get(number)
+    found = replay(row, repeat=repeat)
+    if as_json:
+        print_json(found.to_dict())
+        return
+    print_line(f"operator   {found.candidate.mapping.operator}")
+    print_line(f"winner     {found.candidate.mapping}")
+    print_line(f"schedule   {found.candidate.schedule}")
+    print_line(
+        f"checked    {found.measurement.verified_elements:,} elements against NumPy, "
+        f"largest difference {found.measurement.max_difference:g}"
+    )
+    if found.recorded_seconds is not None:
+        print_line(f"recorded   {found.recorded_seconds * 1e3:.4f} ms")
+    noise = f"± {found.measurement.noise:.1%}"
+    print_line(f"measured   {found.measurement.seconds * 1e3:.4f} ms {noise}")
+    for note in found.notes:
+        print_line(f"note       {note}")
+
+
+@app.command("export")
+def export_command(
+    file: File,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="A new file; else standard output."),
+    ] = None,
+) -> None:
+    """Write every record as one line of JSON."""
+    from amos.explore import Records
+    from amos.explore.records_exchange import export_lines
+
+    with Records(file, readonly=True) as records:
+        if output is None:
+            for line in export_lines(records):
+                print_line(line)
+            return
+        try:
+            with output.open("x", encoding="utf-8") as target:
+                target.writelines(f"{line}\n" for line in export_lines(records))
+        except FileExistsError:
+            raise RecordError(f"{str(output)!r} exists; name a new file") from None
+        except OSError as error:
+            raise RecordError(f"{str(output)!r}: {error.strerror}") from error
+
+
+@app.command("import")
+def import_command(
+    file: File,
+    source: Annotated[Path, typer.Argument(metavar="LINES", help="JSON lines; - for stdin.")],
+    as_json: AsJson = False,
+) -> None:
+    """Add records from JSON lines: all of them, or none if one is damaged."""
+    from amos.explore import Records
+    from amos.explore.records_exchange import import_lines
+
+    lines = _lines(source)
+    with Records(file) as records:
+        _added(import_lines(records, lines), as_json)
+
+
+@app.command("merge")
+def merge_command(
+    file: File,
+    sources: Annotated[list[Path], typer.Argument(metavar="SOURCE...", help="Record files.")],
+    as_json: AsJson = False,
+) -> None:
+    """Add the records of other files; what FILE has already stands."""
+    from amos.explore import Records
+    from amos.explore.records_exchange import Added, merge
+
+    total = Added(0, 0, 0)
+    with Records(file) as records:
+        for source in sources:
+            found = merge(records, source)
+            total = Added(
+                total.new + found.new,
+                total.known + found.known,
+                total.differing + found.differing,
+            )
+    _added(total, as_json)
+
+
+@app.command("prune")
+def prune_command(
+    file: File,
+    failed: Annotated[bool, typer.Option("--failed", help="Candidates that failed.")] = False,
+    foreign: Annotated[
+        bool, typer.Option("--foreign", help="Of other machines, or versions of an intrinsic.")
+    ] = False,
+    older: Annotated[
+        float | None, typer.Option("--older-than", metavar="DAYS", min=0, help="Older ones.")
+    ] = None,
+    keep: Annotated[
+        int | None,
+        typer.Option(
+            "--keep", metavar="N", min=0, help="All but the best N of an operator and machine."
+        ),
+    ] = None,
+    dry: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete the records that any of the criteria names."""
+    from amos.explore import Records
+    from amos.explore.records_exchange import prunable
+
+    if not (failed or foreign or older is not None or keep is not None):
+        raise RecordError("nothing to prune: give --failed, --foreign, --older-than or --keep")
+    _exists(file)
+    with Records(file, readonly=dry) as records:
+        rows = records.rows()
+        gone = prunable(rows, failed=failed, foreign=foreign, older_days=older, keep=keep)
+        if not dry:
+            records.remove(gone)
+    if as_json:
+        print_json({"removed": gone, "left": len(rows) - len(gone), "dry_run": dry})
+    else:
+        verb = "would be removed" if dry else "removed"
+        print_line(f"{len(gone)} {verb}, {len(rows) - len(gone)} left")
+
+
+@app.command("salvage")
+def salvage_command(
+    file: File,
+    target: Annotated[Path, typer.Argument(metavar="NEW_FILE", help="A file to write them to.")],
+    as_json: AsJson = False,
+) -> None:
+    """Write what can be read of a damaged file to a new one, and say what is lost."""
+    from amos.explore.records_salvage import salvage
+
+    found = salvage(file, target)
+    if as_json:
+        print_json(
+            {
+                "salvaged": sorted(found.rows),
+                "damaged": list(found.damaged),
+                "missing": list(found.missing),
+            }
+        )
+    else:
+        print_line(str(found))
+
+
+def _rows(file: Path) -> list[dict[str, Any]]:
+    from amos.explore import Records
+
+    with Records(file, readonly=True) as records:
+        return records.rows()
+
+
+def _exists(file: Path) -> None:
+    if not file.is_file():
+        raise RecordError(f"record file {str(file)!r}: there is no such file")
+
+
+def _lines(source: Path) -> list[str]:
+    if str(source) == "-":
+        return sys.stdin.read().splitlines()
+    try:
+        return source.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError:
+        raise RecordError(f"{str(source)!r}: not a text file") from None
+    except OSError as error:
+        raise RecordError(f"{str(source)!r}: {error.strerror}") from error
+
+
+def _added(found: Any, as_json: bool) -> None:
+    if as_json:
+        print_json({"new": found.new, "known": found.known, "differing": found.differing})
+    else:
+        print_line(str(found))
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    """A record with what follows from it: its median time, and whose it is."""
+    from amos.explore.records_exchange import seconds_of, standing
+    from amos.explore.records_rows import measurement_of
+
+    measured = measurement_of(row)
+    seconds = seconds_of(row) if measured is not None and measured.ok else None
+    return {
+        "id": row["id"],
+        **row,
+        "measured_seconds": seconds,
+        "noise": measured.noise if measured is not None and measured.ok else None,
+        "standing": standing(row),
+    }
+
+
+def _table(rows: list[dict[str, Any]]) -> None:
+    from amos.explore.records_exchange import standing
+
     print_table(
-        ["id", "operator", "intrinsic", "mapping", "predicted us", "measured us"],
+        ["id", "operator", "intrinsic", "mapping", "phase", "predicted us", "measured us", "whose"],
         [
             [
                 row["id"],
                 row["operator"].partition("  with ")[0],
                 row["intrinsic"],
                 " ".join(f"{key}={'.'.join(names)}" for key, names in row["mapping"].items()),
+                row["phase"],
                 row["predicted"] * 1e6,
-                min(row["times"]) * 1e6 if row["times"] else row["failure"] or "-",
+                _measured(row),
+                standing(row),
             ]
             for row in rows
         ],
     )
 
 
-def _read(file: Path) -> list[dict[str, Any]]:
-    from amos.explore import Records
+def _measured(row: dict[str, Any]) -> object:
+    from amos.explore.records_rows import measurement_of
 
-    if not file.is_file():
-        raise RecordError(f"record file {str(file)!r}: there is no such file")
-    with Records(file) as records:
-        rows = records.rows()
-    return [
-        {key: json.loads(value) if key in _ENCODED else value for key, value in row.items()}
-        for row in rows
-    ]
+    measured = measurement_of(row)
+    if measured is None:
+        return "-"
+    return measured.seconds * 1e6 if measured.ok else measured.failure

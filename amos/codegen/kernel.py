@@ -111,17 +111,25 @@ class Kernel:
         made.append(to_tensor(np.zeros(out.shape, dtype(out.dtype).numpy), out.dtype))
         return made
 
+    def export(self, path: str) -> None:
+        """Write the compiled kernel as a shared library, which needs a C compiler."""
+        self._library.export_library(path)
+
     def run(self, arguments: list[Any]) -> None:
         """Run on arrays made by :meth:`prepare`."""
         self._library["main"](*arguments)
 
     def times(
-        self, inputs: MappingType[str, np.ndarray] | None = None, repeat: int = 10
+        self,
+        inputs: MappingType[str, np.ndarray] | None = None,
+        repeat: int = 10,
+        flush: int = 0,
     ) -> tuple[float, ...]:
         """Seconds of one run, measured ``repeat`` times after a warm-up.
 
         Packing of constants and allocation are not part of the time; staging of
-        the other inputs is.
+        the other inputs is. With ``flush`` as many bytes of cache are overwritten
+        before each run, and each repeat times a single run.
         """
         load_tvm()
         import tvm
@@ -133,7 +141,12 @@ class Kernel:
             inputs = random_inputs(self.candidate.mapping.operator, rng)
         arguments = self.prepare(inputs)
         timer = self._library.mod.time_evaluator(
-            "main", tvm.cpu(), number=1, repeat=repeat, min_repeat_ms=_MIN_REPEAT_MS
+            "main",
+            tvm.cpu(),
+            number=1,
+            repeat=repeat,
+            min_repeat_ms=0 if flush else _MIN_REPEAT_MS,
+            cache_flush_bytes=flush,
         )
         return tuple(float(t) for t in timer(*arguments).results)
 

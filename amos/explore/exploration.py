@@ -32,6 +32,7 @@ class Exploration:
         seed: seed of the random generator.
         trials: every candidate that was tried, in order.
         prediction: the model's account of the best trial.
+        replayed: how many trials were taken from the record of an earlier run.
     """
 
     operator: Operator
@@ -44,6 +45,7 @@ class Exploration:
     seed: int
     trials: tuple[Trial, ...]
     prediction: Prediction | None = field(default=None, compare=False)
+    replayed: int = field(default=0, compare=False)
 
     @property
     def best(self) -> Trial:
@@ -143,6 +145,8 @@ class Exploration:
             "seed": self.seed,
             "trials": len(self.trials),
             "failures": self.failures,
+            "replayed": self.replayed,
+            "noise": measured.noise if measured else None,
         }
 
     def __str__(self) -> str:

@@ -1,62 +1,68 @@
-"""Records: every trial in one SQLite file, written as soon as it is known."""
+"""Records: every trial in one SQLite file, written as soon as it is known.
+
+Everything in the file is text and numbers: nothing read from it is unpickled or
+evaluated, and a row whose digest does not fit its values is refused.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import sqlite3
+import stat
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from amos.errors import RecordError
-from amos.explore.objective import Trial
-from amos.perfmodel import Machine
-
-__all__ = ["SCHEMA_VERSION", "Records"]
-
-SCHEMA_VERSION = 1
-
-_TABLE = """
-CREATE TABLE trials (
-    id INTEGER PRIMARY KEY,
-    created TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
-    operator TEXT NOT NULL,
-    intrinsic TEXT NOT NULL,
-    machine TEXT NOT NULL,
-    method TEXT NOT NULL,
-    seed INTEGER NOT NULL,
-    number INTEGER NOT NULL,
-    mapping TEXT NOT NULL,
-    schedule TEXT NOT NULL,
-    predicted REAL NOT NULL,
-    times TEXT NOT NULL,
-    verified_elements INTEGER NOT NULL,
-    max_difference REAL NOT NULL,
-    failure TEXT NOT NULL,
-    message TEXT NOT NULL
+from amos.explore.records_rows import COLUMNS, check_row, decode, encode
+from amos.explore.records_schema import (
+    APPLICATION_ID,
+    SCHEMA_VERSION,
+    V1_COLUMNS,
+    create,
+    migrate,
+    upgrade_rows,
 )
-"""
+
+__all__ = ["SCHEMA_VERSION", "Records", "now"]
+
+#: Seconds to wait for another process that is writing.
+_PATIENCE = 60.0
+
+
+def now() -> str:
+    """The present moment in UTC, as records hold it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class Records:
-    """A record file that is being written.
+    """A record file.
+
+    Several processes may write one file at once. A file of an older schema is
+    brought to the present one when it is opened for writing.
+
+    Args:
+        path: the file; it is created unless ``readonly``.
+        readonly: change nothing, and need no permission to.
 
     Raises:
-        RecordError: the file cannot be created, is not a record file, or was
-            written by a newer version.
+        RecordError: the file cannot be created, read or written, is damaged, is
+            not a record file, or was written by a newer version.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | Path, *, readonly: bool = False) -> None:
+        self.path, self.readonly = Path(path), readonly
+        self._old: list[dict[str, Any]] | None = None
+        with self._errors():
+            self._database = self._connect()
         try:
-            self._database = sqlite3.connect(self.path)
-        except sqlite3.Error as error:
-            raise RecordError(f"record file {str(self.path)!r}: {error}") from error
-        try:
-            self._open()
-        except sqlite3.Error as error:
-            self._database.close()
-            raise RecordError(f"record file {str(self.path)!r}: {error}") from error
+            with self._errors():
+                self._open()
         except RecordError:
             self._database.close()
             raise
@@ -70,55 +76,263 @@ class Records:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
         self._database.close()
 
-    def add(self, trial: Trial, machine: Machine, method: str, seed: int) -> None:
-        """Write one trial; it is on disk when this returns.
+    def add(self, row: Mapping[str, Any]) -> bool:
+        """Write one row; it is on disk when this returns.
+
+        Returns:
+            False if the run already has that measurement, which then stands.
 
         Raises:
             RecordError: the file cannot be written.
         """
-        measured = trial.measurement
-        row: dict[str, Any] = {
-            "operator": str(trial.mapping.operator),
-            "intrinsic": trial.mapping.intrinsic.name,
-            "machine": machine.source or machine.name,
-            "method": method,
-            "seed": seed,
-            "number": trial.number,
-            "mapping": json.dumps({k: list(v) for k, v in trial.mapping.groups.items()}),
-            "schedule": json.dumps(trial.schedule.as_dict()),
-            "predicted": trial.predicted,
-            "times": json.dumps(list(measured.times) if measured else []),
-            "verified_elements": measured.verified_elements if measured else 0,
-            "max_difference": measured.max_difference if measured else 0.0,
-            "failure": measured.failure if measured else "",
-            "message": measured.message if measured else "",
-        }
-        columns, marks = ", ".join(row), ", ".join(f":{name}" for name in row)
-        try:
-            with self._database:
-                self._database.execute(f"INSERT INTO trials ({columns}) VALUES ({marks})", row)
-        except sqlite3.Error as error:
-            raise RecordError(f"record file {str(self.path)!r}: {error}") from error
+        return self.add_all([row]) == 1
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Every record as a dictionary, oldest first."""
-        cursor = self._database.execute("SELECT * FROM trials ORDER BY id")
-        names = [column[0] for column in cursor.description]
-        return [dict(zip(names, row, strict=True)) for row in cursor]
+    def add_all(self, rows: Sequence[Mapping[str, Any]]) -> int:
+        """Write rows, all or none; how many were new.
+
+        Raises:
+            RecordError: the file cannot be written.
+        """
+        columns = [*COLUMNS, "digest"]
+        marks = ", ".join(f":{name}" for name in columns)
+        statement = (
+            f"INSERT INTO trials ({', '.join(columns)}) VALUES ({marks}) ON CONFLICT DO NOTHING"
+        )
+        with self.transaction():
+            before = self._database.total_changes
+            for row in rows:
+                self._database.execute(statement, encode(row))
+            return self._database.total_changes - before
+
+    def rows(self, where: str = "", values: Sequence[Any] = ()) -> list[dict[str, Any]]:
+        """Records as dictionaries, oldest first.
+
+        Args:
+            where: SQL condition with ``?`` for each of ``values``.
+            values: what the condition compares with.
+
+        Raises:
+            RecordError: a record is damaged.
+        """
+        if self._old is not None:
+            return list(self._old) if not where else self._select_old(where, values)
+        return [self._checked(values) for values in self._select(where, values)]
+
+    def find(self, run: str, candidate: str, phase: str, attempt: int) -> dict[str, Any] | None:
+        """The record of one measurement, if there is one.
+
+        Raises:
+            RecordError: it is damaged.
+        """
+        where = "run=? AND candidate=? AND phase=? AND attempt=?"
+        found = self.rows(where, (run, candidate, phase, attempt))
+        return found[0] if found else None
+
+    def get(self, number: int) -> dict[str, Any]:
+        """The record of that number.
+
+        Raises:
+            RecordError: there is none, or it is damaged.
+        """
+        found = self.rows("id=?", (number,))
+        if not found:
+            raise RecordError(f"record file {str(self.path)!r}: there is no record {number}")
+        return found[0]
+
+    def census(self) -> list[dict[str, Any]]:
+        """How many records there are of each operator, intrinsic, version and machine."""
+        names = ("operator", "intrinsic", "fingerprint", "machine_key")
+        listed = ", ".join(names)
+        with self._errors():
+            cursor = self._database.execute(
+                f"SELECT {listed}, count(*) FROM trials GROUP BY {listed}"
+            )
+            return [dict(zip((*names, "count"), row, strict=True)) for row in cursor]
+
+    def run(self, key: str) -> dict[str, Any] | None:
+        """What is known of a run: ``description`` and ``finished``, or nothing."""
+        if self._old is not None:
+            return None
+        with self._errors():
+            row = self._database.execute(
+                "SELECT description, finished FROM runs WHERE run=?", (key,)
+            ).fetchone()
+        if row is None:
+            return None
+        try:
+            return {"description": json.loads(row[0]), "finished": json.loads(row[1] or "null")}
+        except ValueError:
+            # A hint on how the run began, not a record: without it the run begins anew.
+            return None
+
+    def begin_run(self, key: str, description: Mapping[str, Any]) -> None:
+        """Keep how a run began; what is there already stands."""
+        with self.transaction():
+            self._database.execute(
+                "INSERT INTO runs (run, created, description) VALUES (?, ?, ?) "
+                "ON CONFLICT DO NOTHING",
+                (key, now(), json.dumps(description)),
+            )
+
+    def finish_run(self, key: str, outcome: Mapping[str, Any]) -> None:
+        """Keep how a run ended."""
+        with self.transaction():
+            self._database.execute(
+                "UPDATE runs SET finished=? WHERE run=?", (json.dumps(outcome), key)
+            )
+
+    def remove(self, numbers: Sequence[int]) -> None:
+        """Delete records, leaving nothing of them in the file."""
+        with self.transaction():
+            self._database.executemany("DELETE FROM trials WHERE id=?", [(n,) for n in numbers])
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All of it or nothing; waits for other writers."""
+        with self._errors():
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                with contextlib.suppress(sqlite3.Error):
+                    self._database.execute("ROLLBACK")
+                raise
+            try:
+                self._database.execute("COMMIT")
+            except sqlite3.Error:
+                with contextlib.suppress(sqlite3.Error):
+                    self._database.execute("ROLLBACK")
+                raise
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        """What SQLite says, as an error of ours that names the file."""
+        try:
+            yield
+        except (OverflowError, UnicodeEncodeError) as error:
+            raise self._error(f"a value cannot be kept: {error}") from error
+        except sqlite3.Error as error:
+            hint = ""
+            if "malformed" in str(error):
+                hint = f"; see: amos records salvage {self.path} NEW_FILE"
+            raise self._error(f"{error}{hint}") from error
+
+    def _error(self, message: str) -> RecordError:
+        return RecordError(f"record file {str(self.path)!r}: {message}")
+
+    def _connect(self) -> sqlite3.Connection:
+        if not self.readonly:
+            return sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None)
+        if not self.path.is_file():
+            raise self._error("there is no such file")
+        address, last = self.path.resolve().as_uri(), sqlite3.OperationalError("unreadable")
+        # With permission to write, SQLite puts its log away when it is done; without,
+        # it can read, but not beside an unwritable folder unless told that nobody writes.
+        for mode in ("rw", "ro", "ro&immutable=1"):
+            if mode == "rw" and not self._writable():
+                continue
+            made = sqlite3.connect(
+                f"{address}?mode={mode}", uri=True, timeout=_PATIENCE, isolation_level=None
+            )
+            try:
+                made.execute("PRAGMA query_only=ON")
+                made.execute("PRAGMA schema_version")
+            except sqlite3.OperationalError as error:
+                made.close()
+                last = error
+                continue
+            except sqlite3.Error:
+                made.close()
+                raise
+            return made
+        raise last
+
+    def _writable(self) -> bool:
+        mode = self.path.stat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)
+        return bool(mode) and os.access(self.path, os.W_OK)
 
     def _open(self) -> None:
-        (version,) = self._database.execute("PRAGMA user_version").fetchone()
-        tables = self._database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if version == 0 and tables == 0:
-            with self._database:
-                self._database.execute(_TABLE)
-                self._database.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
-        elif version != SCHEMA_VERSION:
-            raise RecordError(
-                f"record file {str(self.path)!r}: schema version {version}, "
-                f"but this version of amos reads {SCHEMA_VERSION}"
+        version, tables, _ = self._state()
+        if version > SCHEMA_VERSION:
+            raise self._error(
+                f"schema version {version}, but this version of amos reads {SCHEMA_VERSION}"
             )
-        # Only now: it changes the file, which might have been somebody else's.
-        self._database.execute("PRAGMA journal_mode=WAL")
+        if self.readonly:
+            self._check_ours()
+            return
+        if not self._writable():
+            raise self._error("it is read-only")
+        if tables or version:
+            self._check_ours()
+        with self.transaction():
+            # Looked at again: another process may have been quicker.
+            version, tables, _ = self._state()
+            if version == 0 and tables == 0:
+                create(self._database)
+            elif version < SCHEMA_VERSION:
+                migrate(self._database, version)
+        self._use_log()
+
+    def _state(self) -> tuple[int, int, int]:
+        """Schema version, number of tables, application."""
+        (version,) = self._database.execute("PRAGMA user_version").fetchone()
+        (tables,) = self._database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        (application,) = self._database.execute("PRAGMA application_id").fetchone()
+        return version, tables, application
+
+    def _check_ours(self) -> None:
+        version, _, application = self._state()
+        if version == 0 or (version > 1 and application != APPLICATION_ID):
+            raise self._error(f"it is another program's database (schema version {version})")
+        (verdict,) = self._database.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            raise sqlite3.DatabaseError(f"malformed: {' '.join(str(verdict).split())}")
+        if version == 1 and self.readonly:
+            cursor = self._database.execute(
+                f"SELECT {', '.join(V1_COLUMNS)} FROM trials ORDER BY id"
+            )
+            self._old = upgrade_rows([dict(zip(V1_COLUMNS, row, strict=True)) for row in cursor])
+
+    def _use_log(self) -> None:
+        """Write-ahead logging: readers and a writer at once, and a commit is one append."""
+        end = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                self._database.execute("PRAGMA journal_mode=WAL")
+                break
+            except sqlite3.OperationalError as error:
+                # SQLite does not wait by itself while another process does the same.
+                if "locked" not in str(error) or time.monotonic() > end:
+                    raise
+                time.sleep(0.01)
+        self._database.execute("PRAGMA synchronous=FULL")
+        self._database.execute("PRAGMA secure_delete=ON")
+
+    def _select(self, where: str, values: Sequence[Any]) -> list[dict[str, Any]]:
+        columns = ["id", *COLUMNS, "digest"]
+        condition = f" WHERE {where}" if where else ""
+        with self._errors():
+            cursor = self._database.execute(
+                f"SELECT {', '.join(columns)} FROM trials{condition} ORDER BY id", values
+            )
+            return [dict(zip(columns, row, strict=True)) for row in cursor]
+
+    def _select_old(self, where: str, values: Sequence[Any]) -> list[dict[str, Any]]:
+        if where != "id=?":
+            return []
+        return [row for row in self._old or () if row["id"] == values[0]]
+
+    def _checked(self, values: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return check_row(decode(values)) | {"id": values["id"]}
+        except RecordError as error:
+            raise self._error(
+                f"record {values['id']} is damaged: {error}; "
+                f"see: amos records salvage {self.path} NEW_FILE"
+            ) from error

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from amos.errors import ExploreError, UnknownNameError
+from amos.explore.canonical import digest, machine_values
 from amos.explore.exploration import Exploration
 from amos.explore.guided import EPSILON, Guided
 from amos.explore.methods import METHODS
 from amos.explore.methods import method as find_method
 from amos.explore.objective import Problem, Trial
 from amos.explore.records import Records
-from amos.explore.stopping import Stopping
+from amos.explore.records_rows import common_columns
+from amos.explore.run_log import RunLog
+from amos.explore.session import Session
 from amos.intrinsics import Intrinsic
 from amos.intrinsics import get as get_intrinsic
 from amos.ir import Operator
 from amos.mapping import Mapping, MappingSpace, enumerate_mappings
-from amos.measure import Runner, host_machine
+from amos.measure.executor import Executor, open_executor
+from amos.measure.identity import Identity
 from amos.perfmodel import Machine, catalogue
 from amos.schedule import Tiling, Value
 
@@ -29,12 +33,8 @@ __all__ = ["METHODS", "RULES", "explore"]
 
 RULES = ("paper", "access", "gather")
 IMPLEMENTATIONS = ("native", "generic")
-#: Candidates proposed at a time; the model is corrected between batches.
-_BATCH = 8
 #: A larger space is searched through this many mappings, spread evenly over it.
 _MOST_MAPPINGS = 512
-#: Leaders that are measured again at the end, and how many times.
-_CONFIRMED, _CONFIRM_REPEAT = 4, 40
 
 Progress = Callable[[Trial, int], None]
 
@@ -51,19 +51,25 @@ def explore(
     commute: bool = False,
     records: str | Path | None = None,
     timeout: float = 30.0,
+    memory: int | None = None,
+    time_limit: float | None = None,
     implementation: str | None = None,
     fix: Iterable[tuple[str, Value]] = (),
     tiling: Tiling = "hardware",
-    seconds: float | None = None,
     stagnation: int | None = None,
     epsilon: float = EPSILON,
+    flush: int = 0,
+    executor: str | Executor | None = None,
     progress: Progress | None = None,
     announce: Callable[[Problem], None] | None = None,
+    notify: Callable[[str], None] | None = None,
 ) -> Exploration:
     """Search mapping and schedule for an operator on an intrinsic.
 
     On the host, candidates are built, verified against NumPy and timed in a
-    process of their own; on any other machine the model alone decides.
+    process of their own; on any other machine the model alone decides. With
+    ``records`` the same call goes on where an earlier one stopped: what that one
+    has measured on a machine of the same kind is taken from the file.
 
     Args:
         operator: what to compute.
@@ -76,17 +82,22 @@ def explore(
         commute: also try the sources in other orders.
         records: file to keep every trial in.
         timeout: seconds that building and timing one candidate may take.
+        memory: bytes that it may allocate; by default half of what there is.
+        time_limit: seconds after which no other candidate is begun.
         implementation: ``"native"`` or ``"generic"``; by default native where
             the CPU has the instruction.
         fix: names and values of schedule variables that every candidate has.
         tiling: ``"hardware"``, or ``"divisors"`` for register tiles that divide
             their loops.
-        seconds: end after this time, once the candidates in hand are done.
         stagnation: end after this many trials without progress.
         epsilon: share of the candidates that are drawn by chance.
+        flush: bytes of cache to overwrite before each timing.
+        executor: where to measure: ``"tcp://HOST:PORT"`` of a Dask scheduler, or
+            an executor; by default this machine. Then ``"host"`` means its workers.
         progress: called after each trial with it and the number of trials asked for.
         announce: called once, when every argument has been accepted and before
             the first trial.
+        notify: called with a line for each thing that one might not expect.
 
     Raises:
         MappingError: the operator cannot use the intrinsic.
@@ -96,105 +107,125 @@ def explore(
             set of constraints in conflict.
         UnknownNameError: no such intrinsic, machine, method or variable.
         RecordError: the record file cannot be written.
+        MeasureError: there is nothing to measure with.
     """
-    _check_arguments(rule, implementation)
-    _check_numbers(seed, timeout, epsilon)
-    stopping, chosen = Stopping(trials, seconds, stagnation), find_method(method)
+    _check_arguments(trials, rule, implementation, stagnation, epsilon)
+    _check_numbers(seed, timeout, memory, time_limit, flush)
+    chosen, fixes = find_method(method), tuple(fix)
     unit = get_intrinsic(intrinsic) if isinstance(intrinsic, str) else intrinsic
     spaces = {r: enumerate_mappings(operator, unit, rule=r, commute=commute) for r in RULES}
     mappings = _choose(spaces[rule])
     if not mappings:
-        counts = ", ".join(f"{r} {space.count}" for r, space in spaces.items())
-        raise ExploreError(f"no mapping under rule {rule!r} to search (mappings: {counts})")
+        found = ", ".join(f"{r} {space.count}" for r, space in spaces.items())
+        raise ExploreError(f"no mapping under rule {rule!r} to search (mappings: {found})")
+    options = {"rule": rule, "commute": commute, "timeout": timeout, "memory": memory}
+    options |= {"implementation": implementation, "flush": flush}
+    # What a run was not given stays out of its record, as it did in older ones.
+    given = {"fix": [list(pair) for pair in fixes], "tiling": tiling, "epsilon": epsilon}
+    options |= {k: v for k, v in given.items() if v not in ([], "hardware", EPSILON)}
     with contextlib.ExitStack() as stack:
         kept = stack.enter_context(Records(records)) if records is not None else None
-        runner = stack.enter_context(Runner(timeout)) if _is_host(machine) else None
-        target = _machine(machine, unit, runner)
-        target.peak(unit.name)
-        problem = Problem(mappings, target, fixes=fix, tiling=tiling)
+        workers, identity = None, _described(machine)
+        if identity is None:
+            opened = open_executor(executor, timeout, memory, unit, implementation)
+            workers = stack.enter_context(opened)
+            identity = workers.identity
+        op = mappings[0].operator
+        log = RunLog(kept, common_columns(op, unit, identity, method, seed, options))
+        spread = getattr(workers, "spread", None)
+        target = _first_machine(log, machine, unit, workers)
+        problem = Problem(mappings, target, spread, fixes=fixes, tiling=tiling)
+        for line in log.notices() if notify is not None else ():
+            notify(line)  # type: ignore[misc]
         if announce is not None:
             announce(problem)
         search = Guided(problem, np.random.default_rng(seed), chosen, epsilon)
-        for trial in _trials(problem, search, runner, stopping, implementation):
-            if kept is not None:
-                kept.add(trial, target, method, seed)
-            if progress is not None:
-                progress(trial, trials)
-        if runner is not None:
-            _confirm(problem, runner, implementation)
-            # The peak that the result is held against, measured in the same run.
-            target = host_machine([unit], runner=runner, again=True)
+        session = Session(problem, search, workers, log, implementation, flush)
+        last = _search(session, (trials, time_limit, stagnation), progress, unit)
+    counts = {r: space.count for r, space in spaces.items()}
+    return _result(session, last, unit, counts, method, seed)
+
+
+def _first_machine(
+    log: RunLog, machine: str | Machine, unit: Intrinsic, workers: Executor | None
+) -> Machine:
+    """The machine as the model sees it: a run that is continued keeps what it began with."""
+    target = log.first_machine() or _machine(machine, unit, workers)
+    target.peak(unit.name)
+    log.begin(target)
+    return target
+
+
+def _result(
+    session: Session,
+    machine: Machine,
+    unit: Intrinsic,
+    counts: dict[str, int],
+    method: str,
+    seed: int,
+) -> Exploration:
+    problem = session.problem
     result = Exploration(
-        operator=mappings[0].operator,
+        operator=problem.mappings[0].operator,
         intrinsic=unit,
-        machine=target,
-        counts={r: space.count for r, space in spaces.items()},
+        machine=machine,
+        counts=counts,
         searched=len(problem.mappings),
         space_size=problem.size,
         method=method,
         seed=seed,
         trials=tuple(problem.trials),
+        replayed=session.replayed,
     )
     return replace(result, prediction=problem.predict(result.best.candidate))
 
 
-def _check_arguments(rule: str, implementation: str | None) -> None:
+def _search(
+    session: Session,
+    limits: tuple[int, float | None, int | None],
+    progress: Progress | None,
+    unit: Intrinsic,
+) -> Machine:
+    """Search, measure the leaders again, and describe the machine as it was meanwhile."""
+    for trial in session.trials(*limits):
+        if progress is not None:
+            progress(trial, limits[0])
+    if session.executor is None:
+        return session.problem.machine
+    session.confirm()
+    last = session.log.last_machine()
+    if last is None or session.measured:
+        # The peak that the result is held against, measured in the same run.
+        last = session.executor.machine([unit], again=True)
+        session.log.finish(last)
+    return last
+
+
+def _check_arguments(
+    trials: int, rule: str, implementation: str | None, stagnation: int | None, epsilon: float
+) -> None:
+    for name, count in (("trials", trials), ("stagnation", stagnation)):
+        if count is not None and (not isinstance(count, int) or count < 1):
+            raise ExploreError(f"{name}: expected a positive number, got {count}")
+    if not isinstance(epsilon, int | float) or not 0 <= epsilon <= 1:
+        raise ExploreError(f"epsilon: expected a share from 0 to 1, got {epsilon}")
     if rule not in RULES:
         raise UnknownNameError("rule", rule, RULES)
     if implementation is not None and implementation not in IMPLEMENTATIONS:
         raise UnknownNameError("implementation", implementation, IMPLEMENTATIONS)
 
 
-def _check_numbers(seed: int, timeout: float, epsilon: float) -> None:
-    if not isinstance(epsilon, int | float) or not 0 <= epsilon <= 1:
-        raise ExploreError(f"epsilon: expected a share from 0 to 1, got {epsilon}")
+def _check_numbers(
+    seed: int, timeout: float, memory: int | None, time_limit: float | None, flush: int
+) -> None:
     if not isinstance(seed, int) or seed < 0:
         raise ExploreError(f"seed: expected a number from 0 on, got {seed}")
-    if not isinstance(timeout, int | float) or not timeout > 0:
-        raise ExploreError(f"timeout: expected a positive number of seconds, got {timeout}")
-
-
-def _trials(
-    problem: Problem,
-    search: Guided,
-    runner: Runner | None,
-    stopping: Stopping,
-    implementation: str | None,
-) -> Iterator[Trial]:
-    """Ask, measure, tell; ends early if the method has nothing left to propose."""
-    while not stopping.reached(problem.trials):
-        batch = search.ask(min(_BATCH, stopping.trials - len(problem.trials)))
-        if not batch:
-            return
-        for candidate in batch:
-            measured = None
-            if runner is not None:
-                measured = runner.measure(candidate, implementation=implementation)
-            predicted = float(problem.seconds([candidate])[0])
-            trial = Trial(len(problem.trials), candidate, predicted, measured)
-            problem.tell(trial)
-            yield trial
-
-
-def _confirm(problem: Problem, runner: Runner, implementation: str | None) -> None:
-    """Measure the leaders again, longer: the fastest of many is partly the luckiest.
-
-    Goes on while a trial that was not measured again leads.
-    """
-    confirmed: set[int] = set()
-    for _ in range(2 * _CONFIRMED):
-        leaders = problem.best(_CONFIRMED if len(confirmed) < _CONFIRMED else 1)
-        waiting = [trial for trial in leaders if trial.number not in confirmed]
-        if not waiting:
-            return
-        trial = waiting[0]
-        confirmed.add(trial.number)
-        again = runner.measure(
-            trial.candidate, repeat=_CONFIRM_REPEAT, implementation=implementation
-        )
-        # A hang may be the machine's fault; a wrong result or a crash never is.
-        if again.ok or again.failure != "timeout":
-            problem.trials[trial.number] = replace(trial, measurement=again)
+    for name, seconds in (("timeout", timeout), ("time_limit", time_limit)):
+        if seconds is not None and (not isinstance(seconds, int | float) or not seconds > 0):
+            raise ExploreError(f"{name}: expected a positive number of seconds, got {seconds}")
+    for name, size in (("memory", memory), ("flush", flush)):
+        if size is not None and (not isinstance(size, int) or size < 0):
+            raise ExploreError(f"{name}: expected a number of bytes, got {size}")
 
 
 def _choose(space: MappingSpace) -> list[Mapping]:
@@ -209,9 +240,17 @@ def _is_host(machine: str | Machine) -> bool:
     return (machine if isinstance(machine, str) else machine.name) == "host"
 
 
-def _machine(machine: str | Machine, unit: Intrinsic, runner: Runner | None) -> Machine:
+def _machine(machine: str | Machine, unit: Intrinsic, workers: Executor | None) -> Machine:
     if isinstance(machine, Machine):
         return machine
-    if machine == "host":
-        return host_machine([unit], runner=runner)
+    if workers is not None:
+        return workers.machine([unit])
     return catalogue.get(machine)
+
+
+def _described(machine: str | Machine) -> Identity | None:
+    """Of another kind when its figures change; None for the host, which is measured."""
+    if _is_host(machine):
+        return None
+    found = machine if isinstance(machine, Machine) else catalogue.get(machine)
+    return Identity(found.name, f"figures {digest(machine_values(found))[:8]}", found.cores)

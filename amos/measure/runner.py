@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pickle
-import select
+import shutil
 import signal
-import statistics
-import struct
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import IO, Any
 
@@ -22,46 +18,18 @@ import numpy as np
 
 from amos.errors import MeasureError
 from amos.intrinsics import Implementation, Intrinsic, implementations
+from amos.measure.measurement import Measurement
+from amos.measure.protocol import encode, receive, send
 from amos.perfmodel.host import cpu
 from amos.schedule import Candidate
 
-__all__ = ["Measurement", "Runner"]
+__all__ = ["DEFAULT_TIMEOUT", "Runner", "default_memory"]
 
-_HEADER = struct.Struct("<Q")
 #: Longest that building, verifying and timing one candidate may take, in seconds.
 DEFAULT_TIMEOUT = 30.0
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """What became of one candidate.
-
-    Attributes:
-        times: seconds of one run, one value a repeat; empty after a failure.
-        verified_elements: output elements compared with NumPy.
-        max_difference: largest absolute difference found.
-        implementation: ``"native"`` or ``"generic"``.
-        failure: ``""``, ``"build"``, ``"wrong"``, ``"crash"``, ``"timeout"`` or
-            ``"error"``.
-        message: what happened, in one line.
-    """
-
-    times: tuple[float, ...] = ()
-    verified_elements: int = 0
-    max_difference: float = 0.0
-    implementation: str = ""
-    failure: str = ""
-    message: str = ""
-
-    @property
-    def ok(self) -> bool:
-        """True if the candidate ran and was right."""
-        return not self.failure
-
-    @property
-    def seconds(self) -> float:
-        """Median time of one run; infinite after a failure."""
-        return statistics.median(self.times) if self.times else float("inf")
+#: How much longer the guard may take than the worker: loading TVM, reference
+#: results, other candidates on the same cores. Beyond it the guard is replaced.
+_PATIENCE = 600.0
 
 
 def _provided(intrinsic: Intrinsic) -> list[Intrinsic | Implementation]:
@@ -70,18 +38,23 @@ def _provided(intrinsic: Intrinsic) -> list[Intrinsic | Implementation]:
 
 
 class Runner:
-    """One worker process, started when needed and replaced when lost.
+    """A guard process with one worker, started when needed and replaced when lost.
 
-    Use as a context manager: leaving it ends the process, whatever happened.
+    Use as a context manager: leaving it ends both, whatever happened. They also
+    end by themselves when this process does.
 
     Args:
         timeout: seconds that one request may take.
+        memory: bytes that a worker may allocate; by default half of what this
+            process may have, 0 for no limit.
     """
 
-    def __init__(self, timeout: float = DEFAULT_TIMEOUT) -> None:
+    def __init__(self, timeout: float = DEFAULT_TIMEOUT, memory: int | None = None) -> None:
         self.timeout = timeout
+        self.memory = default_memory() if memory is None else memory
         self._process: subprocess.Popen[bytes] | None = None
         self._errors: IO[bytes] | None = None
+        self._folder: str | None = None
 
     def __enter__(self) -> Runner:
         return self
@@ -96,24 +69,34 @@ class Runner:
 
     @property
     def pid(self) -> int | None:
-        """Process number of the worker, if one is running."""
+        """Process number of the guard, if one is running."""
         return self._process.pid if self._process else None
 
     def measure(
-        self, candidate: Candidate, *, repeat: int = 10, implementation: str | None = None
+        self,
+        candidate: Candidate,
+        *,
+        repeat: int = 10,
+        implementation: str | None = None,
+        flush: int = 0,
     ) -> Measurement:
-        """Build, verify and time one candidate; failures are returned, not raised."""
-        reply = self.request(
-            {
-                "kind": "measure",
-                "candidate": candidate,
-                "repeat": repeat,
-                "implementation": implementation,
-                "provided": _provided(candidate.mapping.intrinsic),
-            }
-        )
-        keys = Measurement.__dataclass_fields__
-        return Measurement(**{k: v for k, v in reply.items() if k in keys})
+        """Build, verify and time one candidate; failures are returned, not raised.
+
+        Args:
+            candidate: mapping and schedule.
+            repeat: timings of a quiet measurement; a noisy one is prolonged.
+            implementation: ``"native"`` or ``"generic"``; by default what there is.
+            flush: bytes of cache to overwrite before each timing.
+        """
+        request = {
+            "kind": "measure",
+            "candidate": candidate,
+            "repeat": repeat,
+            "implementation": implementation,
+            "flush": flush,
+            "provided": _provided(candidate.mapping.intrinsic),
+        }
+        return Measurement.of(self.request(request))
 
     def probe(
         self,
@@ -177,15 +160,17 @@ class Runner:
         """Send one request; a crash or a hang comes back as a failure."""
         limit = self.timeout if timeout is None else timeout
         process = self._start()
-        data = pickle.dumps(request)
         assert process.stdin is not None
+        assert process.stdout is not None
         try:
-            process.stdin.write(_HEADER.pack(len(data)) + data)
-            process.stdin.flush()
-            return self._receive(process, time.monotonic() + limit)
+            data = encode(request | {"limit": limit, "memory": self.memory})
+            send(process.stdin.fileno(), data)
+            reply: dict[str, Any] = receive(
+                process.stdout.fileno(), time.monotonic() + limit + _PATIENCE
+            )
         except TimeoutError:
             self.close()
-            return {"failure": "timeout", "message": f"no answer within {limit:g} s"}
+            return {"failure": "timeout", "message": f"no answer within {limit + _PATIENCE:g} s"}
         except (BrokenPipeError, EOFError):
             message = self._obituary(process)
             self.close()
@@ -194,71 +179,82 @@ class Runner:
             # Interrupted in the middle of an exchange: the pipe is out of step.
             self.close()
             raise
+        return reply
 
     def close(self) -> None:
-        """End the worker process at once."""
+        """End the guard and its worker at once."""
         process, self._process = self._process, None
         if process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(signal.SIGKILL)
-            for stream in (process.stdin, process.stdout):
-                if stream is not None:
-                    with contextlib.suppress(OSError):
-                        stream.close()
-            process.wait()
+            _end(process)
         if self._errors is not None:
             self._errors.close()
             self._errors = None
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
 
     def _start(self) -> subprocess.Popen[bytes]:
         if self._process is not None and self._process.poll() is None:
             return self._process
         self.close()
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
+        self._errors = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - lives as long as the guard
+        self._folder = tempfile.mkdtemp(prefix="amos-")
         environment = dict(os.environ)
         # TVM takes half of the visible CPUs unless told otherwise.
         environment.setdefault("TVM_NUM_THREADS", str(cpu().cores))
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "amos.measure.worker", str(os.getpid())],
+                [sys.executable, "-m", "amos.measure.guard", str(os.getpid()), self._folder],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
                 env=environment,
+                # Ctrl-C is for us; the guard follows when we close its pipe.
+                start_new_session=True,
             )
         except OSError as error:
+            self.close()
             raise MeasureError(f"the measuring process cannot start: {error}") from error
         return self._process
 
-    def _receive(self, process: subprocess.Popen[bytes], deadline: float) -> dict[str, Any]:
-        (size,) = _HEADER.unpack(self._read(process, _HEADER.size, deadline))
-        reply: dict[str, Any] = pickle.loads(self._read(process, size, deadline))
-        return reply
-
-    def _read(self, process: subprocess.Popen[bytes], size: int, deadline: float) -> bytes:
-        assert process.stdout is not None
-        handle, data = process.stdout.fileno(), b""
-        while len(data) < size:
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([handle], [], [], left)[0]:
-                raise TimeoutError
-            chunk = os.read(handle, size - len(data))
-            if not chunk:
-                raise EOFError
-            data += chunk
-        return data
-
     def _obituary(self, process: subprocess.Popen[bytes]) -> str:
-        """Why the worker died, in one line."""
+        """Why the guard died, in one line."""
         try:
             code = process.wait(timeout=5)
         except subprocess.TimeoutExpired:
             code = None
         if code is not None and code < 0:
-            return f"the worker was ended by {signal.Signals(-code).name}"
+            return f"the measuring process was ended by {signal.Signals(-code).name}"
         last = ""
         if self._errors is not None:
             self._errors.seek(0)
             lines = self._errors.read().decode(errors="replace").strip().splitlines()
             last = lines[-1] if lines else ""
-        return f"the worker ended with status {code}" + (f": {last}" if last else "")
+        return f"the measuring process ended with status {code}" + (f": {last}" if last else "")
+
+
+def default_memory() -> int:
+    """Half of the memory that this process may have, in bytes; 0 if that is not known."""
+    try:
+        known = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    except (ValueError, OSError, AttributeError):
+        return 0
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError), open(f"/sys/fs/cgroup/{name}") as file:
+            known.append(int(file.read()))
+    return min(known) // 2
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Let the guard end its worker and leave; it has little to do, so soon by force."""
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with contextlib.suppress(OSError):
+                stream.close()
+    try:
+        process.wait(timeout=2)
+    except subprocess.TimeoutExpired:
+        # Its worker has asked the system to be ended with it.
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        process.wait()

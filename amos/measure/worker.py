@@ -1,46 +1,56 @@
 """The process that builds and times candidates, and may die doing so.
 
-Started as ``python -m amos.measure.worker``. Requests and replies are
-length-prefixed pickles over its own standard input and output, between two
-processes of one program; nothing is ever read from disk. Anything that a kernel
-or a compiler prints goes to standard error.
+Forked by :mod:`amos.measure.guard`, which has loaded TVM and computed the
+reference results. Anything that a kernel or a compiler prints goes to standard
+error.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-import pickle
 import signal
-import struct
 import sys
+import tempfile
+import time
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from amos.errors import AmosError
 from amos.intrinsics import provide
 from amos.ir import Operator
+from amos.measure.measurement import noise_of
+from amos.measure.protocol import encode, receive, send
 
-__all__ = ["main"]
+__all__ = ["References", "serve"]
 
-_HEADER = struct.Struct("<Q")
 _PR_SET_PDEATHSIG = 1
 #: Operators whose inputs and reference result are kept; one exploration has one.
 _KEPT = 2
 _SEED = 20220618
+#: A measurement noisier than this is prolonged, at most so many times.
+_NOISE, _ROUNDS_OF_REPEATS = 0.02, 3
+#: Most bytes that a worker may write to one file.
+_LARGEST_FILE = 64 << 20
+#: Share of the memory limit that compiling may leave behind before a worker retires.
+_GROWTH = 0.25
+_NO_MEMORY = ("bad_alloc", "cannot allocate memory", "out of memory")
+
+Wait = Callable[[], None]
 
 
-class _References:
+class References:
     """Inputs and expected outputs, computed once for each operator."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Operator, tuple[dict[str, np.ndarray], np.ndarray]] = OrderedDict()
 
     def get(self, operator: Operator) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Random inputs, and what the operator makes of them."""
         from amos.validate import evaluate, random_inputs
 
         if operator not in self._kept:
@@ -51,17 +61,28 @@ class _References:
         return self._kept[operator]
 
 
-def _measure(request: dict[str, Any], references: _References) -> dict[str, Any]:
-    """Build, verify, then time one candidate."""
+def _measure(request: dict[str, Any], references: References, wait: Wait) -> dict[str, Any]:
+    """Build, verify, then time one candidate; nothing runs before the cores are ours."""
     from amos.codegen import build
 
     candidate = request["candidate"]
+    kernel: Any
     try:
         kernel = build(candidate, implementation=request.get("implementation"))
     except AmosError as error:
+        if _lacks_memory(error):
+            raise MemoryError(str(error)) from error
         return {"failure": "build", "message": str(error)}
     inputs, expected = references.get(candidate.mapping.operator)
+    if request.get("board"):
+        from amos.codegen.remote import RemoteKernel
+
+        try:
+            kernel = RemoteKernel(kernel, request["board"])
+        except AmosError as error:
+            return {"failure": "unreachable", "message": str(error)}
     arguments = kernel.prepare(inputs)
+    wait()
     kernel.run(arguments)
     got = arguments[-1].numpy().reshape(expected.shape)
     difference = _difference(got, expected)
@@ -70,10 +91,25 @@ def _measure(request: dict[str, Any], references: _References) -> dict[str, Any]
         "verified_elements": int(expected.size),
         "max_difference": difference,
     }
-    # A NaN difference must count as wrong, hence "not <=".
+    if strange := int(np.count_nonzero(_not_numbers(got) & ~_not_numbers(expected))):
+        message = f"{strange} of {expected.size} elements are not a number"
+        return reply | {"failure": "nan", "message": message}
+    # An infinite difference of infinities is NaN and must count as wrong, hence "not <=".
     if not difference <= _tolerance(candidate.mapping.operator, expected):
         return reply | {"failure": "wrong", "message": f"largest difference {difference:g}"}
-    return reply | {"times": kernel.times(inputs, repeat=request.get("repeat", 10))}
+    repeat, flush = int(request.get("repeat", 10)), int(request.get("flush") or 0)
+    times = kernel.times(inputs, repeat=repeat, flush=flush)
+    for _ in range(1, _ROUNDS_OF_REPEATS):
+        if noise_of(times) <= _NOISE:
+            break
+        times += kernel.times(inputs, repeat=repeat, flush=flush)
+    return reply | {"times": times}
+
+
+def _not_numbers(values: np.ndarray) -> np.ndarray:
+    if np.issubdtype(values.dtype, np.integer):
+        return np.zeros(values.shape, dtype=bool)
+    return np.isnan(values.astype(np.float64))
 
 
 def _difference(got: np.ndarray, expected: np.ndarray) -> float:
@@ -152,70 +188,109 @@ def _nested(flat: dict[tuple[str, ...], float]) -> dict[str, Any]:
     return tree
 
 
-def _serve(requests: BinaryIO, replies: BinaryIO) -> None:
-    references = _References()
-    while header := requests.read(_HEADER.size):
-        (size,) = _HEADER.unpack(header)
-        request = pickle.loads(requests.read(size))
+def serve(inward: int, outward: int, references: References, memory: int, guard: int) -> None:
+    """Answer requests until the guard closes the pipe.
+
+    Args:
+        inward: descriptor to read requests from.
+        outward: descriptor to write replies to.
+        references: what the guard has computed so far.
+        memory: bytes that this process may allocate beyond what it inherits; 0
+            for no limit.
+        guard: process number of the guard.
+    """
+    _settle(memory, guard)
+    before = _address_space()
+
+    def wait() -> None:
+        send(outward, encode({"needs_cores": True}))
+        receive(inward)
+
+    while True:
         try:
-            reply = _answer(request, references)
-        except Exception as error:
-            traceback.print_exc()
-            reply = {"failure": "error", "message": _one_line(error)}
-        data = pickle.dumps(reply)
-        replies.write(_HEADER.pack(len(data)) + data)
-        replies.flush()
+            request = receive(inward)
+        except EOFError:
+            return
+        start = time.perf_counter()
+        reply = _guarded(request, references, wait)
+        reply["work_seconds"] = time.perf_counter() - start
+        reply["retire"] = bool(memory) and _address_space() - before > _GROWTH * memory
+        send(outward, encode(reply))
 
 
-def _answer(request: dict[str, Any], references: _References) -> dict[str, Any]:
+def _guarded(request: dict[str, Any], references: References, wait: Wait) -> dict[str, Any]:
+    try:
+        return _answer(request, references, wait)
+    except MemoryError as error:
+        return {"failure": "memory", "message": _one_line(error)}
+    except Exception as error:
+        traceback.print_exc()
+        kind = "memory" if _lacks_memory(error) else "error"
+        return {"failure": kind, "message": _one_line(error)}
+
+
+def _answer(request: dict[str, Any], references: References, wait: Wait) -> dict[str, Any]:
     kind = request["kind"]
     provide(request.get("provided", ()))
     if kind == "measure":
-        return _measure(request, references)
+        return _measure(request, references, wait)
     if kind == "probe":
+        wait()
         return _probe(request)
     if kind == "call":
         return _call(request)
     if kind == "drill":
-        return _drill(request["how"])
+        from amos.measure.drill import misbehave
+
+        return misbehave(request["how"], wait)
     return {"failure": "error", "message": f"unknown request {kind!r}"}
 
 
-def _one_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[-1]}" if lines else type(error).__name__
-
-
-def _drill(how: str) -> dict[str, Any]:
-    """Misbehave on purpose, so that tests can see the parent survive it."""
-    import time
-
-    if how == "segfault":
-        ctypes.string_at(0)
-    if how == "abort":
-        os.abort()
-    if how == "hang":
-        while True:
-            time.sleep(1)
-    if how == "raise":
-        raise RuntimeError("raised on purpose")
-    return {"pid": os.getpid()}
-
-
-def main() -> None:
-    """Serve requests until standard input closes."""
-    # The parent decides when we stop: Ctrl-C reaches the whole process group.
+def _settle(memory: int, guard: int) -> None:
+    """Limits, and an end that comes with the guard's."""
+    # The guard decides when we stop.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = int(sys.argv[1]) if len(sys.argv) > 1 else os.getppid()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # the parent died before we asked
-            return
-    requests = sys.stdin.buffer
-    replies = os.fdopen(os.dup(1), "wb")
+        if os.getppid() != guard:  # the guard died before we asked
+            os._exit(1)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
     os.dup2(2, 1)
-    _serve(requests, replies)
+    tempfile.tempdir = None
+    try:
+        import resource
+    except ImportError:  # not on this system
+        return
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _lower(resource.RLIMIT_FSIZE, _LARGEST_FILE)
+    if memory and (taken := _address_space()):
+        _lower(resource.RLIMIT_AS, taken + memory)
 
 
-if __name__ == "__main__":
-    main()
+def _lower(kind: int, limit: int) -> None:
+    """Lower a limit of this process; never raise one."""
+    import resource
+
+    soft, hard = resource.getrlimit(kind)
+    bounds = [limit] + [x for x in (soft, hard) if x != resource.RLIM_INFINITY]
+    resource.setrlimit(kind, (min(bounds), hard))
+
+
+def _address_space() -> int:
+    """Bytes of address space in use; 0 where the system does not say."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return 0
+
+
+def _lacks_memory(error: BaseException) -> bool:
+    text = str(error).lower()
+    return isinstance(error, MemoryError) or any(words in text for words in _NO_MEMORY)
+
+
+def _one_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[-1]}" if lines else type(error).__name__

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
+import pty
 import re
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
+import uuid
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +24,7 @@ import amos
 from amos.cli import main
 from amos.cli.explore import _generic
 from amos.explore import Records
+from amos.testing.drills import leftovers, living
 
 VNNI = "vnni_dpbusd_m16k4_u8_s8_s32"
 GEMM = ["explore", "out[i,j] += a[i,k] * weight[j,k]", VNNI]
@@ -51,7 +58,7 @@ def test_json_end_to_end(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
     assert found["measured_seconds"] > 0
     assert found["implementation"] in ("native", "generic")
     with Records(path) as records:
-        assert len(records.rows()) == 2
+        assert [r["phase"] for r in records.rows()].count("search") == 2
 
 
 def test_text_has_the_five_parts(capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,7 +78,7 @@ def test_text_has_the_five_parts(capsys: pytest.CaptureFixture[str]) -> None:
     assert "schedule   order=" in text
     # 4: predicted, measured, speed and share of the peak
     assert re.search(r"predicted  [\d.]+ ms\n", text)
-    assert re.search(r"measured   [\d.]+ ms, median of \d+\n", text)
+    assert re.search(r"measured   [\d.]+ ms, median of \d+, ± [\d.]+%\n", text)
     assert re.search(r"speed      [\d.]+ Top/s, [\d.]+% of the [\d.]+ Top/s measured peak", text)
     # 5: the check
     assert "checked    192 elements against NumPy, largest difference 0\n" in text
@@ -143,43 +150,70 @@ def test_a_caret_marks_a_syntax_error(capsys: pytest.CaptureFixture[str]) -> Non
     assert lines[2].strip() == "^"
 
 
-def _workers(parent: int) -> list[int]:
-    found = []
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, of, *_ = status.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(of) == parent and state not in "ZX":
-            found.append(int(status.parent.name))
-    return found
-
-
 @pytest.mark.skipif(
     not Path("/proc/self/stat").exists(), reason="needs /proc to see which processes live"
 )
-def test_an_interrupt_leaves_no_worker_behind() -> None:
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_interrupt_leaves_nothing_behind(end: signal.Signals, tmp_path: Path) -> None:
+    """No process, no file, and a record file that the next run can go on with."""
     command = [sys.executable, "-m", "amos", *GEMM, *SIZES, "--trials", "1000"]
+    mark, folder = uuid.uuid4().hex, tmp_path / "temporary"
+    folder.mkdir()
     run = subprocess.Popen(
-        command,
+        [*command, "--records", str(tmp_path / "tuning.db"), "--timeout", "20"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        env=os.environ | {"AMOS_DRILL": mark, "TMPDIR": str(folder)},
     )
     try:
-        end = time.monotonic() + 60
-        while not (workers := _workers(run.pid)) and time.monotonic() < end:
+        # The command, the guard and the worker.
+        deadline = time.monotonic() + 60
+        while len(living(mark)) < 3 and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert workers
+        assert len(living(mark)) >= 3
         time.sleep(0.5)
-        os.killpg(run.pid, signal.SIGINT)  # as a terminal does
+        if end is signal.SIGINT:
+            os.killpg(run.pid, end)  # as a terminal does
+        else:
+            run.send_signal(end)
         _, errors = run.communicate(timeout=30)
-        assert run.returncode == 130
+        assert run.returncode == (130 if end is signal.SIGINT else -end)
         assert "Traceback" not in errors
-        while any(Path(f"/proc/{pid}").exists() for pid in workers) and time.monotonic() < end:
-            time.sleep(0.05)
-        assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+        assert leftovers(mark, 30) == []
+        assert list(folder.iterdir()) == []
+        with Records(tmp_path / "tuning.db") as records:
+            records.rows()
     finally:
         run.kill()
         run.wait()
+
+
+def test_the_bar_shows_what_is_going_on() -> None:
+    """On a terminal: trials, the best, failures by kind, time left; and nothing is left of it."""
+    command = [*MODEL, "--trials", "200"]
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 150, 0, 0))
+    run = subprocess.Popen(
+        [sys.executable, "-m", "amos", *command],
+        stdout=subprocess.PIPE,
+        stderr=follower,
+        env=os.environ | {"TERM": "xterm", "COLUMNS": "150"},
+    )
+    os.close(follower)
+    shown = b""
+    with contextlib.suppress(OSError):  # how a terminal says that nobody writes any more
+        while chunk := os.read(leader, 4096):
+            shown += chunk
+    os.close(leader)
+    assert run.stdout is not None
+    text = run.stdout.read().decode()
+    run.stdout.close()
+    assert run.wait() == 0
+    assert "trials     " in text
+    assert "\x1b" not in text
+    assert b"measuring" in shown
+    assert re.search(rb"\d+/200", shown)
+    assert b"best " in shown
+    assert b" left" in shown

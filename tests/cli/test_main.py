@@ -73,7 +73,7 @@ def test_help(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
         (["operators", "conv2"], "unknown operator 'conv2'"),
         (["machines", "show", "hots"], "unknown machine 'hots': did you mean 'host'"),
         (["predict", "gemm", WMMA, "--machine", "a10"], "did you mean 'a100'"),
-        (["records", "nothing.db"], "record file 'nothing.db': there is no such file"),
+        (["records", "list", "nothing.db"], "record file 'nothing.db': there is no such file"),
     ],
 )
 def test_a_mistake_is_told_in_two_lines(

@@ -53,11 +53,13 @@ def test_records_show_what_was_explored(tmp_path: Path, capsys: pytest.CaptureFi
     explored = ["explore", "gemm", WMMA, "--machine", "a100", "--trials", "3", "--records", file]
     assert main(explored) == 0
     capsys.readouterr()
-    rows = _json(["records", file], capsys)
+    rows = _json(["records", "list", file], capsys)
     assert [row["number"] for row in rows] == [0, 1, 2]
     assert rows[0]["mapping"] == {"i1": ["m"], "i2": ["n"], "r1": ["k"]}
-    assert [row["number"] for row in _json(["records", file, "--limit", "1"], capsys)] == [2]
-    assert main(["records", file]) == 0
+    assert [row["number"] for row in _json(["records", "list", file, "--limit", "1"], capsys)] == [
+        2
+    ]
+    assert main(["records", "list", file]) == 0
     assert "i1=m i2=n r1=k" in capsys.readouterr().out
 
 
@@ -77,5 +79,5 @@ def test_a_file_of_something_else_is_no_record_file(
 ) -> None:
     file = tmp_path / "notes.txt"
     file.write_text("not a database, but long enough to be taken for one\n" * 40)
-    assert main(["records", str(file)]) == 2
+    assert main(["records", "list", str(file)]) == 2
     assert "notes.txt" in capsys.readouterr().err

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from amos.errors import AmosError, ExploreError, MachineError, MappingError, Unk
 from amos.explore import Exploration, Trial, run
 from amos.ir import Operator
 from amos.measure import Measurement
+from amos.measure.executor import Task
+from amos.measure.identity import Identity
 from amos.perfmodel import Machine
 from amos.schedule import Candidate
 
@@ -37,13 +40,11 @@ def _proposals(result: Exploration) -> list[tuple[str, str]]:
 
 
 class _Fake:
-    """A runner whose answers depend on nothing but the candidate."""
+    """An executor whose answers depend on nothing but the candidate."""
 
     #: One in so many candidates crashes.
     crash = 5
-
-    def __init__(self, timeout: float = 0.0) -> None:
-        self.calls: list[Candidate] = []
+    identity = Identity("host", "fake", 2)
 
     def __enter__(self) -> _Fake:
         return self
@@ -51,10 +52,14 @@ class _Fake:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def measure(
-        self, candidate: Candidate, *, repeat: int = 10, implementation: str | None = None
-    ) -> Measurement:
-        self.calls.append(candidate)
+    def machine(self, *_: object, **__: object) -> Machine:
+        return amos.machines.get("xeon_6240")
+
+    def measure(self, tasks: Iterable[tuple[int, Task]]) -> Iterator[tuple[int, Measurement]]:
+        for number, task in tasks:
+            yield number, self.one(task.candidate)
+
+    def one(self, candidate: Candidate) -> Measurement:
         seed = sum(map(ord, str(candidate.schedule) + candidate.mapping.name))
         if seed % self.crash == 0:
             return Measurement(failure="crash", message="fake")
@@ -63,11 +68,7 @@ class _Fake:
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> type[_Fake]:
-    def host(*_: object, **__: object) -> Machine:
-        return amos.machines.get("xeon_6240")
-
-    monkeypatch.setattr(run, "Runner", _Fake)
-    monkeypatch.setattr(run, "host_machine", host)
+    monkeypatch.setattr(run, "open_executor", lambda *_, **__: _Fake())
     return _Fake
 
 
@@ -169,10 +170,10 @@ def test_failures_are_counted_and_never_win(fake: type[_Fake]) -> None:
 def test_every_candidate_failing_is_an_error(
     fake: type[_Fake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(self: _Fake, candidate: Candidate, **_: object) -> Measurement:
+    def fail(self: _Fake, candidate: Candidate) -> Measurement:
         return Measurement(failure="build", message="no such luck")
 
-    monkeypatch.setattr(_Fake, "measure", fail)
+    monkeypatch.setattr(_Fake, "one", fail)
     with pytest.raises(ExploreError, match=r"none of 3 candidates ran \(build\); .*no such luck"):
         _model(machine="host", trials=3)
 
@@ -181,16 +182,16 @@ def test_a_leader_that_turns_out_wrong_does_not_win(
     fake: type[_Fake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Measured again, the fastest one crashes."""
-    before, seen = _Fake.measure, Counter[str]()
+    before, seen = _Fake.one, Counter[str]()
     fast = min(_model(machine="host", trials=8).trials, key=lambda trial: trial.seconds)
 
-    def measure(self: _Fake, candidate: Candidate, **options: Any) -> Measurement:
+    def one(self: _Fake, candidate: Candidate) -> Measurement:
         seen[str(candidate)] += 1
         if candidate == fast.candidate and seen[str(candidate)] > 1:
             return Measurement(failure="wrong", message="largest difference 1")
-        return before(self, candidate, **options)
+        return before(self, candidate)
 
-    monkeypatch.setattr(_Fake, "measure", measure)
+    monkeypatch.setattr(_Fake, "one", one)
     result = _model(machine="host", trials=8)
     assert result.best.candidate != fast.candidate
     assert result.failures["wrong"] == 1

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,7 +20,8 @@ import pytest
 import amos
 from amos.ir import Operator
 from amos.measure import Runner
-from amos.measure.worker import _difference, _measure, _References, _tolerance
+from amos.measure.cores import CoreLock
+from amos.measure.worker import References, _difference, _measure, _tolerance
 from amos.schedule import Candidate, Schedule, ScheduleSpace
 
 VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
@@ -60,16 +63,83 @@ def _gone(pid: int, seconds: float = 10.0) -> bool:
     ("how", "failure", "message"),
     [
         ("segfault", "crash", "the worker was ended by SIGSEGV"),
-        ("abort", "crash", "the worker was ended by SIGABRT"),
+        ("abort", "abort", "the worker was ended by SIGABRT"),
+        ("exit", "crash", "the worker ended with status 3"),
         ("raise", "error", "RuntimeError: raised on purpose"),
+        ("wrong", "wrong", "largest difference 1"),
+        ("nan", "nan", "1 of 1 elements are not a number"),
     ],
 )
 def test_a_lost_worker_is_reported_and_replaced(
     runner: Runner, how: str, failure: str, message: str
 ) -> None:
+    before, guard = _drill(runner, "nothing")["pid"], runner.pid
     reply = _drill(runner, how)
     assert (reply["failure"], reply["message"]) == (failure, message)
-    assert _drill(runner, "nothing")["pid"] == runner.pid
+    assert _drill(runner, "nothing")["pid"] != before
+    assert runner.pid == guard
+
+
+def test_a_worker_is_kept_while_it_is_healthy(runner: Runner) -> None:
+    pids = {_drill(runner, "nothing")["pid"] for _ in range(3)}
+    assert len(pids) == 1
+    assert runner.measure(Candidate(MAPPING, Schedule.of({"tile.i": 4}))).failure == "build"
+    assert _drill(runner, "nothing")["pid"] in pids
+
+
+def test_memory_is_limited() -> None:
+    with Runner(memory=256 << 20) as small:
+        assert _drill(small, "allocate")["failure"] == "memory"
+        assert small.measure(CANDIDATE, repeat=3).ok
+
+
+@needs_proc
+def test_what_a_candidate_leaves_behind_is_removed() -> None:
+    with Runner() as runner:
+        _drill(runner, "nothing")
+        folder = Path(str(runner._folder))
+        reply = _drill(runner, "litter", timeout=1.0)
+        assert reply["failure"] == "timeout"
+        assert list(folder.iterdir()) == []
+        assert not _descendants(os.getpid(), "time.sleep(1000)")
+    assert not folder.exists()
+
+
+def _descendants(root: int, command: str) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if command in path.read_bytes().decode(errors="replace"):
+                found.append(int(path.parent.name))
+    return [pid for pid in found if _alive(pid)]
+
+
+def test_cores_are_not_shared() -> None:
+    """Two candidates never run at once, whichever processes ask for them."""
+    taken = CoreLock()
+    with Runner() as runner:
+        _drill(runner, "work")
+        assert taken.acquire()
+        done: list[dict[str, Any]] = []
+        thread = threading.Thread(target=lambda: done.append(_drill(runner, "work", 0.2)))
+        thread.start()
+        thread.join(0.6)
+        # Waiting for the cores is not on the candidate's account.
+        assert not done
+        taken.release()
+        thread.join(10)
+        assert "failure" not in done[0]
+    taken.close()
+
+
+def test_a_worker_outlives_the_thread_that_started_it() -> None:
+    with Runner() as runner:
+        pids: list[int] = []
+        thread = threading.Thread(target=lambda: pids.append(_drill(runner, "nothing")["pid"]))
+        thread.start()
+        thread.join()
+        time.sleep(0.2)
+        assert _drill(runner, "nothing")["pid"] == pids[0]
 
 
 @needs_proc
@@ -87,12 +157,16 @@ def test_an_unknown_request_is_an_error(runner: Runner) -> None:
     assert runner.request({"kind": "dance"})["failure"] == "error"
 
 
-def test_a_worker_that_was_killed_between_requests_is_replaced(runner: Runner) -> None:
-    pid = _drill(runner, "nothing")["pid"]
-    os.kill(pid, signal.SIGKILL)
-    reply = _drill(runner, "nothing")
-    again = reply if "pid" in reply else _drill(runner, "nothing")
-    assert again["pid"] != pid
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_worker_that_was_killed_between_requests_is_replaced(whole: bool) -> None:
+    with Runner() as runner:
+        pid = _drill(runner, "nothing")["pid"]
+        assert runner.pid is not None
+        os.kill(runner.pid if whole else pid, signal.SIGKILL)
+        assert _gone(pid)
+        reply = _drill(runner, "nothing")
+        again = reply if "pid" in reply else _drill(runner, "nothing")
+        assert again["pid"] != pid
 
 
 @needs_proc
@@ -149,7 +223,9 @@ def test_a_right_candidate_is_verified_and_timed(runner: Runner) -> None:
     found = runner.measure(CANDIDATE, repeat=3)
     assert found.ok
     assert (found.failure, found.message) == ("", "")
-    assert (len(found.times), found.verified_elements, found.max_difference) == (3, 6 * 16, 0.0)
+    assert (found.verified_elements, found.max_difference) == (6 * 16, 0.0)
+    assert len(found.times) in (3, 6, 9)
+    assert found.work_seconds > 0
     assert found.implementation in ("native", "generic")
     assert 0 < found.seconds < 1
 
@@ -178,7 +254,9 @@ def test_a_wrong_result_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         return result
 
     monkeypatch.setattr(amos.validate, "evaluate", off_by_one)
-    reply = _measure({"candidate": CANDIDATE, "implementation": "generic"}, _References())
+    reply = _measure(
+        {"candidate": CANDIDATE, "implementation": "generic"}, References(), lambda: None
+    )
     assert reply["failure"] == "wrong"
     assert reply["message"] == "largest difference 1"
     assert reply["max_difference"] == 1.0
@@ -186,7 +264,7 @@ def test_a_wrong_result_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_references_are_computed_once_for_an_operator(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = _References()
+    kept = References()
     first = kept.get(MAPPING.operator)
     assert kept.get(MAPPING.operator) is first
     for name in "xyz":

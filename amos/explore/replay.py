@@ -1,0 +1,93 @@
+"""Rebuilding the kernel of a record, and checking that it still is what it was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from amos.errors import RecordError
+from amos.explore.records_rows import candidate_of, intrinsic_of, measurement_of
+from amos.intrinsics import get as get_intrinsic
+from amos.measure import Measurement, Runner
+from amos.measure.identity import here
+from amos.schedule import Candidate
+
+__all__ = ["Replay", "replay"]
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A record, measured again.
+
+    Attributes:
+        candidate: the mapping and schedule, rebuilt.
+        measurement: what it did now.
+        recorded_seconds: what the record says, if it was measured.
+        notes: why the two may not compare, in words.
+    """
+
+    candidate: Candidate
+    measurement: Measurement
+    recorded_seconds: float | None
+    notes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; seconds."""
+        mapping = self.candidate.mapping
+        return {
+            "operator": str(mapping.operator),
+            "intrinsic": mapping.intrinsic.name,
+            "mapping": str(mapping),
+            "schedule": self.candidate.schedule.as_dict(),
+            "recorded_seconds": self.recorded_seconds,
+            "measured_seconds": self.measurement.seconds,
+            "noise": self.measurement.noise,
+            "verified_elements": self.measurement.verified_elements,
+            "max_difference": self.measurement.max_difference,
+            "implementation": self.measurement.implementation,
+            "notes": list(self.notes),
+        }
+
+
+def replay(row: Mapping[str, Any], *, repeat: int = 20, timeout: float = 60.0) -> Replay:
+    """Build the kernel of a record, compare it with NumPy, and time it on this machine.
+
+    Args:
+        row: a record of the present schema.
+        repeat: timings.
+        timeout: seconds that it may take.
+
+    Raises:
+        RecordError: the record describes no candidate of the present intrinsic,
+            or the kernel fails here.
+        UnknownNameError: there is no such intrinsic.
+    """
+    notes = []
+    if not row["fingerprint"]:
+        notes.append(
+            f"the record does not say which version of {row['intrinsic']} it was made with"
+        )
+        get_intrinsic(row["intrinsic"])
+    else:
+        intrinsic_of(row)
+    candidate = candidate_of(row, any_version=True)
+    if row["machine"].get("name") == "host" and row["machine_key"] != here().key:
+        notes.append(f"recorded on another machine: {row['machine']['model']}")
+    elif not row["machine_key"]:
+        notes.append(
+            f"the record does not say which machine it was, only {row['machine']['model']!r}"
+        )
+    before = measurement_of(row)
+    with Runner(timeout) as runner:
+        found = runner.measure(
+            candidate, repeat=repeat, implementation=row["implementation"] or None
+        )
+        if found.failure == "build" and row["implementation"] == "native":
+            notes.append("this machine lacks the instruction: compiled from its meaning")
+            found = runner.measure(candidate, repeat=repeat, implementation="generic")
+    if not found.ok:
+        number = row.get("id", "")
+        raise RecordError(f"record {number} fails here: {found.failure}: {found.message}")
+    recorded = before.seconds if before is not None and before.ok else None
+    return Replay(candidate, found, recorded, tuple(notes))

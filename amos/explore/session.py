@@ -1,0 +1,154 @@
+"""The loop of one exploration: ask, replay or measure, record, tell."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from amos.explore.method import Proposer
+from amos.explore.objective import Problem, Trial
+from amos.explore.run_log import RunLog
+from amos.explore.stopping import idle
+from amos.measure import Measurement
+from amos.measure.executor import Executor, Task
+from amos.schedule import Candidate
+
+__all__ = ["Session"]
+
+#: Candidates proposed at a time; the model is corrected between batches.
+_BATCH = 8
+#: Leaders that are measured again at the end, and how many times.
+_CONFIRMED, _CONFIRM_REPEAT = 4, 40
+#: How often the two leaders are measured once more while they are too close to call.
+_DUELS = 2
+
+
+@dataclass
+class Session:
+    """One exploration under way.
+
+    Attributes:
+        problem: the space, told of every trial.
+        search: proposes candidates.
+        executor: measures them; None leaves it at the model's word.
+        log: what the run has recorded before, and records now.
+        implementation: of the intrinsic; see :class:`amos.measure.executor.Task`.
+        flush: bytes of cache to overwrite before each timing.
+        replayed: trials whose measurement was found in the record.
+        measured: measurements made.
+    """
+
+    problem: Problem
+    search: Proposer
+    executor: Executor | None
+    log: RunLog
+    implementation: str | None = None
+    flush: int = 0
+    replayed: int = 0
+    measured: int = 0
+
+    def trials(
+        self, count: int, time_limit: float | None = None, stagnation: int | None = None
+    ) -> Iterator[Trial]:
+        """Trials until there are ``count`` of them, or the time is up.
+
+        At least one is made. Ends early if the method has nothing left to propose.
+
+        Args:
+            count: how many.
+            time_limit: seconds after which no other is begun.
+            stagnation: trials without progress after which no other batch is begun.
+        """
+        end = math.inf if time_limit is None else time.monotonic() + time_limit
+        while len(self.problem.trials) < count:
+            batch = self.search.ask(min(_BATCH, count - len(self.problem.trials)))
+            if not batch:
+                return
+            yield from self._batch(batch, end)
+            if time.monotonic() > end:
+                return
+            if stagnation is not None and idle(self.problem.trials) >= stagnation:
+                return
+
+    def _batch(self, batch: list[Candidate], end: float) -> Iterator[Trial]:
+        """Results are recorded as they come, and told in the order of the batch."""
+        first, predicted = len(self.problem.trials), self.problem.seconds(batch).tolist()
+        done: dict[int, Measurement | None] = {}
+
+        def trial(n: int) -> Trial:
+            return Trial(first + n, batch[n], predicted[n], done[n])
+
+        def waiting() -> Iterator[tuple[int, Task]]:
+            for n, candidate in enumerate(batch):
+                if n and time.monotonic() > end:
+                    return
+                if (known := self.log.find(candidate)) is not None:
+                    done[n], self.replayed = known, self.replayed + 1
+                else:
+                    yield n, self._task(candidate)
+
+        told = 0
+        if self.executor is None:
+            done = dict.fromkeys(range(len(batch)))
+            for n in done:
+                self.log.add(trial(n))
+        else:
+            for n, measurement in self.executor.measure(waiting()):
+                done[n], self.measured = measurement, self.measured + 1
+                done[n] = self.log.add(trial(n))
+                while told in done:
+                    yield self._tell(trial(told))
+                    told += 1
+        while told in done:
+            yield self._tell(trial(told))
+            told += 1
+
+    def _tell(self, trial: Trial) -> Trial:
+        self.problem.tell(trial)
+        return trial
+
+    def _task(self, candidate: Candidate, repeat: int = 10) -> Task:
+        return Task(candidate, repeat, self.implementation, self.flush)
+
+    def confirm(self) -> None:
+        """Measure the leaders again, longer: the fastest of many is partly the luckiest.
+
+        Goes on while a trial that was not measured again leads, then while the two
+        leaders are too close to call.
+        """
+        confirmed: set[int] = set()
+        for _ in range(2 * _CONFIRMED):
+            leaders = self.problem.best(_CONFIRMED if len(confirmed) < _CONFIRMED else 1)
+            waiting = [trial for trial in leaders if trial.number not in confirmed]
+            if not waiting:
+                break
+            confirmed.add(waiting[0].number)
+            again = self._again(waiting[0], 0)
+            # A hang may be the machine's fault; a wrong result or a crash never is.
+            if again is not None and (again.ok or again.failure != "timeout"):
+                self._replace(waiting[0], again)
+        for attempt in range(1, _DUELS + 1):
+            leaders = self.problem.best(2)
+            pair = [trial.measurement for trial in leaders if trial.measurement is not None]
+            if len(pair) < 2 or not pair[0].too_close(pair[1]):
+                return
+            for trial, before in zip(leaders, pair, strict=True):
+                again = self._again(trial, attempt)
+                if again is not None and again.ok:
+                    self._replace(trial, replace(before, times=before.times + again.times))
+
+    def _again(self, trial: Trial, attempt: int) -> Measurement | None:
+        assert self.executor is not None
+        known = self.log.find(trial.candidate, "confirm", attempt)
+        if known is not None:
+            return known
+        task = self._task(trial.candidate, _CONFIRM_REPEAT)
+        for _, measurement in self.executor.measure(iter([(0, task)])):
+            self.measured += 1
+            return self.log.add(replace(trial, measurement=measurement), "confirm", attempt)
+        return None
+
+    def _replace(self, trial: Trial, measurement: Measurement) -> None:
+        self.problem.trials[trial.number] = replace(trial, measurement=measurement)

@@ -1,0 +1,350 @@
+"""Measuring on the workers of a Dask cluster.
+
+Each Dask worker process keeps one :class:`amos.measure.Runner`, so that candidates
+are as isolated there as here, and a candidate that crashes takes no worker of the
+cluster with it. A measurement is pinned to a worker of the machine kind that the
+run began with; each of them has one measurement at a time. A worker that is lost
+gives its candidate back, and another one of its kind takes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Any
+
+from amos.errors import MeasureError
+from amos.intrinsics import Intrinsic
+from amos.measure.executor import Task
+from amos.measure.host import host_machine
+from amos.measure.identity import Identity, here
+from amos.measure.measurement import Measurement
+from amos.measure.runner import Runner
+from amos.perfmodel import Machine, Structure, evaluate
+from amos.schedule import Candidate, batch_of
+
+__all__ = ["DaskExecutor"]
+
+#: Seconds to wait for a scheduler, and for a worker when all are gone.
+_CONNECT, _REPLACEMENT = 10.0, 60.0
+#: Seconds between two looks at which workers there are.
+_LOOK = 0.5
+#: Mappings from which on the model is evaluated by the workers.
+_SPREAD = 64
+#: Workers that a candidate may take with it before it counts as the culprit.
+_LOSSES = 2
+
+
+class DaskExecutor:
+    """Every worker of one kind of a Dask cluster.
+
+    Args:
+        address: of the scheduler, ``"tcp://HOST:PORT"``.
+        timeout: seconds that one candidate may take.
+        memory: bytes that it may allocate; see :class:`amos.measure.Runner`.
+        intrinsic: what the workers must be able to execute.
+        implementation: ``"generic"`` if any CPU will do.
+
+    Raises:
+        MeasureError: Dask is not installed, the scheduler does not answer, it has
+            no worker, or none that has the instruction.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        timeout: float,
+        memory: int | None = None,
+        *,
+        intrinsic: Intrinsic | None = None,
+        implementation: str | None = None,
+    ) -> None:
+        self.address, self._limits = address, (timeout, memory)
+        self._intrinsic, self._implementation = intrinsic, implementation
+        self._known: dict[str, Identity | None] = {}
+        self._client = _connect(address)
+        try:
+            self._identity = self._choose()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> DaskExecutor:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave the cluster as it was found."""
+        with contextlib.suppress(Exception):
+            self._client.run(_leave, on_error="ignore")
+        with contextlib.suppress(Exception):
+            self._client.close()
+
+    @property
+    def identity(self) -> Identity:
+        """The kind of machine that measures."""
+        return self._identity
+
+    def machine(self, intrinsics: Sequence[Intrinsic], *, again: bool = False) -> Machine:
+        """The machine of the first worker, as the model sees it.
+
+        Raises:
+            MeasureError: it could not be measured.
+        """
+        worker = min(self._wait_for_workers())
+        future = self._submit(worker, _describe_machine, list(intrinsics), again, self._limits)
+        machine: Machine = self._result(future)
+        return machine
+
+    def measure(self, tasks: Iterable[tuple[int, Task]]) -> Iterator[tuple[int, Measurement]]:
+        """One task at a time on each worker; results as they come.
+
+        Raises:
+            MeasureError: no worker of the kind is left.
+        """
+        source, returned = iter(tasks), list[tuple[int, Task]]()
+        running: dict[str, tuple[int, Task, Any]] = {}
+        losses, exhausted = Counter[int](), False
+        try:
+            while True:
+                workers = self._workers() if running else self._wait_for_workers()
+                for worker in sorted(workers - running.keys()):
+                    item = returned.pop() if returned else next(source, None)
+                    if item is None:
+                        exhausted = True
+                        break
+                    number, task = item
+                    running[worker] = (
+                        number,
+                        task,
+                        self._submit(worker, _measure_task, task, self._limits),
+                    )
+                if exhausted and not running and not returned:
+                    return
+                for worker, (number, task, future) in list(running.items()):
+                    if future.status == "finished":
+                        del running[worker]
+                        yield number, future.result()
+                    elif worker not in workers or future.status in ("error", "lost", "cancelled"):
+                        del running[worker]
+                        self._abandon(future)
+                        losses[number] += 1
+                        if losses[number] >= _LOSSES:
+                            message = f"{losses[number]} workers were lost with it"
+                            yield number, Measurement(failure="crash", message=message)
+                        else:
+                            returned.append((number, task))
+                self._pause([future for _, _, future in running.values()])
+        finally:
+            for _, _, future in running.values():
+                self._abandon(future)
+
+    def spread(
+        self, groups: Sequence[Sequence[Candidate]], machine: Machine
+    ) -> list[list[float]] | None:
+        """Evaluate the model for candidates of many mappings, on workers of any kind.
+
+        Args:
+            groups: candidates of one mapping each.
+            machine: what the model predicts for.
+
+        Returns:
+            predicted seconds of each; None if there are so few that asking takes
+            longer than answering, or if the cluster does not answer.
+        """
+        if len(groups) < _SPREAD:
+            return None
+        parts = max(1, len(self._addresses()))
+        chunks = [list(groups[n::parts]) for n in range(parts)]
+        try:
+            futures = [
+                self._client.submit(_evaluate_model, chunk, machine, pure=False, priority=10)
+                for chunk in chunks
+            ]
+            answers = self._client.gather(futures, errors="raise")
+        except Exception:  # whatever a cluster can come up with: we can do it ourselves
+            return None
+        result: list[list[float]] = [[] for _ in groups]
+        for n, answer in enumerate(answers):
+            result[n::parts] = answer
+        return result
+
+    def _choose(self) -> Identity:
+        """The commonest kind among the workers that can execute the intrinsic."""
+        self._look_at(self._addresses())
+        if not self._known:
+            raise MeasureError(f"executor {self.address}: the scheduler has no workers")
+        able = Counter(identity for identity in self._known.values() if identity is not None)
+        if not able:
+            assert self._intrinsic is not None
+            needed = ", ".join(self._intrinsic.requires)
+            raise MeasureError(
+                f"executor {self.address}: none of {len(self._known)} workers has {needed}, which "
+                f"{self._intrinsic.name} needs; with the generic implementation any CPU will do"
+            )
+        return max(able, key=lambda identity: (able[identity], identity.key))
+
+    def _look_at(self, addresses: Iterable[str]) -> None:
+        """Ask workers who they are; None for one without the instruction."""
+        fresh = [address for address in addresses if address not in self._known]
+        if not fresh:
+            return
+        answers = self._client.run(
+            _introduce, self._intrinsic, self._implementation, workers=fresh, on_error="return"
+        )
+        for address, answer in answers.items():
+            if isinstance(answer, BaseException):
+                if isinstance(answer, ImportError | AttributeError):
+                    raise MeasureError(
+                        f"executor {self.address}: worker {address} has no amos of this version: "
+                        f"{answer}"
+                    ) from answer
+                continue
+            self._known[address] = answer
+
+    def _addresses(self) -> set[str]:
+        try:
+            return set(self._client.nthreads())
+        except (OSError, TimeoutError) as error:
+            raise MeasureError(f"executor {self.address}: the scheduler is gone") from error
+
+    def _workers(self) -> set[str]:
+        """Workers of our kind that are there now."""
+        present = self._addresses()
+        with contextlib.suppress(OSError, TimeoutError):
+            self._look_at(present)
+        return {a for a in present if self._known.get(a) == self._identity}
+
+    def _wait_for_workers(self) -> set[str]:
+        end = time.monotonic() + _REPLACEMENT
+        while not (found := self._workers()):
+            if time.monotonic() > end:
+                raise MeasureError(
+                    f"executor {self.address}: no worker of this kind is left ({self._identity})"
+                )
+            time.sleep(_LOOK)
+        return found
+
+    def _submit(self, worker: str, function: Any, *arguments: Any) -> Any:
+        return self._client.submit(
+            function,
+            *arguments,
+            workers=[worker],
+            allow_other_workers=False,
+            pure=False,
+            retries=0,
+        )
+
+    def _result(self, future: Any) -> Any:
+        try:
+            return future.result(timeout=600)
+        except MeasureError:
+            raise
+        except Exception as error:  # whatever a cluster can come up with
+            raise MeasureError(
+                f"executor {self.address}: {type(error).__name__}: {error}"
+            ) from error
+
+    def _pause(self, futures: list[Any]) -> None:
+        """Until one of them is known, or it is time to look at the workers."""
+        from distributed import wait
+
+        if futures:
+            with contextlib.suppress(Exception):
+                wait(futures, timeout=_LOOK, return_when="FIRST_COMPLETED")
+
+    def _abandon(self, future: Any) -> None:
+        with contextlib.suppress(Exception):
+            future.cancel(force=True)
+
+
+def _connect(address: str) -> Any:
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise MeasureError(
+            f"executor {address}: Dask is not installed; pip install 'amos-mapper[distributed]'"
+        ) from error
+    try:
+        return Client(address, timeout=_CONNECT, set_as_default=False, heartbeat_interval=1000)
+    except (OSError, TimeoutError, ValueError) as error:
+        raise MeasureError(f"executor {address}: the scheduler does not answer") from error
+
+
+# What follows runs on the workers of the cluster.
+
+_lock = threading.Lock()
+_runners: dict[tuple[float, int | None], Runner] = {}
+
+
+def _introduce(intrinsic: Intrinsic | None, implementation: str | None) -> Identity | None:
+    """Who this worker is; None if it cannot execute the intrinsic."""
+    if intrinsic is None or implementation == "generic":
+        return here()
+    from amos.codegen.tensor_intrin import implementation as implementation_on
+    from amos.perfmodel.host import cpu
+
+    # An intrinsic that no CPU has is emitted as its meaning everywhere.
+    wanted = implementation_on(intrinsic, frozenset(intrinsic.requires))
+    if implementation == "native":
+        wanted = "native"
+    return here() if implementation_on(intrinsic, cpu().features) == wanted else None
+
+
+def _runner(limits: tuple[float, int | None]) -> Runner:
+    if limits not in _runners:
+        _close_runner()
+        _runners[limits] = Runner(*limits)
+    return _runners[limits]
+
+
+def _evaluate_model(groups: Sequence[Sequence[Candidate]], machine: Machine) -> list[list[float]]:
+    found = []
+    for group in groups:
+        structure = Structure(group[0].mapping)
+        batch = batch_of(structure, [candidate.schedule for candidate in group])
+        found.append(evaluate(structure, machine, batch).seconds.tolist())
+    return found
+
+
+def _measure_task(task: Task, limits: tuple[float, int | None]) -> Measurement:
+    with _lock:
+        return _runner(limits).measure(
+            task.candidate,
+            repeat=task.repeat,
+            implementation=task.implementation,
+            flush=task.flush,
+        )
+
+
+def _describe_machine(
+    intrinsics: Sequence[Intrinsic], again: bool, limits: tuple[float, int | None]
+) -> Machine:
+    with _lock:
+        return host_machine(intrinsics, runner=_runner(limits), again=again)
+
+
+def _leave() -> None:
+    """Close the runner, unless somebody else's candidate is in it."""
+    if _lock.acquire(blocking=False):
+        try:
+            _close_runner()
+        finally:
+            _lock.release()
+
+
+def _close_runner() -> None:
+    while _runners:
+        _, runner = _runners.popitem()
+        runner.close()

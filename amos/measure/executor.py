@@ -1,0 +1,153 @@
+"""Where candidates are measured: an interface, and this machine behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol
+
+from amos.errors import MeasureError
+from amos.intrinsics import Intrinsic
+from amos.measure.host import host_machine
+from amos.measure.identity import Identity, here
+from amos.measure.measurement import Measurement
+from amos.measure.runner import DEFAULT_TIMEOUT, Runner
+from amos.perfmodel import Machine
+from amos.schedule import Candidate
+
+__all__ = ["Executor", "LocalExecutor", "Task", "open_executor"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One measurement that is asked for.
+
+    Attributes:
+        candidate: mapping and schedule.
+        repeat: timings of a quiet measurement.
+        implementation: ``"native"`` or ``"generic"``; by default what there is.
+        flush: bytes of cache to overwrite before each timing.
+    """
+
+    candidate: Candidate
+    repeat: int = 10
+    implementation: str | None = None
+    flush: int = 0
+
+
+class Executor(AbstractContextManager["Executor"], Protocol):
+    """Builds, checks and times candidates, on machines of one kind."""
+
+    @property
+    def identity(self) -> Identity:
+        """The kind of machine that measures."""
+        ...
+
+    def machine(self, intrinsics: Sequence[Intrinsic], *, again: bool = False) -> Machine:
+        """Describe that machine for the model; ``again`` measures its rates once more.
+
+        Raises:
+            MeasureError: it could not be measured.
+        """
+        ...
+
+    def measure(self, tasks: Iterable[tuple[int, Task]]) -> Iterator[tuple[int, Measurement]]:
+        """Measure numbered tasks, which are drawn as they are started.
+
+        Results come in the order in which they are known; failures of candidates
+        are results. No core is timed by two tasks at once.
+
+        Raises:
+            MeasureError: there is nothing left to measure with.
+        """
+        ...
+
+
+class LocalExecutor:
+    """One worker process on this machine.
+
+    Args:
+        timeout: seconds that one candidate may take.
+        memory: bytes that it may allocate; see :class:`amos.measure.Runner`.
+    """
+
+    def __init__(self, timeout: float = DEFAULT_TIMEOUT, memory: int | None = None) -> None:
+        self.runner = Runner(timeout, memory)
+
+    def __enter__(self) -> LocalExecutor:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.runner.close()
+
+    @property
+    def identity(self) -> Identity:
+        """This machine."""
+        return here()
+
+    def machine(self, intrinsics: Sequence[Intrinsic], *, again: bool = False) -> Machine:
+        """This machine as the model sees it.
+
+        Raises:
+            MeasureError: it could not be measured.
+        """
+        return host_machine(intrinsics, runner=self.runner, again=again)
+
+    def measure(self, tasks: Iterable[tuple[int, Task]]) -> Iterator[tuple[int, Measurement]]:
+        """One after the other."""
+        for number, task in tasks:
+            yield (
+                number,
+                self.runner.measure(
+                    task.candidate,
+                    repeat=task.repeat,
+                    implementation=task.implementation,
+                    flush=task.flush,
+                ),
+            )
+
+
+def open_executor(
+    address: str | Executor | None,
+    timeout: float = DEFAULT_TIMEOUT,
+    memory: int | None = None,
+    intrinsic: Intrinsic | None = None,
+    implementation: str | None = None,
+) -> Executor:
+    """The executor of an address.
+
+    Args:
+        address: None or ``"local"`` for this machine, ``"tcp://HOST:PORT"`` for the
+            scheduler of a Dask cluster, ``"rpc://HOST:PORT/KEY"`` for a board that
+            TVM's RPC tracker knows, or an executor itself.
+        timeout: seconds that one candidate may take.
+        memory: bytes that it may allocate.
+        intrinsic: what the workers must be able to execute.
+        implementation: ``"generic"`` if any CPU will do.
+
+    Raises:
+        MeasureError: the address is no address, the scheduler does not answer, or
+            no worker is of use.
+    """
+    if address is None or address == "local":
+        return LocalExecutor(timeout, memory)
+    if not isinstance(address, str):
+        return address
+    if address.startswith("rpc://"):
+        from amos.measure.rpc_executor import RpcExecutor
+
+        return RpcExecutor(address, timeout, memory)
+    if not address.startswith(("tcp://", "tls://", "inproc://")):
+        raise MeasureError(f"executor {address!r}: expected 'local' or 'tcp://HOST:PORT'")
+    from amos.measure.dask_executor import DaskExecutor
+
+    return DaskExecutor(
+        address, timeout, memory, intrinsic=intrinsic, implementation=implementation
+    )

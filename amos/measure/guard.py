@@ -1,0 +1,251 @@
+"""The process between an exploration and its candidates.
+
+Started as ``python -m amos.measure.guard PARENT FOLDER``. It never runs a
+candidate: it loads TVM once, forks workers that do, holds them to their limits,
+says what became of them, and ends them and itself when its parent is gone. Its
+one thread sleeps in ``select``, so neither a hanging candidate nor the thread
+that happened to start it can keep it alive. A worker that was lost costs one
+``fork``, not one start of Python and TVM.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import sys
+import time
+import traceback
+import warnings
+from typing import Any, NoReturn
+
+from amos.measure.cores import CoreLock
+from amos.measure.protocol import encode, receive, send
+
+__all__ = ["main"]
+
+#: How a C or C++ program says that it has no memory left.
+_NO_MEMORY = ("bad_alloc", "out of memory", "cannot allocate memory", "memoryerror")
+#: Bytes of standard error that are kept in mind for a message.
+_TAIL = 4096
+#: Seconds between two attempts to get the cores.
+_PAUSE = 0.002
+#: After any other failure the worker may have been harmed, and is replaced.
+_HARMLESS = ("", "build", "unheld")
+
+
+class _Worker:
+    """A forked worker and the pipes to it."""
+
+    def __init__(self, references: Any, memory: int) -> None:
+        from amos.measure.worker import serve
+
+        inward, self.requests = os.pipe()
+        self.replies, outward = os.pipe()
+        guard = os.getpid()
+        with warnings.catch_warnings():
+            # NumPy's idle threads; its library knows what to do about a fork.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self.requests)
+            os.close(self.replies)
+            _become(serve, inward, outward, references, memory, guard)
+        # A second process group: whatever the candidate starts ends with it.
+        with contextlib.suppress(OSError):
+            os.setpgid(self.pid, self.pid)
+        os.close(inward)
+        os.close(outward)
+        self.memory = memory
+
+    def end(self) -> tuple[int, int]:
+        """Kill it, with everything that it started; its status and peak kibibytes."""
+        for kill in (os.killpg, os.kill):
+            with contextlib.suppress(OSError):
+                kill(self.pid, signal.SIGKILL)
+        return self.wait()
+
+    def wait(self) -> tuple[int, int]:
+        """Wait for its end; exit status, negative for a signal, and peak kibibytes."""
+        _, status, usage = os.wait4(self.pid, 0)
+        os.close(self.requests)
+        os.close(self.replies)
+        with contextlib.suppress(OSError):
+            os.killpg(self.pid, signal.SIGKILL)
+        return os.waitstatus_to_exitcode(status), usage.ru_maxrss
+
+
+def _become(serve: Any, inward: int, outward: int, *rest: Any) -> NoReturn:
+    """The worker's side of the fork; never returns into the guard's code."""
+    status = 1
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        with contextlib.suppress(OSError):
+            os.setpgid(0, 0)
+        serve(inward, outward, *rest)
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+    finally:
+        os._exit(status)
+
+
+class _Guard:
+    """One guard: at most one worker, and at most one request at a time."""
+
+    def __init__(self, parent: int, folder: str) -> None:
+        from amos.measure.worker import References
+
+        self.parent, self.folder = parent, folder
+        self.worker: _Worker | None = None
+        self.references = References()
+        self.cores = CoreLock()
+
+    def serve(self) -> None:
+        """Answer requests until the parent is gone."""
+        while True:
+            request = receive(0, watch=self.check_parent)
+            start = time.monotonic()
+            try:
+                reply = self.answer(request)
+            finally:
+                self.cores.release()
+            reply.setdefault("guard_seconds", time.monotonic() - start)
+            send(1, encode(reply))
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Have a worker do it, within the limits of the request."""
+        memory = int(request.get("memory") or 0)
+        limit = float(request["limit"])
+        if self.worker is not None and self.worker.memory != memory:
+            self.drop()
+        fresh = self.worker is None
+        if self.worker is None:
+            self.prepare(request)
+            self.worker = _Worker(self.references, memory)
+        os.ftruncate(2, 0)
+        try:
+            reply = self.exchange(self.worker, request, limit)
+        except TimeoutError:
+            self.drop()
+            return {"failure": "timeout", "message": f"no answer within {limit:g} s"}
+        except (EOFError, BrokenPipeError):
+            return self.obituary(memory)
+        if reply.pop("retire", False) or reply.get("failure", "") not in _HARMLESS:
+            self.drop()
+        return reply | {"fresh_worker": fresh}
+
+    def prepare(self, request: dict[str, Any]) -> None:
+        """Load TVM and compute reference results here, for every worker to inherit."""
+        if request["kind"] == "drill":
+            return
+        # A failure belongs to the worker, which tries again and reports it.
+        with contextlib.suppress(Exception):
+            from amos.codegen.kernel import Kernel
+            from amos.codegen.warm_up import warm_up
+
+            warm_up()
+            del Kernel
+        if request["kind"] == "measure":
+            with contextlib.suppress(Exception):
+                self.references.get(request["candidate"].mapping.operator)
+
+    def exchange(self, worker: _Worker, request: dict[str, Any], limit: float) -> dict[str, Any]:
+        """One request to the worker; waiting for the cores is not on its account."""
+        send(worker.requests, encode(request))
+        deadline = time.monotonic() + limit
+        while True:
+            reply: dict[str, Any] = receive(
+                worker.replies, deadline, also=0, watch=self.check_asked
+            )
+            if not reply.pop("needs_cores", False):
+                return reply
+            waiting = time.monotonic()
+            while not self.cores.acquire():
+                self.check_asked()
+                time.sleep(_PAUSE)
+            deadline += time.monotonic() - waiting
+            send(worker.requests, encode("go"))
+
+    def obituary(self, memory: int) -> dict[str, Any]:
+        """Why the worker died: kind of failure, and one line."""
+        assert self.worker is not None
+        code, peak = self.worker.wait()
+        self.worker = None
+        said = self.last_words()
+        last = said.strip().splitlines()[-1] if said.strip() else ""
+        named = signal.Signals(-code).name if code < 0 else f"status {code}"
+        message = f"the worker {'was ended by' if code < 0 else 'ended with'} {named}"
+        if any(words in said.lower() for words in _NO_MEMORY):
+            kind = "memory"
+        elif code == -signal.SIGKILL:
+            kind, last = "memory", f"as the system does without memory; it had {peak >> 10} MiB"
+        elif memory and code < 0 and peak * 1024 > 0.9 * memory:
+            kind, last = "memory", f"at {peak >> 10} of {memory >> 20} MiB"
+        else:
+            kind = "abort" if code == -signal.SIGABRT else "crash"
+            last = "" if code < 0 else last
+        return {"failure": kind, "message": message + (f": {last}" if last else "")}
+
+    def last_words(self) -> str:
+        """The end of what the worker wrote to standard error."""
+        with contextlib.suppress(OSError):
+            size = os.fstat(2).st_size
+            return os.pread(2, _TAIL, max(0, size - _TAIL)).decode(errors="replace")
+        return ""
+
+    def drop(self) -> None:
+        """End the worker, and what it left in its folder."""
+        if self.worker is not None:
+            self.worker.end()
+            self.worker = None
+            with contextlib.suppress(OSError):
+                for entry in os.scandir(self.folder):
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                    with contextlib.suppress(OSError):
+                        os.unlink(entry.path)
+
+    def check_parent(self) -> None:
+        """Leave if the parent is gone."""
+        if os.getppid() != self.parent:
+            raise SystemExit(0)
+
+    def check_asked(self) -> None:
+        """Leave if nobody waits for the answer any more.
+
+        No request comes before the last one was answered, so a pipe that can be
+        read has been closed.
+        """
+        self.check_parent()
+        if select.select([0], [], [], 0)[0]:
+            raise SystemExit(0)
+
+    def close(self) -> None:
+        """End the worker and remove every trace."""
+        self.drop()
+        self.cores.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def main() -> None:
+    """Serve requests until standard input closes or the parent is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    parent, folder = int(sys.argv[1]), sys.argv[2]
+    os.environ["TMPDIR"] = folder
+    guard = _Guard(parent, folder)
+    try:
+        guard.serve()
+    except (EOFError, BrokenPipeError, SystemExit):
+        pass
+    finally:
+        guard.close()
+    # Taking TVM down in order takes longer than anybody wants to wait.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

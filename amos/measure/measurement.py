@@ -1,0 +1,105 @@
+"""What a measurement says, and how sure it is."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+__all__ = ["FAILURES", "Measurement", "noise_of", "steady"]
+
+#: What can become of a candidate that is not a measurement.
+FAILURES = ("build", "wrong", "nan", "crash", "abort", "timeout", "memory", "error")
+
+#: Median absolute deviation to standard deviation, for normally distributed values.
+_SIGMA = 1.4826
+#: Repeats that are slower than the median by so many deviations are outliers.
+_OUTLIER = 5.0
+#: Standard error of a median over that of a mean.
+_MEDIAN = 1.2533
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What became of one candidate.
+
+    Attributes:
+        times: seconds of one run, one value a repeat, outliers included; empty
+            after a failure.
+        verified_elements: output elements compared with NumPy.
+        max_difference: largest absolute difference found.
+        implementation: ``"native"`` or ``"generic"``.
+        failure: ``""``, or one of :data:`FAILURES`: refused by the compiler
+            (``build``), another result than NumPy's (``wrong``), not a number
+            where NumPy has one (``nan``), ended by a signal (``crash``) or by its
+            own ``abort``, out of time or memory, or any other exception (``error``).
+        message: what happened, in one line.
+        work_seconds: seconds that building, checking and timing took.
+    """
+
+    times: tuple[float, ...] = ()
+    verified_elements: int = 0
+    max_difference: float = 0.0
+    implementation: str = ""
+    failure: str = ""
+    message: str = ""
+    work_seconds: float = 0.0
+
+    @staticmethod
+    def of(values: Mapping[str, Any]) -> Measurement:
+        """From a dictionary that may hold more than a measurement."""
+        known = {field.name for field in fields(Measurement)}
+        taken = {key: value for key, value in values.items() if key in known}
+        if "times" in taken:
+            taken["times"] = tuple(float(t) for t in taken["times"])
+        return Measurement(**taken)
+
+    @property
+    def ok(self) -> bool:
+        """True if the candidate ran and was right."""
+        return not self.failure
+
+    @property
+    def seconds(self) -> float:
+        """Median time of one run without the outliers; infinite after a failure."""
+        return statistics.median(steady(self.times)) if self.times else float("inf")
+
+    @property
+    def outliers(self) -> int:
+        """Repeats that something else disturbed, and that do not count."""
+        return len(self.times) - len(steady(self.times))
+
+    @property
+    def noise(self) -> float:
+        """Standard error of :attr:`seconds`, as a share of it; 0 if there is but one repeat."""
+        return noise_of(self.times)
+
+    def too_close(self, other: Measurement) -> bool:
+        """True if the difference between two medians may be chance (two standard errors)."""
+        if not (self.times and other.times):
+            return False
+        apart = abs(self.seconds - other.seconds)
+        return apart < 2 * math.hypot(self.noise * self.seconds, other.noise * other.seconds)
+
+
+def steady(times: Sequence[float]) -> tuple[float, ...]:
+    """Repeats without outliers: interruptions only ever make a repeat slower."""
+    if len(times) < 4:
+        return tuple(times)
+    middle = statistics.median(times)
+    spread = _SIGMA * statistics.median(abs(t - middle) for t in times)
+    # No clock and no branch predictor is better than a thousandth.
+    limit = middle + _OUTLIER * max(spread, 1e-3 * middle)
+    return tuple(t for t in times if t <= limit)
+
+
+def noise_of(times: Sequence[float]) -> float:
+    """Relative standard error of the median of what :func:`steady` keeps."""
+    kept = steady(times)
+    if len(kept) < 2:
+        return 0.0
+    middle = statistics.median(kept)
+    spread = _SIGMA * statistics.median(abs(t - middle) for t in kept)
+    return _MEDIAN * spread / math.sqrt(len(kept)) / middle if middle > 0 else 0.0

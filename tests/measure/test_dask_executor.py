@@ -1,0 +1,105 @@
+"""Measuring on a real Dask cluster of two worker processes on this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import amos
+from amos.errors import MeasureError
+from amos.explore import Records, Trial
+from amos.ir import Operator
+from amos.measure.executor import open_executor
+from amos.testing.fake import OPERATOR
+
+distributed = pytest.importorskip("distributed", reason="needs the extra 'distributed'")
+
+VNNI = "vnni_dpbusd_m16k4_u8_s8_s32"
+GEMM = Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=12, j=64, k=32))
+
+
+@pytest.fixture
+def cluster() -> Iterator[Any]:
+    with warnings.catch_warnings():
+        # Of Dask's own clean-up.
+        warnings.simplefilter("ignore")
+        made = distributed.LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=None,
+            host="127.0.0.1",
+            silence_logs=50,
+        )
+        with made:
+            yield made
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_run_survives_the_loss_of_a_worker(cluster: Any, tmp_path: Path) -> None:
+    victims = [worker.pid for worker in cluster.workers.values()]
+    path = tmp_path / "tuning.db"
+
+    def tell(trial: Trial, _: int) -> None:
+        if trial.number == 2:
+            os.kill(victims[0], signal.SIGKILL)
+
+    result = amos.explore(
+        GEMM, VNNI, trials=10, records=path, executor=cluster.scheduler_address, progress=tell
+    )
+    assert len(result.trials) == 10
+    assert result.failures == {}
+    assert result.best.measurement is not None
+    assert result.best.measurement.verified_elements == 12 * 64
+    with Records(path) as records:
+        rows = [row for row in records.rows() if row["phase"] == "search"]
+    assert sorted(row["number"] for row in rows) == list(range(10))
+    # Workers on this machine are this machine: the same run goes on without them.
+    assert amos.explore(GEMM, VNNI, trials=10, records=path).replayed == 10
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_model_is_evaluated_there(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from amos.explore import Problem
+    from amos.measure import dask_executor
+
+    monkeypatch.setattr(dask_executor, "_SPREAD", 2)
+    unit, machine = amos.intrinsics.get(VNNI), amos.machines.get("xeon_6240")
+    mappings = list(amos.enumerate_mappings(OPERATOR, unit, rule="gather"))[:5]
+    rng = np.random.default_rng(0)
+    here = Problem(mappings, machine)
+    drawn = [here.sample(mapping, rng) for mapping in mappings for _ in range(3)]
+    with open_executor(cluster.scheduler_address, intrinsic=unit) as workers:
+        assert isinstance(workers, dask_executor.DaskExecutor)
+        there = Problem(mappings, machine, workers.spread)
+        np.testing.assert_allclose(there.seconds(drawn), here.seconds(drawn), rtol=1e-12)
+        assert workers.spread([[drawn[0]]], machine) is None
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_workers_without_the_instruction(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from amos.measure import dask_executor
+
+    def lacking(*_: object) -> None:
+        return None
+
+    monkeypatch.setattr(dask_executor, "_introduce", lacking)
+    with pytest.raises(MeasureError, match="none of 2 workers has avx512_vnni") as caught:
+        amos.explore(GEMM, VNNI, trials=1, executor=cluster.scheduler_address)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    from amos.measure import dask_executor
+
+    monkeypatch.setattr(dask_executor, "_CONNECT", 0.5)
+    with pytest.raises(MeasureError, match="executor tcp://127.0.0.1:9: .*does not answer"):
+        amos.explore(GEMM, VNNI, trials=1, executor="tcp://127.0.0.1:9")
