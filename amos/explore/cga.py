@@ -9,6 +9,7 @@ shares with the parents are constrained.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
@@ -27,6 +28,8 @@ _FIRST, _MOST_FIRST = 16, 64
 _POPULATION, _GENERATIONS, _OFFSPRING = 32, 4, 32
 #: How many of the best told candidates the first generation holds.
 _ELITE = 16
+#: How many of them may have the same mapping, if there are several.
+_NICHE = 4
 #: Key variables: the k most important ones.
 _KEYS = 6
 #: Share of a batch that is drawn from the population by chance.
@@ -78,12 +81,24 @@ class Cga(Search):
 
     def _evolve(self) -> list[Candidate]:
         drawn = [self.random() for _ in range(_POPULATION - _ELITE)]
-        population = [candidate for candidate, _ in self.leaders(_ELITE)] + drawn
+        population = self._elite() + drawn
         for _ in range(_GENERATIONS):
             parents = self._roulette(population)
             children = [self._child(parents) for _ in range(_OFFSPRING)]
             population = list({c.key: c for c in [*population, *children]}.values())
         return population
+
+    def _elite(self) -> list[Candidate]:
+        """The best told so far, at most a few of one mapping."""
+        crowd: Counter[str] = Counter()
+        kept: list[Candidate] = []
+        for candidate, _ in self.leaders(len(self.results)):
+            crowd[candidate.mapping.name] += 1
+            if crowd[candidate.mapping.name] <= _NICHE or len(self.problem.mappings) == 1:
+                kept.append(candidate)
+            if len(kept) == _ELITE:
+                break
+        return kept
 
     def _rated(self, population: list[Candidate]) -> list[tuple[float, Candidate]]:
         return list(zip(self.model.predict(population).tolist(), population, strict=True))
