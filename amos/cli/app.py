@@ -15,7 +15,18 @@ from typing import Annotated
 import typer
 
 from amos import __version__
-from amos.cli import explore, intrinsics, machines, map_, operators, predict, records, reproduce
+from amos.cli import (
+    explore,
+    heron,
+    intrinsics,
+    machines,
+    map_,
+    operators,
+    predict,
+    records,
+    reproduce,
+    space,
+)
 from amos.cli.output import print_warning
 from amos.errors import AmosError
 
@@ -33,10 +44,13 @@ app = typer.Typer(
 )
 app.command("map")(map_.map_command)
 app.command("explore")(explore.explore_command)
+app.command("space")(space.space_command)
 app.command("predict")(predict.predict_command)
 app.command("operators")(operators.operators_command)
 app.add_typer(intrinsics.app, name="intrinsics")
 app.add_typer(machines.app, name="machines")
+reproduce.app.command("heron-table5")(heron.table5_command)
+reproduce.app.command("heron-fig12")(heron.fig12_command)
 app.add_typer(reproduce.app, name="reproduce")
 app.add_typer(records.app, name="records")
 

@@ -6,6 +6,8 @@ import time
 from typing import TYPE_CHECKING
 
 from amos.cli.explore_options import (
+    Divisors,
+    Epsilon,
     ExecutorAddress,
     FlushCache,
     Implementation,
@@ -13,10 +15,12 @@ from amos.cli.explore_options import (
     MethodName,
     RecordFile,
     Seed,
+    Stagnation,
     TimeLimit,
     Timeout,
     Trials,
 )
+from amos.cli.fixing import Fix, read_fixes
 from amos.cli.options import (
     AsJson,
     Commute,
@@ -53,6 +57,10 @@ def explore_command(
     trials: Trials = 32,
     seed: Seed = 0,
     method: MethodName = "ga",
+    fix: Fix = None,
+    divisors: Divisors = False,
+    stagnation: Stagnation = None,
+    epsilon: Epsilon = 0.1,
     rule: Rule = RuleName.access,
     commute: Commute = False,
     records: RecordFile = None,
@@ -100,6 +108,10 @@ def explore_command(
             implementation=implementation,
             flush=_cache_bytes() if flush_cache else 0,
             executor=executor,
+            fix=read_fixes(fix),
+            tiling="divisors" if divisors else "hardware",
+            stagnation=stagnation,
+            epsilon=epsilon,
             progress=tell,
             announce=announce,
             notify=print_warning,

@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 __all__ = [
+    "Divisors",
+    "Epsilon",
     "ExecutorAddress",
     "FlushCache",
     "Implementation",
@@ -15,6 +17,7 @@ __all__ = [
     "MethodName",
     "RecordFile",
     "Seed",
+    "Stagnation",
     "TimeLimit",
     "Timeout",
     "Trials",
@@ -22,7 +25,22 @@ __all__ = [
 
 Trials = Annotated[int, typer.Option(help="How many candidates to measure.")]
 Seed = Annotated[int, typer.Option(help="Seed of the random generator.")]
-MethodName = Annotated[str, typer.Option(metavar="NAME", help="Search method: ga, random.")]
+MethodName = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="Search method: ga, cga, cga1, sa, random, ga_sr, ga_sat, ga_mo, exhaustive.",
+    ),
+]
+Divisors = Annotated[
+    bool, typer.Option("--divisors", help="Only register tiles that divide their loops.")
+]
+Stagnation = Annotated[
+    int | None, typer.Option(metavar="N", help="End after N trials without progress.")
+]
+Epsilon = Annotated[
+    float, typer.Option(metavar="SHARE", help="Share of candidates drawn by chance.")
+]
 RecordFile = Annotated[
     Path | None,
     typer.Option(

@@ -13,7 +13,7 @@ from amos.schedule import Schedule
 
 __all__ = ["schedule_cpu"]
 
-#: Bytes that one vectorized step of a copy moves.
+#: Bytes that one vectorized step of a copy moves, unless the schedule says.
 _COPY_BYTES = 64
 
 
@@ -36,24 +36,27 @@ def schedule_cpu(program: Program, schedule: Schedule, kind: str) -> Any:
     loops = _named_loops(sch, main, program)
     # A fragment of one element leaves no lane to vectorize.
     vector = any(group.kind == "spatial" for group in program.nest.groups.values())
-    accumulators = sch.cache_write(main, 0, "global")
-    order = schedule.order(program.nest)
+    if program.crops:
+        accumulators = sch.get_sblock("unstage")
+    else:
+        accumulators = sch.cache_write(main, 0, "global")
+    order, width = schedule.order(program.nest), int(schedule.get("vector", _COPY_BYTES))
     steps = [loops[loop.name] for loop in schedule.reduce_order(program.nest)]
-    outer, inner = _tile(sch, order, loops, schedule)
+    outer, blocks, inner = _tile(sch, order, loops, schedule)
     lanes = [loops[g.lane] for g in _lane_order(program)]
-    sch.reorder(*outer, *steps, *inner, *lanes)
+    sch.reorder(*outer, *blocks, *steps, *inner, *lanes)
     for loop in inner:
         sch.unroll(loop)
     outer = _parallelize(sch, outer, int(schedule.get("parallel", 1)))
-    if outer:
+    if surrounding := [*outer, *blocks]:
         around = len(sch.get_loops(main)) - len(steps) - len(inner) - len(lanes)
-        sch.reverse_compute_at(accumulators, outer[-1])
+        sch.reverse_compute_at(accumulators, surrounding[-1])
         _finish_copy(sch, accumulators, around, vector)
     _stage_blocks(sch, program, schedule, outer)
     _split_step(sch, steps, int(schedule.get("unroll", 1)))
     _initialize(sch, main, steps, lanes, inner, vector)
     if not program.destination.in_place:
-        _copy_block(sch, sch.get_sblock("unstage"))
+        _copy_block(sch, sch.get_sblock("unstage"), 1, width)
     sch.tensorize(lanes[0], register_tensor_intrin(program.mapping.intrinsic, kind))
     return sch
 
@@ -72,21 +75,29 @@ def _named_loops(sch: Any, block: Any, program: Program) -> dict[str, Any]:
 
 def _tile(
     sch: Any, order: tuple[Loop, ...], loops: dict[str, Any], schedule: Schedule
-) -> tuple[list[Any], list[Any]]:
-    """Split each spatial loop into its outer part and its register tile."""
-    outer, inner = [], []
+) -> tuple[list[Any], list[Any], list[Any]]:
+    """Split each spatial loop into its outer part, its block and its register tile."""
+    outer, blocks, inner = [], [], []
     for loop in order:
-        factor = schedule.tile(loop.name)
-        if factor == 1:
-            outer.append(loops[loop.name])
-            continue
-        if factor == loop.extent:
-            inner.append(loops[loop.name])
-            continue
-        high, low = sch.split(loops[loop.name], [None, factor])
-        outer.append(high)
-        inner.append(low)
-    return outer, inner
+        tile, block = schedule.tile(loop.name), schedule.block(loop.name)
+        rest = loops[loop.name]
+        if tile > 1:
+            rest, low = _divide(sch, rest, tile)
+            inner.append(low)
+        if block > 1 and rest is not None:
+            rest, middle = _divide(sch, rest, block)
+            blocks.append(middle)
+        if rest is not None:
+            outer.append(rest)
+    return outer, blocks, inner
+
+
+def _divide(sch: Any, loop: Any, factor: int) -> tuple[Any, Any]:
+    """The outer part, ``None`` if nothing is left of it, and the inner one."""
+    if int(sch.get(loop).extent) == factor:
+        return None, loop
+    high, low = sch.split(loop, [None, factor])
+    return high, low
 
 
 def _parallelize(sch: Any, outer: list[Any], count: int) -> list[Any]:
@@ -124,11 +135,12 @@ def _stage_blocks(sch: Any, program: Program, schedule: Schedule, outer: list[An
         if op.in_place or argument.packed is not None:
             continue
         block = sch.get_sblock(f"stage_{op.name}")
+        width = int(schedule.get("vector", _COPY_BYTES))
         if schedule.get(f"stage.{op.name}") == "tile" and outer:
             sch.compute_at(block, outer[0])
-            _vectorize_tail(sch, block, _tail(op))
+            _vectorize_tail(sch, block, _tail(op), width)
         else:
-            _copy_block(sch, block, _tail(op))
+            _copy_block(sch, block, _tail(op), width)
 
 
 def _tail(op: Any) -> int:
@@ -136,22 +148,21 @@ def _tail(op: Any) -> int:
     return len(op.fragment) + 1
 
 
-def _copy_block(sch: Any, block: Any, tail: int = 1) -> None:
+def _copy_block(sch: Any, block: Any, tail: int, width: int) -> None:
     """A copy at the top: parallel over its outer loops, vectorized inside."""
     loops = sch.get_loops(block)
     if len(loops) > tail:
         sch.parallel(sch.fuse(*loops[:-tail]) if len(loops) - tail > 1 else loops[0])
-    _vectorize_tail(sch, block, tail)
+    _vectorize_tail(sch, block, tail, width)
 
 
-def _vectorize_tail(sch: Any, block: Any, tail: int) -> None:
+def _vectorize_tail(sch: Any, block: Any, tail: int, width: int) -> None:
     loops = sch.get_loops(block)
     tail = min(tail, len(loops) - 1)
     if tail < 1:
         return
     fused = sch.fuse(*loops[-tail:]) if tail > 1 else loops[-1]
     extent = int(sch.get(fused).extent)
-    width = _COPY_BYTES
     while width > 1 and extent % width:
         width //= 2
     if width > 1:

@@ -17,6 +17,7 @@ from amos.codegen.tensor_intrin import implementation
 from amos.errors import AmosError, BuildError
 from amos.ir import dtype
 from amos.mapping.mapping import Mapping
+from amos.mapping.nest import Nest
 from amos.mapping.staging import stage_array
 from amos.perfmodel.host import cpu
 from amos.schedule import Candidate, Schedule, ScheduleSpace
@@ -223,7 +224,7 @@ def build(
         raise BuildError(f"cannot build a {type(candidate).__name__}; give a mapping or a trial")
     ScheduleSpace(candidate.mapping).check(candidate.schedule)
     kind = _implementation(candidate, implementation)
-    program = Program(candidate.mapping)
+    program = Program(candidate.mapping, candidate.schedule.padded(Nest(candidate.mapping)))
     try:
         scheduled = schedule_cpu(program, candidate.schedule, kind)
     except AmosError:

@@ -2,13 +2,16 @@
 
 The function has one block a step, named ``stage_Src1`` …, ``main`` and
 ``unstage``; a step that moves nothing is left out, and its buffer is the tensor
-itself under another shape.
+itself under another shape. Loops that a schedule's tiles do not divide are made
+longer: what is staged holds zeros for the steps beyond, a tensor used in place is
+read at its last step again, and ``unstage`` leaves their results out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping as MappingType
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +21,7 @@ from amos.errors import BuildError
 from amos.ir import Affine, dtype
 from amos.mapping.mapping import Mapping
 from amos.mapping.nest import Nest
+from amos.mapping.padding import pad_operand
 from amos.mapping.staging import Guard, StagedOperand, staged_destination, staged_sources
 
 __all__ = ["Argument", "Program"]
@@ -43,9 +47,15 @@ class Argument:
 
 @dataclass(frozen=True)
 class Program:
-    """The computation of a mapping before scheduling."""
+    """The computation of a mapping before scheduling.
+
+    Attributes:
+        mapping: what goes where.
+        padded: new extent of each spatial loop that is made longer.
+    """
 
     mapping: Mapping
+    padded: MappingType[str, int] = field(default_factory=dict)
 
     @cached_property
     def nest(self) -> Nest:
@@ -55,12 +65,19 @@ class Program:
     @cached_property
     def sources(self) -> tuple[StagedOperand, ...]:
         """Staged sources, in the intrinsic's order."""
-        return staged_sources(self.nest)
+        return tuple(
+            op if op.in_place else pad_operand(op, self.padded) for op in staged_sources(self.nest)
+        )
 
     @cached_property
     def destination(self) -> StagedOperand:
         """Staged destination."""
         return staged_destination(self.nest)
+
+    @property
+    def crops(self) -> bool:
+        """Whether the destination is the output but for the steps that were added."""
+        return self.destination.in_place and bool(self.padded)
 
     @cached_property
     def arguments(self) -> tuple[Argument, ...]:
@@ -98,12 +115,19 @@ class Program:
             for op, buffer, a in zip(self.sources, given, self.arguments, strict=False)
         ]
         main = self._main(staged)
-        out = main if self.destination.in_place else _unstage(self.destination, main)
-        return te.create_prim_func([*given, out])
+        return te.create_prim_func([*given, self._out(main)])
 
-    def _main(self, staged: Sequence[Any]) -> Any:
+    def _out(self, main: Any) -> Any:
         from tvm import te
 
+        if self.crops:
+            return te.compute(self.destination.shape, lambda *at: main[at], name="unstage")
+        return main if self.destination.in_place else _unstage(self.destination, main)
+
+    def _main(self, staged: Sequence[Any]) -> Any:
+        from tvm import te, tirx
+
+        loops = {loop.name: loop.extent for loop in self.nest.loops}
         axes = {
             loop.name: te.reduce_axis((0, loop.extent), name=_identifier(loop.name))
             for loop in self.nest.reduce
@@ -120,16 +144,18 @@ class Program:
 
         def body(*position: Any) -> Any:
             at = dict(zip(names, position, strict=True)) | axes | lanes
+            inside = at | {n: tirx.min(at[n], loops[n] - 1) for n in self.padded}
             product: Any = None
             for op, buffer, given in zip(self.sources, staged, kinds, strict=True):
-                index = [_at(dim.index, at) for dim in op.dims]
+                index = [_at(dim.index, inside if op.in_place else at) for dim in op.dims]
                 value = decoded(buffer[tuple(index)], given, kind)
                 product = value if product is None else product * value
             if not accumulate:
                 return product
             return te.sum(product, axis=[*axes.values(), *lanes.values()])
 
-        return te.compute(self.destination.shape, body, name="main")
+        shape = pad_operand(self.destination, self.padded).shape
+        return te.compute(shape, body, name="main")
 
 
 def _moves(op: StagedOperand, argument: Argument) -> bool:

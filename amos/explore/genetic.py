@@ -1,35 +1,34 @@
 """Genetic search over mapping and schedule together (AMOS, section 5.3), with DEAP.
 
-Every mapping is in the first population. Between two batches of measurements the
-population evolves on the model, corrected by what was measured; then the most
-promising candidates are proposed, together with variants of the best measured
-ones, where the model can no longer tell candidates apart.
+Every mapping is in the first population. Parents win tournaments; offspring take
+variables from both, change one or two, and now and then move to another mapping.
+What does not fit is repaired by the solver. Among the survivors no combination of
+mapping and register tile may fill the population, which keeps it diverse.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 from deap import base, tools
 
+from amos.explore.method import Search
 from amos.explore.objective import Problem
-from amos.schedule import Candidate, Schedule
+from amos.schedule import Candidate
 
-__all__ = ["GeneticSearch"]
+__all__ = ["GeneticSearch", "Individual"]
 
-_POPULATION = 64
-_GENERATIONS = 12
-_ELITE = 16
-#: Share of a batch that varies the best measured candidates.
-_LOCAL = 0.5
-#: Share of a batch that is drawn at random, so that no mapping is given up.
-_EPSILON = 0.1
+_POPULATION = 32
+_TOURNAMENT = 3
 #: Probability that an offspring changes its mapping, and that it has two parents.
-_REMAP, _MATE = 0.15, 0.4
-_ATTEMPTS = 50
-#: How many of the best measured candidates are varied.
-_VARIED = 4
+_REMAP, _MATE = 0.1, 0.6
+#: Share of offspring drawn by chance.
+_EPSILON = 0.05
+#: Candidates of one mapping and register tile that may survive together.
+_NICHE = 3
 
 
 class _Fitness(base.Fitness):  # type: ignore[misc]
@@ -38,125 +37,85 @@ class _Fitness(base.Fitness):  # type: ignore[misc]
     weights = (-1.0,)
 
 
-class _Individual:
+class Individual:
     """A candidate with its fitness, as DEAP's selection expects it."""
 
-    def __init__(self, candidate: Candidate) -> None:
+    def __init__(self, candidate: Candidate, seconds: float) -> None:
         self.candidate, self.fitness = candidate, _Fitness()
+        self.fitness.values = (seconds,)
 
 
-class GeneticSearch:
+class GeneticSearch(Search):
     """The search method ``ga``."""
 
     def __init__(self, problem: Problem, rng: np.random.Generator) -> None:
-        self._problem, self._rng = problem, rng
-        self._toolbox = base.Toolbox()
-        self._toolbox.register("mate", self._mate)
-        self._toolbox.register("mutate", self._mutate)
-        self._toolbox.register("select", tools.selBest)
-        self._population = [_Individual(candidate) for candidate in self._first()]
+        super().__init__(problem, rng)
+        self.toolbox = base.Toolbox()
+        self.toolbox.register("mate", self.mate)
+        self.toolbox.register("mutate", self.mutate)
+        self.toolbox.register("select", tools.selBest)
+        self._first = self.seeds(max(_POPULATION, len(problem.mappings)))
 
-    def ask(self, count: int) -> list[Candidate]:
-        """Evolve on the model, then propose up to ``count`` new candidates."""
-        self._evolve()
-        local = int(count * _LOCAL) if self._problem.best(1) else 0
-        chosen: list[Candidate] = []
-        taken = self._problem.measured()
-        self._take(chosen, taken, self._neighbours(), local)
-        self._take(chosen, taken, self._random(), len(chosen) + round(count * _EPSILON))
-        self._take(chosen, taken, self._promising(), count)
-        self._take(chosen, taken, self._random(), count)
-        return chosen
+    def propose(self, count: int) -> Iterator[Candidate]:
+        """The first population, then offspring of the survivors."""
+        yield from self._first
+        survivors = self.survivors()
+        while True:
+            if not survivors or self.rng.random() < _EPSILON:
+                yield self.random()
+            else:
+                yield self._offspring(survivors)
 
-    def _take(
-        self,
-        chosen: list[Candidate],
-        taken: set[tuple[str, Schedule]],
-        source: Iterable[Candidate],
-        until: int,
-    ) -> None:
-        for candidate in source:
-            if len(chosen) >= until:
-                return
-            if candidate.key not in taken:
-                taken.add(candidate.key)
-                chosen.append(candidate)
+    def survivors(self) -> list[Individual]:
+        """The best told so far, without crowding."""
+        told = [Individual(c, s) for c, s in self.results if math.isfinite(s)]
+        crowd: Counter[object] = Counter()
+        kept: list[Individual] = []
+        for individual in self.toolbox.select(told, len(told)):
+            niche = _niche(individual.candidate)
+            crowd[niche] += 1
+            if crowd[niche] <= _NICHE:
+                kept.append(individual)
+            if len(kept) == _POPULATION:
+                break
+        return kept
 
-    def _first(self) -> Iterator[Candidate]:
-        """Every mapping, some with several schedules if there are few mappings."""
-        mappings = self._problem.mappings
-        for number in range(max(_POPULATION, len(mappings))):
-            yield self._problem.sample(mappings[number % len(mappings)], self._rng)
+    def _offspring(self, survivors: list[Individual]) -> Candidate:
+        first = self._winner(survivors).candidate
+        if self.rng.random() < _MATE:
+            first = self.toolbox.mate(first, self._winner(survivors).candidate)
+        mutant: Candidate = self.toolbox.mutate(first)
+        return mutant
 
-    def _evolve(self) -> None:
-        # The correction may have changed since the fitness was computed.
-        self._rate(self._population)
-        for _ in range(_GENERATIONS):
-            parents = self._toolbox.select(self._population, _ELITE)
-            offspring = [self._offspring(parents) for _ in range(_POPULATION - _ELITE)]
-            self._rate(offspring)
-            self._population = _distinct([*parents, *offspring])
+    def _winner(self, survivors: list[Individual]) -> Individual:
+        # DEAP's own tournament draws from Python's global generator.
+        entered = self.rng.integers(len(survivors), size=_TOURNAMENT)
+        winner: Individual = tools.selBest([survivors[n] for n in entered], 1)[0]
+        return winner
 
-    def _rate(self, individuals: list[_Individual]) -> None:
-        scores = self._problem.scores([individual.candidate for individual in individuals])
-        for individual, score in zip(individuals, scores.tolist(), strict=True):
-            individual.fitness.values = (score,)
+    def mate(self, a: Candidate, b: Candidate) -> Candidate:
+        """Each variable from one of the parents, on the mapping of the first, repaired."""
+        space = self.problem.space(a.mapping)
+        left, right = a.schedule.as_dict(), b.schedule.as_dict()
+        mixed = {
+            name: (left if name not in right or self.rng.integers(2) else right).get(name)
+            for name in space.variables
+        }
+        wanted = {name: value for name, value in mixed.items() if value is not None}
+        defaults = {v.name: v.default for v in space.csp.tunables if v.default is not None}
+        return Candidate(a.mapping, space.repair(defaults | wanted, self.rng))
 
-    def _offspring(self, parents: list[_Individual]) -> _Individual:
-        first = parents[int(self._rng.integers(len(parents)))].candidate
-        if self._rng.random() < _MATE:
-            second = parents[int(self._rng.integers(len(parents)))].candidate
-            first = self._toolbox.mate(first, second)
-        return _Individual(self._toolbox.mutate(first))
-
-    def _mate(self, a: Candidate, b: Candidate) -> Candidate:
-        if a.mapping.name != b.mapping.name:
-            return a
-        schedule = self._problem.space(a.mapping).cross(a.schedule, b.schedule, self._rng)
-        return Candidate(a.mapping, schedule)
-
-    def _mutate(self, candidate: Candidate) -> Candidate:
-        mappings = self._problem.mappings
-        if len(mappings) > 1 and self._rng.random() < _REMAP:
-            mapping = mappings[int(self._rng.integers(len(mappings)))]
-            fresh = self._problem.space(mapping).sample(self._rng)
-            schedule = self._problem.space(mapping).cross(fresh, candidate.schedule, self._rng)
-            if not self._problem.space(mapping).violations(schedule):
-                return Candidate(mapping, schedule)
-            return Candidate(mapping, fresh)
-        space = self._problem.space(candidate.mapping)
-        return Candidate(candidate.mapping, space.mutate(candidate.schedule, self._rng))
-
-    def _promising(self) -> Iterator[Candidate]:
-        """The population, best score first, one for each register tile and mapping first."""
-        ranked = sorted(self._population, key=lambda x: float(x.fitness.values[0]))
-        seen: set[object] = set()
-        later = []
-        for individual in ranked:
-            values = individual.candidate.schedule.values
-            tiles = tuple(v for v in values if v[0].startswith("tile."))
-            signature = (individual.candidate.mapping.name, tiles)
-            if signature in seen:
-                later.append(individual.candidate)
-                continue
-            seen.add(signature)
-            yield individual.candidate
-        yield from later
-
-    def _neighbours(self) -> Iterator[Candidate]:
-        """Variants of the best measured candidates, the best one most often."""
-        best = self._problem.best(_VARIED)
-        for attempt in range(_ATTEMPTS if best else 0):
-            trial = best[(attempt // 2) % len(best)] if attempt % 2 else best[0]
-            space = self._problem.space(trial.mapping)
-            yield Candidate(trial.mapping, space.mutate(trial.schedule, self._rng))
-
-    def _random(self) -> Iterator[Candidate]:
-        for _ in range(_ATTEMPTS * 4):
-            mapping = self._problem.mappings[int(self._rng.integers(len(self._problem.mappings)))]
-            yield self._problem.sample(mapping, self._rng)
+    def mutate(self, candidate: Candidate) -> Candidate:
+        """Change one or two variables, or the mapping and what that makes necessary."""
+        mappings = self.problem.mappings
+        if len(mappings) > 1 and self.rng.random() < _REMAP:
+            mapping = mappings[int(self.rng.integers(len(mappings)))]
+            space = self.problem.space(mapping)
+            return Candidate(mapping, space.repair(candidate.schedule.as_dict(), self.rng))
+        space = self.problem.space(candidate.mapping)
+        return Candidate(candidate.mapping, space.mutate(candidate.schedule, self.rng))
 
 
-def _distinct(individuals: list[_Individual]) -> list[_Individual]:
-    """Without repeated candidates, in the same order."""
-    return list({x.candidate.key: x for x in reversed(individuals)}.values())[::-1]
+def _niche(candidate: Candidate) -> object:
+    tiles = tuple(v for v in candidate.schedule.values if v[0].startswith("tile."))
+    return candidate.mapping.name, tiles

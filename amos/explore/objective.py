@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from amos.mapping import Mapping
 from amos.measure import Measurement
 from amos.perfmodel import Machine, Prediction, Structure, evaluate, prediction_of
-from amos.schedule import Candidate, Schedule, ScheduleSpace, batch_of
+from amos.schedule import Candidate, Schedule, ScheduleSpace, Tiling, Value, batch_of, spaces_of
 
 __all__ = ["Problem", "Trial"]
 
@@ -60,16 +60,29 @@ class Problem:
     Args:
         mappings: the mappings to search.
         machine: the machine that the model predicts for.
+        fixes: values that schedule variables must take.
+        tiling: whether register tiles must divide their loops.
         spread: evaluates many candidates elsewhere: lists of candidates of one
             mapping and the machine to seconds of each; None where that takes
             longer than it saves.
+
+    Raises:
+        UnknownNameError: a fixed variable does not exist.
+        ScheduleError: the fixed values leave nothing.
     """
 
     def __init__(
-        self, mappings: Sequence[Mapping], machine: Machine, spread: Spread | None = None
+        self,
+        mappings: Sequence[Mapping],
+        machine: Machine,
+        spread: Spread | None = None,
+        *,
+        fixes: Iterable[tuple[str, Value]] = (),
+        tiling: Tiling = "hardware",
     ) -> None:
-        self.mappings, self.machine, self._spread = tuple(mappings), machine, spread
-        self.spaces = {mapping.name: ScheduleSpace(mapping) for mapping in self.mappings}
+        self.spaces = spaces_of(mappings, machine, fixes, tiling)
+        self.mappings = tuple(mapping for mapping in mappings if mapping.name in self.spaces)
+        self.machine, self._spread = machine, spread
         self.trials: list[Trial] = []
         self._structures = {mapping.name: Structure(mapping) for mapping in self.mappings}
         self._predicted: dict[tuple[str, Schedule], float] = {}

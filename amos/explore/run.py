@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,12 +12,15 @@ import numpy as np
 from amos.errors import ExploreError, UnknownNameError
 from amos.explore.canonical import digest, machine_values
 from amos.explore.exploration import Exploration
-from amos.explore.method import Method
+from amos.explore.guided import EPSILON, Guided
+from amos.explore.methods import METHODS
+from amos.explore.methods import method as find_method
 from amos.explore.objective import Problem, Trial
 from amos.explore.records import Records
 from amos.explore.records_rows import common_columns
 from amos.explore.run_log import RunLog
 from amos.explore.session import Session
+from amos.explore.stopping import Stopping
 from amos.intrinsics import Intrinsic
 from amos.intrinsics import get as get_intrinsic
 from amos.ir import Operator
@@ -25,6 +28,7 @@ from amos.mapping import Mapping, MappingSpace, enumerate_mappings
 from amos.measure.executor import Executor, open_executor
 from amos.measure.identity import Identity
 from amos.perfmodel import Machine, catalogue
+from amos.schedule import Tiling, Value
 
 __all__ = ["METHODS", "RULES", "explore"]
 
@@ -34,22 +38,6 @@ IMPLEMENTATIONS = ("native", "generic")
 _MOST_MAPPINGS = 512
 
 Progress = Callable[[Trial, int], None]
-
-
-def _genetic() -> type[Method]:
-    from amos.explore.genetic import GeneticSearch
-
-    return GeneticSearch
-
-
-def _random() -> type[Method]:
-    from amos.explore.random_search import RandomSearch
-
-    return RandomSearch
-
-
-#: Search methods by name; imported when used, since DEAP takes a while.
-METHODS: dict[str, Callable[[], type[Method]]] = {"ga": _genetic, "random": _random}
 
 
 def explore(
@@ -69,6 +57,10 @@ def explore(
     implementation: str | None = None,
     flush: int = 0,
     executor: str | Executor | None = None,
+    fix: Iterable[tuple[str, Value]] = (),
+    tiling: Tiling = "hardware",
+    stagnation: int | None = None,
+    epsilon: float = EPSILON,
     progress: Progress | None = None,
     announce: Callable[[Problem], None] | None = None,
     notify: Callable[[str], None] | None = None,
@@ -98,6 +90,11 @@ def explore(
         flush: bytes of cache to overwrite before each timing.
         executor: where to measure: ``"tcp://HOST:PORT"`` of a Dask scheduler, or
             an executor; by default this machine. Then ``"host"`` means its workers.
+        fix: names and values of schedule variables that every candidate has.
+        tiling: ``"hardware"``, or ``"divisors"`` for register tiles that divide
+            their loops.
+        stagnation: end after this many trials without progress.
+        epsilon: share of the candidates that are drawn by chance.
         progress: called after each trial with it and the number of trials asked for.
         announce: called once, when every argument has been accepted and before
             the first trial.
@@ -107,20 +104,26 @@ def explore(
         MappingError: the operator cannot use the intrinsic.
         ExploreError: trials, seed or timeout is not a number of the right kind,
             nothing can be searched, or no candidate ran.
-        UnknownNameError: no such intrinsic, machine or method.
+        ScheduleError: what is fixed is infeasible; the message names the smallest
+            set of constraints in conflict.
+        UnknownNameError: no such intrinsic, machine, method or variable.
         RecordError: the record file cannot be written.
         MeasureError: there is nothing to measure with.
     """
-    _check_arguments(trials, method, rule, implementation)
-    _check_numbers(seed, timeout, memory, time_limit, flush)
+    _check_arguments(rule, implementation)
+    _check_numbers(seed, timeout, memory, flush, epsilon)
+    stopping, chosen = Stopping(trials, time_limit, stagnation), find_method(method)
     unit = get_intrinsic(intrinsic) if isinstance(intrinsic, str) else intrinsic
     spaces = {r: enumerate_mappings(operator, unit, rule=r, commute=commute) for r in RULES}
     mappings = _choose(spaces[rule])
     if not mappings:
         found = ", ".join(f"{r} {space.count}" for r, space in spaces.items())
         raise ExploreError(f"no mapping under rule {rule!r} to search (mappings: {found})")
+    fixes = list(fix)
+    # Whatever changes which candidates are proposed, or how they are measured.
     options = {"rule": rule, "commute": commute, "timeout": timeout, "memory": memory}
-    options |= {"implementation": implementation, "flush": flush}
+    options |= {"implementation": implementation, "flush": flush, "epsilon": epsilon}
+    options |= {"fix": [list(pair) for pair in fixes], "tiling": tiling}
     with contextlib.ExitStack() as stack:
         kept = stack.enter_context(Records(records)) if records is not None else None
         workers, identity = None, _described(machine)
@@ -131,14 +134,15 @@ def explore(
         op = mappings[0].operator
         log = RunLog(kept, common_columns(op, unit, identity, method, seed, options))
         spread = getattr(workers, "spread", None)
-        problem = Problem(mappings, _first_machine(log, machine, unit, workers), spread)
+        target = _first_machine(log, machine, unit, workers)
+        problem = Problem(mappings, target, spread, fixes=fixes, tiling=tiling)
         for line in log.notices() if notify is not None else ():
             notify(line)  # type: ignore[misc]
         if announce is not None:
             announce(problem)
-        search = METHODS[method]()(problem, np.random.default_rng(seed))
+        search = Guided(problem, np.random.default_rng(seed), chosen, epsilon)
         session = Session(problem, search, workers, log, implementation, flush)
-        last = _search(session, trials, time_limit, progress, unit)
+        last = _search(session, stopping, progress, unit)
     counts = {r: space.count for r, space in spaces.items()}
     return _result(session, last, unit, counts, method, seed)
 
@@ -179,15 +183,14 @@ def _result(
 
 def _search(
     session: Session,
-    trials: int,
-    time_limit: float | None,
+    stopping: Stopping,
     progress: Progress | None,
     unit: Intrinsic,
 ) -> Machine:
     """Search, measure the leaders again, and describe the machine as it was meanwhile."""
-    for trial in session.trials(trials, time_limit):
+    for trial in session.trials(stopping):
         if progress is not None:
-            progress(trial, trials)
+            progress(trial, stopping.trials)
     if session.executor is None:
         return session.problem.machine
     session.confirm()
@@ -199,11 +202,7 @@ def _search(
     return last
 
 
-def _check_arguments(trials: int, method: str, rule: str, implementation: str | None) -> None:
-    if not isinstance(trials, int) or trials < 1:
-        raise ExploreError(f"trials: expected a positive number, got {trials}")
-    if method not in METHODS:
-        raise UnknownNameError("search method", method, METHODS)
+def _check_arguments(rule: str, implementation: str | None) -> None:
     if rule not in RULES:
         raise UnknownNameError("rule", rule, RULES)
     if implementation is not None and implementation not in IMPLEMENTATIONS:
@@ -211,13 +210,14 @@ def _check_arguments(trials: int, method: str, rule: str, implementation: str | 
 
 
 def _check_numbers(
-    seed: int, timeout: float, memory: int | None, time_limit: float | None, flush: int
+    seed: int, timeout: float, memory: int | None, flush: int, epsilon: float
 ) -> None:
+    if not isinstance(epsilon, int | float) or not 0 <= epsilon <= 1:
+        raise ExploreError(f"epsilon: expected a share from 0 to 1, got {epsilon}")
     if not isinstance(seed, int) or seed < 0:
         raise ExploreError(f"seed: expected a number from 0 on, got {seed}")
-    for name, seconds in (("timeout", timeout), ("time_limit", time_limit)):
-        if seconds is not None and (not isinstance(seconds, int | float) or not seconds > 0):
-            raise ExploreError(f"{name}: expected a positive number of seconds, got {seconds}")
+    if not isinstance(timeout, int | float) or not timeout > 0:
+        raise ExploreError(f"timeout: expected a positive number of seconds, got {timeout}")
     for name, size in (("memory", memory), ("flush", flush)):
         if size is not None and (not isinstance(size, int) or size < 0):
             raise ExploreError(f"{name}: expected a number of bytes, got {size}")

@@ -107,6 +107,10 @@ class StagedOperand:
                 live.remove(owner[0])
         return not live
 
+    @cached_property
+    def _loops(self) -> dict[str, int]:
+        return {loop.name: loop.extent for loop in self.nest.loops}
+
     def locate(self, position: Sequence[Any]) -> tuple[list[Any], list[Guard]]:
         """Tensor element that belongs at a position of the buffer.
 
@@ -129,7 +133,11 @@ class StagedOperand:
                 if dim.offset < 0 or dim.offset + dim.extent > size:
                     guards.append((at, size))
             else:
-                coordinate[dim.index.names[0]] = where
+                name = dim.index.names[0]
+                coordinate[name] = where
+                if dim.extent > self._loops.get(name, dim.extent):
+                    # The loop was made longer than the operator's.
+                    guards.append((where, self._loops[name]))
         coordinate |= self._decode_lanes(coordinate, guards)
         for d, index in enumerate(self.load.indices):
             if indices[d] is None:

@@ -110,7 +110,7 @@ def _evaluate(
     chains = _chains(structure, part)
     if refined:
         # Calls of the next tiles start before those of this one are done.
-        length = part.trips[:, -1] / part.trips[:, len(structure.spatial)]
+        length = part.trips[:, -1] / part.trips[:, part.begin]
         ahead = 1.0 + machine.costs.window / (length * chains)
         spacing = np.maximum(peak.interval, peak.latency / (chains * ahead))
         spacing = spacing * _crowding(structure, machine, part)
@@ -169,7 +169,7 @@ def overflows(structure: Structure, machine: Machine, batch: LoopBatch) -> list[
 def _parallel(structure: Structure, batch: LoopBatch) -> np.ndarray:
     """Steps that are shared out to cores."""
     extents = structure.extents[: len(structure.spatial)]
-    outer = np.take_along_axis(extents // np.maximum(batch.tile, 1), batch.order, axis=1)
+    outer = np.take_along_axis(-(-extents // np.maximum(batch.span, 1)), batch.order, axis=1)
     live = np.arange(outer.shape[1]) < batch.parallel[:, None]
     steps: np.ndarray = np.where(live, outer, 1).prod(axis=1)
     return steps
@@ -179,7 +179,10 @@ def _balanced(
     structure: Structure, batch: LoopBatch, parallel: np.ndarray, cores: np.ndarray
 ) -> np.ndarray:
     """Calls of the busiest core: fused parallel steps are dealt out as evenly as they go."""
-    total = float(structure.nest.calls)
+    extents, spatial = structure.extents, len(structure.spatial)
+    span = np.maximum(batch.span, 1)
+    padded = (-(-extents[:spatial] // span) * span).prod(axis=1).astype(float)
+    total = padded * float(extents[spatial:].prod())
     calls: np.ndarray = total / parallel * np.ceil(parallel / cores)
     return calls
 
@@ -273,7 +276,7 @@ def _overheads(
 ) -> None:
     """What the equation leaves out: loop steps, tiles begun, copies, regions."""
     costs, cycle = machine.costs, 1.0 / machine.clock
-    tiles = part.trips[:, len(structure.spatial)]
+    tiles = part.trips[:, part.begin]
     steps = part.trips[:, -1]
     unrolled = np.maximum(batch.unroll, 1)
     chains = _chains(structure, part)

@@ -18,22 +18,32 @@ def column(values: np.ndarray, number: np.ndarray) -> np.ndarray:
 class Part:
     """The nest of one group of cores, after the parallel loops were shared out.
 
-    Positions run from the outermost spatial loop to the innermost reduction;
-    depth ``d`` means: inside are the loops from position ``d`` on, and always the
-    register tiles. At the last depth only these are inside.
+    Positions run from the outermost spatial loop to the innermost reduction, with
+    the blocks of the spatial loops between the two if there are any; depth ``d``
+    means: inside are the loops from position ``d`` on, and always the register
+    tiles. At the last depth only these are inside. Tiles that do not divide a loop
+    are padded, hence the rounding up.
     """
 
     def __init__(
         self, structure: Structure, batch: LoopBatch, groups: np.ndarray, line: int
     ) -> None:
         self.line = line
-        rows, self.count = len(batch), len(structure.spatial) + len(structure.reduce)
-        spatial = len(structure.spatial)
-        self.loop = np.concatenate([batch.order, batch.reduce], axis=1)
-        extents = np.broadcast_to(structure.extents, (rows, self.count))
-        tile = np.concatenate([batch.tile, np.ones((rows, self.count - spatial), int)], axis=1)
-        outer = np.take_along_axis(extents // np.maximum(tile, 1), self.loop, axis=1)
-        outer = outer.astype(float)
+        rows, spatial = len(batch), len(structure.spatial)
+        ones = np.ones((rows, len(structure.reduce)), dtype=int)
+        tile = np.concatenate([batch.tile, ones], axis=1)
+        span = np.concatenate([batch.span, ones], axis=1)
+        extents = np.broadcast_to(structure.extents, tile.shape)
+        whole = -(-extents // np.maximum(span, 1))
+        levels = [(batch.order, whole), (batch.reduce, whole)]
+        if batch.block is not None:
+            levels.insert(1, (batch.order, batch.block))
+        self.loop = np.concatenate([loops for loops, _ in levels], axis=1)
+        self.count = self.loop.shape[1]
+        #: Position of the outermost reduction.
+        self.begin = self.count - len(structure.reduce)
+        steps = [np.take_along_axis(values, loops, axis=1) for loops, values in levels]
+        outer = np.concatenate(steps, axis=1).astype(float)
         parts = groups.astype(float)
         for position in range(spatial):
             ways = np.where(batch.parallel > position, np.minimum(outer[:, position], parts), 1.0)
@@ -42,10 +52,6 @@ class Part:
         self.outer, self.tile = outer, tile.astype(float)
         #: trips[:, d]: how often what is at depth d runs.
         self.trips = np.concatenate([np.ones((rows, 1)), np.cumprod(outer, axis=1)], axis=1)
-        self.position = np.empty_like(self.loop)
-        np.put_along_axis(
-            self.position, self.loop, np.broadcast_to(np.arange(self.count), self.loop.shape), 1
-        )
         self._cover: dict[int, np.ndarray] = {}
         self._footprint: dict[str, np.ndarray] = {}
         self._traffic: dict[tuple[str, bool], np.ndarray] = {}
@@ -53,10 +59,9 @@ class Part:
     def cover(self, loop: int) -> np.ndarray:
         """Steps of a loop that are inside each depth: rows × depths."""
         if loop not in self._cover:
-            depth = np.arange(self.count + 1)
-            position = self.position[:, loop, None]
-            steps = np.take_along_axis(self.outer, position, axis=1)
-            inside = np.where(depth <= position, steps, 1.0)
+            steps = np.where(self.loop == loop, self.outer, 1.0)
+            inside = np.ones((len(steps), self.count + 1))
+            inside[:, :-1] = np.cumprod(steps[:, ::-1], axis=1)[:, ::-1]
             self._cover[loop] = inside * self.tile[:, loop, None]
         return self._cover[loop]
 

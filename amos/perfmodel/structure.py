@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from functools import cached_property
 from math import prod
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -93,6 +93,8 @@ class LoopBatch:
         parallel: int, rows: how many outermost positions are shared out to cores.
         unroll: int, rows: unrolled steps of the innermost reduction.
         ahead: bool, rows × operands with a choice: staged before the nest.
+        block: int, rows × spatial loops: register tiles that follow one another
+            inside the outer loops; all 1 if it is left out.
     """
 
     tile: np.ndarray
@@ -101,13 +103,28 @@ class LoopBatch:
     parallel: np.ndarray
     unroll: np.ndarray
     ahead: np.ndarray
+    block: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        if self.block is not None and (self.block == 1).all():
+            object.__setattr__(self, "block", None)
+
+    @property
+    def span(self) -> np.ndarray:
+        """Steps of each spatial loop inside the outer loops: rows × spatial loops."""
+        return self.tile if self.block is None else self.tile * self.block
 
     def __len__(self) -> int:
         return len(self.parallel)
 
     def rows(self, which: slice) -> LoopBatch:
         """Some of the rows."""
-        return LoopBatch(*(getattr(self, field.name)[which] for field in fields(self)))
+
+        def cut(name: str) -> Any:
+            value = getattr(self, name)
+            return value if value is None else value[which]
+
+        return LoopBatch(*(cut(field.name) for field in fields(self)))
 
 
 @dataclass(frozen=True)

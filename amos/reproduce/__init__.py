@@ -5,15 +5,24 @@
 """
 
 from amos.reproduce.accelerators import AcceleratorRow, accelerators
+from amos.reproduce.heron_fig12 import METHODS as HERON_METHODS
+from amos.reproduce.heron_fig12 import Fig12
+from amos.reproduce.heron_fig12 import fig12 as heron_fig12
+from amos.reproduce.heron_table5 import HeronTable5Row, heron_table5
 from amos.reproduce.table5 import PRINTED, Table5Row, table5
 from amos.reproduce.table6 import Table6Row, table6
 
 __all__ = [
+    "HERON_METHODS",
     "PRINTED",
     "AcceleratorRow",
+    "Fig12",
+    "HeronTable5Row",
     "Table5Row",
     "Table6Row",
     "accelerators",
+    "heron_fig12",
+    "heron_table5",
     "table5",
     "table6",
 ]

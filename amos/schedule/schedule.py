@@ -12,10 +12,9 @@ import numpy as np
 from amos.errors import ScheduleError
 from amos.mapping.nest import Loop, Nest
 from amos.perfmodel import LoopBatch, Structure
+from amos.schedule.constraints import Value
 
 __all__ = ["Schedule", "Value", "batch_of"]
-
-Value = int | str
 
 
 @dataclass(frozen=True)
@@ -25,12 +24,16 @@ class Schedule:
     Variables:
 
     * ``tile.LOOP``: how many steps of a spatial loop live in registers at once;
+      it need not divide the loop, whose last tile is then padded;
+    * ``block.LOOP``: how many register tiles of a loop follow one another inside
+      the outer loops, by default 1;
     * ``order``: the spatial loops around the reduction, outermost first;
     * ``reduce``: the order of the reduction loops, outermost first;
     * ``parallel``: how many of the outermost loops are divided over the cores;
     * ``unroll``: steps of the innermost reduction loop unrolled into one;
     * ``stage.OPERAND``: where a gathered source is staged, ``whole`` (ahead of
-      the nest) or ``tile`` (inside the outermost loops).
+      the nest) or ``tile`` (inside the outermost loops);
+    * ``vector``: bytes that one step of a copy moves, by default 64.
     """
 
     values: tuple[tuple[str, Value], ...]
@@ -55,6 +58,19 @@ class Schedule:
         """Register tile of a spatial loop."""
         return self._whole(f"tile.{loop}")
 
+    def block(self, loop: str) -> int:
+        """Register tiles of a spatial loop that follow one another inside the outer loops."""
+        return self._whole(f"block.{loop}")
+
+    def padded(self, nest: Nest) -> dict[str, int]:
+        """Extent of each spatial loop that its tiles and blocks do not divide, rounded up."""
+        spans = {x.name: self.tile(x.name) * self.block(x.name) for x in nest.spatial}
+        return {
+            x.name: -(-x.extent // spans[x.name]) * spans[x.name]
+            for x in nest.spatial
+            if x.extent % spans[x.name]
+        }
+
     def order(self, nest: Nest) -> tuple[Loop, ...]:
         """Spatial loops from the outermost to the innermost; extent 1 left out."""
         return _ordered(nest.spatial, self.get("order"), "order")
@@ -67,15 +83,16 @@ class Schedule:
         """The schedule as the model takes it: a batch of one row.
 
         Raises:
-            ScheduleError: a tile does not divide its loop, a value that must be a
+            ScheduleError: a tile is larger than its loop, a value that must be a
                 whole number is not, or an order does not name the mapping's loops.
         """
         for loop in structure.spatial:
-            factor = self.tile(loop.name)
-            if factor < 1 or loop.extent % factor:
-                raise ScheduleError(
-                    f"tile.{loop.name} = {factor} does not divide the extent {loop.extent}"
-                )
+            for name, value in (("tile", self.tile(loop.name)), ("block", self.block(loop.name))):
+                if not 1 <= value <= loop.extent:
+                    raise ScheduleError(
+                        f"{name}.{loop.name} = {value} is not between 1 and the extent "
+                        f"{loop.extent}"
+                    )
         self._whole("parallel")
         self._whole("unroll")
         return batch_of(structure, [self])
@@ -111,6 +128,7 @@ def batch_of(structure: Structure, schedules: Sequence[Schedule]) -> LoopBatch:
         ),
         parallel=np.array([int(s.get("parallel", 1)) for s in schedules]),
         unroll=np.array([int(s.get("unroll", 1)) for s in schedules]),
+        block=rows([[s.block(name) for name in spatial] for s in schedules], len(spatial)),
         ahead=np.array(
             [
                 [s.get(f"stage.{name}", "whole") == "whole" for name in structure.choices]

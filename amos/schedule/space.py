@@ -1,97 +1,126 @@
-"""The schedule space of a mapping: variables, their domains, and what must hold."""
+"""The schedule space of a mapping on a machine: a constraint satisfaction problem."""
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Iterable
 from collections.abc import Mapping as MappingType
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
 
 import numpy as np
 
 from amos.errors import ScheduleError
 from amos.mapping.mapping import Mapping
 from amos.mapping.nest import Nest
-from amos.mapping.staging import StagedOperand, staged_destination, staged_sources
+from amos.mapping.staging import StagedOperand
+from amos.perfmodel import Machine
+from amos.schedule import solver
+from amos.schedule.constraints import Constraint, In, Le
+from amos.schedule.csp import CSP
+from amos.schedule.generate import problem
+from amos.schedule.sampler import decode
 from amos.schedule.schedule import Schedule, Value
+from amos.schedule.template import Situation, Tiling
 
 __all__ = ["ScheduleSpace"]
 
-#: Longest order that is enumerated as one variable; more loops keep their order
-#: beyond it, since a permutation of more has no practical effect on locality.
-_MAX_PERMUTED = 5
-#: Fragments that may live in registers at once when the intrinsic does not say.
-_DEFAULT_REGISTERS = 16
-_ATTEMPTS = 1000
+_ATTEMPTS = 100
 
 
 @dataclass(frozen=True)
 class ScheduleSpace:
     """Every schedule of one mapping.
 
-    A schedule is feasible when each variable takes a value of its domain and the
-    fragments that one step of the reduction needs fit the registers.
+    A schedule is feasible when each variable takes a value of its domain and every
+    constraint holds: what one step of the reduction needs fits the registers, and on
+    a known machine the memory outside them.
+
+    Attributes:
+        mapping: what is scheduled.
+        machine: where; ``None`` leaves out every limit but the registers'.
+        tiling: ``"hardware"`` or, for comparison, ``"divisors"``.
+        given: values that variables must take, as ``IN`` constraints.
     """
 
     mapping: Mapping
+    machine: Machine | None = None
+    tiling: Tiling = "hardware"
+    given: tuple[Constraint, ...] = ()
 
     @cached_property
+    def situation(self) -> Situation:
+        """What the rules looked at."""
+        return Situation(self.mapping, self.machine, self.tiling)
+
+    @cached_property
+    def csp(self) -> CSP:
+        """The problem, with what is given.
+
+        Raises:
+            UnknownNameError: what is given names an unknown variable.
+        """
+        return problem(self.situation).plus(self.given)
+
+    @property
     def nest(self) -> Nest:
         """The loops that are scheduled."""
-        return Nest(self.mapping)
+        return self.situation.nest
+
+    @property
+    def gathered(self) -> tuple[StagedOperand, ...]:
+        """Sources that are copied into their staged form inside the kernel."""
+        return self.situation.gathered
+
+    @property
+    def registers(self) -> int:
+        """Fragments that fit the registers at once."""
+        return self.situation.registers
 
     @cached_property
     def variables(self) -> dict[str, tuple[Value, ...]]:
-        """Domain of each variable, in a fixed order."""
-        spatial = [loop for loop in self.nest.spatial if loop.extent > 1]
-        reduce = [loop for loop in self.nest.reduce if loop.extent > 1]
-        domains: dict[str, tuple[Value, ...]] = {}
-        for loop in spatial:
-            factors = [f for f in _divisors(loop.extent) if f <= self.registers]
-            domains[f"tile.{loop.name}"] = tuple(factors)
-        if spatial:
-            domains["order"] = _permutations([loop.name for loop in spatial])
-            domains["parallel"] = tuple(range(1, len(spatial) + 1))
-        if reduce:
-            domains["reduce"] = _permutations([loop.name for loop in reduce])
-            domains["unroll"] = (1, 2, 4)
-        for operand in self.gathered:
-            domains[f"stage.{operand.name}"] = ("whole", "tile")
-        return domains
-
-    @cached_property
-    def gathered(self) -> tuple[StagedOperand, ...]:
-        """Sources that are copied into their staged form inside the kernel."""
-        constants = self.mapping.operator.constants
-        return tuple(
-            op
-            for op in staged_sources(self.nest)
-            if not op.in_place and op.load.tensor.name not in constants
-        )
-
-    @cached_property
-    def registers(self) -> int:
-        """Fragments that fit the registers at once."""
-        return self.mapping.intrinsic.registers or _DEFAULT_REGISTERS
+        """Domain of each variable that a schedule decides, in a fixed order."""
+        return {variable.name: variable.domain for variable in self.csp.tunables}
 
     @property
     def size(self) -> int:
         """Number of assignments, feasible or not."""
-        return prod(len(domain) for domain in self.variables.values())
+        return self.csp.size
+
+    def fix(self, constraints: Iterable[Constraint]) -> ScheduleSpace:
+        """The part of the space in which further constraints hold."""
+        added = (*self.given, *constraints)
+        return ScheduleSpace(self.mapping, self.machine, self.tiling, added)
 
     def violations(self, schedule: Schedule) -> tuple[str, ...]:
         """What a schedule breaks, in words; empty if it is feasible."""
         values = schedule.as_dict()
         found = [f"unknown variable {name!r}" for name in values if name not in self.variables]
-        for name, domain in self.variables.items():
-            if name not in values:
-                found.append(f"{name} has no value")
-            elif values[name] not in domain:
-                found.append(f"{name} = {values[name]!r} is not one of {domain}")
-        if not found and (need := self._registers_needed(values)) > self.registers:
-            found.append(f"{need} fragments live at once, but {self.registers} registers")
-        return tuple(found)
+        for variable in self.csp.tunables:
+            value = values.get(variable.name, variable.default)
+            if value is None:
+                found.append(f"{variable.name} has no value")
+            elif value not in variable.domain:
+                found.append(f"{variable.name} = {value!r} is not one of {variable.domain}")
+        if found:
+            return tuple(found)
+        positions = self.csp.positions(values)
+        whole = {name: (at,) for name, at in positions.items()}
+        broken = self.csp.broken(whole)
+        if not broken:
+            return ()
+        amounts = dict(zip(self.csp.names, self.csp.bounds(whole)[0], strict=False))
+        return tuple(_words(constraint, amounts) for constraint in broken)
+
+    def feasible(self, schedule: Schedule) -> bool:
+        """Whether :meth:`violations` is empty, without the words."""
+        values = schedule.as_dict()
+        if not values.keys() <= self.variables.keys():
+            return False
+        try:
+            positions = self.csp.positions(values)
+        except ScheduleError:
+            return False
+        return not self.csp.broken({name: (at,) for name, at in positions.items()})
 
     def check(self, schedule: Schedule) -> Schedule:
         """Return the schedule if it is feasible.
@@ -104,72 +133,92 @@ class ScheduleSpace:
         return schedule
 
     def sample(self, rng: np.random.Generator) -> Schedule:
-        """Draw a feasible schedule."""
-        for _ in range(_ATTEMPTS):
-            values = {name: _pick(domain, rng) for name, domain in self.variables.items()}
-            if self._registers_needed(values) <= self.registers:
-                return Schedule.of(values)
-        return self.smallest()
+        """Draw a feasible schedule.
+
+        Raises:
+            ScheduleError: there is none; the message names the constraints in conflict.
+        """
+        if found := solver.sample(self.csp, 1, rng):
+            return self.schedule(found[0])
+        raise ScheduleError(f"{self.mapping.name}: {solver.conflict(solver.explain(self.csp))}")
+
+    def draw(
+        self, count: int, rng: np.random.Generator, extra: Iterable[Constraint] = ()
+    ) -> list[Schedule]:
+        """RandSAT: up to ``count`` different feasible schedules that also meet ``extra``."""
+        csp = self.csp.plus(extra) if extra else self.csp
+        return [self.schedule(found) for found in solver.sample(csp, count, rng)]
 
     def smallest(self) -> Schedule:
-        """The schedule without register tiles, which fits whatever else does."""
-        return Schedule.of({name: domain[0] for name, domain in self.variables.items()})
+        """The first value of every variable, or what comes nearest to it.
+
+        Raises:
+            ScheduleError: the space is infeasible.
+        """
+        first = dict.fromkeys(self.variables, 0)
+        rng = np.random.default_rng(0)
+        found = decode(self.csp, first, rng, list(first)) or solver.solve(self.csp)
+        if found is None:
+            raise ScheduleError(f"{self.mapping.name}: {solver.conflict(solver.explain(self.csp))}")
+        return self.schedule(found)
 
     def mutate(self, schedule: Schedule, rng: np.random.Generator) -> Schedule:
         """Change one or two variables; the result is feasible."""
-        names = [name for name, domain in self.variables.items() if len(domain) > 1]
+        csp = self.csp
+        allowed = {name: left for name, left in csp.allowed.items() if len(left) > 1}
+        names = list(allowed)
         if not names:
             return schedule
+        start = csp.positions(schedule.as_dict())
         for _ in range(_ATTEMPTS):
-            values = schedule.as_dict()
+            positions = dict(start)
             for _ in range(int(rng.integers(1, 3))):
                 name = names[int(rng.integers(len(names)))]
-                values[name] = _pick(self.variables[name], rng)
-            if self._registers_needed(values) <= self.registers:
-                return Schedule.of(values)
+                positions[name] = allowed[name][int(rng.integers(len(allowed[name])))]
+            if csp.possible({n: (at,) for n, at in positions.items()}):
+                return self.schedule(positions)
         return schedule
 
     def cross(self, a: Schedule, b: Schedule, rng: np.random.Generator) -> Schedule:
         """Take each variable from one parent; fall back to ``a`` if that does not fit."""
-        left, right = a.as_dict(), b.as_dict()
-        values = {name: (left if rng.integers(2) else right).get(name, left[name]) for name in left}
-        return Schedule.of(values) if self._registers_needed(values) <= self.registers else a
+        left, right = self.csp.positions(a.as_dict()), self.csp.positions(b.as_dict())
+        mixed = {name: (left if rng.integers(2) else right)[name] for name in left}
+        fits = self.csp.possible({name: (at,) for name, at in mixed.items()})
+        return self.schedule(mixed) if fits else a
 
-    def _registers_needed(self, values: MappingType[str, Value]) -> int:
-        """Accumulators, the widest source's fragments, and one for the other source."""
-        tiles = {
-            name.removeprefix("tile."): int(value)
-            for name, value in values.items()
-            if name.startswith("tile.")
+    def repair(self, values: MappingType[str, Value], rng: np.random.Generator) -> Schedule:
+        """The feasible schedule nearest to a wish; what is unknown is left out of it.
+
+        Raises:
+            ScheduleError: the space is infeasible.
+        """
+        wanted = {
+            name: domain.index(values[name])
+            for name, domain in self.variables.items()
+            if values.get(name) in domain
         }
+        found = decode(self.csp, wanted, rng)
+        return self.schedule(found) if found is not None else self.sample(rng)
 
-        def fragments(operand: StagedOperand) -> int:
-            indexed = {name for dim in operand.dims for name in dim.index.names}
-            return prod(factor for loop, factor in tiles.items() if loop in indexed)
+    def schedule(self, positions: MappingType[str, int]) -> Schedule:
+        """The schedule of an assignment; values that are a variable's default are left out."""
+        values: dict[str, Value] = {}
+        for variable in self.csp.tunables:
+            value = variable.domain[positions[variable.name]]
+            if value != variable.default:
+                values[variable.name] = value
+        return Schedule.of(values)
 
-        accumulators = fragments(self._destination)
-        sources = sorted((fragments(op) for op in self._sources), reverse=True)
-        # With the fragments of the source that changes least held, the other
-        # source needs only the one in use.
-        return accumulators + (sources[-1] if sources else 0) + (len(sources) > 1)
-
-    @cached_property
-    def _sources(self) -> tuple[StagedOperand, ...]:
-        return staged_sources(self.nest)
-
-    @cached_property
-    def _destination(self) -> StagedOperand:
-        return staged_destination(self.nest)
+    def values(self, schedule: Schedule) -> dict[str, int]:
+        """Every variable of the problem under a schedule: Heron's chromosome and features."""
+        return self.csp.values(self.csp.positions(schedule.as_dict()))
 
 
-def _pick(domain: tuple[Value, ...], rng: np.random.Generator) -> Value:
-    return domain[int(rng.integers(len(domain)))]
-
-
-def _divisors(n: int) -> list[int]:
-    return [d for d in range(1, n + 1) if n % d == 0]
-
-
-def _permutations(names: list[str]) -> tuple[str, ...]:
-    head, tail = names[:_MAX_PERMUTED], names[_MAX_PERMUTED:]
-    return tuple(" ".join([*order, *tail]) for order in itertools.permutations(head))
+def _words(constraint: Constraint, values: dict[str, int]) -> str:
+    if isinstance(constraint, Le):
+        if constraint.reason:
+            return constraint.reason.format(left=values[constraint.left])
+        return f"{constraint}, but {values[constraint.left]} > {values[constraint.right]}"
+    if isinstance(constraint, In):
+        return f"{constraint}, but it is {values[constraint.variable]}"
+    return str(constraint)

@@ -1,3 +1,5 @@
-"""What tests, drills and plug-ins check themselves with; import its modules by name."""
+"""Contract suites that a new part of AMOS joins with one line, drills, and fakes."""
 
-__all__ = ()
+from amos.testing.methods import MethodContract
+
+__all__ = ["MethodContract"]

@@ -119,7 +119,7 @@ def test_layers_and_library_operators(capsys: pytest.CaptureFixture[str]) -> Non
     [
         ([*MODEL, "--trials", "0"], "trials: expected a positive number, got 0"),
         ([*MODEL, "--seed", "-1"], "seed: expected a number from 0 on, got -1"),
-        ([*MODEL, "--method", "gaa"], "unknown search method 'gaa': did you mean 'ga'?"),
+        ([*MODEL, "--method", "gaa"], "unknown search method 'gaa': did you mean 'ga' or"),
         ([*MODEL, "--rule", "papr"], "papr"),
         ([*MODEL, "--timeout", "0"], "timeout"),
         ([*MODEL, "--records", "missing/tuning.db"], "unable to open database file"),

@@ -10,7 +10,7 @@ from amos.codegen.tensor_intrin import implementation
 from amos.ir import Operator
 from amos.mapping import Mapping
 from amos.perfmodel.host import cpu
-from amos.schedule import ScheduleSpace
+from amos.schedule import Schedule, ScheduleSpace
 from amos.validate import evaluate, random_inputs
 
 VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
@@ -77,6 +77,53 @@ def test_every_mapping_computes_the_operator(name: str, kind: str) -> None:
     assert len(space)
     for number, mapping in enumerate(space):
         _check(mapping, kind, samples=2 if kind == "native" else 1, seed=number)
+
+
+#: Extents that no register tile divides, for destinations that are staged and for
+#: those that are the output itself, with padding, strides and reversed weights.
+UNEVEN = {
+    "gemm_prime": Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=13, j=32, k=8)),
+    "gemm_both_prime": Operator.parse("out[i,j] += a[i,k] * b[j,k]", extents=dict(i=11, j=53, k=9)),
+    "conv_in_place": Operator.parse(
+        "out[n,p,q,k] += image[n,p+r,q+s,c] * weight[k,c,r,s]",
+        extents=dict(n=1, p=7, q=11, k=16, c=4, r=2, s=3),
+    ),
+    "conv_pad_strided": Operator.parse(
+        "out[n,k,p,q] += pad(image[n,c,p*2+r-1,q*2+s-1]) * weight[k,c,r,s]",
+        extents=dict(n=1, k=19, p=7, q=5, c=3, r=3, s=3),
+        shapes=dict(image=(1, 3, 14, 10)),
+    ),
+    "backwards": Operator.parse(
+        "out[p,k] += image[10-p,c] * weight[k,c]", extents=dict(p=11, k=16, c=4)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNEVEN)
+def test_tiles_that_do_not_divide(name: str) -> None:
+    """Edges are padded, whatever the tile, the block and the place of staging."""
+    rng, padded = np.random.default_rng(0), 0
+    for mapping in list(amos.enumerate_mappings(UNEVEN[name], VNNI, rule="gather"))[:4]:
+        space = ScheduleSpace(mapping)
+        inputs = random_inputs(mapping.operator, rng)
+        expected = evaluate(mapping.operator, inputs)
+        uneven = [s for s in space.draw(40, rng) if s.padded(space.nest)][:3]
+        for schedule in uneven:
+            got = amos.build(mapping, schedule, implementation="generic")(**inputs)
+            assert np.array_equal(got, expected), f"{mapping.name}: {schedule}"
+            padded += 1
+    assert padded > 2
+
+
+def test_an_operand_in_place_stays_in_place_under_padding() -> None:
+    """Its last step is read again instead of copying the whole tensor."""
+    mapping = amos.enumerate_mappings(UNEVEN["gemm_prime"], VNNI)[0]
+    space = ScheduleSpace(mapping)
+    schedule = Schedule.of(space.smallest().as_dict() | {"tile.i": 5})
+    assert schedule.padded(space.nest) == {"i": 15}
+    kernel = amos.build(mapping, schedule, implementation="generic")
+    assert "stage_Src1" not in kernel.source
+    assert "T.min" in kernel.source
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,4 +1,4 @@
-"""Search methods against each other, on the model."""
+"""Search methods: the contract of each, and against each other on the model."""
 
 from __future__ import annotations
 
@@ -6,90 +6,165 @@ import numpy as np
 import pytest
 
 import amos
+from amos.errors import ExploreError, UnknownNameError
 from amos.explore import METHODS, Problem, Trial
+from amos.explore.cga import Cga
+from amos.explore.exhaustive import LARGEST
 from amos.explore.genetic import GeneticSearch
+from amos.explore.guided import Guided
+from amos.explore.method import Search
+from amos.explore.methods import method
 from amos.explore.random_search import RandomSearch
 from amos.ir import Operator
 from amos.measure import Measurement
-from amos.schedule import Candidate, ScheduleSpace
+from amos.schedule import Candidate, In
+from amos.testing import MethodContract
 
 VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
+WMMA = amos.intrinsics.get("wmma_m16n16k16_f16_f32")
 XEON = amos.machines.get("xeon_6240")
+A100 = amos.machines.get("a100")
 CONV = Operator.parse(
     "out[n,p,q,k] += pad(image[n,p+r-1,q+s-1,c]) * weight[k,c,r,s]",
     extents=dict(n=1, p=14, q=14, k=64, c=32, r=3, s=3),
     shapes=dict(image=(1, 14, 14, 32)),
 )
 MAPPINGS = list(amos.enumerate_mappings(CONV, VNNI, rule="gather"))
+LAYER = list(amos.enumerate_mappings(amos.operators.resolve("resnet18:C5"), WMMA, rule="access"))
 
 
-def _problem() -> Problem:
-    return Problem(MAPPINGS, XEON)
+class TestGenetic(MethodContract):
+    method = "ga"
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_a_method_proposes_feasible_and_new_candidates(name: str) -> None:
-    problem = _problem()
-    search = METHODS[name]()(problem, np.random.default_rng(0))
-    seen = set()
-    for _ in range(6):
-        batch = search.ask(5)
-        assert len(batch) == 5
-        for candidate in batch:
-            assert ScheduleSpace(candidate.mapping).violations(candidate.schedule) == ()
-            assert candidate.key not in seen
-            seen.add(candidate.key)
-            seconds = problem.predict(candidate).seconds
-            problem.tell(Trial(len(problem.trials), candidate, seconds))
-    assert problem.measured() == seen
+class TestCga(MethodContract):
+    method = "cga"
+
+
+class TestCga1(MethodContract):
+    method = "cga1"
+
+
+class TestAnnealing(MethodContract):
+    method = "sa"
+
+
+class TestRandom(MethodContract):
+    method = "random"
+
+
+class TestStochasticRanking(MethodContract):
+    method = "ga_sr"
+
+
+class TestSatDecoder(MethodContract):
+    method = "ga_sat"
+
+
+class TestMultiObjective(MethodContract):
+    method = "ga_mo"
+
+
+class TestExhaustive(MethodContract):
+    method = "exhaustive"
+    operator = Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=6, j=32, k=8))
+
+
+def test_every_method_has_a_contract() -> None:
+    joined = {kind.method for kind in MethodContract.__subclasses__() if hasattr(kind, "method")}
+    assert set(METHODS) <= joined
+
+
+def test_a_method_that_there_is_not() -> None:
+    with pytest.raises(UnknownNameError, match="unknown search method 'cgaa': did you mean"):
+        method("cgaa")
+
+
+def test_exhausting_a_large_space_is_refused() -> None:
+    problem = Problem(LAYER, A100)
+    assert problem.size > LARGEST
+    with pytest.raises(ExploreError, match="'exhaustive': [0-9,]+ assignments, at most 5,000,000"):
+        method("exhaustive")(problem, np.random.default_rng(0))
 
 
 def test_every_mapping_is_in_the_first_population() -> None:
-    search = GeneticSearch(_problem(), np.random.default_rng(0))
-    found = {individual.candidate.mapping.name for individual in search._population}
+    search = GeneticSearch(Problem(MAPPINGS, XEON), np.random.default_rng(0))
+    found = {candidate.mapping.name for candidate in search.ask(max(32, len(MAPPINGS)))}
     assert found == {mapping.name for mapping in MAPPINGS}
 
 
 def test_more_mappings_than_the_population_holds() -> None:
-    wmma = amos.intrinsics.get("wmma_m16n16k16_f16_f32")
-    op = amos.operators.resolve("conv3d")
-    mappings = list(amos.enumerate_mappings(op, wmma))
-    search = GeneticSearch(Problem(mappings, amos.machines.get("a100")), np.random.default_rng(0))
+    mappings = list(amos.enumerate_mappings(amos.operators.resolve("conv3d"), WMMA))
+    search = GeneticSearch(Problem(mappings, A100), np.random.default_rng(0))
     assert len(mappings) > 64
-    assert {x.candidate.mapping.name for x in search._population} == {m.name for m in mappings}
+    found = {candidate.mapping.name for candidate in search.ask(len(mappings))}
+    assert found == {mapping.name for mapping in mappings}
 
 
-def _best_of(problem: Problem, candidates: list[Candidate]) -> float:
-    return float(problem.seconds(candidates).min())
+def _best(kind: type[Search], seed: int, evaluations: int) -> float:
+    problem = Problem(LAYER, A100)
+    search = kind(problem, np.random.default_rng(seed))
+    best = float("inf")
+    while len(search.results) + search.wasted < evaluations:
+        batch = search.ask(8)
+        scores = problem.seconds(batch).tolist()
+        search.tell(list(zip(batch, scores, strict=True)))
+        best = min(best, *scores)
+    return best
 
 
-def test_the_genetic_search_is_no_worse_than_chance_at_equal_evaluations() -> None:
-    """Equal numbers of different candidates shown to the model; geometric mean of ratios.
+@pytest.mark.parametrize("name", ["ga", "cga"])
+def test_evolution_beats_chance_at_equal_evaluations(name: str) -> None:
+    """Geometric mean of ratios over a few seeds."""
+    ratios = [_best(method(name), s, 160) / _best(RandomSearch, s, 160) for s in range(3)]
+    assert np.exp(np.mean(np.log(ratios))) < 0.9
 
-    Many schedules are within a percent of the best one, hence the tolerance.
-    """
-    wmma, layer = (
-        amos.intrinsics.get("wmma_m16n16k16_f16_f32"),
-        amos.operators.resolve("resnet18:C5"),
-    )
-    mappings = list(amos.enumerate_mappings(layer, wmma, rule="access"))
-    logs = []
+
+def test_searching_on_the_model_beats_chance_at_equal_trials() -> None:
     for seed in range(3):
-        problem, other = (Problem(mappings, amos.machines.get("a100")) for _ in range(2))
-        found = GeneticSearch(problem, np.random.default_rng(seed)).ask(8)
-        best, evaluations = _best_of(problem, found), len(problem._predicted)
-        drawn = RandomSearch(other, np.random.default_rng(seed)).ask(evaluations)
-        assert len(drawn) == evaluations
-        logs.append(np.log(best / _best_of(other, drawn)))
-    assert np.mean(logs) <= 0.005
+        problem = Problem(MAPPINGS, XEON)
+        guided, drawn = (
+            Guided(problem, np.random.default_rng(seed), kind).ask(8)
+            for kind in (GeneticSearch, RandomSearch)
+        )
+        assert problem.seconds(guided).min() < problem.seconds(drawn).min()
 
 
-def test_the_genetic_search_beats_chance_at_equal_trials() -> None:
-    """The model is free next to a measurement, and random search does not ask it."""
-    for seed in range(3):
-        problem, other = _problem(), _problem()
-        found = _best_of(problem, GeneticSearch(problem, np.random.default_rng(seed)).ask(8))
-        assert found < _best_of(other, RandomSearch(other, np.random.default_rng(seed)).ask(8))
+def test_children_of_the_constraint_based_search_take_after_their_parents() -> None:
+    """All key variables but one have a value of a parent's, and the child is feasible."""
+    problem = Problem(MAPPINGS[:1], XEON)
+    search = Cga(problem, np.random.default_rng(0))
+    batch = search.ask(40)
+    search.tell(list(zip(batch, problem.seconds(batch).tolist(), strict=True)))
+    keys = search.keys()
+    assert len(keys) > 3
+    space = problem.space(MAPPINGS[0])
+    for n in range(20):
+        a, b = batch[n], batch[n + 20]
+        child = search._child([a, b, a, b])
+        assert space.violations(child.schedule) == ()
+        values, left, right = (space.values(c.schedule) for c in (child, a, b))
+        strange = [k for k in keys if values[k] not in (left[k], right[k])]
+        assert len(strange) <= 1
+
+
+def test_what_is_fixed_stays_fixed() -> None:
+    problem = Problem(MAPPINGS, XEON, fixes=[("parallel", 2), ("unroll", 4)])
+    for name in ("ga", "cga", "sa", "random"):
+        search = method(name)(problem, np.random.default_rng(0))
+        for _ in range(4):
+            batch = search.ask(10)
+            assert {c.schedule.get("parallel") for c in batch} == {2}
+            assert {c.schedule.get("unroll") for c in batch} == {4}
+            search.tell(list(zip(batch, problem.seconds(batch).tolist(), strict=True)))
+    with pytest.raises(UnknownNameError, match="unknown schedule variable 'paralel'"):
+        Problem(MAPPINGS, XEON, fixes=[("paralel", 2)])
+
+
+def test_candidates_of_the_constraint_are_drawn() -> None:
+    space = Problem(MAPPINGS, XEON).space(MAPPINGS[0])
+    drawn = space.draw(5, np.random.default_rng(0), [In("unroll", (2,), "here")])
+    assert {schedule.get("unroll") for schedule in drawn} == {2}
 
 
 def _score(problem: Problem, candidate: Candidate) -> float:
@@ -98,7 +173,7 @@ def _score(problem: Problem, candidate: Candidate) -> float:
 
 def test_the_model_is_corrected_by_measurements() -> None:
     """A mapping that the model flatters loses its advantage to one it does not."""
-    problem, rng = _problem(), np.random.default_rng(0)
+    problem, rng = Problem(MAPPINGS, XEON), np.random.default_rng(0)
     first, second = (problem.sample(mapping, rng) for mapping in MAPPINGS[:2])
     assert _score(problem, first) == problem.predict(first).seconds
     for candidate, factor in ((first, 10.0), (second, 1.0)):
@@ -115,7 +190,7 @@ def test_the_model_is_corrected_by_measurements() -> None:
 
 
 def test_a_failure_corrects_nothing() -> None:
-    problem = _problem()
+    problem = Problem(MAPPINGS, XEON)
     candidate = problem.sample(MAPPINGS[0], np.random.default_rng(0))
     problem.tell(Trial(0, candidate, 1.0, Measurement(failure="crash", message="")))
     assert _score(problem, candidate) == problem.predict(candidate).seconds

@@ -29,7 +29,7 @@ from amos.perfmodel import (
     predict,
 )
 from amos.perfmodel.part import Part
-from amos.schedule import Schedule, ScheduleSpace, batch_of
+from amos.schedule import In, Schedule, ScheduleSpace, batch_of
 
 VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
 XEON = amos.machines.get("xeon_6240")
@@ -61,7 +61,9 @@ def _touched(op: StagedOperand, covered: dict[str, int]) -> int:
 def test_footprints_are_exact_without_gaps(mapping: Mapping, seed: int) -> None:
     structure = Structure(mapping)
     nest, loops = structure.nest, (*structure.spatial, *structure.reduce)
-    row = ScheduleSpace(mapping).sample(np.random.default_rng(seed)).batch(structure)
+    space = ScheduleSpace(mapping, tiling="divisors")
+    single = [In(name, (1,)) for name in space.variables if name.startswith("block.")]
+    row = space.fix(single).sample(np.random.default_rng(seed)).batch(structure)
     part = Part(structure, row, np.ones(1, int), line=1)
     order = [loops[n] for n in (*row.order[0], *row.reduce[0])]
     tiles = dict(zip([x.name for x in structure.spatial], row.tile[0].tolist(), strict=True))
@@ -71,6 +73,31 @@ def test_footprints_are_exact_without_gaps(mapping: Mapping, seed: int) -> None:
             covered = tiles | {loop.name: loop.extent for loop in order[depth:]}
             counted = _touched(op, covered) * operand.size
             assert part.footprint(operand)[0, depth] == counted, (op.name, depth)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.sampled_from(MAPPINGS), seeds)
+def test_blocks_and_tiles_cover_their_loops(mapping: Mapping, seed: int) -> None:
+    """What is inside the outermost depth is at least the loop, and less than one span more."""
+    structure = Structure(mapping)
+    row = ScheduleSpace(mapping).sample(np.random.default_rng(seed)).batch(structure)
+    part = Part(structure, row, np.ones(1, int), line=1)
+    for number, loop in enumerate(structure.spatial):
+        covered, span = part.cover(number)[0, 0], row.span[0, number]
+        assert loop.extent <= covered < loop.extent + span
+        assert part.cover(number)[0, -1] == row.tile[0, number]
+    calls = part.trips[0, -1] * part.tile[0].prod()
+    assert calls >= structure.nest.calls
+
+
+def test_padding_costs_calls() -> None:
+    """Five rows in tiles of two are six."""
+    op = Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=5, j=16, k=8))
+    mapping = amos.enumerate_mappings(op, VNNI)[0]
+    machine = _machine(Level("DRAM", 0, 1e9, 1e9))
+    one, two = (predict(mapping, machine, Schedule.of({"tile.i": t})) for t in (1, 2))
+    assert one.rows[0].compute == 5 * 2 * 5.0
+    assert two.rows[0].compute == 6 * 2 * 2.5
 
 
 def _gemm() -> Mapping:

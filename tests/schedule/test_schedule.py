@@ -43,6 +43,13 @@ def test_what_is_left_out_has_a_default() -> None:
     assert [loop.name for loop in empty.reduce_order(NEST)] == ["r1.tile"]
 
 
+def test_loops_are_padded_to_what_their_tiles_span() -> None:
+    assert Schedule.of({"tile.i": 3}).padded(NEST) == {}
+    assert Schedule.of({"tile.i": 4}).padded(NEST) == {"i": 8}
+    assert Schedule.of({"tile.i": 2, "block.i": 2}).padded(NEST) == {"i": 8}
+    assert Schedule.of({"tile.i": 2, "block.i": 3}).padded(NEST) == {}
+
+
 def test_the_model_takes_it_as_a_batch_of_one() -> None:
     space, rng = ScheduleSpace(MAPPING), np.random.default_rng(1)
     drawn = [space.sample(rng) for _ in range(20)]
@@ -57,14 +64,16 @@ def test_the_model_takes_it_as_a_batch_of_one() -> None:
         assert " ".join(names) == schedule.get("order")
         for field in ("tile", "order", "reduce", "parallel", "unroll", "ahead"):
             assert getattr(row, field)[0].tolist() == getattr(together, field)[number].tolist()
+        assert row.span[0].tolist() == together.span[number].tolist()
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"tile.i": 4}, "tile.i = 4 does not divide the extent 6"),
-        ({"tile.i": 0}, "tile.i = 0 does not divide the extent 6"),
-        ({"tile.i": -1}, "tile.i = -1 does not divide the extent 6"),
+        ({"tile.i": 7}, "tile.i = 7 is not between 1 and the extent 6"),
+        ({"tile.i": 0}, "tile.i = 0 is not between 1 and the extent 6"),
+        ({"tile.i": -1}, "tile.i = -1 is not between 1 and the extent 6"),
+        ({"block.i": 8}, "block.i = 8 is not between 1 and the extent 6"),
         ({"tile.i": "x"}, "tile.i = 'x': expected a whole number"),
         ({"parallel": "x"}, "parallel = 'x': expected a whole number"),
         ({"order": "i"}, "order = 'i': expected an order of i, i1.tile"),

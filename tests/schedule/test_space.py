@@ -16,6 +16,7 @@ from amos.mapping import Mapping
 from amos.schedule import Candidate, Schedule, ScheduleSpace
 
 VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
+XEON = amos.machines.get("xeon_6240")
 
 CONV = Operator.parse(
     "out[n,p,q,k] += pad(image[n,p+r-1,q+s-1,c]) * weight[k,c,r,s]",
@@ -85,14 +86,51 @@ def test_a_space_without_variables_draws_its_only_schedule() -> None:
     assert space.mutate(only, rng) == only == space.cross(only, only, rng)
 
 
-def test_register_tiles_divide_and_fit() -> None:
+def test_each_number_of_steps_has_one_tile() -> None:
+    """The smallest one: a larger tile with as many steps would only pad more."""
     for mapping in MAPPINGS:
         space = ScheduleSpace(mapping)
         extents = {loop.name: loop.extent for loop in space.nest.loops}
         for name, domain in space.variables.items():
             if name.startswith("tile."):
                 loop = extents[name.removeprefix("tile.")]
-                assert domain == tuple(f for f in range(1, 33) if loop % f == 0)
+                steps = [-(-loop // int(tile)) for tile in domain]
+                assert len(set(steps)) == len(steps)
+                assert set(steps) == {-(-loop // t) for t in range(1, min(loop, 32) + 1)}
+                assert {t for t in range(1, min(loop, 32) + 1) if loop % t == 0} <= set(domain)
+
+
+def test_divisors_only() -> None:
+    for mapping in MAPPINGS:
+        space, rng = ScheduleSpace(mapping, tiling="divisors"), np.random.default_rng(0)
+        for schedule in space.draw(20, rng):
+            assert schedule.padded(space.nest) == {}
+            assert ScheduleSpace(mapping).feasible(schedule)
+
+
+def _gemm(size: int) -> ScheduleSpace:
+    op = Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=size, j=64, k=64))
+    return ScheduleSpace(amos.enumerate_mappings(op, VNNI)[0], XEON)
+
+
+def test_a_prime_extent_has_as_good_a_space() -> None:
+    """2039 is prime: with divisors alone nothing but 1 could be a register tile."""
+    prime, even = _gemm(2039), _gemm(2048)
+    assert prime.variables["tile.i"] == even.variables["tile.i"] == tuple(range(1, 33))
+    assert prime.size == even.size
+    alone = ScheduleSpace(prime.mapping, XEON, tiling="divisors")
+    assert alone.variables["tile.i"] == (1,)
+    best = [
+        min(amos.predict(s.mapping, XEON, x).seconds for x in s.draw(300, np.random.default_rng(0)))
+        for s in (prime, even, alone)
+    ]
+    assert best[0] == pytest.approx(best[1], rel=0.05)
+    assert best[2] > 1.5 * best[0]
+
+
+def test_the_space_does_not_grow_with_factors() -> None:
+    sizes = {extent: _gemm(extent).size for extent in (2039, 2048, 2520, 55440, 720720)}
+    assert len(set(sizes.values())) == 1
 
 
 def test_constants_are_packed_ahead_and_others_staged() -> None:
@@ -111,7 +149,8 @@ def _changed(space: ScheduleSpace, **changes: int | str) -> Schedule:
     ("changes", "words"),
     [
         (dict(unroll=3), ["unroll = 3 is not one of"]),
-        (dict(tile_p=5), ["tile.p = 5 is not one of"]),
+        (dict(tile_p=6), ["tile.p = 6 is not one of"]),
+        (dict(tile_p=14, block_p=2), ["a block of p is longer than the loop"]),
         (dict(colour=1), ["unknown variable 'colour'"]),
         (dict(order="p p p"), ["order = 'p p p' is not one of"]),
         (dict(tile_p=14, tile_q=12), ["fragments live at once, but 32 registers"]),
@@ -133,6 +172,15 @@ def test_a_missing_variable_is_a_violation() -> None:
     values = space.smallest().as_dict()
     del values["unroll"]
     assert space.violations(Schedule.of(values)) == ("unroll has no value",)
+
+
+def test_what_has_a_default_may_be_left_out() -> None:
+    """Assignments that were written down before there were blocks stay feasible."""
+    space = ScheduleSpace(MAPPINGS[0])
+    smallest = space.smallest()
+    assert not any(name.startswith(("block.", "vector")) for name, _ in smallest.values)
+    assert space.violations(smallest) == ()
+    assert space.values(smallest)["block.p"] == 1
 
 
 def test_candidates_are_told_apart_by_mapping_and_schedule() -> None:

@@ -1,0 +1,64 @@
+"""Simulated annealing, as AutoTVM's tuners do it: chains that walk by single changes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from amos.explore.method import Key, Search
+from amos.explore.objective import Problem
+from amos.schedule import Candidate
+
+__all__ = ["Annealing"]
+
+_CHAINS = 8
+#: Temperature at first, in units of log seconds, and its factor for each score.
+_HOT, _COOLING = 0.5, 0.99
+_REMAP = 0.1
+
+
+class Annealing(Search):
+    """The search method ``sa``."""
+
+    def __init__(self, problem: Problem, rng: np.random.Generator) -> None:
+        super().__init__(problem, rng)
+        self._chains: list[tuple[Candidate, float]] = []
+        self._walker: dict[Key, int] = {}
+        self._temperature = _HOT
+
+    def propose(self, count: int) -> Iterator[Candidate]:
+        """Starting points by chance, then one step of each chain in turn."""
+        yield from self.seeds(_CHAINS - len(self._chains))
+        turn = int(self.rng.integers(_CHAINS))
+        while self._chains:
+            turn = (turn + 1) % len(self._chains)
+            moved = self._step(self._chains[turn][0])
+            self._walker[moved.key] = turn
+            yield moved
+
+    def tell(self, results: Sequence[tuple[Candidate, float]]) -> None:
+        """Accept better steps, and worse ones by chance."""
+        super().tell(results)
+        for candidate, seconds in results:
+            if not math.isfinite(seconds):
+                continue
+            self._temperature *= _COOLING
+            if len(self._chains) < _CHAINS:
+                self._chains.append((candidate, seconds))
+                continue
+            chain = self._walker.get(candidate.key, 0)
+            worse = math.log(seconds / self._chains[chain][1])
+            if worse <= 0 or self.rng.random() < math.exp(-worse / self._temperature):
+                self._chains[chain] = (candidate, seconds)
+        self._walker.clear()
+
+    def _step(self, candidate: Candidate) -> Candidate:
+        mappings = self.problem.mappings
+        if len(mappings) > 1 and self.rng.random() < _REMAP:
+            mapping = mappings[int(self.rng.integers(len(mappings)))]
+            space = self.problem.space(mapping)
+            return Candidate(mapping, space.repair(candidate.schedule.as_dict(), self.rng))
+        space = self.problem.space(candidate.mapping)
+        return Candidate(candidate.mapping, space.mutate(candidate.schedule, self.rng))

@@ -1,0 +1,144 @@
+"""The constraint-based genetic algorithm (Heron, section 5.1, Algorithms 2 and 3).
+
+Offspring are not mixed from values: two parents make a new constraint problem, in
+which each key variable takes the value of one of them, but for one that is set
+free, and the solver draws the child from it. So a child is always feasible. The
+mapping is a variable like the others; under another mapping the variables that it
+shares with the parents are constrained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from amos.explore.cost_model import MAPPING, CostModel
+from amos.explore.method import Search
+from amos.explore.objective import Problem
+from amos.schedule import CSP, Candidate, In, Value
+
+__all__ = ["Cga", "Cga1"]
+
+#: Scores that are drawn by chance before the cost model is asked: at least so many,
+#: and one of each mapping, which the model could not tell apart otherwise.
+_FIRST, _MOST_FIRST = 16, 64
+_POPULATION, _GENERATIONS, _OFFSPRING = 32, 4, 32
+#: How many of the best told candidates the first generation holds.
+_ELITE = 16
+#: Key variables: the k most important ones.
+_KEYS = 6
+#: Share of a batch that is drawn from the population by chance.
+_EPSILON = 0.2
+
+
+class Cga(Search):
+    """The search method ``cga``."""
+
+    inner: ClassVar[int] = 320
+
+    def __init__(self, problem: Problem, rng: np.random.Generator) -> None:
+        super().__init__(problem, rng)
+        self.model = CostModel(problem, int(rng.integers(2**31)))
+        self._values: dict[object, dict[str, int]] = {}
+        self._first = min(max(_FIRST, len(problem.mappings)), _MOST_FIRST, problem.size)
+        self._start = self.seeds(self._first)
+
+    def propose(self, count: int) -> Iterator[Candidate]:
+        """Algorithm 2, steps 1 to 3."""
+        yield from self._start
+        if not self.model.ready:
+            return
+        population = self._evolve()
+        fresh = [entry for entry in self._rated(population) if entry[1].key not in self._seen]
+        fresh = _spread(sorted(fresh, key=lambda entry: entry[0]))
+        while fresh:
+            at = int(self.rng.integers(len(fresh))) if self.rng.random() < _EPSILON else 0
+            yield fresh.pop(at)[1]
+
+    def tell(self, results: Sequence[tuple[Candidate, float]]) -> None:
+        """Algorithm 2, step 4: update the cost model."""
+        super().tell(results)
+        if len(self.results) >= self._first:
+            self.model.fit(self.results)
+
+    def keys(self) -> list[str]:
+        """Algorithm 3, step 1: key variables, by the importance of features."""
+        return self.model.importance()[:_KEYS]
+
+    def _evolve(self) -> list[Candidate]:
+        drawn = [self.random() for _ in range(_POPULATION - _ELITE)]
+        population = [candidate for candidate, _ in self.leaders(_ELITE)] + drawn
+        for _ in range(_GENERATIONS):
+            parents = self._roulette(population)
+            children = [self._child(parents) for _ in range(_OFFSPRING)]
+            population = list({c.key: c for c in [*population, *children]}.values())
+        return population
+
+    def _rated(self, population: list[Candidate]) -> list[tuple[float, Candidate]]:
+        return list(zip(self.model.predict(population).tolist(), population, strict=True))
+
+    def _roulette(self, population: list[Candidate]) -> list[Candidate]:
+        """Chances in proportion to predicted performance, the inverse of seconds."""
+        performance = 1.0 / self.model.predict(population)
+        chances = performance / performance.sum()
+        picked = self.rng.choice(len(population), size=_POPULATION, p=chances)
+        return [population[n] for n in picked]
+
+    def _child(self, parents: list[Candidate]) -> Candidate:
+        """Algorithm 3, steps 2 and 3, and RandSAT on the problem that they make."""
+        pair = [parents[n] for n in self.rng.integers(len(parents), size=2)]
+        keys = list(dict.fromkeys([MAPPING, *self.keys()]))
+        given = {name: [c for c in pair if name in self._chromosome(c)] for name in keys}
+        names = [name for name in keys if given[name]]
+        del names[int(self.rng.integers(len(names)))]
+        mappings = self.problem.mappings
+        if MAPPING in names:
+            mapping = pair[int(self.rng.integers(2))].mapping
+        else:
+            mapping = mappings[int(self.rng.integers(len(mappings)))]
+        space = self.problem.space(mapping)
+        constraints = []
+        for name in names:
+            if name in space.csp.variables and name != MAPPING:
+                found = {self._chromosome(c)[name] for c in given[name]}
+                constraints.append(In(name, _worded(space.csp, name, found), "crossover"))
+        # On another mapping than the parents' their constraints may be in conflict.
+        drawn = space.draw(1, self.rng, constraints) or space.draw(1, self.rng)
+        return Candidate(mapping, drawn[0])
+
+    def _chromosome(self, candidate: Candidate) -> dict[str, int]:
+        """Every variable of the problem: tunables and those that follow from them."""
+        if candidate.key not in self._values:
+            values = self.problem.space(candidate.mapping).values(candidate.schedule)
+            self._values[candidate.key] = values | {MAPPING: 0}
+        return self._values[candidate.key]
+
+
+class Cga1(Cga):
+    """The search method ``cga1``: key variables by chance (CGA-1 of Heron, section 7.4)."""
+
+    def keys(self) -> list[str]:
+        """As many variables as ``cga`` takes, whichever they are."""
+        names = self.model.names
+        return [names[n] for n in self.rng.permutation(len(names))[:_KEYS]]
+
+
+def _spread(ranked: list[tuple[float, Candidate]]) -> list[tuple[float, Candidate]]:
+    """Of candidates that the model cannot tell apart the first, the others at the end."""
+    first: dict[float, tuple[float, Candidate]] = {}
+    for entry in ranked:
+        first.setdefault(entry[0], entry)
+    chosen = {id(entry) for entry in first.values()}
+    return [*first.values(), *(entry for entry in ranked if id(entry) not in chosen)]
+
+
+def _worded(csp: CSP, name: str, codes: set[int]) -> tuple[Value, ...]:
+    """Numbers as values of a variable; words are numbered by their positions."""
+    variable = csp.variables[name]
+    if not variable.domain:
+        return tuple(sorted(codes))
+    return tuple(
+        v for v, code in zip(variable.domain, variable.codes, strict=True) if code in codes
+    )

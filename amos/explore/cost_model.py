@@ -1,0 +1,121 @@
+"""The cost model that Heron learns while it searches: boosted trees over variables.
+
+Its features are the values of every variable of the constraint problem, so that
+nothing has to be compiled to predict (Heron, section 3). A variable that a mapping
+does not have is a missing value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from amos.explore.method import Key
+from amos.explore.objective import Problem
+from amos.schedule import Candidate
+
+__all__ = ["MAPPING", "CostModel"]
+
+#: Name of the feature that numbers the mappings.
+MAPPING = "mapping"
+#: Scores that are learned from at most: the best half and the latest.
+_LEARNED = 1024
+_ROUNDS, _DEPTH, _RATE = 40, 5, 0.2
+
+
+class CostModel:
+    """Gradient-boosted trees that predict the logarithm of seconds.
+
+    Attributes:
+        names: of the features, in order.
+    """
+
+    def __init__(self, problem: Problem, seed: int) -> None:
+        self._problem, self._seed = problem, seed
+        spaces = problem.spaces.values()
+        self.names = list(dict.fromkeys([MAPPING, *(n for s in spaces for n in s.csp.names)]))
+        self._number = {name: n for n, name in enumerate(self.names)}
+        self._mapping = {mapping.name: n for n, mapping in enumerate(problem.mappings)}
+        self._rows: dict[Key, np.ndarray] = {}
+        self._trees: object | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether it has learned anything."""
+        return self._trees is not None
+
+    def features(self, candidate: Candidate) -> np.ndarray:
+        """Value of each variable, float32; NaN for those that the mapping does not have."""
+        key = candidate.key
+        if key not in self._rows:
+            row = np.full(len(self.names), np.nan, dtype=np.float32)
+            row[0] = self._mapping[candidate.mapping.name]
+            for name, value in (
+                self._problem.space(candidate.mapping).values(candidate.schedule).items()
+            ):
+                row[self._number[name]] = value
+            self._rows[key] = row
+        return self._rows[key]
+
+    def fit(self, results: Sequence[tuple[Candidate, float]]) -> None:
+        """Learn from finite scores in seconds."""
+        import xgboost
+
+        done = [(c, s) for c, s in results if np.isfinite(s)]
+        if len(done) > _LEARNED:
+            best = sorted(done[: -_LEARNED // 2], key=lambda entry: entry[1])[: _LEARNED // 2]
+            done = best + done[-_LEARNED // 2 :]
+        if len(done) < 2:
+            return
+        table = np.stack([self.features(candidate) for candidate, _ in done])
+        data = xgboost.DMatrix(table, label=np.log([seconds for _, seconds in done]), nthread=1)
+        settings = {
+            "max_depth": _DEPTH,
+            "eta": _RATE,
+            "nthread": 1,
+            "seed": self._seed,
+            "verbosity": 0,
+            "tree_method": "hist",
+        }
+        self._trees = xgboost.train(settings, data, _ROUNDS)
+
+    def predict(self, candidates: Sequence[Candidate]) -> np.ndarray:
+        """Predicted seconds; all the same before anything was learned."""
+        if self._trees is None:
+            return np.ones(len(candidates))
+        import xgboost
+
+        assert isinstance(self._trees, xgboost.Booster)
+        table = np.stack([self.features(candidate) for candidate in candidates])
+        found: np.ndarray = np.exp(
+            self._trees.predict(xgboost.DMatrix(table, nthread=1)).astype(float)
+        )
+        return found
+
+    def importance(self) -> list[str]:
+        """Variables by the gain of the splits on them, the most important first."""
+        if self._trees is None:
+            return []
+        import xgboost
+
+        assert isinstance(self._trees, xgboost.Booster)
+        gain = self._trees.get_score(importance_type="total_gain")
+        ranked = sorted(gain.items(), key=lambda entry: (-_number(entry[1]), entry[0]))
+        names = [self.names[int(feature[1:])] for feature, _ in ranked]
+        return [name for name in names if name in self._tunables]
+
+    @cached_property
+    def _tunables(self) -> frozenset[str]:
+        """What a search decides: other features follow from it."""
+        return frozenset(
+            variable.name
+            for space in self._problem.spaces.values()
+            for variable in space.csp.variables.values()
+            if variable.role == "tunable"
+        )
+
+
+def _number(gain: object) -> float:
+    return float(gain[0]) if isinstance(gain, list) else float(str(gain))

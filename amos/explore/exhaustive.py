@@ -1,0 +1,41 @@
+"""Every candidate of a small space (Hidet 4.3: simply enumerating is enough)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+import numpy as np
+
+from amos.errors import ExploreError
+from amos.explore.method import Search, everything
+from amos.explore.objective import Problem
+from amos.schedule import Candidate
+
+__all__ = ["Exhaustive"]
+
+#: Largest number of assignments, feasible or not, that are gone through.
+LARGEST = 5_000_000
+
+
+class Exhaustive(Search):
+    """The search method ``exhaustive``.
+
+    Raises:
+        ExploreError: the space is too large.
+    """
+
+    inner: ClassVar[int] = LARGEST
+
+    def __init__(self, problem: Problem, rng: np.random.Generator) -> None:
+        super().__init__(problem, rng)
+        if problem.size > LARGEST:
+            raise ExploreError(
+                f"method 'exhaustive': {problem.size:,} assignments, at most {LARGEST:,} are "
+                "gone through; fix variables or take another method"
+            )
+        self._all = everything(problem)
+
+    def propose(self, count: int) -> Iterable[Candidate]:
+        """The next ones, in order."""
+        return self._all

@@ -1,0 +1,113 @@
+"""A search method on the model, and what it finds proposed for measuring.
+
+Model first, measured for the promising: between two batches of measurements the
+method searches on the model, corrected by what was measured. Of what it has found,
+the promising are proposed, with variants of the best measured candidates, where the
+model can no longer tell candidates apart, and with some drawn by chance
+(ε-greedy), so that no mapping is given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from amos.explore.method import Key, Search
+from amos.explore.objective import Problem
+from amos.schedule import Candidate
+
+__all__ = ["EPSILON", "Guided"]
+
+#: Share of a batch that is drawn by chance.
+EPSILON = 0.1
+#: Share of a batch that varies the best measured candidates, and how many of them.
+_LOCAL, _VARIED = 0.5, 4
+#: Scores that the method is told at a time.
+_ROUND = 64
+_ATTEMPTS = 50
+
+
+class Guided:
+    """Asks a method on the model, and hands out what is worth measuring.
+
+    Args:
+        problem: knows the model, its correction, and what was measured.
+        rng: the only source of chance.
+        method: the search method.
+        epsilon: share of each batch that is drawn by chance, 0 to 1.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        rng: np.random.Generator,
+        method: type[Search],
+        epsilon: float = EPSILON,
+    ) -> None:
+        self._problem, self._rng, self._epsilon = problem, rng, epsilon
+        self.search = method(problem, rng)
+
+    def ask(self, count: int) -> list[Candidate]:
+        """Propose up to ``count`` candidates that were not measured yet."""
+        chosen: list[Candidate] = []
+        taken = self._problem.measured()
+        if not self.search.inner:
+            found = self.search.ask(count)
+            self.search.tell([(candidate, 0.0) for candidate in found])
+            return found
+        self._look()
+        local = int(count * _LOCAL) if self._problem.best(1) else 0
+        self._take(chosen, taken, self._neighbours(), local)
+        self._take(chosen, taken, self._random(), len(chosen) + round(count * self._epsilon))
+        self._take(chosen, taken, self._promising(), count)
+        self._take(chosen, taken, self._random(), count)
+        if len(chosen) < count:
+            self._take(chosen, taken, (c for c, _ in self.search.results), count)
+        return chosen
+
+    def _look(self) -> None:
+        """Let the method search on the model for a while."""
+        # The correction may have changed since the scores were computed.
+        self.search.rescore(self._problem.scores)
+        for _ in range(0, self.search.inner, _ROUND):
+            batch = self.search.ask(_ROUND)
+            if not batch:
+                return
+            self.search.tell(list(zip(batch, self._problem.scores(batch).tolist(), strict=True)))
+
+    def _take(
+        self, chosen: list[Candidate], taken: set[Key], source: Iterable[Candidate], until: int
+    ) -> None:
+        for candidate in source:
+            if len(chosen) >= until:
+                return
+            if candidate.key not in taken:
+                taken.add(candidate.key)
+                chosen.append(candidate)
+
+    def _promising(self) -> Iterator[Candidate]:
+        """What was found, best score first, one for each register tile and mapping first."""
+        seen: set[object] = set()
+        later = []
+        for candidate, _ in self.search.leaders(len(self.search.results)):
+            tiles = tuple(v for v in candidate.schedule.values if v[0].startswith("tile."))
+            signature = (candidate.mapping.name, tiles)
+            if signature in seen:
+                later.append(candidate)
+                continue
+            seen.add(signature)
+            yield candidate
+        yield from later
+
+    def _neighbours(self) -> Iterator[Candidate]:
+        """Variants of the best measured candidates, the best one most often."""
+        best = self._problem.best(_VARIED)
+        for attempt in range(_ATTEMPTS if best else 0):
+            trial = best[(attempt // 2) % len(best)] if attempt % 2 else best[0]
+            space = self._problem.space(trial.mapping)
+            yield Candidate(trial.mapping, space.mutate(trial.schedule, self._rng))
+
+    def _random(self) -> Iterator[Candidate]:
+        for _ in range(_ATTEMPTS * 4):
+            yield self.search.random()

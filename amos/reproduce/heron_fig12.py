@@ -1,0 +1,186 @@
+"""Heron, Figure 12: search methods at equal evaluations, on GEMM and C2D.
+
+An evaluation is one score in seconds. A method that proposes an infeasible
+candidate spends an evaluation on it, as it would on a program that fails to
+compile. No method sees the model but through its scores.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from amos import intrinsics, machines, operators
+from amos.errors import ExploreError
+from amos.explore.methods import method as find_method
+from amos.explore.objective import Problem
+from amos.ir import Operator
+from amos.mapping import enumerate_mappings
+from amos.schedule import Candidate
+
+__all__ = ["METHODS", "Fig12", "Run", "fig12"]
+
+#: Compared, in the order of the paper: Figure 12, then Figure 13.
+METHODS = ("cga", "ga", "sa", "random", "cga1", "ga_sr", "ga_sat", "ga_mo")
+_BATCH = 8
+#: "Reached" means a run time of at most the best known one divided by this.
+_SHARE = 0.95
+
+Scores = Callable[[Problem, Sequence[Candidate]], list[float]]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One method with one seed.
+
+    Attributes:
+        operator: ``"gemm"`` or ``"c2d"``.
+        method: name of the method.
+        seed: of its random generator.
+        best: best seconds after each evaluation; infinite before the first success.
+        valid_share: share of its proposals that were feasible.
+        evaluations_to_95pct: evaluations until a run time within 95 % of the best
+            known; ``None`` if it was not reached.
+    """
+
+    operator: str
+    method: str
+    seed: int
+    best: tuple[float, ...]
+    valid_share: float
+    evaluations_to_95pct: int | None = None
+
+
+@dataclass(frozen=True)
+class Fig12:
+    """All runs.
+
+    Attributes:
+        machine: where.
+        evaluations: of each run.
+        best_known: best seconds of any run, by operator.
+        runs: one for each operator, method and seed.
+    """
+
+    machine: str
+    evaluations: int
+    best_known: dict[str, float]
+    runs: tuple[Run, ...]
+
+    def median(self, operator: str, method: str) -> float:
+        """Median of the evaluations to 95 %; a run that never got there counts as infinite."""
+        return statistics.median(
+            math.inf if run.evaluations_to_95pct is None else run.evaluations_to_95pct
+            for run in self.of(operator, method)
+        )
+
+    def of(self, operator: str, method: str) -> list[Run]:
+        """Runs of one method on one operator."""
+        return [r for r in self.runs if r.operator == operator and r.method == method]
+
+    def reached(self, operator: str, method: str) -> int:
+        """Seeds that reached 95 % of the best known."""
+        return sum(r.evaluations_to_95pct is not None for r in self.of(operator, method))
+
+
+def fig12(
+    machine: str = "a100",
+    evaluations: int = 300,
+    seeds: int = 10,
+    methods: Sequence[str] = METHODS,
+    progress: Callable[[str], None] | None = None,
+) -> Fig12:
+    """Compare methods on G1 (GEMM, 1024 cubed) and C5 (C2D) of the paper's Table 9.
+
+    Args:
+        machine: a described machine with Tensor Cores, scored by the model; or
+            ``"host"``, where every candidate is compiled, checked and timed.
+        evaluations: scores that each run may spend.
+        seeds: runs of each method, with seeds from 0 on.
+        methods: names of methods.
+        progress: called with a line before each run.
+
+    Raises:
+        ExploreError: a budget is not positive.
+        UnknownNameError: no such machine or method.
+    """
+    for name, value in (("evaluations", evaluations), ("seeds", seeds)):
+        if value < 1:
+            raise ExploreError(f"{name}: expected a positive number, got {value}")
+    for name in methods:
+        find_method(name)
+    runs: list[Run] = []
+    with _scores(machine) as scores:
+        for code, op in _operators(machine).items():
+            for name in methods:
+                for seed in range(seeds):
+                    if progress is not None:
+                        progress(f"{code} {name} seed {seed}")
+                    runs.append(_run(code, op, machine, name, seed, evaluations, scores))
+    known = {
+        code: min(run.best[-1] for run in runs if run.operator == code)
+        for code in dict.fromkeys(run.operator for run in runs)
+    }
+    return Fig12(machine, evaluations, known, tuple(_rated(run, known) for run in runs))
+
+
+def _operators(machine: str) -> dict[str, Operator]:
+    if machine == "host":
+        gemm = operators.resolve("gemm", extents=dict(m=256, n=256, k=256), dtype="u8s8")
+        return {"gemm": gemm, "c2d": operators.resolve("resnet18:C5")}
+    return {
+        "gemm": operators.resolve("gemm", extents=dict(m=1024, n=1024, k=1024)),
+        "c2d": Operator.parse(
+            "out[n,k,p,q] += pad(image[n,c,p+r-1,q+s-1]) * weight[k,c,r,s]",
+            extents=dict(n=32, k=256, p=14, q=14, c=256, r=3, s=3),
+            shapes=dict(image=(32, 256, 14, 14)),
+            name="C5",
+        ),
+    }
+
+
+@contextlib.contextmanager
+def _scores(machine: str) -> Iterator[Scores]:
+    if machine != "host":
+        yield lambda problem, batch: [float(x) for x in problem.seconds(batch)]
+        return
+    from amos.measure import Runner
+
+    with Runner(60.0) as runner:
+        yield lambda _, batch: [runner.measure(candidate).seconds for candidate in batch]
+
+
+def _run(
+    code: str, op: Operator, machine: str, name: str, seed: int, evaluations: int, scores: Scores
+) -> Run:
+    unit = "vnni_dpbusd_m16k4_u8_s8_s32" if machine == "host" else "wmma_m16n16k16_f16_f32"
+    found = list(enumerate_mappings(op, intrinsics.get(unit), rule="access"))
+    problem = Problem(found, machines.get(machine))
+    search = find_method(name)(problem, np.random.default_rng(seed))
+    best, curve = math.inf, list[float]()
+    while len(curve) < evaluations:
+        wasted = search.wasted
+        batch = search.ask(min(_BATCH, evaluations - len(curve)))
+        if not batch and search.wasted == wasted:
+            break
+        curve += [best] * (search.wasted - wasted)
+        told = scores(problem, batch)
+        search.tell(list(zip(batch, told, strict=True)))
+        for seconds in told:
+            best = min(best, seconds)
+            curve.append(best)
+    # A space that is used up early has nothing left to find.
+    curve = (curve + [best] * evaluations)[:evaluations]
+    valid = len(search.results) / max(1, len(search.results) + search.wasted)
+    return Run(code, name, seed, tuple(curve), valid)
+
+
+def _rated(run: Run, known: dict[str, float]) -> Run:
+    goal = known[run.operator] / _SHARE
+    reached = next((n + 1 for n, seconds in enumerate(run.best) if seconds <= goal), None)
+    return Run(run.operator, run.method, run.seed, run.best, run.valid_share, reached)

@@ -1,0 +1,256 @@
+"""Constraint rules: what the primitives of a template demand (Heron, Table 8)."""
+
+from __future__ import annotations
+
+from math import prod
+
+from amos.errors import ScheduleError
+from amos.ir import dtype
+from amos.mapping.staging import StagedOperand
+from amos.schedule.constraints import Eq, In, Le, Prod, Select, Sum
+from amos.schedule.template import ConstraintRule, Draft, Primitive, Situation
+
+__all__ = ["CONSTRAINT_RULES"]
+
+
+class LoopSplit:
+    """C1: the parts of a split loop; rounded up where tiles need not divide."""
+
+    name = "C1"
+
+    def condition(self, situation: Situation, template: list[Primitive]) -> bool:
+        """A loop is split."""
+        return _some(template, "split")
+
+    def apply(self, draft: Draft, template: list[Primitive]) -> None:
+        """``tile.LOOP``, ``block.LOOP`` and the lengths that follow from them."""
+        situation = draft.situation
+        extents = {loop.name: loop.extent for loop in situation.spatial}
+        splits = {(p.subject, p.scope): p for p in template if p.kind == "split"}
+        for loop, extent in extents.items():
+            sizes = splits[loop, "registers"].values
+            blocks = splits[loop, "block"].values
+            draft.tunable(f"tile.{loop}", sizes, self.name)
+            if len(blocks) > 1:
+                draft.tunable(f"block.{loop}", blocks, self.name, default=1)
+            else:
+                draft.given(f"block.{loop}", 1, self.name, "length")
+            draft.given(f"extent.{loop}", extent, self.name, "length")
+            counts = tuple(-(-extent // int(size)) for size in sizes)
+            draft.derived(f"steps.{loop}", self.name)
+            draft.derived(f"span.{loop}", self.name)
+            draft.require(
+                Select(f"steps.{loop}", f"tile.{loop}", counts, self.name),
+                Prod(f"span.{loop}", (f"tile.{loop}", f"block.{loop}"), self.name),
+                Le(
+                    f"block.{loop}",
+                    f"steps.{loop}",
+                    self.name,
+                    f"a block of {loop} is longer than the loop",
+                ),
+            )
+            if situation.tiling == "divisors":
+                self._exact(draft, loop, extent)
+
+    def _exact(self, draft: Draft, loop: str, extent: int) -> None:
+        """The product of tile and block divides the extent."""
+        exact = tuple(n for n in range(1, extent + 1) if extent % n == 0)
+        draft.require(In(f"span.{loop}", exact, self.name))
+
+
+class LoopFuse:
+    """C2: the iterations that the mapping fuses into one of the intrinsic."""
+
+    name = "C2"
+
+    def condition(self, situation: Situation, template: list[Primitive]) -> bool:
+        """Something is fused."""
+        return _some(template, "tensorize")
+
+    def apply(self, draft: Draft, template: list[Primitive]) -> None:
+        """``PROD`` of the fused extents."""
+        extents = draft.situation.mapping.operator.extents
+        for primitive in template:
+            if primitive.kind == "tensorize":
+                parts = [
+                    draft.given(f"size.{n}", extents[n], self.name, "length")
+                    for n in primitive.parts
+                ]
+                target = draft.derived(f"fused.{primitive.subject}", self.name)
+                draft.require(Prod(target, tuple(parts), self.name))
+
+
+class Candidates:
+    """C3: parameters that take one of a few values."""
+
+    name = "C3"
+
+    def condition(self, situation: Situation, template: list[Primitive]) -> bool:
+        """A primitive has candidates."""
+        return any(primitive.values for primitive in template)
+
+    def apply(self, draft: Draft, template: list[Primitive]) -> None:
+        """One ``IN`` for each parameter."""
+        for primitive in template:
+            name = primitive.subject
+            if primitive.kind in ("reorder", "parallel", "unroll"):
+                draft.tunable(name, primitive.values, self.name)
+            elif primitive.kind == "compute_at":
+                name = f"stage.{name}"
+                draft.tunable(name, primitive.values, self.name)
+            elif primitive.kind == "vectorize":
+                draft.tunable(name, primitive.values, self.name, default=primitive.values[0])
+            elif primitive.kind == "split":
+                name = f"{'block' if primitive.scope == 'block' else 'tile'}.{name}"
+            else:
+                continue
+            draft.require(In(name, primitive.values, self.name))
+
+
+class StageFuse:
+    """C4: how much of a source one staging copies depends on where it is done."""
+
+    name = "C4"
+
+    def condition(self, situation: Situation, template: list[Primitive]) -> bool:
+        """A stage may be computed inside another."""
+        return _some(template, "compute_at") and bool(situation.spatial)
+
+    def apply(self, draft: Draft, template: list[Primitive]) -> None:
+        """``staged.OPERAND``: fragments of the whole source or of one tile of it."""
+        situation = draft.situation
+        sources = {op.name: op for op in situation.sources}
+        for primitive in template:
+            if primitive.kind != "compute_at":
+                continue
+            name, loops = primitive.subject, situation.indexed(sources[primitive.subject])
+            whole, part = f"whole.{name}", f"part.{name}"
+            for target, kind in ((whole, "extent"), (part, "span")):
+                draft.derived(target, self.name)
+                draft.require(Prod(target, tuple(f"{kind}.{x}" for x in loops), self.name))
+            draft.derived(f"staged.{name}", self.name)
+            draft.require(Select(f"staged.{name}", f"stage.{name}", (whole, part), self.name))
+
+
+class MemoryLimit:
+    """C5, GTA's R5: what is held in a memory fits it."""
+
+    name = "C5"
+
+    def condition(self, situation: Situation, template: list[Primitive]) -> bool:
+        """A cache of limited size is used."""
+        return any(p.kind in ("cache_read", "cache_write") for p in template)
+
+    def apply(self, draft: Draft, template: list[Primitive]) -> None:
+        """Fragments in registers; bytes in the scratchpad or the innermost cache."""
+        self._registers(draft)
+        machine = draft.situation.machine
+        scopes = sorted({p.scope for p in template if p.kind == "cache_read"} - {"registers"})
+        for scope in scopes if machine is not None else ():
+            held = [p.subject for p in template if p.scope == scope and p.kind == "cache_read"]
+            own = any(p.rule == "S3" and p.scope == scope for p in template)
+            self._bytes(draft, scope, held, "span" if own else "tile")
+
+    def _registers(self, draft: Draft) -> None:
+        """With the fragments of one source held, the others need only the one in use."""
+        situation = draft.situation
+        fragments = []
+        for op in (*situation.sources, situation.destination):
+            name = draft.derived(f"fragments.{op.name}", self.name)
+            loops = tuple(f"tile.{loop}" for loop in situation.indexed(op))
+            draft.require(Prod(name, loops, self.name))
+            fragments.append(name)
+        *sources, accumulators = fragments
+        terms = [accumulators]
+        if len(sources) == 1:
+            terms.append(sources[0])
+        elif sources:
+            held = draft.derived("held", self.name)
+            kept = draft.free("kept", len(sources), self.name)
+            draft.require(Select(held, kept, tuple(sources), self.name))
+            terms += [held, draft.given("in use", 1, self.name)]
+        total = draft.derived("fragments", self.name)
+        limit = draft.given("registers", situation.registers, self.name)
+        reason = f"{{left}} fragments live at once, but {situation.registers} registers"
+        draft.require(Sum(total, tuple(terms), self.name), Le(total, limit, self.name, reason))
+
+    def _bytes(self, draft: Draft, scope: str, held: list[str], kind: str) -> None:
+        """What one step of the reduction needs of a level, for each core that shares it."""
+        situation = draft.situation
+        assert situation.machine is not None
+        level = next(x for x in situation.machine.levels if x.name == scope)
+        sharing = -(-situation.machine.cores // level.units)
+        amounts = []
+        for op in (*situation.sources, situation.destination):
+            if op.name not in held:
+                continue
+            size = draft.given(f"bytes.{op.name}", fragment_bytes(situation, op), self.name)
+            amount = draft.derived(f"{scope}.{op.name}", self.name, "other")
+            loops = tuple(f"{kind}.{loop}" for loop in situation.indexed(op))
+            draft.require(Prod(amount, (size, *loops), self.name))
+            amounts.append(amount)
+        total = draft.derived(f"{scope}.used", self.name, "other")
+        limit = draft.given(f"{scope}.capacity", level.capacity // sharing, self.name)
+        reason = (
+            f"{{left}} bytes of {scope} in use by one core, but {level.capacity // sharing} "
+            f"are there for it"
+        )
+        draft.require(Sum(total, tuple(amounts), self.name), Le(total, limit, self.name, reason))
+
+
+class Specific:
+    """C6: what one intrinsic alone demands, taken from its description.
+
+    The call has the problem size of the intrinsic. ``vectors`` of a description are
+    the widths in bytes that its copies may have, ``write_cycle`` the number of other
+    accumulators to be written before the same one may be written again (VTA).
+    """
+
+    name = "C6"
+
+    def condition(self, situation: Situation, template: list[Primitive]) -> bool:
+        """There is a call."""
+        return _some(template, "tensorize")
+
+    def apply(self, draft: Draft, template: list[Primitive]) -> None:
+        """Problem size, vector widths, write cycle."""
+        intrinsic = draft.situation.mapping.intrinsic
+        for it in intrinsic.iterations:
+            size = draft.given(f"problem.{it.name}", it.extent, self.name)
+            lanes = draft.given(f"lanes.{it.name}", it.extent, self.name, "length")
+            draft.require(Eq(lanes, size, self.name))
+        vectors = tuple(getattr(intrinsic, "vectors", ()))
+        if vectors and "vector" in draft.variables:
+            draft.require(In("vector", vectors, self.name))
+        cycle = int(getattr(intrinsic, "write_cycle", 0))
+        if cycle > 1 and "fragments" in draft.variables:
+            least = draft.given("write cycle", cycle, self.name)
+            accumulators = f"fragments.{draft.situation.destination.name}"
+            reason = f"an accumulator is written again before {cycle} others are"
+            draft.require(Le(least, accumulators, self.name, reason))
+
+
+#: Applied in this order; a plug-in may add its own.
+CONSTRAINT_RULES: list[ConstraintRule] = [
+    LoopSplit(),
+    LoopFuse(),
+    Candidates(),
+    StageFuse(),
+    MemoryLimit(),
+    Specific(),
+]
+
+
+def fragment_bytes(situation: Situation, op: StagedOperand) -> int:
+    """Bytes of one fragment of an operand."""
+    intrinsic = situation.mapping.intrinsic
+    names = [load.tensor.name for load in intrinsic.operands]
+    bits = dtype(intrinsic.dtypes[names.index(op.name)]).bits
+    lanes = prod(situation.nest.groups[target].lanes for target in op.fragment)
+    if not lanes:
+        raise ScheduleError(f"operand {op.name} of {intrinsic.name} has an empty fragment")
+    return max(1, lanes * bits // 8)
+
+
+def _some(template: list[Primitive], kind: str) -> bool:
+    return any(primitive.kind == kind for primitive in template)

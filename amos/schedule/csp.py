@@ -1,0 +1,310 @@
+"""A constraint satisfaction problem, and what partial assignments leave possible.
+
+Every constraint is read over intervals: a variable that is not decided yet stands
+for all of its values. An assignment that decides every tunable is feasible exactly
+when no constraint is broken; a variable of the role ``other`` that no constraint
+defines may then still be chosen, and at most one ``SELECT`` may use it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from amos.errors import ScheduleError, UnknownNameError
+from amos.schedule.constraints import Constraint, In, Le, Select, Value, Variable
+
+__all__ = ["CSP"]
+
+
+@dataclass(frozen=True)
+class CSP:
+    """Variables and constraints.
+
+    Constraints that define a variable (``PROD``, ``SUM``, ``EQ`` and ``SELECT``
+    whose target has no domain) stand after those that define their parts.
+
+    Attributes:
+        variables: every variable by its name.
+        constraints: every constraint.
+
+    Raises:
+        ScheduleError: a constraint names an unknown variable, or one that is
+            neither given nor defined before.
+    """
+
+    variables: Mapping[str, Variable]
+    constraints: tuple[Constraint, ...]
+
+    def __post_init__(self) -> None:
+        known = {name for name, variable in self.variables.items() if variable.domain}
+        for constraint in self.constraints:
+            if missing := [n for n in constraint.names if n not in self.variables]:
+                raise ScheduleError(f"{constraint}: unknown variable {', '.join(missing)}")
+            target = constraint.names[0]
+            used = constraint.names[0 if isinstance(constraint, Le | In) else 1 :]
+            if late := [name for name in used if name not in known]:
+                raise ScheduleError(f"{constraint}: {', '.join(late)} is not defined before it")
+            known.add(target)
+        if lost := self.variables.keys() - known:
+            raise ScheduleError(f"no constraint defines {', '.join(sorted(lost))}")
+
+    @cached_property
+    def tunables(self) -> tuple[Variable, ...]:
+        """What a search decides, in order of declaration."""
+        return tuple(v for v in self.variables.values() if v.role == "tunable")
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names of all variables; the position is the number used by bounds."""
+        return tuple(self.variables)
+
+    @property
+    def size(self) -> int:
+        """Number of assignments of the tunables, feasible or not."""
+        return prod(len(variable.domain) for variable in self.tunables)
+
+    def plus(self, extra: Iterable[Constraint]) -> CSP:
+        """The problem with constraints added.
+
+        Raises:
+            UnknownNameError: a constraint names a variable that there is not.
+        """
+        added = tuple(extra)
+        for constraint in added:
+            for name in constraint.names:
+                if name not in self.variables:
+                    raise UnknownNameError("schedule variable", name, self.variables)
+        if not all(isinstance(constraint, In) for constraint in added):
+            return CSP(self.variables, self.constraints + added)
+        # Candidates define nothing: what was checked and numbered stays as it is.
+        made = copy(self)
+        object.__setattr__(made, "constraints", self.constraints + added)
+        made.__dict__["allowed"] = _narrowed(dict(self.allowed), added, self.variables)
+        made.__dict__["_program"] = self._program.extended(added, self)
+        return made
+
+    def by_type(self) -> dict[str, int]:
+        """Number of constraints of each type."""
+        found = Counter(constraint.type for constraint in self.constraints)
+        return {name: found.get(name, 0) for name in ("PROD", "SUM", "EQ", "LE", "IN", "SELECT")}
+
+    def by_rule(self) -> dict[str, int]:
+        """Number of constraints of each rule, in the order of the rules."""
+        return dict(Counter(constraint.rule for constraint in self.constraints))
+
+    def by_role(self) -> dict[str, int]:
+        """Number of variables of each role (Heron, Table 4)."""
+        found = Counter(variable.role for variable in self.variables.values())
+        return {role: found.get(role, 0) for role in ("architecture", "length", "tunable", "other")}
+
+    @cached_property
+    def allowed(self) -> Mapping[str, tuple[int, ...]]:
+        """Positions of each tunable's domain that its own ``IN`` constraints leave."""
+        left = {v.name: tuple(range(len(v.domain))) for v in self.tunables}
+        return _narrowed(left, self.constraints, self.variables)
+
+    @property
+    def coupled(self) -> frozenset[str]:
+        """Tunables that a constraint ties to others; the rest may be chosen alone."""
+        return self._program.coupled
+
+    def bounds(
+        self, positions: Mapping[str, Sequence[int]], *, checks_only: bool = False
+    ) -> tuple[list[int], list[int]]:
+        """Least and greatest value of each variable, in the order of :attr:`names`.
+
+        Args:
+            positions: for each tunable the positions that it may still take.
+            checks_only: leave out variables that no limit depends on.
+        """
+        program = self._program
+        low, high = list(program.low), list(program.high)
+        for number, name, codes in program.tied if checks_only else program.tunables:
+            left = positions[name]
+            if len(left) == 1:
+                low[number] = high[number] = codes[left[0]]
+            else:
+                values = [codes[p] for p in left]
+                low[number], high[number] = min(values), max(values)
+        for kind, target, parts, choices, index in (
+            program.needed if checks_only else program.definitions
+        ):
+            if kind == "PROD":
+                least = most = 1
+                for part in parts:
+                    least *= low[part]
+                    most *= high[part]
+            elif kind == "SUM":
+                least, most = sum(low[p] for p in parts), sum(high[p] for p in parts)
+            elif kind == "EQ":
+                least, most = low[parts[0]], high[parts[0]]
+            else:
+                at = positions.get(index) or range(len(choices))
+                least = min(low[c] if named else c for named, c in (choices[p] for p in at))
+                most = max(high[c] if named else c for named, c in (choices[p] for p in at))
+            low[target], high[target] = least, most
+        return low, high
+
+    def broken(self, positions: Mapping[str, Sequence[int]]) -> list[Constraint]:
+        """Constraints that no completion of a partial assignment can meet.
+
+        Sound, and exact once every tunable has one position left; before that a
+        constraint that cannot be met together with another may go unnoticed.
+        """
+        low, high = self.bounds(positions)
+        return [
+            constraint
+            for constraint, test, a, b in self._program.checks
+            if not _holds(test, a, b, low, high)
+        ]
+
+    def possible(self, positions: Mapping[str, Sequence[int]]) -> bool:
+        """Whether :meth:`broken` is empty, for positions that are :attr:`allowed`."""
+        low, high = self.bounds(positions, checks_only=True)
+        return all(_holds(test, a, b, low, high) for _, test, a, b in self._program.limits)
+
+    def values(self, positions: Mapping[str, int]) -> dict[str, int]:
+        """Value of every variable under a whole assignment; words as positions."""
+        low, _ = self.bounds({name: (at,) for name, at in positions.items()})
+        return dict(zip(self.names, low, strict=False))
+
+    def positions(self, assignment: Mapping[str, Value]) -> dict[str, int]:
+        """Positions of a whole assignment; what is left out takes its default.
+
+        Raises:
+            ScheduleError: a variable has no value, or one outside its domain.
+        """
+        found = {}
+        for variable in self.tunables:
+            value = assignment.get(variable.name, variable.default)
+            if value not in variable.domain:
+                raise ScheduleError(f"{variable.name} = {value!r} is not one of {variable.domain}")
+            found[variable.name] = variable.domain.index(value)
+        return found
+
+    @cached_property
+    def _program(self) -> _Program:
+        return _Program(self)
+
+
+def _narrowed(
+    left: dict[str, tuple[int, ...]],
+    constraints: Iterable[Constraint],
+    variables: Mapping[str, Variable],
+) -> dict[str, tuple[int, ...]]:
+    """Positions of tunables that ``IN`` constraints on them leave."""
+    for constraint in constraints:
+        if isinstance(constraint, In) and constraint.variable in left:
+            domain, kept = variables[constraint.variable].domain, constraint.values
+            positions = left[constraint.variable]
+            left[constraint.variable] = tuple(p for p in positions if domain[p] in kept)
+    return left
+
+
+class _Program:
+    """The constraints over numbered variables: definitions in order, then checks."""
+
+    def __init__(self, csp: CSP) -> None:
+        self.number = number = {name: n for n, name in enumerate(csp.names)}
+        codes = {name: variable.codes for name, variable in csp.variables.items()}
+        self.low = [min(codes[name], default=0) for name in csp.names]
+        self.high = [max(codes[name], default=0) for name in csp.names]
+        self.tunables = [(number[v.name], v.name, codes[v.name]) for v in csp.tunables]
+        self.definitions: list[tuple[str, int, list[int], list[tuple[bool, int]], str]] = []
+        self.checks: list[tuple[Constraint, str, int, object]] = []
+        defined = {name for name, variable in csp.variables.items() if variable.domain}
+        for constraint in csp.constraints:
+            self._add(constraint, number, csp.variables, defined)
+        self._own = {n for n, _, _ in self.tunables}
+        #: Checks that the positions left to each tunable do not settle by themselves.
+        self.limits = [c for c in self.checks if not (c[1] == "IN" and c[2] in self._own)]
+        self._trace()
+
+    def extended(self, added: Sequence[Constraint], csp: CSP) -> _Program:
+        """The same with ``IN`` constraints added."""
+        made = copy(self)
+        fresh: list[tuple[Constraint, str, int, object]] = [
+            (c, "IN", self.number[c.variable], _coded(c, csp.variables[c.variable]))
+            for c in added
+            if isinstance(c, In)
+        ]
+        made.checks = [*self.checks, *fresh]
+        tied = [check for check in fresh if check[2] not in self._own]
+        if tied:
+            made.limits = [*self.limits, *tied]
+            made._trace()
+        return made
+
+    def _trace(self) -> None:
+        """What the limits depend on, from the last definition to the first."""
+        number = self.number
+        wanted = {n for _, test, a, b in self.limits for n in ((a, b) if test != "IN" else (a,))}
+        self.needed = []
+        for definition in reversed(self.definitions):
+            _, target, parts, choices, index = definition
+            if target in wanted:
+                self.needed.append(definition)
+                wanted.update(parts, (c for named, c in choices if named))
+                wanted.update([number[index]] if index else [])
+        self.needed.reverse()
+        self.tied = [entry for entry in self.tunables if entry[0] in wanted]
+        self.coupled = frozenset(name for _, name, _ in self.tied)
+
+    def _add(
+        self,
+        constraint: Constraint,
+        number: dict[str, int],
+        variables: Mapping[str, Variable],
+        defined: set[str],
+    ) -> None:
+        target = number[constraint.names[0]]
+        if isinstance(constraint, Le):
+            self.checks.append((constraint, "LE", target, number[constraint.right]))
+            return
+        if isinstance(constraint, In):
+            self.checks.append(
+                (constraint, "IN", target, _coded(constraint, variables[constraint.variable]))
+            )
+            return
+        if constraint.names[0] in defined:
+            # A second statement about a variable: compute it apart, then compare.
+            self.low.append(0)
+            self.high.append(0)
+            self.checks.append((constraint, "EQ", target, len(self.low) - 1))
+            target = len(self.low) - 1
+        defined.add(constraint.names[0])
+        parts: list[int] = []
+        choices: list[tuple[bool, int]] = []
+        index = ""
+        if isinstance(constraint, Select):
+            choices = [
+                (True, number[c]) if isinstance(c, str) else (False, c) for c in constraint.choices
+            ]
+            index = constraint.index
+        else:
+            parts = [number[name] for name in constraint.names[1:]]
+        self.definitions.append((constraint.type, target, parts, choices, index))
+
+
+def _coded(constraint: In, variable: Variable) -> frozenset[int]:
+    """Values as numbers: words become positions of the variable's domain."""
+    codes = dict(zip(variable.domain, variable.codes, strict=True))
+    found = (codes.get(v, None if codes else v) for v in constraint.values)
+    return frozenset(value for value in found if isinstance(value, int))
+
+
+def _holds(test: str, a: int, b: object, low: list[int], high: list[int]) -> bool:
+    if test == "IN":
+        assert isinstance(b, frozenset)
+        if low[a] == high[a]:
+            return low[a] in b
+        return any(low[a] <= value <= high[a] for value in b)
+    assert isinstance(b, int)
+    if test == "LE":
+        return low[a] <= high[b]
+    return low[a] <= high[b] and low[b] <= high[a]

@@ -1,0 +1,119 @@
+"""Random assignments by propagation: decide one variable after the other.
+
+A value is taken only if the bounds of everything undecided still allow every
+constraint. For capacities, which grow with every variable, that never runs into a
+dead end; other constraints may, then a few restarts and in the end the solver help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+import numpy as np
+
+from amos.schedule.csp import CSP
+
+__all__ = ["decode", "descend", "every"]
+
+#: Attempts at one assignment before the solver is asked.
+RESTARTS = 8
+
+
+def descend(csp: CSP, rng: np.random.Generator) -> dict[str, int] | None:
+    """A random feasible assignment as positions, or ``None`` after too many dead ends."""
+    allowed = csp.allowed
+    if not all(allowed.values()):
+        return None
+    for _ in range(RESTARTS):
+        found = _decide(csp, allowed, {}, rng)
+        if found is not None:
+            return found
+    return None
+
+
+def decode(
+    csp: CSP,
+    wanted: Mapping[str, int],
+    rng: np.random.Generator,
+    order: Sequence[str] | None = None,
+) -> dict[str, int] | None:
+    """The assignment nearest to a wish: each variable in turn keeps what it can.
+
+    Args:
+        csp: the problem.
+        wanted: position for each tunable.
+        rng: decides the order of the variables if none is given.
+        order: which variable is decided first.
+    """
+    allowed = csp.allowed
+    if not all(allowed.values()):
+        return None
+    return _decide(csp, allowed, wanted, rng, order)
+
+
+def _decide(
+    csp: CSP,
+    allowed: Mapping[str, tuple[int, ...]],
+    wanted: Mapping[str, int],
+    rng: np.random.Generator,
+    order: Sequence[str] | None = None,
+) -> dict[str, int] | None:
+    left, coupled = dict(allowed), csp.coupled
+    names = [name for name, positions in left.items() if len(positions) > 1]
+    turns = [n for n in order if n in names] if order else _shuffled(names, rng)
+    for name in turns:
+        options = list(allowed[name])
+        if name in wanted:
+            goal = wanted[name]
+            options.sort(key=lambda position: abs(position - goal))
+        else:
+            rng.shuffle(options)
+        if name not in coupled:
+            left[name] = (options[0],)
+            continue
+        for position in options:
+            left[name] = (position,)
+            if csp.possible(left):
+                break
+        else:
+            return None
+    return {n: p[0] for n, p in left.items()} if csp.possible(left) else None
+
+
+def _shuffled(names: list[str], rng: np.random.Generator) -> list[str]:
+    return [names[n] for n in rng.permutation(len(names))]
+
+
+def every(csp: CSP, most: int) -> list[dict[str, int]] | None:
+    """All feasible assignments in order, or ``None`` if there are more than ``most`` to try.
+
+    Undecidable prefixes are left out early, so that far fewer are looked at.
+    """
+    allowed = csp.allowed
+    if not all(allowed.values()):
+        return []
+    found: list[dict[str, int]] = []
+    names = list(allowed)
+    looked = 0
+
+    def walk(depth: int, left: dict[str, tuple[int, ...]]) -> bool:
+        nonlocal looked
+        if depth == len(names):
+            found.append({n: p[0] for n, p in left.items()})
+            return True
+        for position in allowed[names[depth]]:
+            looked += 1
+            if looked > most:
+                return False
+            left[names[depth]] = (position,)
+            if csp.possible(left) and not walk(depth + 1, left):
+                return False
+        left[names[depth]] = allowed[names[depth]]
+        return True
+
+    if not names:
+        return [{}] if csp.possible(allowed) else []
+    if prod(map(len, allowed.values())) > 1000 * most:
+        return None
+    return found if walk(0, dict(allowed)) else None

@@ -1,0 +1,259 @@
+"""The problem handed to OR-tools CP-SAT, behind four questions (Heron, 5.1).
+
+``sample`` is RandSAT: propagation draws most assignments, CP-SAT finds one where
+propagation runs into dead ends. ``complete`` extends a partial assignment, ``count``
+counts small spaces, ``explain`` names the constraints in conflict.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from amos.errors import ScheduleError
+from amos.schedule.constraints import Constraint, In, Le, Prod, Select, Sum, Value
+from amos.schedule.csp import CSP
+from amos.schedule.sampler import descend, every
+
+if TYPE_CHECKING:
+    from ortools.sat.python import cp_model
+
+__all__ = ["COUNTED", "complete", "count", "explain", "feasible", "sample", "solve"]
+
+#: Largest number of partial assignments that counting looks at.
+COUNTED = 200_000
+_SECONDS = 10.0
+_LARGEST = 2**40
+#: Draws of an assignment that is already known before a space counts as used up.
+_REPEATS = 30
+
+
+def sample(csp: CSP, count: int, rng: np.random.Generator) -> list[dict[str, int]]:
+    """Up to ``count`` different feasible assignments as positions, drawn at random.
+
+    The same generator state gives the same assignments in every process. Fewer come
+    back only if the space has no more; none if it is infeasible.
+    """
+    found: dict[tuple[int, ...], dict[str, int]] = {}
+    repeats = 0
+    while len(found) < count and repeats < _REPEATS:
+        drawn = descend(csp, rng)
+        if drawn is None:
+            drawn = solve(csp, rng=rng)
+            if drawn is None:
+                return list(found.values())
+        key = tuple(drawn.values())
+        repeats = repeats + 1 if key in found else 0
+        found.setdefault(key, drawn)
+    if len(found) < count and (rest := every(csp, COUNTED)) is not None:
+        for number in rng.permutation(len(rest)):
+            found.setdefault(tuple(rest[number].values()), rest[number])
+            if len(found) >= count:
+                break
+    return list(found.values())
+
+
+def complete(csp: CSP, partial: Mapping[str, Value], rng: np.random.Generator) -> dict[str, int]:
+    """A random feasible assignment that agrees with a partial one.
+
+    Raises:
+        UnknownNameError: a name is no variable.
+        ScheduleError: there is none; the message names the constraints in conflict.
+    """
+    narrowed = csp.plus(fixed(partial))
+    found = descend(narrowed, rng) or solve(narrowed, rng=rng)
+    if found is None:
+        raise ScheduleError(conflict(explain(csp, fixed(partial))))
+    return found
+
+
+def count(csp: CSP) -> int | None:
+    """Number of feasible assignments, or ``None`` if the space is too large to count."""
+    found = every(csp, COUNTED)
+    return None if found is None else len(found)
+
+
+def feasible(csp: CSP) -> bool:
+    """Whether any assignment is feasible, by CP-SAT alone."""
+    return solve(csp) is not None
+
+
+def fixed(partial: Mapping[str, Value], rule: str = "given") -> list[Constraint]:
+    """A partial assignment as ``IN`` constraints."""
+    return [In(name, (value,), rule) for name, value in partial.items()]
+
+
+def conflict(core: Iterable[Constraint]) -> str:
+    """A set of constraints that cannot hold together, in words."""
+    return "infeasible: " + "; ".join(
+        f"{constraint} (rule {constraint.rule})" for constraint in core
+    )
+
+
+def explain(csp: CSP, extra: Iterable[Constraint] = ()) -> tuple[Constraint, ...]:
+    """The smallest set of constraints that cannot hold together; empty if all can.
+
+    Definitions are kept: only limits (``LE``), candidates (``IN``) and comparisons
+    can be in conflict. CP-SAT names a sufficient set of assumptions, of which
+    constraints are dropped while the rest stays infeasible; then smaller sets of the
+    same constraints' neighbours are tried.
+    """
+    whole = csp.plus(extra)
+    loose: list[Constraint] = [c for c in whole.constraints if isinstance(c, Le | In)]
+    core = _core(whole, loose)
+    if core is None:
+        return ()
+    for constraint in list(core):
+        rest = [c for c in core if c is not constraint]
+        if _core(whole, rest) is not None:
+            core = rest
+    for size in range(1, min(len(core), 3)):
+        given = [c for c in loose if c.rule == "given" or isinstance(c, Le)]
+        for some in itertools.combinations(given, size):
+            if _core(whole, list(some)) is not None:
+                return some
+    return tuple(core)
+
+
+def solve(
+    csp: CSP, partial: Mapping[str, Value] | None = None, rng: np.random.Generator | None = None
+) -> dict[str, int] | None:
+    """One feasible assignment as positions by CP-SAT, or ``None`` if there is none.
+
+    Args:
+        csp: the problem.
+        partial: values that must be taken.
+        rng: makes the answer a random one, by random branching and a random goal.
+
+    Raises:
+        ScheduleError: the solver gave up.
+    """
+    model = _Model(csp.plus(fixed(partial or {})))
+    if rng is not None:
+        weights = rng.integers(-9, 10, len(csp.tunables))
+        terms = [
+            int(w) * model.positions[v.name] for w, v in zip(weights, csp.tunables, strict=True)
+        ]
+        model.problem.maximize(sum(terms))
+    status, solver = model.run(0 if rng is None else int(rng.integers(2**31)))
+    if status == "INFEASIBLE":
+        return None
+    return {v.name: int(solver.value(model.positions[v.name])) for v in csp.tunables}
+
+
+def _core(csp: CSP, loose: list[Constraint]) -> list[Constraint] | None:
+    """Those of the loose constraints that make the problem infeasible, or ``None``."""
+    kept = [c for c in csp.constraints if not isinstance(c, Le | In)]
+    model = _Model(CSP(csp.variables, tuple(kept)))
+    switches = []
+    for number, constraint in enumerate(loose):
+        switch = model.problem.new_bool_var(f"c{number}")
+        model.add(constraint, switch)
+        switches.append(switch)
+    model.problem.add_assumptions(switches)
+    status, solver = model.run(0)
+    if status != "INFEASIBLE":
+        return None
+    named = set(solver.sufficient_assumptions_for_infeasibility())
+    return [c for c, s in zip(loose, switches, strict=True) if s.index in named] or loose
+
+
+class _Model:
+    """The problem as CP-SAT takes it."""
+
+    def __init__(self, csp: CSP) -> None:
+        from ortools.sat.python import cp_model
+
+        self.problem: cp_model.CpModel = cp_model.CpModel()
+        self._csp = csp
+        self.values: dict[str, Any] = {}
+        self.positions: dict[str, Any] = {}
+        most = max((abs(h) for h in csp.bounds(_open(csp))[1]), default=1)
+        if most > _LARGEST:
+            raise ScheduleError(f"a value may reach {most}, which is beyond the solver")
+        low, high = csp.bounds(_open(csp))
+        for number, (name, variable) in enumerate(csp.variables.items()):
+            if not variable.domain:
+                # Constraints loosened one by one may ask for any value in the bounds.
+                self.values[name] = self.problem.new_int_var(low[number], high[number], name)
+                continue
+            domain = cp_model.Domain.from_values(list(variable.codes))
+            self.values[name] = self.problem.new_int_var_from_domain(domain, name)
+            self._position(name, variable.codes)
+        for constraint in csp.constraints:
+            self.add(constraint)
+
+    def _position(self, name: str, codes: tuple[int, ...]) -> None:
+        if codes == tuple(range(len(codes))):
+            self.positions[name] = self.values[name]
+            return
+        at = self.problem.new_int_var(0, len(codes) - 1, f"{name}@")
+        self.problem.add_element(at, list(codes), self.values[name])
+        self.positions[name] = at
+
+    def add(self, constraint: Constraint, switch: Any = None) -> None:
+        """Add a constraint; a limit or a set of candidates may hang on a switch."""
+        value = self.values
+        if isinstance(constraint, Prod):
+            self._product(value[constraint.target], [value[f] for f in constraint.factors])
+            return
+        if isinstance(constraint, Select):
+            choices = [value[c] if isinstance(c, str) else c for c in constraint.choices]
+            at = self.positions[constraint.index]
+            self.problem.add_element(at, choices, value[constraint.target])
+            return
+        if isinstance(constraint, Sum):
+            made = self.problem.add(
+                value[constraint.target] == sum(value[t] for t in constraint.terms)
+            )
+        elif isinstance(constraint, Le):
+            made = self.problem.add(value[constraint.left] <= value[constraint.right])
+        elif isinstance(constraint, In):
+            made = self._candidates(constraint)
+        else:
+            made = self.problem.add(value[constraint.left] == value[constraint.right])
+        if switch is not None:
+            made.only_enforce_if(switch)
+
+    def _product(self, target: Any, factors: list[Any]) -> None:
+        if len(factors) < 2:
+            self.problem.add(target == (factors[0] if factors else 1))
+        else:
+            self.problem.add_multiplication_equality(target, factors)
+
+    def _candidates(self, constraint: In) -> Any:
+        from ortools.sat.python import cp_model
+
+        variable = self._csp.variables[constraint.variable]
+        codes = dict(zip(variable.domain, variable.codes, strict=True))
+        wanted = [codes[v] if codes else v for v in constraint.values if not codes or v in codes]
+        domain = cp_model.Domain.from_values([int(v) for v in wanted])
+        return self.problem.add_linear_expression_in_domain(
+            self.values[constraint.variable], domain
+        )
+
+    def run(self, seed: int) -> tuple[str, cp_model.CpSolver]:
+        """Status and solver.
+
+        Raises:
+            ScheduleError: neither a solution nor a proof in the time allowed.
+        """
+        from ortools.sat.python import cp_model
+
+        solver = cp_model.CpSolver()
+        solver.parameters.num_workers = 1
+        solver.parameters.random_seed = seed
+        solver.parameters.max_time_in_seconds = _SECONDS
+        status = solver.solve(self.problem)
+        if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+            return "FEASIBLE", solver
+        if status == cp_model.INFEASIBLE:
+            return "INFEASIBLE", solver
+        raise ScheduleError(f"the constraint solver gave up: {solver.status_name()}")
+
+
+def _open(csp: CSP) -> dict[str, tuple[int, ...]]:
+    return {v.name: tuple(range(len(v.domain))) for v in csp.tunables}

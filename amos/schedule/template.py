@@ -1,0 +1,174 @@
+"""The schedule template: what is done to the loops, before any value is chosen.
+
+Heron, section 4, step 1: schedule rules look at a mapping on a machine and add
+primitives; step 2, constraint rules, looks at the primitives alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, Protocol
+
+from amos.mapping.mapping import Mapping
+from amos.mapping.nest import Loop, Nest
+from amos.mapping.staging import StagedOperand, staged_destination, staged_sources
+from amos.perfmodel import Machine
+from amos.schedule.constraints import Constraint, Role, Value, Variable
+from amos.schedule.csp import CSP
+
+__all__ = [
+    "ConstraintRule",
+    "Draft",
+    "Primitive",
+    "ScheduleRule",
+    "Situation",
+    "Tiling",
+]
+
+#: ``hardware``: tiles need not divide extents; ``divisors``: they must.
+Tiling = Literal["hardware", "divisors"]
+
+#: Fragments that may live in registers at once when the intrinsic does not say.
+_DEFAULT_REGISTERS = 16
+
+
+@dataclass(frozen=True)
+class Primitive:
+    """One step of the template.
+
+    Attributes:
+        kind: ``"tensorize"``, ``"split"``, ``"reorder"``, ``"fuse"``, ``"parallel"``,
+            ``"unroll"``, ``"cache_write"``, ``"cache_read"``, ``"compute_at"`` or
+            ``"vectorize"``.
+        subject: the loop, operand or intrinsic iteration it is applied to.
+        rule: the schedule rule that added it.
+        scope: memory of a cache: ``"registers"`` or the name of a level.
+        parts: loops or iterations that take part.
+        values: candidates of its parameter.
+    """
+
+    kind: str
+    subject: str
+    rule: str
+    scope: str = ""
+    parts: tuple[str, ...] = ()
+    values: tuple[Value, ...] = ()
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What rules look at: a mapping, the machine if it is known, the kind of tiles."""
+
+    mapping: Mapping
+    machine: Machine | None = None
+    tiling: Tiling = "hardware"
+
+    @cached_property
+    def nest(self) -> Nest:
+        """The loops that are scheduled."""
+        return Nest(self.mapping)
+
+    @cached_property
+    def spatial(self) -> tuple[Loop, ...]:
+        """Spatial loops with more than one step."""
+        return tuple(loop for loop in self.nest.spatial if loop.extent > 1)
+
+    @cached_property
+    def reduce(self) -> tuple[Loop, ...]:
+        """Reduction loops with more than one step."""
+        return tuple(loop for loop in self.nest.reduce if loop.extent > 1)
+
+    @cached_property
+    def sources(self) -> tuple[StagedOperand, ...]:
+        """Staged sources, in the intrinsic's order."""
+        return staged_sources(self.nest)
+
+    @cached_property
+    def destination(self) -> StagedOperand:
+        """The staged destination."""
+        return staged_destination(self.nest)
+
+    @cached_property
+    def gathered(self) -> tuple[StagedOperand, ...]:
+        """Sources that are copied into their staged form inside the kernel."""
+        constants = self.mapping.operator.constants
+        return tuple(
+            op for op in self.sources if not op.in_place and op.load.tensor.name not in constants
+        )
+
+    @cached_property
+    def registers(self) -> int:
+        """Fragments that fit the registers at once."""
+        return self.mapping.intrinsic.registers or _DEFAULT_REGISTERS
+
+    def indexed(self, operand: StagedOperand) -> tuple[str, ...]:
+        """Spatial loops that move along an operand."""
+        names = {name for dim in operand.dims for name in dim.index.names}
+        return tuple(loop.name for loop in self.spatial if loop.name in names)
+
+
+@dataclass
+class Draft:
+    """Variables and constraints while rules add to them."""
+
+    situation: Situation
+    variables: dict[str, Variable] = field(default_factory=dict)
+    constraints: list[Constraint] = field(default_factory=list)
+
+    def tunable(
+        self, name: str, domain: tuple[Value, ...], rule: str, default: Value | None = None
+    ) -> None:
+        """Declare what a search decides."""
+        self.variables[name] = Variable(name, "tunable", domain, default, rule)
+
+    def given(self, name: str, value: int, rule: str, role: Role = "architecture") -> str:
+        """Declare a variable of one value; returns its name."""
+        self.variables.setdefault(name, Variable(name, role, (value,), None, rule))
+        return name
+
+    def free(self, name: str, count: int, rule: str) -> str:
+        """Declare a choice that no schedule names: the constraints may make it."""
+        self.variables[name] = Variable(name, "other", tuple(range(count)), None, rule)
+        return name
+
+    def derived(self, name: str, rule: str, role: Role = "length") -> str:
+        """Declare a variable that a constraint defines; returns its name."""
+        self.variables.setdefault(name, Variable(name, role, (), None, rule))
+        return name
+
+    def require(self, *constraints: Constraint) -> None:
+        """Add constraints."""
+        self.constraints.extend(constraints)
+
+    def finish(self) -> CSP:
+        """The problem."""
+        return CSP(dict(self.variables), tuple(self.constraints))
+
+
+class ScheduleRule(Protocol):
+    """Adds primitives where its condition holds (Heron, Table 6)."""
+
+    name: str
+
+    def condition(self, situation: Situation) -> bool:
+        """Whether the rule applies."""
+        ...
+
+    def apply(self, situation: Situation) -> list[Primitive]:
+        """The primitives it adds."""
+        ...
+
+
+class ConstraintRule(Protocol):
+    """Adds variables and constraints for the primitives it knows (Heron, Table 8)."""
+
+    name: str
+
+    def condition(self, situation: Situation, template: list[Primitive]) -> bool:
+        """Whether the rule applies."""
+        ...
+
+    def apply(self, draft: Draft, template: list[Primitive]) -> None:
+        """Add to the draft."""
+        ...

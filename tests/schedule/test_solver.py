@@ -1,0 +1,281 @@
+"""Constraints: propagation, enumeration and CP-SAT agree on what is feasible."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import amos
+from amos.errors import ScheduleError, UnknownNameError
+from amos.ir import Operator
+from amos.schedule import (
+    CONSTRAINT_RULES,
+    CSP,
+    Draft,
+    Eq,
+    In,
+    Le,
+    Primitive,
+    Prod,
+    ScheduleSpace,
+    Select,
+    Situation,
+    Sum,
+    Variable,
+    solver,
+    spaces_of,
+)
+from amos.schedule.sampler import decode, descend, every
+
+VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
+WMMA = amos.intrinsics.get("wmma_m16n16k16_f16_f32")
+A100, XEON = amos.machines.get("a100"), amos.machines.get("xeon_6240")
+CONV = Operator.parse(
+    "out[n,p,q,k] += pad(image[n,p+r-1,q+s-1,c]) * weight[k,c,r,s]",
+    extents=dict(n=1, p=14, q=12, k=64, c=20, r=3, s=3),
+    shapes=dict(image=(1, 14, 12, 20)),
+)
+SPACES = [ScheduleSpace(m, XEON) for m in amos.enumerate_mappings(CONV, VNNI, rule="gather")]
+seeds = st.integers(0, 2**32 - 1)
+
+
+def _toy(*extra: Prod | Sum | Eq | Le | In | Select) -> CSP:
+    """x * y <= 8, and z is the x-th of three numbers."""
+    variables = [
+        Variable("x", "tunable", (1, 2, 3)),
+        Variable("y", "tunable", (1, 2, 4, 8)),
+        Variable("w", "tunable", ("a", "b")),
+        Variable("limit", "architecture", (8,)),
+        Variable("xy", "length"),
+        Variable("z", "length"),
+        Variable("s", "length"),
+    ]
+    constraints = (
+        Prod("xy", ("x", "y"), "toy"),
+        Le("xy", "limit", "toy"),
+        Select("z", "x", (5, 7, "y"), "toy"),
+        Sum("s", ("xy", "z"), "toy"),
+        *extra,
+    )
+    return CSP({v.name: v for v in variables}, constraints)
+
+
+def _brute(csp: CSP) -> list[dict[str, int]]:
+    domains = [range(len(v.domain)) for v in csp.tunables]
+    names = [v.name for v in csp.tunables]
+    found = []
+    for point in itertools.product(*domains):
+        at = dict(zip(names, point, strict=True))
+        if not csp.broken({name: (position,) for name, position in at.items()}):
+            found.append(at)
+    return found
+
+
+TOYS = [
+    _toy(),
+    _toy(In("s", (6, 9, 12))),
+    _toy(Le("limit", "s")),
+    _toy(Eq("z", "y")),
+    _toy(In("w", ("b",)), In("x", (2, 3))),
+    _toy(Le("s", "x")),
+]
+
+
+@pytest.mark.parametrize("csp", TOYS)
+def test_all_ways_agree_on_small_problems(csp: CSP) -> None:
+    expected = _brute(csp)
+    assert every(csp, 10_000) == expected
+    assert solver.count(csp) == len(expected)
+    assert solver.feasible(csp) == bool(expected)
+    drawn = solver.sample(csp, 100, np.random.default_rng(0))
+    assert sorted(map(str, drawn)) == sorted(map(str, expected))
+    for at in itertools.product(range(3), range(4), ("a", "b")):
+        partial = dict(x=csp.variables["x"].domain[at[0]], y=(1, 2, 4, 8)[at[1]], w=at[2])
+        point = {"x": at[0], "y": at[1], "w": "ab".index(at[2])}
+        assert (solver.solve(csp, partial) is not None) == (point in expected)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sampled_from(SPACES), seeds)
+def test_propagation_and_the_solver_agree(space: ScheduleSpace, seed: int) -> None:
+    """On random assignments of real spaces, feasible or not."""
+    rng = np.random.default_rng(seed)
+    for _ in range(3):
+        values = {n: d[int(rng.integers(len(d)))] for n, d in space.variables.items()}
+        schedule = space.schedule(space.csp.positions(values))
+        assert space.feasible(schedule) == (space.violations(schedule) == ())
+        assert space.feasible(schedule) == (solver.solve(space.csp, values) is not None)
+    drawn = descend(space.csp, rng)
+    assert drawn is not None
+    found = {name: domain[drawn[name]] for name, domain in space.variables.items()}
+    assert solver.solve(space.csp, found) == drawn
+    assert space.csp.positions(space.schedule(drawn).as_dict()) == drawn
+    solved = solver.solve(space.csp, rng=rng)
+    assert solved is not None
+    assert space.violations(space.schedule(solved)) == ()
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sampled_from(SPACES), seeds)
+def test_bounds_hold_for_every_completion(space: ScheduleSpace, seed: int) -> None:
+    """What a partial assignment leaves possible contains what its completions are."""
+    rng = np.random.default_rng(seed)
+    whole = descend(space.csp, rng)
+    assert whole is not None
+    for name in space.variables:
+        left = {
+            n: (at,) if rng.integers(2) or n == name else space.csp.allowed[n]
+            for n, at in whole.items()
+        }
+        low, high = space.csp.bounds(left)
+        exact, _ = space.csp.bounds({n: (at,) for n, at in whole.items()})
+        numbered = zip(space.csp.names, low, exact, high, strict=False)
+        assert all(a <= b <= c for n, a, b, c in numbered if n not in ("kept", "held", "fragments"))
+        assert space.csp.possible(left)
+
+
+def test_registers_by_hand() -> None:
+    """Accumulators, the narrower source, and one fragment of the other."""
+    for space in SPACES[:4]:
+        dims = [list(op.dims) for op in (*space.situation.sources, space.situation.destination)]
+        loops = [{n for dim in ds for n in dim.index.names} for ds in dims]
+        for schedule in space.draw(20, np.random.default_rng(1)):
+            counts = []
+            for used in loops:
+                held = 1
+                for loop in space.situation.spatial:
+                    held *= schedule.tile(loop.name) if loop.name in used else 1
+                counts.append(held)
+            assert counts[-1] + min(counts[:-1]) + 1 <= 32
+
+
+def test_the_scratchpad_is_a_limit_where_there_is_one() -> None:
+    """Bytes of both sources in shared memory, for each of the four cores that share it."""
+    op = amos.operators.resolve("gemm", extents=dict(m=1024, n=1024, k=1024))
+    (mapping,) = amos.enumerate_mappings(op, WMMA)
+    space, free = ScheduleSpace(mapping, A100), ScheduleSpace(mapping)
+    used = []
+    for schedule in space.draw(200, np.random.default_rng(0)):
+        spans = [schedule.tile(x.name) * schedule.block(x.name) for x in space.situation.spatial]
+        used.append(sum(spans) * 16 * 16 * 2)
+    assert max(used) <= 167936 // 4
+    outside = [s for s in free.draw(300, np.random.default_rng(0)) if not space.feasible(s)]
+    assert outside
+    assert "bytes of shared in use by one core" in space.violations(outside[0])[0]
+
+
+def test_the_same_seed_draws_the_same_in_another_process() -> None:
+    code = (
+        "import json, numpy as np, amos; from amos.schedule import ScheduleSpace;"
+        "op = amos.operators.resolve('resnet18:C5');"
+        "m = amos.enumerate_mappings(op, amos.intrinsics.get('wmma_m16n16k16_f16_f32'))[0];"
+        "s = ScheduleSpace(m, amos.machines.get('a100'));"
+        "print(json.dumps([str(x) for x in s.draw(20, np.random.default_rng(7))]))"
+    )
+    runs = [
+        subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
+        for _ in range(2)
+    ]
+    assert runs[0] == runs[1]
+    assert len(set(json.loads(runs[0]))) == 20
+
+
+def test_sampling_is_fast() -> None:
+    """200 different feasible candidates a second; a fraction of that on a busy machine."""
+    mapping = amos.enumerate_mappings(amos.operators.resolve("conv2d"), WMMA)[0]
+    space = ScheduleSpace(mapping, A100)
+    space.draw(1, np.random.default_rng(0))
+    start = time.process_time()
+    drawn = space.draw(200, np.random.default_rng(0))
+    assert len(set(drawn)) == 200
+    assert time.process_time() - start < 1.0
+
+
+def test_a_partial_assignment_is_completed() -> None:
+    space, rng = SPACES[0], np.random.default_rng(0)
+    for _ in range(5):
+        found = space.schedule(solver.complete(space.csp, {"parallel": 2, "tile.p": 7}, rng))
+        assert (found.get("parallel"), found.tile("p")) == (2, 7)
+        assert space.violations(found) == ()
+    with pytest.raises(UnknownNameError, match=r"unknown schedule variable 'tile\.zz'"):
+        solver.complete(space.csp, {"tile.zz": 1}, rng)
+    with pytest.raises(ScheduleError, match=r"infeasible: .*tile\.p in \[14\].*tile\.q in \[12\]"):
+        solver.complete(space.csp, {"tile.p": 14, "tile.q": 12}, rng)
+
+
+def test_a_conflict_is_as_small_as_it_gets() -> None:
+    space = SPACES[0]
+    given = solver.fixed({"tile.p": 14, "tile.q": 12, "parallel": 1, "unroll": 2})
+    core = solver.explain(space.csp, given)
+    assert {str(c) for c in core} == {
+        "tile.p in [14]",
+        "tile.q in [12]",
+        "fragments <= registers",
+    }
+    assert solver.explain(space.csp, solver.fixed({"tile.p": 7})) == ()
+    twice = [In("tile.p", (7,), "given"), In("tile.p", (14,), "given"), In("tile.q", (1,), "given")]
+    assert set(solver.explain(space.csp, twice)) == set(twice[:2])
+
+
+def test_a_wish_is_met_as_far_as_it_goes() -> None:
+    space, rng = SPACES[0], np.random.default_rng(0)
+    feasible = descend(space.csp, rng)
+    assert feasible is not None
+    assert decode(space.csp, feasible, rng) == feasible
+    too_much = space.repair({"tile.p": 14, "tile.q": 12, "unroll": 4, "colour": 1}, rng)
+    assert space.violations(too_much) == ()
+    assert too_much.get("unroll") == 4
+
+
+def test_values_of_a_problem_that_makes_no_sense_are_refused() -> None:
+    x = {"x": Variable("x", "tunable", (1, 2)), "y": Variable("y", "length")}
+    with pytest.raises(ScheduleError, match="no constraint defines y"):
+        CSP(x, ())
+    with pytest.raises(ScheduleError, match="unknown variable z"):
+        CSP(x, (Prod("y", ("x", "z")),))
+    with pytest.raises(ScheduleError, match="y is not defined before it"):
+        CSP(x, (Le("y", "x"), Prod("y", ("x",))))
+
+
+def test_a_rule_of_a_plug_in() -> None:
+    """Every rule's constraints reach the space; nothing else has to know of it."""
+
+    class Even:
+        name = "even"
+
+        def condition(self, situation: Situation, template: list[Primitive]) -> bool:
+            return any(primitive.kind == "unroll" for primitive in template)
+
+        def apply(self, draft: Draft, template: list[Primitive]) -> None:
+            draft.require(In("unroll", (2, 4), self.name))
+
+    CONSTRAINT_RULES.append(Even())
+    try:
+        space = ScheduleSpace(SPACES[0].mapping, XEON)
+        assert space.csp.by_rule()["even"] == 1
+        drawn = space.draw(50, np.random.default_rng(0))
+        assert {schedule.get("unroll") for schedule in drawn} == {2, 4}
+    finally:
+        CONSTRAINT_RULES.pop()
+
+
+def test_fixed_values_leave_mappings_that_have_them() -> None:
+    mappings = [space.mapping for space in SPACES]
+    every_space = spaces_of(mappings, XEON)
+    assert every_space.keys() == {mapping.name for mapping in mappings}
+    fixed = spaces_of(mappings, XEON, [("tile_p", 7)])
+    assert 0 < len(fixed) <= len(mappings)
+    for space in fixed.values():
+        assert space.sample(np.random.default_rng(0)).tile("p") == 7
+    with pytest.raises(UnknownNameError, match="unknown schedule variable 'tile_zz'"):
+        spaces_of(mappings, XEON, [("tile_zz", 1)])
+    with pytest.raises(ScheduleError, match=r"tile\.p in \[7\].*tile\.p in \[14\]"):
+        spaces_of(mappings, XEON, [("tile_p", 7), ("tile.p", 14)])
