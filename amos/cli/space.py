@@ -12,12 +12,14 @@ from amos.cli.options import (
     Commute,
     Dtypes,
     Extents,
+    IntrinsicFiles,
     IntrinsicName,
     Layout,
     MachineName,
     OperatorText,
     RuleName,
     Shapes,
+    read_intrinsic,
     read_operator,
 )
 from amos.cli.output import print_json, print_line, print_table
@@ -32,7 +34,7 @@ _SHOWN = 12
 
 def space_command(
     operator: OperatorText,
-    intrinsic: IntrinsicName,
+    intrinsic: IntrinsicName = None,
     machine: MachineName = "host",
     mapping: Annotated[
         str | None,
@@ -46,6 +48,7 @@ def space_command(
         bool, typer.Option("--divisors", help="Only tiles that divide their loops.")
     ] = False,
     fix: Fix = None,
+    files: IntrinsicFiles = None,
     extent: Extents = None,
     dtype: Dtypes = None,
     shape: Shapes = None,
@@ -57,13 +60,13 @@ def space_command(
     from amos.schedule import spaces_of
 
     op = read_operator(operator, extent, dtype, shape, layout)
-    unit = amos.intrinsics.get(intrinsic)
+    unit = read_intrinsic(intrinsic, files)
     found = list(amos.enumerate_mappings(op, unit, rule=rule.value, commute=commute))
     if not found:
         raise amos.errors.ExploreError(f"{op.name} on {unit.name}: no mapping under {rule.value!r}")
     if mapping is not None:
         found = [one for one in found if one.name == mapping] or _unknown(mapping, found)
-    target = amos.machines.get(machine)
+    target = amos.machines.get(machine, [unit])
     fixes = read_fixes(fix)
     spaces = spaces_of(found, target, fixes, "divisors" if divisors else "hardware")
     space = next(iter(spaces.values()))

@@ -30,7 +30,7 @@ _ELITE = 16
 #: Key variables: the k most important ones.
 _KEYS = 6
 #: Share of a batch that is drawn from the population by chance.
-_EPSILON = 0.2
+_EPSILON = 0.3
 
 
 class Cga(Search):
@@ -54,8 +54,17 @@ class Cga(Search):
         fresh = [entry for entry in self._rated(population) if entry[1].key not in self._seen]
         fresh = _spread(sorted(fresh, key=lambda entry: entry[0]))
         while fresh:
-            at = int(self.rng.integers(len(fresh))) if self.rng.random() < _EPSILON else 0
+            at = self._chosen(fresh) if self.rng.random() < _EPSILON else 0
             yield fresh.pop(at)[1]
+
+    def _chosen(self, ranked: list[tuple[float, Candidate]]) -> int:
+        """The best of a mapping by chance: a mapping must be seen with a good schedule."""
+        firsts: dict[str, int] = {}
+        for number, (_, candidate) in enumerate(ranked):
+            firsts.setdefault(candidate.mapping.name, number)
+        if len(firsts) == 1:
+            return int(self.rng.integers(len(ranked)))
+        return list(firsts.values())[int(self.rng.integers(len(firsts)))]
 
     def tell(self, results: Sequence[tuple[Candidate, float]]) -> None:
         """Algorithm 2, step 4: update the cost model."""

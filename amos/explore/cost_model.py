@@ -14,7 +14,7 @@ import numpy as np
 
 from amos.explore.method import Key
 from amos.explore.objective import Problem
-from amos.schedule import Candidate
+from amos.schedule import Candidate, ScheduleSpace
 
 __all__ = ["MAPPING", "CostModel"]
 
@@ -35,7 +35,8 @@ class CostModel:
     def __init__(self, problem: Problem, seed: int) -> None:
         self._problem, self._seed = problem, seed
         spaces = problem.spaces.values()
-        self.names = list(dict.fromkeys([MAPPING, *(n for s in spaces for n in s.csp.names)]))
+        known = [n for s in spaces for n in (*s.csp.names, *_copied(s))]
+        self.names = list(dict.fromkeys([MAPPING, *known]))
         self._number = {name: n for n, name in enumerate(self.names)}
         self._mapping = {mapping.name: n for n, mapping in enumerate(problem.mappings)}
         self._rows: dict[Key, np.ndarray] = {}
@@ -52,9 +53,8 @@ class CostModel:
         if key not in self._rows:
             row = np.full(len(self.names), np.nan, dtype=np.float32)
             row[0] = self._mapping[candidate.mapping.name]
-            for name, value in (
-                self._problem.space(candidate.mapping).values(candidate.schedule).items()
-            ):
+            space = self._problem.space(candidate.mapping)
+            for name, value in (space.values(candidate.schedule) | _copied(space)).items():
                 row[self._number[name]] = value
             self._rows[key] = row
         return self._rows[key]
@@ -115,6 +115,16 @@ class CostModel:
             for variable in space.csp.variables.values()
             if variable.role == "tunable"
         )
+
+
+def _copied(space: ScheduleSpace) -> dict[str, int]:
+    """Elements of each operand that the kernel copies; what sets mappings apart most."""
+    situation = space.situation
+    moved = {op.name for op in situation.gathered}
+    if not situation.destination.in_place:
+        moved.add(situation.destination.name)
+    operands = (*situation.sources, situation.destination)
+    return {f"copied.{op.name}": op.elements if op.name in moved else 0 for op in operands}
 
 
 def _number(gain: object) -> float:

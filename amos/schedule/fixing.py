@@ -56,6 +56,13 @@ def spaces_of(
     left = {key: space for key, space in kept.items() if _possible(space)}
     if not left:
         first = next(iter(kept))
+        for constraint in given:
+            domain = having[first].variables[constraint.variable]
+            if not set(constraint.values) <= set(domain):
+                raise ScheduleError(
+                    f"mapping {first}: {constraint.variable} = {constraint.values[0]!r} is not "
+                    f"one of {', '.join(map(str, domain))}"
+                )
         core = solver.explain(having[first].csp, given)
         raise ScheduleError(f"mapping {first}: {solver.conflict(core)}")
     return left

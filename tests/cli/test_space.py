@@ -1,0 +1,101 @@
+"""``amos space`` and ``--fix``."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from amos.cli import main
+
+C5 = ["resnet18:C5", "wmma_m16n16k16_f16_f32", "--machine", "a100"]
+
+
+def test_a_space_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["space", *C5, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {"variables", "constraints", "by_type", "by_rule", "size"} <= found.keys()
+    assert set(found["by_type"]) == {"PROD", "SUM", "EQ", "LE", "IN", "SELECT"}
+    assert all(found["by_type"].values())
+    assert {"C1", "C2", "C3", "C4", "C5", "C6"} == set(found["by_rule"])
+    assert sum(found["by_type"].values()) == len(found["constraints"])
+    assert sum(found["by_rule"].values()) == len(found["constraints"])
+    assert 0 < found["feasible"] < found["size"] < found["size_of_all_mappings"]
+    names = {variable["name"] for variable in found["variables"]}
+    assert {"order", "parallel", "unroll", "shared.used", "shared.capacity"} <= names
+
+
+def test_a_space_as_text(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["space", *C5, "--mapping", "npq-k-c"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("mapping    npq-k-c")
+    assert "fragments <= registers" in printed
+    assert "over 1 mappings" in printed
+
+
+def test_divisors_only(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = []
+    for extra in ([], ["--divisors"]):
+        assert main(["space", *C5, *extra, "--json"]) == 0
+        sizes.append(json.loads(capsys.readouterr().out)["size"])
+    assert sizes[1] < sizes[0]
+
+
+@pytest.mark.parametrize(
+    ("fixes", "words"),
+    [
+        (["tile_i2_tile=2", "tile.i2.tile=4"], ["tile.i2.tile in [2]", "tile.i2.tile in [4]"]),
+        (["tile.zz=1"], ["unknown schedule variable 'tile.zz': did you mean"]),
+        (["tile.i1.tile=13", "tile.i2.tile=8"], ["fragments <= registers (rule C5)"]),
+        (["parallel"], ["'parallel' is not NAME=VALUE"]),
+        (["unroll=3"], ["unroll = 3 is not one of 1, 2, 4"]),
+    ],
+)
+@pytest.mark.parametrize("command", ["space", "explore"])
+def test_fixes_that_cannot_be(
+    command: str, fixes: list[str], words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = [item for fix in fixes for item in ("--fix", fix)]
+    assert main([command, *C5, *options]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert all(word in printed.err for word in words), printed.err
+
+
+def test_what_is_fixed_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    fixed = ["--fix", "parallel=1", "--fix", "unroll=2"]
+    assert main(["explore", *C5, "--trials", "6", "--json", *fixed]) == 0
+    schedule = json.loads(capsys.readouterr().out)["schedule"]
+    assert (schedule["parallel"], schedule["unroll"]) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--mapping", "nothing"], "unknown mapping 'nothing'"),
+        (["--machine", "a10"], "unknown machine 'a10'"),
+    ],
+)
+def test_bad_input(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["space", *C5[:2], *arguments]) == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--seconds", "0"], "seconds: expected a positive number, got 0"),
+        (["--stagnation", "0"], "stagnation: expected a positive number, got 0"),
+        (["--epsilon", "2"], "epsilon: expected a share from 0 to 1, got 2"),
+        (["--method", "exhaustive"], "'exhaustive': 339,273,900 assignments, at most"),
+    ],
+)
+def test_bad_budgets(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explore", *C5, *arguments]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_an_exploration_ends_when_nothing_gets_better(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [*C5, "--trials", "500", "--stagnation", "5", "--json"]
+    assert main(["explore", *arguments]) == 0
+    assert json.loads(capsys.readouterr().out)["trials"] < 100

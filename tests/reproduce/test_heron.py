@@ -1,0 +1,73 @@
+"""Heron's Table 5 and Figure 12, in small."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from amos.cli import main
+from amos.reproduce import heron_fig12, heron_table5
+
+
+def test_table_5() -> None:
+    rows = heron_table5()
+    assert [(row.code, row.paper) for row in rows] == [
+        ("GEMM", (173, 372)),
+        ("BMM", (236, 529)),
+        ("C1D", (236, 547)),
+        ("C2D", (304, 702)),
+        ("C3D", (363, 861)),
+    ]
+    # As in the paper, the operator with the most loops needs the most constraints.
+    most = [row.constraints[1] for row in rows]
+    assert max(most) == most[4]
+    for row in rows:
+        assert sum(row.by_type.values()) == row.constraints[1]
+        assert sum(row.by_role.values()) in range(row.variables[0], row.variables[1] + 1)
+
+
+def test_figure_12_in_small(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--evaluations", "40", "--seeds", "2", "--method", "ga", "--method", "ga_sr"]
+    picture = tmp_path / "curves.svg"
+    assert main(["reproduce", "heron-fig12", *arguments, "--picture", str(picture), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["runs"]) == 2 * 2 * 2
+    for run in found["runs"]:
+        assert {"best", "valid_share", "evaluations_to_95pct", "method", "seed"} <= run.keys()
+        assert len(run["best"]) == 40
+        assert run["best"] == sorted(run["best"], reverse=True)
+        goal = found["best_known"][run["operator"]] / 0.95
+        reached = run["evaluations_to_95pct"]
+        if reached is None:
+            assert run["best"][-1] > goal
+        else:
+            assert run["best"][reached - 1] <= goal
+        assert 0 < run["valid_share"] <= 1
+        assert run["method"] != "ga" or run["valid_share"] == 1
+    for operator in ("gemm", "c2d"):
+        assert (tmp_path / f"curves-{operator}.svg").read_text().startswith("<svg")
+
+
+def test_figure_12_is_reproducible() -> None:
+    a, b = (heron_fig12(evaluations=30, seeds=1, methods=["cga"]) for _ in range(2))
+    assert a == b
+    assert math.isfinite(a.best_known["gemm"])
+    assert a.median("gemm", "cga") <= 30
+    assert a.reached("c2d", "cga") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--evaluations", "0"], "evaluations: expected a positive number, got 0"),
+        (["--seeds", "0"], "seeds: expected a positive number, got 0"),
+        (["--method", "cgaa"], "unknown search method 'cgaa'"),
+        (["--machine", "a10"], "unknown machine 'a10'"),
+    ],
+)
+def test_bad_input(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "heron-fig12", *arguments]) == 2
+    assert words in capsys.readouterr().err
