@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from amos.cli.explore_options import (
-    Divisors,
+    DivisorsOnly,
     Epsilon,
     ExecutorAddress,
     FlushCache,
@@ -58,7 +58,7 @@ def explore_command(
     seed: Seed = 0,
     method: MethodName = "ga",
     fix: Fix = None,
-    divisors: Divisors = False,
+    divisors: DivisorsOnly = False,
     stagnation: Stagnation = None,
     epsilon: Epsilon = 0.1,
     rule: Rule = RuleName.access,
@@ -99,20 +99,24 @@ def explore_command(
             memory=None if memory is None else memory << 20,
             time_limit=time_limit,
             implementation=implementation,
-            flush=_cache_bytes() if flush_cache else 0,
-            executor=executor,
             fix=read_fixes(fix),
             tiling="divisors" if divisors else "hardware",
             stagnation=stagnation,
             epsilon=epsilon,
+            flush=_cache_bytes() if flush_cache else 0,
+            executor=executor,
             progress=tell,
             announce=None if as_json else _announce,
             notify=print_warning,
         )
+    _print(result, rule.value, time.monotonic() - start, as_json)
+
+
+def _print(result: Exploration, rule: str, elapsed: float, as_json: bool) -> None:
     if as_json:
         print_json(result.to_dict())
     else:
-        _report(result, rule.value, time.monotonic() - start)
+        _report(result, rule, elapsed)
 
 
 def _announce(problem: Problem) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 __all__ = [
-    "Divisors",
+    "DivisorsOnly",
     "Epsilon",
     "ExecutorAddress",
     "FlushCache",
@@ -23,24 +23,11 @@ __all__ = [
     "Trials",
 ]
 
+_METHODS = "Search method: ga, cga, cga1, sa, random, ga_sr, ga_sat, ga_mo, exhaustive."
+
 Trials = Annotated[int, typer.Option(help="How many candidates to measure.")]
 Seed = Annotated[int, typer.Option(help="Seed of the random generator.")]
-MethodName = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        help="Search method: ga, cga, cga1, sa, random, ga_sr, ga_sat, ga_mo, exhaustive.",
-    ),
-]
-Divisors = Annotated[
-    bool, typer.Option("--divisors", help="Only register tiles that divide their loops.")
-]
-Stagnation = Annotated[
-    int | None, typer.Option(metavar="N", help="End after N trials without progress.")
-]
-Epsilon = Annotated[
-    float, typer.Option(metavar="SHARE", help="Share of candidates drawn by chance.")
-]
+MethodName = Annotated[str, typer.Option(metavar="NAME", help=_METHODS)]
 RecordFile = Annotated[
     Path | None,
     typer.Option(
@@ -68,4 +55,14 @@ ExecutorAddress = Annotated[
 Implementation = Annotated[
     str | None,
     typer.Option(metavar="KIND", help="native or generic; native where the CPU can."),
+]
+DivisorsOnly = Annotated[
+    bool, typer.Option("--divisors", help="Only register tiles that divide their loops.")
+]
+Stagnation = Annotated[
+    int | None,
+    typer.Option("--stagnation", metavar="N", help="End after N idle trials."),
+]
+Epsilon = Annotated[
+    float, typer.Option("--epsilon", metavar="SHARE", help="Share of candidates drawn by chance.")
 ]

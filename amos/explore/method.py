@@ -17,13 +17,21 @@ import numpy as np
 from amos.explore.objective import Problem
 from amos.schedule import Candidate, Schedule
 
-__all__ = ["Key", "Method", "Search"]
+__all__ = ["Key", "Method", "Proposer", "Search", "everything"]
 
 Key = tuple[str, Schedule]
 #: Candidates that a method may repeat before chance fills the batch.
 _REPEATS = 400
 #: Spaces up to this size are listed when chance finds nothing new.
 _LISTED = 20_000
+
+
+class Proposer(Protocol):
+    """Whatever can say what to measure next."""
+
+    def ask(self, count: int) -> list[Candidate]:
+        """Propose up to ``count`` new candidates; fewer, or none, if the space is used up."""
+        ...
 
 
 class Method(Protocol):

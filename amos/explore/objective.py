@@ -60,11 +60,11 @@ class Problem:
     Args:
         mappings: the mappings to search.
         machine: the machine that the model predicts for.
-        fixes: values that schedule variables must take.
-        tiling: whether register tiles must divide their loops.
         spread: evaluates many candidates elsewhere: lists of candidates of one
             mapping and the machine to seconds of each; None where that takes
             longer than it saves.
+        fixes: values that schedule variables must take.
+        tiling: whether register tiles must divide their loops.
 
     Raises:
         UnknownNameError: a fixed variable does not exist.

@@ -20,7 +20,6 @@ from amos.explore.records import Records
 from amos.explore.records_rows import common_columns
 from amos.explore.run_log import RunLog
 from amos.explore.session import Session
-from amos.explore.stopping import Stopping
 from amos.intrinsics import Intrinsic
 from amos.intrinsics import get as get_intrinsic
 from amos.ir import Operator
@@ -55,12 +54,12 @@ def explore(
     memory: int | None = None,
     time_limit: float | None = None,
     implementation: str | None = None,
-    flush: int = 0,
-    executor: str | Executor | None = None,
     fix: Iterable[tuple[str, Value]] = (),
     tiling: Tiling = "hardware",
     stagnation: int | None = None,
     epsilon: float = EPSILON,
+    flush: int = 0,
+    executor: str | Executor | None = None,
     progress: Progress | None = None,
     announce: Callable[[Problem], None] | None = None,
     notify: Callable[[str], None] | None = None,
@@ -87,14 +86,14 @@ def explore(
         time_limit: seconds after which no other candidate is begun.
         implementation: ``"native"`` or ``"generic"``; by default native where
             the CPU has the instruction.
-        flush: bytes of cache to overwrite before each timing.
-        executor: where to measure: ``"tcp://HOST:PORT"`` of a Dask scheduler, or
-            an executor; by default this machine. Then ``"host"`` means its workers.
         fix: names and values of schedule variables that every candidate has.
         tiling: ``"hardware"``, or ``"divisors"`` for register tiles that divide
             their loops.
         stagnation: end after this many trials without progress.
         epsilon: share of the candidates that are drawn by chance.
+        flush: bytes of cache to overwrite before each timing.
+        executor: where to measure: ``"tcp://HOST:PORT"`` of a Dask scheduler, or
+            an executor; by default this machine. Then ``"host"`` means its workers.
         progress: called after each trial with it and the number of trials asked for.
         announce: called once, when every argument has been accepted and before
             the first trial.
@@ -110,20 +109,20 @@ def explore(
         RecordError: the record file cannot be written.
         MeasureError: there is nothing to measure with.
     """
-    _check_arguments(rule, implementation)
-    _check_numbers(seed, timeout, memory, flush, epsilon)
-    stopping, chosen = Stopping(trials, time_limit, stagnation), find_method(method)
+    _check_arguments(trials, rule, implementation, stagnation, epsilon)
+    _check_numbers(seed, timeout, memory, time_limit, flush)
+    chosen, fixes = find_method(method), tuple(fix)
     unit = get_intrinsic(intrinsic) if isinstance(intrinsic, str) else intrinsic
     spaces = {r: enumerate_mappings(operator, unit, rule=r, commute=commute) for r in RULES}
     mappings = _choose(spaces[rule])
     if not mappings:
         found = ", ".join(f"{r} {space.count}" for r, space in spaces.items())
         raise ExploreError(f"no mapping under rule {rule!r} to search (mappings: {found})")
-    fixes = list(fix)
-    # Whatever changes which candidates are proposed, or how they are measured.
     options = {"rule": rule, "commute": commute, "timeout": timeout, "memory": memory}
-    options |= {"implementation": implementation, "flush": flush, "epsilon": epsilon}
-    options |= {"fix": [list(pair) for pair in fixes], "tiling": tiling}
+    options |= {"implementation": implementation, "flush": flush}
+    # What a run was not given stays out of its record, as it did in older ones.
+    given = {"fix": [list(pair) for pair in fixes], "tiling": tiling, "epsilon": epsilon}
+    options |= {k: v for k, v in given.items() if v not in ([], "hardware", EPSILON)}
     with contextlib.ExitStack() as stack:
         kept = stack.enter_context(Records(records)) if records is not None else None
         workers, identity = None, _described(machine)
@@ -142,7 +141,7 @@ def explore(
             announce(problem)
         search = Guided(problem, np.random.default_rng(seed), chosen, epsilon)
         session = Session(problem, search, workers, log, implementation, flush)
-        last = _search(session, stopping, progress, unit)
+        last = _search(session, (trials, time_limit, stagnation), progress, unit)
     counts = {r: space.count for r, space in spaces.items()}
     return _result(session, last, unit, counts, method, seed)
 
@@ -183,14 +182,14 @@ def _result(
 
 def _search(
     session: Session,
-    stopping: Stopping,
+    limits: tuple[int, float | None, int | None],
     progress: Progress | None,
     unit: Intrinsic,
 ) -> Machine:
     """Search, measure the leaders again, and describe the machine as it was meanwhile."""
-    for trial in session.trials(stopping):
+    for trial in session.trials(*limits):
         if progress is not None:
-            progress(trial, stopping.trials)
+            progress(trial, limits[0])
     if session.executor is None:
         return session.problem.machine
     session.confirm()
@@ -202,7 +201,14 @@ def _search(
     return last
 
 
-def _check_arguments(rule: str, implementation: str | None) -> None:
+def _check_arguments(
+    trials: int, rule: str, implementation: str | None, stagnation: int | None, epsilon: float
+) -> None:
+    for name, count in (("trials", trials), ("stagnation", stagnation)):
+        if count is not None and (not isinstance(count, int) or count < 1):
+            raise ExploreError(f"{name}: expected a positive number, got {count}")
+    if not isinstance(epsilon, int | float) or not 0 <= epsilon <= 1:
+        raise ExploreError(f"epsilon: expected a share from 0 to 1, got {epsilon}")
     if rule not in RULES:
         raise UnknownNameError("rule", rule, RULES)
     if implementation is not None and implementation not in IMPLEMENTATIONS:
@@ -210,14 +216,13 @@ def _check_arguments(rule: str, implementation: str | None) -> None:
 
 
 def _check_numbers(
-    seed: int, timeout: float, memory: int | None, flush: int, epsilon: float
+    seed: int, timeout: float, memory: int | None, time_limit: float | None, flush: int
 ) -> None:
-    if not isinstance(epsilon, int | float) or not 0 <= epsilon <= 1:
-        raise ExploreError(f"epsilon: expected a share from 0 to 1, got {epsilon}")
     if not isinstance(seed, int) or seed < 0:
         raise ExploreError(f"seed: expected a number from 0 on, got {seed}")
-    if not isinstance(timeout, int | float) or not timeout > 0:
-        raise ExploreError(f"timeout: expected a positive number of seconds, got {timeout}")
+    for name, seconds in (("timeout", timeout), ("time_limit", time_limit)):
+        if seconds is not None and (not isinstance(seconds, int | float) or not seconds > 0):
+            raise ExploreError(f"{name}: expected a positive number of seconds, got {seconds}")
     for name, size in (("memory", memory), ("flush", flush)):
         if size is not None and (not isinstance(size, int) or size < 0):
             raise ExploreError(f"{name}: expected a number of bytes, got {size}")

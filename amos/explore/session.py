@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from amos.explore.guided import Guided
+from amos.explore.method import Proposer
 from amos.explore.objective import Problem, Trial
 from amos.explore.run_log import RunLog
-from amos.explore.stopping import Stopping
+from amos.explore.stopping import idle
 from amos.measure import Measurement
 from amos.measure.executor import Executor, Task
 from amos.schedule import Candidate
@@ -39,7 +41,7 @@ class Session:
     """
 
     problem: Problem
-    search: Guided
+    search: Proposer
     executor: Executor | None
     log: RunLog
     implementation: str | None = None
@@ -47,18 +49,30 @@ class Session:
     replayed: int = 0
     measured: int = 0
 
-    def trials(self, stopping: Stopping) -> Iterator[Trial]:
-        """Trials until a limit is reached.
+    def trials(
+        self, count: int, time_limit: float | None = None, stagnation: int | None = None
+    ) -> Iterator[Trial]:
+        """Trials until there are ``count`` of them, or the time is up.
 
         At least one is made. Ends early if the method has nothing left to propose.
+
+        Args:
+            count: how many.
+            time_limit: seconds after which no other is begun.
+            stagnation: trials without progress after which no other batch is begun.
         """
-        while not stopping.reached(self.problem.trials):
-            batch = self.search.ask(min(_BATCH, stopping.trials - len(self.problem.trials)))
+        end = math.inf if time_limit is None else time.monotonic() + time_limit
+        while len(self.problem.trials) < count:
+            batch = self.search.ask(min(_BATCH, count - len(self.problem.trials)))
             if not batch:
                 return
-            yield from self._batch(batch, stopping)
+            yield from self._batch(batch, end)
+            if time.monotonic() > end:
+                return
+            if stagnation is not None and idle(self.problem.trials) >= stagnation:
+                return
 
-    def _batch(self, batch: list[Candidate], stopping: Stopping) -> Iterator[Trial]:
+    def _batch(self, batch: list[Candidate], end: float) -> Iterator[Trial]:
         """Results are recorded as they come, and told in the order of the batch."""
         first, predicted = len(self.problem.trials), self.problem.seconds(batch).tolist()
         done: dict[int, Measurement | None] = {}
@@ -68,7 +82,7 @@ class Session:
 
         def waiting() -> Iterator[tuple[int, Task]]:
             for n, candidate in enumerate(batch):
-                if n and stopping.late():
+                if n and time.monotonic() > end:
                     return
                 if (known := self.log.find(candidate)) is not None:
                     done[n], self.replayed = known, self.replayed + 1

@@ -1,5 +1,3 @@
-"""Contract suites that a new part of AMOS joins with one line, drills, and fakes."""
+"""What tests, drills and plug-ins check themselves with; import its modules by name."""
 
-from amos.testing.methods import MethodContract
-
-__all__ = ["MethodContract"]
+__all__ = ()

@@ -84,7 +84,6 @@ def test_bad_input(arguments: list[str], words: str, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--seconds", "0"], "seconds: expected a positive number, got 0"),
         (["--stagnation", "0"], "stagnation: expected a positive number, got 0"),
         (["--epsilon", "2"], "epsilon: expected a share from 0 to 1, got 2"),
         (["--method", "exhaustive"], "'exhaustive': 339,273,900 assignments, at most"),

@@ -18,7 +18,7 @@ from amos.explore.random_search import RandomSearch
 from amos.ir import Operator
 from amos.measure import Measurement
 from amos.schedule import Candidate, In
-from amos.testing import MethodContract
+from amos.testing.methods import MethodContract
 
 VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
 WMMA = amos.intrinsics.get("wmma_m16n16k16_f16_f32")
