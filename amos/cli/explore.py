@@ -83,13 +83,6 @@ def explore_command(
 
     op = read_operator(operator, extent, dtype, shape, layout, constant)
     unit = read_intrinsic(intrinsic, files)
-
-    def announce(problem: Problem) -> None:
-        if not as_json:
-            # With the dtypes that the intrinsic filled in.
-            print_line(f"operator   {op.name}\n  compute  {problem.mappings[0].operator}")
-            print_line(f"intrinsic  {unit}\n")
-
     start = time.monotonic()
     with progress(trials, quiet=as_json, time_limit=time_limit) as tell:
         result = amos.explore(
@@ -113,13 +106,24 @@ def explore_command(
             flush=_cache_bytes() if flush_cache else 0,
             executor=executor,
             progress=tell,
-            announce=announce,
+            announce=None if as_json else _announce,
             notify=print_warning,
         )
+    _print(result, rule.value, time.monotonic() - start, as_json)
+
+
+def _print(result: Exploration, rule: str, elapsed: float, as_json: bool) -> None:
     if as_json:
         print_json(result.to_dict())
     else:
-        _report(result, rule.value, time.monotonic() - start)
+        _report(result, rule, elapsed)
+
+
+def _announce(problem: Problem) -> None:
+    """What is searched, with the dtypes that the intrinsic filled in."""
+    mapping = problem.mappings[0]
+    print_line(f"operator   {mapping.operator.name}\n  compute  {mapping.operator}")
+    print_line(f"intrinsic  {mapping.intrinsic}\n")
 
 
 def _cache_bytes() -> int:

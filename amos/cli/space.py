@@ -66,7 +66,7 @@ def space_command(
         raise amos.errors.ExploreError(f"{op.name} on {unit.name}: no mapping under {rule.value!r}")
     if mapping is not None:
         found = [one for one in found if one.name == mapping] or _unknown(mapping, found)
-    target = amos.machines.get(machine)
+    target = amos.machines.get(machine, [unit])
     fixes = read_fixes(fix)
     spaces = spaces_of(found, target, fixes, "divisors" if divisors else "hardware")
     space = next(iter(spaces.values()))

@@ -38,7 +38,9 @@ def digest(value: object) -> str:
 
 
 def fingerprint(intrinsic: Intrinsic) -> str:
-    """Stands for the meaning of an intrinsic: its statement, sizes, dtypes, memory, registers.
+    """Stands for the meaning of an intrinsic: statement, sizes, dtypes, arithmetic, memory.
+
+    The registers count too, since they bound the schedules.
 
     Its name, description and source do not count: what it computes does.
     """
@@ -48,7 +50,8 @@ def fingerprint(intrinsic: Intrinsic) -> str:
     ]
     memory = [str(statement) for statement in intrinsic.memory]
     extents = [[it.name, it.extent, it.kind] for it in intrinsic.iterations]
-    return digest([str(intrinsic.compute), extents, operands, memory, intrinsic.registers])[:16]
+    meaning = [str(intrinsic.compute), extents, operands, asdict(intrinsic.arithmetic)]
+    return digest([*meaning, memory, intrinsic.registers])[:16]
 
 
 def operator_values(operator: Operator) -> dict[str, Any]:

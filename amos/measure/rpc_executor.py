@@ -17,7 +17,7 @@ from amos.measure.executor import Task
 from amos.measure.host import host_machine
 from amos.measure.identity import Identity, here
 from amos.measure.measurement import Measurement
-from amos.measure.runner import Runner
+from amos.measure.runner import Runner, provided
 from amos.perfmodel import Machine
 
 __all__ = ["RpcExecutor"]
@@ -85,6 +85,7 @@ class RpcExecutor:
                     "implementation": task.implementation,
                     "flush": task.flush,
                     "board": self._address,
+                    "provided": provided(task.candidate.mapping.intrinsic),
                 }
             )
             if reply.get("failure") == "unreachable":

@@ -23,7 +23,7 @@ from amos.measure.protocol import encode, receive, send
 from amos.perfmodel.host import cpu
 from amos.schedule import Candidate
 
-__all__ = ["DEFAULT_TIMEOUT", "Runner", "default_memory"]
+__all__ = ["DEFAULT_TIMEOUT", "Runner", "default_memory", "provided"]
 
 #: Longest that building, verifying and timing one candidate may take, in seconds.
 DEFAULT_TIMEOUT = 30.0
@@ -32,7 +32,7 @@ DEFAULT_TIMEOUT = 30.0
 _PATIENCE = 600.0
 
 
-def _provided(intrinsic: Intrinsic) -> list[Intrinsic | Implementation]:
+def provided(intrinsic: Intrinsic) -> list[Intrinsic | Implementation]:
     """What the worker has to know of an intrinsic that a file or a program has described."""
     return [intrinsic, *implementations(intrinsic.name).values()]
 
@@ -94,7 +94,7 @@ class Runner:
             "repeat": repeat,
             "implementation": implementation,
             "flush": flush,
-            "provided": _provided(candidate.mapping.intrinsic),
+            "provided": provided(candidate.mapping.intrinsic),
         }
         return Measurement.of(self.request(request))
 
@@ -124,7 +124,7 @@ class Runner:
                 "levels": levels,
                 "cores": cores,
                 "chains": list(chains),
-                "provided": [x for unit in intrinsics for x in _provided(unit)],
+                "provided": [x for unit in intrinsics for x in provided(unit)],
             },
             timeout=120.0,
         )
@@ -152,7 +152,7 @@ class Runner:
                 "intrinsic": intrinsic,
                 "implementation": implementation,
                 "arrays": list(arrays),
-                "provided": _provided(intrinsic),
+                "provided": provided(intrinsic),
             }
         )
 
