@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from amos.cli.explore_options import (
     DivisorsOnly,
@@ -83,31 +83,25 @@ def explore_command(
 
     op = read_operator(operator, extent, dtype, shape, layout, constant)
     unit = read_intrinsic(intrinsic, files)
+    how: dict[str, Any] = dict(trials=trials, seed=seed, method=method, epsilon=epsilon)
+    how |= dict(rule=rule.value, commute=commute, fix=read_fixes(fix), stagnation=stagnation)
+    where: dict[str, Any] = dict(machine=machine, executor=executor, implementation=implementation)
     start = time.monotonic()
     with progress(trials, quiet=as_json, time_limit=time_limit) as tell:
         result = amos.explore(
             op,
             unit,
-            machine=machine,
-            trials=trials,
-            seed=seed,
-            method=method,
-            rule=rule.value,
-            commute=commute,
             records=records,
             timeout=timeout,
             memory=None if memory is None else memory << 20,
             time_limit=time_limit,
-            implementation=implementation,
-            fix=read_fixes(fix),
             tiling="divisors" if divisors else "hardware",
-            stagnation=stagnation,
-            epsilon=epsilon,
             flush=_cache_bytes() if flush_cache else 0,
-            executor=executor,
             progress=tell,
             announce=None if as_json else _announce,
             notify=print_warning,
+            **how,
+            **where,
         )
     _print(result, rule.value, time.monotonic() - start, as_json)
 
