@@ -165,6 +165,8 @@ def test_an_interrupt_leaves_nothing_behind(end: signal.Signals, tmp_path: Path)
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # A shell that starts the tests in the background has them ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         env=os.environ | {"AMOS_DRILL": mark, "TMPDIR": str(folder)},
     )
     try:
