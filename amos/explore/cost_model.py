@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
+from amos.errors import ExploreError
 from amos.explore.method import Key
 from amos.explore.objective import Problem
 from amos.schedule import Candidate, ScheduleSpace
@@ -61,8 +62,13 @@ class CostModel:
 
     def fit(self, results: Sequence[tuple[Candidate, float]]) -> None:
         """Learn from finite scores in seconds."""
-        import xgboost
-
+        try:
+            import xgboost
+        except ImportError as error:
+            raise ExploreError(
+                "this search method learns a cost model with xgboost: "
+                "pip install 'amos-mapper[learned]'"
+            ) from error
         done = [(c, s) for c, s in results if np.isfinite(s)]
         if len(done) > _LEARNED:
             best = sorted(done[: -_LEARNED // 2], key=lambda entry: entry[1])[: _LEARNED // 2]
