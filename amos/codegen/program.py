@@ -18,7 +18,7 @@ from typing import Any
 from amos._toolchain import load_tvm
 from amos.codegen.arrays import decoded, held
 from amos.errors import BuildError
-from amos.ir import Affine, dtype
+from amos.ir import Affine
 from amos.mapping.mapping import Mapping
 from amos.mapping.nest import Nest
 from amos.mapping.padding import pad_operand
@@ -252,8 +252,3 @@ def invert(index: Affine, where: Any, extents: dict[str, int]) -> tuple[dict[str
 
 def _identifier(name: str) -> str:
     return name.replace(".", "_")
-
-
-def numpy_dtype(name: str) -> Any:
-    """NumPy dtype of an argument."""
-    return dtype(name).numpy
