@@ -152,7 +152,7 @@ class _Gather:
         if not self.source.reduced:
             return {}
         stage = variable("stage", program.sequence)
-        flat = self._let("at_reduction", stage * program.steps + local.get(STEP, 0))
+        flat = self._let("at_reduction", stage * program.staged + local.get(STEP, 0))
         if at_most(flat) >= program.reduction:
             self.guards.append(f"{text(flat)} < {program.reduction}")
         values: dict[str, Value] = {}

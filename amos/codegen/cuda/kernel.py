@@ -207,7 +207,7 @@ class KernelText:
         for source in p.sources:
             lines += block([_warp_base(p, source)])
         lines += block(
-            ["#pragma unroll", f"for (int step = 0; step < {p.steps}; ++step) {{", *block(inner), "}"]
+            ["#pragma unroll", f"for (int step = 0; step < {p.staged}; ++step) {{", *block(inner), "}"]
         )
         return [*lines, "};"]
 

@@ -164,10 +164,15 @@ class BlockProgram:
         """Steps of the whole reduction."""
         return prod(x.extent for x in self.reduce)
 
+    @property
+    def staged(self) -> int:
+        """Steps of one stage: never more than the reduction has."""
+        return min(self.steps, self.reduction)
+
     @cached_property
     def sequence(self) -> int:
         """Stages of the whole reduction."""
-        return -(-self.reduction // self.steps)
+        return -(-self.reduction // self.staged)
 
     @property
     def parts(self) -> int:
@@ -201,7 +206,7 @@ class BlockProgram:
                 self.nest,
                 tuple(index.names[0] for index in operand.indices),
                 self.spans,
-                self.steps,
+                self.staged,
                 self.mapping.intrinsic.dtypes[m],
                 self.padding.get(operand.tensor.name),
                 self.vector,
