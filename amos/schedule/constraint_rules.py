@@ -8,6 +8,7 @@ from amos.errors import ScheduleError
 from amos.ir import dtype
 from amos.mapping.staging import StagedOperand
 from amos.schedule.constraints import Eq, In, Le, Prod, Select, Sum
+from amos.schedule.gpu_rules import ThreadLimit, shared_bytes
 from amos.schedule.template import ConstraintRule, Draft, Primitive, Situation
 
 __all__ = ["CONSTRAINT_RULES"]
@@ -98,7 +99,12 @@ class Candidates:
             elif primitive.kind == "compute_at":
                 name = f"stage.{name}"
                 draft.tunable(name, primitive.values, self.name)
-            elif primitive.kind == "vectorize":
+            elif primitive.kind in ("vectorize", "pipeline", "rfactor"):
+                draft.tunable(name, primitive.values, self.name, default=primitive.values[0])
+            elif primitive.kind == "bind":
+                draft.tunable(name, primitive.values, self.name)
+            elif primitive.kind == "storage_align":
+                name = f"align.{name}"
                 draft.tunable(name, primitive.values, self.name, default=primitive.values[0])
             elif primitive.kind == "split":
                 name = f"{'block' if primitive.scope == 'block' else 'tile'}.{name}"
@@ -148,6 +154,9 @@ class MemoryLimit:
         scopes = sorted({p.scope for p in template if p.kind == "cache_read"} - {"registers"})
         for scope in scopes if machine is not None else ():
             held = [p.subject for p in template if p.scope == scope and p.kind == "cache_read"]
+            if draft.situation.warps:
+                shared_bytes(draft, scope, held)
+                continue
             own = any(p.rule == "S3" and p.scope == scope for p in template)
             self._bytes(draft, scope, held, "span" if own else "tile")
 
@@ -198,6 +207,27 @@ class MemoryLimit:
         draft.require(Sum(total, tuple(amounts), self.name), Le(total, limit, self.name, reason))
 
 
+class SplitLimit:
+    """C1 of a reduction: its outermost loop has a step for every part."""
+
+    name = "C1"
+
+    def condition(self, situation: Situation, template: list[Primitive]) -> bool:
+        """A reduction may be split."""
+        return any(p.kind == "rfactor" and len(p.values) > 1 for p in template)
+
+    def apply(self, draft: Draft, template: list[Primitive]) -> None:
+        """``steps.reduce`` is the extent of the loop that ``reduce`` puts outermost."""
+        extents = {loop.name: loop.extent for loop in draft.situation.reduce}
+        orders = next(p.values for p in template if p.subject == "reduce" and p.values)
+        outermost = tuple(extents[str(order).split()[0]] for order in orders)
+        steps = draft.derived("steps.reduce", self.name)
+        reason = "a reduction of {right} steps in {left} parts"
+        draft.require(
+            Select(steps, "reduce", outermost, self.name), Le("split", steps, self.name, reason)
+        )
+
+
 class Specific:
     """C6: what one intrinsic alone demands, taken from its description.
 
@@ -236,7 +266,9 @@ CONSTRAINT_RULES: list[ConstraintRule] = [
     LoopFuse(),
     Candidates(),
     StageFuse(),
+    SplitLimit(),
     MemoryLimit(),
+    ThreadLimit(),
     Specific(),
 ]
 
