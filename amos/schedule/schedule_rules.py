@@ -54,43 +54,46 @@ class MultiLevel:
         return bool(situation.spatial)
 
     def apply(self, situation: Situation) -> list[Primitive]:
-        """Sources and accumulators held in registers and in the innermost cache."""
-        alone = [op for op in situation.sources if op.name not in situation.scratchpads]
-        made = [
-            Primitive("cache_write", situation.destination.name, self.name, scope="registers"),
-            *(Primitive("cache_read", op.name, self.name, scope="registers") for op in alone),
+        """Registers; then the scratchpad that the intrinsic names, or the innermost cache."""
+        operands = (*situation.sources, situation.destination)
+        made = [Primitive("cache_write", situation.destination.name, self.name, scope="registers")]
+        made += [
+            Primitive("cache_read", op.name, self.name, scope="registers")
+            for op in situation.sources
         ]
-        if situation.machine is not None and not situation.scratchpads:
+        scopes = situation.scratchpads
+        if not scopes and situation.machine is not None:
             inner = situation.machine.levels[0]
-            if inner.capacity:
-                operands = (*situation.sources, situation.destination)
-                made += [
-                    Primitive("cache_read", op.name, self.name, scope=inner.name) for op in operands
-                ]
+            scopes = {op.name: inner.name for op in operands if inner.capacity}
+        made += [
+            Primitive("cache_read", op.name, self.name, scope=scopes[op.name])
+            for op in operands
+            if op.name in scopes
+        ]
         return made
 
 
 class MultiScope:
-    """S3: operands that pass through a scratchpad of their own on the way to registers."""
+    """S3: operands that each have a buffer of their own, as the inputs and weights of VTA."""
 
     name = "S3"
 
     def condition(self, situation: Situation) -> bool:
-        """The intrinsic names a memory that is a bounded level of the machine."""
-        return bool(situation.spatial and situation.scratchpads)
+        """The description of the intrinsic gives such a buffer a capacity."""
+        return bool(situation.spatial and situation.buffers)
 
     def apply(self, situation: Situation) -> list[Primitive]:
-        """The scratchpad for each operand with such a scope; registers for the sources."""
-        scopes = situation.scratchpads
+        """A cache in its own scope for each of them."""
         operands = (*situation.sources, situation.destination)
-        held = [op for op in operands if op.name in scopes]
         return [
-            *(Primitive("cache_read", op.name, self.name, scope=scopes[op.name]) for op in held),
-            *(
-                Primitive("cache_read", op.name, self.name, scope="registers")
-                for op in held
-                if op is not situation.destination
-            ),
+            Primitive(
+                "cache_write" if op is situation.destination else "cache_read",
+                op.name,
+                self.name,
+                scope=situation.buffers[op.name][0],
+            )
+            for op in operands
+            if op.name in situation.buffers
         ]
 
 

@@ -110,9 +110,10 @@ class Situation:
     def registers(self) -> int:
         """Fragments that fit the registers at once."""
         known = self.mapping.intrinsic.registers
-        if not known and self.warps:
-            return max(2, (_THREAD_REGISTERS - self.other_registers) // self.fragment_registers)
-        return known or _DEFAULT_REGISTERS
+        if not self.warps:
+            return known or _DEFAULT_REGISTERS
+        most = max(2, (_THREAD_REGISTERS - self.other_registers) // self.fragment_registers)
+        return min(known, most) if known else most
 
     @cached_property
     def scratchpads(self) -> dict[str, str]:
@@ -124,6 +125,15 @@ class Situation:
             statement.operand: statement.scope
             for statement in self.mapping.intrinsic.memory
             if statement.scope in bounded
+        }
+
+    @cached_property
+    def buffers(self) -> dict[str, tuple[str, int]]:
+        """Name and bytes of the buffer that an operand has for itself, by operand."""
+        return {
+            statement.operand: (statement.register_scope, statement.capacity)
+            for statement in self.mapping.intrinsic.memory
+            if statement.capacity
         }
 
     @property
