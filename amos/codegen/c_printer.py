@@ -157,12 +157,13 @@ class CPrinter(CExpressions):
 
     def _on_BufferStore(self, node: Any, depth: int) -> Iterator[str]:
         kind, (index,) = type_of(node.value), node.indices
-        buffer = self._buffers[node.buffer]
-        if split(kind)[1] == 1 or split(buffer.dtype)[1] > 1:
-            yield f"{_pad(depth)}{self._element(node.buffer, index)} = {self._value(node.value)};"
-            return
+        lanes, whole = split(kind)[1], split(self._buffers[node.buffer].dtype)[1] > 1
         try:
-            target, value = self._address(node.buffer, index), self._value(node.value)
+            value = self._value(node.value)
+            if lanes == 1 or whole:
+                yield f"{_pad(depth)}{self._element(node.buffer, index)} = {value};"
+                return
+            target = self._address(node.buffer, index)
         except ByLanes:
             yield from self._by_lanes(node, depth)
             return
@@ -177,6 +178,8 @@ class CPrinter(CExpressions):
             target, value = self._element(node.buffer, index), self._value(node.value)
         finally:
             self._lane = None
+        if split(self._buffers[node.buffer].dtype)[1] > 1:
+            target += "[lane]"
         yield f"{_pad(depth)}for (int lane = 0; lane < {lanes}; ++lane) {{"
         yield f"{_pad(depth + 1)}{target} = {value};"
         yield f"{_pad(depth)}}}"

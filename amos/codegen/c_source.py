@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
@@ -18,7 +19,17 @@ from amos.errors import BuildError, ExportError
 from amos.intrinsics import implementations
 from amos.schedule import Candidate
 
-__all__ = ["CKernel", "Parameter", "c_kernel"]
+__all__ = ["CKernel", "Parameter", "c_kernel", "identifier"]
+
+#: Keywords of C and C++, and what a kernel's text uses itself.
+_RESERVED = re.compile(
+    r"alignas|alignof|and|asm|auto|bool|break|case|catch|char|class|const|constexpr"
+    r"|continue|default|delete|do|double|else|enum|explicit|export|extern|false|float|for"
+    r"|friend|goto|if|inline|int|long|main|mutable|namespace|new|not|nullptr|operator|or"
+    r"|private|protected|public|register|restrict|return|short|signed|sizeof|static|struct"
+    r"|switch|template|this|throw|true|try|typedef|typeid|typename|typeof|union|unsigned"
+    r"|using|virtual|void|volatile|while|xor|workspace|given|packed|lane|memcpy"
+)
 
 
 @dataclass(frozen=True)
@@ -102,12 +113,23 @@ def c_kernel(candidate: Candidate, implementation: str | None = None) -> CKernel
     return CKernel(parameters, text, body, packing, workspace, kind, features, flags)
 
 
+def identifier(name: str) -> str:
+    """A name that C takes for a parameter, nearest to a tensor's.
+
+    >>> identifier("weight"), identifier("a.1"), identifier("register")
+    ('weight', 'a_1', 'register_')
+    """
+    plain = re.sub(r"\W", "_", name, flags=re.ASCII)
+    plain = plain if plain and not plain[0].isdigit() else f"t{plain}"
+    return f"{plain}_" if _RESERVED.fullmatch(plain) else plain
+
+
 def _parameters(arguments: Sequence[Argument]) -> tuple[tuple[Parameter, ...], list[str]]:
     """Parameters of the C function, and what each argument of the kernel is called in it."""
     made: dict[str, Parameter] = {}
     names = []
     for number, argument in enumerate(arguments):
-        name = argument.tensor
+        name = identifier(argument.tensor)
         if argument.packed is not None:
             name = f"packed_{name}"
             if name in made:

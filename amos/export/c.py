@@ -6,15 +6,16 @@ the compiler is told to use it, runs the loops that the schedule made parallel.
 
 from __future__ import annotations
 
-from amos.codegen.c_source import CKernel, Parameter, c_kernel
+from amos.codegen.c_source import CKernel, Parameter, c_kernel, identifier
 from amos.export.reference import test_program
 from amos.export.request import Request
 from amos.ir import Operator
 
 __all__ = ["OPTIONS", "files"]
 
-#: What the text relies on: wrapping integers, and aliasing only through memcpy.
-OPTIONS = ("-O3", "-fwrapv", "-fopenmp")
+#: What the text relies on: wrapping integers, and aliasing only through memcpy. Vectors
+#: wider than the CPU's never cross a function that is not inlined, so their ABI is nobody's.
+OPTIONS = ("-O3", "-fwrapv", "-fopenmp", "-Wno-psabi")
 
 
 def files(request: Request) -> dict[str, str | bytes]:
@@ -39,7 +40,7 @@ def _prototype(name: str, kernel: CKernel) -> str:
 
 def _packer(name: str, parameter: Parameter) -> str:
     pointers = f"const {parameter.kind} *restrict given, {parameter.kind} *restrict packed"
-    return f"void {name}_pack_{parameter.tensor}({pointers})"
+    return f"void {name}_pack_{identifier(parameter.tensor)}({pointers})"
 
 
 def _about(request: Request) -> str:

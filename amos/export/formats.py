@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from amos.codegen.c_source import identifier
 from amos.errors import ExportError, UnknownNameError
 from amos.export import c, so
 from amos.export.request import Request
@@ -64,9 +65,12 @@ def export(
     """
     if form not in FORMATS:
         raise UnknownNameError("export format", str(form), FORMATS)
-    chosen = name if name is not None else _identifier(candidate.mapping.operator.name)
+    tensors = {load.tensor.name for load in candidate.mapping.operator.operands}
+    chosen = name if name is not None else _identifier(candidate.mapping.operator.name, tensors)
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", chosen, re.ASCII):
         raise ExportError(f"name {chosen!r}: expected a C identifier, such as conv2d_c5")
+    if chosen in tensors or chosen != identifier(chosen):
+        raise ExportError(f"name {chosen!r}: a tensor or C itself has that name; choose another")
     target = Path(folder)
     made = FORMATS[form].files(Request(candidate, chosen, implementation))
     paths = {target / key: content for key, content in made.items()}
@@ -82,6 +86,6 @@ def export(
     return tuple(paths)
 
 
-def _identifier(name: str) -> str:
-    plain = re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_").lower() or "kernel"
-    return plain if not plain[0].isdigit() else f"k{plain}"
+def _identifier(name: str, taken: set[str]) -> str:
+    plain = identifier(name.lower().strip("_") or "kernel")
+    return f"{plain}_kernel" if plain in taken else plain

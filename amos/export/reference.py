@@ -11,10 +11,10 @@ from __future__ import annotations
 import numpy as np
 
 from amos.codegen.arrays import held
-from amos.codegen.c_source import CKernel, Parameter
+from amos.codegen.c_source import CKernel, Parameter, identifier
 from amos.codegen.c_types import c_type
 from amos.export.request import Request
-from amos.ir import Affine, BufferLoad, Operator, dtype
+from amos.ir import Affine, BufferLoad, Iteration, Operator, dtype
 from amos.ir.floats import integer_limits
 from amos.validate import evaluate
 
@@ -66,17 +66,19 @@ def test_program(request: Request, kernel: CKernel) -> str:
     tensors = {t.name: (number, t) for number, t in enumerate(operator.inputs)}
     kinds = {t.name: c_type(held(str(t.dtype))) for t in operator.inputs}
     made = "".join(
-        f"  {kinds[n]} *{n} = allocate({t.elements}, sizeof *{n});\n"
-        f"  for (size_t i = 0; i < {t.elements}; ++i) {n}[i] = {_value(str(t.dtype), number)};\n"
+        f"  {kinds[n]} *{_at(n)} = allocate({t.elements}, sizeof *{_at(n)});\n"
+        f"  for (size_t i = 0; i < {t.elements}; ++i)\n"
+        f"    {_at(n)}[i] = {_value(str(t.dtype), number)};\n"
         for n, (number, t) in tensors.items()
     )
     packed = "".join(
-        f"  {p.kind} *{p.name} = allocate({p.elements}, sizeof *{p.name});\n"
-        f"  {name}_pack_{p.tensor}({p.tensor}, {p.name});\n"
+        f"  {p.kind} *of_{p.name} = allocate({p.elements}, sizeof *of_{p.name});\n"
+        f"  {name}_pack_{identifier(p.tensor)}({_at(p.tensor)}, of_{p.name});\n"
         for p in inputs
         if p.packed
     )
-    arguments = ", ".join(p.name for p in (*inputs, output))
+    out = _at(output.tensor)
+    arguments = ", ".join(f"of_{p.name}" for p in (*inputs, output))
     integer = dtype(str(operator.output.tensor.dtype)).is_integer
     digest = (
         f"UINT64_C({output_digest(evaluate(operator, inputs_of(operator)))})" if integer else ""
@@ -87,13 +89,11 @@ def test_program(request: Request, kernel: CKernel) -> str:
         made=made + packed,
         call=f"{name}({arguments}, workspace)",
         kind=output.kind,
-        out=output.name,
+        out=out,
         elements=output.elements,
         odd=f"UINT64_C({_ODD})",
         reference=_reference(operator, kinds, output, integer),
-        digest=_DIGEST.format(out=output.name, elements=output.elements, digest=digest)
-        if integer
-        else "",
+        digest=_DIGEST.format(out=out, elements=output.elements, digest=digest) if integer else "",
     )
 
 
@@ -113,9 +113,7 @@ def _reference(operator: Operator, kinds: dict[str, str], output: Parameter, int
     """Loops of the operator that count the elements where the kernel says otherwise."""
     lines, depth = [], 1
     for it in operator.spatial:
-        lines.append(
-            f"{'  ' * depth}for (int64_t {it.name} = 0; {it.name} < {it.extent}; ++{it.name})"
-        )
+        lines.append("  " * depth + _loop(it))
         depth += 1
     pad = "  " * depth
     lines.append(f"{pad[2:]}{{")
@@ -123,7 +121,7 @@ def _reference(operator: Operator, kinds: dict[str, str], output: Parameter, int
     if not integer:
         lines.append(f"{pad}double size = 0;")
     for it in operator.reduce:
-        lines.append(f"{pad}for (int64_t {it.name} = 0; {it.name} < {it.extent}; ++{it.name})")
+        lines.append(pad + _loop(it))
     product = " * ".join(_read(x, str(x.tensor.dtype), integer) for x in operator.sources)
     guards = " && ".join(g for x in operator.sources if x.padded for g in _guards(x))
     inside = f"if ({guards}) " if guards else ""
@@ -133,7 +131,7 @@ def _reference(operator: Operator, kinds: dict[str, str], output: Parameter, int
         lines.append(
             f"{pad}  {inside}{{ double term = {product}; sum += term; size += fabs(term); }}"
         )
-    got = f"{output.name}[{_flat(operator.output)}]"
+    got = f"{_at(output.tensor)}[{_flat(operator.output)}]"
     terms = max(1, int(np.prod([it.extent for it in operator.reduce])))
     unit = "0x1p-10" if operator.output.tensor.dtype == "float16" else "0x1p-23"
     wrong = (
@@ -146,8 +144,18 @@ def _reference(operator: Operator, kinds: dict[str, str], output: Parameter, int
     return "\n".join(lines)
 
 
+def _at(name: str, prefix: str = "of") -> str:
+    """A tensor, or with ``"at"`` an iteration, under a name that nothing else has."""
+    return f"{prefix}_{identifier(name)}"
+
+
+def _loop(it: Iteration) -> str:
+    name = _at(it.name, "at")
+    return f"for (int64_t {name} = 0; {name} < {it.extent}; ++{name})"
+
+
 def _read(load: BufferLoad, kind: str, integer: bool) -> str:
-    text = f"{load.tensor.name}[{_flat(load)}]"
+    text = f"{_at(load.tensor.name)}[{_flat(load)}]"
     if kind == "bfloat16":
         return f"(double)from_bfloat16({text})"
     return f"({'int64_t' if integer else 'double'}){text}"
@@ -163,7 +171,7 @@ def _flat(load: BufferLoad) -> str:
 
 
 def _affine(index: Affine) -> str:
-    parts = [name if c == 1 else f"{c} * {name}" for name, c in index.terms]
+    parts = [_at(n, "at") if c == 1 else f"{c} * {_at(n, 'at')}" for n, c in index.terms]
     if index.constant or not parts:
         parts.append(f"({index.constant})")
     return f"({' + '.join(parts)})"
