@@ -22,7 +22,7 @@ from amos.mapping.staging import stage_array
 from amos.perfmodel.host import cpu
 from amos.schedule import Candidate, Schedule, ScheduleSpace
 
-__all__ = ["Kernel", "build"]
+__all__ = ["Kernel", "build", "scheduled"]
 
 #: Shortest stretch of calls that one timing spans, in milliseconds.
 _MIN_REPEAT_MS = 5
@@ -222,16 +222,31 @@ def build(
         candidate = getattr(candidate, "candidate", candidate)
     if not isinstance(candidate, Candidate):
         raise BuildError(f"cannot build a {type(candidate).__name__}; give a mapping or a trial")
-    ScheduleSpace(candidate.mapping).check(candidate.schedule)
     kind = _implementation(candidate, implementation)
+    program, module = scheduled(candidate, kind)
+    return Kernel(candidate, program, kind, module)
+
+
+def scheduled(candidate: Candidate, kind: str) -> tuple[Program, Any]:
+    """The program of a candidate, and its module after scheduling.
+
+    Args:
+        candidate: mapping and schedule.
+        kind: ``"native"`` or ``"generic"``.
+
+    Raises:
+        BuildError: TVM refuses the program.
+        ScheduleError: the schedule is not one of the mapping's space.
+    """
+    ScheduleSpace(candidate.mapping).check(candidate.schedule)
     program = Program(candidate.mapping, candidate.schedule.padded(Nest(candidate.mapping)))
     try:
-        scheduled = schedule_cpu(program, candidate.schedule, kind)
+        made = schedule_cpu(program, candidate.schedule, kind)
     except AmosError:
         raise
     except Exception as error:
         raise BuildError(f"{candidate}: TVM cannot schedule it: {_last_line(error)}") from error
-    return Kernel(candidate, program, kind, scheduled.mod)
+    return program, made.mod
 
 
 def _implementation(candidate: Candidate, wanted: str | None) -> str:

@@ -157,21 +157,6 @@ def test_registers_by_hand() -> None:
             assert counts[-1] + min(counts[:-1]) + 1 <= 32
 
 
-def test_the_scratchpad_is_a_limit_where_there_is_one() -> None:
-    """Bytes of both sources in shared memory, for each of the four cores that share it."""
-    op = amos.operators.resolve("gemm", extents=dict(m=1024, n=1024, k=1024))
-    (mapping,) = amos.enumerate_mappings(op, WMMA)
-    space, free = ScheduleSpace(mapping, A100), ScheduleSpace(mapping)
-    used = []
-    for schedule in space.draw(200, np.random.default_rng(0)):
-        spans = [schedule.tile(x.name) * schedule.block(x.name) for x in space.situation.spatial]
-        used.append(sum(spans) * 16 * 16 * 2)
-    assert max(used) <= 167936 // 4
-    outside = [s for s in free.draw(300, np.random.default_rng(0)) if not space.feasible(s)]
-    assert outside
-    assert "bytes of shared in use by one core" in space.violations(outside[0])[0]
-
-
 def test_the_same_seed_draws_the_same_in_another_process() -> None:
     code = (
         "import json, numpy as np, amos; from amos.schedule import ScheduleSpace;"
