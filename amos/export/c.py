@@ -105,7 +105,7 @@ def _source(request: Request, kernel: CKernel) -> str:
         if p.packed
     )
     include = "#include <immintrin.h>\n" if "_mm" in kernel.helpers + kernel.body else ""
-    tests = " && ".join(f'__builtin_cpu_supports("{_gnu(f)}")' for f in kernel.features)
+    tests = " && ".join(f'__builtin_cpu_supports("{_gnu(f)}") != 0' for f in kernel.features)
     return f"""/* Made by amos export. Build: {" ".join(command(kernel))} -c {name}.c
 {_about(request)} */
 #include "{name}.h"
