@@ -184,8 +184,7 @@ class ComputeLocation:
         """Ahead of the nest, or inside the outermost loops: a GPU gathers as it copies."""
         places = ("tile",) if situation.warps else ("whole", "tile")
         return [
-            Primitive("compute_at", op.name, self.name, values=places)
-            for op in situation.gathered
+            Primitive("compute_at", op.name, self.name, values=places) for op in situation.gathered
         ]
 
 

@@ -26,14 +26,20 @@ from amos.ir import dtype
 from amos.ir.floats import pack, quantize, unpack
 from amos.validate import evaluate, random_inputs
 
-__all__ = ["Emulation", "compiler", "draw_inputs", "emulate"]
+__all__ = ["HEADERS", "Emulation", "compiler", "draw_inputs", "emulate"]
 
-_HEADERS = Path(__file__).parent / "emulation"
+#: Folder of the headers that stand for CUDA.
+HEADERS = Path(__file__).parent / "emulation"
 #: A shift, an overflow or an address that is not aligned ends the program.
 _FLAGS = (
-    "-std=c++17 -O1 -w -fno-strict-aliasing -fsanitize=undefined -fno-sanitize=vptr "
-    "-fsanitize-undefined-trap-on-error"
-).split()
+    "-std=c++17",
+    "-O1",
+    "-w",
+    "-fno-strict-aliasing",
+    "-fsanitize=undefined",
+    "-fno-sanitize=vptr",
+    "-fsanitize-undefined-trap-on-error",
+)
 #: Seconds that a compiler or a kernel may take.
 _TIMEOUT = 300
 #: Order of threads and arrival of copies, in the two runs.
@@ -114,7 +120,7 @@ def emulate(program: BlockProgram, inputs: Mapping[str, np.ndarray]) -> Emulatio
     with tempfile.TemporaryDirectory(prefix="amos-") as folder:
         source, binary = Path(folder, "main.cpp"), Path(folder, "main")
         source.write_text(_main(program), encoding="utf-8")
-        done = _run([tool, *_FLAGS, f"-I{_HEADERS}", str(source), "-o", str(binary)], None)
+        done = _run([tool, *_FLAGS, f"-I{HEADERS}", str(source), "-o", str(binary)], None)
         if done.returncode:
             raise BuildError(f"{name}: {tool} refuses it: {_first_error(done.stderr)}")
         data = b"".join(_bytes(np.asarray(inputs[t.name]), t.dtype) for t in op.inputs)

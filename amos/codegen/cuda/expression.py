@@ -60,7 +60,7 @@ class Expr:
         """For values that are not negative, where C's division is the same."""
         if size == 1:
             return self
-        if 0 <= self.low and self.high < size:
+        if self.low >= 0 and self.high < size:
             return 0
         return Expr(f"{_factor(self)} / {size}", self.low // size, self.high // size, False)
 
@@ -68,7 +68,7 @@ class Expr:
         """For values that are not negative, where C's remainder is the same."""
         if size == 1:
             return 0
-        if 0 <= self.low and self.high < size:
+        if self.low >= 0 and self.high < size:
             return self
         return Expr(f"{_factor(self)} % {size}", 0, size - 1, False)
 

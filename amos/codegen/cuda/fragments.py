@@ -76,8 +76,10 @@ def _wmma(program: BlockProgram) -> str:
             *declared,
             f"using FragmentC = wmma::fragment<wmma::accumulator, {m}, {n}, {k}, {result}>;",
             *functions,
-            f"{_INLINE} void clear(FragmentC &f) {{ wmma::fill_fragment(f, {program.result.zero}); }}",
-            f"{_INLINE} void multiply_add(FragmentC &c, const FragmentA &a, const FragmentB &b) {{\n"
+            f"{_INLINE} void clear(FragmentC &f) {{\n"
+            f"  wmma::fill_fragment(f, {program.result.zero});\n}}",
+            f"{_INLINE} void multiply_add(\n"
+            "    FragmentC &c, const FragmentA &a, const FragmentB &b) {\n"
             "  wmma::mma_sync(c, a, b, c);\n}",
         ]
     )
@@ -234,8 +236,8 @@ def _multiply(program: BlockProgram, counts: list[int]) -> str:
     )
     widths = (k, n, n)
     tables = ", ".join(
-        "[](int lane, int e) { return (%s) * %d + %s; }"
-        % (to_c(layout.where[0][1]), width, to_c(layout.where[1][1]))
+        f"[](int lane, int e) {{ return ({to_c(layout.where[0][1])}) * {width} + "
+        f"{to_c(layout.where[1][1])}; }}"
         for layout, width in zip(_layouts(program), widths, strict=True)
     )
     types = ", ".join(_emulated(name) for name in (intrinsic.dtypes[0], intrinsic.dtypes[2]))

@@ -35,9 +35,11 @@ class KernelText:
 
     Attributes:
         program: what the kernel does.
+        name: of the function; by default the operator's and the mapping's.
     """
 
     program: BlockProgram
+    name: str = ""
 
     @cached_property
     def source(self) -> str:
@@ -52,7 +54,7 @@ class KernelText:
                 self._shared(),
                 "",
                 f'extern "C" __global__ void __launch_bounds__({p.threads})\n'
-                f"{kernel_name(p)}({self.parameters}) {{",
+                f"{self.name or kernel_name(p)}({self.parameters}) {{",
                 *block(self._body()),
                 "}",
                 "",
@@ -175,7 +177,11 @@ class KernelText:
             *block([*wait, "__syncthreads();", f"const int next = stage + {p.depth - 1};"]),
             *block(["if (next < end) {", *block(f"{name}(next);" for name in fetch), "}"]),
             *block([*commit, "multiply(stage);"]),
-            *(block([f"if (next < end) {{ {' '.join(f'{n}(next);' for n in put)} }}"]) if put else []),
+            *(
+                block([f"if (next < end) {{ {' '.join(f'{n}(next);' for n in put)} }}"])
+                if put
+                else []
+            ),
             "}",
             *(["wait_copies<0>();"] if some else []),
             "__syncthreads();",
@@ -207,7 +213,12 @@ class KernelText:
         for source in p.sources:
             lines += block([_warp_base(p, source)])
         lines += block(
-            ["#pragma unroll", f"for (int step = 0; step < {p.staged}; ++step) {{", *block(inner), "}"]
+            [
+                "#pragma unroll",
+                f"for (int step = 0; step < {p.staged}; ++step) {{",
+                *block(inner),
+                "}",
+            ]
         )
         return [*lines, "};"]
 

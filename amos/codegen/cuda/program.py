@@ -104,7 +104,9 @@ class BlockProgram:
                 f"{where}: {self.threads} threads in a block, but {_MAX_THREADS} are allowed"
             )
         if self.split > 1 and not self.result.atomic:
-            raise BuildError(f"{where}: a split reduction cannot add to {self.result.name} atomically")
+            raise BuildError(
+                f"{where}: a split reduction cannot add to {self.result.name} atomically"
+            )
         if self.shared_bytes > self.shared_limit:
             raise BuildError(
                 f"{where}: {self.shared_bytes} bytes of shared memory in a block, but "

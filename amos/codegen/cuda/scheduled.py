@@ -41,7 +41,9 @@ def block_program(mapping: Mapping, schedule: Schedule, architecture: str) -> Bl
     nest = Nest(mapping)
     live = [loop.name for loop in nest.spatial if loop.extent > 1]
     if live and schedule.get("bind") != "warps":
-        raise BuildError(f"schedule of {mapping.name}: it is not one of warps, but of another machine")
+        raise BuildError(
+            f"schedule of {mapping.name}: it is not one of warps, but of another machine"
+        )
     names = [operand.tensor.name for operand in mapping.intrinsic.sources]
     for name in names:
         if schedule.get(f"stage.{name}", "tile") != "tile":

@@ -217,7 +217,7 @@ class SharedOperand:
         whole = extents.get(inner, 1) % vector == 0
         for index, size in zip(self.load.indices, sizes, strict=True):
             low, high = index.bounds(extents)
-            if (0 <= low and high < size) or not set(run) & set(index.names):
+            if (low >= 0 and high < size) or not set(run) & set(index.names):
                 continue
             # Reads beyond the tensor: the edge must not fall inside a copy.
             rest = [c for name, c in index.terms if name != inner]

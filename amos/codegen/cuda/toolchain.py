@@ -21,7 +21,7 @@ from amos.codegen.cuda.program import capability
 from amos.codegen.cuda.sass import tensor_core_instructions
 from amos.errors import BuildError, ToolchainError
 
-__all__ = ["Compiled", "Compiler", "compile_cuda", "compiler_for", "compilers"]
+__all__ = ["Compiled", "Compiler", "compile_cuda", "compiler_for", "compilers", "portable_code"]
 
 _TIMEOUT = 600
 _LIBRARY = "cuda_nvrtc/lib/libnvrtc.so.*"
@@ -143,6 +143,19 @@ def compile_cuda(source: str, architecture: str, where: str = "kernel") -> Compi
     return compiler_for(architecture).compile(source, architecture, where)
 
 
+def portable_code(source: str, architecture: str, where: str = "kernel") -> str:
+    """PTX of a kernel, which drivers of this and later architectures compile themselves.
+
+    Raises:
+        ToolchainError: no compiler here knows the architecture.
+        BuildError: the compiler refuses the text.
+    """
+    compiler = compiler_for(architecture)
+    virtual = architecture.replace("sm_", "compute_")
+    run = _nvcc if compiler.kind == "nvcc" else _nvrtc
+    return run(compiler, source, virtual, where)[0].rstrip(b"\0").decode()
+
+
 def _output(command: list[str]) -> str:
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
@@ -154,7 +167,8 @@ def _nvcc(compiler: Compiler, source: str, architecture: str, where: str) -> tup
     with tempfile.TemporaryDirectory(prefix="amos-") as folder:
         text, cubin = Path(folder, "kernel.cu"), Path(folder, "kernel.cubin")
         text.write_text(source, encoding="utf-8")
-        command = [compiler.path, "-std=c++17", f"-arch={architecture}", "-cubin", "-Xptxas", "-v"]
+        command = [compiler.path, "-std=c++17", f"-arch={architecture}", "-Xptxas", "-v"]
+        command.append("-ptx" if architecture.startswith("compute_") else "-cubin")
         try:
             done = subprocess.run(
                 [*command, "-o", str(cubin), str(text)],
@@ -197,15 +211,14 @@ def _nvrtc(compiler: Compiler, source: str, architecture: str, where: str) -> tu
     options += [f"-I{packages / name}" for name in _INCLUDES if (packages / name).is_dir()]
     given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
     program = ctypes.c_void_p()
-    nvrtc.nvrtcCreateProgram(
-        ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None
-    )
+    nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None)
     try:
         failed = nvrtc.nvrtcCompileProgram(program, len(options), given)
         log = _fetched(nvrtc, "ProgramLog", program).decode(errors="replace")
         if failed:
             raise BuildError(f"{where}: {compiler.name} refuses it: {_reason(log)}")
-        return _fetched(nvrtc, "CUBIN", program), log
+        kind = "PTX" if architecture.startswith("compute_") else "CUBIN"
+        return _fetched(nvrtc, kind, program), log
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
 

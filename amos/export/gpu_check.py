@@ -1,0 +1,250 @@
+"""Checking and timing exported kernels on a GPU, and writing what is to be checked."""
+
+from __future__ import annotations
+
+import importlib
+import statistics
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from amos import operators
+from amos.codegen.cuda.program import capability
+from amos.errors import AmosError, ExportError, MeasureError
+from amos.export.cuda_loader import Device, Kernel, KernelError
+from amos.export.formats import export
+from amos.intrinsics import Intrinsic
+from amos.intrinsics import get as intrinsic
+from amos.ir import Operator
+from amos.mapping import enumerate_mappings
+from amos.perfmodel import Machine, catalogue
+from amos.schedule import Candidate, ScheduleSpace
+
+__all__ = ["TYPES", "GpuRow", "check_folder", "write_suite"]
+
+#: What each type of an operator is computed by.
+TYPES: dict[str, tuple[str | tuple[str, ...], str]] = {
+    "f16_f32": ("f16", "wmma_m16n16k16_f16_f32"),
+    "f16_f16": (("f16", "f16", "f16"), "wmma_m16n16k16_f16_f16"),
+    "bf16_f32": ("bf16", "wmma_m16n16k16_bf16_f32"),
+    "tf32_f32": ("tf32", "wmma_m16n16k8_tf32_f32"),
+    "s8_s32": ("s8", "wmma_m16n16k16_s8_s32"),
+    "f64_f64": ("f64", "wmma_m8n8k4_f64_f64"),
+    "f16_f32_mma": ("f16", "mma_sync_m16n8k16_f16_f32"),
+    "s8_s32_mma": ("s8", "mma_sync_m16n8k32_s8_s32"),
+}
+#: Extents are drawn up to this; windows, steps and padding stay as they are.
+_LARGEST = 40
+_KEPT = ("r", "s", "t", "stride", "dilation", "padding", "h", "w", "depth")
+#: Scalar statements of an operator that is written.
+_POINTS = 50_000_000
+
+
+@dataclass(frozen=True)
+class GpuRow:
+    """One kernel on a GPU.
+
+    Attributes:
+        kernel: its folder.
+        gpu: name of the GPU.
+        intrinsic: name of the intrinsic.
+        correct: whether the elements that were compared are right.
+        largest_difference: among them.
+        elements: how many were compared.
+        seconds: of one launch, the median; ``None`` if it was not timed.
+        tops: operations a second, in 10¹².
+        baseline_seconds: PyTorch's, the better of eager and ``channels_last``;
+            ``None`` without PyTorch or an operator of its own.
+    """
+
+    kernel: str
+    gpu: str
+    intrinsic: str
+    correct: bool
+    largest_difference: float
+    elements: int
+    seconds: float | None = None
+    tops: float | None = None
+    baseline_seconds: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as JSON has them."""
+        return asdict(self)
+
+
+def check_folder(folder: Path, *, seed: int = 0, timed: bool = True) -> list[GpuRow]:
+    """Check every kernel in a folder or below it.
+
+    Raises:
+        ExportError: there is no kernel.
+        MeasureError: there is no GPU, it is older than a kernel, or a kernel fails.
+    """
+    found = sorted(path.parent for path in Path(folder).rglob("launch.json"))
+    if not found:
+        raise ExportError(f"{str(folder)!r}: no exported CUDA kernel (launch.json) in it")
+    try:
+        device = Device()
+        kernels = [Kernel(path, device) for path in found]
+        return [_row(path, k, seed, timed) for path, k in zip(found, kernels, strict=True)]
+    except KernelError as error:
+        raise MeasureError(f"gpu-check: {error}") from error
+
+
+def _row(path: Path, kernel: Kernel, seed: int, timed: bool) -> GpuRow:
+    found = kernel.check(seed)
+    row = GpuRow(
+        path.name,
+        kernel.device.name,
+        kernel.launch["intrinsic"],
+        found["correct"],
+        found["largest_difference"],
+        found["elements"],
+    )
+    if not timed:
+        return row
+    seconds = kernel.time()
+    more = {"seconds": seconds, "tops": kernel.launch["operations"] / seconds / 1e12}
+    return GpuRow(**{**asdict(row), **more, "baseline_seconds": baseline(kernel.launch)})
+
+
+def baseline(launch: dict[str, Any], repeat: int = 20) -> float | None:
+    """Seconds of PyTorch on the same operator, if it has one and PyTorch sees the GPU."""
+    try:
+        torch = importlib.import_module("torch")
+    except ImportError:
+        return None
+    kinds = {"float16": "float16", "bfloat16": "bfloat16", "float32": "float32"}
+    kinds |= {"tfloat32": "float32", "float64": "float64"}
+    inputs = launch["arguments"][:-1]
+    if not torch.cuda.is_available() or any(a["dtype"] not in kinds for a in inputs):
+        return None
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    torch.backends.cudnn.benchmark = True
+    tensors = {
+        a["name"]: torch.randn(a["shape"], device="cuda").to(getattr(torch, kinds[a["dtype"]]))
+        for a in inputs
+    }
+    times = [_timed(torch, run, repeat) for run in _library_calls(torch, launch, tensors)]
+    return min(times) if times else None
+
+
+def _library_calls(
+    torch: Any, launch: dict[str, Any], tensors: dict[str, Any]
+) -> list[Callable[[], Any]]:
+    """PyTorch's calls for an operator: products by einsum, 2-D convolutions by cuDNN."""
+    operands = launch["operator"]["operands"]
+    if all(_plain(index) for operand in operands for index in operand["indices"]):
+        names = list(launch["operator"]["iterations"])
+        letters = {name: chr(ord("a") + n) for n, name in enumerate(names)}
+        terms = [
+            "".join(letters[name] for index in operand["indices"] for name in index["terms"])
+            for operand in operands
+        ]
+        formula = f"{','.join(terms[:-1])}->{terms[-1]}"
+        given = [tensors[operand["tensor"]] for operand in operands[:-1]]
+        return [lambda: torch.einsum(formula, *given)]
+    convolution = _convolution(operands)
+    if convolution is None:
+        return []
+    image, weight = (tensors[operand["tensor"]] for operand in operands[:-1])
+    function, last = torch.nn.functional.conv2d, torch.channels_last
+    other = [x.to(memory_format=last) for x in (image, weight)]
+    return [lambda: function(image, weight, **convolution), lambda: function(*other, **convolution)]
+
+
+def _plain(index: dict[str, Any]) -> bool:
+    return list(index["terms"].values()) == [1] and not index["constant"]
+
+
+def _convolution(operands: list[dict[str, Any]]) -> dict[str, int] | None:
+    """Stride, padding and dilation of ``n,c,p*s+r*d-o,q*s+r*d-o`` times ``k,c,r,s``."""
+    if len(operands) != 3 or any(len(operand["indices"]) != 4 for operand in operands):
+        return None
+    image, weight, out = (operand["indices"] for operand in operands)
+    names = [list(index["terms"]) for index in (*weight, *out)]
+    if any(len(found) != 1 for found in names):
+        return None
+    k, c, r, s, n, k2, p, q = (found[0] for found in names)
+    shape = [list(index["terms"]) for index in image]
+    if k != k2 or shape != [[n], [c], [p, r], [q, s]] or not all(map(_plain, image[:2])):
+        return None
+    high, wide = image[2:]
+    steps = [(index["terms"][o], index["terms"][w], -index["constant"])
+             for index, o, w in ((high, p, r), (wide, q, s))]  # fmt: skip
+    if steps[0] != steps[1]:
+        return None
+    return dict(zip(("stride", "dilation", "padding"), steps[0], strict=True))
+
+
+def _timed(torch: Any, run: Callable[[], Any], repeat: int) -> float:
+    """Median seconds of one call, over spans of ten."""
+    for _ in range(5):
+        run()
+    spans = []
+    for _ in range(repeat):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(10):
+            run()
+        end.record()
+        torch.cuda.synchronize()
+        spans.append(start.elapsed_time(end) / 10)
+    return float(statistics.median(spans)) / 1e3
+
+
+def write_suite(folder: Path, architecture: str, *, shapes: int, seed: int) -> list[Path]:
+    """Export kernels of every operator of Table 6 in every type, on random shapes.
+
+    Mapping and schedule are drawn by chance, so that many kinds of kernels are there.
+    Types that the architecture lacks are left out.
+
+    Raises:
+        MeasureError: no machine of that architecture is described.
+        ExportError: a folder has files already.
+    """
+    here = capability(architecture)
+    fitting = [m for m in map(catalogue.get, catalogue.names()) if 0 < m.architecture <= here]
+    if not fitting:
+        raise MeasureError(f"gpu-check: no machine is described that {architecture} covers")
+    machine = max(fitting, key=lambda m: m.architecture)
+    rng = np.random.default_rng(seed)
+    made = []
+    for name in operators.TABLE_6:
+        for kind, (dtype, unit_name) in TYPES.items():
+            unit = intrinsic(unit_name)
+            if max(capability(x) for x in unit.requires) > here:
+                continue
+            for number in range(shapes):
+                op = _random_shape(name, dtype, rng)
+                candidate = _random_candidate(op, unit, machine, rng)
+                path = Path(folder, f"{name}_{kind}_{number}")
+                export(candidate, "cuda", path, architecture=architecture)
+                made.append(path)
+    return made
+
+
+def _random_shape(name: str, dtype: str | tuple[str, ...], rng: np.random.Generator) -> Operator:
+    builder = operators.builder(name)
+    while True:
+        sizes = {
+            key: int(rng.integers(1, _LARGEST))
+            for key, size in builder.defaults.items()
+            if isinstance(size, int) and key not in _KEPT
+        }
+        try:
+            op = builder(dtype=dtype, **sizes)
+        except AmosError:  # an image that such an output does not come from
+            continue
+        if op.points <= _POINTS:
+            return op
+
+
+def _random_candidate(
+    op: Operator, unit: Intrinsic, machine: Machine, rng: np.random.Generator
+) -> Candidate:
+    space = enumerate_mappings(op, unit, "access")
+    mapping = space[int(rng.integers(len(space)))]
+    return Candidate(mapping, ScheduleSpace(mapping, machine).sample(rng))
