@@ -102,12 +102,15 @@ def draw_inputs(program: BlockProgram, rng: np.random.Generator) -> dict[str, np
     return made
 
 
-def emulate(program: BlockProgram, inputs: Mapping[str, np.ndarray]) -> Emulation:
+def emulate(
+    program: BlockProgram, inputs: Mapping[str, np.ndarray], source: str | None = None
+) -> Emulation:
     """Compile a kernel for the host and run it twice.
 
     Args:
         program: the kernel.
         inputs: an array for each input tensor, by name; see :func:`draw_inputs`.
+        source: the text to run instead of the program's own.
 
     Raises:
         BuildError: there is no C++ compiler, it refuses the kernel, or the kernel
@@ -118,9 +121,9 @@ def emulate(program: BlockProgram, inputs: Mapping[str, np.ndarray]) -> Emulatio
         raise BuildError(f"{name}: a kernel runs on the host with g++ or clang++; there is none")
     op = program.mapping.operator
     with tempfile.TemporaryDirectory(prefix="amos-") as folder:
-        source, binary = Path(folder, "main.cpp"), Path(folder, "main")
-        source.write_text(_main(program), encoding="utf-8")
-        done = _run([tool, *_FLAGS, f"-I{HEADERS}", str(source), "-o", str(binary)], None)
+        text, binary = Path(folder, "main.cpp"), Path(folder, "main")
+        text.write_text(_main(program, source or KernelText(program).source), encoding="utf-8")
+        done = _run([tool, *_FLAGS, f"-I{HEADERS}", str(text), "-o", str(binary)], None)
         if done.returncode:
             raise BuildError(f"{name}: {tool} refuses it: {_first_error(done.stderr)}")
         data = b"".join(_bytes(np.asarray(inputs[t.name]), t.dtype) for t in op.inputs)
@@ -142,7 +145,7 @@ def _bytes(array: np.ndarray, kind: str | None) -> bytes:
     return pack(values, known).tobytes()
 
 
-def _main(program: BlockProgram) -> str:
+def _main(program: BlockProgram, text: str) -> str:
     op = program.mapping.operator
     kinds = {s.load.tensor.name: s.element for s in program.sources}
     sizes = [t.elements * kinds[t.name].bytes for t in op.inputs]
@@ -153,7 +156,6 @@ def _main(program: BlockProgram) -> str:
     ]
     arguments.append(f"static_cast<{result.name} *>(out)")
     grid = ", ".join(f"{n}u" for n in program.grid)
-    text = KernelText(program).source
     if program.is_dynamic:  # the launch gives it; here it is declared as large as asked for
         text = text.replace(
             "extern __shared__ __align__(128) unsigned char shared_memory[];",
