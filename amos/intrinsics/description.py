@@ -69,7 +69,7 @@ class Intrinsic:
             bound on register tiles. 0 if it is not known.
         arithmetic: saturation and rounding.
         shapes: the legal problem sizes, if this is one of several.
-        timing: latency and throughput, if they are published.
+        timing: latency and throughput on each machine for which they are known.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Intrinsic:
     registers: int = 0
     arithmetic: Arithmetic = Arithmetic()
     shapes: ShapeFamily | None = None
-    timing: Timing | None = None
+    timing: tuple[Timing, ...] = ()
 
     def __post_init__(self) -> None:
         _check_texts(self)
@@ -134,7 +134,7 @@ class Intrinsic:
         registers: int = 0,
         arithmetic: Arithmetic | None = None,
         shapes: ShapeFamily | None = None,
-        timing: Timing | None = None,
+        timing: Sequence[Timing] = (),
     ) -> Intrinsic:
         """Describe an intrinsic by one line of math and its memory statements.
 
@@ -169,7 +169,7 @@ class Intrinsic:
             registers,
             arithmetic or Arithmetic(),
             shapes,
-            timing,
+            tuple(timing),
         )
 
     @property
@@ -272,6 +272,9 @@ def _check_texts(intrinsic: Intrinsic) -> None:
         raise IntrinsicError(
             f"intrinsic {intrinsic.name!r}: name: expected letters, digits and underscores"
         )
+    for timing in intrinsic.timing:
+        if not isinstance(timing, Timing):
+            raise IntrinsicError(f"{intrinsic.name}: timing: expected Timing, got {timing!r}")
     count = intrinsic.registers
     if type(count) is not int or count < 0:
         raise IntrinsicError(f"{intrinsic.name}: registers: expected zero or more, got {count!r}")

@@ -153,9 +153,9 @@ def test_formulas() -> None:
 
 def test_small_parts_check_themselves() -> None:
     with pytest.raises(IntrinsicError, match="latency: expected cycles above zero, got 0"):
-        Timing(0, 1, "manual")
+        Timing(1, "manual", 0)
     with pytest.raises(IntrinsicError, match="expected where the figures come from"):
-        Timing(1, 1, "")
+        Timing(1, "")
     with pytest.raises(IntrinsicError, match="no shape fulfils"):
         ShapeFamily((8,), (8,), (8,), "m * n * k == 1")
     with pytest.raises(IntrinsicError, match="rounding: expected 'once' or"):
