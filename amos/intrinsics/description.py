@@ -18,7 +18,7 @@ import numpy as np
 
 from amos.errors import IntrinsicError, OperatorError, ParseError
 from amos.intrinsics.arithmetic import Arithmetic, ShapeFamily, Timing
-from amos.intrinsics.memory import Memory
+from amos.intrinsics.memory import WINDOWS, Memory
 from amos.ir import BufferLoad, Compute, Iteration, access_matrix, dtype
 
 __all__ = ["AffineSystem", "Intrinsic", "Memory"]
@@ -92,10 +92,7 @@ class Intrinsic:
         for load in self.compute.operands:
             if load.tensor.dtype is None:
                 raise IntrinsicError(f"{self.name}: operand {load.tensor.name!r} has no dtype")
-            if any(len(index.terms) != 1 or index.constant for index in load.indices):
-                raise IntrinsicError(
-                    f"{self.name}: operand {load} of an intrinsic is indexed by single iterations"
-                )
+        _check_indices(self.name, self.compute)
         covered = [statement.operand for statement in self.memory]
         for statement in self.memory:
             if statement.operand not in operands:
@@ -155,9 +152,11 @@ class Intrinsic:
 
         try:
             node = parse_statement(compute, extents, dtypes)
+            _check_indices(name, node)
             statements = [m if isinstance(m, Memory) else Memory.parse(m) for m in memory]
         except (ParseError, OperatorError, IntrinsicError) as error:
-            raise IntrinsicError(f"intrinsic {name!r}: {error}") from error
+            text = str(error).removeprefix(f"{name}: ")
+            raise IntrinsicError(f"intrinsic {name!r}: {text}") from error
         return Intrinsic(
             name,
             node,
@@ -278,6 +277,17 @@ def _check_texts(intrinsic: Intrinsic) -> None:
     count = intrinsic.registers
     if type(count) is not int or count < 0:
         raise IntrinsicError(f"{intrinsic.name}: registers: expected zero or more, got {count!r}")
+
+
+def _check_indices(name: str, compute: Compute) -> None:
+    """Definition 4.1 knows no windows: ``p + r`` would be two iterations in one index."""
+    for load in compute.operands:
+        for index in load.indices:
+            if len(index.terms) != 1 or index.constant or index.terms[0][1] != 1:
+                raise IntrinsicError(
+                    f"{name}: operand {load.tensor.name!r}: expected a single iteration as each "
+                    f"index, got {str(index)!r}; {WINDOWS}"
+                )
 
 
 def _whole(statement: Memory, operand: BufferLoad) -> Memory:

@@ -64,7 +64,10 @@ def test_list_has_what_a_program_needs(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_show_tells_of_buffers_and_layouts(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["intrinsics", "show", "vta_gemm_m1n16k16_s8_s32"]) == 0
-    assert "capacity 131072 bytes; alignment 16 bytes; write_interval 3 cycles" in capsys.readouterr().out
+    assert (
+        "capacity 131072 bytes; alignment 16 bytes; write_interval 3 cycles"
+        in capsys.readouterr().out
+    )
     assert main(["intrinsics", "show", "mma_sync_m8n8k4_f64_f64"]) == 0
     assert "layout i1 = lane // 4, r1 = lane % 4" in capsys.readouterr().out
 
