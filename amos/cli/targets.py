@@ -88,7 +88,8 @@ def _row(op: Operator, unit: Intrinsic, commute: bool) -> dict[str, Any]:
             space = enumerate_mappings(op, unit, rule=rule, commute=commute)
             row["counts"][rule] = space.count
     except MappingError as error:
-        row["why"] = str(error).removeprefix(f"{op.name} cannot use {unit.name}: ")
+        reason = str(error).removeprefix(f"{op.name} cannot use {unit.name}: ")
+        row["why"] = reason.replace("commute=True", "--commute")
         return row
     if not space.count:
         row["why"] = "no matching is valid under any rule"

@@ -220,7 +220,7 @@ class _Reader:
         for key in table:
             if key not in known:
                 full = f"{where}.{key}" if where else key
-                near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+                near = difflib.get_close_matches(key, known, n=1, cutoff=0.7)
                 hint = f" (did you mean {near[0]!r}?)" if near else ""
                 self.fail(full, f"expected one of {', '.join(known)}; found {key!r}{hint}")
 
