@@ -155,59 +155,97 @@ def _try_nvcc(nvcc: str, source: str, architecture: str) -> str:
         return re.sub(r"^.*?kernels\.cu\S*\s*", "", found)
 
 
-def cuda_program(unit: Intrinsic, source: Implementation) -> str:
-    """A program that makes the calls on a GPU; see :mod:`amos.selfcheck.program`."""
-    sizes = [unit.fragment_bytes(load) for load in unit.operands]
-    names = [load.tensor.name for load in unit.operands]
-    types = [_pointer(unit, load.tensor.name, str(load.tensor.dtype)) for load in unit.operands]
-    arguments = ", ".join(f"({t})device[{n}]" for n, t in enumerate(types))
-    return f"""{cuda_source([(unit, source)])}
+_PROGRAM = """
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-static int failed(cudaError_t error) {{
+#include <cstring>
+static int failed(cudaError_t error) {
   if (error != cudaSuccess) fprintf(stderr, "%s\\n", cudaGetErrorString(error));
   return error != cudaSuccess;
-}}
-int main() {{
+}
+"""
+
+
+def cuda_program(pairs: Sequence[Pair]) -> str:
+    """A program that makes the calls of the intrinsic it is told, on a GPU.
+
+    What it reads and writes is said in :mod:`amos.selfcheck.program`.
+    """
+    choice = "\n".join(
+        f'  if (!strcmp(argv[1], "{unit.name}")) return run_{unit.name}();' for unit, _ in pairs
+    )
+    return "\n".join(
+        [
+            cuda_source(pairs),
+            _PROGRAM,
+            *(_host(unit) for unit, _ in pairs),
+            "int main(int argc, char **argv) {\n  if (argc != 2) return 2;",
+            f"{choice}\n  return 2;\n}}",
+        ]
+    )
+
+
+def _host(unit: Intrinsic) -> str:
+    sizes = [unit.fragment_bytes(load) for load in unit.operands]
+    types = [_pointer(unit, load.tensor.name, str(load.tensor.dtype)) for load in unit.operands]
+    arguments = ", ".join(f"({t})device[{n}]" for n, t in enumerate(types))
+    count, last = len(sizes), len(sizes) - 1
+    return f"""
+static int run_{unit.name}() {{
   const size_t sizes[] = {{{", ".join(map(str, sizes))}}};
   uint32_t calls;
   if (fread(&calls, sizeof calls, 1, stdin) != 1) return 3;
-  unsigned char *host[{len(names)}], *device[{len(names)}];
-  for (int n = 0; n < {len(names)}; ++n) {{
+  unsigned char *host[{count}], *device[{count}];
+  for (int n = 0; n < {count}; ++n) {{
     host[n] = (unsigned char *)malloc(calls * sizes[n]);
     if (!host[n] || failed(cudaMalloc((void **)&device[n], calls * sizes[n]))) return 6;
   }}
   for (uint32_t i = 0; i < calls; ++i)
-    for (int n = 0; n < {len(names)}; ++n)
+    for (int n = 0; n < {count}; ++n)
       if (fread(host[n] + i * sizes[n], sizes[n], 1, stdin) != 1) return 3;
-  for (int n = 0; n < {len(names)}; ++n)
+  for (int n = 0; n < {count}; ++n)
     if (failed(cudaMemcpy(device[n], host[n], calls * sizes[n], cudaMemcpyHostToDevice))) return 6;
   {unit.name}<<<calls, 32>>>({arguments});
   // A kernel that cannot be launched is seen here only, one that fails at the next line.
   if (failed(cudaGetLastError()) || failed(cudaDeviceSynchronize())) return 5;
-  const int last = {len(names) - 1};
-  if (failed(cudaMemcpy(host[last], device[last], calls * sizes[last], cudaMemcpyDeviceToHost)))
-    return 5;
-  return fwrite(host[last], sizes[last], calls, stdout) == calls ? 0 : 4;
-}}
-"""
+  if (failed(cudaMemcpy(host[{last}], device[{last}], calls * sizes[{last}],
+                        cudaMemcpyDeviceToHost))) return 5;
+  return fwrite(host[{last}], sizes[{last}], calls, stdout) == calls ? 0 : 4;
+}}"""
 
 
 def _run(
     nvcc: str | None, pairs: Sequence[Pair], reports: dict[str, Report], rng: np.random.Generator
 ) -> None:
     architecture = _device()
-    for unit, source in pairs:
-        report = reports[unit.name]
-        if architecture is None:
-            report.skipped.append("cuda run: there is no NVIDIA GPU here")
-        elif _number(architecture) < min(map(_number, source.architectures)):
+    if architecture is None:
+        for unit, _ in pairs:
+            reports[unit.name].skipped.append("cuda run: there is no NVIDIA GPU here")
+        return
+    if nvcc is None or architecture not in _known(nvcc):
+        for unit, _ in pairs:
+            reports[unit.name].skipped.append(
+                f"cuda run: there is no nvcc here that knows {architecture}"
+            )
+        return
+    able = []
+    for pair in pairs:
+        report = reports[pair[0].name]
+        if _number(architecture) < min(map(_number, pair[1].architectures)):
             report.skipped.append(f"cuda run: the GPU is {architecture}, too old for it")
-        elif nvcc is None or architecture not in _known(nvcc):
-            report.skipped.append(f"cuda run: there is no nvcc here that knows {architecture}")
-        elif f"cuda: {architecture}" in report.compiled_for or not report.problems:
-            _run_one(nvcc, architecture, unit, source, report, rng)
+        elif not report.problems:
+            able.append(pair)
+    with tempfile.TemporaryDirectory(prefix="amos-") as folder:
+        text, program = Path(folder, "calls.cu"), Path(folder, "calls")
+        text.write_text(cuda_program(able), encoding="utf-8")
+        problem = tool([nvcc, f"-arch={architecture}", "-o", program, text], 300)
+        for unit, _ in able:
+            if problem:
+                reports[unit.name].problems.append(f"cuda run: does not compile: {problem}")
+            else:
+                label = f"cuda: GPU {architecture}"
+                _run_one([str(program), unit.name], label, unit, reports[unit.name], rng)
 
 
 def _device() -> str | None:
@@ -229,22 +267,10 @@ def _device() -> str | None:
 
 
 def _run_one(
-    nvcc: str,
-    architecture: str,
-    unit: Intrinsic,
-    source: Implementation,
-    report: Report,
-    rng: np.random.Generator,
+    command: list[str], label: str, unit: Intrinsic, report: Report, rng: np.random.Generator
 ) -> None:
-    label = f"cuda: GPU {architecture}"
     given = fragments(unit, rng)
-    with tempfile.TemporaryDirectory(prefix="amos-") as folder:
-        text, program = Path(folder, "call.cu"), Path(folder, "call")
-        text.write_text(cuda_program(unit, source), encoding="utf-8")
-        if problem := tool([nvcc, f"-arch={architecture}", "-o", program, text], 300):
-            report.problems.append(f"{label}: does not compile: {problem}")
-            return
-        got = run_program([str(program)], unit, given)
+    got = run_program(command, unit, given)
     report.ran_on.append(label)
     if isinstance(got, str):
         report.differ(f"{label}: {got}")

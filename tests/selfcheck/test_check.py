@@ -166,13 +166,15 @@ def test_the_program_for_a_gpu_runs_or_says_in_words_why_not(tmp_path: Path) -> 
     nvcc = shutil.which("nvcc")
     if nvcc is None:
         pytest.skip("nvcc is not installed")
-    unit = intrinsics.get("mma_sync_m16n8k16_f16_f32")
+    names = [n for n in intrinsics.names() if "cuda" in intrinsics.implementations(n)]
+    pairs = [(intrinsics.get(n), intrinsics.implementations(n)["cuda"]) for n in names]
     text = tmp_path / "call.cu"
-    text.write_text(cuda_program(unit, intrinsics.implementations(unit.name)["cuda"]))
+    text.write_text(cuda_program(pairs))
     architecture = cuda._device() or "sm_90"
     assert tool([nvcc, f"-arch={architecture}", "-o", tmp_path / "call", text]) == ""
+    unit = intrinsics.get("mma_sync_m16n8k16_f16_f32")
     given = fragments(unit, np.random.default_rng(0))
-    got = run_program([str(tmp_path / "call")], unit, given)
+    got = run_program([str(tmp_path / "call"), unit.name], unit, given)
     if isinstance(got, str):
         assert cuda._device() is None, got
         assert "ended with status 6 after 0 bytes: " in got and len(got.partition(": ")[2]) > 10
@@ -180,9 +182,18 @@ def test_the_program_for_a_gpu_runs_or_says_in_words_why_not(tmp_path: Path) -> 
         assert compare(unit, given, got, exact=True) == ""
 
 
+def test_opencl_runs_on_every_device_that_compiles() -> None:
+    pytest.importorskip("pyopencl", reason="pyopencl is not installed (extra 'opencl')")
+    (report,) = check([intrinsics.get("mali_arm_dot_m1k4_s8_s32")])
+    ran = [entry for entry in report.ran_on if entry.startswith("opencl: ")]
+    if not ran:
+        pytest.skip("; ".join(why for why in report.skipped if why.startswith("opencl: ")))
+    assert report.ok and report.equal
+
+
 def test_programs_are_generated_for_what_is_not_here() -> None:
     wmma = intrinsics.get("wmma_m16n16k16_f16_f32")
-    text = cuda_program(wmma, intrinsics.implementations(wmma.name)["cuda"])
+    text = cuda_program([(wmma, intrinsics.implementations(wmma.name)["cuda"])])
     assert "const size_t sizes[] = {512, 512, 1024};" in text
     mali = intrinsics.get("mali_arm_dot_m1k4_s8_s32")
     text = opencl_source(mali, intrinsics.implementations(mali.name)["opencl"])
