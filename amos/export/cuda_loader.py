@@ -267,8 +267,10 @@ def _draw(argument: dict[str, Any], rng: np.random.Generator) -> np.ndarray:
     """Integers over their full range; floats of few bits, which every type holds exactly."""
     if argument["dtype"] in ("int8", "uint8"):
         low = -128 if argument["dtype"] == "int8" else 0
-        return rng.integers(low, low + 256, argument["shape"]).astype(np.float64)
-    return rng.integers(-128, 129, argument["shape"]) / 64.0
+        whole: np.ndarray = rng.integers(low, low + 256, argument["shape"]).astype(np.float64)
+        return whole
+    values: np.ndarray = rng.integers(-128, 129, argument["shape"]) / 64.0
+    return values
 
 
 def _encode(values: np.ndarray, kind: str) -> np.ndarray:

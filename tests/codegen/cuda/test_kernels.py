@@ -63,7 +63,7 @@ def program(mapping: Mapping, architecture: str, rng: np.random.Generator) -> Bl
     """Any cut: tiles that divide nothing, several warps, stages and parts."""
     nest = Nest(mapping)
     live = [loop for loop in nest.spatial if loop.extent > 1]
-    atomic = not mapping.intrinsic.dtypes[-1] == "float16"
+    atomic = mapping.intrinsic.dtypes[-1] != "float16"
     return BlockProgram(
         mapping,
         architecture,
