@@ -19,6 +19,7 @@ from amos.ir import Operator
 from amos.schedule import (
     CONSTRAINT_RULES,
     CSP,
+    Constraint,
     Draft,
     Eq,
     In,
@@ -140,6 +141,70 @@ def test_bounds_hold_for_every_completion(space: ScheduleSpace, seed: int) -> No
         numbered = zip(space.csp.names, low, exact, high, strict=False)
         assert all(a <= b <= c for n, a, b, c in numbered if n not in ("kept", "held", "fragments"))
         assert space.csp.possible(left)
+
+
+def _smallest(csp: CSP) -> int:
+    """Size of the smallest conflict, by trying every set of limits and candidates."""
+    loose = [c for c in csp.constraints if isinstance(c, Le | In)]
+    rest = tuple(c for c in csp.constraints if not isinstance(c, Le | In))
+    for size in range(1, len(loose) + 1):
+        for some in itertools.combinations(loose, size):
+            if not _brute(CSP(csp.variables, rest + some)):
+                return size
+    return 0
+
+
+def _pairs(count: int) -> CSP:
+    """Each of the limits leaves out one value, so that all of them are in conflict."""
+    variables = [Variable("x", "tunable", tuple(range(1, count + 1)), None, "toy")]
+    left = [
+        In("x", tuple(n for n in range(1, count + 1) if n != out), "given")
+        for out in range(1, count + 1)
+    ]
+    return CSP({v.name: v for v in variables}, tuple(left))
+
+
+CONFLICTS = [
+    _toy(Le("limit", "s"), In("y", (1,)), In("x", (1,)), In("w", ("a",))),
+    _toy(In("s", (6,)), In("y", (8,)), In("z", (7,)), Le("limit", "xy")),
+    _toy(In("x", (1,)), In("y", (4, 8)), In("z", (7, 8)), In("s", (40,)), Le("limit", "x")),
+    *(_pairs(count) for count in (1, 2, 3, 4, 5)),
+]
+
+
+@pytest.mark.parametrize("csp", CONFLICTS)
+def test_a_conflict_of_any_size_is_the_smallest(csp: CSP) -> None:
+    core = solver.explain(csp)
+    assert core
+    assert len(core) == _smallest(csp)
+    rest = tuple(c for c in csp.constraints if not isinstance(c, Le | In))
+    assert not _brute(CSP(csp.variables, rest + core))
+    for spare in core:
+        kept = tuple(c for c in core if c is not spare)
+        assert _brute(CSP(csp.variables, rest + kept))
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                *(In("x", v, "given") for v in ((1,), (2, 3), (1, 3))),
+                *(In("y", v, "given") for v in ((1, 2), (4,), (8,), (2, 4))),
+                *(In("s", v, "given") for v in ((6,), (9, 12), (40,))),
+                *(In("z", v, "given") for v in ((5, 7), (7, 8))),
+                *(Le(a, b, "given") for a, b in (("limit", "s"), ("x", "y"), ("y", "x"))),
+            ]
+        ),
+        max_size=6,
+        unique=True,
+    )
+)
+def test_conflicts_by_brute_force(extra: list[Constraint]) -> None:
+    csp = _toy(*extra)
+    core = solver.explain(csp)
+    assert len(core) == _smallest(csp)
+    assert bool(core) == (not _brute(csp))
 
 
 def test_registers_by_hand() -> None:
