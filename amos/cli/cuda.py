@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from amos.cli.gpu_records import measured_lines, write_lines
 from amos.cli.options import AsJson
 from amos.cli.output import print_json, print_line, print_table
 
@@ -105,6 +106,12 @@ def gpu_check_command(
     ] = 2,
     seed: Annotated[int, typer.Option(min=0, help="Of shapes and data.")] = 0,
     timed: Annotated[bool, typer.Option("--time/--no-time", help="Also measure.")] = True,
+    records: Annotated[
+        Path | None,
+        typer.Option(
+            "--records", metavar="FILE.jsonl", help="Write what was measured for records import."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check exported CUDA kernels on the GPU of this machine, and time them."""
@@ -118,6 +125,8 @@ def gpu_check_command(
             print_line(f"{len(made)} kernels for {arch} in {folder}")
         return
     rows = gpu_check.check_folder(folder, seed=seed, timed=timed)
+    if records is not None:
+        write_lines(measured_lines(rows, folder), records)
     if as_json:
         print_json([row.to_dict() for row in rows])
     else:

@@ -199,8 +199,8 @@ class Kernel:
             "elements": len(where),
         }
 
-    def time(self, repeat: int = 20) -> float:
-        """Median seconds of one launch, measured by events of the GPU."""
+    def times(self, repeat: int = 20) -> list[float]:
+        """Seconds of one launch, several times, measured by events of the GPU."""
         pointers = [self.device.allocate(_bytes(a)) for a in self.launch["arguments"]]
         events = [ctypes.c_void_p(), ctypes.c_void_p()]
         try:
@@ -213,7 +213,7 @@ class Kernel:
             once = self._span(pointers, events, 3) / 3
             count = max(1, min(10000, int(_SPAN / max(once, 1e-4))))
             spans = [self._span(pointers, events, count) / count for _ in range(repeat)]
-            return statistics.median(spans) / 1e3
+            return [span / 1e3 for span in spans]
         finally:
             for event in filter(None, events):
                 self.device.call("cuEventDestroy_v2", event)
@@ -351,7 +351,7 @@ def main(arguments: list[str]) -> int:
     try:
         kernel = Kernel(arguments[0] if arguments else Path(__file__).parent)
         found = kernel.check()
-        seconds = kernel.time()
+        seconds = statistics.median(kernel.times())
     except KernelError as error:
         sys.stderr.write(f"{error}\n")
         return 2

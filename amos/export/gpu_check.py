@@ -48,13 +48,14 @@ class GpuRow:
     """One kernel on a GPU.
 
     Attributes:
-        kernel: its folder.
+        kernel: its folder, from the one that was asked for.
         gpu: name of the GPU.
         intrinsic: name of the intrinsic.
         correct: whether the elements that were compared are right.
         largest_difference: among them.
         elements: how many were compared.
-        seconds: of one launch, the median; ``None`` if it was not timed.
+        times: seconds of one launch, measured several times; empty if it was not timed.
+        seconds: their median.
         tops: operations a second, in 10¹².
         baseline_seconds: PyTorch's, the better of eager and ``channels_last``;
             ``None`` without PyTorch or an operator of its own.
@@ -66,6 +67,7 @@ class GpuRow:
     correct: bool
     largest_difference: float
     elements: int
+    times: tuple[float, ...] = ()
     seconds: float | None = None
     tops: float | None = None
     baseline_seconds: float | None = None
@@ -88,15 +90,18 @@ def check_folder(folder: Path, *, seed: int = 0, timed: bool = True) -> list[Gpu
     try:
         device = Device()
         kernels = [Kernel(path, device) for path in found]
-        return [_row(path, k, seed, timed) for path, k in zip(found, kernels, strict=True)]
+        return [
+            _row(str(path.relative_to(folder)), kernel, seed, timed)
+            for path, kernel in zip(found, kernels, strict=True)
+        ]
     except KernelError as error:
         raise MeasureError(f"gpu-check: {error}") from error
 
 
-def _row(path: Path, kernel: Kernel, seed: int, timed: bool) -> GpuRow:
+def _row(name: str, kernel: Kernel, seed: int, timed: bool) -> GpuRow:
     found = kernel.check(seed)
     row = GpuRow(
-        path.name,
+        name,
         kernel.device.name,
         kernel.launch["intrinsic"],
         found["correct"],
@@ -105,8 +110,13 @@ def _row(path: Path, kernel: Kernel, seed: int, timed: bool) -> GpuRow:
     )
     if not timed:
         return row
-    seconds = kernel.time()
-    more = {"seconds": seconds, "tops": kernel.launch["operations"] / seconds / 1e12}
+    times = tuple(kernel.times())
+    seconds = statistics.median(times)
+    more = {
+        "times": times,
+        "seconds": seconds,
+        "tops": kernel.launch["operations"] / seconds / 1e12,
+    }
     return GpuRow(**{**asdict(row), **more, "baseline_seconds": baseline(kernel.launch)})
 
 

@@ -169,6 +169,33 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "launch.json" in message and message.count("\n") == 1
 
 
+def test_measured_elsewhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The best of a search on the model, exported, measured, and taken into records."""
+    sizes = ["--extent", "m=48", "--extent", "n=40", "--extent", "k=64"]
+    search = ["explore", "gemm", "wmma_m16n16k16_f16_f32", "--machine", "a100", *sizes]
+    out = tmp_path / "top"
+    assert main([*search, "--trials", "6", "--export", str(out), "--top", "2", "--json"]) == 0
+    assert sorted(path.name for path in out.iterdir()) == ["1", "2"]
+    shutil.rmtree(out / "2")
+    library = fake_driver(out / "1")
+    monkeypatch.setattr("amos.export.cuda_loader._machine_code", lambda *_: b"image")
+    monkeypatch.setattr(gpu_check, "Device", lambda: Device(library))
+    lines, store = tmp_path / "measured.jsonl", tmp_path / "records.db"
+    assert main(["gpu-check", str(out), "--records", str(lines)]) == 0
+    assert main(["records", "import", str(store), str(lines)]) == 0
+    capsys.readouterr()
+    assert main(["records", "list", str(store), "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["machine"]["name"] == "a100"
+    assert main(["export", f"{store}:{row['id']}", "--format", "cuda", "--out", str(tmp_path)]) == 0
+    host = [*search[:4], "host", *sizes, "--export", str(out)]
+    capsys.readouterr()
+    assert main(host) == 2
+    assert "'host' is no GPU" in capsys.readouterr().err
+
+
 def test_suite_for_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("amos.operators.TABLE_6", {"gemm": 1, "mean": 1})
     monkeypatch.setattr("amos.export.cuda.compilers", lambda: ())

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amos.codegen.cuda.expression import Expr, at_most, text, variable
+from amos.intrinsics.expression import evaluate
 from amos.mapping.nest import Group
 
 STEPS = st.lists(
@@ -28,7 +29,7 @@ def test_value_and_range(steps: list[tuple[str, int]], x: int) -> None:
         else:
             value, expected = variable("x", 41) + value, x + expected
     # With values that are not negative C and Python divide alike.
-    assert eval(text(value).replace("/", "//"), {"x": x}) == expected
+    assert evaluate(text(value).replace("/", "//"), {"x": x}) == expected
     assert expected <= at_most(value)
     if isinstance(value, Expr):
         assert value.low <= expected
