@@ -125,7 +125,7 @@ def explore(
     options |= {"implementation": implementation, "flush": flush}
     # What a run was not given stays out of its record, as it did in older ones.
     given = {"fix": [list(pair) for pair in fixes], "tiling": tiling, "epsilon": epsilon}
-    given["only"] = list(names)
+    options |= {"only": list(names)} if names else {}
     options |= {k: v for k, v in given.items() if v not in ([], "hardware", EPSILON)}
     with contextlib.ExitStack() as stack:
         kept = stack.enter_context(Records(records)) if records is not None else None
