@@ -1,4 +1,7 @@
-"""Arrays of others as TVM arrays over the same memory, checked before anything runs."""
+"""Arrays of others as TVM arrays over the same memory, checked before anything runs.
+
+These run at every call of a kernel, which has loaded TVM before.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from amos._toolchain import load_tvm
 from amos.codegen.arrays import held, to_tensor
 from amos.errors import BuildError
 from amos.ir import Tensor, dtype
@@ -104,7 +106,6 @@ def _checked(array: np.ndarray, tensor: Tensor, where: str) -> np.ndarray:
 
 
 def _from_dlpack(value: Any, tensor: Tensor, where: str) -> Any:
-    load_tvm()
     import tvm_ffi
 
     device = value.__dlpack_device__()
@@ -132,7 +133,6 @@ def _from_dlpack(value: Any, tensor: Tensor, where: str) -> Any:
 
 
 def _share(array: np.ndarray, shape: tuple[int, ...]) -> Any:
-    load_tvm()
     import tvm_ffi
 
     return tvm_ffi.from_dlpack(array.reshape(shape), require_alignment=0)

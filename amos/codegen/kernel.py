@@ -55,13 +55,15 @@ class Kernel:
             self._library = tvm.compile(aligned_to_elements(module), target=_target())
         except Exception as error:
             raise BuildError(f"{candidate}: TVM cannot compile it: {_last_line(error)}") from error
+        self._run = self._library["main"]
+        self._tensors = {t.name: t for t in candidate.mapping.operator.inputs}
         #: Packed constants by the position of their argument.
         self._packed: dict[int, Any] = {}
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """Names of the input tensors, in the operator's order."""
-        return tuple(tensor.name for tensor in self.candidate.mapping.operator.inputs)
+        return tuple(self._tensors)
 
     def pack(self, **constants: Any) -> Kernel:
         """Pack constant inputs once and keep them; returns the kernel itself.
@@ -99,7 +101,7 @@ class Kernel:
         if out is None:
             tensor = self.candidate.mapping.operator.output.tensor
             out = np.empty(tensor.shape, dtype(str(tensor.dtype)).numpy)
-        self._library["main"](*self.prepare(bound, out))
+        self._run(*self.prepare(bound, out))
         return out
 
     def prepare(self, inputs: MappingType[str, Any], out: Any = None) -> list[Any]:
@@ -139,7 +141,7 @@ class Kernel:
 
     def run(self, arguments: list[Any]) -> None:
         """Run on arrays made by :meth:`prepare`."""
-        self._library["main"](*arguments)
+        self._run(*arguments)
 
     def times(
         self,
@@ -200,9 +202,7 @@ class Kernel:
         return bound
 
     def _tensor(self, argument: Argument, array: Any) -> Any:
-        tensor = next(
-            t for t in self.candidate.mapping.operator.inputs if t.name == argument.tensor
-        )
+        tensor = self._tensors[argument.tensor]
         if argument.packed is not None:
             staged = stage_array(argument.packed, values_of(array, tensor))
             return to_tensor(staged, argument.dtype)

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -124,8 +123,10 @@ def explore(
         raise ExploreError(f"no mapping under rule {rule!r} to search (mappings: {found})")
     options = {"rule": rule, "commute": commute, "timeout": timeout, "memory": memory}
     options |= {"implementation": implementation, "flush": flush}
-    fixed = [list(pair) for pair in fixes]
-    options |= _unusual(fix=fixed, tiling=tiling, epsilon=epsilon, only=list(names))
+    # What a run was not given stays out of its record, as it did in older ones.
+    given = {"fix": [list(pair) for pair in fixes], "tiling": tiling, "epsilon": epsilon}
+    options |= {"only": list(names)} if names else {}
+    options |= {k: v for k, v in given.items() if v not in ([], "hardware", EPSILON)}
     with contextlib.ExitStack() as stack:
         kept = stack.enter_context(Records(records)) if records is not None else None
         workers, identity = None, _described(machine)
@@ -229,11 +230,6 @@ def _check_numbers(
     for name, size in (("memory", memory), ("flush", flush)):
         if size is not None and (not isinstance(size, int) or size < 0):
             raise ExploreError(f"{name}: expected a number of bytes, got {size}")
-
-
-def _unusual(**given: Any) -> dict[str, Any]:
-    """What a run was not given stays out of its record, as it did in older ones."""
-    return {name: v for name, v in given.items() if v not in ([], "hardware", EPSILON)}
 
 
 def _choose(space: MappingSpace) -> list[Mapping]:

@@ -175,3 +175,16 @@ def test_a_cpu_without_the_instruction_of_a_trial(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(BuildError, match="no native implementation here; it needs avx512_vnni"):
         amos.build(trial)
     assert amos.build(trial, implementation="generic").implementation == "generic"
+
+
+def test_a_call_does_not_look_at_the_toolchain_again(
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads files, which takes longer than most kernels."""
+
+    def refuse() -> None:
+        raise AssertionError("asked again")
+
+    monkeypatch.setattr("amos._toolchain.check_toolchain", refuse)
+    np.testing.assert_array_equal(kernel(A.copy()), EXPECTED)
+    np.testing.assert_array_equal(kernel(A.copy(), out=np.empty_like(EXPECTED)), EXPECTED)

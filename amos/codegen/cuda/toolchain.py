@@ -144,13 +144,17 @@ def compile_cuda(source: str, architecture: str, where: str = "kernel") -> Compi
 
 
 def portable_code(source: str, architecture: str, where: str = "kernel") -> str:
-    """PTX of a kernel, which drivers of this and later architectures compile themselves.
+    """PTX of a kernel, which drivers compile for this and later architectures.
+
+    The oldest compiler here makes it: a driver knows the PTX of its own time and before.
 
     Raises:
         ToolchainError: no compiler here knows the architecture.
         BuildError: the compiler refuses the text.
     """
-    compiler = compiler_for(architecture)
+    compiler_for(architecture)
+    fitting = [c for c in compilers() if architecture in c.architectures]
+    compiler = min(fitting, key=lambda c: tuple(map(int, c.version.split("."))))
     virtual = architecture.replace("sm_", "compute_")
     run = _nvcc if compiler.kind == "nvcc" else _nvrtc
     return run(compiler, source, virtual, where)[0].rstrip(b"\0").decode()
