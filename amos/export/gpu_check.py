@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import statistics
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import numpy as np
 from amos import operators
 from amos.codegen.cuda.program import capability
 from amos.errors import AmosError, ExportError, MeasureError
+from amos.export.baseline import baseline
 from amos.export.cuda_loader import Device, Kernel, KernelError
 from amos.export.formats import export
 from amos.intrinsics import Intrinsic
@@ -118,91 +117,6 @@ def _row(name: str, kernel: Kernel, seed: int, timed: bool) -> GpuRow:
         "tops": kernel.launch["operations"] / seconds / 1e12,
     }
     return GpuRow(**{**asdict(row), **more, "baseline_seconds": baseline(kernel.launch)})
-
-
-def baseline(launch: dict[str, Any], repeat: int = 20) -> float | None:
-    """Seconds of PyTorch on the same operator, if it has one and PyTorch sees the GPU."""
-    try:
-        torch = importlib.import_module("torch")
-    except ImportError:
-        return None
-    kinds = {"float16": "float16", "bfloat16": "bfloat16", "float32": "float32"}
-    kinds |= {"tfloat32": "float32", "float64": "float64"}
-    inputs = launch["arguments"][:-1]
-    if not torch.cuda.is_available() or any(a["dtype"] not in kinds for a in inputs):
-        return None
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-    torch.backends.cudnn.benchmark = True
-    tensors = {
-        a["name"]: torch.randn(a["shape"], device="cuda").to(getattr(torch, kinds[a["dtype"]]))
-        for a in inputs
-    }
-    times = [_timed(torch, run, repeat) for run in _library_calls(torch, launch, tensors)]
-    return min(times) if times else None
-
-
-def _library_calls(
-    torch: Any, launch: dict[str, Any], tensors: dict[str, Any]
-) -> list[Callable[[], Any]]:
-    """PyTorch's calls for an operator: products by einsum, 2-D convolutions by cuDNN."""
-    operands = launch["operator"]["operands"]
-    if all(_plain(index) for operand in operands for index in operand["indices"]):
-        names = list(launch["operator"]["iterations"])
-        letters = {name: chr(ord("a") + n) for n, name in enumerate(names)}
-        terms = [
-            "".join(letters[name] for index in operand["indices"] for name in index["terms"])
-            for operand in operands
-        ]
-        formula = f"{','.join(terms[:-1])}->{terms[-1]}"
-        given = [tensors[operand["tensor"]] for operand in operands[:-1]]
-        return [lambda: torch.einsum(formula, *given)]
-    convolution = _convolution(operands)
-    if convolution is None:
-        return []
-    image, weight = (tensors[operand["tensor"]] for operand in operands[:-1])
-    function, last = torch.nn.functional.conv2d, torch.channels_last
-    other = [x.to(memory_format=last) for x in (image, weight)]
-    return [lambda: function(image, weight, **convolution), lambda: function(*other, **convolution)]
-
-
-def _plain(index: dict[str, Any]) -> bool:
-    return list(index["terms"].values()) == [1] and not index["constant"]
-
-
-def _convolution(operands: list[dict[str, Any]]) -> dict[str, int] | None:
-    """Stride, padding and dilation of ``n,c,p*s+r*d-o,q*s+r*d-o`` times ``k,c,r,s``."""
-    if len(operands) != 3 or any(len(operand["indices"]) != 4 for operand in operands):
-        return None
-    image, weight, out = (operand["indices"] for operand in operands)
-    names = [list(index["terms"]) for index in (*weight, *out)]
-    if any(len(found) != 1 for found in names):
-        return None
-    k, c, r, s, n, k2, p, q = (found[0] for found in names)
-    shape = [list(index["terms"]) for index in image]
-    if k != k2 or shape != [[n], [c], [p, r], [q, s]] or not all(map(_plain, image[:2])):
-        return None
-    high, wide = image[2:]
-    steps = [(index["terms"][o], index["terms"][w], -index["constant"])
-             for index, o, w in ((high, p, r), (wide, q, s))]  # fmt: skip
-    if steps[0] != steps[1]:
-        return None
-    return dict(zip(("stride", "dilation", "padding"), steps[0], strict=True))
-
-
-def _timed(torch: Any, run: Callable[[], Any], repeat: int) -> float:
-    """Median seconds of one call, over spans of ten."""
-    for _ in range(5):
-        run()
-    spans = []
-    for _ in range(repeat):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        for _ in range(10):
-            run()
-        end.record()
-        torch.cuda.synchronize()
-        spans.append(start.elapsed_time(end) / 10)
-    return float(statistics.median(spans)) / 1e3
 
 
 def write_suite(folder: Path, architecture: str, *, shapes: int, seed: int) -> list[Path]:
