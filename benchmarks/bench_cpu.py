@@ -256,6 +256,7 @@ def main() -> int:
     print(f"tuned in {time.monotonic() - start:.0f} s; load {os.getloadavg()[0]:.2f}", flush=True)
     try:
         results.value["machine"] = machine(pool.ask("amos", "peak"))
+        peaks = [pool.ask("amos", "peak") for _ in range(2)]
         for workload in names(given.workloads):
             rows = results.value["rows"]
             done = {
@@ -270,6 +271,10 @@ def main() -> int:
             results.value["rows"] = [r for r in rows if r["workload"] != workload] + fresh
             results.save()
             print("\n".join(table(fresh, results.value["machine"])), flush=True)
+        # The highest rate of any moment: the peak is not what others left over.
+        peaks += [pool.ask("amos", "peak"), results.value["machine"]["peak_tops"] * 1e12]
+        results.value["machine"]["peak_tops"] = max(peaks) / 1e12
+        results.save()
     finally:
         pool.close()
     text = table(results.value["rows"], results.value["machine"])
