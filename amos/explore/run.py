@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -122,10 +123,7 @@ def explore(
         raise ExploreError(f"no mapping under rule {rule!r} to search (mappings: {found})")
     options = {"rule": rule, "commute": commute, "timeout": timeout, "memory": memory}
     options |= {"implementation": implementation, "flush": flush}
-    # What a run was not given stays out of its record, as it did in older ones.
-    given: dict[str, object] = {"fix": [list(pair) for pair in fixes], "only": list(names)}
-    given |= {"tiling": tiling, "epsilon": epsilon}
-    options |= {k: v for k, v in given.items() if v not in ([], "hardware", EPSILON)}
+    options |= _given(fix=fixes, only=names, tiling=tiling, epsilon=epsilon)
     with contextlib.ExitStack() as stack:
         kept = stack.enter_context(Records(records)) if records is not None else None
         workers, identity = None, _described(machine)
@@ -147,6 +145,13 @@ def explore(
         last = _search(session, (trials, time_limit, stagnation), progress, unit)
     counts = {r: space.count for r, space in spaces.items()}
     return _result(session, last, unit, counts, method, seed)
+
+
+def _given(**options: object) -> dict[str, object]:
+    """Options without defaults: what a run was not given stays out of its record."""
+    # Pairs of a tuple are lists in JSON; the digest of a run is that of its JSON.
+    plain = {k: json.loads(json.dumps(v)) for k, v in options.items()}
+    return {k: v for k, v in plain.items() if v not in ([], "hardware", EPSILON)}
 
 
 def _first_machine(
