@@ -133,7 +133,7 @@ def _best(kind: type[Search], mappings: list[Mapping], seed: int, evaluations: i
 
 @pytest.mark.parametrize(
     ("name", "mappings", "evaluations", "ratio"),
-    [("ga", GEMM, 96, 1.0), ("cga", C2D, 160, 0.9)],
+    [("ga", GEMM, 96, 1.02), ("cga", C2D, 160, 0.9)],
 )
 def test_evolution_beats_chance_at_equal_evaluations(
     name: str, mappings: list[Mapping], evaluations: int, ratio: float
