@@ -14,7 +14,7 @@ import numpy as np
 from amos.errors import MachineError
 from amos.perfmodel.fits import demands, fragments, live_fragments
 from amos.perfmodel.machine import Costs, Level, Machine
-from amos.perfmodel.part import Part, column
+from amos.perfmodel.part import Part, Steps, pick
 from amos.perfmodel.structure import LoopBatch, Operand, Structure
 
 __all__ = ["MODELS", "BatchPrediction", "evaluate", "overflows"]
@@ -99,24 +99,24 @@ def _evaluate(
 ) -> BatchPrediction:
     peak = machine.peak(structure.mapping.intrinsic.name)
     rows = len(batch)
-    parallel = _parallel(structure, batch)
-    cores = np.minimum(machine.cores, parallel)
+    steps = Steps(structure, batch)
+    cores = np.minimum(machine.cores, steps.parallel)
     line = machine.line if refined else 1
-    part = Part(structure, batch, cores, line)
-    shared = {1: Part(structure, batch, np.ones(rows, int), line)}
+    part = Part(steps, cores, line)
+    shared = {1: Part(steps, None, line)}
     operands = (*structure.sources, structure.destination)
-    calls = part.trips[:, -1] * part.tile.prod(axis=1)
-    balanced = calls if not refined else _balanced(structure, batch, parallel, cores)
-    chains = _chains(structure, part)
+    chains = fragments(structure.destination, part)
     if refined:
+        calls = _balanced(structure, steps, cores)
         # Calls of the next tiles start before those of this one are done.
-        length = part.trips[:, -1] / part.trips[:, part.begin]
+        length = part.trips[-1] / part.trips[steps.begin]
         ahead = 1.0 + machine.costs.window / (length * chains)
         spacing = np.maximum(peak.interval, peak.latency / (chains * ahead))
         spacing = spacing * _crowding(structure, machine, part)
     else:
+        calls = part.trips[-1] * steps.tile.prod(axis=0)
         spacing = np.full(rows, peak.latency)
-    compute = balanced * spacing
+    compute = calls * spacing
     result = BatchPrediction(
         np.zeros(rows),
         compute,
@@ -136,8 +136,8 @@ def _evaluate(
         view = part if units >= machine.cores else shared.get(units)
         groups = np.minimum(cores, units)
         if view is None:
-            view = shared.setdefault(units, Part(structure, batch, groups, line))
-        _level(result, structure, view, machine, number, level, groups, cores, operands, refined)
+            view = shared.setdefault(units, Part(steps, groups, line))
+        _level(result, view, machine, number, level, groups, cores, operands, refined)
         terms += [result.read[level.name], result.write[level.name]]
     seconds = np.max(terms, axis=0)
     if refined:
@@ -153,8 +153,8 @@ def _evaluate(
 
 def overflows(structure: Structure, machine: Machine, batch: LoopBatch) -> list[str]:
     """What the first schedule of a batch places beyond the capacity of a memory, in words."""
-    cores = np.minimum(machine.cores, _parallel(structure, batch))
-    part = Part(structure, batch, cores, machine.line)
+    steps = Steps(structure, batch)
+    part = Part(steps, np.minimum(machine.cores, steps.parallel), machine.line)
     said = []
     for name, (need, capacity) in demands(structure, machine, batch, part).items():
         if need[0] > capacity:
@@ -166,24 +166,10 @@ def overflows(structure: Structure, machine: Machine, batch: LoopBatch) -> list[
     return said
 
 
-def _parallel(structure: Structure, batch: LoopBatch) -> np.ndarray:
-    """Steps that are shared out to cores."""
-    extents = structure.extents[: len(structure.spatial)]
-    outer = np.take_along_axis(-(-extents // np.maximum(batch.span, 1)), batch.order, axis=1)
-    live = np.arange(outer.shape[1]) < batch.parallel[:, None]
-    steps: np.ndarray = np.where(live, outer, 1).prod(axis=1)
-    return steps
-
-
-def _balanced(
-    structure: Structure, batch: LoopBatch, parallel: np.ndarray, cores: np.ndarray
-) -> np.ndarray:
+def _balanced(structure: Structure, steps: Steps, cores: np.ndarray) -> np.ndarray:
     """Calls of the busiest core: fused parallel steps are dealt out as evenly as they go."""
-    extents, spatial = structure.extents, len(structure.spatial)
-    span = np.maximum(batch.span, 1)
-    padded = (-(-extents[:spatial] // span) * span).prod(axis=1).astype(float)
-    total = padded * float(extents[spatial:].prod())
-    calls: np.ndarray = total / parallel * np.ceil(parallel / cores)
+    total = steps.padded * float(structure.extents[steps.spatial :].prod())
+    calls: np.ndarray = total / steps.parallel * np.ceil(steps.parallel / cores)
     return calls
 
 
@@ -204,14 +190,8 @@ def _crowding(structure: Structure, machine: Machine, part: Part) -> np.ndarray 
     return 1.0 + machine.costs.spill * np.clip(crowded, 0.0, 1.0)
 
 
-def _chains(structure: Structure, part: Part) -> np.ndarray:
-    """Independent accumulators in flight."""
-    return fragments(structure.destination, part)
-
-
 def _level(
     result: BatchPrediction,
-    structure: Structure,
     part: Part,
     machine: Machine,
     number: int,
@@ -223,14 +203,17 @@ def _level(
 ) -> None:
     """Traffic of one level and the time it takes; adds a column to the result."""
     if number == 0:
-        depth = np.full(len(part.outer), part.count)
+        depth = np.full(len(part.steps), part.count)
         broadcast = machine.costs.broadcast if refined else 1.0
         moved = [_register_traffic(op, part, broadcast) for op in operands]
     else:
         inner = machine.levels[number - 1]
-        fits = np.sum([part.footprint(op) for op in operands], axis=0) <= inner.capacity
-        depth = np.where(fits.any(axis=1), fits.argmax(axis=1), part.count)
-        moved = [column(part.traffic(op, windows=refined), depth) for op in operands]
+        used = part.footprint(operands[0]) + part.footprint(operands[1])
+        for op in operands[2:]:
+            used += part.footprint(op)
+        # Footprints only shrink inward.
+        depth = np.minimum((used > inner.capacity).sum(axis=0), part.count)
+        moved = [pick(part.traffic(op, windows=refined), depth) for op in operands]
         # All of it stays in the memory inside from one run to the next.
         moved = [np.where(depth == 0, 0.0, amount) for amount in moved]
     name = level.name
@@ -238,7 +221,7 @@ def _level(
     together = np.ceil(cores / groups)
     result.bytes_in[name], result.bytes_out[name] = reads.sum(axis=0), moved[-1]
     result.source[name] = reads.argmax(axis=0)
-    result.trips[name] = column(part.trips, depth)
+    result.trips[name] = pick(part.trips, depth)
     result.read[name] = result.bytes_in[name] / level.rate(groups, together, write=False)
     if refined and number > 0:
         # Reads of several streams, between calls, miss more of the bandwidth.
@@ -254,12 +237,12 @@ def _register_traffic(operand: Operand, part: Part, broadcast: float) -> np.ndar
     A fragment that is replicated into a whole register takes part of the time that
     loading the whole register does.
     """
-    steps = np.ones(len(part.tile))
-    inside = np.ones(len(part.tile), dtype=bool)
+    steps = np.ones(len(part.steps))
+    inside = np.ones(len(part.steps), dtype=bool)
+    moves = part.moves(operand)
     for position in reversed(range(part.count)):
-        moves = np.isin(part.loop[:, position], list(operand.indexed))
-        inside = inside & ~(moves & (part.outer[:, position] > 1))
-        steps = steps * np.where(inside, 1.0, part.outer[:, position])
+        inside &= ~moves[position]
+        steps *= np.where(inside, 1.0, part.outer[position])
     size = operand.fragment
     if operand.copies > 1:
         size = max(size, size * operand.copies * broadcast)
@@ -276,10 +259,10 @@ def _overheads(
 ) -> None:
     """What the equation leaves out: loop steps, tiles begun, copies, regions."""
     costs, cycle = machine.costs, 1.0 / machine.clock
-    tiles = part.trips[:, part.begin]
-    steps = part.trips[:, -1]
+    tiles = part.trips[part.steps.begin]
+    steps = part.trips[-1]
     unrolled = np.maximum(batch.unroll, 1)
-    chains = _chains(structure, part)
+    chains = fragments(structure.destination, part)
     result.overhead[:] = cycle * (
         costs.step * steps / unrolled + tiles * (costs.tile + costs.fragment * chains)
     )
@@ -290,8 +273,8 @@ def _overheads(
             continue
         whole = _copy_seconds(op, np.full(len(batch), float(op.copied)), machine, costs, cores)
         if op.choice:
-            once = column(part.elements(op), batch.parallel)
-            times = column(part.trips, batch.parallel)
+            once = pick(part.elements(op), batch.parallel)
+            times = pick(part.trips, batch.parallel)
             tiled = _copy_seconds(op, once * times * cores * costs.tiled, machine, costs, cores)
             result.staging[:] += np.where(ahead[op.name], whole, tiled)
             regions += ahead[op.name]
@@ -306,12 +289,14 @@ def _copy_seconds(
 ) -> np.ndarray:
     """Copies shared out to all cores: bound by the copying instructions or the memory."""
     size = (elements + op.origin) * op.size
-    home = next((x for x in machine.levels if x.capacity >= size.max()), machine.levels[-1])
-    slowest = np.minimum(
-        home.rate(np.minimum(cores, home.units), np.ones(len(size)), write=False),
-        home.rate(np.minimum(cores, home.units), np.ones(len(size)), write=True),
-    )
-    streaming = size / (slowest * np.minimum(cores, home.units))
+    groups = [np.minimum(cores, level.units) for level in machine.levels]
+    alone = np.ones(len(size))
+    rates = [
+        np.minimum(level.rate(n, alone, write=False), level.rate(n, alone, write=True)) * n
+        for level, n in zip(machine.levels, groups, strict=True)
+    ]
+    fits = [(level.capacity >= size) | (level.capacity == 0) for level in machine.levels]
+    streaming = size / np.select(fits, rates)
     cost = {
         "run": costs.run * op.size / 64,
         "stride": costs.stride,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from amos.perfmodel.machine import Machine
-from amos.perfmodel.part import Part, column
+from amos.perfmodel.part import Part, pick
 from amos.perfmodel.structure import LoopBatch, Operand, Structure
 
 __all__ = ["demands", "fragments", "live_fragments"]
@@ -13,9 +13,10 @@ __all__ = ["demands", "fragments", "live_fragments"]
 
 def fragments(operand: Operand, part: Part) -> np.ndarray:
     """Distinct fragments of an operand in one step of the reduction."""
-    count = np.ones(len(part.tile))
+    count = np.ones(len(part.steps))
     for loop in operand.indexed:
-        count = count * part.tile[:, loop]
+        if loop < part.steps.spatial:
+            count = count * part.steps.tile[loop]
     return count
 
 
@@ -47,7 +48,7 @@ def demands(
         need = np.zeros(len(batch))
         for op in structure.sources:
             if op.choice:
-                size = column(part.elements(op), batch.parallel) * op.size
+                size = pick(part.elements(op), batch.parallel) * op.size
                 need = need + np.where(ahead[op.name], 0.0, size)
         found[pads[0].name] = need, pads[0].capacity
     return found

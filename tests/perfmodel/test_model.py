@@ -28,7 +28,7 @@ from amos.perfmodel import (
     evaluate,
     predict,
 )
-from amos.perfmodel.part import Part
+from amos.perfmodel.part import Part, Steps
 from amos.schedule import In, Schedule, ScheduleSpace, batch_of
 
 VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
@@ -64,7 +64,7 @@ def test_footprints_are_exact_without_gaps(mapping: Mapping, seed: int) -> None:
     space = ScheduleSpace(mapping, tiling="divisors")
     single = [In(name, (1,)) for name in space.variables if name.startswith("block.")]
     row = space.fix(single).sample(np.random.default_rng(seed)).batch(structure)
-    part = Part(structure, row, np.ones(1, int), line=1)
+    part = Part(Steps(structure, row), None, line=1)
     order = [loops[n] for n in (*row.order[0], *row.reduce[0])]
     tiles = dict(zip([x.name for x in structure.spatial], row.tile[0].tolist(), strict=True))
     staged = (*staged_sources(nest), staged_destination(nest))
@@ -72,7 +72,7 @@ def test_footprints_are_exact_without_gaps(mapping: Mapping, seed: int) -> None:
         for depth in range(len(order) + 1):
             covered = tiles | {loop.name: loop.extent for loop in order[depth:]}
             counted = _touched(op, covered) * operand.size
-            assert part.footprint(operand)[0, depth] == counted, (op.name, depth)
+            assert part.footprint(operand)[depth, 0] == counted, (op.name, depth)
 
 
 @settings(max_examples=20, deadline=None)
@@ -81,12 +81,12 @@ def test_blocks_and_tiles_cover_their_loops(mapping: Mapping, seed: int) -> None
     """What is inside the outermost depth is at least the loop, and less than one span more."""
     structure = Structure(mapping)
     row = ScheduleSpace(mapping).sample(np.random.default_rng(seed)).batch(structure)
-    part = Part(structure, row, np.ones(1, int), line=1)
+    part = Part(Steps(structure, row), None, line=1)
     for number, loop in enumerate(structure.spatial):
         covered, span = part.cover(number)[0, 0], row.span[0, number]
         assert loop.extent <= covered < loop.extent + span
-        assert part.cover(number)[0, -1] == row.tile[0, number]
-    calls = part.trips[0, -1] * part.tile[0].prod()
+        assert part.cover(number)[-1, 0] == row.tile[0, number]
+    calls = part.trips[-1, 0] * part.steps.tile[:, 0].prod()
     assert calls >= structure.nest.calls
 
 
