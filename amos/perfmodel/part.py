@@ -162,7 +162,8 @@ class Part:
                 gaps -= step
             reach += gaps
             np.minimum(points, reach, out=points)
-        return np.minimum(points, dim.extent, out=points)
+        most: np.ndarray = np.minimum(points, dim.extent, out=points)
+        return most
 
     def traffic(self, operand: Operand, *, windows: bool) -> np.ndarray:
         """Bytes to move so that each depth always finds the operand inside.
