@@ -273,8 +273,8 @@ def _overheads(
             continue
         whole = _copy_seconds(op, np.full(len(batch), float(op.copied)), machine, costs, cores)
         if op.choice:
-            once = pick(part.elements(op), batch.parallel)
-            times = pick(part.trips, batch.parallel)
+            once = pick(part.elements(op), part.steps.region)
+            times = pick(part.trips, part.steps.region)
             tiled = _copy_seconds(op, once * times * cores * costs.tiled, machine, costs, cores)
             result.staging[:] += np.where(ahead[op.name], whole, tiled)
             regions += ahead[op.name]

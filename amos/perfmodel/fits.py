@@ -48,7 +48,7 @@ def demands(
         need = np.zeros(len(batch))
         for op in structure.sources:
             if op.choice:
-                size = pick(part.elements(op), batch.parallel) * op.size
+                size = pick(part.elements(op), part.steps.region) * op.size
                 need = need + np.where(ahead[op.name], 0.0, size)
         found[pads[0].name] = need, pads[0].capacity
     return found

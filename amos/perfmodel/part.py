@@ -37,6 +37,8 @@ class Steps:
         begin: position of the outermost reduction.
         padded: float: points of all spatial loops, rounded up to whole tiles.
         parallel: float: steps that are shared out to cores.
+        shared: bool, spatial loops × schedules: positions that are shared out.
+        region: int: depth of what one such step runs; 0 if nothing is shared out.
         where: positions at which a loop can be.
     """
 
@@ -57,8 +59,11 @@ class Steps:
         self.outer = np.concatenate([*steps, extents[:, 0][reduce]])
         self.count = len(self.loop)
         self.padded = (whole * span).prod(axis=0)
-        self.shared = np.arange(self.spatial)[:, None] < batch.parallel
+        # Loops of one step are gone before the outermost are fused and shared out.
+        live = self.outer[: self.spatial] > 1
+        self.shared = live & (np.cumsum(live, axis=0) <= batch.parallel)
         self.parallel = np.where(self.shared, self.outer[: self.spatial], 1.0).prod(axis=0)
+        self.region = (self.shared * np.arange(1, self.spatial + 1)[:, None]).max(axis=0, initial=0)
         self.where = [range(self.begin)] * self.spatial
         self.where += [range(self.begin, self.count)] * reductions
 

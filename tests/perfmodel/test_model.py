@@ -192,6 +192,21 @@ def test_cores_share_the_work() -> None:
     assert one.rows[0].compute == 2 * two.rows[0].compute == 2 * many.rows[0].compute
 
 
+def test_a_loop_of_one_step_is_not_shared_out() -> None:
+    """As in generated code: the outermost loop that is left goes to the cores."""
+    op = Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=4, j=64, k=8))
+    mapping = amos.enumerate_mappings(op, VNNI)[0]
+    machine = _machine(Level("DRAM", 0, 1e9, 1e9), cores=2)
+    structure = Structure(mapping)
+    outer = [loop.name for loop in structure.spatial]
+    whole = {"tile.i": 4, "order": " ".join(sorted(outer, key=lambda name: name != "i"))}
+    row = Schedule.of(whole | {"parallel": 1}).batch(structure)
+    assert Steps(structure, row).parallel.tolist() == [4.0]
+    assert Steps(structure, row).region.tolist() == [2]
+    one = predict(mapping, replace(machine, cores=1), Schedule.of(whole))
+    assert predict(mapping, machine, Schedule.of(whole)).rows[0].compute == one.rows[0].compute / 2
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.sampled_from(MAPPINGS), seeds, st.sampled_from([2.0, 3.0, 10.0]))
 def test_a_slower_machine_is_never_faster(mapping: Mapping, seed: int, factor: float) -> None:
