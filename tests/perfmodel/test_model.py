@@ -199,7 +199,8 @@ def test_a_loop_of_one_step_is_not_shared_out() -> None:
     machine = _machine(Level("DRAM", 0, 1e9, 1e9), cores=2)
     structure = Structure(mapping)
     outer = [loop.name for loop in structure.spatial]
-    whole = {"tile.i": 4, "order": " ".join(sorted(outer, key=lambda name: name != "i"))}
+    order = " ".join(sorted(outer, key=lambda name: name != "i"))
+    whole: dict[str, int | str] = {"tile.i": 4, "order": order}
     row = Schedule.of(whole | {"parallel": 1}).batch(structure)
     assert Steps(structure, row).parallel.tolist() == [4.0]
     assert Steps(structure, row).region.tolist() == [2]
