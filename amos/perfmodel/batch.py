@@ -12,13 +12,16 @@ from typing import Any
 import numpy as np
 
 from amos.errors import MachineError
+from amos.perfmodel.copies import copies
 from amos.perfmodel.fits import demands, fragments, live_fragments
-from amos.perfmodel.machine import Costs, Level, Machine
+from amos.perfmodel.machine import Level, Machine
 from amos.perfmodel.part import Part, Steps, pick
 from amos.perfmodel.structure import LoopBatch, Operand, Structure
 
 __all__ = ["MODELS", "BatchPrediction", "evaluate", "overflows"]
 
+#: Steps of an innermost reduction that compilers unroll by themselves.
+_FEW = 8
 #: Rows that are evaluated at once.
 _CHUNK = 4096
 
@@ -39,7 +42,6 @@ class BatchPrediction:
         bytes_out: level name → bytes written through it by one group.
         trips: level name → executions of the loops inside it.
         source: level name → index of the source with the most traffic.
-        overhead: steps of the reduction and tiles begun, beyond the calls.
         staging: copies of operands into and out of their staged form.
         launch: starting parallel regions.
     """
@@ -52,7 +54,6 @@ class BatchPrediction:
     bytes_out: dict[str, np.ndarray]
     trips: dict[str, np.ndarray]
     source: dict[str, np.ndarray]
-    overhead: np.ndarray
     staging: np.ndarray
     launch: np.ndarray
 
@@ -112,7 +113,7 @@ def _evaluate(
         length = part.trips[-1] / part.trips[steps.begin]
         ahead = 1.0 + machine.costs.window / (length * chains)
         spacing = np.maximum(peak.interval, peak.latency / (chains * ahead))
-        spacing = spacing * _crowding(structure, machine, part)
+        spacing = spacing * _crowding(structure, machine, batch, part)
     else:
         calls = part.trips[-1] * steps.tile.prod(axis=0)
         spacing = np.full(rows, peak.latency)
@@ -128,7 +129,6 @@ def _evaluate(
         {},
         np.zeros(rows),
         np.zeros(rows),
-        np.zeros(rows),
     )
     terms = [compute]
     for number, level in enumerate(machine.levels):
@@ -142,9 +142,9 @@ def _evaluate(
     seconds = np.max(terms, axis=0)
     if refined:
         bound = _overlapped(terms, seconds, machine.costs.overlap)
-        _overheads(result, structure, machine, batch, part, cores)
-        seconds = bound + result.overhead + result.staging + result.launch
-    if refined:
+        staging, regions = copies(structure, machine, batch, part, cores)
+        result.staging[:], result.launch[:] = staging, machine.launch * regions
+        seconds = bound + result.staging + result.launch
         for need, capacity in demands(structure, machine, batch, part).values():
             seconds = np.where(need > capacity, np.inf, seconds)
     result.seconds[:] = seconds
@@ -180,14 +180,24 @@ def _overlapped(terms: list[np.ndarray], longest: np.ndarray, exponent: float) -
     return whole
 
 
-def _crowding(structure: Structure, machine: Machine, part: Part) -> np.ndarray | float:
-    """Slower calls when the compiler has hardly a register to spare."""
+def _crowding(
+    structure: Structure, machine: Machine, batch: LoopBatch, part: Part
+) -> np.ndarray | float:
+    """Slower calls when the compiler has hardly a register to spare.
+
+    An innermost reduction of a few steps is unrolled by the compiler, which then
+    moves loads of later steps ahead of earlier calls and needs more registers.
+    """
     registers = structure.mapping.intrinsic.registers
     if not registers:
         return 1.0
-    spare = registers / 8
+    costs, spare = machine.costs, registers / 8
     crowded = (live_fragments(structure, part) - (registers - spare)) / spare
-    return 1.0 + machine.costs.spill * np.clip(crowded, 0.0, 1.0)
+    worst: np.ndarray | float = costs.spill
+    if len(structure.reduce) > 1:
+        few = structure.extents[batch.reduce[:, -1]] <= _FEW
+        worst = np.where(few, costs.spill_few, costs.spill)
+    return 1.0 + worst * np.clip(crowded, 0.0, 1.0)
 
 
 def _level(
@@ -208,14 +218,8 @@ def _level(
         moved = [_register_traffic(op, part, broadcast) for op in operands]
     else:
         inner = machine.levels[number - 1]
-        used = part.footprint(operands[0]) + part.footprint(operands[1])
-        for op in operands[2:]:
-            used += part.footprint(op)
-        # Footprints only shrink inward.
-        depth = np.minimum((used > inner.capacity).sum(axis=0), part.count)
-        moved = [pick(part.traffic(op, windows=refined), depth) for op in operands]
-        # All of it stays in the memory inside from one run to the next.
-        moved = [np.where(depth == 0, 0.0, amount) for amount in moved]
+        retain = machine.costs.retain if refined else None
+        depth, moved = _cache_traffic(part, inner.capacity, operands, retain)
     name = level.name
     reads = np.stack(moved[:-1])
     together = np.ceil(cores / groups)
@@ -229,6 +233,34 @@ def _level(
         spread = (reads * np.stack(slower)).sum(axis=0)
         result.read[name] = spread / level.rate(groups, together, write=False)
     result.write[name] = result.bytes_out[name] / level.rate(groups, together, write=True)
+
+
+def _cache_traffic(
+    part: Part, capacity: int, operands: tuple[Operand, ...], retain: float | None
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Depth whose data fits the memory inside, and the bytes of each operand that cross it.
+
+    With ``retain``, loops just outside of that depth find part of their data still
+    there: caches do not replace strictly the oldest line, so a sweep over somewhat
+    more than the capacity keeps some of it from one time to the next.
+    """
+    used = part.footprint(operands[0]) + part.footprint(operands[-1])
+    for op in operands[1:-1]:
+        used += part.footprint(op)
+    # Footprints only shrink inward.
+    depth = np.minimum((used > capacity).sum(axis=0), part.count)
+    around = np.maximum(depth - 1, 0)
+    kept = 0.0 if retain is None else np.minimum(1.0, capacity / pick(used, around)) ** retain
+    moved = []
+    for op in operands:
+        traffic = part.traffic(op, windows=retain is not None)
+        # What fits as a whole stays in the memory inside from one run to the next.
+        missed = np.where(depth == 0, 0.0, pick(traffic, depth))
+        if retain is not None:
+            least = np.where(around == 0, 0.0, pick(traffic, around))
+            missed = missed + (least - missed) * kept
+        moved.append(missed)
+    return depth, moved
 
 
 def _register_traffic(operand: Operand, part: Part, broadcast: float) -> np.ndarray:
@@ -247,61 +279,3 @@ def _register_traffic(operand: Operand, part: Part, broadcast: float) -> np.ndar
     if operand.copies > 1:
         size = max(size, size * operand.copies * broadcast)
     return fragments(operand, part) * steps * size
-
-
-def _overheads(
-    result: BatchPrediction,
-    structure: Structure,
-    machine: Machine,
-    batch: LoopBatch,
-    part: Part,
-    cores: np.ndarray,
-) -> None:
-    """What the equation leaves out: loop steps, tiles begun, copies, regions."""
-    costs, cycle = machine.costs, 1.0 / machine.clock
-    tiles = part.trips[part.steps.begin]
-    steps = part.trips[-1]
-    unrolled = np.maximum(batch.unroll, 1)
-    chains = fragments(structure.destination, part)
-    result.overhead[:] = cycle * (
-        costs.step * steps / unrolled + tiles * (costs.tile + costs.fragment * chains)
-    )
-    regions = np.ones(len(batch))
-    ahead = dict(zip(structure.choices, batch.ahead.T, strict=True))
-    for op in (*structure.sources, structure.destination):
-        if not op.copied:
-            continue
-        whole = _copy_seconds(op, np.full(len(batch), float(op.copied)), machine, costs, cores)
-        if op.choice:
-            once = pick(part.elements(op), part.steps.region)
-            times = pick(part.trips, part.steps.region)
-            tiled = _copy_seconds(op, once * times * cores * costs.tiled, machine, costs, cores)
-            result.staging[:] += np.where(ahead[op.name], whole, tiled)
-            regions += ahead[op.name]
-        else:
-            result.staging[:] += whole
-            regions += 1
-    result.launch[:] = machine.launch * regions
-
-
-def _copy_seconds(
-    op: Operand, elements: np.ndarray, machine: Machine, costs: Costs, cores: np.ndarray
-) -> np.ndarray:
-    """Copies shared out to all cores: bound by the copying instructions or the memory."""
-    size = (elements + op.origin) * op.size
-    groups = [np.minimum(cores, level.units) for level in machine.levels]
-    alone = np.ones(len(size))
-    rates = [
-        np.minimum(level.rate(n, alone, write=False), level.rate(n, alone, write=True)) * n
-        for level, n in zip(machine.levels, groups, strict=True)
-    ]
-    fits = [(level.capacity >= size) | (level.capacity == 0) for level in machine.levels]
-    streaming = size / np.select(fits, rates)
-    cost = {
-        "run": costs.run * op.size / 64,
-        "stride": costs.stride,
-        "digits": costs.digits * op.divisions,
-    }
-    copying: np.ndarray = elements * cost[op.copy] / machine.clock / cores
-    seconds: np.ndarray = np.maximum(streaming, copying)
-    return seconds

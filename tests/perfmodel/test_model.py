@@ -108,12 +108,10 @@ def _gemm() -> Mapping:
 def _machine(*levels: Level, cores: int = 1) -> Machine:
     peak = Peak(latency=5.0, interval=1.0)
     costs = Costs(
-        step=0.125,
-        tile=0.25,
-        fragment=0.5,
         window=0.0,
         broadcast=1.0,
         streams=0.0,
+        retain=math.inf,
         overlap=math.inf,
     )
     return Machine("paper", cores, 1.0, levels, {VNNI.name: peak}, launch=0.5, costs=costs, line=1)
@@ -139,10 +137,8 @@ def test_the_level_equation_by_hand(model: str) -> None:
     if model == "amos":
         assert found.seconds == bound
     else:
-        # Four steps, and two tiles of one fragment each.
-        assert found.overhead == 4 * 0.125 + 2 * (0.25 + 0.5)
         assert (found.staging, found.launch) == (0.0, 0.5)
-        assert found.seconds == bound + found.overhead + found.launch
+        assert found.seconds == bound + found.launch
     assert found.bound == "issue of the intrinsic"
 
 
@@ -157,6 +153,54 @@ def test_what_fits_a_cache_is_not_loaded_again() -> None:
     found = predict(_gemm(), _machine(*levels), Schedule.of({}))
     assert (found.rows[2].bytes_in, found.rows[2].bytes_out) == (0, 0)
     assert found.rows[1].bytes_in == 512
+
+
+def test_a_cache_keeps_part_of_what_does_not_fit() -> None:
+    """Two rows of 8 activations and 128 weights do not fit 200 bytes of L1 together."""
+    levels = (Level("L1", 140, 64.0, 32.0), LEVELS[1])
+    strict = _machine(*levels)
+    found = predict(_gemm(), strict, Schedule.of({})).rows[2].bytes_in
+    some, more = (
+        predict(_gemm(), replace(strict, costs=replace(strict.costs, retain=n)), Schedule.of({}))
+        for n in (4.0, 1.0)
+    )
+    assert found > some.rows[2].bytes_in > more.rows[2].bytes_in >= 0
+
+
+def test_a_copy_costs_what_its_steps_do() -> None:
+    """Gathering columns: short steps are unrolled, long ones find each element by itself."""
+    op = Operator.parse(
+        "out[n,p,q,k] += pad(image[n,p+r-1,q+s-1,c]) * weight[k,c,r,s]",
+        extents=dict(n=1, p=4, q=6, k=32, c=16, r=2, s=3),
+        shapes=dict(image=(1, 4, 6, 16)),
+    )
+    mapping = next(
+        m for m in amos.enumerate_mappings(op, VNNI, rule="access") if m.groups["r1"] == ("r", "s")
+    )
+    structure = Structure(mapping)
+    image = next(op for op in structure.sources if op.copied)
+    assert (image.copy, image.divisions, image.guarded, image.live) == ("digits", 1, True, 0.75)
+    machine = replace(_machine(*LEVELS), costs=Costs(digits=50.0, tiled=0.5))
+    base = ScheduleSpace(mapping).smallest().as_dict() | {f"stage.{image.name}": "whole"}
+    short, long = (
+        predict(mapping, machine, Schedule.of(base | {"vector": n})).staging for n in (8, 64)
+    )
+    assert 0 < short < long
+    more = replace(machine, costs=replace(machine.costs, digits=100.0))
+    assert predict(mapping, more, Schedule.of(base | {"vector": 64})).staging > long
+
+
+def test_crowded_registers_are_worse_in_short_loops() -> None:
+    op = Operator.parse("out[i,j] += a[i,r,k] * weight[j,r,k]", extents=dict(i=56, j=16, r=3, k=64))
+    mapping = next(m for m in amos.enumerate_mappings(op, VNNI) if m.groups["r1"] == ("k",))
+    machine = replace(_machine(*LEVELS), costs=Costs(spill=0.1, spill_few=0.9))
+
+    def compute(tile: int, order: str) -> float:
+        schedule = Schedule.of({"tile.i": tile, "reduce": order})
+        return predict(mapping, machine, schedule).rows[0].compute
+
+    assert compute(28, "r1.tile r") > compute(28, "r r1.tile")
+    assert compute(8, "r1.tile r") == compute(8, "r r1.tile")
 
 
 @settings(max_examples=8, deadline=None)
