@@ -1,7 +1,8 @@
 """The loops of one group of cores: how often each runs, and what data it touches.
 
 Arrays have one column a schedule, so that whatever is done to one position of the
-nest is done to numbers that lie side by side.
+nest is done to numbers that lie side by side. Those of all depths are in single
+precision: there are many of them, and a model is never right to seven digits.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from amos.perfmodel.structure import Dimension, LoopBatch, Operand, Structure
 
 __all__ = ["Part", "Steps", "pick"]
 
+_SINGLE = np.float32
+
 
 def pick(values: np.ndarray, depth: np.ndarray) -> np.ndarray:
     """One depth of each schedule: depths × schedules → schedules."""
-    picked: np.ndarray = values[depth, np.arange(values.shape[1])]
+    picked: np.ndarray = values[depth, np.arange(values.shape[1])].astype(float)
     return picked
 
 
@@ -85,22 +88,21 @@ class Part:
 
     Attributes:
         steps: the nest of all cores.
-        outer: float, positions × schedules: steps of one group.
-        trips: float, depths × schedules: how often what is at a depth runs.
+        outer: float32, positions × schedules: steps of one group.
+        trips: float32, depths × schedules: how often what is at a depth runs.
     """
 
     def __init__(self, steps: Steps, groups: np.ndarray | None, line: int) -> None:
         self.steps, self.line, self.count = steps, line, steps.count
-        self.outer = steps.outer
+        self.outer = steps.outer.astype(_SINGLE)
         if groups is not None:
-            self.outer = steps.outer.copy()
             parts = groups.astype(float)
             for position in range(steps.spatial):
-                most = np.minimum(self.outer[position], parts)
+                most = np.minimum(steps.outer[position], parts)
                 ways = np.where(steps.shared[position], most, 1.0)
-                self.outer[position] = np.ceil(self.outer[position] / ways)
+                self.outer[position] = np.ceil(steps.outer[position] / ways)
                 parts = np.ceil(parts / ways)
-        self.trips = np.ones((self.count + 1, len(steps)))
+        self.trips = np.ones((self.count + 1, len(steps)), dtype=_SINGLE)
         np.cumprod(self.outer, axis=0, out=self.trips[1:])
         self._cover: dict[int, np.ndarray] = {}
         self._reach: dict[Dimension, np.ndarray | float] = {}
@@ -112,7 +114,7 @@ class Part:
         """Steps of a loop that are inside each depth: depths × schedules."""
         if loop not in self._cover:
             where = self.steps.where[loop]
-            inside = np.empty((self.count + 1, len(self.steps)))
+            inside = np.empty((self.count + 1, len(self.steps)), dtype=_SINGLE)
             inside[where.stop :] = self.steps.tile[loop] if loop < self.steps.spatial else 1.0
             for position in reversed(where):
                 more = np.where(self.steps.runs[loop, position], self.outer[position], 1.0)
@@ -130,7 +132,7 @@ class Part:
     def elements(self, operand: Operand) -> np.ndarray:
         """Elements that one execution of each depth touches: depths × schedules."""
         if operand.name not in self._elements:
-            total = np.ones((self.count + 1, len(self.steps)))
+            total = np.ones((self.count + 1, len(self.steps)), dtype=_SINGLE)
             for dim in operand.dims:
                 total *= self.along(dim)
             self._elements[operand.name] = total
@@ -196,17 +198,15 @@ class Part:
         footprint, moves = self.footprint(operand), self.moves(operand)
         total = np.empty_like(footprint)
         total[0] = footprint[0]
-        # Bytes at the nearest loop outside that moves through the operand, and how often.
-        whole, times = footprint[0], self.trips[0]
         anywhere = np.zeros(len(self.steps), dtype=bool)
+        # At the nearest loop outside that moves through the operand: bytes of all its
+        # steps together, or how many steps there are.
+        moved = footprint[:-1] * self.trips[:-1] if windows else self.trips[1:]
+        nearest = moved[0] if self.count else footprint[0]
         for position in range(self.count):
             here, once = moves[position], footprint[position + 1]
-            if windows:
-                whole = np.where(here, footprint[position], whole)
-                times = np.where(here, self.trips[position], times)
-                total[position + 1] = np.where(anywhere | here, whole * times, once)
-            else:
-                times = np.where(here, self.trips[position + 1], times)
-                total[position + 1] = np.where(anywhere | here, once * times, once)
-            anywhere = anywhere | here
+            anywhere |= here
+            nearest = np.where(here, moved[position], nearest)
+            whole = nearest if windows else once * nearest
+            total[position + 1] = np.where(anywhere, whole, once)
         return total
