@@ -42,11 +42,11 @@ class Costs:
     """
 
     broadcast: float = 0.65
-    window: float = 71.0
+    window: float = 60.0
     serial: float = 0.57
     read: float = 0.32
-    test: float = 5.8
-    digits: float = 6.4
+    test: float = 5.3
+    digits: float = 7.0
     tiled: float = 0.55
     spill: float = 0.25
     spill_few: float = 0.84

@@ -247,8 +247,11 @@ def _ranked(prepared: _Prepared, predicted: np.ndarray) -> Accuracy:
 
 
 def _repeatability(group: Sequence[_Prepared]) -> dict[str, Any] | None:
-    """How well half of the rounds ranks what the other half measured: no model can do better
-    than a noiseless measurement, and this is one with noise on both sides."""
+    """How well half of the rounds ranks what the other half measured.
+
+    An order that measuring again does not confirm can hardly be predicted. ``None`` if
+    there was one round only.
+    """
     halves = [_halves(x.rounds) for x in group]
     pairs = [pair for pair in halves if pair is not None]
     if not pairs:

@@ -101,6 +101,6 @@ def test_the_stored_samples_are_ranked_better_than_by_the_equation_alone() -> No
     refined = fig5.judge(stored, fig5.HELD_BACK).overall
     paper = fig5.judge(stored, fig5.HELD_BACK, "amos").overall
     # Nothing of these layers was used for fitting; the samples do not change.
-    assert refined.pairwise > 0.87
+    assert refined.pairwise > 0.89
     assert refined.pairwise > paper.pairwise + 0.15
     assert np.isfinite(refined.trials)
