@@ -32,6 +32,11 @@ def copies(
         if not op.copied:
             continue
         count = np.full(len(batch), float(op.copied))
+        if op.choice:
+            # Loops that were made longer stage padding for their last tiles.
+            for loop in op.indexed:
+                if loop < part.steps.spatial:
+                    count *= part.steps.stretch[loop]
         whole = _seconds(op, count, part, batch, machine, cores, tiled=False)
         if op.choice:
             count = pick(part.elements(op), region) * pick(part.trips, region) * cores
@@ -87,7 +92,7 @@ def _cycles(op: Operand, part: Part, batch: LoopBatch, costs: Costs, *, tiled: b
     whole = np.broadcast_to(tail, len(batch)).astype(int)
     # The largest power of two that divides it.
     width = np.minimum(whole & -whole, _WIDTH if batch.vector is None else batch.vector)
-    found = costs.digits * op.divisions * (costs.tiled if tiled else 1.0)
+    found = costs.digits * op.divisions
     unrolled = (costs.test / width if op.guarded else 0.0) + found * width / whole
     short = _UNROLLED // 2 if op.divisions else _UNROLLED
     finding = np.where(width <= short, unrolled, costs.serial + found)

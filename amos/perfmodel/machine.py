@@ -27,8 +27,6 @@ class Costs:
         read: reading one element that does not move with its neighbours.
         test: testing whether a step of a copy lies in the tensor's padding.
         digits: finding one element, for each division that it takes.
-        tiled: divisions tile by tile, where the compiler moves more of them out of
-            the copying loop, as a share of those ahead of the nest.
         spill: calls are slower by this share when fragments fill all registers.
         spill_few: the same where the innermost reduction is short enough to be
             unrolled whole, which takes further registers.
@@ -42,15 +40,14 @@ class Costs:
     """
 
     broadcast: float = 0.65
-    window: float = 60.0
+    window: float = 50.0
     serial: float = 0.57
     read: float = 0.32
-    test: float = 5.3
-    digits: float = 7.0
-    tiled: float = 0.55
+    test: float = 5.8
+    digits: float = 5.4
     spill: float = 0.25
     spill_few: float = 0.84
-    streams: float = 0.083
+    streams: float = 0.09
     retain: float = 3.5
     overlap: float = 2.6
 

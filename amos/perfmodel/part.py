@@ -39,6 +39,7 @@ class Steps:
         outer: float, positions × schedules: its steps there.
         begin: position of the outermost reduction.
         padded: float: points of all spatial loops, rounded up to whole tiles.
+        stretch: float, spatial loops × schedules: by what share each became longer, plus 1.
         parallel: float: steps that are shared out to cores.
         shared: bool, spatial loops × schedules: positions that are shared out.
         region: int: depth of what one such step runs; 0 if nothing is shared out.
@@ -62,6 +63,7 @@ class Steps:
         self.outer = np.concatenate([*steps, extents[:, 0][reduce]])
         self.count = len(self.loop)
         self.padded = (whole * span).prod(axis=0)
+        self.stretch = whole * span / extents[: self.spatial]
         # Loops of one step are gone before the outermost are fused and shared out.
         live = self.outer[: self.spatial] > 1
         self.shared = live & (np.cumsum(live, axis=0) <= batch.parallel)

@@ -180,7 +180,7 @@ def test_a_copy_costs_what_its_steps_do() -> None:
     structure = Structure(mapping)
     image = next(op for op in structure.sources if op.copied)
     assert (image.copy, image.divisions, image.guarded, image.live) == ("digits", 1, True, 0.75)
-    machine = replace(_machine(*LEVELS), costs=Costs(digits=50.0, tiled=0.5))
+    machine = replace(_machine(*LEVELS), costs=Costs(digits=50.0))
     base = ScheduleSpace(mapping).smallest().as_dict() | {f"stage.{image.name}": "whole"}
     short, long = (
         predict(mapping, machine, Schedule.of(base | {"vector": n})).staging for n in (8, 64)
@@ -188,6 +188,24 @@ def test_a_copy_costs_what_its_steps_do() -> None:
     assert 0 < short < long
     more = replace(machine, costs=replace(machine.costs, digits=100.0))
     assert predict(mapping, more, Schedule.of(base | {"vector": 64})).staging > long
+
+
+def test_padding_is_staged_too() -> None:
+    """Tiles of three steps make four of them six, and so much more is gathered."""
+    op = Operator.parse(
+        "out[n,p,q,k] += pad(image[n,p+r-1,q+s-1,c]) * weight[k,c,r,s]",
+        extents=dict(n=1, p=4, q=6, k=32, c=16, r=2, s=3),
+        shapes=dict(image=(1, 4, 6, 16)),
+    )
+    mapping = next(
+        m for m in amos.enumerate_mappings(op, VNNI, rule="access") if m.groups["r1"] == ("r", "s")
+    )
+    base = ScheduleSpace(mapping).smallest().as_dict() | {"stage.Src1": "whole"}
+    even, padded = (
+        predict(mapping, _machine(*LEVELS), Schedule.of(base | {"tile.p": n})).staging
+        for n in (2, 3)
+    )
+    assert padded == pytest.approx(1.5 * even)
 
 
 def test_crowded_registers_are_worse_in_short_loops() -> None:
