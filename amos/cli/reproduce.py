@@ -125,6 +125,9 @@ def fig5_command(
     ] = False,
     samples: Annotated[int, typer.Option(min=10, help="Samples of a layer, with --measure.")] = 50,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the samples, with --measure.")] = 0,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="How often everything is measured, with --measure.")
+    ] = 2,
     dataset: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Read the samples here; with --measure, keep them."),
@@ -142,7 +145,7 @@ def fig5_command(
     from amos.reproduce.samples import load, save
 
     if measure:
-        found = _measured(samples, seed, quiet=as_json)
+        found = _measured(samples, seed, rounds, quiet=as_json)
         if dataset is not None:
             save(found, dataset)
     else:
@@ -162,7 +165,7 @@ def fig5_command(
     _sets(result)
 
 
-def _measured(samples: int, seed: int, *, quiet: bool) -> Dataset:
+def _measured(samples: int, seed: int, rounds: int, *, quiet: bool) -> Dataset:
     from amos import machines
     from amos.reproduce import fig5 as figure
     from amos.reproduce.samples import collect
@@ -173,7 +176,9 @@ def _measured(samples: int, seed: int, *, quiet: bool) -> Dataset:
 
     layers = [layer for group in figure.SETS.values() for layer in group]
     host = machines.probe()
-    return collect(layers, figure.INTRINSIC, host, count=samples, seed=seed, progress=tell)
+    return collect(
+        layers, figure.INTRINSIC, host, count=samples, seed=seed, rounds=rounds, progress=tell
+    )
 
 
 def _accuracy(name: str, judged: Judged) -> None:
@@ -241,7 +246,11 @@ def _sets(result: dict[str, Any]) -> None:
         ],
         [
             [term]
-            + [round(-one[name][figure], 4) for name in one for figure in ("pairwise", "recall40")]
+            + [
+                round(0.0 - one[name][figure], 4)
+                for name in one
+                for figure in ("pairwise", "recall40")
+            ]
             for term, one in result["terms"].items()
         ],
     )
