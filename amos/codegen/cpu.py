@@ -44,7 +44,9 @@ def schedule_cpu(program: Program, schedule: Schedule, kind: str) -> Any:
     steps = [loops[loop.name] for loop in schedule.reduce_order(program.nest)]
     outer, blocks, inner = _tile(sch, order, loops, schedule)
     lanes = [loops[g.lane] for g in _lane_order(program)]
-    sch.reorder(*outer, *blocks, *steps, *inner, *lanes)
+    # Loops of a single step, which no schedule names, stand outside, where they part nothing.
+    single = [loops[x.name] for x in program.nest.spatial if x.extent == 1 and x.name in loops]
+    sch.reorder(*single, *outer, *blocks, *steps, *inner, *lanes)
     for loop in inner:
         sch.unroll(loop)
     outer = _parallelize(sch, outer, int(schedule.get("parallel", 1)))
@@ -138,9 +140,16 @@ def _stage_blocks(sch: Any, program: Program, schedule: Schedule, outer: list[An
         width = int(schedule.get("vector", _COPY_BYTES))
         if schedule.get(f"stage.{op.name}") == "tile" and outer:
             sch.compute_at(block, outer[0])
-            _vectorize_tail(sch, block, _tail(op), width)
+            _vectorize_tail(sch, block, min(_tail(op), _inside(sch, block, outer[0])), width)
         else:
             _copy_block(sch, block, _tail(op), width)
+
+
+def _inside(sch: Any, block: Any, loop: Any) -> int:
+    """How many loops around a block stand inside ``loop``, one of them."""
+    loops = [sch.get(each) for each in sch.get_loops(block)]
+    around = next(n for n, each in enumerate(loops) if each.same_as(sch.get(loop)))
+    return len(loops) - around - 1
 
 
 def _tail(op: Any) -> int:
