@@ -15,7 +15,7 @@ from amos._toolchain import load_tvm
 from amos.ir import dtype
 from amos.ir.floats import pack, unpack
 
-__all__ = ["decoded", "decoded_text", "from_tensor", "held", "to_tensor"]
+__all__ = ["decoded", "decoded_text", "encoded", "from_tensor", "held", "to_tensor"]
 
 _HELD = {"bfloat16": "uint16", "tfloat32": "float32"}
 
@@ -35,6 +35,22 @@ def decoded(value: Any, kind: str, result: str) -> Any:
     return tirx.reinterpret("float32", wide).astype(result)
 
 
+def encoded(value: Any, kind: str) -> Any:
+    """A float32 TVM expression as an element of such a buffer: rounded to nearest even."""
+    if kind != "bfloat16":
+        return value.astype(held(kind))
+    from tvm import tirx
+
+    def word(number: int) -> Any:
+        return tirx.const(number, "uint32")
+
+    bits = tirx.reinterpret("uint32", value)
+    upper = tirx.shift_right(bits, word(16))
+    odd = tirx.bitwise_and(upper, word(1))
+    nearest = tirx.shift_right(bits + word(0x7FFF) + odd, word(16))
+    return tirx.Select(value != value, tirx.bitwise_or(upper, word(0x40)), nearest).astype("uint16")
+
+
 def decoded_text(element: str, kind: str, result: str) -> str:
     """The same in TVMScript."""
     if kind != "bfloat16":
@@ -50,7 +66,8 @@ def to_tensor(array: np.ndarray, kind: str) -> Any:
 
     if kind == "bfloat16":
         array = pack(array, kind).view(np.uint16).reshape(array.shape)
-    return tvm.runtime.tensor(np.ascontiguousarray(array))
+    # NumPy makes one dimension of none.
+    return tvm.runtime.tensor(np.ascontiguousarray(array).reshape(array.shape))
 
 
 def from_tensor(tensor: Any, kind: str) -> np.ndarray:

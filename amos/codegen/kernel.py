@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from amos._toolchain import load_tvm
-from amos.codegen.arrays import to_tensor
+from amos.codegen.arrays import from_tensor, to_tensor
 from amos.codegen.cpu import schedule_cpu
 from amos.codegen.program import Argument, Program
 from amos.codegen.tensor_intrin import implementation
@@ -92,9 +92,12 @@ class Kernel:
         """
         arguments = self.prepare(self._bind(arrays, named))
         self._library["main"](*arguments)
-        load = self.candidate.mapping.operator.output
-        result: np.ndarray = arguments[-1].numpy().reshape(load.tensor.shape)
-        return result
+        return self.result(arguments)
+
+    def result(self, arguments: list[Any]) -> np.ndarray:
+        """The output of a run on arrays made by :meth:`prepare`, in the operator's shape."""
+        shape = self.candidate.mapping.operator.output.tensor.shape
+        return from_tensor(arguments[-1], self._program.arguments[-1].dtype).reshape(shape)
 
     def prepare(self, inputs: MappingType[str, np.ndarray]) -> list[Any]:
         """TVM arrays for one call: sources as the function takes them, then the output.
