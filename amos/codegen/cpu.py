@@ -78,19 +78,25 @@ def _named_loops(sch: Any, block: Any, program: Program) -> dict[str, Any]:
 def _tile(
     sch: Any, order: tuple[Loop, ...], loops: dict[str, Any], schedule: Schedule
 ) -> tuple[list[Any], list[Any], list[Any]]:
-    """Split each spatial loop into its outer part, its block and its register tile."""
-    outer, blocks, inner = [], [], []
+    """Split each spatial loop into its outer part, its block and its register tile.
+
+    The longest register tile comes first: what the innermost one indexes is held in
+    registers for all steps of the others, so that few fragments of sources live
+    beside the accumulators.
+    """
+    outer, blocks, tiles = [], [], []
     for loop in order:
         tile, block = schedule.tile(loop.name), schedule.block(loop.name)
         rest = loops[loop.name]
         if tile > 1:
             rest, low = _divide(sch, rest, tile)
-            inner.append(low)
+            tiles.append((tile, low))
         if block > 1 and rest is not None:
             rest, middle = _divide(sch, rest, block)
             blocks.append(middle)
         if rest is not None:
             outer.append(rest)
+    inner = [low for _, low in sorted(tiles, key=lambda pair: -pair[0])]
     return outer, blocks, inner
 
 
