@@ -227,7 +227,8 @@ def build(
         raise BuildError(f"cannot build a {type(candidate).__name__}; give a mapping or a trial")
     ScheduleSpace(candidate.mapping).check(candidate.schedule)
     kind = _implementation(candidate, implementation)
-    program = Program(candidate.mapping, candidate.schedule.padded(Nest(candidate.mapping)))
+    padded = candidate.schedule.padded(Nest(candidate.mapping))
+    program = Program(candidate.mapping, padded, candidate.schedule)
     try:
         scheduled = schedule_cpu(program, candidate.schedule, kind)
     except AmosError:

@@ -9,6 +9,7 @@ read at its last step again, and ``unstage`` leaves their results out.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from collections.abc import Mapping as MappingType
 from dataclasses import dataclass, field
@@ -18,12 +19,14 @@ from typing import Any
 from amos._toolchain import load_tvm
 from amos.codegen.arrays import decoded, held
 from amos.codegen.epilogue import finished
+from amos.codegen.packing import in_reading_order
 from amos.errors import BuildError
 from amos.ir import Affine
 from amos.mapping.mapping import Mapping
 from amos.mapping.nest import Nest
 from amos.mapping.padding import pad_operand
 from amos.mapping.staging import Guard, StagedOperand, staged_destination, staged_sources
+from amos.schedule import Schedule
 
 __all__ = ["Argument", "Program"]
 
@@ -53,10 +56,12 @@ class Program:
     Attributes:
         mapping: what goes where.
         padded: new extent of each spatial loop that is made longer.
+        schedule: whose order constants are packed in; ``None`` for the tensor's own.
     """
 
     mapping: Mapping
     padded: MappingType[str, int] = field(default_factory=dict)
+    schedule: Schedule | None = None
 
     @cached_property
     def nest(self) -> Nest:
@@ -67,8 +72,13 @@ class Program:
     def sources(self) -> tuple[StagedOperand, ...]:
         """Staged sources, in the intrinsic's order."""
         return tuple(
-            op if op.in_place else pad_operand(op, self.padded) for op in staged_sources(self.nest)
+            op if op.in_place else self._arranged(pad_operand(op, self.padded))
+            for op in staged_sources(self.nest)
         )
+
+    def _arranged(self, op: StagedOperand) -> StagedOperand:
+        constant = op.load.tensor.name in self.mapping.operator.constants
+        return in_reading_order(op, self.schedule) if constant and self.schedule else op
 
     @cached_property
     def destination(self) -> StagedOperand:
@@ -174,7 +184,8 @@ class Program:
             inside = at | {n: tirx.min(at[n], loops[n] - 1) for n in self.padded}
             product: Any = None
             for op, buffer, given in zip(self.sources, staged, kinds, strict=True):
-                index = [_at(dim.index, inside if op.in_place else at) for dim in op.dims]
+                values = defaultdict(int, inside if op.in_place else at)
+                index = [dim.at(values) for dim in op.dims]
                 value = decoded(buffer[tuple(index)], given, kind)
                 product = value if product is None else product * value
             if not accumulate:
