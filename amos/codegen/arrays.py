@@ -66,7 +66,7 @@ def to_tensor(array: np.ndarray, kind: str) -> Any:
 
     if kind == "bfloat16":
         array = pack(array, kind).view(np.uint16).reshape(array.shape)
-    # NumPy makes one dimension of none.
+    # ascontiguousarray makes a vector of a scalar.
     return tvm.runtime.tensor(np.ascontiguousarray(array).reshape(array.shape))
 
 
