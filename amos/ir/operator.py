@@ -179,6 +179,11 @@ class Operator:
             return accumulator
         return self.epilogue.result(accumulator)
 
+    @property
+    def result(self) -> Tensor:
+        """The output tensor with the dtype of what is stored."""
+        return replace(self.output.tensor, dtype=self.result_dtype)
+
     @cached_property
     def access_matrix(self) -> np.ndarray:
         """X of Algorithm 1: bool, tensors (sources, then output) × iterations."""
