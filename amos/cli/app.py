@@ -17,6 +17,7 @@ import typer
 from amos import __version__
 from amos.cli import (
     explore,
+    export,
     heron,
     intrinsics,
     machines,
@@ -44,6 +45,7 @@ app = typer.Typer(
 )
 app.command("map")(map_.map_command)
 app.command("explore")(explore.explore_command)
+app.command("export")(export.export_command)
 app.command("space")(space.space_command)
 app.command("predict")(predict.predict_command)
 app.command("operators")(operators.operators_command)

@@ -26,6 +26,7 @@ from amos.cli.options import (
     Commute,
     Constants,
     Dtypes,
+    EpilogueText,
     Extents,
     IntrinsicFiles,
     IntrinsicName,
@@ -76,12 +77,13 @@ def explore_command(
     shape: Shapes = None,
     layout: Layout = None,
     constant: Constants = None,
+    epilogue: EpilogueText = None,
     as_json: AsJson = False,
 ) -> None:
     """Search mapping and schedule; compile, check and time the best kernel."""
     import amos
 
-    op = read_operator(operator, extent, dtype, shape, layout, constant)
+    op = read_operator(operator, extent, dtype, shape, layout, constant, epilogue)
     unit = read_intrinsic(intrinsic, files)
     how: dict[str, Any] = dict(trials=trials, seed=seed, method=method, epsilon=epsilon)
     how |= dict(rule=rule.value, commute=commute, fix=read_fixes(fix), stagnation=stagnation)

@@ -23,7 +23,7 @@ __all__ = [
     "Trials",
 ]
 
-_METHODS = "Search method: ga, cga, cga1, sa, random, ga_sr, ga_sat, ga_mo, exhaustive."
+_METHODS = "Search method: ga, cga, cga1, sa, random, ga_plain, ga_sr, ga_sat, ga_mo, exhaustive."
 
 Trials = Annotated[int, typer.Option(help="How many candidates to measure.")]
 Seed = Annotated[int, typer.Option(help="Seed of the random generator.")]

@@ -23,7 +23,9 @@ __all__ = ["MAPPING", "CostModel"]
 MAPPING = "mapping"
 #: Scores that are learned from at most: the best half and the latest.
 _LEARNED = 1024
-_ROUNDS, _DEPTH, _RATE = 40, 5, 0.2
+_ROUNDS, _DEPTH, _RATE, _GAMMA = 60, 3, 0.3, 1e-4
+#: Least performance that is predicted, as a share of the best known: trees may say less than 0.
+_LEAST = 1e-3
 
 
 class CostModel:
@@ -42,6 +44,8 @@ class CostModel:
         self._mapping = {mapping.name: n for n, mapping in enumerate(problem.mappings)}
         self._rows: dict[Key, np.ndarray] = {}
         self._trees: object | None = None
+        self._best = 1.0
+        self._ranked: list[str] = []
 
     @property
     def ready(self) -> bool:
@@ -76,16 +80,24 @@ class CostModel:
         if len(done) < 2:
             return
         table = np.stack([self.features(candidate) for candidate, _ in done])
-        data = xgboost.DMatrix(table, label=np.log([seconds for _, seconds in done]), nthread=1)
+        seconds = np.array([seconds for _, seconds in done])
+        self._best = float(seconds.min())
+        data = xgboost.DMatrix(table, label=self._best / seconds, nthread=1)
         settings = {
             "max_depth": _DEPTH,
             "eta": _RATE,
+            "gamma": _GAMMA,
             "nthread": 1,
             "seed": self._seed,
             "verbosity": 0,
             "tree_method": "hist",
         }
-        self._trees = xgboost.train(settings, data, _ROUNDS)
+        trees = xgboost.train(settings, data, _ROUNDS)
+        self._trees = trees
+        gain = trees.get_score(importance_type="total_gain")
+        ranked = sorted(gain.items(), key=lambda entry: (-_number(entry[1]), entry[0]))
+        names = [self.names[int(feature[1:])] for feature, _ in ranked]
+        self._ranked = [name for name in names if name in self.tunables]
 
     def predict(self, candidates: Sequence[Candidate]) -> np.ndarray:
         """Predicted seconds; all the same before anything was learned."""
@@ -95,25 +107,16 @@ class CostModel:
 
         assert isinstance(self._trees, xgboost.Booster)
         table = np.stack([self.features(candidate) for candidate in candidates])
-        found: np.ndarray = np.exp(
-            self._trees.predict(xgboost.DMatrix(table, nthread=1)).astype(float)
-        )
-        return found
+        found = self._trees.predict(xgboost.DMatrix(table, nthread=1)).astype(float)
+        seconds: np.ndarray = self._best / np.maximum(found, _LEAST)
+        return seconds
 
     def importance(self) -> list[str]:
         """Variables by the gain of the splits on them, the most important first."""
-        if self._trees is None:
-            return []
-        import xgboost
-
-        assert isinstance(self._trees, xgboost.Booster)
-        gain = self._trees.get_score(importance_type="total_gain")
-        ranked = sorted(gain.items(), key=lambda entry: (-_number(entry[1]), entry[0]))
-        names = [self.names[int(feature[1:])] for feature, _ in ranked]
-        return [name for name in names if name in self._tunables]
+        return self._ranked
 
     @cached_property
-    def _tunables(self) -> frozenset[str]:
+    def tunables(self) -> frozenset[str]:
         """What a search decides: other features follow from it."""
         return frozenset(
             variable.name
