@@ -19,6 +19,7 @@ __all__ = [
     "Commute",
     "Constants",
     "Dtypes",
+    "EpilogueText",
     "Extents",
     "IntrinsicFiles",
     "IntrinsicName",
@@ -97,6 +98,15 @@ Constants = Annotated[
         "more, 'none' for none. By default those named weight….",
     ),
 ]
+EpilogueText = Annotated[
+    str | None,
+    typer.Option(
+        "--epilogue",
+        metavar="EXPRESSION",
+        help="What is stored of a sum: 'u8(relu((acc + bias[k]) * scale[k]))'. Tensors are f32 "
+        "unless --dtype says so.",
+    ),
+]
 Rule = Annotated[RuleName, typer.Option("--rule", help="What counts as a valid matching.")]
 Commute = Annotated[
     bool, typer.Option("--commute", help="Also try the sources in other orders where allowed.")
@@ -144,6 +154,7 @@ def read_operator(
     shapes: Iterable[str] | None,
     layout: str | None,
     constants: list[str] | None = None,
+    epilogue: str | None = None,
 ) -> Operator:
     """The operator that a command's arguments describe.
 
@@ -152,6 +163,7 @@ def read_operator(
         typer.BadParameter: an option is not of the form that its help shows.
     """
     from amos import operators
+    from amos.ir.epilogue_parser import epilogue_tensors
 
     common: str | None = None
     single: dict[str, str] = {}
@@ -160,17 +172,25 @@ def read_operator(
             single.update([_pair(item, "--dtype", "TENSOR=DTYPE")])
         else:
             common = item
+    sizes = dict(_shape(item) for item in shapes or ())
+    stored = epilogue_tensors(epilogue) if epilogue is not None else ()
     op = operators.resolve(
         text,
         extents=dict(_extent(item) for item in extents or ()),
         dtype=common,
-        dtypes=single,
-        shapes=dict(_shape(item) for item in shapes or ()),
+        dtypes={name: kind for name, kind in single.items() if name not in stored},
+        shapes={name: size for name, size in sizes.items() if name not in stored},
         layout=layout,
     )
-    if constants is None:
+    if constants is not None:
+        op = replace(op, constants=() if constants == ["none"] else tuple(constants))
+    if epilogue is None:
         return op
-    return replace(op, constants=() if constants == ["none"] else tuple(constants))
+    return op.with_epilogue(
+        epilogue,
+        {name: kind for name, kind in single.items() if name in stored},
+        {name: size for name, size in sizes.items() if name in stored},
+    )
 
 
 def _pair(item: str, option: str, form: str) -> tuple[str, str]:

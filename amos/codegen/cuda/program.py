@@ -87,6 +87,11 @@ class BlockProgram:
         here = capability(self.architecture)
         if intrinsic.family not in ("wmma", "mma"):
             raise BuildError(f"{intrinsic.name}: CUDA kernels use intrinsics of Tensor Cores only")
+        if self.mapping.operator.epilogue is not None:
+            raise BuildError(
+                f"{self.mapping.operator.name}: CUDA kernels have no epilogue; "
+                f"{self.mapping.operator.epilogue} is left to another kernel"
+            )
         needed = [capability(name) for name in intrinsic.requires if name.startswith("sm_")]
         if needed and here < max(needed):
             raise BuildError(
