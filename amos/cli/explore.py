@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amos.cli.explore_options import (
@@ -113,9 +114,8 @@ def explore_command(
             **where,
         )
     _print(result, rule.value, time.monotonic() - start, as_json)
-    for path in [] if export is None else export_top(result, export, top):
-        if not as_json:
-            print_line(f"exported   {path}")
+    if export is not None:
+        _export(result, export, top, quiet=as_json)
 
 
 def _print(result: Exploration, rule: str, elapsed: float, as_json: bool) -> None:
@@ -123,6 +123,12 @@ def _print(result: Exploration, rule: str, elapsed: float, as_json: bool) -> Non
         print_json(result.to_dict())
     else:
         _report(result, rule, elapsed)
+
+
+def _export(result: Exploration, folder: Path, top: int, *, quiet: bool) -> None:
+    for path in export_top(result, folder, top):
+        if not quiet:
+            print_line(f"exported   {path}")
 
 
 def _announce(problem: Problem) -> None:
