@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from amos._display import Shown
 from amos._toolchain import load_tvm
 from amos.codegen.arrays import to_tensor
 from amos.codegen.cpu import schedule_cpu
@@ -28,7 +29,7 @@ __all__ = ["Kernel", "build"]
 _MIN_REPEAT_MS = 5
 
 
-class Kernel:
+class Kernel(Shown):
     """A candidate compiled for this CPU.
 
     Calling it with the operator's inputs, by name or in order, returns the
