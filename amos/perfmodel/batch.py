@@ -17,7 +17,7 @@ from amos.perfmodel.machine import Costs, Level, Machine
 from amos.perfmodel.part import Part, column
 from amos.perfmodel.structure import LoopBatch, Operand, Structure
 
-__all__ = ["MODELS", "BatchPrediction", "evaluate", "overflows"]
+__all__ = ["MODELS", "BatchPrediction", "evaluate", "overflows", "parallel_steps"]
 
 #: Rows that are evaluated at once.
 _CHUNK = 4096
@@ -99,7 +99,7 @@ def _evaluate(
 ) -> BatchPrediction:
     peak = machine.peak(structure.mapping.intrinsic.name)
     rows = len(batch)
-    parallel = _parallel(structure, batch)
+    parallel = parallel_steps(structure, batch)
     cores = np.minimum(machine.cores, parallel)
     line = machine.line if refined else 1
     part = Part(structure, batch, cores, line)
@@ -153,7 +153,7 @@ def _evaluate(
 
 def overflows(structure: Structure, machine: Machine, batch: LoopBatch) -> list[str]:
     """What the first schedule of a batch places beyond the capacity of a memory, in words."""
-    cores = np.minimum(machine.cores, _parallel(structure, batch))
+    cores = np.minimum(machine.cores, parallel_steps(structure, batch))
     part = Part(structure, batch, cores, machine.line)
     said = []
     for name, (need, capacity) in demands(structure, machine, batch, part).items():
@@ -166,7 +166,7 @@ def overflows(structure: Structure, machine: Machine, batch: LoopBatch) -> list[
     return said
 
 
-def _parallel(structure: Structure, batch: LoopBatch) -> np.ndarray:
+def parallel_steps(structure: Structure, batch: LoopBatch) -> np.ndarray:
     """Steps that are shared out to cores."""
     extents = structure.extents[: len(structure.spatial)]
     outer = np.take_along_axis(-(-extents // np.maximum(batch.span, 1)), batch.order, axis=1)
