@@ -21,6 +21,7 @@ __all__ = [
     "ParseError",
     "RecordError",
     "ScheduleError",
+    "ServeError",
     "ToolchainError",
     "UnknownNameError",
 ]
@@ -79,6 +80,10 @@ class ExploreError(AmosError):
 
 class RecordError(AmosError):
     """A record file cannot be read or written."""
+
+
+class ServeError(AmosError):
+    """The explorer's page cannot be served as asked."""
 
 
 class ToolchainError(AmosError):

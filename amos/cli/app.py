@@ -25,6 +25,7 @@ from amos.cli import (
     predict,
     records,
     reproduce,
+    serve,
     space,
 )
 from amos.cli.output import print_warning
@@ -46,6 +47,7 @@ app.command("map")(map_.map_command)
 app.command("explore")(explore.explore_command)
 app.command("space")(space.space_command)
 app.command("predict")(predict.predict_command)
+app.command("serve")(serve.serve_command)
 app.command("operators")(operators.operators_command)
 app.add_typer(intrinsics.app, name="intrinsics")
 app.add_typer(machines.app, name="machines")
