@@ -19,6 +19,11 @@ class Shown:
 
     __slots__ = ()
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """IPython prefers a class's own ``__repr__`` to what it inherits: own the hook too."""
+        super().__init_subclass__(**options)
+        cls._repr_pretty_ = Shown._repr_pretty_  # type: ignore[method-assign]
+
     def _repr_html_(self) -> str:
         return str(import_module("amos.viz").html(self))
 
