@@ -90,6 +90,9 @@ def _widget() -> Any:
             self._engine = engine
             self.on_msg(self._hear)
 
+        def __repr__(self) -> str:
+            return f"Explorer({self.state['operator']} on {self.state['intrinsic']})"
+
         def _hear(self, _: object, content: object, __: object) -> None:
             """Answer the page; anything but a numbered message is ignored."""
             if isinstance(content, dict) and isinstance(content.get("number"), int):

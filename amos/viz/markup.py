@@ -185,21 +185,29 @@ def _curve(curve: Curve) -> str:
 def _grid(grid: Grid) -> str:
     rows, columns = min(grid.shape[0], _CELLS), min(grid.shape[1], _CELLS)
     size = max(5, min(14, 200 // max(rows, columns)))
-    cells = []
-    for r in range(rows):
-        for c in range(columns):
-            fill = colour(grid.lanes[r][c]) if grid.lanes else colour(7)
-            said = f"lane {grid.lanes[r][c]}" if grid.lanes else f"({r}, {c})"
-            cells.append(
-                f'<rect x="{c * size}" y="{r * size}" width="{size - 1}" height="{size - 1}" '
-                f'fill="{fill}"><title>{said}</title></rect>'
-            )
+    width, height = columns * size, rows * size
+    cells = _lanes(grid, rows, columns, size)
+    lines = "".join(f"M{c * size} 0V{height}" for c in range(columns + 1))
+    lines += "".join(f"M0 {r * size}H{width}" for r in range(rows + 1))
+    cells += f'<path d="{lines}" stroke="#8888" fill="none"/>'
     cut = " (its first corner)" if grid.shape > (rows, columns) else ""
     axes = " × ".join(f"{a} {n}" for a, n in zip(grid.axes, grid.shape, strict=True) if a)
     return (
         f'<div style="display:inline-block;margin-right:18px;vertical-align:top">'
         f"<div><b>{escape(grid.title)}</b> {escape(axes)}{cut}</div>"
         f'<svg role="img" aria-label="fragment {escape(grid.title)}" '
-        f'width="{columns * size}" height="{rows * size}">{"".join(cells)}</svg>'
+        f'width="{width}" height="{height}">{cells}</svg>'
         f'<div class="note">{escape(grid.note)}</div></div>'
+    )
+
+
+def _lanes(grid: Grid, rows: int, columns: int, size: int) -> str:
+    """Elements in the colour of their lane; one ground for all if software does not know."""
+    if not grid.lanes:
+        return f'<rect width="{columns * size}" height="{rows * size}" fill="{colour(7)}"/>'
+    return "".join(
+        f'<rect x="{c * size}" y="{r * size}" width="{size}" height="{size}" '
+        f'fill="{colour(lane)}"><title>lane {lane}</title></rect>'
+        for r, row in enumerate(grid.lanes[:rows])
+        for c, lane in enumerate(row[:columns])
     )

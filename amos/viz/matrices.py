@@ -41,9 +41,9 @@ def matching(found: Mapping | Verdict) -> Any:
     widths = [len(matrix.columns) for matrix in shown]
     figure = import_module("plotly.subplots").make_subplots(
         cols=3,
-        subplot_titles=[matrix.title for matrix in shown],
+        subplot_titles=[matrix.title.replace(": ", "<br>") for matrix in shown],
         column_widths=[width / sum(widths) for width in widths],
-        horizontal_spacing=0.1,
+        horizontal_spacing=0.09,
     )
     steps = [it.name for it in pairing.intrinsic.iterations]
     for column, matrix in enumerate(shown, 1):
@@ -63,7 +63,8 @@ def matching(found: Mapping | Verdict) -> Any:
     figure.update_xaxes(showgrid=False, zeroline=False)
     name = getattr(found, "name", str(found).split(":")[0])
     what = f"{name}: {pairing.operator.name} on {pairing.intrinsic.name}"
-    return styled(figure, what, height=300)
+    figure = styled(figure, what, height=330)
+    return figure.update_layout(margin_t=90)
 
 
 def _heatmap(matrix: Matrix, groups: int) -> Any:
@@ -77,7 +78,7 @@ def _heatmap(matrix: Matrix, groups: int) -> Any:
     return graph_objects().Heatmap(
         z=values,
         x=list(matrix.columns),
-        y=list(matrix.rows),
+        y=[row.partition(" = ")[0] for row in matrix.rows],
         zmin=-1.5,
         zmax=groups + 0.5,
         colorscale=scale,

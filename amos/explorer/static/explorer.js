@@ -324,12 +324,12 @@ export async function explorer(root, ask, told = () => {}) {
       class: "window", tabindex: "0", role: "grid", "aria-label": "Mappings",
       onscroll: () => requestAnimationFrame(table.paint), onkeydown: (event) => table.keys(event),
       onclick: (event) => table.pick(event.target.closest(".row")),
-    }, part.rows);
+    }, part.head, part.rows);
     return make("div", { class: "listing" }, make("div", { class: "filters" },
       make("label", { for: `${id}-words`, text: "Filter" }), part.words,
       make("label", { for: `${id}-least`, text: "at least %" }), part.least,
       make("label", { for: `${id}-order`, text: "Order" }), part.order, part.count),
-    part["filter-error"], part.head, part.view);
+    part["filter-error"], part.view);
   }
 
   function later(action) {
@@ -425,7 +425,7 @@ export async function explorer(root, ask, told = () => {}) {
         this.active = Math.max(0, Math.min(this.left - 1, this.active + step));
         const top = this.active * ROW;
         if (top < part.view.scrollTop) part.view.scrollTop = top;
-        const low = top + ROW - part.view.clientHeight;
+        const low = top + 2 * ROW - part.view.clientHeight; // below the head, which stays
         if (low > part.view.scrollTop) part.view.scrollTop = low;
         this.paint();
       } else if (event.key === "Enter" || event.key === " ") this.choose(this.active);
