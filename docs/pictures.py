@@ -74,7 +74,7 @@ def photograph(browser: Browser) -> None:
             )
             page = context.new_page()
             page.goto(server.address)
-            page.wait_for_selector(".window .row")
+            page.wait_for_selector(".rows .row")
             if scheme == "dark":
                 page.click("td[role=gridcell][data-t='0'][data-s='5']")
                 page.wait_for_selector(".verdict.wrong")

@@ -41,7 +41,7 @@ def matching(found: Mapping | Verdict) -> Any:
     widths = [len(matrix.columns) for matrix in shown]
     figure = import_module("plotly.subplots").make_subplots(
         cols=3,
-        subplot_titles=[matrix.title.replace(": ", "<br>") for matrix in shown],
+        subplot_titles=[matrix.title.partition(":")[0] for matrix in shown],
         column_widths=[width / sum(widths) for width in widths],
         horizontal_spacing=0.09,
     )
@@ -63,8 +63,7 @@ def matching(found: Mapping | Verdict) -> Any:
     figure.update_xaxes(showgrid=False, zeroline=False)
     name = getattr(found, "name", str(found).split(":")[0])
     what = f"{name}: {pairing.operator.name} on {pairing.intrinsic.name}"
-    figure = styled(figure, what, height=330)
-    return figure.update_layout(margin_t=90)
+    return styled(figure, what, height=310)
 
 
 def _heatmap(matrix: Matrix, groups: int) -> Any:

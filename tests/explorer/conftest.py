@@ -58,7 +58,7 @@ def page(browser: Any, serve: str) -> Iterator[Any]:
         "console", lambda said: complaints.append(said.text) if said.type == "error" else None
     )
     opened.goto(serve)
-    opened.wait_for_selector(".window .row")
+    opened.wait_for_selector(".rows .row")
     yield opened
     context.close()
     assert not complaints

@@ -28,7 +28,7 @@ SCROLL = """() => new Promise((resolve) => {
     const now = performance.now();
     frames.push(now - last);
     last = now;
-    rows = Math.max(rows, view.querySelectorAll(".row").length);
+    rows = Math.max(rows, view.querySelectorAll(".rows .row").length);
     if (step++ > 120) {
       frames.sort((a, b) => a - b);
       return resolve({ p95: frames[Math.floor(frames.length * 0.95)], rows });
@@ -149,7 +149,7 @@ def test_ten_thousand_mappings_scroll(page: Any) -> None:
     assert seen["rows"] < 60
     assert seen["p95"] < 100
     page.wait_for_function(
-        "() => [...document.querySelectorAll('.window .row')].at(-1).innerText.includes('e-j-n')"
+        "() => [...document.querySelectorAll('.rows .row')].at(-1).innerText.includes('e-j-n')"
     )
     page.fill(".filters input >> nth=0", "i1:ab r1:k")
     page.wait_for_function(
