@@ -29,15 +29,17 @@ def get(name: str, intrinsics: Sequence[Intrinsic] | None = None) -> Machine:
 
     Args:
         name: the machine.
-        intrinsics: for ``host``, those whose rate is measured if it is not known
-            yet; by default the ones of :data:`USUAL` that this CPU executes natively.
+        intrinsics: those whose rate is asked for. On ``host`` it is measured if it is
+            not known yet, by default of those of :data:`USUAL` that this CPU executes
+            natively. A described machine without a figure takes it from the description
+            of the intrinsic, if that has one of this machine or of no certain machine.
 
     Raises:
         UnknownNameError: there is no such machine.
         MeasureError: the host could not be measured.
     """
     if name != "host":
-        return catalogue.get(name)
+        return catalogue.get(name, intrinsics or ())
     from amos.measure import host_machine
 
     return host_machine(_native() if intrinsics is None else intrinsics)

@@ -99,7 +99,7 @@ def _run(argv: Sequence[str] | None) -> int:
     try:
         result = command.main(arguments, prog_name="amos", standalone_mode=False)
     except AmosError as error:
-        _complain(str(error))
+        _complain(str(error).replace("commute=True", "--commute"))
         return 2
     except typer.Abort:
         return 130

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from amos.selfcheck import Report
 
 __all__ = ["app"]
+
+#: Units of what a memory statement says.
+_UNITS = {"capacity": " bytes", "alignment": " bytes", "write_interval": " cycles"}
 
 app = typer.Typer(
     help="List, show and check intrinsics.", no_args_is_help=True, rich_markup_mode=None
@@ -73,16 +77,18 @@ def show_command(
         ("requires", ", ".join(unit.requires)),
         ("code", ", ".join(described["implementations"])),
         ("shapes", str(unit.shapes or "")),
+        ("holds", f"{unit.registers} fragments of {_target(unit)}" if unit.registers else ""),
     ):
         if value:
             print_line(f"  {label:8} {value}")
-    if unit.timing is not None:
-        print_line(
-            f"  timing   latency {unit.timing.latency:g}, one every {unit.timing.interval:g} "
-            f"cycles ({unit.timing.source})"
-        )
+    for timing in unit.timing:
+        print_line(f"  timing   {timing}")
     for statement in described["buffers"]:
-        facts = [f"{key} {value}" for key, value in statement.items() if key != "operand"]
+        facts = [
+            f"{key} {value}{_UNITS.get(key, '')}"
+            for key, value in statement.items()
+            if key != "operand"
+        ]
         if facts:
             print_line(f"  {statement['operand']:8} {'; '.join(facts)}")
 
@@ -173,11 +179,17 @@ def _describe(unit: Intrinsic) -> dict[str, Any]:
         "dtypes": list(unit.dtypes),
         "arithmetic": str(unit.arithmetic),
         "registers": unit.registers,
+        "shapes": asdict(unit.shapes) if unit.shapes else None,
+        "timing": [asdict(timing) for timing in unit.timing],
         "requires": list(unit.requires),
         "implementations": list(intrinsics.implementations(unit.name)),
         "description": unit.description,
         "source": unit.source,
     }
+
+
+def _target(unit: Intrinsic) -> str:
+    return unit.destination.tensor.name
 
 
 def _buffer(unit: Intrinsic, number: int) -> dict[str, Any]:

@@ -83,8 +83,7 @@ def map_command(
     if target is not None:
         if intrinsic is not None or explain is not None:
             raise typer.BadParameter("names all its intrinsics itself", param_hint="--target")
-        load_intrinsics(files)
-        map_target(op, target, commute, as_json)
+        map_target(op, target, commute, as_json, load_intrinsics(files))
         return
     unit = read_intrinsic(intrinsic, files)
     if explain is not None:

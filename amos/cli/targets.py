@@ -10,6 +10,8 @@ from amos.cli.output import print_json, print_line, print_table
 from amos.errors import MappingError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from amos.intrinsics import Intrinsic
     from amos.ir import Operator
 
@@ -22,13 +24,18 @@ _FAMILIES = {"x86": ("amx", "avx2", "avx512", "avx512bf16", "avxvnni", "vnni"), 
 _LOOKED_AT = 500
 
 
-def map_target(op: Operator, target: str, commute: bool, as_json: bool) -> None:
+def map_target(
+    op: Operator, target: str, commute: bool, as_json: bool, given: Sequence[Intrinsic] = ()
+) -> None:
     """Print one row an intrinsic: counts by rule, best utilization, why none.
+
+    Args:
+        given: intrinsics that are tried beside those of the target, first of all.
 
     Raises:
         MappingError: the target is not of a known form, or has no intrinsic.
     """
-    units = _intrinsics(target)
+    units = [*given, *(unit for unit in _intrinsics(target) if unit not in given)]
     rows = [_row(op, unit, commute) for unit in units]
     if as_json:
         print_json({"operator": op.name, "statement": str(op), "target": target, "rows": rows})
@@ -88,7 +95,8 @@ def _row(op: Operator, unit: Intrinsic, commute: bool) -> dict[str, Any]:
             space = enumerate_mappings(op, unit, rule=rule, commute=commute)
             row["counts"][rule] = space.count
     except MappingError as error:
-        row["why"] = str(error).removeprefix(f"{op.name} cannot use {unit.name}: ")
+        reason = str(error).removeprefix(f"{op.name} cannot use {unit.name}: ")
+        row["why"] = reason.replace("commute=True", "--commute")
         return row
     if not space.count:
         row["why"] = "no matching is valid under any rule"

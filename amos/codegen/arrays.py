@@ -50,7 +50,8 @@ def to_tensor(array: np.ndarray, kind: str) -> Any:
 
     if kind == "bfloat16":
         array = pack(array, kind).view(np.uint16).reshape(array.shape)
-    return tvm.runtime.tensor(np.ascontiguousarray(array))
+    # ascontiguousarray makes a vector of a scalar.
+    return tvm.runtime.tensor(np.ascontiguousarray(array).reshape(array.shape))
 
 
 def from_tensor(tensor: Any, kind: str) -> np.ndarray:

@@ -245,7 +245,7 @@ def _machine(machine: str | Machine, unit: Intrinsic, workers: Executor | None) 
         return machine
     if workers is not None:
         return workers.machine([unit])
-    return catalogue.get(machine)
+    return catalogue.get(machine, [unit])
 
 
 def _described(machine: str | Machine) -> Identity | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from amos.intrinsics.arithmetic import ShapeFamily
+from amos.intrinsics.arithmetic import ShapeFamily, Timing
 from amos.intrinsics.description import Intrinsic
 from amos.intrinsics.implementation import Implementation
 from amos.intrinsics.memory import FragmentLayout, Memory
@@ -16,6 +16,29 @@ _MANUAL = (
     "TDPBUSD/TDPBUUD: Dot Product of Signed/Unsigned Bytes with Dword Accumulation, and "
     "TDPBF16PS: Dot Product of BF16 Tiles Accumulated into Packed Single Precision Tile"
 )
+_TIMING = Timing(
+    16,
+    "Intel 64 and IA-32 Architectures Optimization Reference Manual, chapter Intel Advanced "
+    "Matrix Extensions, latency and throughput of TDP*",
+    52,
+    "Intel Sapphire Rapids",
+)
+#: Rows of a tile, and columns of 32 bits.
+_ROWS = tuple(range(1, 17))
+#: Linux grants the registers of the tiles to a process that asks for them (the kernel's
+#: Documentation/arch/x86/xstate.rst): ARCH_REQ_XCOMP_PERM of the state XFEATURE_XTILEDATA.
+_HEADERS = """
+#include <immintrin.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+__attribute__((constructor)) static void ask_for_tiles(void) {
+  if (syscall(SYS_arch_prctl, 0x1023, 18)) {
+    static const char why[] = "the system does not grant the tile registers of AMX\\n";
+    _exit(write(2, why, sizeof why - 1) < 0 ? 7 : 6);
+  }
+}
+"""
 #: palette, start row, reserved; then bytes a row of eight tiles, and rows of them.
 _CONFIGURE = """
 struct { uint8_t palette, start, none[14]; uint16_t colsb[16]; uint8_t rows[16]; } shape = {1, 0};
@@ -64,7 +87,8 @@ def _variant(
         description=f"a 16x16 tile, each element adding {depth} products",
         requires=("amx_tile", feature),
         registers=4,
-        shapes=ShapeFamily(tuple(range(1, 17)), tuple(range(1, 17)), (group * 4, depth)),
+        timing=[_TIMING],
+        shapes=ShapeFamily(_ROWS, _ROWS, tuple(range(group, depth + 1, group))),
     )
     instruction = name.split("_")[1].removeprefix("t")
     source = f"""{_CONFIGURE}
@@ -86,5 +110,5 @@ _tile_release();
         "x86_64",
         ("amx_tile", feature),
         ("-mamx-tile", f"-m{feature.replace('_', '-')}"),
-        "#include <immintrin.h>\n#include <stdint.h>",
+        _HEADERS,
     )

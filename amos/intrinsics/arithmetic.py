@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
+from operator import sub
 from typing import Literal
 
 from amos.errors import IntrinsicError
 from amos.intrinsics.expression import evaluate
 
-__all__ = ["Arithmetic", "ShapeFamily", "Timing"]
+__all__ = ["MEASURED", "Arithmetic", "ShapeFamily", "Timing"]
 
-Rounding = Literal["once", "fused", "fused-descending"]
-_ROUNDINGS = ("once", "fused", "fused-descending")
+#: Source of figures that nobody but us has measured, to whole half cycles.
+MEASURED = "measured with amos.codegen.probe, AMD EPYC of family 26 model 2, November 2026"
+
+Rounding = Literal["once", "fused", "fused-descending", "14-bit"]
+_ROUNDINGS = ("once", "fused", "fused-descending", "14-bit")
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,9 @@ class Arithmetic:
             after another in the order of the reduction, each with one rounding,
             and an implementation has to agree bit for bit;
             ``"fused-descending"``: the same from the last product to the first.
+            ``"14-bit"``: like ``"once"``, but sums may keep no more than 14 bits
+            on their way, as for eight-bit floats on Ada and Hopper (DeepSeek-V3
+            Technical Report, 2024, section 3.3.2).
         flush: subnormal inputs count as zero and subnormal results become zero.
     """
 
@@ -54,7 +61,12 @@ class Arithmetic:
     @property
     def bitwise(self) -> bool:
         """True if a floating-point implementation has to agree in every bit."""
-        return self.rounding != "once"
+        return self.rounding.startswith("fused")
+
+    @property
+    def precision(self) -> float:
+        """Relative error that adding one product may cost beyond the destination's own."""
+        return 2.0**-13 if self.rounding == "14-bit" else 0.0
 
     def __str__(self) -> str:
         parts = ["saturates"] if self.saturate else []
@@ -64,6 +76,8 @@ class Arithmetic:
                 + ("last" if "-" in self.rounding else "first")
                 + " first"
             )
+        if self.precision:
+            parts.append("sums keep 14 bits or more")
         if self.flush:
             parts.append("subnormals are zero")
         return ", ".join(parts)
@@ -74,24 +88,38 @@ class Timing:
     """Speed of an instruction on one machine, in its clock cycles.
 
     Attributes:
-        latency: cycles until a dependent call can start.
-        interval: cycles between independent calls, the inverse of throughput.
+        interval: cycles between independent calls that one core issues, the
+            inverse of throughput.
         source: where the figures come from.
+        latency: cycles until a call that needs the result can start; ``None`` if
+            nobody has published it.
+        machine: the processor they hold for; the name of a machine description
+            (:mod:`amos.machines`) where there is one, which then has to agree.
     """
 
-    latency: float
     interval: float
     source: str
+    latency: float | None = None
+    machine: str = ""
 
     def __post_init__(self) -> None:
         for name in ("latency", "interval"):
             value = getattr(self, name)
+            if name == "latency" and value is None:
+                continue
             if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
                 raise IntrinsicError(f"timing: {name}: expected cycles above zero, got {value!r}")
-        if not self.source:
+        if not isinstance(self.source, str) or not self.source:
             raise IntrinsicError(
-                "timing: source: expected where the figures come from, got nothing"
+                f"timing: source: expected where the figures come from, got {self.source!r}"
             )
+        if not isinstance(self.machine, str):
+            raise IntrinsicError(f"timing: machine: expected a name, got {self.machine!r}")
+
+    def __str__(self) -> str:
+        latency = "latency not published" if self.latency is None else f"latency {self.latency:g}"
+        on = f" on {self.machine}" if self.machine else ""
+        return f"{latency}, one every {self.interval:g} cycles{on} ({self.source})"
 
 
 @dataclass(frozen=True)
@@ -130,4 +158,18 @@ class ShapeFamily:
         )
 
     def __str__(self) -> str:
-        return ", ".join(f"{m}x{n}x{k}" for m, n, k in self.members)
+        condition = f" with {self.where}" if self.where != ShapeFamily.where else ""
+        if len(self.members) <= _LISTED:
+            return ", ".join(f"{m}x{n}x{k}" for m, n, k in self.members) + condition
+        return ", ".join(f"{name} = {_values(getattr(self, name))}" for name in "mnk") + condition
+
+
+#: Shapes that are named one by one.
+_LISTED = 12
+
+
+def _values(sizes: tuple[int, ...]) -> str:
+    """``(4, 8, 12)`` → ``4, 8, ... 12``."""
+    if len(sizes) > 3 and len(set(map(sub, sizes[1:], sizes))) == 1:
+        return f"{sizes[0]}, {sizes[1]} ... {sizes[-1]}"
+    return " or ".join(map(str, sizes))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from amos.intrinsics.arithmetic import Timing
 from amos.intrinsics.description import Intrinsic
 from amos.intrinsics.implementation import Implementation
 from amos.intrinsics.memory import Memory
@@ -11,6 +12,11 @@ from amos.intrinsics.memory import Memory
 __all__ = ["intrinsics"]
 
 _MANUAL = "Arm Architecture Reference Manual for A-profile architecture (DDI 0487), C7.2, "
+#: One for all; a chain of accumulations is faster, since cores forward the accumulator.
+_TIMING = (
+    Timing(0.25, "scheduling model of LLVM 22 (llvm-mca), no forwarding", 3, "Arm Neoverse V1"),
+    Timing(0.5, "scheduling model of LLVM 22 (llvm-mca), no forwarding", 3, "Arm Neoverse N2"),
+)
 _DOT = {
     "sdot": ("s8", "s8", "asimddp", "+dotprod"),
     "udot": ("u8", "u8", "asimddp", "+dotprod"),
@@ -53,6 +59,7 @@ def _dot(
         description="4 lanes, each adding 4 products of bytes; the first source is one lane",
         requires=(feature,),
         registers=32,
+        timing=_TIMING,
     )
     kinds = _TYPES[first], _TYPES[second], _TYPES[result]
     yield Implementation(
@@ -110,6 +117,7 @@ def _matrix(instruction: str, first: str, second: str) -> Iterator[Intrinsic | I
         description="a 2x2 tile, each element adding 8 products of bytes",
         requires=("i8mm",),
         registers=32,
+        timing=_TIMING,
     )
     kinds = _TYPES[first], _TYPES[second], _TYPES[result]
     yield Implementation(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from amos.intrinsics.arithmetic import Arithmetic
+from amos.intrinsics.arithmetic import MEASURED, Arithmetic, Timing
 from amos.intrinsics.description import Intrinsic
 from amos.intrinsics.implementation import Implementation
 from amos.intrinsics.memory import Memory
@@ -15,6 +15,11 @@ _SOURCE = (
     "Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2C, "
     "VFMADD132PS/VFMADD213PS/VFMADD231PS: Fused Multiply-Add of Packed Single Precision "
     "Floating-Point Values"
+)
+
+_TIMING = (
+    Timing(0.5, "scheduling model of LLVM 22 (llvm-mca)", 4, "xeon_6240"),
+    Timing(0.5, MEASURED, 4, "AMD Zen 5"),
 )
 
 
@@ -43,6 +48,7 @@ def _variant(
         requires=requires,
         registers=32 if lanes == 16 else 16,
         arithmetic=Arithmetic(rounding="fused"),
+        timing=_TIMING,
     )
     yield Implementation(
         name,

@@ -19,7 +19,7 @@ import numpy as np
 from amos._display import Shown
 from amos.errors import IntrinsicError, OperatorError, ParseError
 from amos.intrinsics.arithmetic import Arithmetic, ShapeFamily, Timing
-from amos.intrinsics.memory import Memory
+from amos.intrinsics.memory import WINDOWS, Memory
 from amos.ir import BufferLoad, Compute, Iteration, access_matrix, dtype
 
 __all__ = ["AffineSystem", "Intrinsic", "Memory"]
@@ -70,7 +70,7 @@ class Intrinsic(Shown):
             bound on register tiles. 0 if it is not known.
         arithmetic: saturation and rounding.
         shapes: the legal problem sizes, if this is one of several.
-        timing: latency and throughput, if they are published.
+        timing: latency and throughput on each machine for which they are known.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Intrinsic(Shown):
     registers: int = 0
     arithmetic: Arithmetic = Arithmetic()
     shapes: ShapeFamily | None = None
-    timing: Timing | None = None
+    timing: tuple[Timing, ...] = ()
 
     def __post_init__(self) -> None:
         _check_texts(self)
@@ -93,10 +93,7 @@ class Intrinsic(Shown):
         for load in self.compute.operands:
             if load.tensor.dtype is None:
                 raise IntrinsicError(f"{self.name}: operand {load.tensor.name!r} has no dtype")
-            if any(len(index.terms) != 1 or index.constant for index in load.indices):
-                raise IntrinsicError(
-                    f"{self.name}: operand {load} of an intrinsic is indexed by single iterations"
-                )
+        _check_indices(self.name, self.compute)
         covered = [statement.operand for statement in self.memory]
         for statement in self.memory:
             if statement.operand not in operands:
@@ -135,7 +132,7 @@ class Intrinsic(Shown):
         registers: int = 0,
         arithmetic: Arithmetic | None = None,
         shapes: ShapeFamily | None = None,
-        timing: Timing | None = None,
+        timing: Sequence[Timing] = (),
     ) -> Intrinsic:
         """Describe an intrinsic by one line of math and its memory statements.
 
@@ -156,9 +153,11 @@ class Intrinsic(Shown):
 
         try:
             node = parse_statement(compute, extents, dtypes)
+            _check_indices(name, node)
             statements = [m if isinstance(m, Memory) else Memory.parse(m) for m in memory]
         except (ParseError, OperatorError, IntrinsicError) as error:
-            raise IntrinsicError(f"intrinsic {name!r}: {error}") from error
+            text = str(error).removeprefix(f"{name}: ")
+            raise IntrinsicError(f"intrinsic {name!r}: {text}") from error
         return Intrinsic(
             name,
             node,
@@ -170,7 +169,7 @@ class Intrinsic(Shown):
             registers,
             arithmetic or Arithmetic(),
             shapes,
-            timing,
+            tuple(timing),
         )
 
     @property
@@ -273,9 +272,23 @@ def _check_texts(intrinsic: Intrinsic) -> None:
         raise IntrinsicError(
             f"intrinsic {intrinsic.name!r}: name: expected letters, digits and underscores"
         )
+    for timing in intrinsic.timing:
+        if not isinstance(timing, Timing):
+            raise IntrinsicError(f"{intrinsic.name}: timing: expected Timing, got {timing!r}")
     count = intrinsic.registers
     if type(count) is not int or count < 0:
         raise IntrinsicError(f"{intrinsic.name}: registers: expected zero or more, got {count!r}")
+
+
+def _check_indices(name: str, compute: Compute) -> None:
+    """Definition 4.1 knows no windows: ``p + r`` would be two iterations in one index."""
+    for load in compute.operands:
+        for index in load.indices:
+            if len(index.terms) != 1 or index.constant or index.terms[0][1] != 1:
+                raise IntrinsicError(
+                    f"{name}: operand {load.tensor.name!r}: expected a single iteration as each "
+                    f"index, got {str(index)!r}; {WINDOWS}"
+                )
 
 
 def _whole(statement: Memory, operand: BufferLoad) -> Memory:

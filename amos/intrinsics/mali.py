@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from amos.intrinsics.arithmetic import Timing
 from amos.intrinsics.description import Intrinsic
 from amos.intrinsics.implementation import Implementation
 
@@ -12,6 +13,9 @@ __all__ = ["intrinsics"]
 _SOURCE = (
     "Khronos OpenCL extension cl_arm_integer_dot_product (cl_arm_integer_dot_product_int8, "
     "cl_arm_integer_dot_product_accumulate_int8), revision 2, section New Built-in Functions"
+)
+_TIMING = Timing(
+    1, "Arm Mali-G76 product description: a dot product a lane and cycle", machine="mali_g76"
 )
 _HEADERS = """
 #ifdef cl_arm_integer_dot_product_accumulate_int8
@@ -53,6 +57,7 @@ def intrinsics() -> Iterator[Intrinsic | Implementation]:
             source=_SOURCE,
             description="one work-item adds 4 products of bytes",
             requires=("cl_arm_integer_dot_product_int8",),
+            timing=[_TIMING],
         )
         kernel = _KERNEL.replace("WIDE", wide).replace("CONVERT", f"convert_{wide}")
         yield Implementation(name, "opencl", kernel, headers=_HEADERS)

@@ -13,10 +13,15 @@ import numpy as np
 from amos.errors import IntrinsicError
 from amos.intrinsics.expression import evaluate, names_in
 
-__all__ = ["FragmentLayout", "Memory"]
+__all__ = ["WINDOWS", "FragmentLayout", "Memory"]
 
 _SIDE = re.compile(r"\s*([A-Za-z_]\w*)\s*\.\s*([A-Za-z_]\w*)\s*\[([^\[\]]*)\]\s*")
 _NAME = re.compile(r"[A-Za-z_]\w*")
+#: What to do about ``p + r``: Definition 4.1 has one iteration in each index.
+WINDOWS = (
+    "a unit with a window is described by the call for one place of the window, whose loops "
+    "stay in the operator"
+)
 _FORM = "'reg.Src1[i1, r1] = shared.Src1[addr_a + i1 * stride_a + r1]'"
 
 
@@ -205,7 +210,7 @@ def _read(text: str, extra: Mapping[str, object]) -> Memory:
     outside, fragment = addressed[0], right if addressed[0] is left else left
     indices = tuple(i.strip() for i in fragment[2].split(",")) if fragment[2] else ()
     if bad := [i for i in indices if not _NAME.fullmatch(i)]:
-        _refuse(text, f"index {bad[0]!r} of a fragment, which is no single iteration")
+        _refuse(text, f"index {bad[0]!r} of a fragment, which is no single iteration; {WINDOWS}")
     address, strides = _address(text, outside[2], indices)
     return Memory(
         left[1],

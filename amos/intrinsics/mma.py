@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from amos.intrinsics.arithmetic import Arithmetic, Timing
 from amos.intrinsics.description import Intrinsic
 from amos.intrinsics.expression import to_c
 from amos.intrinsics.implementation import Implementation
 from amos.intrinsics.memory import FragmentLayout, Memory
-from amos.intrinsics.wmma import ARCHITECTURES
+from amos.intrinsics.wmma import ARCHITECTURES, a100_timing, fragments
 from amos.ir import dtype
 
 __all__ = ["intrinsics"]
@@ -69,6 +70,12 @@ _TYPES = {
     "f32": ("float", "f"),
     "s32": ("int", "r"),
 }
+#: 256 multiply-adds a cycle of a sub-core.
+_L40S = Timing(
+    16,
+    "NVIDIA L40S data sheet: 733 Tflop/s dense fp8 on 142 multiprocessors at 2.52 GHz",
+    machine="NVIDIA L40S",
+)
 _REGISTERS = {"r": "unsigned", "d": "double", "f": "float"}
 
 
@@ -76,6 +83,7 @@ def intrinsics() -> Iterator[Intrinsic | Implementation]:
     """``mma.sync`` on registers; the layout of each fragment is that of the manual."""
     for variant in _VARIANTS:
         m, n, k = variant.shape
+        eighths = variant.source in ("e4m3", "e5m2")
         a = _layout(("i1", "r1"), _A[variant.a], m * k)
         b = _layout(("r1", "i2"), _B[variant.b], k * n)
         c = _layout(("i1", "i2"), _C[m], m * n)
@@ -96,6 +104,9 @@ def intrinsics() -> Iterator[Intrinsic | Implementation]:
             f"mma.m{m}n{n}k{k}",
             description=f"matrix multiply-add of one warp, {variant.source} into {variant.result}",
             requires=(variant.since,),
+            registers=fragments(m * n, variant.result),
+            arithmetic=Arithmetic(rounding="14-bit" if eighths else "once"),
+            timing=[_L40S if eighths else a100_timing(variant.shape, variant.source)],
         )
         yield Implementation(
             name,
@@ -123,9 +134,10 @@ def _cuda(variant: _Variant, layouts: tuple[FragmentLayout, ...]) -> str:
         row, column = (to_c(formula) for _, formula in layout.where)
         at = f"(({row}) * {width} + {column})"
         lines += [
-            f"{_REGISTERS[constraint]} {letter}[{count}];",
+            f"union {{ {_REGISTERS[constraint]} r[{count}]; {element} x[{layout.elements}]; }} "
+            f"{letter};",
             f"for (int e = 0; e < {layout.elements}; ++e)",
-            f"  (({element} *){letter})[e] = ((const {element} *){operand})[{at}];",
+            f"  {letter}.x[e] = ((const {element} *){operand})[{at}];",
         ]
         names.append((letter, count, constraint, at))
     instruction = f"mma.sync.aligned.m{m}n{n}k{k}.row.col." + ".".join(
@@ -134,9 +146,9 @@ def _cuda(variant: _Variant, layouts: tuple[FragmentLayout, ...]) -> str:
     numbers, groups = iter(range(99)), {}
     for letter, count, _, _ in (names[2], names[0], names[1]):
         groups[letter] = "{" + ", ".join(f"%{next(numbers)}" for _ in range(count)) + "}"
-    outputs = ", ".join(f'"+{names[2][2]}"(c[{i}])' for i in range(names[2][1]))
+    outputs = ", ".join(f'"+{names[2][2]}"(c.r[{i}])' for i in range(names[2][1]))
     inputs = ", ".join(
-        f'"{constraint}"({letter}[{i}])'
+        f'"{constraint}"({letter}.r[{i}])'
         for letter, count, constraint, _ in names[:2]
         for i in range(count)
     )
@@ -145,6 +157,6 @@ def _cuda(variant: _Variant, layouts: tuple[FragmentLayout, ...]) -> str:
         f'asm volatile("{instruction} {groups["c"]}, {groups["a"]}, {groups["b"]}, {groups["c"]};"',
         f"             : {outputs} : {inputs});",
         f"for (int e = 0; e < {layouts[2].elements}; ++e)",
-        f"  (({element} *)Dst)[{names[2][3]}] = (({element} *)c)[e];",
+        f"  (({element} *)Dst)[{names[2][3]}] = c.x[e];",
     ]
     return "\n".join(lines)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from amos.intrinsics.arithmetic import Timing
 from amos.intrinsics.description import Intrinsic
 from amos.intrinsics.memory import Memory
 
@@ -55,4 +56,5 @@ def _array(
         source=source,
         description=f"a {size}x{size} systolic array that has taken {size} rows of inputs",
         requires=(requires,),
+        timing=[Timing(size, "one row of inputs a cycle; " + source, machine=requires)],
     )

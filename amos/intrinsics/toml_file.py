@@ -24,8 +24,8 @@ __all__ = ["from_toml", "read"]
 
 _NEEDED = ("name", "family", "source", "compute", "extents", "dtypes", "memory")
 _TEXTS = ("name", "family", "source", "compute", "description")
-_TABLES = ("extents", "dtypes", "arithmetic", "shapes", "timing", "implementation")
-_KEYS = (*_NEEDED, "description", "requires", "registers", *_TABLES[2:])
+_TABLES = ("extents", "dtypes", "arithmetic", "shapes", "implementation")
+_KEYS = (*_NEEDED, "description", "requires", "registers", "timing", *_TABLES[2:])
 _MEMORY = (
     "statement", "broadcast", "capacity", "alignment", "explicit", "write_interval", "layout",
 )  # fmt: skip
@@ -116,8 +116,15 @@ class _Reader:
             registers=self.typed("registers", data.get("registers", 0), int, "a whole number"),
             arithmetic=self.made("arithmetic", data, Arithmetic),
             shapes=self.made("shapes", data, ShapeFamily),
-            timing=self.made("timing", data, Timing),
+            timing=self.timings(data.get("timing", [])),
         )
+
+    def timings(self, given: Any) -> list[Timing]:
+        """One table, or one for each machine."""
+        tables = [given] if isinstance(given, dict) else given
+        for table in self.typed("timing", tables, list, "a table, or a list of them"):
+            self.typed("timing", table, dict, "a table, or a list of them")
+        return [self.made("timing", {"timing": table}, Timing) for table in tables]
 
     def made(self, key: str, data: Mapping[str, Any], kind: Callable[..., Any]) -> Any:
         """One of the small tables whose keys are the attributes of a class."""
@@ -213,7 +220,7 @@ class _Reader:
         for key in table:
             if key not in known:
                 full = f"{where}.{key}" if where else key
-                near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+                near = difflib.get_close_matches(key, known, n=1, cutoff=0.7)
                 hint = f" (did you mean {near[0]!r}?)" if near else ""
                 self.fail(full, f"expected one of {', '.join(known)}; found {key!r}{hint}")
 
@@ -236,6 +243,7 @@ _BLAMED = (
     ("layout", "memory"),
     ("arithmetic", "arithmetic"),
     ("shapes", "shapes"),
+    ("timing", "timing"),
     ("registers", "registers"),
     ("name:", "name"),
     ("family:", "family"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from amos.intrinsics.arithmetic import Arithmetic
+from amos.intrinsics.arithmetic import MEASURED, Arithmetic, Timing
 from amos.intrinsics.description import Intrinsic
 from amos.intrinsics.implementation import Implementation
 from amos.intrinsics.memory import Memory
@@ -17,6 +17,13 @@ _SECTIONS = {
     "dpbusds": "VPDPBUSDS: Multiply and Add Unsigned and Signed Bytes With Saturation",
     "dpwssd": "VPDPWSSD: Multiply and Add Signed Word Integers",
 }
+
+#: Alike for all three instructions and both widths.
+_TIMING = {
+    "vnni": Timing(0.5, "scheduling model of LLVM 22 (llvm-mca)", 5, "xeon_6240"),
+    "avxvnni": Timing(0.5, "scheduling model of LLVM 22 (llvm-mca)", 5, "Intel Alder Lake P-core"),
+}
+_ZEN5 = Timing(0.5, MEASURED, 4, "AMD Zen 5")
 
 
 def intrinsics() -> Iterator[Intrinsic | Implementation]:
@@ -67,6 +74,7 @@ def _variant(
         requires=requires,
         registers=16 if family == "avxvnni" else 32,
         arithmetic=Arithmetic(saturate=instruction == "dpbusds"),
+        timing=(_TIMING[family], _ZEN5),
     )
     yield Implementation(
         name, "llvm", _llvm(instruction, lanes, depth, kinds, left), "x86_64", requires

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from amos.intrinsics.arithmetic import Timing
 from amos.intrinsics.description import Intrinsic
 from amos.intrinsics.memory import Memory
 
@@ -49,4 +50,12 @@ def intrinsics() -> Iterator[Intrinsic]:
         source=_SOURCE,
         description="a row of 16 accumulators, each adding 16 products of bytes",
         requires=("vta",),
+        timing=[
+            Timing(
+                1,
+                "Moreau et al., GEMM core: one micro-operation a cycle; VerifyDep for the latency",
+                3,
+                "vta_pynq",
+            )
+        ],
     )

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from amos.intrinsics.arithmetic import ShapeFamily
+from amos.intrinsics.arithmetic import ShapeFamily, Timing
 from amos.intrinsics.description import Intrinsic
 from amos.intrinsics.implementation import Implementation
 from amos.intrinsics.memory import Memory
 from amos.ir import dtype
 
-__all__ = ["ARCHITECTURES", "intrinsics"]
+__all__ = ["ARCHITECTURES", "a100_timing", "fragments", "intrinsics"]
 
 _SOURCE = (
     "CUDA C++ Programming Guide, Warp Matrix Functions (load_matrix_sync, mma_sync, "
@@ -27,6 +27,22 @@ _HALF = {
     ("s8", "s32"): "sm_75",
     ("u8", "s32"): "sm_75",
 }
+
+
+#: Registers of 32 bits that one thread can have (CUDA C++ Programming Guide, Technical
+#: Specifications per Compute Capability), and threads of a warp.
+_REGISTERS, _WARP = 255, 32
+#: Multiply-adds a cycle of one sub-core of the A100, by type of the sources: the peak rates
+#: of the white paper over 108 multiprocessors of four sub-cores at 1.41 GHz.
+_A100 = {
+    "f16": 256, "bf16": 256, "tf32": 128, "s8": 512, "u8": 512, "s4": 1024, "u4": 1024,
+    "b1": 4096, "f64": 16,
+}  # fmt: skip
+_A100_SOURCE = "NVIDIA A100 Tensor Core GPU Architecture (white paper, 2020), peak rates"
+_V100_SOURCE = "NVIDIA Tesla V100 GPU Architecture (white paper, 2017): 128 multiply-adds a cycle"
+_V100_LATENCY = (
+    "; Raihan, Goli, Aamodt, Modeling Deep Learning Accelerator Enabled GPUs, ISPASS 2019"
+)
 
 
 @dataclass(frozen=True)
@@ -102,16 +118,39 @@ def _variant(what: _Fixed, shapes: ShapeFamily | None) -> Iterator[Intrinsic | I
         source=_SOURCE,
         description=f"matrix multiply-add of one warp, {what.source} into {what.result}",
         requires=(what.since,),
+        registers=fragments(m * n, what.result),
         shapes=shapes,
+        timing=_timing(what),
     )
-    since = ARCHITECTURES.index(what.since)
+    first = ARCHITECTURES.index(what.since)
     yield Implementation(
         name,
         "cuda",
         _cuda(what, columns),
         headers=_HEADERS,
-        architectures=ARCHITECTURES[since:],
+        architectures=ARCHITECTURES[first:],
     )
+
+
+def fragments(elements: int, kind: str) -> int:
+    """How many fragments of so many elements the registers of a warp hold."""
+    return _REGISTERS // (elements * dtype(kind).bits // (32 * _WARP))
+
+
+def a100_timing(shape: tuple[int, int, int], source: str) -> Timing:
+    """What the peak rate of the A100 leaves for one call of a sub-core, in cycles."""
+    m, n, k = shape
+    return Timing(m * n * k / _A100[source], _A100_SOURCE, machine="a100")
+
+
+def _timing(what: _Fixed) -> list[Timing]:
+    found = [a100_timing(what.shape, what.source)]
+    if what.since == "sm_70":
+        m, n, k = what.shape
+        measured = what.shape == (16, 16, 16) and what.result == "f32"
+        source = _V100_SOURCE + (_V100_LATENCY if measured else "")
+        found.insert(0, Timing(m * n * k / 128, source, 54 if measured else None, "v100"))
+    return found
 
 
 def _cuda(what: _Fixed, columns: bool) -> str:
@@ -126,12 +165,20 @@ def _cuda(what: _Fixed, columns: bool) -> str:
         for f in ("a", "b")
         if what.source == "tf32"
     )
-    return f"""
+    width, place, staged = (k if columns else n), f"(const {held} *)Src2", ""
+    if what.source == "f16" and n == 8:
+        # Rows have to be aligned to the fragment, 32 bytes (PTX ISA, Matrix Storage for WMMA).
+        width, place = 16, "rows"
+        staged = f"""
+__shared__ __align__(32) half rows[{k} * 16];
+for (int i = threadIdx.x; i < {k} * {n}; i += 32) rows[i / {n} * 16 + i % {n}] = Src2[i];
+__syncwarp();"""
+    return f"""{staged}
 wmma::fragment<wmma::matrix_a, {m}, {n}, {k}, {kind}, wmma::row_major> a;
 wmma::fragment<wmma::matrix_b, {m}, {n}, {k}, {kind}, wmma::{layout}> b;
 wmma::fragment<wmma::accumulator, {m}, {n}, {k}, {result}> c;
 wmma::load_matrix_sync(a, (const {held} *)Src1, {k});
-wmma::load_matrix_sync(b, (const {held} *)Src2, {k if columns else n});
+wmma::load_matrix_sync(b, {place}, {width});
 wmma::load_matrix_sync(c, Dst, {n}, wmma::mem_row_major);
 {rounded}wmma::{function}(c, a, b, c{extra});
 wmma::store_matrix_sync(Dst, c, {n}, wmma::mem_row_major);

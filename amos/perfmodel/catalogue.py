@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from amos.errors import MachineError, UnknownNameError
 from amos.perfmodel.machine import Costs, Level, Machine, Peak
+
+if TYPE_CHECKING:
+    from amos.intrinsics import Intrinsic
 
 __all__ = ["from_toml", "get", "names"]
 
@@ -67,13 +70,33 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(n.removesuffix(".toml") for n in found if n.endswith(".toml")))
 
 
-@cache
-def get(name: str) -> Machine:
+def get(name: str, intrinsics: Sequence[Intrinsic] = ()) -> Machine:
     """Look up a described machine.
+
+    Args:
+        name: the machine.
+        intrinsics: those whose rate is needed. Where the machine has none, it is
+            the one of the intrinsic's description, if that has one of this machine
+            or of no certain machine.
 
     Raises:
         UnknownNameError: there is no such machine.
     """
+    machine, added = _described(name), {}
+    for unit in intrinsics:
+        fitting = [t for t in unit.timing if t.machine in (machine.name, "")]
+        if fitting and unit.name not in machine.peaks:
+            timing = max(fitting, key=lambda t: t.machine)
+            # A result is there no sooner than the next call can start.
+            latency = max(timing.latency or 0.0, timing.interval)
+            added[unit.name] = Peak(
+                latency / machine.clock, timing.interval / machine.clock, timing.source
+            )
+    return replace(machine, peaks={**machine.peaks, **added}) if added else machine
+
+
+@cache
+def _described(name: str) -> Machine:
     if name not in names():
         raise UnknownNameError("machine", name, (*names(), "host"))
     file = resources.files("amos.perfmodel") / "machines" / f"{name}.toml"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -56,6 +57,7 @@ def compare_program(
         text, program = Path(folder, "call.c"), Path(folder, "call")
         text.write_text(c_program(unit, source), encoding="utf-8")
         if problem := tool([*compiler, "-O2", *source.flags, "-o", program, text]):
+            problem = re.sub(r"^\S*call\.c:\S*\s*", "", problem)
             report.problems.append(f"{label}: does not compile: {problem}")
             return
         report.compiled_for.append(label)

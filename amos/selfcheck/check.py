@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 
@@ -61,11 +62,13 @@ def _describe(unit: Intrinsic, report: Report) -> None:
     """An intrinsic maps onto itself, iteration by iteration, under the strictest rule."""
     try:
         op = Operator(unit.compute, name=unit.name)
+        # An operator's sums wrap around; the statement is compared without saturation.
+        plain = replace(unit, arithmetic=replace(unit.arithmetic, saturate=False))
         identity = np.eye(len(unit.iterations), dtype=bool)
-        verdict = check_matching(op, unit, identity, rule="paper")
+        verdict = check_matching(op, plain, identity, rule="paper")
         report.described = bool(verdict)
         report.problems += [f"onto itself: {reason}" for reason in verdict.reasons]
-        report.enumerates = enumerate_mappings(op, unit, rule="access").count
+        report.enumerates = enumerate_mappings(op, plain, rule="access").count
         if not report.enumerates:
             report.problems.append("enumerates no mapping of its own statement")
     except AmosError as error:

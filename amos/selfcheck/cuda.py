@@ -1,4 +1,4 @@
-"""CUDA implementations: compiled by nvcc for every architecture, run on a GPU if there is one."""
+"""CUDA implementations: compiled for every architecture, run on a GPU if there is one."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from amos.intrinsics import Implementation, Intrinsic, implementations
 from amos.selfcheck.data import compare, fragments
+from amos.selfcheck.nvrtc import find_nvrtc
 from amos.selfcheck.program import parameters, run_program, tool
 from amos.selfcheck.report import Report
 
@@ -26,15 +29,31 @@ _TYPES = {
     "float64": "double",
     "int32": "int",
 }
-_HEADERS = ("#include <cuda_bf16.h>", "#include <cuda_fp16.h>", "#include <cstdio>")
+_HEADERS = ("#include <cuda_bf16.h>", "#include <cuda_fp16.h>")
 
 Pair = tuple[Intrinsic, Implementation]
+
+
+@dataclass(frozen=True)
+class _Compiler:
+    """Makes machine code of a file of kernels.
+
+    Attributes:
+        name: how the report calls it.
+        known: architectures that it compiles for.
+        compile: source and architecture → its first complaint, or nothing.
+    """
+
+    name: str
+    known: frozenset[str]
+    compile: Callable[[str, str], str]
 
 
 def check_cuda(intrinsics: Sequence[Intrinsic], rng: np.random.Generator) -> dict[str, Report]:
     """Compile all kernels together, once for each architecture that they list.
 
-    A failure is traced to the kernels that cause it by compiling them one by one.
+    Whatever ``nvcc`` does not know is left to NVRTC, if pip has installed it. A
+    failure is traced to the kernels that cause it by compiling them one by one.
     """
     reports = {unit.name: Report(unit.name, described=True) for unit in intrinsics}
     pairs = [
@@ -45,24 +64,38 @@ def check_cuda(intrinsics: Sequence[Intrinsic], rng: np.random.Generator) -> dic
     if not pairs:
         return reports
     nvcc = shutil.which("nvcc")
-    if nvcc is None:
+    compilers = _compilers(nvcc)
+    if not compilers:
         for unit, _ in pairs:
-            reports[unit.name].skipped.append("cuda: nvcc is not installed")
+            reports[unit.name].skipped.append(
+                "cuda: nvcc is not installed, nor is NVRTC (pip: nvidia-cuda-nvrtc)"
+            )
         return reports
-    known = _known(nvcc)
     for architecture in sorted({a for _, s in pairs for a in s.architectures}, key=_number):
         users = [pair for pair in pairs if architecture in pair[1].architectures]
-        if known and architecture not in known:
+        able = next((c for c in compilers if architecture in c.known), None)
+        if able is None:
+            names = " and ".join(c.name for c in compilers)
             for unit, _ in users:
-                reports[unit.name].skipped.append(f"cuda: this nvcc knows no {architecture}")
+                reports[unit.name].skipped.append(f"cuda: {architecture} is unknown to {names}")
             continue
-        _compile(nvcc, architecture, users, reports)
+        _compile(able, architecture, users, reports)
     _run(nvcc, pairs, reports, rng)
     return reports
 
 
 def _number(architecture: str) -> int:
     return int("".join(filter(str.isdigit, architecture)) or 0)
+
+
+def _compilers(nvcc: str | None) -> list[_Compiler]:
+    """What compiles CUDA here, the first one first."""
+    found = []
+    if nvcc is not None and (known := _known(nvcc)):
+        found.append(_Compiler("nvcc", known, partial(_try_nvcc, nvcc)))
+    if (library := find_nvrtc()) is not None and (known := library.architectures()):
+        found.append(_Compiler("NVRTC", known, library.compile))
+    return found
 
 
 def _known(nvcc: str) -> frozenset[str]:
@@ -99,72 +132,120 @@ def _pointer(unit: Intrinsic, name: str, kind: str) -> str:
 
 
 def _compile(
-    nvcc: str, architecture: str, users: Sequence[Pair], reports: dict[str, Report]
+    able: _Compiler, architecture: str, users: Sequence[Pair], reports: dict[str, Report]
 ) -> None:
-    problem = _try(nvcc, architecture, users)
+    problem = able.compile(cuda_source(users), architecture)
     for pair in users:
         report = reports[pair[0].name]
-        found = _try(nvcc, architecture, [pair]) if problem and len(users) > 1 else problem
+        alone = problem and len(users) > 1
+        found = able.compile(cuda_source([pair]), architecture) if alone else problem
         if found:
-            report.problems.append(f"cuda: {architecture}: does not compile: {found}")
+            report.problems.append(f"cuda: {architecture}: {able.name} does not compile: {found}")
         else:
-            report.compiled_for.append(f"cuda: {architecture}")
+            label = "cuda" if able.name == "nvcc" else f"cuda by {able.name}"
+            report.compiled_for.append(f"{label}: {architecture}")
 
 
-def _try(nvcc: str, architecture: str, pairs: Sequence[Pair]) -> str:
+def _try_nvcc(nvcc: str, source: str, architecture: str) -> str:
     with tempfile.TemporaryDirectory(prefix="amos-") as folder:
         text = Path(folder, "kernels.cu")
-        text.write_text(cuda_source(pairs), encoding="utf-8")
+        text.write_text(source, encoding="utf-8")
         output = Path(folder, "kernels.cubin")
         found = tool([nvcc, f"-arch={architecture}", "-cubin", "-o", output, text], 300)
         return re.sub(r"^.*?kernels\.cu\S*\s*", "", found)
 
 
-def cuda_program(unit: Intrinsic, source: Implementation) -> str:
-    """A program that makes the calls on a GPU; see :mod:`amos.selfcheck.program`."""
-    sizes = [unit.fragment_bytes(load) for load in unit.operands]
-    names = [load.tensor.name for load in unit.operands]
-    types = [_pointer(unit, load.tensor.name, str(load.tensor.dtype)) for load in unit.operands]
-    arguments = ", ".join(f"({t})device[{n}]" for n, t in enumerate(types))
-    return f"""{cuda_source([(unit, source)])}
-#include <cstdlib>
+_PROGRAM = """
 #include <cstdint>
-int main() {{
-  const size_t sizes[] = {{{", ".join(map(str, sizes))}}};
-  uint32_t calls;
-  if (fread(&calls, sizeof calls, 1, stdin) != 1) return 3;
-  unsigned char *host[{len(names)}], *device[{len(names)}];
-  for (int n = 0; n < {len(names)}; ++n) {{
-    host[n] = (unsigned char *)malloc(calls * sizes[n]);
-    if (cudaMalloc((void **)&device[n], calls * sizes[n]) != cudaSuccess) return 6;
-  }}
-  for (uint32_t i = 0; i < calls; ++i)
-    for (int n = 0; n < {len(names)}; ++n)
-      if (fread(host[n] + i * sizes[n], sizes[n], 1, stdin) != 1) return 3;
-  for (int n = 0; n < {len(names)}; ++n)
-    cudaMemcpy(device[n], host[n], calls * sizes[n], cudaMemcpyHostToDevice);
-  {unit.name}<<<calls, 32>>>({arguments});
-  const int last = {len(names) - 1};
-  cudaError_t error = cudaMemcpy(host[last], device[last], calls * sizes[last],
-                                 cudaMemcpyDeviceToHost);
-  if (error != cudaSuccess) {{ fprintf(stderr, "%s\\n", cudaGetErrorString(error)); return 5; }}
-  return fwrite(host[last], sizes[last], calls, stdout) == calls ? 0 : 4;
-}}
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+static int failed(cudaError_t error) {
+  if (error != cudaSuccess) fprintf(stderr, "%s\\n", cudaGetErrorString(error));
+  return error != cudaSuccess;
+}
 """
 
 
+def cuda_program(pairs: Sequence[Pair]) -> str:
+    """A program that makes the calls of the intrinsic it is told, on a GPU.
+
+    What it reads and writes is said in :mod:`amos.selfcheck.program`.
+    """
+    choice = "\n".join(
+        f'  if (!strcmp(argv[1], "{unit.name}")) return run_{unit.name}();' for unit, _ in pairs
+    )
+    return "\n".join(
+        [
+            cuda_source(pairs),
+            _PROGRAM,
+            *(_host(unit) for unit, _ in pairs),
+            "int main(int argc, char **argv) {\n  if (argc != 2) return 2;",
+            f"{choice}\n  return 2;\n}}",
+        ]
+    )
+
+
+def _host(unit: Intrinsic) -> str:
+    sizes = [unit.fragment_bytes(load) for load in unit.operands]
+    types = [_pointer(unit, load.tensor.name, str(load.tensor.dtype)) for load in unit.operands]
+    arguments = ", ".join(f"({t})device[{n}]" for n, t in enumerate(types))
+    count, last = len(sizes), len(sizes) - 1
+    return f"""
+static int run_{unit.name}() {{
+  const size_t sizes[] = {{{", ".join(map(str, sizes))}}};
+  uint32_t calls;
+  if (fread(&calls, sizeof calls, 1, stdin) != 1) return 3;
+  unsigned char *host[{count}], *device[{count}];
+  for (int n = 0; n < {count}; ++n) {{
+    host[n] = (unsigned char *)malloc(calls * sizes[n]);
+    if (!host[n] || failed(cudaMalloc((void **)&device[n], calls * sizes[n]))) return 6;
+  }}
+  for (uint32_t i = 0; i < calls; ++i)
+    for (int n = 0; n < {count}; ++n)
+      if (fread(host[n] + i * sizes[n], sizes[n], 1, stdin) != 1) return 3;
+  for (int n = 0; n < {count}; ++n)
+    if (failed(cudaMemcpy(device[n], host[n], calls * sizes[n], cudaMemcpyHostToDevice))) return 6;
+  {unit.name}<<<calls, 32>>>({arguments});
+  // A kernel that cannot be launched is seen here only, one that fails at the next line.
+  if (failed(cudaGetLastError()) || failed(cudaDeviceSynchronize())) return 5;
+  if (failed(cudaMemcpy(host[{last}], device[{last}], calls * sizes[{last}],
+                        cudaMemcpyDeviceToHost))) return 5;
+  return fwrite(host[{last}], sizes[{last}], calls, stdout) == calls ? 0 : 4;
+}}"""
+
+
 def _run(
-    nvcc: str, pairs: Sequence[Pair], reports: dict[str, Report], rng: np.random.Generator
+    nvcc: str | None, pairs: Sequence[Pair], reports: dict[str, Report], rng: np.random.Generator
 ) -> None:
     architecture = _device()
-    for unit, source in pairs:
-        report = reports[unit.name]
-        if architecture is None:
-            report.skipped.append("cuda run: there is no NVIDIA GPU here")
-        elif _number(architecture) < min(map(_number, source.architectures)):
+    if architecture is None:
+        for unit, _ in pairs:
+            reports[unit.name].skipped.append("cuda run: there is no NVIDIA GPU here")
+        return
+    if nvcc is None or architecture not in _known(nvcc):
+        for unit, _ in pairs:
+            reports[unit.name].skipped.append(
+                f"cuda run: there is no nvcc here that knows {architecture}"
+            )
+        return
+    able = []
+    for pair in pairs:
+        report = reports[pair[0].name]
+        if _number(architecture) < min(map(_number, pair[1].architectures)):
             report.skipped.append(f"cuda run: the GPU is {architecture}, too old for it")
-        elif f"cuda: {architecture}" in report.compiled_for or not report.problems:
-            _run_one(nvcc, architecture, unit, source, report, rng)
+        elif not report.problems:
+            able.append(pair)
+    with tempfile.TemporaryDirectory(prefix="amos-") as folder:
+        text, program = Path(folder, "calls.cu"), Path(folder, "calls")
+        text.write_text(cuda_program(able), encoding="utf-8")
+        problem = tool([nvcc, f"-arch={architecture}", "-o", program, text], 300)
+        for unit, _ in able:
+            if problem:
+                reports[unit.name].problems.append(f"cuda run: does not compile: {problem}")
+            else:
+                label = f"cuda: GPU {architecture}"
+                _run_one([str(program), unit.name], label, unit, reports[unit.name], rng)
 
 
 def _device() -> str | None:
@@ -186,22 +267,10 @@ def _device() -> str | None:
 
 
 def _run_one(
-    nvcc: str,
-    architecture: str,
-    unit: Intrinsic,
-    source: Implementation,
-    report: Report,
-    rng: np.random.Generator,
+    command: list[str], label: str, unit: Intrinsic, report: Report, rng: np.random.Generator
 ) -> None:
-    label = f"cuda: GPU {architecture}"
     given = fragments(unit, rng)
-    with tempfile.TemporaryDirectory(prefix="amos-") as folder:
-        text, program = Path(folder, "call.cu"), Path(folder, "call")
-        text.write_text(cuda_program(unit, source), encoding="utf-8")
-        if problem := tool([nvcc, f"-arch={architecture}", "-o", program, text], 300):
-            report.problems.append(f"{label}: does not compile: {problem}")
-            return
-        got = run_program([str(program)], unit, given)
+    got = run_program(command, unit, given)
     report.ran_on.append(label)
     if isinstance(got, str):
         report.differ(f"{label}: {got}")

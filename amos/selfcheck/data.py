@@ -102,7 +102,8 @@ def compare(
     Integers have to agree in every bit, and so have floats where the meaning
     fixes each rounding and ``exact`` asks for it; NaNs are all the same. Other
     floats may be off by what adding in any order can cost: ``(n + 2)·ε`` times
-    the sum of the magnitudes of the ``n`` products and the accumulator.
+    the sum of the magnitudes of the ``n`` products and the accumulator, with ε
+    the precision that sums keep.
 
     Returns:
         the first difference in words, or nothing.
@@ -131,8 +132,9 @@ def _near(
     wide = {name: np.abs(array.astype(np.float64)) for name, array in given.items()}
     magnitude = _magnitude(intrinsic, wide)
     info = np.finfo(kind.numpy)
+    eps = max(float(info.eps), intrinsic.arithmetic.precision)
     with np.errstate(over="ignore", invalid="ignore"):
-        bound = count * (float(info.eps) * magnitude + float(info.tiny))
+        bound = count * (eps * magnitude + float(info.tiny))
         apart = np.abs(got.astype(np.float64) - want.astype(np.float64))
         # Where partial sums may overflow, any order may end in an infinity.
         risky = (magnitude > float(info.max) / 2) & ~(np.isfinite(got) & np.isfinite(want))

@@ -71,7 +71,9 @@ class Report:
             parts.append("compiles for " + _grouped(self.compiled_for))
         if self.ran_on:
             parts.append("ran on " + _grouped(self.ran_on))
-        if self.equal is not None:
+        if self.equal is None:
+            parts.append("ran nowhere here, so nothing is compared")
+        else:
             parts.append(f"equal ({self.compared:,} elements)" if self.equal else "NOT EQUAL")
         parts += [f"FAILED {problem}" for problem in self.problems]
         parts += [f"skipped {why}" for why in self.skipped]

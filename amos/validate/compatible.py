@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import product
+from math import prod
 from typing import TYPE_CHECKING
 
 from amos.errors import MappingError
 from amos.ir import dtype
+from amos.ir.floats import integer_limits
 from amos.validate.candidates import Pairing
 
 if TYPE_CHECKING:
@@ -19,6 +22,10 @@ __all__ = ["check_compatible", "check_structure"]
 
 def check_structure(op: Operator, intrinsic: Intrinsic, order: Sequence[int] | None = None) -> None:
     """Compare arithmetic, number of sources and dtypes, and nothing about indices.
+
+    A sum of an operator wraps around. A saturating intrinsic computes the same
+    only where no sum can leave the destination's range, whatever the data; else
+    it is refused.
 
     Args:
         op: the operator; a tensor without a dtype takes that of its operand.
@@ -49,6 +56,25 @@ def check_structure(op: Operator, intrinsic: Intrinsic, order: Sequence[int] | N
                 f"{op.name} cannot use {intrinsic.name}: `{tensor.name}` feeds both "
                 f"`{other}` ({found}) and `{into}` ({expected})"
             )
+    if intrinsic.arithmetic.saturate:
+        _check_sums(op, intrinsic)
+
+
+def _check_sums(op: Operator, intrinsic: Intrinsic) -> None:
+    """Refuse an operator whose sums can reach what the intrinsic saturates at."""
+    *sources, target = (dtype(kind) for kind in intrinsic.dtypes)
+    low, high = integer_limits(target)
+    products = [prod(corner) for corner in product(*map(integer_limits, sources))]
+    # Padding adds zeros, and a partial sum has fewer products.
+    least, most = min(0, *products), max(0, *products)
+    count = prod(it.extent for it in op.reduce)
+    if low <= count * least and count * most <= high:
+        return
+    safe = min(limit // value for limit, value in ((low, least), (high, most)) if value)
+    raise MappingError(
+        f"{op.name} cannot use {intrinsic.name}: its sums wrap around, the intrinsic's saturate, "
+        f"and {count} products can leave {target.name}; up to {safe} products cannot"
+    )
 
 
 def check_compatible(

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from amos.ir import dtype
+from amos.ir.floats import integer_limits
 from amos.validate.buffers import FlatAccess, check_inputs, output_dtype, wide
 from amos.validate.candidates import Pairing
 from amos.validate.compatible import check_structure
@@ -87,7 +89,8 @@ def execute_matching(
 def scalar_unit(intrinsic: Intrinsic) -> Unit:
     """The intrinsic's own statement, on fragments of any extents.
 
-    Leading axes beyond the fragments' own are calls of their own.
+    Leading axes beyond the fragments' own are calls of their own. Integers are
+    clamped where the intrinsic saturates.
     """
     letters = {it.name: chr(ord("a") + t) for t, it in enumerate(intrinsic.iterations)}
 
@@ -102,11 +105,13 @@ def scalar_unit(intrinsic: Intrinsic) -> Unit:
     spec = f"{','.join(inputs)}->...{target}"
     axis = {x: d - len(target) for d, x in enumerate(target)}
     accumulate = intrinsic.compute.accumulate
+    limits = integer_limits(dtype(intrinsic.dtypes[-1])) if intrinsic.arithmetic.saturate else None
 
     def compute(accumulator: np.ndarray, fragments: Sequence[np.ndarray]) -> np.ndarray:
         ones = [np.ones(accumulator.shape[axis[x]], accumulator.dtype) for x in lonely]
         added = np.einsum(spec, *fragments, *ones)
-        return np.asarray(accumulator + added if accumulate else added)
+        total = accumulator + added if accumulate else added
+        return np.asarray(total if limits is None else np.clip(total, *limits))
 
     return compute
 

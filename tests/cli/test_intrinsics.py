@@ -64,7 +64,15 @@ def test_list_has_what_a_program_needs(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_show_tells_of_buffers_and_layouts(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["intrinsics", "show", "vta_gemm_m1n16k16_s8_s32"]) == 0
-    assert "capacity 131072; alignment 16; write_interval 3" in capsys.readouterr().out
+    assert (
+        "capacity 131072 bytes; alignment 16 bytes; write_interval 3 cycles"
+        in capsys.readouterr().out
+    )
+    assert main(["intrinsics", "show", VNNI]) == 0
+    assert "timing   latency 5, one every 0.5 cycles on xeon_6240 (" in capsys.readouterr().out
+    row = _json(["intrinsics", "show", "wmma_m8n32k16_f16_f32"], capsys)
+    assert row["shapes"]["where"] == "m*n*k == 4096" and row["registers"] == 31
+    assert row["timing"][0]["machine"] == "v100" and row["timing"][0]["latency"] is None
     assert main(["intrinsics", "show", "mma_sync_m8n8k4_f64_f64"]) == 0
     assert "layout i1 = lane // 4, r1 = lane % 4" in capsys.readouterr().out
 
@@ -129,6 +137,7 @@ def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         ["map", "gemm", "acme_m8n8k4_s8_s32"],
         ["map", "gemm", VNNI],
         ["map", "gemm", "--target", "all"],
+        ["map", "gemm", "--target", "cuda:sm_80"],
         ["intrinsics", "show"],
         ["intrinsics", "list"],
     ],
@@ -173,6 +182,23 @@ def test_targets_are_tabulated(capsys: pytest.CaptureFixture[str]) -> None:
     assert "wmma_m16n16k16_bf16_f32" not in found  # sm_80
     rows = _json(["map", "gemm", "--target", "x86:avx512_vnni"], capsys)["rows"]
     assert {row["intrinsic"].split("_")[0] for row in rows} == {"vnni"}
+
+
+def test_a_target_says_what_another_order_would_do(capsys: pytest.CaptureFixture[str]) -> None:
+    types = ["--dtype", "a=s8", "--dtype", "b=u8", "--dtype", "c=s32"]
+    text = ["c[i,j] += a[i,k] * b[k,j]", "--extent", "i=4", "--extent", "j=4", "--extent", "k=4"]
+    rows = _json(["map", *text, *types, "--target", "x86:avx512_vnni"], capsys)["rows"]
+    why = {row["intrinsic"]: row["why"] for row in rows}[VNNI]
+    assert "`a` is int8, its operand `Src1` is uint8" in why
+    assert why.endswith("with its sources in the order `b`, `a` it can: --commute")
+
+
+def test_a_target_says_what_saturates(capsys: pytest.CaptureFixture[str]) -> None:
+    text = ["c[i,j] += a[i,k] * b[k,j]", "--extent", "i=4", "--extent", "j=4"]
+    command = ["map", *text, "--extent", "k=70000", "--target", "x86:avx512_vnni"]
+    found = {row["intrinsic"]: row for row in _json(command, capsys)["rows"]}
+    assert found[VNNI]["counts"]["paper"] == 1
+    assert "up to 65793 products cannot" in found[VNNI.replace("dpbusd", "dpbusds")]["why"]
 
 
 @pytest.mark.parametrize("target", ["cuda:80", "cuda", "arm:sve3"])

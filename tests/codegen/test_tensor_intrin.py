@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
 import amos
+from amos.codegen.arrays import to_tensor
 from amos.codegen.tensor_intrin import holdable, implementation, register_tensor_intrin
 from amos.errors import BuildError
 from amos.intrinsics import Intrinsic, Memory
 
 VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
+
+
+def test_a_scalar_stays_a_scalar() -> None:
+    """The multiplier of a fused multiply-add has no dimension, in TVM neither."""
+    assert to_tensor(np.ones((), np.float32), "float32").shape == ()
+    assert to_tensor(np.ones((2, 3), np.float32).T, "bfloat16").shape == (3, 2)
 
 
 def test_native_needs_the_feature_and_an_implementation() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from amos import intrinsics
+from amos import intrinsics, machines
 from amos.ir import dtype
 
 EXPECTED = [
@@ -88,6 +88,52 @@ def test_every_entry_has_a_source_and_known_implementations(name: str) -> None:
         assert (source.intrinsic, source.kind) == (name, kind)
 
 
+Modes = tuple[tuple[int, ...], tuple[int, ...]]
+
+#: The same layouts as NVIDIA writes them for CuTe (CUTLASS, mma_traits_sm80.hpp and _sm89.hpp):
+#: sizes and strides of thread and value, giving offsets into a matrix whose rows are fastest.
+_ROW_16X8: Modes = (4, 8, 2, 2), (32, 1, 16, 8)
+_CUTE: dict[str, tuple[Modes, Modes, Modes]] = {
+    "m16n8k8_f16": (_ROW_16X8, ((4, 8, 2), (16, 1, 8)), _ROW_16X8),
+    "m16n8k16_f16": (
+        ((4, 8, 2, 2, 2), (32, 1, 16, 8, 128)),
+        ((4, 8, 2, 2), (16, 1, 8, 64)),
+        _ROW_16X8,
+    ),
+    "m16n8k8_tf32": (((4, 8, 2, 2), (16, 1, 8, 64)), ((4, 8, 2), (8, 1, 32)), _ROW_16X8),
+    "m16n8k32_s8": (
+        ((4, 8, 4, 2, 2), (64, 1, 16, 8, 256)),
+        ((4, 8, 4, 2), (32, 1, 8, 128)),
+        _ROW_16X8,
+    ),
+    "m8n8k4_f64": (((4, 8, 1), (8, 1, 0)), ((4, 8, 1), (8, 1, 0)), ((4, 8, 2), (16, 1, 8))),
+}
+_ALIKE = {"bf16": "f16", "u8": "s8", "e4m3": "s8", "e5m2": "s8"}
+
+
+def _offsets(modes: Modes) -> np.ndarray:
+    """Offset of each value of each thread: threads × values, the first mode fastest."""
+    sizes, strides = modes
+    grid = np.indices(sizes[::-1])[::-1]
+    total = sum(g * s for g, s in zip(grid, strides, strict=True))
+    return np.asarray(total).reshape(-1, 32).T
+
+
+@pytest.mark.parametrize("name", [n for n in intrinsics.names() if n.startswith("mma_sync")])
+def test_mma_layouts_are_those_of_cute(name: str) -> None:
+    unit = intrinsics.get(name)
+    shape, source = name.split("_")[2:4]
+    written = _CUTE[f"{shape}_{_ALIKE.get(source, source)}"]
+    m, n, _ = unit.shape
+    for statement, modes, rows, (row, column) in zip(
+        unit.memory, written, (m, n, m), (("i1", "r1"), ("i2", "r1"), ("i1", "i2")), strict=True
+    ):
+        layout = statement.layout
+        assert layout is not None
+        held = layout.table(row) + rows * layout.table(column)
+        np.testing.assert_array_equal(held, _offsets(modes), err_msg=str(statement))
+
+
 def test_mma_layouts_are_those_of_the_manual() -> None:
     """PTX ISA, figures of m16n8k16 (.f16): a few cells of each."""
     unit = intrinsics.get("mma_sync_m16n8k16_f16_f32")
@@ -109,6 +155,49 @@ def test_vta_has_its_buffers_and_its_write_constraint() -> None:
     memory = intrinsics.get("vta_gemm_m1n16k16_s8_s32").memory
     assert [m.capacity >> 10 for m in memory] == [32, 256, 128]
     assert memory[-1].write_interval == 3
+
+
+def test_figures_of_speed_agree_with_the_machine_descriptions() -> None:
+    compared = 0
+    for name in intrinsics.names():
+        for timing in intrinsics.get(name).timing:
+            if timing.machine not in machines.names():
+                continue
+            machine = machines.get(timing.machine)
+            if name not in machine.peaks:
+                continue
+            peak = machine.peaks[name]
+            compared += 1
+            assert peak.interval * machine.clock == pytest.approx(timing.interval, rel=0.02), name
+            if timing.latency is not None:
+                assert peak.latency * machine.clock == pytest.approx(timing.latency, rel=0.02)
+    assert compared >= 6
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_every_entry_says_how_fast_it_is_and_who_says_so(name: str) -> None:
+    unit = intrinsics.get(name)
+    assert unit.timing
+    assert all(len(timing.source) > 15 and timing.machine for timing in unit.timing)
+    kept_in_registers = not any(statement.capacity for statement in unit.memory)
+    if kept_in_registers and unit.family not in ("mali", "tpu"):
+        assert unit.registers > 0
+
+
+def test_a_warp_has_255_registers() -> None:
+    # 16 x 16 numbers of 32 bits are 8 registers of each thread; half as many, 4.
+    assert intrinsics.get("wmma_m16n16k16_f16_f32").registers == 31
+    assert intrinsics.get("wmma_m16n16k16_f16_f16").registers == 63
+    assert intrinsics.get("mma_sync_m16n8k16_f16_f32").registers == 63
+
+
+def test_legal_shapes_of_tiles() -> None:
+    unit = intrinsics.get("amx_tdpbusd_m16n16k64_u8_s8_s32")
+    assert unit.shapes is not None
+    assert (3, 5, 12) in unit.shapes.members and (3, 5, 10) not in unit.shapes.members
+    assert str(unit.shapes) == "m = 1, 2 ... 16, n = 1, 2 ... 16, k = 4, 8 ... 64"
+    wide = intrinsics.get("wmma_m8n32k16_f16_f32").shapes
+    assert str(wide) == "8x32x16, 16x16x16, 32x8x16 with m*n*k == 4096"
 
 
 def test_the_second_tile_of_amx_is_packed() -> None:

@@ -66,7 +66,7 @@ def test_memory_statements_are_read_as_they_are_printed() -> None:
         (dict(extents={"i1": 0, "i2": 4, "r1": 2}), "extent of iteration 'i1'.*positive.*got 0"),
         (dict(extents={}), "no extent given for i1, i2, r1; given are none"),
         (dict(compute="Dst[i1, i3] += Src1[i1, r1] * Src2[r1, i2]"), "no extent given for i3"),
-        (dict(compute="Dst[i1+i2] += Src1[i1, r1] * Src2[r1, i2]"), "indexed by single iterations"),
+        (dict(compute="Dst[i1+i2] += Src1[r1] * Src2[i2]"), "as each index, got .i1 . i2."),
         (dict(dtypes={"Src1": "s8", "Src2": "s8"}), "operand 'Dst' has no dtype"),
         (dict(dtypes={"Src1": "s9", "Src2": "s8", "Dst": "s32"}), "unknown dtype 's9'"),
         (dict(memory=MEMORY[:2]), "no memory statement covers operand Dst"),
@@ -153,9 +153,9 @@ def test_formulas() -> None:
 
 def test_small_parts_check_themselves() -> None:
     with pytest.raises(IntrinsicError, match="latency: expected cycles above zero, got 0"):
-        Timing(0, 1, "manual")
+        Timing(1, "manual", 0)
     with pytest.raises(IntrinsicError, match="expected where the figures come from"):
-        Timing(1, 1, "")
+        Timing(1, "")
     with pytest.raises(IntrinsicError, match="no shape fulfils"):
         ShapeFamily((8,), (8,), (8,), "m * n * k == 1")
     with pytest.raises(IntrinsicError, match="rounding: expected 'once' or"):

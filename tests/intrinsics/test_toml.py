@@ -52,7 +52,12 @@ def test_everything_can_be_written() -> None:
     assert unit.shape == (8, 8, 4)
     assert unit.arithmetic.saturate
     assert unit.shapes is not None and len(unit.shapes.members) == 2
-    assert unit.timing is not None and unit.timing.interval == 1.5
+    (timing,) = unit.timing
+    assert (timing.latency, timing.interval) == (4, 1.5)
+    several = GOOD.replace("timing = {", 'timing = [{ interval = 2, source = "me" }, {')
+    several = several.replace('"manual, table 2" }', '"manual, table 2" }]')
+    first, second = intrinsics.from_toml(several).timing
+    assert (first.latency, second) == (None, timing)
     assert (unit.registers, unit.requires) == (2, ("acme",))
     assert [m.capacity for m in unit.memory] == [64, 0, 0]
     assert unit.memory[0].constant_strides == {"i1": 4, "r1": 1}
@@ -88,13 +93,19 @@ def test_a_file_registers_once(tmp_path: Path) -> None:
         ("dtypes = {", "dtypes = 4 #", "<text>:6: dtypes: expected a table, found 4"),
         ("capacity = 64", "capacity = 16", "<text>:7: memory: .*one fragment, 32 bytes, got 16"),
         ("capacity = 64", "capcity = 64", "memory.capcity: expected one of .*'capacity'"),
+        ("Src1[i1, r1] *", "Src1[i1 + r1, r1] *", "4: compute: .*got 'i1 [+] r1'; a unit with a w"),
+        ("buf.Src1[i1, r1] =", "buf.Src1[i1 + r1] =", ":7: memory: .*no single iteration; a unit"),
         ('"global.Dst[addr_c', '#"', "<text>:7: memory: .*no memory statement covers operand Dst"),
         ("buf.Src2[r1, i2] =", "buf.Src2[r1, i2] :", "<text>:7: memory: .*0 signs '='"),
         ("saturate = true", 'saturate = "yes"', ":14: arithmetic: .*true or false, got 'yes'"),
         ("saturate = true", "round = 3", "<text>:14: arithmetic.round: expected one of saturate"),
-        ("m = [8, 16]", "m = [16]", "<text>:15: shapes: .*expected one of 16x8x4, got 8x8x4"),
+        ("m = [8, 16]", "m = [16]", ":15: shapes: .*expected one of 16x8x4 with .*, got 8x8x4"),
         ("m = [8, 16], ", "", "<text>:15: shapes: expected m, n, k, where"),
         ("interval = 1.5", "interval = 0", "<text>:16: timing: .*above zero, got 0"),
+        ("timing = {", "timing = 3 #", "<text>:16: timing: expected a table.*found 3"),
+        ("timing = {", "timing = [3] #", "<text>:16: timing: expected a table.*found 3"),
+        ("latency = 4", "latncy = 4", "<text>:16: timing.latncy: .*did you mean 'latency'"),
+        ('source = "manual, table 2"', "source = 7", ":16: timing: .*figures come from, got 7"),
         ('requires = ["acme"]', 'requires = "acme"', "requires: expected a list of texts"),
         ("c = \"for", "d = \"for", "implementation.d: expected one of llvm, c, cuda, opencl"),
         ('architectures = ["sm_80"]', "", "cuda: .*architectures: expected at least one"),

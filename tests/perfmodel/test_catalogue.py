@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -124,3 +126,26 @@ def test_cores_share_a_level() -> None:
     # One core draws no more than its own part, two of a group twice that.
     assert level.rate(groups, alone, write=False).tolist() == [3.0, 3.0, 3.0]
     assert level.rate(groups, 2 * alone, write=False).tolist() == [6.0, 6.0, 4.0]
+
+
+def test_a_rate_that_a_machine_lacks_is_that_of_the_description() -> None:
+    unit = amos.intrinsics.get("mma_sync_m16n8k16_f16_f32")
+    assert unit.name not in catalogue.get("a100").peaks
+    machine = catalogue.get("a100", [unit])
+    # 8 cycles of a sub-core; nobody has published the latency, which is no less.
+    assert machine.peak(unit.name).interval == pytest.approx(8 / 1.41e9)
+    assert machine.peak(unit.name).latency == machine.peak(unit.name).interval
+    assert "A100" in machine.peak(unit.name).source
+    with pytest.raises(MachineError, match="no rate"):
+        catalogue.get("v100", [unit]).peak(unit.name)
+
+
+def test_the_machine_s_own_rate_comes_first_and_a_figure_of_no_machine_last() -> None:
+    wmma = amos.intrinsics.get("wmma_m16n16k16_f16_f32")
+    anywhere = amos.intrinsics.Timing(100, "a guess", 200)
+    faster = replace(wmma, timing=(anywhere,))
+    assert catalogue.get("a100", [faster]) == catalogue.get("a100")
+    own = amos.intrinsics.Timing(10, "measured", 20, "a100")
+    both = replace(wmma, name="new_m16n16k16_f16_f32", timing=(anywhere, own))
+    assert catalogue.get("a100", [both]).peak(both.name).interval == pytest.approx(10 / 1.41e9)
+    assert catalogue.get("v100", [both]).peak(both.name).latency == pytest.approx(200 / 1.53e9)

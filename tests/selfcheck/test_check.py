@@ -13,10 +13,12 @@ import pytest
 from amos import intrinsics
 from amos.intrinsics import Implementation, Intrinsic, execute, registry
 from amos.perfmodel.host import cpu
-from amos.selfcheck import check
-from amos.selfcheck.cuda import cuda_program
+from amos.selfcheck import check, cuda
+from amos.selfcheck.cuda import check_cuda, cuda_program
 from amos.selfcheck.data import compare, fragments
+from amos.selfcheck.nvrtc import find_nvrtc
 from amos.selfcheck.opencl import opencl_source
+from amos.selfcheck.program import run_program, tool
 
 SDOT = "arm_sdot_m4k4_s8_s32"
 GEMMINI = "gemmini_matmul_m16n16k16_s8_s32"
@@ -52,6 +54,26 @@ def test_a_wrong_implementation_is_found() -> None:
     assert "the meaning gives" in str(report) and "NOT EQUAL" in str(report)
 
 
+def test_a_narrow_saturating_accumulator_is_described() -> None:
+    """No operator that wraps around fits it, yet it is itself."""
+    unit = Intrinsic.define(
+        "acme_narrow_m4k8_s8_s16",
+        "Dst[i1] += Src1[r1] * Src2[i1, r1]",
+        {"i1": 4, "r1": 8},
+        {"Src1": "s8", "Src2": "s8", "Dst": "s16"},
+        [
+            "reg.Src1[r1] = memory.Src1[addr_a + r1]",
+            "reg.Src2[i1, r1] = memory.Src2[addr_b + i1 * 8 + r1]",
+            "memory.Dst[addr_c + i1] = reg.Dst[i1]",
+        ],
+        family="acme",
+        source="nowhere",
+        arithmetic=intrinsics.Arithmetic(saturate=True),
+    )
+    (report,) = check([intrinsics.register(unit)])
+    assert report.ok and report.equal and report.enumerates == 1, str(report)
+
+
 def test_a_crash_is_a_reported_failure() -> None:
     body = 'T.evaluate(T.call_extern("int32", "abort"))'
     good = intrinsics.get(GEMMINI)
@@ -79,19 +101,20 @@ def test_what_is_missing_is_skipped_with_its_reason(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(cuda, "find_nvrtc", lambda: None)
     names = [SDOT, "wmma_m8n8k32_s4_s32", "vnni_dpbusd_m16k4_u8_s8_s32"]
     arm, wmma, vnni = (r.skipped for r in check([intrinsics.get(name) for name in names]))
     assert "c for aarch64: aarch64-linux-gnu-gcc is not installed" in arm
     assert "llvm native: aarch64 run: aarch64-linux-gnu-gcc is not installed" in arm
-    assert "cuda: nvcc is not installed" in wmma
+    assert any(why.startswith("cuda: nvcc is not installed, nor is NVRTC") for why in wmma)
     assert any("int4, which no CPU kernel can hold" in why for why in wmma)
     assert any(why.startswith("c: no compiler on the path") for why in vnni)
 
 
 def test_arm_runs_under_qemu() -> None:
-    for tool in ("aarch64-linux-gnu-gcc", "qemu-aarch64-static"):
-        if shutil.which(tool) is None:
-            pytest.skip(f"{tool} is not installed")
+    for command in ("aarch64-linux-gnu-gcc", "qemu-aarch64-static"):
+        if shutil.which(command) is None:
+            pytest.skip(f"{command} is not installed")
     for report in check([intrinsics.get(n) for n in (SDOT, "arm_usmmla_m2n2k8_u8_s8_s32")]):
         assert report.ok and report.equal
         assert {"c: aarch64", "llvm native: aarch64"} <= set(report.ran_on)
@@ -100,36 +123,77 @@ def test_arm_runs_under_qemu() -> None:
 def test_every_kernel_of_nvidia_compiles() -> None:
     if shutil.which("nvcc") is None:
         pytest.skip("nvcc is not installed")
-    from amos.selfcheck.cuda import check_cuda
-
     units = [intrinsics.get(n) for n in intrinsics.names() if n.startswith(("wmma", "mma"))]
     for unit, report in zip(
         units, check_cuda(units, np.random.default_rng(0)).values(), strict=True
     ):
         listed = intrinsics.implementations(unit.name)["cuda"].architectures
         assert not report.problems
-        left_out = [why for why in report.skipped if "knows no sm_" in why]
+        left_out = [why for why in report.skipped if "is unknown to nvcc" in why]
         assert len(report.compiled_for) + len(left_out) == len(listed)
 
 
 def test_a_kernel_that_does_not_compile_is_told_from_the_others() -> None:
     if shutil.which("nvcc") is None:
         pytest.skip("nvcc is not installed")
-    from amos.selfcheck.cuda import check_cuda
-
     wrong = replace(intrinsics.get(SDOT), name="acme_cuda_m4k4_s8_s32", requires=())
     intrinsics.register(
         wrong, Implementation(wrong.name, "cuda", "wrong();", architectures=("sm_90",))
     )
     good = intrinsics.get("mma_sync_m16n8k32_e4m3_f32")
     found = check_cuda([wrong, good], np.random.default_rng(0))
-    assert "cuda: sm_90: does not compile" in found[wrong.name].problems[0]
+    assert "cuda: sm_90: nvcc does not compile" in found[wrong.name].problems[0]
     assert not found[good.name].problems
+
+
+def test_nvrtc_compiles_what_nvcc_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    if find_nvrtc() is None:
+        pytest.skip("NVRTC is not installed (pip: nvidia-cuda-nvrtc and its headers)")
+    monkeypatch.setattr(cuda, "_known", lambda nvcc: frozenset())
+    unit = intrinsics.get("mma_sync_m16n8k16_f16_f32")
+    wrong = replace(intrinsics.get(SDOT), name="acme_cuda_m4k4_s8_s32", requires=())
+    intrinsics.register(
+        wrong, Implementation(wrong.name, "cuda", "wrong();", architectures=("sm_90",))
+    )
+    found = check_cuda([unit, wrong], np.random.default_rng(0))
+    assert "cuda by NVRTC: sm_90" in found[unit.name].compiled_for
+    assert not found[unit.name].problems
+    assert "sm_90: NVRTC does not compile" in found[wrong.name].problems[0]
+
+
+def test_the_program_for_a_gpu_runs_or_says_in_words_why_not(tmp_path: Path) -> None:
+    """Without a GPU this still compiles the host's half, and runs it up to the first call."""
+    nvcc = shutil.which("nvcc")
+    if nvcc is None:
+        pytest.skip("nvcc is not installed")
+    names = [n for n in intrinsics.names() if "cuda" in intrinsics.implementations(n)]
+    pairs = [(intrinsics.get(n), intrinsics.implementations(n)["cuda"]) for n in names]
+    text = tmp_path / "call.cu"
+    text.write_text(cuda_program(pairs))
+    architecture = cuda._device() or "sm_90"
+    assert tool([nvcc, f"-arch={architecture}", "-o", tmp_path / "call", text]) == ""
+    unit = intrinsics.get("mma_sync_m16n8k16_f16_f32")
+    given = fragments(unit, np.random.default_rng(0))
+    got = run_program([str(tmp_path / "call"), unit.name], unit, given)
+    if isinstance(got, str):
+        assert cuda._device() is None, got
+        assert "ended with status 6 after 0 bytes: " in got and len(got.partition(": ")[2]) > 10
+    else:
+        assert compare(unit, given, got, exact=True) == ""
+
+
+def test_opencl_runs_on_every_device_that_compiles() -> None:
+    pytest.importorskip("pyopencl", reason="pyopencl is not installed (extra 'opencl')")
+    (report,) = check([intrinsics.get("mali_arm_dot_m1k4_s8_s32")])
+    ran = [entry for entry in report.ran_on if entry.startswith("opencl: ")]
+    if not ran:
+        pytest.skip("; ".join(why for why in report.skipped if why.startswith("opencl: ")))
+    assert report.ok and report.equal
 
 
 def test_programs_are_generated_for_what_is_not_here() -> None:
     wmma = intrinsics.get("wmma_m16n16k16_f16_f32")
-    text = cuda_program(wmma, intrinsics.implementations(wmma.name)["cuda"])
+    text = cuda_program([(wmma, intrinsics.implementations(wmma.name)["cuda"])])
     assert "const size_t sizes[] = {512, 512, 1024};" in text
     mali = intrinsics.get("mali_arm_dot_m1k4_s8_s32")
     text = opencl_source(mali, intrinsics.implementations(mali.name)["opencl"])
