@@ -176,7 +176,7 @@ class Engine:
         }
 
     def _predict(self, found: Placement, machine: str) -> tuple[Prediction, Candidate] | None:
-        target = self.offer.machine(machine)
+        target = self.offer.machine(machine, found.intrinsic)
         return best_sampled(found, target, SAMPLES, np.random.default_rng(0))
 
 

@@ -41,8 +41,8 @@ class Offer:
     files: Mapping[str, str]
     machines: Mapping[str, Machine]
 
-    def machine(self, name: str) -> Machine:
-        """A machine by name.
+    def machine(self, name: str, unit: Intrinsic) -> Machine:
+        """A machine by name, with the rate of an intrinsic if there is one.
 
         Raises:
             UnknownNameError: there is no such machine here.
@@ -51,7 +51,7 @@ class Offer:
             return self.machines[name]
         if name not in catalogue.names():
             raise UnknownNameError("machine", name, self.machine_names())
-        return catalogue.get(name)
+        return catalogue.get(name, [unit])
 
     def machine_names(self) -> list[str]:
         """Every machine on offer, sorted."""
@@ -92,14 +92,19 @@ class Subject:
         unit = _field("intrinsic", intrinsics.get, state.intrinsic)
         space = _field("intrinsic", lambda _: _space(op, unit, state.rule), "")
         named = default_machine(unit) if state.machine == AUTO else state.machine
-        machine = _field("machine", offer.machine, named) if named else None
+        machine = _field("machine", lambda n: offer.machine(n, unit), named) if named else None
         assignment = _assignment(state.assignment, op, unit, space)
         return Subject(op, unit, state.rule, space, assignment, machine, extents)
 
 
 def default_machine(unit: Intrinsic) -> str:
-    """The first described machine that has a rate for the intrinsic; nothing if none has."""
-    having = (n for n in sorted(catalogue.names()) if unit.name in catalogue.get(n).peaks)
+    """The first described machine that has a rate for the intrinsic; nothing if none has.
+
+    A rate of the intrinsic's description counts only if it says of which machine it is.
+    """
+    timed = {timing.machine for timing in unit.timing}
+    names = sorted(catalogue.names())
+    having = (n for n in names if unit.name in catalogue.get(n).peaks or n in timed)
     return next(having, "")
 
 

@@ -57,8 +57,12 @@ def intrinsic(unit: Intrinsic) -> list[Block]:
         about.append(f"{unit.registers} fragments of {unit.destination.tensor.name} fit registers")
     if str(unit.arithmetic):
         about.append(f"rounding: {unit.arithmetic}")
-    if unit.timing is not None:
-        about.append(f"timing: {unit.timing}")
+    for timing in unit.timing:
+        latency = "" if timing.latency is None else f", latency {timing.latency:g}"
+        about.append(
+            f"{timing.machine or 'anywhere'}: a call every {timing.interval:g} cycles{latency} "
+            f"({timing.source})"
+        )
     return [
         Heading(f"Intrinsic {unit.name}", f"{unit.operations:,} operations a call"),
         Note(tuple(line for line in about if line)),

@@ -244,3 +244,16 @@ def test_a_machine_without_a_rate_is_told_and_nothing_else_changes() -> None:
     assert answer["ok"]
     assert "has no rate for intrinsic" in answer["prediction"]["error"]
     assert _judge(machine="")["prediction"] is None
+
+
+def test_every_intrinsic_can_be_looked_at() -> None:
+    """With the machine that suits it; where its description gives a rate, that is used."""
+    for name in amos.intrinsics.names():
+        answer = _judge(operator="gemm", intrinsic=name)
+        if not answer["ok"]:
+            assert list(answer["errors"]) == ["intrinsic"]
+        elif answer["mapping"] is not None:
+            said = answer["prediction"]
+            assert said is None or said["seconds"] > 0
+    predicted = _judge(operator="gemm", intrinsic="vnni_dpbusd_m16k4_u8_s8_s32")["prediction"]
+    assert predicted["machine"] == "xeon_4110"

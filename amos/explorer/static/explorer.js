@@ -366,7 +366,7 @@ export async function explorer(root, ask, told = () => {}) {
       this.active = 0;
       const more = answer.left > MOST_ROWS ? `, the first ${MOST_ROWS.toLocaleString("en")} shown` : "";
       part.count.textContent = answer.left === answer.total
-        ? `${answer.total.toLocaleString("en")} mappings${more}`
+        ? `${answer.total.toLocaleString("en")} mapping${answer.total === 1 ? "" : "s"}${more}`
         : `${answer.left.toLocaleString("en")} of ${answer.total.toLocaleString("en")}${more}`;
       part.head.replaceChildren(...["mapping", ...view.intrinsic.steps.map((s) => s.name), "calls",
         "utilization"].map((name) => make("span", { role: "columnheader", text: name })));
