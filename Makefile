@@ -16,7 +16,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
 
-.PHONY: help demo test test-slow test-notebooks notebooks pictures lint types bench drills lock clean venv
+.PHONY: help demo test test-slow test-notebooks notebooks pictures lint types bench bench-parts drills lock \
+	clean venv
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,9 +47,13 @@ lint: $(STAMP) ## check style and format
 types: $(STAMP) ## check types
 	@$(BIN)/mypy
 
-bench: $(BENCH_STAMP) ## run every benchmark
-	@for file in benchmarks/bench_*.py; do \
-		test -e "$$file" || { echo "amos: there is no benchmark yet"; break; }; \
+# Everything takes most of a day on two cores; it goes on where it was interrupted.
+# BENCH=quick takes minutes, BENCH=short half an hour.
+bench: $(BENCH_STAMP) ## compare with oneDNN and MetaSchedule; BENCH=quick or short for less
+	@$(BIN)/python benchmarks/bench_cpu.py $(if $(BENCH),--$(BENCH))
+
+bench-parts: $(STAMP) ## time the parts of AMOS itself
+	@for file in $(filter-out benchmarks/bench_cpu.py,$(wildcard benchmarks/bench_*.py)); do \
 		echo "amos: $$file"; $(BIN)/python "$$file"; \
 	done
 

@@ -13,6 +13,7 @@ __all__ = [
     "AmosError",
     "BuildError",
     "ExploreError",
+    "ExportError",
     "IntrinsicError",
     "MachineError",
     "MappingError",
@@ -76,6 +77,10 @@ class MeasureError(AmosError):
 
 class ExploreError(AmosError):
     """An exploration was asked for something that it cannot do."""
+
+
+class ExportError(AmosError):
+    """A kernel cannot be written down in the format or place that was asked for."""
 
 
 class RecordError(AmosError):

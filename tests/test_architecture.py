@@ -34,6 +34,7 @@ ARROWS: dict[str, set[str]] = {
     "explore": _TO_SCHEDULE | {"measure"},
     "selfcheck": _TO_SCHEDULE | {"codegen", "measure"},
     "explorer": _TO_SCHEDULE | {"operators"},
+    "export": _TO_SCHEDULE | {"codegen", "measure", "operators"},
 }
 # The paper's tables draw on every room; only the command line draws on them.
 ARROWS["machines"] = set(ARROWS)

@@ -9,6 +9,7 @@ from amos.cli.explore_options import (
     DivisorsOnly,
     Epsilon,
     ExecutorAddress,
+    ExportFolder,
     FlushCache,
     Implementation,
     MemoryLimit,
@@ -18,9 +19,11 @@ from amos.cli.explore_options import (
     Stagnation,
     TimeLimit,
     Timeout,
+    Top,
     Trials,
 )
 from amos.cli.fixing import Fix, read_fixes
+from amos.cli.gpu_records import check_target, export_top
 from amos.cli.options import (
     AsJson,
     Commute,
@@ -76,11 +79,15 @@ def explore_command(
     shape: Shapes = None,
     layout: Layout = None,
     constant: Constants = None,
+    export: ExportFolder = None,
+    top: Top = 3,
     as_json: AsJson = False,
 ) -> None:
     """Search mapping and schedule; compile, check and time the best kernel."""
     import amos
 
+    if export is not None:
+        check_target(machine)
     op = read_operator(operator, extent, dtype, shape, layout, constant)
     unit = read_intrinsic(intrinsic, files)
     how: dict[str, Any] = dict(trials=trials, seed=seed, method=method, epsilon=epsilon)
@@ -104,6 +111,9 @@ def explore_command(
             **where,
         )
     _print(result, rule.value, time.monotonic() - start, as_json)
+    for path in [] if export is None else export_top(result, export, top):
+        if not as_json:
+            print_line(f"exported   {path}")
 
 
 def _print(result: Exploration, rule: str, elapsed: float, as_json: bool) -> None:

@@ -204,6 +204,8 @@ def _buffer(unit: Intrinsic, number: int) -> dict[str, Any]:
         made["explicit"] = False
     if statement.write_interval:
         made["write_interval"] = statement.write_interval
+    if statement.vectors:
+        made["vectors"] = " or ".join(map(str, statement.vectors))
     if statement.layout is not None:
         made["layout"] = ", ".join(f"{i} = {text}" for i, text in statement.layout.where)
     return made

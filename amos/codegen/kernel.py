@@ -11,7 +11,9 @@ import numpy as np
 
 from amos._display import Shown
 from amos._toolchain import load_tvm
+from amos.codegen.alignment import aligned_to_elements
 from amos.codegen.arrays import to_tensor
+from amos.codegen.borrow import borrow, overlap, values_of
 from amos.codegen.cpu import schedule_cpu
 from amos.codegen.program import Argument, Program
 from amos.codegen.tensor_intrin import implementation
@@ -23,7 +25,7 @@ from amos.mapping.staging import stage_array
 from amos.perfmodel.host import cpu
 from amos.schedule import Candidate, Schedule, ScheduleSpace
 
-__all__ = ["Kernel", "build"]
+__all__ = ["Kernel", "build", "scheduled"]
 
 #: Shortest stretch of calls that one timing spans, in milliseconds.
 _MIN_REPEAT_MS = 5
@@ -33,8 +35,9 @@ class Kernel(Shown):
     """A candidate compiled for this CPU.
 
     Calling it with the operator's inputs, by name or in order, returns the
-    output. Constant inputs are packed at every call unless they were packed
-    before with :meth:`pack`.
+    output. Inputs are NumPy arrays or tensors of any package that speaks DLPack,
+    PyTorch among them; they are read where they are. Constant inputs are packed at
+    every call unless they were packed before with :meth:`pack`.
 
     Attributes:
         candidate: the mapping and schedule it was made from.
@@ -50,18 +53,20 @@ class Kernel(Shown):
         self.candidate, self.implementation, self._program = candidate, kind, program
         self.source = str(module.script())
         try:
-            self._library = tvm.compile(module, target=_target())
+            self._library = tvm.compile(aligned_to_elements(module), target=_target())
         except Exception as error:
             raise BuildError(f"{candidate}: TVM cannot compile it: {_last_line(error)}") from error
+        self._run = self._library["main"]
+        self._tensors = {t.name: t for t in candidate.mapping.operator.inputs}
         #: Packed constants by the position of their argument.
         self._packed: dict[int, Any] = {}
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """Names of the input tensors, in the operator's order."""
-        return tuple(tensor.name for tensor in self.candidate.mapping.operator.inputs)
+        return tuple(self._tensors)
 
-    def pack(self, **constants: np.ndarray) -> Kernel:
+    def pack(self, **constants: Any) -> Kernel:
         """Pack constant inputs once and keep them; returns the kernel itself.
 
         Raises:
@@ -78,39 +83,58 @@ class Kernel(Shown):
                     self._packed[number] = self._tensor(argument, array)
         return self
 
-    def __call__(self, *arrays: np.ndarray, **named: np.ndarray) -> np.ndarray:
+    def __call__(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
         """Run the kernel.
 
         Args:
             arrays: inputs in the operator's order; packed constants are left out.
+            out: array to write to; it overlaps no input.
             named: inputs by name; a packed constant given here is used once.
 
         Returns:
-            The output, in the operator's shape.
+            The output in the operator's shape: ``out``, or a new NumPy array.
 
         Raises:
-            BuildError: an input is missing, unknown, or of another shape or dtype.
+            BuildError: an input is missing, unknown, or of another shape, dtype,
+                layout or device; ``out`` is that, read-only, or overlaps an input.
         """
-        arguments = self.prepare(self._bind(arrays, named))
-        self._library["main"](*arguments)
-        load = self.candidate.mapping.operator.output
-        result: np.ndarray = arguments[-1].numpy().reshape(load.tensor.shape)
-        return result
+        bound = self._bind(arrays, named)
+        if out is None:
+            tensor = self.candidate.mapping.operator.output.tensor
+            out = np.empty(tensor.shape, dtype(str(tensor.dtype)).numpy)
+        self._run(*self.prepare(bound, out))
+        return out
 
-    def prepare(self, inputs: MappingType[str, np.ndarray]) -> list[Any]:
+    def prepare(self, inputs: MappingType[str, Any], out: Any = None) -> list[Any]:
         """TVM arrays for one call: sources as the function takes them, then the output.
 
+        They share the memory of what is given, which must not be freed or resized
+        while they are used.
+
+        Args:
+            inputs: an array for each input that is not packed.
+            out: array to write to; a new one if omitted.
+
         Raises:
-            BuildError: an input is missing, unknown, or of another shape or dtype.
+            BuildError: an input is missing, unknown, or of another shape, dtype,
+                layout or device; ``out`` is that, read-only, or overlaps an input.
         """
         bound = self._bind((), inputs)
         made = [
             self._tensor(a, bound[a.tensor]) if a.tensor in bound else self._packed[number]
             for number, a in enumerate(self._program.arguments[:-1])
         ]
-        out = self._program.arguments[-1]
-        made.append(to_tensor(np.zeros(out.shape, dtype(out.dtype).numpy), out.dtype))
-        return made
+        last = self._program.arguments[-1]
+        if out is None:
+            return [*made, to_tensor(np.zeros(last.shape, dtype(last.dtype).numpy), last.dtype)]
+        tensor = self.candidate.mapping.operator.output.tensor
+        target = borrow(out, tensor, last.shape, role="output", write=True)
+        for argument, given in zip(self._program.arguments, made, strict=False):
+            if overlap(given, target):
+                raise BuildError(
+                    f"output {tensor.name!r}: shares memory with input {argument.tensor!r}"
+                )
+        return [*made, target]
 
     def export(self, path: str) -> None:
         """Write the compiled kernel as a shared library, which needs a C compiler."""
@@ -118,11 +142,11 @@ class Kernel(Shown):
 
     def run(self, arguments: list[Any]) -> None:
         """Run on arrays made by :meth:`prepare`."""
-        self._library["main"](*arguments)
+        self._run(*arguments)
 
     def times(
         self,
-        inputs: MappingType[str, np.ndarray] | None = None,
+        inputs: MappingType[str, Any] | None = None,
         repeat: int = 10,
         flush: int = 0,
     ) -> tuple[float, ...]:
@@ -151,7 +175,7 @@ class Kernel(Shown):
         )
         return tuple(float(t) for t in timer(*arguments).results)
 
-    def time(self, inputs: MappingType[str, np.ndarray] | None = None, repeat: int = 10) -> float:
+    def time(self, inputs: MappingType[str, Any] | None = None, repeat: int = 10) -> float:
         """Median seconds of one run; see :meth:`times`."""
         return statistics.median(self.times(inputs, repeat))
 
@@ -160,9 +184,7 @@ class Kernel(Shown):
         """Machine code of the kernel as text."""
         return str(self._library.mod.inspect_source("s"))
 
-    def _bind(
-        self, arrays: tuple[np.ndarray, ...], named: MappingType[str, np.ndarray]
-    ) -> dict[str, np.ndarray]:
+    def _bind(self, arrays: tuple[Any, ...], named: MappingType[str, Any]) -> dict[str, Any]:
         packed = {self._program.arguments[number].tensor for number in self._packed}
         open_names = [n for n in self.inputs if n not in packed]
         if len(arrays) > len(open_names):
@@ -180,20 +202,12 @@ class Kernel(Shown):
             raise BuildError(f"missing input {', '.join(missing)}")
         return bound
 
-    def _tensor(self, argument: Argument, array: np.ndarray) -> Any:
-        tensor = next(
-            t for t in self.candidate.mapping.operator.inputs if t.name == argument.tensor
-        )
-        array = np.asarray(array)
-        wanted = dtype(argument.dtype).numpy
-        if array.shape != tensor.shape or array.dtype != wanted:
-            raise BuildError(
-                f"input {tensor.name!r}: expected {wanted} of shape {tensor.shape}, "
-                f"got {array.dtype} of shape {array.shape}"
-            )
+    def _tensor(self, argument: Argument, array: Any) -> Any:
+        tensor = self._tensors[argument.tensor]
         if argument.packed is not None:
-            return to_tensor(stage_array(argument.packed, array), argument.dtype)
-        return to_tensor(np.ascontiguousarray(array).reshape(argument.shape), argument.dtype)
+            staged = stage_array(argument.packed, values_of(array, tensor))
+            return to_tensor(staged, argument.dtype)
+        return borrow(array, tensor, argument.shape)
 
 
 def build(
@@ -220,19 +234,38 @@ def build(
         space = ScheduleSpace(candidate)
         candidate = Candidate(candidate, schedule or space.smallest())
     elif not isinstance(candidate, Candidate):
+        measured = getattr(candidate, "measurement", None)
+        # What was measured with the instruction is not silently something else here.
+        if implementation is None and measured is not None and measured.implementation:
+            implementation = measured.implementation
         candidate = getattr(candidate, "candidate", candidate)
     if not isinstance(candidate, Candidate):
         raise BuildError(f"cannot build a {type(candidate).__name__}; give a mapping or a trial")
-    ScheduleSpace(candidate.mapping).check(candidate.schedule)
     kind = _implementation(candidate, implementation)
+    program, module = scheduled(candidate, kind)
+    return Kernel(candidate, program, kind, module)
+
+
+def scheduled(candidate: Candidate, kind: str) -> tuple[Program, Any]:
+    """The program of a candidate, and its module after scheduling.
+
+    Args:
+        candidate: mapping and schedule.
+        kind: ``"native"`` or ``"generic"``.
+
+    Raises:
+        BuildError: TVM refuses the program.
+        ScheduleError: the schedule is not one of the mapping's space.
+    """
+    ScheduleSpace(candidate.mapping).check(candidate.schedule)
     program = Program(candidate.mapping, candidate.schedule.padded(Nest(candidate.mapping)))
     try:
-        scheduled = schedule_cpu(program, candidate.schedule, kind)
+        made = schedule_cpu(program, candidate.schedule, kind)
     except AmosError:
         raise
     except Exception as error:
         raise BuildError(f"{candidate}: TVM cannot schedule it: {_last_line(error)}") from error
-    return Kernel(candidate, program, kind, scheduled.mod)
+    return program, made.mod
 
 
 def _implementation(candidate: Candidate, wanted: str | None) -> str:

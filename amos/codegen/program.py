@@ -24,7 +24,7 @@ from amos.mapping.nest import Nest
 from amos.mapping.padding import pad_operand
 from amos.mapping.staging import Guard, StagedOperand, staged_destination, staged_sources
 
-__all__ = ["Argument", "Program"]
+__all__ = ["Argument", "Program", "stage"]
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Program:
         staged = [
             buffer
             if tuple(int(s) for s in buffer.shape) == op.shape and not _moves(op, a)
-            else _stage(op, buffer)
+            else stage(op, buffer)
             for op, buffer, a in zip(self.sources, given, self.arguments, strict=False)
         ]
         main = self._main(staged)
@@ -167,7 +167,8 @@ def _at(index: Affine, values: dict[str, Any]) -> Any:
     return index.evaluate({name: values.get(name, 0) for name in index.names})
 
 
-def _stage(op: StagedOperand, tensor: Any) -> Any:
+def stage(op: StagedOperand, tensor: Any) -> Any:
+    """The staged form of a TE tensor."""
     from tvm import te, tirx
 
     def body(*position: Any) -> Any:

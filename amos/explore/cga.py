@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from amos.explore.cost_model import MAPPING, CostModel
-from amos.explore.method import Search
+from amos.explore.method import Search, niche
 from amos.explore.objective import Problem
 from amos.schedule import CSP, Candidate, In, Value
 
@@ -28,12 +28,15 @@ _FIRST, _MOST_FIRST = 16, 64
 _POPULATION, _GENERATIONS, _OFFSPRING = 32, 4, 32
 #: How many of the best told candidates the first generation holds.
 _ELITE = 16
-#: How many of them may have the same mapping, if there are several.
-_NICHE = 4
+#: How many of them may have the same mapping, if there are several, and how many the
+#: same mapping and register tile.
+_NICHE, _CROWD = 4, 2
+#: How many of those may be in a batch, before other candidates.
+_SHARED = 1
 #: Key variables: the k most important ones.
 _KEYS = 6
 #: Share of a batch that is drawn from the population by chance.
-_EPSILON = 0.3
+_EPSILON = 0.1
 
 
 class Cga(Search):
@@ -89,12 +92,14 @@ class Cga(Search):
         return population
 
     def _elite(self) -> list[Candidate]:
-        """The best told so far, at most a few of one mapping."""
-        crowd: Counter[str] = Counter()
+        """The best told so far, at most a few of one mapping and of one register tile."""
+        crowd: Counter[object] = Counter()
         kept: list[Candidate] = []
+        several = len(self.problem.mappings) > 1
         for candidate, _ in self.leaders(len(self.results)):
-            crowd[candidate.mapping.name] += 1
-            if crowd[candidate.mapping.name] <= _NICHE or len(self.problem.mappings) == 1:
+            name, tiles = candidate.mapping.name, niche(candidate)
+            if crowd[tiles] < _CROWD and (crowd[name] < _NICHE or not several):
+                crowd.update([name, tiles])
                 kept.append(candidate)
             if len(kept) == _ELITE:
                 break
@@ -150,12 +155,17 @@ class Cga1(Cga):
 
 
 def _spread(ranked: list[tuple[float, Candidate]]) -> list[tuple[float, Candidate]]:
-    """Of candidates that the model cannot tell apart the first, the others at the end."""
-    first: dict[float, tuple[float, Candidate]] = {}
+    """The best of each mapping and register tile, then the second best, and so on.
+
+    A batch whose candidates differ in little but what hardly matters teaches little.
+    """
+    crowd: Counter[object] = Counter()
+    turns = []
     for entry in ranked:
-        first.setdefault(entry[0], entry)
-    chosen = {id(entry) for entry in first.values()}
-    return [*first.values(), *(entry for entry in ranked if id(entry) not in chosen)]
+        crowd[niche(entry[1])] += 1
+        turns.append(crowd[niche(entry[1])])
+    # Sorting is stable: in each turn the best comes first.
+    return [ranked[n] for n in sorted(range(len(ranked)), key=lambda n: turns[n] > _SHARED)]
 
 
 def _worded(csp: CSP, name: str, codes: set[int]) -> tuple[Value, ...]:

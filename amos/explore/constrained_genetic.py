@@ -3,7 +3,8 @@
 ``ga_sr`` (GA-1) and ``ga_mo`` (GA-3) breed concrete values without looking at the
 constraints. A child that breaks one is never handed out, but it costs a score, as
 it would cost a failed measurement: it is counted in ``wasted``. ``ga_sat`` (GA-2)
-decodes every child into a feasible one with the help of a solver.
+decodes every child into a feasible one with the help of a solver. ``ga_plain`` is
+what the paper compares all of them with: infeasible children are thrown away.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from amos.explore.method import Search
 from amos.explore.objective import Problem
 from amos.schedule import Candidate, Schedule, Value
 
-__all__ = ["MultiObjective", "SatDecoder", "StochasticRanking"]
+__all__ = ["MultiObjective", "Plain", "SatDecoder", "StochasticRanking"]
 
 _POPULATION = 32
 _MATE, _REMAP = 0.6, 0.1
@@ -132,6 +133,19 @@ class StochasticRanking(_Breeding):
             if not swapped:
                 break
         return ranked[:_POPULATION]
+
+
+class Plain(_Breeding):
+    """The search method ``ga_plain``: a child that breaks a constraint dies.
+
+    The rival of Heron's Figures 2 and 12: a genetic algorithm that knows nothing of
+    constraints but for its first population, which the solver draws.
+    """
+
+    def survive(self, members: list[_Member]) -> list[_Member]:
+        """The best of those that ran."""
+        alive = [member for member in members if not member.broken]
+        return sorted(alive, key=lambda member: member.seconds)[:_POPULATION]
 
 
 class MultiObjective(_Breeding):

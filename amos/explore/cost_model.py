@@ -23,7 +23,9 @@ __all__ = ["MAPPING", "CostModel"]
 MAPPING = "mapping"
 #: Scores that are learned from at most: the best half and the latest.
 _LEARNED = 1024
-_ROUNDS, _DEPTH, _RATE = 40, 5, 0.2
+_ROUNDS, _DEPTH, _RATE, _GAMMA = 60, 3, 0.3, 1e-4
+#: Least performance that is predicted, as a share of the best known: trees may say less than 0.
+_LEAST = 1e-3
 
 
 class CostModel:
@@ -42,6 +44,7 @@ class CostModel:
         self._mapping = {mapping.name: n for n, mapping in enumerate(problem.mappings)}
         self._rows: dict[Key, np.ndarray] = {}
         self._trees: object | None = None
+        self._best = 1.0
 
     @property
     def ready(self) -> bool:
@@ -76,10 +79,13 @@ class CostModel:
         if len(done) < 2:
             return
         table = np.stack([self.features(candidate) for candidate, _ in done])
-        data = xgboost.DMatrix(table, label=np.log([seconds for _, seconds in done]), nthread=1)
+        seconds = np.array([seconds for _, seconds in done])
+        self._best = float(seconds.min())
+        data = xgboost.DMatrix(table, label=self._best / seconds, nthread=1)
         settings = {
             "max_depth": _DEPTH,
             "eta": _RATE,
+            "gamma": _GAMMA,
             "nthread": 1,
             "seed": self._seed,
             "verbosity": 0,
@@ -95,10 +101,9 @@ class CostModel:
 
         assert isinstance(self._trees, xgboost.Booster)
         table = np.stack([self.features(candidate) for candidate in candidates])
-        found: np.ndarray = np.exp(
-            self._trees.predict(xgboost.DMatrix(table, nthread=1)).astype(float)
-        )
-        return found
+        found = self._trees.predict(xgboost.DMatrix(table, nthread=1)).astype(float)
+        seconds: np.ndarray = self._best / np.maximum(found, _LEAST)
+        return seconds
 
     def importance(self) -> list[str]:
         """Variables by the gain of the splits on them, the most important first."""

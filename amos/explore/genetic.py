@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 from deap import base, tools
 
-from amos.explore.method import Search
+from amos.explore.method import Search, niche
 from amos.explore.objective import Problem
 from amos.schedule import Candidate
 
@@ -72,9 +72,9 @@ class GeneticSearch(Search):
         crowd: Counter[object] = Counter()
         kept: list[Individual] = []
         for individual in self.toolbox.select(told, len(told)):
-            niche = _niche(individual.candidate)
-            crowd[niche] += 1
-            if crowd[niche] <= _NICHE:
+            own = niche(individual.candidate)
+            crowd[own] += 1
+            if crowd[own] <= _NICHE:
                 kept.append(individual)
             if len(kept) == _POPULATION:
                 break
@@ -114,8 +114,3 @@ class GeneticSearch(Search):
             return Candidate(mapping, space.repair(candidate.schedule.as_dict(), self.rng))
         space = self.problem.space(candidate.mapping)
         return Candidate(candidate.mapping, space.mutate(candidate.schedule, self.rng))
-
-
-def _niche(candidate: Candidate) -> object:
-    tiles = tuple(v for v in candidate.schedule.values if v[0].startswith("tile."))
-    return candidate.mapping.name, tiles

@@ -9,11 +9,11 @@ model can no longer tell candidates apart, and with some drawn by chance
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 
 import numpy as np
 
-from amos.explore.method import Key, Search
+from amos.explore.method import Key, Search, niche
 from amos.explore.objective import Problem
 from amos.schedule import Candidate
 
@@ -88,11 +88,10 @@ class Guided:
 
     def _promising(self) -> Iterator[Candidate]:
         """What was found, best score first, one for each register tile and mapping first."""
-        seen: set[object] = set()
+        seen: set[Hashable] = set()
         later = []
         for candidate, _ in self.search.leaders(len(self.search.results)):
-            tiles = tuple(v for v in candidate.schedule.values if v[0].startswith("tile."))
-            signature = (candidate.mapping.name, tiles)
+            signature = niche(candidate)
             if signature in seen:
                 later.append(candidate)
                 continue

@@ -9,7 +9,7 @@ and what it finds is measured (:mod:`amos.explore.guided`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from amos.explore.objective import Problem
 from amos.schedule import Candidate, Schedule
 
-__all__ = ["Key", "Method", "Proposer", "Search", "everything"]
+__all__ = ["Key", "Method", "Proposer", "Search", "everything", "niche"]
 
 Key = tuple[str, Schedule]
 #: Candidates that a method may repeat before chance fills the batch.
@@ -156,3 +156,9 @@ def everything(problem: Problem, most: int | None = None) -> Iterator[Candidate]
         space = problem.space(mapping)
         for positions in every(space.csp, most or 10**9) or ():
             yield Candidate(mapping, space.schedule(positions))
+
+
+def niche(candidate: Candidate) -> Hashable:
+    """Mapping and register tile: what candidates of like performance have in common."""
+    tiles = tuple(v for v in candidate.schedule.values if v[0].startswith("tile."))
+    return candidate.mapping.name, tiles

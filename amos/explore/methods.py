@@ -25,6 +25,7 @@ METHODS: dict[str, Callable[[], type[Search]]] = {
     "cga1": _later("cga", "Cga1"),
     "sa": _later("annealing", "Annealing"),
     "random": _later("random_search", "RandomSearch"),
+    "ga_plain": _later("constrained_genetic", "Plain"),
     "ga_sr": _later("constrained_genetic", "StochasticRanking"),
     "ga_sat": _later("constrained_genetic", "SatDecoder"),
     "ga_mo": _later("constrained_genetic", "MultiObjective"),

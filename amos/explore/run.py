@@ -49,6 +49,7 @@ def explore(
     method: str = "ga",
     rule: str = "access",
     commute: bool = False,
+    only: Iterable[str] = (),
     records: str | Path | None = None,
     timeout: float = 30.0,
     memory: int | None = None,
@@ -80,6 +81,7 @@ def explore(
         method: search method, one of :data:`METHODS`.
         rule: which mappings to search; see :func:`amos.enumerate_mappings`.
         commute: also try the sources in other orders.
+        only: names of the mappings to search; by default every one of the rule.
         records: file to keep every trial in.
         timeout: seconds that building and timing one candidate may take.
         memory: bytes that it may allocate; by default half of what there is.
@@ -114,7 +116,8 @@ def explore(
     chosen, fixes = find_method(method), tuple(fix)
     unit = get_intrinsic(intrinsic) if isinstance(intrinsic, str) else intrinsic
     spaces = {r: enumerate_mappings(operator, unit, rule=r, commute=commute) for r in RULES}
-    mappings = _choose(spaces[rule])
+    names = tuple(only)
+    mappings = [spaces[rule].find(name) for name in names] or _choose(spaces[rule])
     if not mappings:
         found = ", ".join(f"{r} {space.count}" for r, space in spaces.items())
         raise ExploreError(f"no mapping under rule {rule!r} to search (mappings: {found})")
@@ -122,6 +125,7 @@ def explore(
     options |= {"implementation": implementation, "flush": flush}
     # What a run was not given stays out of its record, as it did in older ones.
     given = {"fix": [list(pair) for pair in fixes], "tiling": tiling, "epsilon": epsilon}
+    options |= {"only": list(names)} if names else {}
     options |= {k: v for k, v in given.items() if v not in ([], "hardware", EPSILON)}
     with contextlib.ExitStack() as stack:
         kept = stack.enter_context(Records(records)) if records is not None else None

@@ -116,6 +116,8 @@ class Memory:
             address of a store's scope; 0 if there is no such constraint.
         layout: where each element is inside the registers, if that is known
             to software.
+        vectors: bytes that one access of a copy towards ``scope`` may have; none
+            if the instruction has no say in that.
     """
 
     operand: str
@@ -131,6 +133,7 @@ class Memory:
     explicit: bool = True
     write_interval: int = 0
     layout: FragmentLayout | None = None
+    vectors: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         where = f"memory statement of {self.operand!r}"
@@ -145,6 +148,11 @@ class Memory:
                 raise IntrinsicError(
                     f"{where}: {name}: expected zero or more, got {getattr(self, name)!r}"
                 )
+        object.__setattr__(self, "vectors", tuple(self.vectors))
+        if any(type(width) is not int or width < 1 for width in self.vectors):
+            raise IntrinsicError(
+                f"{where}: vectors: expected positive numbers of bytes, got {self.vectors!r}"
+            )
         if type(self.alignment) is not int or self.alignment < 1 or self.alignment.bit_count() != 1:
             raise IntrinsicError(
                 f"{where}: alignment: expected a power of two, got {self.alignment!r}"

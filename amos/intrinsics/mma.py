@@ -10,7 +10,7 @@ from amos.intrinsics.description import Intrinsic
 from amos.intrinsics.expression import to_c
 from amos.intrinsics.implementation import Implementation
 from amos.intrinsics.memory import FragmentLayout, Memory
-from amos.intrinsics.wmma import ARCHITECTURES, a100_timing, fragments
+from amos.intrinsics.wmma import ARCHITECTURES, VECTORS, a100_timing, fragments
 from amos.ir import dtype
 
 __all__ = ["intrinsics"]
@@ -98,7 +98,7 @@ def intrinsics() -> Iterator[Intrinsic | Implementation]:
             "Dst[i1, i2] += Src1[i1, r1] * Src2[r1, i2]",
             {"i1": m, "i2": n, "r1": k},
             {"Src1": variant.source, "Src2": variant.source, "Dst": variant.result},
-            [Memory.parse(text, layout=layout) for text, layout in texts],
+            [Memory.parse(text, layout=layout, vectors=VECTORS) for text, layout in texts],
             family="mma",
             source=f"PTX ISA, Warp-level Matrix Instructions, mma.sync: Matrix Fragments for "
             f"mma.m{m}n{n}k{k}",

@@ -28,6 +28,7 @@ _TABLES = ("extents", "dtypes", "arithmetic", "shapes", "implementation")
 _KEYS = (*_NEEDED, "description", "requires", "registers", "timing", *_TABLES[2:])
 _MEMORY = (
     "statement", "broadcast", "capacity", "alignment", "explicit", "write_interval", "layout",
+    "vectors",
 )  # fmt: skip
 _SOURCE = ("source", "machine", "requires", "flags", "headers", "architectures")
 
@@ -151,6 +152,9 @@ class _Reader:
             extra = {key: value for key, value in table.items() if key != "statement"}
             if "broadcast" in extra:
                 extra["broadcast"] = self.texts("memory.broadcast", extra["broadcast"])
+            if "vectors" in extra:
+                widths = self.typed("memory.vectors", extra["vectors"], list, "a list of bytes")
+                extra["vectors"] = tuple(widths)
             if "layout" in extra:
                 extra["layout"] = self.layout(extra["layout"])
             if not isinstance(extra.get("explicit", True), bool):

@@ -11,7 +11,7 @@ from amos.intrinsics.implementation import Implementation
 from amos.intrinsics.memory import Memory
 from amos.ir import dtype
 
-__all__ = ["ARCHITECTURES", "a100_timing", "fragments", "intrinsics"]
+__all__ = ["ARCHITECTURES", "VECTORS", "a100_timing", "fragments", "intrinsics"]
 
 _SOURCE = (
     "CUDA C++ Programming Guide, Warp Matrix Functions (load_matrix_sync, mma_sync, "
@@ -19,6 +19,8 @@ _SOURCE = (
 )
 #: Architectures that kernels are compiled for, each from the one on that has the instruction.
 ARCHITECTURES = ("sm_70", "sm_75", "sm_80", "sm_89", "sm_90", "sm_100", "sm_120")
+#: Bytes that one thread moves at once (CUDA C++ Programming Guide, Device Memory Accesses).
+VECTORS = (2, 4, 8, 16)
 _WIDE = ShapeFamily((8, 16, 32), (8, 16, 32), (16,), "m*n*k == 4096")
 _HALF = {
     ("f16", "f32"): "sm_70",
@@ -104,11 +106,19 @@ def _variant(what: _Fixed, shapes: ShapeFamily | None) -> Iterator[Intrinsic | I
         {"Src1": what.source, "Src2": what.source, "Dst": what.result},
         [
             Memory(
-                "Src1", "load", "shared", ("i1", "r1"), "addr_a", ("stride_a", "1"), alignment=32
+                "Src1",
+                "load",
+                "shared",
+                ("i1", "r1"),
+                "addr_a",
+                ("stride_a", "1"),
+                alignment=32,
+                vectors=VECTORS,
             ),
             Memory.parse(
                 f"reg.Src2[{second}] = shared.Src2[addr_b + {row} * stride_b + {second[4:]}]",
                 alignment=32,
+                vectors=VECTORS,
             ),
             Memory(
                 "Dst", "store", "global", ("i1", "i2"), "addr_c", ("stride_c", "1"), alignment=32

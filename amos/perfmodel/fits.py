@@ -33,7 +33,8 @@ def demands(
 
     Registers are counted in fragments: the accumulators of a register tile, the
     fragments of the source that changes least, and one of another source. A
-    scratchpad holds the sources that are staged tile by tile, in bytes.
+    scratchpad holds the sources that are staged tile by tile, in bytes; on a CUDA
+    machine only what one step of the reduction reads of them.
 
     Returns:
         memory → (need of each schedule, capacity); unlimited memories are left out.
@@ -44,10 +45,11 @@ def demands(
     pads = [level for level in machine.levels if level.scratchpad]
     if pads:
         ahead = dict(zip(structure.choices, batch.ahead.T, strict=True))
+        depth = np.full(len(batch), part.count) if machine.architecture else batch.parallel
         need = np.zeros(len(batch))
         for op in structure.sources:
             if op.choice:
-                size = column(part.elements(op), batch.parallel) * op.size
+                size = column(part.elements(op), depth) * op.size
                 need = need + np.where(ahead[op.name], 0.0, size)
         found[pads[0].name] = need, pads[0].capacity
     return found

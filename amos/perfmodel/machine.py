@@ -179,6 +179,12 @@ class Machine(Shown):
             )
         return "\n".join(lines)
 
+    @property
+    def architecture(self) -> int:
+        """Newest CUDA architecture that the machine runs, as 80 for ``sm_80``; 0 if none."""
+        numbers = [x.removeprefix("sm_") for x in self.features if x.startswith("sm_")]
+        return max((int(n) for n in numbers if n.isdigit()), default=0)
+
     def peak(self, intrinsic: str) -> Peak:
         """Rate of an intrinsic.
 

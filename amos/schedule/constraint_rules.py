@@ -8,6 +8,7 @@ from amos.errors import ScheduleError
 from amos.ir import dtype
 from amos.mapping.staging import StagedOperand
 from amos.schedule.constraints import Eq, In, Le, Prod, Select, Sum
+from amos.schedule.gpu_rules import ThreadLimit, shared_bytes
 from amos.schedule.template import ConstraintRule, Draft, Primitive, Situation
 
 __all__ = ["CONSTRAINT_RULES"]
@@ -98,7 +99,12 @@ class Candidates:
             elif primitive.kind == "compute_at":
                 name = f"stage.{name}"
                 draft.tunable(name, primitive.values, self.name)
-            elif primitive.kind == "vectorize":
+            elif primitive.kind in ("vectorize", "pipeline", "rfactor"):
+                draft.tunable(name, primitive.values, self.name, default=primitive.values[0])
+            elif primitive.kind == "bind":
+                draft.tunable(name, primitive.values, self.name)
+            elif primitive.kind == "storage_align":
+                name = f"align.{name}"
                 draft.tunable(name, primitive.values, self.name, default=primitive.values[0])
             elif primitive.kind == "split":
                 name = f"{'block' if primitive.scope == 'block' else 'tile'}.{name}"
@@ -143,13 +149,30 @@ class MemoryLimit:
 
     def apply(self, draft: Draft, template: list[Primitive]) -> None:
         """Fragments in registers; bytes in the scratchpad or the innermost cache."""
+        situation = draft.situation
         self._registers(draft)
-        machine = draft.situation.machine
-        scopes = sorted({p.scope for p in template if p.kind == "cache_read"} - {"registers"})
-        for scope in scopes if machine is not None else ():
+        levels = {level.name for level in situation.machine.levels} if situation.machine else set()
+        for scope in sorted({p.scope for p in template if p.rule == "S2"} & levels):
             held = [p.subject for p in template if p.scope == scope and p.kind == "cache_read"]
-            own = any(p.rule == "S3" and p.scope == scope for p in template)
-            self._bytes(draft, scope, held, "span" if own else "tile")
+            if situation.warps:
+                shared_bytes(draft, scope, held)
+            else:
+                self._bytes(draft, scope, held, "span" if situation.scratchpads else "tile")
+        self._buffers(draft)
+
+    def _buffers(self, draft: Draft) -> None:
+        """What a block of tiles needs of an operand, in the buffer that is its own."""
+        situation = draft.situation
+        for op in (*situation.sources, situation.destination):
+            if op.name not in situation.buffers:
+                continue
+            scope, capacity = situation.buffers[op.name]
+            size = draft.given(f"bytes.{op.name}", fragment_bytes(situation, op), self.name)
+            used = draft.derived(f"{scope}.used", self.name, "other")
+            limit = draft.given(f"{scope}.capacity", capacity, self.name)
+            loops = tuple(f"span.{loop}" for loop in situation.indexed(op))
+            reason = f"{{left}} bytes of {op.name} in buffer {scope}, but it has {capacity}"
+            draft.require(Prod(used, (size, *loops), self.name), Le(used, limit, self.name, reason))
 
     def _registers(self, draft: Draft) -> None:
         """With the fragments of one source held, the others need only the one in use."""
@@ -198,12 +221,33 @@ class MemoryLimit:
         draft.require(Sum(total, tuple(amounts), self.name), Le(total, limit, self.name, reason))
 
 
+class SplitLimit:
+    """C1 of a reduction: its outermost loop has a step for every part."""
+
+    name = "C1"
+
+    def condition(self, situation: Situation, template: list[Primitive]) -> bool:
+        """A reduction may be split."""
+        return any(p.kind == "rfactor" and len(p.values) > 1 for p in template)
+
+    def apply(self, draft: Draft, template: list[Primitive]) -> None:
+        """``steps.reduce`` is the extent of the loop that ``reduce`` puts outermost."""
+        extents = {loop.name: loop.extent for loop in draft.situation.reduce}
+        orders = next(p.values for p in template if p.subject == "reduce" and p.values)
+        outermost = tuple(extents[str(order).split()[0]] for order in orders)
+        steps = draft.derived("steps.reduce", self.name)
+        reason = "a reduction of {right} steps in {left} parts"
+        draft.require(
+            Select(steps, "reduce", outermost, self.name), Le("split", steps, self.name, reason)
+        )
+
+
 class Specific:
     """C6: what one intrinsic alone demands, taken from its description.
 
-    The call has the problem size of the intrinsic. ``vectors`` of a description are
-    the widths in bytes that its copies may have, ``write_cycle`` the number of other
-    accumulators to be written before the same one may be written again (VTA).
+    The call has the problem size of the intrinsic; a copy moves as many bytes at
+    once as the memory statements of the sources allow; and where a store names a
+    ``write_interval``, other accumulators are written before the same one is again.
     """
 
     name = "C6"
@@ -219,15 +263,20 @@ class Specific:
             size = draft.given(f"problem.{it.name}", it.extent, self.name)
             lanes = draft.given(f"lanes.{it.name}", it.extent, self.name, "length")
             draft.require(Eq(lanes, size, self.name))
-        vectors = tuple(getattr(intrinsic, "vectors", ()))
-        if vectors and "vector" in draft.variables:
-            draft.require(In("vector", vectors, self.name))
-        cycle = int(getattr(intrinsic, "write_cycle", 0))
-        if cycle > 1 and "fragments" in draft.variables:
-            least = draft.given("write cycle", cycle, self.name)
-            accumulators = f"fragments.{draft.situation.destination.name}"
-            reason = f"an accumulator is written again before {cycle} others are"
-            draft.require(Le(least, accumulators, self.name, reason))
+        for statement in intrinsic.memory:
+            if statement.vectors and "vector" in draft.variables and statement.direction == "load":
+                draft.require(In("vector", statement.vectors, self.name))
+            if statement.write_interval > 1 and draft.situation.reduce:
+                self._cycle(draft, statement.write_interval)
+
+    def _cycle(self, draft: Draft, cycles: int) -> None:
+        """A step of the reduction writes each accumulator of the tile once, in turn."""
+        accumulators = f"fragments.{draft.situation.destination.name}"
+        least = draft.given("write.interval", cycles, self.name)
+        if accumulators not in draft.variables:
+            draft.given(accumulators, 1, self.name, "length")
+        reason = f"an accumulator is written again after {{right}} calls, but {cycles} must pass"
+        draft.require(Le(least, accumulators, self.name, reason))
 
 
 #: Applied in this order; a plug-in may add its own.
@@ -236,7 +285,9 @@ CONSTRAINT_RULES: list[ConstraintRule] = [
     LoopFuse(),
     Candidates(),
     StageFuse(),
+    SplitLimit(),
     MemoryLimit(),
+    ThreadLimit(),
     Specific(),
 ]
 

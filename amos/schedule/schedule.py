@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from collections.abc import Mapping as MappingType
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +33,25 @@ class Schedule:
     * ``unroll``: steps of the innermost reduction loop unrolled into one;
     * ``stage.OPERAND``: where a gathered source is staged, ``whole`` (ahead of
       the nest) or ``tile`` (inside the outermost loops);
-    * ``vector``: bytes that one step of a copy moves, by default 64.
+    * ``vector``: bytes that one step of a copy moves, by default 64;
+    * ``split``: parts of the outermost reduction loop that run at the same time,
+      each with accumulators of its own which are added up in the end, by default 1.
+
+    Where warps of a GPU run the intrinsic:
+
+    * ``tile.LOOP`` is what one warp holds, and ``block.LOOP`` how many tiles of the
+      loop a thread block has; ``bind`` (``warps``) says that each is a warp's, all
+      at the same time. The product of the blocks is the number of warps;
+    * ``parallel`` is always all of the outer loops: in ``order`` they make the grid;
+    * ``unroll``: steps of the innermost reduction loop that are staged in shared
+      memory together, and unrolled;
+    * ``align.OPERAND``: elements of padding behind each row of a fragment in shared
+      memory, by default 0;
+    * ``pipeline``: buffers in shared memory, of which all but the one in use are
+      being filled, by default 1;
+    * ``vector``: bytes that one thread copies at once, by default 16;
+    * ``stage.OPERAND``: ``whole`` (by a kernel of its own, in global memory), or
+      ``tile`` (while copying to shared memory).
     """
 
     values: tuple[tuple[str, Value], ...]
@@ -129,7 +147,7 @@ def batch_of(structure: Structure, schedules: Sequence[Schedule]) -> LoopBatch:
         # Where one call does all the work, there is no loop to divide.
         parallel=np.array([min(int(s.get("parallel", 1)), len(spatial)) for s in schedules]),
         unroll=np.array([int(s.get("unroll", 1)) for s in schedules]),
-        block=rows([[s.block(name) for name in spatial] for s in schedules], len(spatial)),
+        block=rows([_blocks(s, spatial) for s in schedules], len(spatial)),
         ahead=np.array(
             [
                 [s.get(f"stage.{name}", "whole") == "whole" for name in structure.choices]
@@ -138,6 +156,13 @@ def batch_of(structure: Structure, schedules: Sequence[Schedule]) -> LoopBatch:
             dtype=bool,
         ).reshape(len(schedules), len(structure.choices)),
     )
+
+
+def _blocks(schedule: Schedule, loops: Iterable[str]) -> list[int]:
+    """Tiles that one core computes one after another; warps are cores of their own."""
+    if schedule.get("bind") == "warps":
+        return [1 for _ in loops]
+    return [schedule.block(name) for name in loops]
 
 
 def _ordered(loops: tuple[Loop, ...], order: str | None, variable: str) -> tuple[Loop, ...]:

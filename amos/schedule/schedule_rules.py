@@ -8,19 +8,27 @@ from __future__ import annotations
 
 import itertools
 
+from amos.ir import dtype
 from amos.mapping.nest import Loop
+from amos.schedule.gpu_rules import Bind, Pipeline, StorageAlignment, row_bytes
 from amos.schedule.template import Primitive, ScheduleRule, Situation
 
-__all__ = ["SCHEDULE_RULES", "scratchpad"]
+__all__ = ["SCHEDULE_RULES"]
 
 #: Longest order that is enumerated as one variable; more loops keep their order
 #: beyond it, since a permutation of more has no practical effect on locality.
 _MAX_PERMUTED = 5
 #: Register tiles that one block of a loop may hold.
 _BLOCKS = (1, 2, 4, 8, 16)
+#: Warps of a thread block along one loop.
+_WARPS = (1, 2, 4, 8)
 _UNROLLED = (1, 2, 4)
 #: Bytes that one vectorized step of a copy moves; the first is the default.
-_VECTORS = (64, 32, 16)
+_VECTORS, _THREAD_VECTORS = (64, 32, 16), (16, 8, 4)
+#: Parts of a reduction that run at the same time, on a CPU and on a GPU.
+#: On a GPU they meet in atomic additions, for which half precision is too coarse.
+_ADDED = ("float32", "float64", "int32")
+_SPLITS, _GRID_SPLITS = (1,), (1, 2, 4, 8)
 
 
 class Tensorize:
@@ -48,41 +56,46 @@ class MultiLevel:
         return bool(situation.spatial)
 
     def apply(self, situation: Situation) -> list[Primitive]:
-        """Sources and accumulators held in registers, sources in the scratchpad."""
-        made = [
-            Primitive("cache_write", situation.destination.name, self.name, scope="registers"),
-            *(
-                Primitive("cache_read", op.name, self.name, scope="registers")
-                for op in situation.sources
-            ),
+        """Registers; then the scratchpad that the intrinsic names, or the innermost cache."""
+        operands = (*situation.sources, situation.destination)
+        made = [Primitive("cache_write", situation.destination.name, self.name, scope="registers")]
+        made += [
+            Primitive("cache_read", op.name, self.name, scope="registers")
+            for op in situation.sources
         ]
-        if situation.machine is not None and not scratchpad(situation):
+        scopes = situation.scratchpads
+        if not scopes and situation.machine is not None:
             inner = situation.machine.levels[0]
-            if inner.capacity:
-                operands = (*situation.sources, situation.destination)
-                made += [
-                    Primitive("cache_read", op.name, self.name, scope=inner.name) for op in operands
-                ]
+            scopes = {op.name: inner.name for op in operands if inner.capacity}
+        made += [
+            Primitive("cache_read", op.name, self.name, scope=scopes[op.name])
+            for op in operands
+            if op.name in scopes
+        ]
         return made
 
 
 class MultiScope:
-    """S3: sources that the intrinsic loads from a scratchpad of their own."""
+    """S3: operands that each have a buffer of their own, as the inputs and weights of VTA."""
 
     name = "S3"
 
     def condition(self, situation: Situation) -> bool:
-        """The intrinsic names a memory that is a bounded level of the machine."""
-        return bool(situation.spatial and scratchpad(situation))
+        """The description of the intrinsic gives such a buffer a capacity."""
+        return bool(situation.spatial and situation.buffers)
 
     def apply(self, situation: Situation) -> list[Primitive]:
-        """A cache for each operand with such a scope."""
-        scopes = scratchpad(situation)
+        """A cache in its own scope for each of them."""
         operands = (*situation.sources, situation.destination)
         return [
-            Primitive("cache_read", op.name, self.name, scope=scopes[op.name])
+            Primitive(
+                "cache_write" if op is situation.destination else "cache_read",
+                op.name,
+                self.name,
+                scope=situation.buffers[op.name][0],
+            )
             for op in operands
-            if op.name in scopes
+            if op.name in situation.buffers
         ]
 
 
@@ -104,7 +117,7 @@ class MultiLevelTiling:
             made.append(Primitive("split", loop.name, self.name, "registers", values=sizes))
             blocks = tuple(
                 b
-                for b in _BLOCKS
+                for b in (_WARPS if situation.warps else _BLOCKS)
                 if b == 1 or (b < loop.extent and not (divisors and loop.extent % b))
             )
             made.append(Primitive("split", loop.name, self.name, "block", values=blocks))
@@ -128,7 +141,9 @@ class LoopOrder:
         if spatial:
             orders = _permutations(situation.spatial)
             made.append(Primitive("reorder", "order", self.name, parts=spatial, values=orders))
-            counts = tuple(range(1, len(spatial) + 1))
+            # A grid has no end that matters, so that all outer loops are part of it.
+            first = len(spatial) if situation.warps else 1
+            counts = tuple(range(first, len(spatial) + 1))
             made.append(Primitive("parallel", "parallel", self.name, parts=spatial, values=counts))
         if reduce:
             orders = _permutations(situation.reduce)
@@ -137,8 +152,27 @@ class LoopOrder:
         return made
 
 
+class SplitReduction:
+    """Parts of a reduction side by side, each into an accumulator of its own."""
+
+    name = "split"
+
+    def condition(self, situation: Situation) -> bool:
+        """There is a reduction, and a loop to share out."""
+        return bool(situation.spatial and situation.reduce)
+
+    def apply(self, situation: Situation) -> list[Primitive]:
+        """No more parts than the longest reduction loop has steps."""
+        longest = max(loop.extent for loop in situation.reduce)
+        adds = situation.mapping.intrinsic.dtypes[-1] in _ADDED
+        splits = _GRID_SPLITS if situation.warps and adds else _SPLITS
+        loops = tuple(loop.name for loop in situation.reduce)
+        values = tuple(n for n in splits if n <= longest)
+        return [Primitive("rfactor", "split", self.name, parts=loops, values=values)]
+
+
 class ComputeLocation:
-    """Where a gathered source is staged, and how wide the copies are."""
+    """Where a gathered source is staged."""
 
     name = "stage"
 
@@ -147,12 +181,35 @@ class ComputeLocation:
         return bool(situation.gathered)
 
     def apply(self, situation: Situation) -> list[Primitive]:
-        """Ahead of the nest or inside the outermost loops; vectorized copies."""
-        made = [
-            Primitive("compute_at", op.name, self.name, values=("whole", "tile"))
-            for op in situation.gathered
+        """Ahead of the nest, or inside the outermost loops: a GPU gathers as it copies."""
+        places = ("tile",) if situation.warps else ("whole", "tile")
+        return [
+            Primitive("compute_at", op.name, self.name, values=places) for op in situation.gathered
         ]
-        return [*made, Primitive("vectorize", "vector", self.name, values=_VECTORS)]
+
+
+class Vectorize:
+    """How wide the copies are."""
+
+    name = "vector"
+
+    def condition(self, situation: Situation) -> bool:
+        """Something is copied inside the kernel."""
+        return bool(situation.gathered) or (situation.warps and bool(situation.spatial))
+
+    def apply(self, situation: Situation) -> list[Primitive]:
+        """What a thread moves at once must divide the rows it copies."""
+        widths: tuple[int, ...] = _VECTORS
+        if situation.warps:
+            rows = [row_bytes(situation, op)[0] for op in situation.sources]
+            least = [
+                dtype(x).bits // 8
+                for x in situation.mapping.intrinsic.dtypes[: len(situation.sources)]
+            ]
+            widths = tuple(
+                n for n in _THREAD_VECTORS if n >= max(least) and not any(r % n for r in rows)
+            )
+        return [Primitive("vectorize", "vector", self.name, values=widths)] if widths else []
 
 
 #: Applied in this order; a plug-in may add its own.
@@ -162,20 +219,13 @@ SCHEDULE_RULES: list[ScheduleRule] = [
     MultiScope(),
     MultiLevel(),
     LoopOrder(),
+    SplitReduction(),
     ComputeLocation(),
+    Vectorize(),
+    Bind(),
+    StorageAlignment(),
+    Pipeline(),
 ]
-
-
-def scratchpad(situation: Situation) -> dict[str, str]:
-    """Operands that the intrinsic moves through a bounded level of the machine, by its name."""
-    if situation.machine is None:
-        return {}
-    bounded = {level.name for level in situation.machine.levels if level.capacity}
-    return {
-        statement.operand: statement.scope
-        for statement in situation.mapping.intrinsic.memory
-        if statement.scope in bounded
-    }
 
 
 def _tiles(extent: int, most: int, *, divisors: bool) -> tuple[int, ...]:

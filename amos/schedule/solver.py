@@ -7,7 +7,6 @@ counts small spaces, ``explain`` names the constraints in conflict.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +26,8 @@ __all__ = ["COUNTED", "complete", "count", "explain", "feasible", "sample", "sol
 COUNTED = 200_000
 _SECONDS = 10.0
 _LARGEST = 2**40
+#: Conflicts of up to this size are looked for one by one.
+_SMALL = 2
 #: Draws of an assignment that is already known before a space counts as used up.
 _REPEATS = 30
 
@@ -96,26 +97,55 @@ def conflict(core: Iterable[Constraint]) -> str:
 def explain(csp: CSP, extra: Iterable[Constraint] = ()) -> tuple[Constraint, ...]:
     """The smallest set of constraints that cannot hold together; empty if all can.
 
-    Definitions are kept: only limits (``LE``), candidates (``IN``) and comparisons
-    can be in conflict. CP-SAT names a sufficient set of assumptions, of which
-    constraints are dropped while the rest stays infeasible; then smaller sets of the
-    same constraints' neighbours are tried.
+    Definitions are kept: only limits (``LE``) and candidates (``IN``) can be in
+    conflict. A conflict shares a constraint with every set whose absence makes the
+    rest feasible. So the smallest set that does so with all that are known is either
+    a conflict, and then the smallest, or it is feasible and shows one more (Ignatiev
+    et al., Smallest MUS Extraction with Minimal Hitting Set Dualization, 2015).
+
+    Raises:
+        ScheduleError: the solver gave up.
     """
     whole = csp.plus(extra)
     loose: list[Constraint] = [c for c in whole.constraints if isinstance(c, Le | In)]
-    core = _core(whole, loose)
-    if core is None:
+    if _spared(whole, loose, range(len(loose))) is not None:
         return ()
-    for constraint in list(core):
-        rest = [c for c in core if c is not constraint]
-        if _core(whole, rest) is not None:
-            core = rest
-    for size in range(1, min(len(core), 3)):
-        given = [c for c in loose if c.rule == "given" or isinstance(c, Le)]
-        for some in itertools.combinations(given, size):
-            if _core(whole, list(some)) is not None:
-                return some
-    return tuple(core)
+    spared: list[list[int]] = []
+    while True:
+        chosen = _hitting(spared, len(loose))
+        found = _spared(whole, loose, chosen)
+        if found is None:
+            return tuple(loose[n] for n in chosen)
+        spared.append(found)
+
+
+def _spared(csp: CSP, loose: list[Constraint], kept: Iterable[int]) -> list[int] | None:
+    """As few constraints as go without, where some are kept; ``None`` if even these conflict."""
+    rest = [c for c in csp.constraints if not isinstance(c, Le | In)]
+    model = _Model(CSP(csp.variables, tuple(rest)))
+    switches = [model.problem.new_bool_var(f"c{number}") for number in range(len(loose))]
+    for constraint, switch in zip(loose, switches, strict=True):
+        model.add(constraint, switch)
+    for number in kept:
+        model.problem.add(switches[number] == 1)
+    model.problem.maximize(sum(switches))
+    status, solver = model.run(0)
+    if status == "INFEASIBLE":
+        return None
+    return [n for n, switch in enumerate(switches) if not solver.value(switch)]
+
+
+def _hitting(sets: list[list[int]], count: int) -> list[int]:
+    """As few of the numbers below ``count`` as have one in common with each set."""
+    from ortools.sat.python import cp_model
+
+    problem = cp_model.CpModel()
+    taken = [problem.new_bool_var(str(number)) for number in range(count)]
+    for one in sets:
+        problem.add_bool_or([taken[n] for n in one])
+    problem.minimize(sum(taken))
+    _, solver = _run(problem, 0)
+    return [n for n, switch in enumerate(taken) if solver.value(switch)]
 
 
 def solve(
@@ -142,23 +172,6 @@ def solve(
     if status == "INFEASIBLE":
         return None
     return {v.name: int(solver.value(model.positions[v.name])) for v in csp.tunables}
-
-
-def _core(csp: CSP, loose: list[Constraint]) -> list[Constraint] | None:
-    """Those of the loose constraints that make the problem infeasible, or ``None``."""
-    kept = [c for c in csp.constraints if not isinstance(c, Le | In)]
-    model = _Model(CSP(csp.variables, tuple(kept)))
-    switches = []
-    for number, constraint in enumerate(loose):
-        switch = model.problem.new_bool_var(f"c{number}")
-        model.add(constraint, switch)
-        switches.append(switch)
-    model.problem.add_assumptions(switches)
-    status, solver = model.run(0)
-    if status != "INFEASIBLE":
-        return None
-    named = set(solver.sufficient_assumptions_for_infeasibility())
-    return [c for c, s in zip(loose, switches, strict=True) if s.index in named] or loose
 
 
 class _Model:
@@ -236,23 +249,28 @@ class _Model:
         )
 
     def run(self, seed: int) -> tuple[str, cp_model.CpSolver]:
-        """Status and solver.
+        """Status and solver."""
+        return _run(self.problem, seed)
 
-        Raises:
-            ScheduleError: neither a solution nor a proof in the time allowed.
-        """
-        from ortools.sat.python import cp_model
 
-        solver = cp_model.CpSolver()
-        solver.parameters.num_workers = 1
-        solver.parameters.random_seed = seed
-        solver.parameters.max_time_in_seconds = _SECONDS
-        status = solver.solve(self.problem)
-        if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-            return "FEASIBLE", solver
-        if status == cp_model.INFEASIBLE:
-            return "INFEASIBLE", solver
-        raise ScheduleError(f"the constraint solver gave up: {solver.status_name()}")
+def _run(problem: cp_model.CpModel, seed: int) -> tuple[str, cp_model.CpSolver]:
+    """Solve on one core.
+
+    Raises:
+        ScheduleError: neither a solution nor a proof in the time allowed.
+    """
+    from ortools.sat.python import cp_model
+
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.random_seed = seed
+    solver.parameters.max_time_in_seconds = _SECONDS
+    status = solver.solve(problem)
+    if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return "FEASIBLE", solver
+    if status == cp_model.INFEASIBLE:
+        return "INFEASIBLE", solver
+    raise ScheduleError(f"the constraint solver gave up: {solver.status_name()}")
 
 
 def _open(csp: CSP) -> dict[str, tuple[int, ...]]:

@@ -218,7 +218,9 @@ class ScheduleSpace(Shown):
 def _words(constraint: Constraint, values: dict[str, int]) -> str:
     if isinstance(constraint, Le):
         if constraint.reason:
-            return constraint.reason.format(left=values[constraint.left])
+            return constraint.reason.format(
+                left=values[constraint.left], right=values[constraint.right]
+            )
         return f"{constraint}, but {values[constraint.left]} > {values[constraint.right]}"
     if isinstance(constraint, In):
         return f"{constraint}, but it is {values[constraint.variable]}"

@@ -18,6 +18,7 @@ from amos.schedule.constraints import Constraint, Role, Value, Variable
 from amos.schedule.csp import CSP
 
 __all__ = [
+    "WARP",
     "ConstraintRule",
     "Draft",
     "Primitive",
@@ -31,6 +32,13 @@ Tiling = Literal["hardware", "divisors"]
 
 #: Fragments that may live in registers at once when the intrinsic does not say.
 _DEFAULT_REGISTERS = 16
+#: Registers that one CUDA thread can name, and those that are left for addresses and
+#: copies on their way (CUDA C++ Programming Guide, Compute Capabilities).
+_THREAD_REGISTERS, _OTHER_REGISTERS = 255, 64
+
+
+#: Threads of a warp.
+WARP = 32
 
 
 @dataclass(frozen=True)
@@ -39,8 +47,9 @@ class Primitive:
 
     Attributes:
         kind: ``"tensorize"``, ``"split"``, ``"reorder"``, ``"fuse"``, ``"parallel"``,
-            ``"unroll"``, ``"cache_write"``, ``"cache_read"``, ``"compute_at"`` or
-            ``"vectorize"``.
+            ``"unroll"``, ``"cache_write"``, ``"cache_read"``, ``"compute_at"``,
+            ``"vectorize"``, ``"bind"``, ``"storage_align"``, ``"pipeline"`` or
+            ``"rfactor"``.
         subject: the loop, operand or intrinsic iteration it is applied to.
         rule: the schedule rule that added it.
         scope: memory of a cache: ``"registers"`` or the name of a level.
@@ -100,7 +109,57 @@ class Situation:
     @cached_property
     def registers(self) -> int:
         """Fragments that fit the registers at once."""
-        return self.mapping.intrinsic.registers or _DEFAULT_REGISTERS
+        known = self.mapping.intrinsic.registers
+        if not self.warps:
+            return known or _DEFAULT_REGISTERS
+        most = max(2, (_THREAD_REGISTERS - self.other_registers) // self.fragment_registers)
+        return min(known, most) if known else most
+
+    @cached_property
+    def scratchpads(self) -> dict[str, str]:
+        """Operands that the intrinsic moves through a bounded level of the machine, by its name."""
+        if self.machine is None:
+            return {}
+        bounded = {level.name for level in self.machine.levels if level.capacity}
+        return {
+            statement.operand: statement.scope
+            for statement in self.mapping.intrinsic.memory
+            if statement.scope in bounded
+        }
+
+    @cached_property
+    def buffers(self) -> dict[str, tuple[str, int]]:
+        """Name and bytes of the buffer that an operand has for itself, by operand."""
+        return {
+            statement.operand: (statement.register_scope, statement.capacity)
+            for statement in self.mapping.intrinsic.memory
+            if statement.capacity
+        }
+
+    @property
+    def warps(self) -> bool:
+        """Whether warps of a CUDA machine run the intrinsic, on data in shared memory."""
+        return bool(self.machine and self.machine.architecture and self.scratchpads)
+
+    @cached_property
+    def fragment_registers(self) -> int:
+        """Registers of 32 bits that the largest fragment takes of each thread of a warp.
+
+        Sources whose layout is the compiler's secret are held twice, once for each
+        half of a warp (Jia et al., Dissecting the NVIDIA Volta GPU Architecture, 2018).
+        """
+        intrinsic = self.mapping.intrinsic
+        doubled = {m.operand for m in intrinsic.memory if m.layout is None}
+        words = []
+        for operand in intrinsic.operands:
+            twice = operand is not intrinsic.destination and operand.tensor.name in doubled
+            words.append((1 + twice) * intrinsic.fragment_bytes(operand))
+        return max(1, -(-max(words) // (4 * WARP)))
+
+    @property
+    def other_registers(self) -> int:
+        """Registers of a thread that hold no fragment."""
+        return _OTHER_REGISTERS
 
     def indexed(self, operand: StagedOperand) -> tuple[str, ...]:
         """Spatial loops that move along an operand."""

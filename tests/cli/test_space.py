@@ -20,9 +20,24 @@ def test_a_space_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert {"C1", "C2", "C3", "C4", "C5", "C6"} == set(found["by_rule"])
     assert sum(found["by_type"].values()) == len(found["constraints"])
     assert sum(found["by_rule"].values()) == len(found["constraints"])
-    assert 0 < found["feasible"] < found["size"] < found["size_of_all_mappings"]
+    assert 0 < found["size"] < found["size_of_all_mappings"]
+    assert found["feasible"] is None, "too many to count"
     names = {variable["name"] for variable in found["variables"]}
     assert {"order", "parallel", "unroll", "shared.used", "shared.capacity"} <= names
+    assert {"bind", "warps", "threads", "align.Src1", "pipeline", "split", "vector"} <= names
+
+
+def test_a_small_space_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    gemm = [
+        "out[i,j] += a[i,k] * weight[j,k]",
+        *["--extent", "i=4"],
+        *["--extent", "j=64"],
+        *["--extent", "k=64"],
+    ]
+    arguments = [*gemm, "vnni_dpbusd_m16k4_u8_s8_s32", "--machine", "xeon_6240", "--json"]
+    assert main(["space", *arguments]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert 0 < found["feasible"] < found["size"] <= found["size_of_all_mappings"]
 
 
 def test_a_space_as_text(capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,10 +78,10 @@ def test_fixes_that_cannot_be(
 
 
 def test_what_is_fixed_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
-    fixed = ["--fix", "parallel=1", "--fix", "unroll=2"]
+    fixed = ["--fix", "split=4", "--fix", "unroll=2"]
     assert main(["explore", *C5, "--trials", "6", "--json", *fixed]) == 0
     schedule = json.loads(capsys.readouterr().out)["schedule"]
-    assert (schedule["parallel"], schedule["unroll"]) == (1, 2)
+    assert (schedule["split"], schedule["unroll"]) == (4, 2)
 
 
 @pytest.mark.parametrize(

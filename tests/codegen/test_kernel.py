@@ -56,10 +56,9 @@ def test_a_constant_given_again_is_used(kernel: Kernel) -> None:
     np.testing.assert_array_equal(kernel(INPUTS["a"]), EXPECTED)
 
 
-def test_arrays_need_not_be_contiguous(kernel: Kernel) -> None:
-    a = np.asfortranarray(INPUTS["a"])
+def test_constants_need_not_be_contiguous(kernel: Kernel) -> None:
     weight = np.repeat(INPUTS["weight"], 2, axis=1)[:, ::2]
-    np.testing.assert_array_equal(kernel(a, weight), EXPECTED)
+    np.testing.assert_array_equal(kernel(INPUTS["a"], weight), EXPECTED)
 
 
 def test_a_call_does_not_touch_its_inputs_or_earlier_results(kernel: Kernel) -> None:

@@ -12,10 +12,11 @@ from amos.explore.cga import Cga
 from amos.explore.exhaustive import LARGEST
 from amos.explore.genetic import GeneticSearch
 from amos.explore.guided import Guided
-from amos.explore.method import Search
+from amos.explore.method import Search, niche
 from amos.explore.methods import method
 from amos.explore.random_search import RandomSearch
 from amos.ir import Operator
+from amos.mapping import Mapping
 from amos.measure import Measurement
 from amos.schedule import Candidate, In
 from amos.testing.methods import MethodContract
@@ -30,6 +31,19 @@ CONV = Operator.parse(
     shapes=dict(image=(1, 14, 14, 32)),
 )
 MAPPINGS = list(amos.enumerate_mappings(CONV, VNNI, rule="gather"))
+LARGE = amos.operators.resolve("gemm", extents=dict(m=1024, n=1024, k=1024))
+GEMM = list(amos.enumerate_mappings(LARGE, WMMA))
+C2D = list(
+    amos.enumerate_mappings(
+        Operator.parse(
+            "out[n,k,p,q] += pad(image[n,c,p+r-1,q+s-1]) * weight[k,c,r,s]",
+            extents=dict(n=32, k=256, p=14, q=14, c=256, r=3, s=3),
+            shapes=dict(image=(32, 256, 14, 14)),
+        ),
+        WMMA,
+        rule="access",
+    )
+)
 LAYER = list(amos.enumerate_mappings(amos.operators.resolve("resnet18:C5"), WMMA, rule="access"))
 
 
@@ -55,6 +69,10 @@ class TestRandom(MethodContract):
 
 class TestStochasticRanking(MethodContract):
     method = "ga_sr"
+
+
+class TestPlain(MethodContract):
+    method = "ga_plain"
 
 
 class TestSatDecoder(MethodContract):
@@ -101,8 +119,8 @@ def test_more_mappings_than_the_population_holds() -> None:
     assert found == {mapping.name for mapping in mappings}
 
 
-def _best(kind: type[Search], seed: int, evaluations: int) -> float:
-    problem = Problem(LAYER, A100)
+def _best(kind: type[Search], mappings: list[Mapping], seed: int, evaluations: int) -> float:
+    problem = Problem(mappings, A100)
     search = kind(problem, np.random.default_rng(seed))
     best = float("inf")
     while len(search.results) + search.wasted < evaluations:
@@ -113,11 +131,28 @@ def _best(kind: type[Search], seed: int, evaluations: int) -> float:
     return best
 
 
-@pytest.mark.parametrize("name", ["ga", "cga"])
-def test_evolution_beats_chance_at_equal_evaluations(name: str) -> None:
-    """Geometric mean of ratios over a few seeds."""
-    ratios = [_best(method(name), s, 160) / _best(RandomSearch, s, 160) for s in range(3)]
-    assert np.exp(np.mean(np.log(ratios))) < 0.9
+@pytest.mark.parametrize(
+    ("name", "mappings", "evaluations", "ratio"),
+    [("ga", GEMM, 96, 1.0), ("cga", C2D, 160, 0.9)],
+)
+def test_evolution_beats_chance_at_equal_evaluations(
+    name: str, mappings: list[Mapping], evaluations: int, ratio: float
+) -> None:
+    """Median over a few seeds; in the small space of GEMM chance comes near as well."""
+    kinds = method(name), RandomSearch
+    runs = [[_best(kind, mappings, seed, evaluations) for kind in kinds] for seed in range(5)]
+    assert np.median([mine / chance for mine, chance in runs]) < ratio
+
+
+def test_a_batch_is_not_filled_with_one_register_tile() -> None:
+    """Of candidates that hardly differ one is measured, however well they are predicted."""
+    problem = Problem(GEMM, A100)
+    search = method("cga")(problem, np.random.default_rng(3))
+    for _ in range(6):
+        batch = search.ask(8)
+        search.tell(list(zip(batch, problem.seconds(batch).tolist(), strict=True)))
+    last = [niche(candidate) for candidate, _ in search.results[-8:]]
+    assert len(set(last)) >= 6
 
 
 def test_searching_on_the_model_beats_chance_at_equal_trials() -> None:

@@ -19,6 +19,7 @@ from amos.ir import Operator
 from amos.schedule import (
     CONSTRAINT_RULES,
     CSP,
+    Constraint,
     Draft,
     Eq,
     In,
@@ -142,6 +143,70 @@ def test_bounds_hold_for_every_completion(space: ScheduleSpace, seed: int) -> No
         assert space.csp.possible(left)
 
 
+def _smallest(csp: CSP) -> int:
+    """Size of the smallest conflict, by trying every set of limits and candidates."""
+    loose = [c for c in csp.constraints if isinstance(c, Le | In)]
+    rest = tuple(c for c in csp.constraints if not isinstance(c, Le | In))
+    for size in range(1, len(loose) + 1):
+        for some in itertools.combinations(loose, size):
+            if not _brute(CSP(csp.variables, rest + some)):
+                return size
+    return 0
+
+
+def _pairs(count: int) -> CSP:
+    """Each of the limits leaves out one value, so that all of them are in conflict."""
+    variables = [Variable("x", "tunable", tuple(range(1, count + 1)), None, "toy")]
+    left = [
+        In("x", tuple(n for n in range(1, count + 1) if n != out), "given")
+        for out in range(1, count + 1)
+    ]
+    return CSP({v.name: v for v in variables}, tuple(left))
+
+
+CONFLICTS = [
+    _toy(Le("limit", "s"), In("y", (1,)), In("x", (1,)), In("w", ("a",))),
+    _toy(In("s", (6,)), In("y", (8,)), In("z", (7,)), Le("limit", "xy")),
+    _toy(In("x", (1,)), In("y", (4, 8)), In("z", (7, 8)), In("s", (40,)), Le("limit", "x")),
+    *(_pairs(count) for count in (1, 2, 3, 4, 5)),
+]
+
+
+@pytest.mark.parametrize("csp", CONFLICTS)
+def test_a_conflict_of_any_size_is_the_smallest(csp: CSP) -> None:
+    core = solver.explain(csp)
+    assert core
+    assert len(core) == _smallest(csp)
+    rest = tuple(c for c in csp.constraints if not isinstance(c, Le | In))
+    assert not _brute(CSP(csp.variables, rest + core))
+    for spare in core:
+        kept = tuple(c for c in core if c is not spare)
+        assert _brute(CSP(csp.variables, rest + kept))
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                *(In("x", v, "given") for v in ((1,), (2, 3), (1, 3))),
+                *(In("y", v, "given") for v in ((1, 2), (4,), (8,), (2, 4))),
+                *(In("s", v, "given") for v in ((6,), (9, 12), (40,))),
+                *(In("z", v, "given") for v in ((5, 7), (7, 8))),
+                *(Le(a, b, "given") for a, b in (("limit", "s"), ("x", "y"), ("y", "x"))),
+            ]
+        ),
+        max_size=6,
+        unique=True,
+    )
+)
+def test_conflicts_by_brute_force(extra: list[Constraint]) -> None:
+    csp = _toy(*extra)
+    core = solver.explain(csp)
+    assert len(core) == _smallest(csp)
+    assert bool(core) == (not _brute(csp))
+
+
 def test_registers_by_hand() -> None:
     """Accumulators, the narrower source, and one fragment of the other."""
     for space in SPACES[:4]:
@@ -155,21 +220,6 @@ def test_registers_by_hand() -> None:
                     held *= schedule.tile(loop.name) if loop.name in used else 1
                 counts.append(held)
             assert counts[-1] + min(counts[:-1]) + 1 <= 32
-
-
-def test_the_scratchpad_is_a_limit_where_there_is_one() -> None:
-    """Bytes of both sources in shared memory, for each of the four cores that share it."""
-    op = amos.operators.resolve("gemm", extents=dict(m=1024, n=1024, k=1024))
-    (mapping,) = amos.enumerate_mappings(op, WMMA)
-    space, free = ScheduleSpace(mapping, A100), ScheduleSpace(mapping)
-    used = []
-    for schedule in space.draw(200, np.random.default_rng(0)):
-        spans = [schedule.tile(x.name) * schedule.block(x.name) for x in space.situation.spatial]
-        used.append(sum(spans) * 16 * 16 * 2)
-    assert max(used) <= 167936 // 4
-    outside = [s for s in free.draw(300, np.random.default_rng(0)) if not space.feasible(s)]
-    assert outside
-    assert "bytes of shared in use by one core" in space.violations(outside[0])[0]
 
 
 def test_the_same_seed_draws_the_same_in_another_process() -> None:

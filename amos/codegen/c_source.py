@@ -1,0 +1,152 @@
+"""A candidate as C functions: the kernel, and one that packs each constant."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from amos._toolchain import load_tvm
+from amos.codegen.arrays import held
+from amos.codegen.c_printer import CPrinter
+from amos.codegen.c_types import EXTERNS, c_type, helpers
+from amos.codegen.kernel import scheduled
+from amos.codegen.lowering import lowered
+from amos.codegen.program import Argument, stage
+from amos.errors import BuildError, ExportError
+from amos.intrinsics import implementations
+from amos.schedule import Candidate
+
+__all__ = ["CKernel", "Parameter", "c_kernel", "identifier"]
+
+#: Keywords of C and C++, and what a kernel's text uses itself.
+_RESERVED = re.compile(
+    r"alignas|alignof|and|asm|auto|bool|break|case|catch|char|class|const|constexpr"
+    r"|continue|default|delete|do|double|else|enum|explicit|export|extern|false|float|for"
+    r"|friend|goto|if|inline|int|long|main|mutable|namespace|new|not|nullptr|operator|or"
+    r"|private|protected|public|register|restrict|return|short|signed|sizeof|static|struct"
+    r"|switch|template|this|throw|true|try|typedef|typeid|typename|typeof|union|unsigned"
+    r"|using|virtual|void|volatile|while|xor|workspace|given|packed|lane|memcpy"
+)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of the C function.
+
+    Attributes:
+        name: its name in C.
+        tensor: the operator's tensor that it holds.
+        kind: its C type, without qualifiers.
+        elements: how many there are.
+        packed: elements of the tensor before it was packed; 0 if it is the tensor itself.
+    """
+
+    name: str
+    tensor: str
+    kind: str
+    elements: int
+    packed: int = 0
+
+
+@dataclass(frozen=True)
+class CKernel:
+    """What was generated.
+
+    Attributes:
+        parameters: inputs, then the output.
+        helpers: definitions before the functions.
+        body: of the kernel.
+        packing: body of the function that packs a parameter, by the parameter's name.
+        workspace: bytes of scratch memory for one call.
+        implementation: ``"native"`` or ``"generic"``.
+        features: what the CPU must have, as the system spells it.
+        flags: options of the C compiler.
+    """
+
+    parameters: tuple[Parameter, ...]
+    helpers: str
+    body: str
+    packing: dict[str, str]
+    workspace: int
+    implementation: str
+    features: tuple[str, ...]
+    flags: tuple[str, ...]
+
+
+def c_kernel(candidate: Candidate, implementation: str | None = None) -> CKernel:
+    """Generate C for a candidate.
+
+    Args:
+        candidate: mapping and schedule.
+        implementation: ``"native"`` or ``"generic"``; by default native where the
+            intrinsic has one, whatever this CPU has.
+
+    Raises:
+        ExportError: something of it has no form in C.
+        BuildError: TVM refuses the program.
+    """
+    load_tvm()
+    unit = candidate.mapping.intrinsic
+    known = implementations(unit.name)
+    kind = implementation or ("native" if "llvm" in known else "generic")
+    if kind == "native" and "llvm" not in known:
+        raise ExportError(f"{unit.name}: no native implementation is known")
+    program, module = scheduled(candidate, kind)
+    try:
+        function = lowered(module)
+    except Exception as error:
+        raise BuildError(f"{candidate}: TVM cannot lower it: {error}") from error
+    parameters, names = _parameters(program.arguments)
+    printer = CPrinter()
+    body = printer.function(function, names)
+    workspace, packing = printer.workspace, {}
+    for name, argument in zip(names, program.arguments, strict=True):
+        if argument.packed is not None:
+            packing[name] = _packing(printer, argument)
+    native = kind == "native"
+    flags = known["c"].flags if native and "c" in known else ()
+    text = helpers(printer.types) + "".join(EXTERNS[n] for n in sorted(printer.externs))
+    features = tuple(dict.fromkeys((*unit.requires, *known["llvm"].requires))) if native else ()
+    return CKernel(parameters, text, body, packing, workspace, kind, features, flags)
+
+
+def identifier(name: str) -> str:
+    """A name that C takes for a parameter, nearest to a tensor's.
+
+    >>> identifier("weight"), identifier("a.1"), identifier("register")
+    ('weight', 'a_1', 'register_')
+    """
+    plain = re.sub(r"\W", "_", name, flags=re.ASCII)
+    plain = plain if plain and not plain[0].isdigit() else f"t{plain}"
+    return f"{plain}_" if _RESERVED.fullmatch(plain) else plain
+
+
+def _parameters(arguments: Sequence[Argument]) -> tuple[tuple[Parameter, ...], list[str]]:
+    """Parameters of the C function, and what each argument of the kernel is called in it."""
+    made: dict[str, Parameter] = {}
+    names = []
+    for number, argument in enumerate(arguments):
+        name = identifier(argument.tensor)
+        if argument.packed is not None:
+            name = f"packed_{name}"
+            if name in made:
+                name = f"{name}_{number}"
+        names.append(name)
+        before = prod(argument.packed.load.tensor.shape) if argument.packed is not None else 0
+        kind = c_type(held(argument.dtype))
+        made[name] = Parameter(name, argument.tensor, kind, prod(argument.shape), before)
+    return tuple(made.values()), names
+
+
+def _packing(printer: CPrinter, argument: Argument) -> str:
+    """Body of a function of ``given`` and ``packed``."""
+    import tvm
+    from tvm import te
+
+    assert argument.packed is not None
+    given = te.placeholder(argument.packed.load.tensor.shape, held(argument.dtype), name="given")
+    function: Any = te.create_prim_func([given, stage(argument.packed, given)])
+    return printer.function(lowered(tvm.IRModule({"main": function})), ["given", "packed"])

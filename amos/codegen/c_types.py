@@ -1,0 +1,127 @@
+"""C types, vector types of GNU C, and the C spelling of LLVM's intrinsic functions."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from amos.errors import ExportError
+
+__all__ = ["CALLS", "EXTERNS", "VectorCall", "c_type", "helpers", "split", "vector_bytes"]
+
+#: C type and short name of each scalar type; bfloat16 never gets here (see ``arrays.held``).
+_SCALARS = {
+    "bool": ("uint8_t", "b", 1),
+    "uint8": ("uint8_t", "u8", 1),
+    "int8": ("int8_t", "i8", 1),
+    "uint16": ("uint16_t", "u16", 2),
+    "int16": ("int16_t", "i16", 2),
+    "uint32": ("uint32_t", "u32", 4),
+    "int32": ("int32_t", "i32", 4),
+    "uint64": ("uint64_t", "u64", 8),
+    "int64": ("int64_t", "i64", 8),
+    "float16": ("_Float16", "f16", 2),
+    "float32": ("float", "f32", 4),
+    "float64": ("double", "f64", 8),
+}
+
+
+@dataclass(frozen=True)
+class VectorCall:
+    """A C intrinsic function.
+
+    Attributes:
+        function: its name in ``immintrin.h``.
+        types: C types of its arguments, to which vectors of other lanes are cast.
+        order: which of LLVM's arguments each one is.
+    """
+
+    function: str
+    types: tuple[str, ...]
+    order: tuple[int, ...] = (0, 1, 2)
+
+
+def _dot(name: str) -> dict[str, VectorCall]:
+    return {
+        f"llvm.x86.avx512.v{name}.512": VectorCall(f"_mm512_{name[1:]}_epi32", ("__m512i",) * 3),
+        f"llvm.x86.avx512.v{name}.256": VectorCall(f"_mm256_{name[1:]}_epi32", ("__m256i",) * 3),
+    }
+
+
+#: By LLVM's name, and the number of lanes where the name does not say it.
+CALLS: dict[str, VectorCall] = {
+    **_dot("pdpbusd"),
+    **_dot("pdpbusds"),
+    **_dot("pdpwssd"),
+    "llvm.fma:float32x16": VectorCall("_mm512_fmadd_ps", ("__m512",) * 3),
+    "llvm.fma:float32x8": VectorCall("_mm256_fmadd_ps", ("__m256",) * 3),
+}
+#: Functions that an implementation gives to LLVM as text of its own: C that takes their place.
+EXTERNS: dict[str, str] = {
+    f"amos_dpbf16ps_{bits}": f"""static inline void amos_dpbf16ps_{bits}(float *sum, \
+const uint16_t *pair, const uint16_t *lanes) {{
+  int32_t two;
+  __m{bits}i all;
+  memcpy(&two, pair, sizeof two);
+  memcpy(&all, lanes, sizeof all);
+  _mm{bits}_storeu_ps(sum, _mm{bits}_dpbf16_ps(_mm{bits}_loadu_ps(sum),
+      (__m{bits}bh)_mm{bits}_set1_epi32(two), (__m{bits}bh)all));
+}}
+"""
+    for bits in (512, 256)
+}
+
+
+def split(name: str) -> tuple[str, int]:
+    """Scalar type and lanes of a TVM type.
+
+    >>> split("int8x64"), split("int32")
+    (('int8', 64), ('int32', 1))
+    """
+    found = re.fullmatch(r"([a-z]+\d*)(?:x(\d+))?", name)
+    if found is None or found[1] not in _SCALARS:
+        raise ExportError(f"type {name!r} has no form in C here")
+    return found[1], int(found[2] or 1)
+
+
+def c_type(name: str) -> str:
+    """How C spells a TVM type.
+
+    >>> c_type("uint8"), c_type("int8x64")
+    ('uint8_t', 'i8x64')
+    """
+    scalar, lanes = split(name)
+    spelled, short, _ = _SCALARS[scalar]
+    return spelled if lanes == 1 else f"{short}x{lanes}"
+
+
+def vector_bytes(name: str) -> int:
+    """Bytes of a value."""
+    scalar, lanes = split(name)
+    return _SCALARS[scalar][2] * lanes
+
+
+def helpers(types: set[str]) -> str:
+    """Definitions of the vector types that a text uses: load, store and replicate."""
+    lines = []
+    for name in sorted(types, key=lambda n: (vector_bytes(n), n)):
+        scalar, lanes = split(name)
+        one = _SCALARS[scalar][0]
+        if lanes == 1:
+            short = _SCALARS[scalar][1]
+            lines.append(
+                f"static inline {one} load_{short}(const void *from) {{\n"
+                f"  {one} value;\n  memcpy(&value, from, sizeof value);\n  return value;\n}}\n"
+            )
+            continue
+        kind = c_type(name)
+        lines.append(
+            f"typedef {one} {kind} __attribute__((vector_size({vector_bytes(name)})));\n"
+            f"static inline {kind} load_{kind}(const void *from) {{\n"
+            f"  {kind} value;\n  memcpy(&value, from, sizeof value);\n  return value;\n}}\n"
+            f"static inline void store_{kind}(void *to, {kind} value) {{\n"
+            f"  memcpy(to, &value, sizeof value);\n}}\n"
+            f"static inline {kind} all_{kind}({one} value) {{\n"
+            f"  return value - ({kind}){{0}};\n}}\n"
+        )
+    return "".join(lines)

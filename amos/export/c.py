@@ -1,0 +1,156 @@
+"""``--format c``: C source, header, a test program, and the rules that build them.
+
+The kernel takes plain pointers, allocates nothing and keeps no state. OpenMP, where
+the compiler is told to use it, runs the loops that the schedule made parallel.
+"""
+
+from __future__ import annotations
+
+from amos.codegen.c_source import CKernel, Parameter, c_kernel, identifier
+from amos.export.reference import test_program
+from amos.export.request import Request
+from amos.ir import Operator
+
+__all__ = ["OPTIONS", "files"]
+
+#: What the text relies on: wrapping integers, and aliasing only through memcpy. Vectors
+#: wider than the CPU's never cross a function that is not inlined, so their ABI is nobody's.
+OPTIONS = ("-O3", "-fwrapv", "-fopenmp", "-Wno-psabi")
+
+
+def files(request: Request) -> dict[str, str | bytes]:
+    """The files of an export by name; see :data:`amos.export.FORMATS`."""
+    kernel = c_kernel(request.candidate, request.implementation)
+    name = request.name
+    return {
+        f"{name}.h": _header(request, kernel),
+        f"{name}.c": _source(request, kernel),
+        f"{name}_test.c": test_program(request, kernel),
+        f"{name}.mk": _rules(name, kernel),
+    }
+
+
+def _prototype(name: str, kernel: CKernel) -> str:
+    *inputs, output = kernel.parameters
+    given = [f"const {p.kind} *restrict {p.name}" for p in inputs]
+    return (
+        f"void {name}({', '.join(given)}, {output.kind} *restrict {output.name}, void *workspace)"
+    )
+
+
+def _packer(name: str, parameter: Parameter) -> str:
+    pointers = f"const {parameter.kind} *restrict given, {parameter.kind} *restrict packed"
+    return f"void {name}_pack_{identifier(parameter.tensor)}({pointers})"
+
+
+def _about(request: Request) -> str:
+    mapping = request.candidate.mapping
+    return (
+        f" * operator   {mapping.operator}\n * intrinsic  {mapping.intrinsic.name}\n"
+        f" * mapping    {mapping}\n * schedule   {request.candidate.schedule}\n"
+    )
+
+
+def _header(request: Request, kernel: CKernel) -> str:
+    name, guard = request.name, f"{request.name.upper()}_H"
+    operator = request.candidate.mapping.operator
+    told = "\n".join(f" *   {_parameter(operator, p)}" for p in kernel.parameters)
+    packers = "".join(
+        f"/* Pack {p.tensor}, once for any number of calls. */\n{_packer(name, p)};\n\n"
+        for p in kernel.parameters
+        if p.packed
+    )
+    needs = ", ".join(kernel.features) or "nothing special"
+    prototypes = f"{_prototype(name, kernel)};\n\n{packers}".replace("*restrict ", "*")
+    return f"""/* Made by amos export.
+{_about(request)} */
+#ifndef {guard}
+#define {guard}
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {{
+#endif
+
+/* Bytes of scratch memory that a call needs, aligned to 64; NULL will do for 0.
+ * Calls that run at the same time need scratch memory of their own. */
+#define {name.upper()}_WORKSPACE {kernel.workspace}
+
+/* Contiguous arrays, the last index fastest; the output overlaps no input.
+{told} */
+{prototypes}/* Whether this CPU has what the kernel needs: {needs}. */
+int {name}_supported(void);
+
+#ifdef __cplusplus
+}}
+#endif
+#endif
+"""
+
+
+def _parameter(operator: Operator, parameter: Parameter) -> str:
+    load = next(x for x in operator.operands if x.tensor.name == parameter.tensor)
+    shape = "x".join(map(str, load.tensor.shape)) or "scalar"
+    bits = ", as bit patterns" if load.tensor.dtype == "bfloat16" else ""
+    packed = f", packed into {parameter.elements} elements" if parameter.packed else ""
+    return f"{parameter.name}: {load.tensor.name}, {load.tensor.dtype}{bits}, {shape}{packed}"
+
+
+def _source(request: Request, kernel: CKernel) -> str:
+    name = request.name
+    packers = "".join(
+        f"\n{_packer(name, p)} {{\n{kernel.packing[p.name]}}}\n"
+        for p in kernel.parameters
+        if p.packed
+    )
+    include = "#include <immintrin.h>\n" if "_mm" in kernel.helpers + kernel.body else ""
+    tests = " && ".join(f'__builtin_cpu_supports("{_gnu(f)}") != 0' for f in kernel.features)
+    return f"""/* Made by amos export. Build: {" ".join(command(kernel))} -c {name}.c
+{_about(request)} */
+#include "{name}.h"
+
+#include <stddef.h>
+#include <string.h>
+{include}
+{kernel.helpers}
+{_prototype(name, kernel)} {{
+  (void)workspace;
+{kernel.body}}}
+{packers}
+int {name}_supported(void) {{
+  return {tests or "1"};
+}}
+"""
+
+
+def _gnu(feature: str) -> str:
+    """A CPU feature as GNU C spells it.
+
+    >>> _gnu("avx512_vnni"), _gnu("avx512vl")
+    ('avx512vnni', 'avx512vl')
+    """
+    return feature.replace("_", "")
+
+
+def command(kernel: CKernel, compiler: str = "cc") -> list[str]:
+    """The compiler and its options."""
+    return [compiler, *OPTIONS, *kernel.flags]
+
+
+def _rules(name: str, kernel: CKernel) -> str:
+    flags = " ".join((*OPTIONS, *kernel.flags))
+    return f"""# Made by amos export.  make -f {name}.mk test
+CC ?= cc
+CFLAGS ?= {flags} -mtune=native
+
+.PHONY: test
+test: {name}_test
+\t./{name}_test
+
+{name}_test: {name}_test.c {name}.c {name}.h
+\t$(CC) $(CFLAGS) -o $@ {name}_test.c {name}.c -lm
+
+lib{name}.so: {name}.c {name}.h
+\t$(CC) $(CFLAGS) -fPIC -shared -o $@ {name}.c
+"""

@@ -1,0 +1,201 @@
+"""What the schedule of a warp on a CUDA machine decides beyond that of a CPU core.
+
+A thread block computes ``block.LOOP`` register tiles along each loop at the same
+time, one on each warp; the outer loops become the grid. Each step of the reduction
+stages what the whole block reads in shared memory.
+"""
+
+from __future__ import annotations
+
+from amos.ir import dtype
+from amos.mapping.staging import StagedOperand
+from amos.schedule.constraints import Le, Prod, Select, Sum
+from amos.schedule.template import WARP, Draft, Primitive, Situation
+
+__all__ = ["Bind", "Pipeline", "StorageAlignment", "ThreadLimit", "row_bytes", "shared_bytes"]
+
+#: Limits of one thread block, and 32-bit registers of one multiprocessor (CUDA C++
+#: Programming Guide, Compute Capabilities; the same from sm_70 to sm_120).
+_MOST_THREADS, _REGISTER_FILE = 1024, 65536
+#: Asynchronous copies into shared memory came with this architecture (cp.async).
+_ASYNCHRONOUS = 80
+#: Shared memory that the driver keeps of each block from that architecture on.
+_RESERVED = 1024
+_BUFFERS = (1, 2, 3, 4)
+#: Bytes that a padded row is longer: one and two of the widest accesses of a thread.
+_PADDING = (0, 16, 32)
+
+
+class Bind:
+    """Grid and thread block: outer loops to blocks, the tiles of a block to warps."""
+
+    name = "bind"
+
+    def condition(self, situation: Situation) -> bool:
+        """Warps run the intrinsic."""
+        return situation.warps and bool(situation.spatial)
+
+    def apply(self, situation: Situation) -> list[Primitive]:
+        """All outer loops together make the grid."""
+        loops = tuple(loop.name for loop in situation.spatial)
+        return [
+            Primitive("bind", "bind", self.name, scope="threads", parts=loops, values=("warps",))
+        ]
+
+
+class StorageAlignment:
+    """Longer rows in shared memory, so that a column is not all in one bank."""
+
+    name = "align"
+
+    def condition(self, situation: Situation) -> bool:
+        """Sources pass through shared memory."""
+        return situation.warps and bool(situation.spatial)
+
+    def apply(self, situation: Situation) -> list[Primitive]:
+        """Elements of padding for each source, in steps that keep rows aligned."""
+        held = [op for op in situation.sources if op.name in situation.scratchpads]
+        return [
+            Primitive(
+                "storage_align",
+                op.name,
+                self.name,
+                scope=situation.scratchpads[op.name],
+                values=tuple(n * 8 // _bits(situation, op) for n in _PADDING),
+            )
+            for op in held
+        ]
+
+
+class Pipeline:
+    """Several buffers in shared memory, filled while others are read."""
+
+    name = "pipeline"
+
+    def condition(self, situation: Situation) -> bool:
+        """There are steps to overlap."""
+        return situation.warps and bool(situation.spatial and situation.reduce)
+
+    def apply(self, situation: Situation) -> list[Primitive]:
+        """More than one buffer needs copies that do not stall the warp."""
+        assert situation.machine is not None
+        modern = situation.machine.architecture >= _ASYNCHRONOUS
+        return [
+            Primitive(
+                "pipeline", "pipeline", self.name, values=_BUFFERS if modern else _BUFFERS[:1]
+            )
+        ]
+
+
+class ThreadLimit:
+    """C5 of a thread block: threads, and the registers of all of them."""
+
+    name = "C5"
+
+    def condition(self, situation: Situation, template: list[Primitive]) -> bool:
+        """Loops are bound to threads."""
+        return any(primitive.kind == "bind" for primitive in template)
+
+    def apply(self, draft: Draft, template: list[Primitive]) -> None:
+        """``warps``, ``threads`` and ``registers.used``."""
+        situation, rule = draft.situation, self.name
+        blocks = tuple(f"block.{loop.name}" for loop in situation.spatial)
+        warps = draft.derived("warps", rule)
+        width = draft.given("warp", WARP, rule)
+        threads = draft.derived("threads", rule)
+        most = draft.given("threads.most", _MOST_THREADS, rule)
+        size = draft.given("registers.fragment", situation.fragment_registers, rule)
+        spare = draft.given("registers.other", situation.other_registers, rule)
+        file = draft.given("registers.file", _REGISTER_FILE, rule)
+        tiles = draft.derived("registers.tiles", rule, "other")
+        thread = draft.derived("registers.thread", rule, "other")
+        used = draft.derived("registers.block", rule, "other")
+        draft.require(
+            Prod(warps, blocks, rule),
+            Prod(threads, (warps, width), rule),
+            Le(threads, most, rule, f"{{left}} threads in a block, but {_MOST_THREADS} at most"),
+            Prod(tiles, ("fragments", size), rule),
+            Sum(thread, (tiles, spare), rule),
+            Prod(used, (threads, thread), rule),
+            Le(
+                used,
+                file,
+                rule,
+                f"{{left}} registers for a thread block, but {_REGISTER_FILE} are there",
+            ),
+        )
+
+
+def shared_bytes(draft: Draft, scope: str, held: list[str]) -> None:
+    """C5: the buffers of a thread block fit the shared memory that one block may have."""
+    situation, rule = draft.situation, "C5"
+    assert situation.machine is not None
+    level = next(x for x in situation.machine.levels if x.name == scope)
+    kept = _RESERVED if situation.machine.architecture >= _ASYNCHRONOUS else 0
+    capacity = level.capacity - kept
+    amounts = []
+    for op in situation.sources:
+        if op.name not in held:
+            continue
+        sides = fragment_sides(situation, op)
+        choices = tuple(max(n * (row + padding) for n, row in sides) for padding in _PADDING)
+        size = draft.derived(f"bytes.{op.name}", rule)
+        amount = draft.derived(f"{scope}.{op.name}", rule, "other")
+        loops = tuple(f"span.{loop}" for loop in situation.indexed(op))
+        draft.require(
+            Select(size, f"align.{op.name}", choices, rule), Prod(amount, (size, *loops), rule)
+        )
+        amounts.append(amount)
+    _leaving(draft, scope, capacity)
+    step = draft.derived(f"{scope}.step", rule, "other")
+    used = draft.derived(f"{scope}.used", rule, "other")
+    limit = draft.given(f"{scope}.capacity", capacity, rule)
+    buffers = tuple(name for name in ("unroll", "pipeline") if name in draft.variables)
+    reason = f"{{left}} bytes of {scope} in use by one thread block, but {capacity} are there"
+    draft.require(
+        Sum(step, tuple(amounts), rule),
+        Prod(used, (step, *buffers), rule),
+        Le(used, limit, rule, reason),
+    )
+
+
+def _leaving(draft: Draft, scope: str, capacity: int) -> None:
+    """Accumulators whose layout is hidden leave through the memory of the buffers."""
+    situation, rule = draft.situation, "C5"
+    op = situation.destination
+    if any(m.operand == op.name and m.layout for m in situation.mapping.intrinsic.memory):
+        return
+    row, rows = row_bytes(situation, op)
+    size = draft.given(f"bytes.{op.name}", row * rows, rule)
+    blocks = tuple(f"block.{loop.name}" for loop in situation.spatial)
+    amount = draft.derived(f"{scope}.{op.name}", rule, "other")
+    limit = draft.given(f"{scope}.capacity", capacity, rule)
+    reason = f"{{left}} bytes of {scope} for accumulators, but {capacity} are there"
+    draft.require(Prod(amount, (size, *blocks), rule), Le(amount, limit, rule, reason))
+
+
+def fragment_sides(situation: Situation, op: StagedOperand) -> tuple[tuple[int, int], ...]:
+    """Number and bytes of the rows of a fragment, stored by rows and by columns.
+
+    Which of the two it is depends on where the tensor is contiguous. Rows begin at
+    multiples of 16 bytes.
+    """
+    row, rows = row_bytes(situation, op)
+    size = max(1, _bits(situation, op) // 8)
+    sides = ((rows, row), (max(1, row // size), rows * size))
+    return tuple((n, -(-length // 16) * 16) for n, length in sides)
+
+
+def row_bytes(situation: Situation, op: StagedOperand) -> tuple[int, int]:
+    """Bytes of one row of a fragment, and its number of rows."""
+    lanes = [situation.nest.groups[target].lanes for target in op.fragment]
+    rows = 1
+    for count in lanes[:-1]:
+        rows *= count
+    return max(1, lanes[-1] * _bits(situation, op) // 8), rows
+
+
+def _bits(situation: Situation, op: StagedOperand) -> int:
+    intrinsic = situation.mapping.intrinsic
+    names = [load.tensor.name for load in intrinsic.operands]
+    return dtype(intrinsic.dtypes[names.index(op.name)]).bits

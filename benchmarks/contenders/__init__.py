@@ -1,0 +1,1 @@
+"""What `bench_cpu.py` compares: one file a contender, and what they share."""

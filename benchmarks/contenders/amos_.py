@@ -1,0 +1,95 @@
+"""AMOS: explored with a number of trials, over all mappings or with one fixed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import amos
+from amos.ir import Operator
+from amos.schedule import Candidate, Schedule, ScheduleSpace
+from contenders.workloads import Workload
+
+INTRINSIC = "vnni_dpbusd_m16k4_u8_s8_s32"
+SEED = 0
+
+
+def fixed_mapping(op: Operator, contender: str) -> tuple[str, ...]:
+    """Name of the mapping that a contender is held to; none if it may choose.
+
+    AMOS, section 7.6: fixM1 sends all of c, r, s to the reduction of the unit
+    (im2col), fixM2 only c (fuse_hw). The spatial dimension of VNNI is its 16 lanes,
+    which hold output channels in both.
+    """
+    if not contender.startswith("fix"):
+        return ()
+    wanted = {"c", "r", "s"} if contender == "fixM1" else {"c"}
+    space = amos.enumerate_mappings(op, amos.intrinsics.get(INTRINSIC), commute=True)
+    for mapping in space:
+        groups = mapping.groups
+        if set(groups["i1"]) == {"k"} and set(groups["r1"]) == wanted:
+            return (mapping.name,)
+    raise LookupError(f"{op.name} has no mapping like {contender}'s")
+
+
+def tune(work: Workload, contender: str, trials: int, folder: Path) -> dict[str, Any]:
+    """Explore; trials that fewer trials have measured before are taken from the record."""
+    start = time.monotonic()
+    result = amos.explore(
+        work.op,
+        INTRINSIC,
+        trials=trials,
+        seed=SEED,
+        commute=True,
+        only=fixed_mapping(work.op, contender),
+        records=folder / "amos.db",
+    )
+    best = result.best
+    return {
+        "seconds": time.monotonic() - start,
+        "replayed": result.replayed,
+        "mapping": best.mapping.name,
+        "schedule": best.schedule.as_dict(),
+        "tried": len(result.trials),
+        "failed": result.failures,
+    }
+
+
+def load(
+    work: Workload, tuned: dict[str, Any], inputs: dict[str, np.ndarray], expected: np.ndarray
+) -> dict[str, Callable[[int], float]]:
+    """Build and check; what is timed by name: seconds of so many runs, each on its own.
+
+    Raises:
+        ValueError: the kernel computes something else.
+    """
+    import tvm
+
+    space = amos.enumerate_mappings(work.op, amos.intrinsics.get(INTRINSIC), commute=True)
+    mapping = space.find(tuned["mapping"])
+    schedule = ScheduleSpace(mapping).check(Schedule.of(tuned["schedule"]))
+    kernel = amos.build(Candidate(mapping, schedule))
+    constants = {name: inputs[name] for name in work.op.constants}
+    rest = {name: array for name, array in inputs.items() if name not in constants}
+    kernel.pack(**constants)
+    out = np.full(expected.shape, -1, np.int32)
+    kernel(**rest, out=out)
+    if not np.array_equal(out, expected):
+        raise ValueError("differs from NumPy")
+    arguments = kernel.prepare(rest, out)
+    timer = kernel._library.mod.time_evaluator
+
+    def bare(runs: int) -> float:
+        return float(timer("main", tvm.cpu(), number=runs)(*arguments).mean)
+
+    def call(runs: int) -> float:
+        start = time.perf_counter()
+        for _ in range(runs):
+            kernel(**rest, out=out)
+        return (time.perf_counter() - start) / runs
+
+    return {"kernel": bare, "call": call}

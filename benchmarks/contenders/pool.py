@@ -1,0 +1,70 @@
+"""Worker processes by the contenders that they run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+__all__ = ["ContenderError", "Pool"]
+
+WORKER = Path(__file__).with_name("worker.py")
+
+
+class ContenderError(Exception):
+    """A contender cannot do what was asked; the rest of the run goes on."""
+
+
+class Pool:
+    """One process for each family of contenders, started when it is first asked."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.workers: dict[str, subprocess.Popen[str]] = {}
+
+    def ask(self, family: str, command: str, **arguments: Any) -> Any:
+        """The answer of a family's process.
+
+        Raises:
+            ContenderError: it failed, or its process died.
+        """
+        worker = self.workers.get(family)
+        if worker is None or worker.poll() is not None:
+            worker = self.workers[family] = self._start(family)
+        assert worker.stdin is not None and worker.stdout is not None
+        try:
+            worker.stdin.write(json.dumps([command, arguments]) + "\n")
+            worker.stdin.flush()
+            line = worker.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            raise ContenderError(f"the process ended with status {worker.wait()}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise ContenderError(answer["error"])
+        return answer["value"]
+
+    def _start(self, family: str) -> subprocess.Popen[str]:
+        environment = dict(os.environ)
+        if family == "primitive":
+            environment["ONEDNN_VERBOSE"] = "profile_exec"
+        log = (self.folder / f"{family}.log").open("a")
+        return subprocess.Popen(
+            [sys.executable, str(WORKER), str(self.folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env=environment,
+        )
+
+    def close(self) -> None:
+        for worker in self.workers.values():
+            assert worker.stdin is not None
+            worker.stdin.close()
+            worker.wait()
+        self.workers.clear()

@@ -1,0 +1,176 @@
+"""Exported kernels: compiled by this machine's compiler, run without Python, and right."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import amos
+from amos.codegen.c_source import identifier
+from amos.errors import ExportError, UnknownNameError
+from amos.export import FORMATS, export
+from amos.export.reference import inputs_of, output_digest
+from amos.ir import Operator
+from amos.perfmodel.host import cpu
+from amos.schedule import Candidate, ScheduleSpace
+from amos.validate import evaluate
+
+GEMM = ("out[i,j] += a[i,k] * weight[j,k]", dict(i=7, j=33, k=19))
+CONV = (
+    "out[n,p,q,k] += pad(image[n,p*2+r-1,q*2+s-1,c]) * weight[k,c,r,s]",
+    dict(n=2, k=20, p=5, q=6, c=5, r=3, s=3),
+)
+BMM = ("out[b,i,j] += x[b,i,k] * y[b,k,j]", dict(b=3, i=5, j=18, k=9))
+GEMV = ("out[i] += a[i,k] * x[k]", dict(i=37, k=50))
+CASES = [
+    ("vnni_dpbusd_m16k4_u8_s8_s32", CONV, None),
+    ("vnni_dpbusd_m16k4_u8_s8_s32", CONV, "generic"),
+    ("avxvnni_dpbusd_m8k4_u8_s8_s32", GEMM, None),
+    ("vnni_dpwssd_m16k2_s16_s32", GEMV, None),
+    ("avx512_fmadd_m16_f32_f32", BMM, None),
+    ("avx512bf16_dpbf16ps_m16k2_bf16_f32", CONV, None),
+    ("avx512bf16_dpbf16ps_m16k2_bf16_f32", GEMM, "generic"),
+]
+
+
+def candidate(intrinsic: str, case: tuple[str, dict[str, int]], seed: int = 0) -> Candidate:
+    rng = np.random.default_rng(seed)
+    op = Operator.parse(case[0], extents=case[1], name="sample")
+    space = amos.enumerate_mappings(op, amos.intrinsics.get(intrinsic), rule="gather")
+    mapping = space[int(rng.integers(len(space)))]
+    return Candidate(mapping, ScheduleSpace(mapping).sample(rng))
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Compile and run the test program; nothing of Python or TVM is in its environment."""
+    if shutil.which("make") is None or shutil.which("cc") is None:
+        pytest.skip("no make and C compiler here")
+    environment = {"PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "2"}
+    (rules,) = folder.glob("*.mk")
+    built = subprocess.run(
+        ["make", "-f", rules.name, f"{rules.stem}_test"],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert built.returncode == 0, built.stderr
+    assert "warning" not in built.stderr
+    return subprocess.run(
+        [f"./{rules.stem}_test", *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="instructions of x86-64")
+@pytest.mark.parametrize(("intrinsic", "case", "kind"), CASES)
+def test_the_test_program_agrees(
+    intrinsic: str, case: tuple[str, dict[str, int]], kind: str | None, tmp_path: Path
+) -> None:
+    found = candidate(intrinsic, case)
+    export(found, "c", tmp_path, implementation=kind)
+    done = run(tmp_path, "3")
+    if done.returncode == 77:
+        pytest.skip(f"this CPU lacks {', '.join(amos.intrinsics.get(intrinsic).requires)}")
+    assert done.returncode == 0, done.stdout
+    elements = found.mapping.operator.output.tensor.elements
+    assert f"{elements} elements are right" in done.stdout
+    assert "median of 3 runs" in done.stdout
+
+
+def test_the_test_program_finds_a_wrong_element(tmp_path: Path) -> None:
+    export(candidate("vnni_dpbusd_m16k4_u8_s8_s32", GEMM), "c", tmp_path, implementation="generic")
+    source = tmp_path / "sample.c"
+    text = source.read_text()
+    place = text.index("sample_pack_weight(")
+    wrong = text.index("\n}\n", place) + 1
+    source.write_text(text[:wrong] + "  packed[0] += 1;\n" + text[wrong:])
+    done = run(tmp_path)
+    assert done.returncode == 1
+    assert "differs from NumPy's" in done.stdout
+
+
+def test_a_library_is_called_through_plain_pointers(tmp_path: Path) -> None:
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler here")
+    found = candidate("vnni_dpbusd_m16k4_u8_s8_s32", CONV)
+    if "avx512_vnni" not in cpu().features:
+        pytest.skip("this CPU lacks avx512_vnni")
+    files = export(found, "so", tmp_path / "new", name="conv")
+    names = ["libconv.so", "conv.h", "conv.c", "conv_test.c", "conv.mk"]
+    assert [path.name for path in files] == names
+    library = ctypes.CDLL(str(files[0]))
+    needed = subprocess.run(["ldd", str(files[0])], capture_output=True, text=True).stdout
+    assert "tvm" not in needed
+    inputs = inputs_of(found.mapping.operator)
+    text = (tmp_path / "new" / "conv.h").read_text()
+    workspace = np.zeros(int(text.partition("CONV_WORKSPACE ")[2].split()[0]) + 64, np.uint8)
+    out = np.full(found.mapping.operator.output.tensor.shape, -1, np.int32)
+    packed = np.zeros(1 << 16, np.int8)
+    library.conv_pack_weight(*map(pointer, (inputs["weight"], packed)))
+    aligned = workspace[-workspace.ctypes.data % 64 :]
+    library.conv(*map(pointer, (inputs["image"], packed, out, aligned)))
+    np.testing.assert_array_equal(out, evaluate(found.mapping.operator, inputs))
+    assert library.conv_supported() == 1
+
+
+def pointer(array: np.ndarray) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data)
+
+
+def test_names(tmp_path: Path) -> None:
+    found = candidate("vnni_dpbusd_m16k4_u8_s8_s32", GEMM)
+    for name in ("out", "weight", "int", "9lives", "a b", "é"):
+        with pytest.raises(ExportError, match="name "):
+            export(found, "c", tmp_path, name=name)
+    assert not list(tmp_path.iterdir())
+    assert identifier("x.1") == "x_1"
+    assert identifier("while") == "while_"
+
+
+def test_files_are_not_replaced_unasked(tmp_path: Path) -> None:
+    found = candidate("vnni_dpbusd_m16k4_u8_s8_s32", GEMM)
+    (tmp_path / "sample.c").write_text("mine")
+    with pytest.raises(ExportError, match=r"sample\.c exists; choose another folder or replace it"):
+        export(found, "c", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["sample.c"]
+    export(found, "c", tmp_path, force=True)
+    assert (tmp_path / "sample.c").read_text() != "mine"
+    with pytest.raises(ExportError, match="Not a directory"):
+        export(found, "c", tmp_path / "sample.c" / "folder")
+
+
+def test_formats_have_names(tmp_path: Path) -> None:
+    with pytest.raises(UnknownNameError, match="unknown export format 'exe'"):
+        export(candidate("vnni_dpbusd_m16k4_u8_s8_s32", GEMM), "exe", tmp_path)
+    assert all(form.about for form in FORMATS.values())
+
+
+def test_a_library_needs_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(ExportError, match=r"format so: no C compiler on the path \(cc, gcc"):
+        export(candidate("vnni_dpbusd_m16k4_u8_s8_s32", GEMM), "so", tmp_path)
+
+
+def test_what_has_no_native_form(tmp_path: Path) -> None:
+    op = Operator.parse("out[i,j] += a[i,k] * b[k,j]", extents=dict(i=16, j=16, k=16))
+    unit = amos.intrinsics.get("wmma_m16n16k16_f16_f32")
+    mapping = amos.enumerate_mappings(op, unit)[0]
+    found = Candidate(mapping, ScheduleSpace(mapping).smallest())
+    with pytest.raises(ExportError, match="wmma_m16n16k16_f16_f32: no native implementation"):
+        export(found, "c", tmp_path, implementation="native")
+
+
+def test_the_digest_tells_places_apart() -> None:
+    values = np.arange(12, dtype=np.int32)
+    assert output_digest(values) != output_digest(values[::-1])
+    assert output_digest(values) == output_digest(values.reshape(3, 4))

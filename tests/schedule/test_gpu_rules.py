@@ -1,0 +1,139 @@
+"""Schedules of warps: what a thread block may hold, counted by hand."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+import pytest
+
+import amos
+from amos.errors import ScheduleError
+from amos.mapping import Mapping
+from amos.perfmodel import Machine, Structure
+from amos.schedule import Schedule, ScheduleSpace, batch_of
+
+WMMA = amos.intrinsics.get("wmma_m16n16k16_f16_f32")
+A100, V100 = amos.machines.get("a100"), amos.machines.get("v100")
+GEMM = amos.operators.resolve("gemm", extents=dict(m=1024, n=1024, k=1024))
+(MAPPING,) = amos.enumerate_mappings(GEMM, WMMA)
+CONV = amos.enumerate_mappings(amos.operators.resolve("resnet18:C5"), WMMA)
+
+
+def _numbers(space: ScheduleSpace, schedule: Schedule) -> tuple[int, int, int]:
+    """Threads, registers and bytes of shared memory of one thread block."""
+    loops = [loop.name for loop in space.situation.spatial]
+    tile = {name: schedule.tile(name) for name in loops}
+    span = {name: tile[name] * schedule.block(name) for name in loops}
+    threads = 32 * prod(schedule.block(name) for name in loops)
+    fragments, used = [], 0
+    for op in (*space.situation.sources, space.situation.destination):
+        mine = [n for n in loops if any(n in dim.index.names for dim in op.dims)]
+        fragments.append(prod(tile[n] for n in mine))
+        if op is not space.situation.destination:
+            rows = 16 * prod(span[n] for n in mine)
+            used += rows * (16 + schedule.get(f"align.{op.name}", 0)) * 2
+    live = fragments[-1] + min(fragments[:-1]) + 1
+    # 256 values of 32 bits, or twice 256 of 16 bits, on 32 threads: eight registers.
+    registers = threads * (live * 8 + 64)
+    return threads, registers, used * schedule.get("unroll", 1) * schedule.get("pipeline", 1)
+
+
+@pytest.mark.parametrize("machine", [A100, V100])
+def test_a_thread_block_fits(machine: Machine) -> None:
+    capacity = {"a100": 163 << 10, "v100": 96 << 10}[machine.name]
+    for mapping in (MAPPING, *CONV[::6]):
+        space = ScheduleSpace(mapping, machine)
+        drawn = space.draw(60, np.random.default_rng(0))
+        assert len(drawn) == 60
+        for schedule in drawn:
+            threads, registers, used = _numbers(space, schedule)
+            assert threads <= 1024
+            assert registers <= 65536
+            assert used <= capacity
+            values = space.values(schedule)
+            assert values["threads"] == threads
+            assert values["registers.block"] == registers
+            assert values["shared.used"] == used
+
+
+@pytest.mark.parametrize("mapping", [MAPPING, *CONV[::6]])
+def test_the_model_finds_no_overflow_in_what_is_feasible(mapping: Mapping) -> None:
+    for schedule in ScheduleSpace(mapping, A100).draw(100, np.random.default_rng(1)):
+        assert np.isfinite(amos.predict(mapping, A100, schedule).seconds)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"block.i1.tile": 8, "block.i2.tile": 8}, "2048 threads in a block, but 1024 at most"),
+        (
+            {"block.i1.tile": 8, "block.i2.tile": 4, "tile.i1.tile": 2, "tile.i2.tile": 4},
+            "155648 registers for a thread block, but 65536 are there",
+        ),
+        (
+            {"block.i1.tile": 8, "tile.i1.tile": 5, "pipeline": 4, "unroll": 4},
+            "335872 bytes of shared in use by one thread block, but 166912 are there",
+        ),
+        (
+            {"block.i1.tile": 4, "tile.i1.tile": 8, "pipeline": 3, "unroll": 2, "align.Src1": 16},
+            "199680 bytes",
+        ),
+        ({"tile.i1.tile": 5, "tile.i2.tile": 5}, "31 fragments live at once, but 23 registers"),
+        ({"align.Src1": 3}, "align.Src1 = 3 is not one of (0, 8, 16)"),
+    ],
+)
+def test_what_is_broken_is_named(changes: dict[str, int], words: str) -> None:
+    space = ScheduleSpace(MAPPING, A100)
+    schedule = Schedule.of(space.smallest().as_dict() | changes)
+    with pytest.raises(ScheduleError) as caught:
+        space.check(schedule)
+    assert words in str(caught.value)
+
+
+def test_only_architectures_with_asynchronous_copies_have_a_pipeline() -> None:
+    assert ScheduleSpace(MAPPING, A100).variables["pipeline"] == (1, 2, 3, 4)
+    assert ScheduleSpace(MAPPING, V100).variables["pipeline"] == (1,)
+
+
+def test_a_split_needs_a_step_for_each_part() -> None:
+    short = amos.operators.resolve("gemm", extents=dict(m=256, n=256, k=48))
+    (mapping,) = amos.enumerate_mappings(short, WMMA)
+    assert ScheduleSpace(mapping, A100).variables["split"] == (1, 2)
+    # Of nine, three and three steps the outermost ones count.
+    space = next(s for s in (ScheduleSpace(m, A100) for m in CONV) if len(s.situation.reduce) > 1)
+    extents = {loop.name: loop.extent for loop in space.situation.reduce}
+    for schedule in space.draw(200, np.random.default_rng(0)):
+        assert schedule.get("split", 1) <= extents[str(schedule.get("reduce")).split()[0]]
+    order = next(x for x in space.variables["reduce"] if str(x).startswith("r "))
+    wrong = Schedule.of(space.smallest().as_dict() | {"split": 8, "reduce": order})
+    with pytest.raises(ScheduleError, match="a reduction of 3 steps in 8 parts"):
+        space.check(wrong)
+
+
+def test_vectors_divide_rows() -> None:
+    assert ScheduleSpace(MAPPING, A100).variables["vector"] == (16, 8, 4)
+    narrow = amos.intrinsics.get("wmma_m32n8k16_s8_s32")
+    machine = amos.machines.get("a100")
+    op = amos.operators.resolve("gemm", extents=dict(m=256, n=256, k=256), dtype="s8")
+    (mapping,) = amos.enumerate_mappings(op, narrow)
+    assert ScheduleSpace(mapping, machine).variables["vector"] == (8, 4)
+    assert ScheduleSpace(mapping, machine).variables["align.Src1"] == (0, 16, 32)
+
+
+def test_the_model_takes_a_warp_as_a_core() -> None:
+    space = ScheduleSpace(MAPPING, A100)
+    loops = [loop.name for loop in space.situation.spatial]
+    schedule = Schedule.of(space.smallest().as_dict() | {f"block.{n}": 2 for n in loops})
+    space.check(schedule)
+    batch = batch_of(Structure(MAPPING), [schedule])
+    assert batch.block is None
+    assert amos.predict(MAPPING, A100, schedule).seconds == pytest.approx(
+        amos.predict(MAPPING, A100, space.smallest()).seconds
+    )
+
+
+def test_a_machine_without_shared_memory_has_none_of_it() -> None:
+    host = ScheduleSpace(CONV[0], None)
+    assert not {"bind", "pipeline", "align.Src1"} & host.variables.keys()
+    assert host.variables["split"] == (1,)
