@@ -57,7 +57,7 @@ def options() -> argparse.Namespace:
         preset |= QUICK | dict(fixed_trials="4", meta_trials="4")
     if given.short:
         preset |= SHORT | dict(fixed_trials="16", meta_trials="64")
-        preset |= dict(meta_workloads="resnet18:C2,resnet18:C5,resnet18:C8,resnet18:C11")
+        preset |= dict(meta_workloads="resnet18:C2,resnet18:C5,resnet18:C11")
     preset.setdefault("contenders", ",".join(CONTENDERS))
     for name, value in preset.items():
         if getattr(given, name) is None:
@@ -256,6 +256,7 @@ def main() -> int:
     print(f"tuned in {time.monotonic() - start:.0f} s; load {os.getloadavg()[0]:.2f}", flush=True)
     try:
         results.value["machine"] = machine(pool.ask("amos", "peak"))
+        peaks = [pool.ask("amos", "peak") for _ in range(2)]
         for workload in names(given.workloads):
             rows = results.value["rows"]
             done = {
@@ -270,6 +271,10 @@ def main() -> int:
             results.value["rows"] = [r for r in rows if r["workload"] != workload] + fresh
             results.save()
             print("\n".join(table(fresh, results.value["machine"])), flush=True)
+        # The highest rate of any moment: the peak is not what others left over.
+        peaks += [pool.ask("amos", "peak"), results.value["machine"]["peak_tops"] * 1e12]
+        results.value["machine"]["peak_tops"] = max(peaks) / 1e12
+        results.save()
     finally:
         pool.close()
     text = table(results.value["rows"], results.value["machine"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -116,17 +117,13 @@ def explore(
     chosen, fixes = find_method(method), tuple(fix)
     unit = get_intrinsic(intrinsic) if isinstance(intrinsic, str) else intrinsic
     spaces = {r: enumerate_mappings(operator, unit, rule=r, commute=commute) for r in RULES}
-    names = tuple(only)
-    mappings = [spaces[rule].find(name) for name in names] or _choose(spaces[rule])
+    mappings = _choose(spaces[rule], names := tuple(only))
     if not mappings:
         found = ", ".join(f"{r} {space.count}" for r, space in spaces.items())
         raise ExploreError(f"no mapping under rule {rule!r} to search (mappings: {found})")
     options = {"rule": rule, "commute": commute, "timeout": timeout, "memory": memory}
     options |= {"implementation": implementation, "flush": flush}
-    # What a run was not given stays out of its record, as it did in older ones.
-    given = {"fix": [list(pair) for pair in fixes], "tiling": tiling, "epsilon": epsilon}
-    options |= {"only": list(names)} if names else {}
-    options |= {k: v for k, v in given.items() if v not in ([], "hardware", EPSILON)}
+    options |= _given(fix=fixes, only=names, tiling=tiling, epsilon=epsilon)
     with contextlib.ExitStack() as stack:
         kept = stack.enter_context(Records(records)) if records is not None else None
         workers, identity = None, _described(machine)
@@ -148,6 +145,13 @@ def explore(
         last = _search(session, (trials, time_limit, stagnation), progress, unit)
     counts = {r: space.count for r, space in spaces.items()}
     return _result(session, last, unit, counts, method, seed)
+
+
+def _given(**options: object) -> dict[str, object]:
+    """Options without defaults: what a run was not given stays out of its record."""
+    # Pairs of a tuple are lists in JSON; the digest of a run is that of its JSON.
+    plain = {k: json.loads(json.dumps(v)) for k, v in options.items()}
+    return {k: v for k, v in plain.items() if v not in ([], "hardware", EPSILON)}
 
 
 def _first_machine(
@@ -232,8 +236,10 @@ def _check_numbers(
             raise ExploreError(f"{name}: expected a number of bytes, got {size}")
 
 
-def _choose(space: MappingSpace) -> list[Mapping]:
-    """Every mapping, or an even selection of a space too large to seed one by one."""
+def _choose(space: MappingSpace, only: tuple[str, ...]) -> list[Mapping]:
+    """The named mappings, or all, or an even selection of a space too large to seed."""
+    if only:
+        return [space.find(name) for name in only]
     if space.count <= _MOST_MAPPINGS:
         return list(space)
     step = space.count / _MOST_MAPPINGS

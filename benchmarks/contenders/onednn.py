@@ -145,4 +145,5 @@ def _profiled(call: Callable[[], Any], runs: int) -> float:
             times.append(float(found[2]) * 1e-3)
     if len(times) < runs:
         raise ValueError(f"{runs} calls, but {len(times)} primitives in oneDNN's profile")
-    return float(np.median(times))
+    # The clock of the profile ticks about once a microsecond: only a mean tells less than that.
+    return sum(times) / runs
