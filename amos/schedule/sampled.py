@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 
+from amos.errors import ScheduleError
 from amos.mapping.mapping import Mapping
 from amos.perfmodel import Machine, Prediction, Structure, evaluate, prediction_of
 from amos.schedule.candidate import Candidate
@@ -26,10 +29,14 @@ def best_sampled(
 
     Raises:
         MachineError: the machine has no rate for the intrinsic.
-        ScheduleError: the mapping has no schedule at all.
     """
-    space, structure = ScheduleSpace(mapping), Structure(mapping)
-    schedules = [space.smallest(), *(space.sample(rng) for _ in range(samples))]
+    space, structure = ScheduleSpace(mapping, machine), Structure(mapping)
+    schedules = space.draw(samples, rng)
+    with contextlib.suppress(ScheduleError):  # no schedule at all
+        schedules.insert(0, space.smallest())
+    if not schedules:
+        machine.peak(mapping.intrinsic.name)
+        return None
     batch = evaluate(structure, machine, batch_of(structure, schedules))
     row = int(np.argmin(batch.seconds))
     if not np.isfinite(batch.seconds[row]):
