@@ -43,7 +43,7 @@ def figures() -> dict[str, Any]:
     return {
         "matching": viz.matching(mapping),
         "space": viz.space(space, a100, by="r1"),
-        "landscape": viz.landscape(mapping, a100, "tile.i1.tile", "tile.i2.tile"),
+        "landscape": viz.landscape(layer[0], xeon, "tile.p", "tile.q", schedule=best[1].schedule),
         "accuracy": viz.accuracy({name: predicted[name] for name in fig5.FITTED_ON}),
         "roofline": viz.roofline(best[1], xeon),
     }
