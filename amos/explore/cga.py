@@ -150,7 +150,7 @@ class Cga1(Cga):
 
     def keys(self) -> list[str]:
         """As many variables as ``cga`` takes, whichever they are."""
-        names = self.model.names
+        names = sorted(self.model.tunables)
         return [names[n] for n in self.rng.permutation(len(names))[:_KEYS]]
 
 

@@ -45,6 +45,7 @@ class CostModel:
         self._rows: dict[Key, np.ndarray] = {}
         self._trees: object | None = None
         self._best = 1.0
+        self._ranked: list[str] = []
 
     @property
     def ready(self) -> bool:
@@ -91,7 +92,12 @@ class CostModel:
             "verbosity": 0,
             "tree_method": "hist",
         }
-        self._trees = xgboost.train(settings, data, _ROUNDS)
+        trees = xgboost.train(settings, data, _ROUNDS)
+        self._trees = trees
+        gain = trees.get_score(importance_type="total_gain")
+        ranked = sorted(gain.items(), key=lambda entry: (-_number(entry[1]), entry[0]))
+        names = [self.names[int(feature[1:])] for feature, _ in ranked]
+        self._ranked = [name for name in names if name in self.tunables]
 
     def predict(self, candidates: Sequence[Candidate]) -> np.ndarray:
         """Predicted seconds; all the same before anything was learned."""
@@ -107,18 +113,10 @@ class CostModel:
 
     def importance(self) -> list[str]:
         """Variables by the gain of the splits on them, the most important first."""
-        if self._trees is None:
-            return []
-        import xgboost
-
-        assert isinstance(self._trees, xgboost.Booster)
-        gain = self._trees.get_score(importance_type="total_gain")
-        ranked = sorted(gain.items(), key=lambda entry: (-_number(entry[1]), entry[0]))
-        names = [self.names[int(feature[1:])] for feature, _ in ranked]
-        return [name for name in names if name in self._tunables]
+        return self._ranked
 
     @cached_property
-    def _tunables(self) -> frozenset[str]:
+    def tunables(self) -> frozenset[str]:
         """What a search decides: other features follow from it."""
         return frozenset(
             variable.name

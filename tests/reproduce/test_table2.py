@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 import numpy as np
 import pytest
 
+from amos.cli import main
 from amos.errors import ToolchainError
 from amos.ir import Operator
 from amos.validate import evaluate
@@ -38,6 +40,14 @@ def test_counts() -> None:
     for row in rows.values():
         assert row.total == row.mapped + sum(row.unmapped.values())
         assert row.mapped >= row.paper_amos > row.paper_xla
+
+
+def test_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("onnx", reason="networks are ONNX models: onnx is not installed")
+    assert main(["reproduce", "table2", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["network"] for row in rows][0] == "ShuffleNet"
+    assert {"total", "mapped", "paper_total", "paper_xla", "paper_amos"} <= rows[0].keys()
 
 
 @pytest.mark.parametrize("name", ["ResNet-50", "MobileNet", "ShuffleNet"])

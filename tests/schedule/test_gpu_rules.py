@@ -9,12 +9,15 @@ import pytest
 
 import amos
 from amos.errors import ScheduleError
+from amos.intrinsics import Intrinsic
 from amos.mapping import Mapping
 from amos.perfmodel import Machine, Structure
 from amos.schedule import Schedule, ScheduleSpace, batch_of
+from amos.schedule.generate import template
 
 WMMA = amos.intrinsics.get("wmma_m16n16k16_f16_f32")
 A100, V100 = amos.machines.get("a100"), amos.machines.get("v100")
+XEON = amos.machines.get("xeon_6240")
 GEMM = amos.operators.resolve("gemm", extents=dict(m=1024, n=1024, k=1024))
 (MAPPING,) = amos.enumerate_mappings(GEMM, WMMA)
 CONV = amos.enumerate_mappings(amos.operators.resolve("resnet18:C5"), WMMA)
@@ -137,3 +140,31 @@ def test_a_machine_without_shared_memory_has_none_of_it() -> None:
     host = ScheduleSpace(CONV[0], None)
     assert not {"bind", "pipeline", "align.Src1"} & host.variables.keys()
     assert host.variables["split"] == (1,)
+
+
+@pytest.mark.parametrize(
+    ("unit", "machine", "kinds"),
+    [
+        (
+            WMMA,
+            A100,
+            {"bind", "storage_align", "pipeline"},
+        ),
+        (amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32"), XEON, set()),
+    ],
+)
+def test_the_optimizations_of_amos_are_all_in_the_template(
+    unit: Intrinsic, machine: Machine, kinds: set[str]
+) -> None:
+    """AMOS, Table 3a: tile, fuse, bind, parallel, cache, unroll and vectorize."""
+    layer = amos.enumerate_mappings(amos.operators.resolve("resnet18:C5"), unit)
+    always = {"tensorize", "split", "reorder", "parallel", "unroll", "rfactor"}
+    always |= {"cache_read", "cache_write", "compute_at", "vectorize"}
+    fused = []
+    for mapping in layer:
+        space = ScheduleSpace(mapping, machine)
+        primitives = template(space.situation)
+        if space.gathered and space.situation.reduce:
+            assert {primitive.kind for primitive in primitives} == always | kinds
+        fused += [p for p in primitives if p.kind == "tensorize" and len(p.parts) > 1]
+    assert fused
