@@ -29,6 +29,7 @@ from amos.cli.options import (
     Commute,
     Constants,
     Dtypes,
+    EpilogueText,
     Extents,
     IntrinsicFiles,
     IntrinsicName,
@@ -79,6 +80,7 @@ def explore_command(
     shape: Shapes = None,
     layout: Layout = None,
     constant: Constants = None,
+    epilogue: EpilogueText = None,
     export: ExportFolder = None,
     top: Top = 3,
     as_json: AsJson = False,
@@ -88,7 +90,7 @@ def explore_command(
 
     if export is not None:
         check_target(machine)
-    op = read_operator(operator, extent, dtype, shape, layout, constant)
+    op = read_operator(operator, extent, dtype, shape, layout, constant, epilogue)
     unit = read_intrinsic(intrinsic, files)
     how: dict[str, Any] = dict(trials=trials, seed=seed, method=method, epsilon=epsilon)
     how |= dict(rule=rule.value, commute=commute, fix=read_fixes(fix), stagnation=stagnation)

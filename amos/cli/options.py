@@ -22,6 +22,7 @@ __all__ = [
     "Commute",
     "Constants",
     "Dtypes",
+    "EpilogueText",
     "Extents",
     "IntrinsicFiles",
     "IntrinsicName",
@@ -100,6 +101,15 @@ Constants = Annotated[
         "more, 'none' for none. By default those named weight….",
     ),
 ]
+EpilogueText = Annotated[
+    str | None,
+    typer.Option(
+        "--epilogue",
+        metavar="EXPRESSION",
+        help="What is stored of a sum: 'u8(relu((acc + bias[k]) * scale[k]))'. Tensors are f32 "
+        "unless --dtype says so.",
+    ),
+]
 Rule = Annotated[RuleName, typer.Option("--rule", help="What counts as a valid matching.")]
 Commute = Annotated[
     bool, typer.Option("--commute", help="Also try the sources in other orders where allowed.")
@@ -147,6 +157,7 @@ def read_operator(
     shapes: Iterable[str] | None,
     layout: str | None,
     constants: list[str] | None = None,
+    epilogue: str | None = None,
 ) -> Operator:
     """The operator that a command's arguments describe.
 
@@ -155,6 +166,7 @@ def read_operator(
         typer.BadParameter: an option is not of the form that its help shows.
     """
     from amos import operators
+    from amos.ir.epilogue_parser import epilogue_tensors
     from amos.operators.requests import read_extents, read_pair, read_shapes
 
     common: str | None = None
@@ -166,20 +178,27 @@ def read_operator(
         else:
             common = item
     with _option("--extent"):
-        sizes = read_extents(extents or ())
+        lengths = read_extents(extents or ())
     with _option("--shape"):
-        whole = read_shapes(shapes or ())
+        sizes = read_shapes(shapes or ())
+    stored = epilogue_tensors(epilogue) if epilogue is not None else ()
     op = operators.resolve(
         text,
-        extents=sizes,
+        extents=lengths,
         dtype=common,
-        dtypes=single,
-        shapes=whole,
+        dtypes={name: kind for name, kind in single.items() if name not in stored},
+        shapes={name: size for name, size in sizes.items() if name not in stored},
         layout=layout,
     )
-    if constants is None:
+    if constants is not None:
+        op = replace(op, constants=() if constants == ["none"] else tuple(constants))
+    if epilogue is None:
         return op
-    return replace(op, constants=() if constants == ["none"] else tuple(constants))
+    return op.with_epilogue(
+        epilogue,
+        {name: kind for name, kind in single.items() if name in stored},
+        {name: size for name, size in sizes.items() if name in stored},
+    )
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from amos._toolchain import load_tvm
 from amos.ir import dtype
 from amos.ir.floats import pack, unpack
 
-__all__ = ["decoded", "decoded_text", "from_tensor", "held", "to_tensor"]
+__all__ = ["decoded", "decoded_text", "encoded", "from_tensor", "held", "to_tensor"]
 
 _HELD = {"bfloat16": "uint16", "tfloat32": "float32"}
 
@@ -33,6 +33,22 @@ def decoded(value: Any, kind: str, result: str) -> Any:
 
     wide = tirx.shift_left(value.astype("uint32"), tirx.const(16, "uint32"))
     return tirx.reinterpret("float32", wide).astype(result)
+
+
+def encoded(value: Any, kind: str) -> Any:
+    """A float32 TVM expression as an element of such a buffer: rounded to nearest even."""
+    if kind != "bfloat16":
+        return value.astype(held(kind))
+    from tvm import tirx
+
+    def word(number: int) -> Any:
+        return tirx.const(number, "uint32")
+
+    bits = tirx.reinterpret("uint32", value)
+    upper = tirx.shift_right(bits, word(16))
+    odd = tirx.bitwise_and(upper, word(1))
+    nearest = tirx.shift_right(bits + word(0x7FFF) + odd, word(16))
+    return tirx.Select(value != value, tirx.bitwise_or(upper, word(0x40)), nearest).astype("uint16")
 
 
 def decoded_text(element: str, kind: str, result: str) -> str:

@@ -54,6 +54,11 @@ def borrow(
     if write and not array.flags.writeable:
         raise BuildError(f"{where}: expected an array to write to, got a read-only one")
     if held(str(tensor.dtype)) != array.dtype.name:
+        if write:
+            raise BuildError(
+                f"{where}: expected {tensor.dtype} as bit patterns in {held(str(tensor.dtype))}, "
+                f"got {array.dtype}"
+            )
         return to_tensor(array.reshape(shape), str(tensor.dtype))
     return _share(array if array.flags.writeable else _unlocked(array), shape)
 

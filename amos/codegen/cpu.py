@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from amos._toolchain import load_tvm
 from amos.codegen.program import Program
+from amos.codegen.skipping import skip_padding
 from amos.codegen.tensor_intrin import register_tensor_intrin
+from amos.ir import dtype
 from amos.mapping.nest import Loop
 from amos.perfmodel.host import cpu
 from amos.schedule import Schedule
@@ -44,21 +47,23 @@ def schedule_cpu(program: Program, schedule: Schedule, kind: str) -> Any:
     steps = [loops[loop.name] for loop in schedule.reduce_order(program.nest)]
     outer, blocks, inner = _tile(sch, order, loops, schedule)
     lanes = [loops[g.lane] for g in _lane_order(program)]
-    sch.reorder(*outer, *blocks, *steps, *inner, *lanes)
+    # Loops of a single step, which no schedule names, stand outside, where they part nothing.
+    single = [loops[x.name] for x in program.nest.spatial if x.extent == 1 and x.name in loops]
+    sch.reorder(*single, *outer, *blocks, *steps, *inner, *lanes)
     for loop in inner:
         sch.unroll(loop)
-    outer = _parallelize(sch, outer, int(schedule.get("parallel", 1)))
+    core, outer = _parallelize(sch, outer, int(schedule.get("parallel", 1)))
     if surrounding := [*outer, *blocks]:
         around = len(sch.get_loops(main)) - len(steps) - len(inner) - len(lanes)
         sch.reverse_compute_at(accumulators, surrounding[-1])
         _finish_copy(sch, accumulators, around, vector)
-    _stage_blocks(sch, program, schedule, outer)
+    _stage_blocks(sch, program, schedule, [core, *outer[:1]] if outer else [])
     _split_step(sch, steps, int(schedule.get("unroll", 1)))
     _initialize(sch, main, steps, lanes, inner, vector)
     if not program.destination.in_place:
         _copy_block(sch, sch.get_sblock("unstage"), 1, width)
     sch.tensorize(lanes[0], register_tensor_intrin(program.mapping.intrinsic, kind))
-    return sch
+    return s_tir.Schedule(skip_padding(sch.mod, program))
 
 
 def _lane_order(program: Program) -> list[Any]:
@@ -76,19 +81,25 @@ def _named_loops(sch: Any, block: Any, program: Program) -> dict[str, Any]:
 def _tile(
     sch: Any, order: tuple[Loop, ...], loops: dict[str, Any], schedule: Schedule
 ) -> tuple[list[Any], list[Any], list[Any]]:
-    """Split each spatial loop into its outer part, its block and its register tile."""
-    outer, blocks, inner = [], [], []
+    """Split each spatial loop into its outer part, its block and its register tile.
+
+    The longest register tile comes first: what the innermost one indexes is held in
+    registers for all steps of the others, so that few fragments of sources live
+    beside the accumulators.
+    """
+    outer, blocks, tiles = [], [], []
     for loop in order:
         tile, block = schedule.tile(loop.name), schedule.block(loop.name)
         rest = loops[loop.name]
         if tile > 1:
             rest, low = _divide(sch, rest, tile)
-            inner.append(low)
+            tiles.append((tile, low))
         if block > 1 and rest is not None:
             rest, middle = _divide(sch, rest, block)
             blocks.append(middle)
         if rest is not None:
             outer.append(rest)
+    inner = [low for _, low in sorted(tiles, key=lambda pair: -pair[0])]
     return outer, blocks, inner
 
 
@@ -100,25 +111,28 @@ def _divide(sch: Any, loop: Any, factor: int) -> tuple[Any, Any]:
     return high, low
 
 
-def _parallelize(sch: Any, outer: list[Any], count: int) -> list[Any]:
+def _parallelize(sch: Any, outer: list[Any], count: int) -> tuple[Any, list[Any]]:
     """Fuse the outermost loops and divide them over the cores.
+
+    Returns:
+        the parallel loop, and the outer loops without what was divided of them.
 
     TVM allocates the buffers of a parallel loop's body anew in every step, which
     costs as much as a small tile does. So only as many steps run in parallel as
     keep the cores evenly busy, each of them a plain loop over a contiguous range.
     """
     if not outer:
-        return []
+        return None, []
     count = min(count, len(outer))
     fused = sch.fuse(*outer[:count]) if count > 1 else outer[0]
     steps = int(sch.get(fused).extent)
     ranges = _even_ranges(steps, cpu().cores)
     if ranges == steps:
         sch.parallel(fused)
-        return [fused, *outer[count:]]
+        return fused, [fused, *outer[count:]]
     high, low = sch.split(fused, [ranges, None])
     sch.parallel(high)
-    return [low, *outer[count:]]
+    return high, [low, *outer[count:]]
 
 
 def _even_ranges(steps: int, cores: int) -> int:
@@ -130,17 +144,41 @@ def _even_ranges(steps: int, cores: int) -> int:
     return steps
 
 
-def _stage_blocks(sch: Any, program: Program, schedule: Schedule, outer: list[Any]) -> None:
+def _stage_blocks(sch: Any, program: Program, schedule: Schedule, places: list[Any]) -> None:
+    """Copy sources ahead of the nest, or where they are used.
+
+    Where they are used is the first of ``places``, outermost first, in which the
+    copy fits the cache: once for each core, so that neither waits for the other
+    nor reads what the other has just written, or else once for each outermost step.
+    """
     for op, argument in zip(program.sources, program.arguments, strict=False):
         if op.in_place or argument.packed is not None:
             continue
         block = sch.get_sblock(f"stage_{op.name}")
         width = int(schedule.get("vector", _COPY_BYTES))
-        if schedule.get(f"stage.{op.name}") == "tile" and outer:
-            sch.compute_at(block, outer[0])
-            _vectorize_tail(sch, block, _tail(op), width)
-        else:
+        if schedule.get(f"stage.{op.name}") != "tile" or not places:
             _copy_block(sch, block, _tail(op), width)
+            continue
+        for place in places:
+            sch.compute_at(block, place)
+            inside = _inside(sch, block, place)
+            copied = prod(int(sch.get(each).extent) for each in sch.get_loops(block)[-inside:])
+            if copied * dtype(argument.dtype).bits // 8 <= _private_cache() // 2:
+                break
+        _vectorize_tail(sch, block, min(_tail(op), inside), width)
+
+
+def _private_cache() -> int:
+    """Bytes of the largest cache that a core has for itself."""
+    own = (c.capacity for c in cpu().caches if c.units == cpu().cores)
+    return max(own, default=1 << 18)
+
+
+def _inside(sch: Any, block: Any, loop: Any) -> int:
+    """How many loops around a block stand inside ``loop``, one of them."""
+    loops = [sch.get(each) for each in sch.get_loops(block)]
+    around = next(n for n, each in enumerate(loops) if each.same_as(sch.get(loop)))
+    return len(loops) - around - 1
 
 
 def _tail(op: Any) -> int:

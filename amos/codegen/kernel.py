@@ -12,7 +12,7 @@ import numpy as np
 from amos._display import Shown
 from amos._toolchain import load_tvm
 from amos.codegen.alignment import aligned_to_elements
-from amos.codegen.arrays import to_tensor
+from amos.codegen.arrays import from_tensor, held, to_tensor
 from amos.codegen.borrow import borrow, overlap, values_of
 from amos.codegen.cpu import schedule_cpu
 from amos.codegen.program import Argument, Program
@@ -99,11 +99,21 @@ class Kernel(Shown):
                 layout or device; ``out`` is that, read-only, or overlaps an input.
         """
         bound = self._bind(arrays, named)
+        tensor = self.candidate.mapping.operator.result
+        kind = str(tensor.dtype)
+        if out is None and held(kind) != dtype(kind).numpy.name:
+            arguments = self.prepare(bound)
+            self._run(*arguments)
+            return self.result(arguments)
         if out is None:
-            tensor = self.candidate.mapping.operator.output.tensor
-            out = np.empty(tensor.shape, dtype(str(tensor.dtype)).numpy)
+            out = np.empty(tensor.shape, dtype(kind).numpy)
         self._run(*self.prepare(bound, out))
         return out
+
+    def result(self, arguments: list[Any]) -> np.ndarray:
+        """The output of a run on arrays made by :meth:`prepare`, in the operator's shape."""
+        tensor = self.candidate.mapping.operator.result
+        return from_tensor(arguments[-1], str(tensor.dtype)).reshape(tensor.shape)
 
     def prepare(self, inputs: MappingType[str, Any], out: Any = None) -> list[Any]:
         """TVM arrays for one call: sources as the function takes them, then the output.
@@ -127,7 +137,7 @@ class Kernel(Shown):
         last = self._program.arguments[-1]
         if out is None:
             return [*made, to_tensor(np.zeros(last.shape, dtype(last.dtype).numpy), last.dtype)]
-        tensor = self.candidate.mapping.operator.output.tensor
+        tensor = self.candidate.mapping.operator.result
         target = borrow(out, tensor, last.shape, role="output", write=True)
         for argument, given in zip(self._program.arguments, made, strict=False):
             if overlap(given, target):
@@ -258,7 +268,8 @@ def scheduled(candidate: Candidate, kind: str) -> tuple[Program, Any]:
         ScheduleError: the schedule is not one of the mapping's space.
     """
     ScheduleSpace(candidate.mapping).check(candidate.schedule)
-    program = Program(candidate.mapping, candidate.schedule.padded(Nest(candidate.mapping)))
+    padded = candidate.schedule.padded(Nest(candidate.mapping))
+    program = Program(candidate.mapping, padded, candidate.schedule)
     try:
         made = schedule_cpu(program, candidate.schedule, kind)
     except AmosError:

@@ -9,20 +9,24 @@ read at its last step again, and ``unstage`` leaves their results out.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from collections.abc import Mapping as MappingType
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from amos._toolchain import load_tvm
 from amos.codegen.arrays import decoded, held
+from amos.codegen.epilogue import finished
+from amos.codegen.packing import in_reading_order
 from amos.errors import BuildError
 from amos.ir import Affine
 from amos.mapping.mapping import Mapping
 from amos.mapping.nest import Nest
 from amos.mapping.padding import pad_operand
 from amos.mapping.staging import Guard, StagedOperand, staged_destination, staged_sources
+from amos.schedule import Schedule
 
 __all__ = ["Argument", "Program", "stage"]
 
@@ -52,10 +56,12 @@ class Program:
     Attributes:
         mapping: what goes where.
         padded: new extent of each spatial loop that is made longer.
+        schedule: whose order constants are packed in; ``None`` for the tensor's own.
     """
 
     mapping: Mapping
     padded: MappingType[str, int] = field(default_factory=dict)
+    schedule: Schedule | None = None
 
     @cached_property
     def nest(self) -> Nest:
@@ -66,8 +72,13 @@ class Program:
     def sources(self) -> tuple[StagedOperand, ...]:
         """Staged sources, in the intrinsic's order."""
         return tuple(
-            op if op.in_place else pad_operand(op, self.padded) for op in staged_sources(self.nest)
+            op if op.in_place else self._arranged(pad_operand(op, self.padded))
+            for op in staged_sources(self.nest)
         )
+
+    def _arranged(self, op: StagedOperand) -> StagedOperand:
+        constant = op.load.tensor.name in self.mapping.operator.constants
+        return in_reading_order(op, self.schedule) if constant and self.schedule else op
 
     @cached_property
     def destination(self) -> StagedOperand:
@@ -76,12 +87,17 @@ class Program:
 
     @property
     def crops(self) -> bool:
-        """Whether the destination is the output but for the steps that were added."""
-        return self.destination.in_place and bool(self.padded)
+        """Whether a tile of accumulators becomes a part of the output in one copy.
+
+        It does where the destination is the output but for the steps that were
+        added, and for the epilogue.
+        """
+        changed = bool(self.padded) or self.mapping.operator.epilogue is not None
+        return self.destination.in_place and changed
 
     @cached_property
     def arguments(self) -> tuple[Argument, ...]:
-        """Sources in the intrinsic's order, then the output."""
+        """Sources in the intrinsic's order, the epilogue's tensors, then the output."""
         made = []
         for op, kind in zip(self.sources, self.mapping.intrinsic.dtypes, strict=False):
             tensor = op.load.tensor
@@ -90,9 +106,12 @@ class Program:
             else:
                 shape = op.shape if op.in_place else tensor.shape
                 made.append(Argument(tensor.name, kind, shape))
-        out = self.destination
+        operator, out = self.mapping.operator, self.destination
+        extra = operator.epilogue.loads if operator.epilogue is not None else ()
+        for tensor in {load.tensor.name: load.tensor for load in extra}.values():
+            made.append(Argument(tensor.name, str(tensor.dtype), tensor.shape))
         shape = out.shape if out.in_place else out.load.tensor.shape
-        made.append(Argument(out.load.tensor.name, self.mapping.intrinsic.dtypes[-1], shape))
+        made.append(Argument(out.load.tensor.name, str(operator.result_dtype), shape))
         return tuple(made)
 
     def prim_func(self) -> Any:
@@ -115,14 +134,32 @@ class Program:
             for op, buffer, a in zip(self.sources, given, self.arguments, strict=False)
         ]
         main = self._main(staged)
-        return te.create_prim_func([*given, self._out(main)])
+        extra = {
+            a.tensor: buffer
+            for a, buffer in list(zip(self.arguments, given, strict=False))[len(self.sources) :]
+        }
+        return te.create_prim_func([*given, self._out(main, extra)])
 
-    def _out(self, main: Any) -> Any:
+    def _out(self, main: Any, tensors: MappingType[str, Any]) -> Any:
+        """The output: the accumulators as they are, cropped, or moved; and finished."""
         from tvm import te
 
-        if self.crops:
-            return te.compute(self.destination.shape, lambda *at: main[at], name="unstage")
-        return main if self.destination.in_place else _unstage(self.destination, main)
+        op, operator = self.destination, self.mapping.operator
+        if not op.in_place:
+            return _unstage(op, main, lambda value, at: finished(operator, value, at, tensors))
+        if not self.crops:
+            return main
+
+        def body(*position: Any) -> Any:
+            at = {d.index.names[0]: x for d, x in zip(op.dims, position, strict=True)}
+            for group in op.nest.groups.values():
+                if group.kind == "spatial":
+                    lane = at[group.lane]
+                    tile = at[group.tile] * group.lanes if group.tiles > 1 else 0
+                    at |= group.decode(tile + lane)
+            return finished(operator, main[position], at, tensors)
+
+        return te.compute(op.shape, body, name="unstage")
 
     def _main(self, staged: Sequence[Any]) -> Any:
         from tvm import te, tirx
@@ -147,7 +184,8 @@ class Program:
             inside = at | {n: tirx.min(at[n], loops[n] - 1) for n in self.padded}
             product: Any = None
             for op, buffer, given in zip(self.sources, staged, kinds, strict=True):
-                index = [_at(dim.index, inside if op.in_place else at) for dim in op.dims]
+                values = defaultdict(int, inside if op.in_place else at)
+                index = [dim.at(values) for dim in op.dims]
                 value = decoded(buffer[tuple(index)], given, kind)
                 product = value if product is None else product * value
             if not accumulate:
@@ -188,8 +226,16 @@ def _guarded(guards: Sequence[Guard], value: Any, otherwise: Any) -> Any:
     return tirx.if_then_else(tirx.all(*live) if len(live) > 1 else live[0], value, otherwise)
 
 
-def _unstage(op: StagedOperand, buffer: Any) -> Any:
-    """The output tensor from the staged destination."""
+def _unstage(
+    op: StagedOperand, buffer: Any, finish: Callable[[Any, MappingType[str, Any]], Any]
+) -> Any:
+    """The output tensor from the staged destination.
+
+    Args:
+        op: the staged destination.
+        buffer: its accumulators.
+        finish: makes what is stored of an accumulator and its iterations.
+    """
     from tvm import te, tirx
 
     groups = op.nest.groups
@@ -210,10 +256,10 @@ def _unstage(op: StagedOperand, buffer: Any) -> Any:
                 fused = fused * radix + at[name]
             at[group.tile] = fused // group.lanes if group.tiles > 1 else 0
             at[group.lane] = fused % group.lanes if group.tiles > 1 else fused
-        value = buffer[tuple(_at(dim.index, at) for dim in op.dims)]
+        value = finish(buffer[tuple(_at(dim.index, at) for dim in op.dims)], at)
         if not guards:
             return value
-        zero = tirx.const(0, buffer.dtype)
+        zero = tirx.const(0, held(str(op.nest.mapping.operator.result_dtype)))
         return tirx.if_then_else(tirx.all(*guards) if len(guards) > 1 else guards[0], value, zero)
 
     return te.compute(op.load.tensor.shape, body, name="unstage")

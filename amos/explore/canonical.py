@@ -60,20 +60,27 @@ def operator_values(operator: Operator) -> dict[str, Any]:
     ``text`` is what :meth:`amos.Operator.parse` reads. Names that the language
     cannot spell stand in it under aliases, which ``names`` resolves.
     """
-    tensors = {load.tensor.name: load.tensor for load in operator.operands}
+    extra = operator.epilogue.loads if operator.epilogue is not None else ()
+    tensors = {load.tensor.name: load.tensor for load in (*operator.operands, *extra)}
     iterations = [it.name for it in operator.iterations]
     alias = _aliases([*tensors], "t") | _aliases(iterations, "x", taken=tensors)
     plain = _rename(operator, lambda name: alias[name][0], lambda name: alias[name][1])
+    own = {n for n in tensors if n not in {load.tensor.name for load in extra}}
     values: dict[str, Any] = {
         "name": operator.name,
         "text": str(plain.compute),
         "iterations": [[it.name, it.extent] for it in plain.iterations],
-        "shapes": {a: list(tensors[n].shape) for n, (a, _) in alias.items() if n in tensors},
-        "dtypes": {
-            a: tensors[n].dtype for n, (a, _) in alias.items() if n in tensors and tensors[n].dtype
-        },
+        "shapes": {alias[n][0]: list(tensors[n].shape) for n in tensors if n in own},
+        "dtypes": {alias[n][0]: tensors[n].dtype for n in tensors if n in own and tensors[n].dtype},
         "constants": list(plain.constants),
     }
+    if plain.epilogue is not None:
+        read = {load.tensor.name: load.tensor for load in plain.epilogue.loads}
+        values["epilogue"] = {
+            "text": str(plain.epilogue),
+            "shapes": {name: list(tensor.shape) for name, tensor in read.items()},
+            "dtypes": {name: tensor.dtype for name, tensor in read.items()},
+        }
     named = {
         "tensors": {a: n for n, (a, _) in alias.items() if a and a != n},
         "iterations": {a: n for n, (_, a) in alias.items() if a and a != n},
@@ -97,6 +104,8 @@ def operator_from(values: Mapping[str, Any]) -> Operator:
             name=values["name"],
             constants=values.get("constants"),
         )
+        if stored := values.get("epilogue"):
+            operator = operator.with_epilogue(stored["text"], stored["dtypes"], stored["shapes"])
         by_name = {it.name: it for it in operator.iterations}
         if [it.name for it in operator.iterations] != order:
             ordered = tuple(by_name[name] for name in order)
@@ -169,4 +178,5 @@ def _rename(
         iterations=tuple(replace(it, name=iteration(it.name)) for it in compute.iterations),
     )
     constants = tuple(map(tensor, operator.constants))
-    return Operator(renamed, operator.name, constants)
+    stored = operator.epilogue.with_loads(load) if operator.epilogue is not None else None
+    return Operator(renamed, operator.name, constants, stored)

@@ -69,8 +69,11 @@ def export(
     """
     if form not in FORMATS:
         raise UnknownNameError("export format", str(form), FORMATS)
-    tensors = {load.tensor.name for load in candidate.mapping.operator.operands}
-    chosen = name if name is not None else _identifier(candidate.mapping.operator.name, tensors)
+    operator = candidate.mapping.operator
+    if operator.epilogue is not None:
+        raise ExportError(f"{operator.name}: a kernel with an epilogue has no C form yet")
+    tensors = {load.tensor.name for load in operator.operands}
+    chosen = name if name is not None else _identifier(operator.name, tensors)
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", chosen, re.ASCII):
         raise ExportError(f"name {chosen!r}: expected a C identifier, such as conv2d_c5")
     if chosen in tensors or chosen != identifier(chosen):

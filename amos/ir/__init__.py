@@ -2,6 +2,7 @@
 
 from amos.ir.affine import Affine
 from amos.ir.dtypes import DType, dtype, resolve_dtypes
+from amos.ir.epilogue import Epilogue
 from amos.ir.nodes import BufferLoad, Compute, Iteration, Kind, Product, Tensor
 from amos.ir.operator import Operator, access_matrix
 
@@ -10,6 +11,7 @@ __all__ = [
     "BufferLoad",
     "Compute",
     "DType",
+    "Epilogue",
     "Iteration",
     "Kind",
     "Operator",

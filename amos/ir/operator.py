@@ -11,6 +11,7 @@ import numpy as np
 from amos._display import Shown
 from amos.errors import OperatorError
 from amos.ir.dtypes import dtype
+from amos.ir.epilogue import Epilogue
 from amos.ir.nodes import BufferLoad, Compute, Iteration, Tensor
 
 __all__ = ["Operator", "access_matrix"]
@@ -48,6 +49,8 @@ class Operator(Shown):
     #: Inputs that stay the same from call to call, so that a kernel may have them
     #: repacked ahead of time.
     constants: tuple[str, ...] = ()
+    #: What is stored instead of the accumulated value; mappings do not depend on it.
+    epilogue: Epilogue | None = None
 
     def __post_init__(self) -> None:
         _check_iterations(self.compute)
@@ -59,6 +62,8 @@ class Operator(Shown):
             raise OperatorError(
                 f"constant {unknown[0]!r} is not an input; inputs are {', '.join(inputs)}"
             )
+        if self.epilogue is not None:
+            _check_epilogue(self.compute, self.epilogue)
 
     @staticmethod
     def parse(
@@ -95,6 +100,32 @@ class Operator(Shown):
         if constants is None:
             constants = [n for n in names if n.startswith("weight")]
         return replace(operator, constants=tuple(constants))
+
+    def with_epilogue(
+        self,
+        text: str,
+        dtypes: Mapping[str, str] | None = None,
+        shapes: Mapping[str, Sequence[int]] | None = None,
+    ) -> Operator:
+        """The operator with what is done to each element before it is stored.
+
+        Args:
+            text: an expression of ``acc``, numbers, and tensors that the output's
+                iterations index, for example
+                ``"u8(relu((acc + bias[k]) * scale[k]))"``; see :mod:`amos.ir.epilogue`
+                for its functions and its exact arithmetic.
+            dtypes: dtype of each tensor of the text; ``float32`` if left out.
+            shapes: shape of a tensor that is larger than what is read.
+
+        Raises:
+            ParseError: the text is no such expression; a caret marks the column.
+            OperatorError: dtypes and shapes do not fit, or the operator already
+                reads or writes a tensor of that name.
+        """
+        from amos.ir.epilogue_parser import parse_epilogue
+
+        extents = {it.name: it.extent for it in self.spatial}
+        return replace(self, epilogue=parse_epilogue(text, extents, dtypes or {}, shapes or {}))
 
     @property
     def iterations(self) -> tuple[Iteration, ...]:
@@ -133,8 +164,26 @@ class Operator(Shown):
 
     @cached_property
     def inputs(self) -> tuple[Tensor, ...]:
-        """Distinct input tensors, in order of first use."""
-        return tuple({load.tensor.name: load.tensor for load in self.sources}.values())
+        """Distinct input tensors, in order of first use; the epilogue's come last."""
+        extra = self.epilogue.loads if self.epilogue is not None else ()
+        return tuple({load.tensor.name: load.tensor for load in (*self.sources, *extra)}.values())
+
+    @property
+    def result_dtype(self) -> str | None:
+        """Dtype of what is stored; ``None`` while the output's is open.
+
+        Raises:
+            OperatorError: the epilogue takes no such accumulator.
+        """
+        accumulator = self.output.tensor.dtype
+        if self.epilogue is None or accumulator is None:
+            return accumulator
+        return self.epilogue.result(accumulator)
+
+    @property
+    def result(self) -> Tensor:
+        """The output tensor with the dtype of what is stored."""
+        return replace(self.output.tensor, dtype=self.result_dtype)
 
     @cached_property
     def access_matrix(self) -> np.ndarray:
@@ -169,9 +218,11 @@ class Operator(Shown):
     def __str__(self) -> str:
         extents = ", ".join(f"{it.name}={it.extent}" for it in self.iterations)
         tensors = [load.tensor for load in self.operands]
+        tensors += [load.tensor for load in (self.epilogue.loads if self.epilogue else ())]
         kinds = {t.name: t.dtype for t in tensors if t.dtype}
         dtypes = ", ".join(f"{n}: {dtype(d).short}" for n, d in kinds.items())
-        return f"{self.compute}  with {extents}" + (f"  ({dtypes})" if dtypes else "")
+        stored = f"  then {self.epilogue}" if self.epilogue is not None else ""
+        return f"{self.compute}  with {extents}" + (f"  ({dtypes})" if dtypes else "") + stored
 
 
 def _check_iterations(compute: Compute) -> None:
@@ -243,3 +294,21 @@ def _check_tensors(compute: Compute) -> None:
             raise OperatorError(f"tensor {load.tensor.name!r} is used with two shapes or dtypes")
     if compute.dst.tensor.name in seen:
         raise OperatorError(f"{compute}: {compute.dst.tensor.name!r} is both read and written")
+
+
+def _check_epilogue(compute: Compute, epilogue: Epilogue) -> None:
+    """Its tensors are its own, and only iterations of the output index them."""
+    taken = {load.tensor.name for load in compute.operands}
+    spatial = {it.name for it in compute.spatial}
+    for load in epilogue.loads:
+        if load.tensor.name in taken:
+            raise OperatorError(
+                f"epilogue {epilogue}: {load.tensor.name!r} is a tensor of the statement already"
+            )
+        if other := sorted(load.names - spatial):
+            raise OperatorError(
+                f"epilogue {epilogue}: {other[0]!r} is no iteration of the output; "
+                f"these are {', '.join(it.name for it in compute.spatial)}"
+            )
+    if compute.dst.tensor.dtype is not None:
+        epilogue.result(compute.dst.tensor.dtype)

@@ -11,6 +11,7 @@ import numpy as np
 
 from amos.errors import MappingError
 from amos.validate.buffers import FlatAccess, check_inputs, output_dtype, wide
+from amos.validate.epilogue import finish
 from amos.validate.execute import scalar_unit
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ def simulate(mapping: Mapping, inputs: Dict[str, np.ndarray]) -> np.ndarray:
     if not hasattr(mapping, "physical"):
         raise MappingError(f"simulate: expected a Mapping, got {type(mapping).__name__}")
     op, physical = mapping.operator, mapping.physical()
-    arrays = check_inputs(op, inputs)
+    given = check_inputs(op, inputs)
+    arrays = {load.tensor.name: given[load.tensor.name] for load in op.sources}
     work = wide(arrays)
     out = np.zeros(op.output.tensor.shape, work)
     layouts = list(physical.layouts.values())
@@ -65,7 +67,8 @@ def simulate(mapping: Mapping, inputs: Dict[str, np.ndarray]) -> np.ndarray:
     addresses, inside = _elements(layouts[-1], flat, physical)
     flat.buffer[addresses[inside]] = accumulators.reshape(addresses.shape)[inside]
     with np.errstate(over="ignore"):
-        return flat.buffer.reshape(out.shape).astype(output_dtype(op, arrays))
+        result = flat.buffer.reshape(out.shape).astype(output_dtype(op, arrays))
+    return finish(op, result, given)
 
 
 def _elements(

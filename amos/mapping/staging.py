@@ -9,6 +9,7 @@ the result has the tensor's own order, it is the tensor and nothing is moved.
 
 from __future__ import annotations
 
+from collections.abc import Mapping as MappingType
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -43,12 +44,24 @@ class StagedDim:
         dimension: the tensor dimension that is kept here, or -1.
         offset: tensor index of position 0 of a kept dimension (negative where
             the operator reads padding).
+        divide: how much of the index one position covers, where the other part of
+            a gathered dimension stands elsewhere.
+        modulo: size of the part of the index that stands here, or 0 for all of it.
     """
 
     extent: int
     index: Affine
     dimension: int = -1
     offset: int = 0
+    divide: int = 1
+    modulo: int = 0
+
+    def at(self, values: MappingType[str, Any]) -> Any:
+        """Position for given loops and lanes: integers, or TVM expressions."""
+        where = self.index.evaluate(values)
+        if self.modulo:
+            return where % self.modulo
+        return where // self.divide if self.divide > 1 else where
 
 
 @dataclass(frozen=True)
@@ -125,6 +138,7 @@ class StagedOperand:
         coordinate: dict[str, Any] = {}
         indices: list[Any] = [None] * len(self.load.indices)
         guards: list[Guard] = []
+        sizes: dict[str, int] = {}
         for dim, where in zip(self.dims, position, strict=True):
             if dim.dimension >= 0:
                 at = where + dim.offset if dim.offset else where
@@ -134,10 +148,13 @@ class StagedOperand:
                     guards.append((at, size))
             else:
                 name = dim.index.names[0]
-                coordinate[name] = where
-                if dim.extent > self._loops.get(name, dim.extent):
-                    # The loop was made longer than the operator's.
-                    guards.append((where, self._loops[name]))
+                part = where * dim.divide if dim.divide > 1 else where
+                coordinate[name] = coordinate[name] + part if name in coordinate else part
+                sizes[name] = sizes.get(name, 1) * dim.extent
+        for name, size in sizes.items():
+            if size > self._loops.get(name, size):
+                # The loop was made longer than the operator's.
+                guards.append((coordinate[name], self._loops[name]))
         coordinate |= self._decode_lanes(coordinate, guards)
         for d, index in enumerate(self.load.indices):
             if indices[d] is None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from amos.errors import OperatorError
-from amos.ir import dtype, resolve_dtypes
+from amos.ir import DType, dtype, resolve_dtypes
+from amos.ir.floats import quantize
 
 if TYPE_CHECKING:
     from amos.ir import BufferLoad, Operator, Tensor
@@ -126,11 +127,15 @@ def random_inputs(op: Operator, rng: np.random.Generator) -> dict[str, np.ndarra
 
     Floats are multiples of 1/64 within ±2 (1/8 within ±1 in eight bits), so that
     every format holds them exactly and short sums are exact in any order. An
-    open dtype is taken as float32.
+    open dtype is taken as float32. The tensors of an epilogue are drawn over many
+    magnitudes, so that scaled sums fall inside the range of the result and outside.
     """
+    own = {load.tensor.name for load in op.sources}
 
     def draw(tensor: Tensor) -> np.ndarray:
         known = dtype(tensor.dtype or "float32")
+        if tensor.name not in own and known.bits > 8:
+            return _draw_magnitudes(tensor.shape, known, rng)
         if known.is_integer:
             low, high = _integer_range(known.bits, known.kind)
             return rng.integers(low, high, tensor.shape, known.numpy, endpoint=True)
@@ -139,3 +144,13 @@ def random_inputs(op: Operator, rng: np.random.Generator) -> dict[str, np.ndarra
         return values.astype(known.numpy)
 
     return {tensor.name: draw(tensor) for tensor in op.inputs}
+
+
+def _draw_magnitudes(shape: tuple[int, ...], kind: DType, rng: np.random.Generator) -> np.ndarray:
+    """Floats from 2**-18 to 4, mostly positive, or integers below 2**(bits / 2)."""
+    if kind.is_integer:
+        low, high = _integer_range(kind.bits // 2, kind.kind)
+        return rng.integers(low, high, shape, kind.numpy, endpoint=True)
+    values = rng.uniform(1, 2, shape) * 2.0 ** rng.integers(-18, 2, shape)
+    signs = np.where(rng.random(shape) < 0.25, -1, 1)
+    return quantize((values * signs).astype(np.float32), kind.name)

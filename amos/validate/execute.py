@@ -17,6 +17,7 @@ from amos.ir.floats import integer_limits
 from amos.validate.buffers import FlatAccess, check_inputs, output_dtype, wide
 from amos.validate.candidates import Pairing
 from amos.validate.compatible import check_structure
+from amos.validate.epilogue import finish
 from amos.validate.verdict import read_matching
 
 if TYPE_CHECKING:
@@ -67,7 +68,8 @@ def execute_matching(
     """
     check_structure(op, intrinsic, order)
     assignment = read_matching(op, intrinsic, matrix)
-    arrays = check_inputs(op, inputs)
+    given = check_inputs(op, inputs)
+    arrays = {load.tensor.name: given[load.tensor.name] for load in op.sources}
     work = wide(arrays)
     pairing = Pairing.of(op, intrinsic, order)
     run = unit or scalar_unit(intrinsic)
@@ -83,7 +85,8 @@ def execute_matching(
     for call in range(len(target.bases)):
         loaded = [engine.load(call) for engine in sources]
         target.store(call, run(target.load(call), loaded))
-    return target.buffer.reshape(out.shape).astype(output_dtype(op, arrays))
+    result = target.buffer.reshape(out.shape).astype(output_dtype(op, arrays))
+    return finish(op, result, given)
 
 
 def scalar_unit(intrinsic: Intrinsic) -> Unit:

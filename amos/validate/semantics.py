@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from amos.validate.buffers import FlatAccess, check_inputs, output_dtype
+from amos.validate.epilogue import finish
 
 if TYPE_CHECKING:
     from amos.ir import Operator
@@ -28,7 +29,8 @@ def evaluate(op: Operator, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
     Integers are exact, wrapping around only where the output's dtype does;
     floats are accumulated in float64 and rounded once. Elements of the output
     that the operator does not write are zero. An open dtype is the array's; an
-    open output has the usual accumulator of the sources (int8 → int32).
+    open output has the usual accumulator of the sources (int8 → int32). The
+    epilogue, if there is one, is applied to the result.
 
     Args:
         op: the operator.
@@ -40,7 +42,8 @@ def evaluate(op: Operator, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
     Raises:
         OperatorError: an input is missing, or its shape or dtype is another.
     """
-    arrays = check_inputs(op, inputs)
+    given = check_inputs(op, inputs)
+    arrays = {load.tensor.name: given[load.tensor.name] for load in op.sources}
     work = _work_dtype(op, arrays)
     # One conversion for each tensor, before windows multiply its elements.
     wide = {name: array.astype(work, copy=False) for name, array in arrays.items()}
@@ -53,7 +56,7 @@ def evaluate(op: Operator, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
             part = _spread(part, names, spatial)
             total = part if total is None else total + part
         assert total is not None
-        return _write(op, total, output_dtype(op, arrays))
+        return finish(op, _write(op, total, output_dtype(op, arrays)), given)
 
 
 def _work_dtype(op: Operator, arrays: Mapping[str, np.ndarray]) -> np.dtype:

@@ -45,6 +45,27 @@ CONTRACT = [
 ]
 
 
+def test_an_epilogue_is_searched_recorded_and_replayed(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = str(tmp_path / "tuning.db")
+    text = "u8(relu((acc + bias[j]) * scale[j]))"
+    command = [*GEMM, *SIZES, "--trials", "1", "--records", path, "--json"]
+    assert main([*command, "--epilogue", text, "--dtype", "bias=s32"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["verified_elements"], found["max_difference"]) == (6 * 32, 0)
+    # Another run: without the epilogue nothing of the first one is replayed.
+    assert main(command) == 0
+    assert json.loads(capsys.readouterr().out)["replayed"] == 0
+    with Records(path) as records:
+        rows = records.rows()
+    assert {row["canonical"].get("epilogue", {}).get("text") for row in rows} == {text, None}
+    assert main(["records", "replay", path, "1"]) == 0
+    capsys.readouterr()
+    assert main([*command, "--epilogue", "u8(acc * scale[k])"]) == 2
+    assert "'scale' is indexed by 'k', which is no iteration" in capsys.readouterr().err
+
+
 def test_json_end_to_end(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "tuning.db"
     assert main([*GEMM, *SIZES, "--trials", "2", "--json", "--records", str(path)]) == 0

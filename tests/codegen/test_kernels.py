@@ -185,3 +185,39 @@ def test_int32_wraps_around_like_the_instruction() -> None:
     mapping = amos.enumerate_mappings(op, VNNI)[0]
     a, weight = np.full(64, 255, np.uint8), np.full((16, 64), -128, np.int8)
     assert (amos.build(mapping)(a, weight) == -255 * 128 * 64).all()
+
+
+def test_steps_that_read_only_padding_are_skipped() -> None:
+    """Whole rows of a window, where the loops around the inner reduction tell so."""
+    op = Operator.parse(
+        "out[n,p,q,k] += pad(image[n,p*2+r-2,q+s-1,c]) * weight[k,c,r,s]",
+        extents=dict(n=1, p=4, q=5, k=16, c=8, r=5, s=3),
+        shapes=dict(image=(1, 7, 5, 8)),
+    )
+    mapping = next(m for m in amos.enumerate_mappings(op, VNNI) if m.name == "k-c")
+    inputs = random_inputs(mapping.operator, np.random.default_rng(0))
+    expected = evaluate(mapping.operator, inputs)
+    base = ScheduleSpace(mapping).smallest().as_dict()
+    guards = {}
+    for tile, reduce in ((1, "r s r1.tile"), (2, "r s r1.tile"), (1, "s r1.tile r")):
+        wanted = base | {"tile.p": tile, "tile.q": 5, "reduce": reduce}
+        kernel = amos.build(mapping, Schedule.of(wanted), implementation="generic")
+        np.testing.assert_array_equal(kernel(**inputs), expected)
+        guards[tile, reduce] = "if " in kernel.source
+    # A tile of rows is partly inside, and the innermost loop takes no branch.
+    assert list(guards.values()) == [True, False, False]
+
+
+def test_constants_lie_in_the_order_in_which_they_are_read() -> None:
+    op = Operator.parse(
+        "out[n,p,q,k] += image[n,p+r,q+s,c] * weight[k,c,r,s]",
+        extents=dict(n=1, p=3, q=4, k=70, c=8, r=2, s=3),
+    )
+    mapping = next(m for m in amos.enumerate_mappings(op, VNNI) if m.name == "k-c")
+    values = ScheduleSpace(mapping).smallest().as_dict()
+    values |= {"tile.i1.tile": 2, "reduce": "s r1.tile r"}
+    inputs = random_inputs(mapping.operator, np.random.default_rng(0))
+    kernel = amos.build(mapping, Schedule.of(values), implementation="generic")
+    # Pairs of 16 channels outside, the reductions in order, the pair, the fragment.
+    assert 'weight_1: T.Buffer((3, 3, 2, 2, 2, 16, 4), "int8")' in kernel.source
+    np.testing.assert_array_equal(kernel(**inputs), evaluate(mapping.operator, inputs))

@@ -1,0 +1,218 @@
+"""What happens to an accumulator before it is stored: an elementwise expression.
+
+A quantized layer is an operator and an epilogue, for example
+
+    u8(relu((acc + bias[k]) * scale[k]) + skip[n,p,q,k])
+
+``acc`` is the value that the operator has summed for one element of the output;
+tensors are indexed by the operator's spatial iterations. An epilogue changes no
+access of the operator, so mappings are what they are without it.
+
+The arithmetic is exact and the same everywhere, in NumPy and in kernels:
+
+* an expression is ``int32``, which wraps around, or ``float32``, where every
+  operation rounds once to nearest even, and a product that is added is not fused;
+* of an integer and a float the integer is converted first, rounding to nearest even;
+* ``max(x, y)`` is ``x`` if ``x > y``, else ``y``; ``min`` likewise;
+  ``relu(x)`` is ``max(x, 0)``, ``clip(x, low, high)`` is ``min(max(x, low), high)``;
+* ``round(x)`` is the nearest integer, ties to even; ``f32(x)`` converts;
+* an outermost ``u8(…)``, ``s8(…)``, ``s16(…)``, ``s32(…)``, ``f32(…)`` or ``bf16(…)``
+  gives the dtype of the result: floats are rounded to the nearest integer, ties to
+  even, and both they and integers are clamped to its range.
+
+Values are finite: what becomes of infinities and of NaN is not stated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+from amos.errors import OperatorError
+from amos.ir.dtypes import dtype
+from amos.ir.nodes import BufferLoad
+
+__all__ = ["CASTS", "FUNCTIONS", "Arithmetic", "Epilogue", "Node"]
+
+#: dtypes that an epilogue may end in, by the function that says so.
+CASTS = {
+    "u8": "uint8",
+    "s8": "int8",
+    "s16": "int16",
+    "s32": "int32",
+    "f32": "float32",
+    "bf16": "bfloat16",
+}
+#: Functions and how many arguments they take.
+FUNCTIONS = {"max": 2, "min": 2, "relu": 1, "clip": 3, "round": 1, "f32": 1}
+_SIGNS = {"add": "+", "subtract": "-", "multiply": "*"}
+#: dtypes of the accumulator, and of tensors, that expressions take.
+_INTEGERS = ("int32", "int16", "uint16", "int8", "uint8")
+_FLOATS = ("float32", "bfloat16")
+
+
+class Arithmetic(Protocol):
+    """How values are computed: by NumPy, or as expressions of a kernel."""
+
+    def number(self, value: float, kind: str) -> Any:
+        """A constant as ``int32`` or ``float32``."""
+        ...
+
+    def read(self, load: BufferLoad, kind: str) -> Any:
+        """An element of a tensor, widened to ``kind``."""
+        ...
+
+    def convert(self, value: Any) -> Any:
+        """An ``int32`` as ``float32``."""
+        ...
+
+    def apply(self, name: str, kind: str, values: list[Any]) -> Any:
+        """``add``, ``subtract``, ``multiply``, ``max``, ``min`` or ``round``."""
+        ...
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operation: ``acc``, ``number``, ``read``, a function, or a sign's name."""
+
+    name: str
+    arguments: tuple[Node, ...] = ()
+    value: float = 0
+    load: BufferLoad | None = None
+
+    def __str__(self) -> str:
+        if self.name == "number":
+            return str(self.value)
+        if self.load is not None:
+            return str(self.load)
+        if self.name in _SIGNS:
+            left, right = (_wrapped(each, self) for each in self.arguments)
+            return f"{left} {_SIGNS[self.name]} {right}"
+        if not self.arguments:
+            return self.name
+        return f"{self.name}({', '.join(map(str, self.arguments))})"
+
+    def nodes(self) -> Iterator[Node]:
+        """This node and all below it, from left to right."""
+        yield self
+        for argument in self.arguments:
+            yield from argument.nodes()
+
+    def kind(self, accumulator: str) -> str:
+        """``"int32"`` or ``"float32"``, given the dtype of the accumulator."""
+        if self.name == "acc":
+            return accumulator
+        if self.name == "number":
+            return "int32" if isinstance(self.value, int) else "float32"
+        if self.load is not None:
+            return "int32" if str(self.load.tensor.dtype) in _INTEGERS else "float32"
+        if self.name == "f32":
+            return "float32"
+        kinds = {argument.kind(accumulator) for argument in self.arguments}
+        return "float32" if "float32" in kinds else "int32"
+
+
+def _wrapped(node: Node, around: Node) -> str:
+    """A part of a sum or product, in parentheses where it would bind otherwise."""
+    sums = node.name in ("add", "subtract")
+    right = node is around.arguments[1] and node.name in _SIGNS
+    apart = sums if around.name != "multiply" else True
+    return f"({node})" if (sums and around.name == "multiply") or (right and apart) else str(node)
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """An expression, and the dtype of its result.
+
+    Attributes:
+        expression: what is stored instead of the accumulator.
+        dtype: canonical dtype of the result; ``None`` for the expression's own.
+
+    Raises:
+        OperatorError: a tensor has a dtype that expressions do not take.
+    """
+
+    expression: Node
+    dtype: str | None = None
+
+    def __post_init__(self) -> None:
+        for load in self.loads:
+            if str(load.tensor.dtype) not in (*_INTEGERS, *_FLOATS):
+                raise OperatorError(
+                    f"epilogue tensor {load.tensor.name!r}: expected "
+                    f"{', '.join((*_INTEGERS, *_FLOATS))}, got {load.tensor.dtype}"
+                )
+
+    @cached_property
+    def loads(self) -> tuple[BufferLoad, ...]:
+        """Accesses, in order of first appearance."""
+        found = (node.load for node in self.expression.nodes())
+        return tuple(dict.fromkeys(load for load in found if load is not None))
+
+    def result(self, accumulator: str) -> str:
+        """Dtype of the result.
+
+        Raises:
+            OperatorError: no expression takes such an accumulator.
+        """
+        if accumulator not in ("int32", "float32"):
+            raise OperatorError(
+                f"epilogue {self}: expected an accumulator of int32 or float32, got {accumulator}"
+            )
+        return self.dtype or self.expression.kind(accumulator)
+
+    def with_loads(self, change: Callable[[BufferLoad], BufferLoad]) -> Epilogue:
+        """The same with every access replaced."""
+
+        def rebuilt(node: Node) -> Node:
+            return replace(
+                node,
+                arguments=tuple(map(rebuilt, node.arguments)),
+                load=None if node.load is None else change(node.load),
+            )
+
+        return replace(self, expression=rebuilt(self.expression))
+
+    def compute(self, value: Any, accumulator: str, by: Arithmetic) -> Any:
+        """Value of the expression, as its own kind, before it becomes the result.
+
+        Args:
+            value: the accumulator's.
+            accumulator: its dtype.
+            by: NumPy's arithmetic, or a kernel's.
+        """
+        return _compute(self.expression, value, accumulator, by)
+
+    def __str__(self) -> str:
+        short = None if self.dtype is None else dtype(self.dtype).short
+        return str(self.expression) if short is None else f"{short}({self.expression})"
+
+
+def _compute(node: Node, value: Any, accumulator: str, by: Arithmetic) -> Any:
+    kind = node.kind(accumulator)
+    if node.name == "acc":
+        return value
+    if node.name == "number":
+        return by.number(node.value, kind)
+    if node.load is not None:
+        return by.read(node.load, kind)
+
+    def as_kind(argument: Node) -> Any:
+        if argument.name == "number":
+            return by.number(argument.value, kind)
+        made = _compute(argument, value, accumulator, by)
+        return made if argument.kind(accumulator) == kind else by.convert(made)
+
+    values = [as_kind(argument) for argument in node.arguments]
+    if node.name == "f32":
+        return values[0]
+    if node.name == "relu":
+        return by.apply("max", kind, [values[0], by.number(0, kind)])
+    if node.name == "clip":
+        low = by.apply("max", kind, values[:2])
+        return by.apply("min", kind, [low, values[2]])
+    if node.name == "round" and kind == "int32":
+        return values[0]
+    return by.apply(node.name, kind, values)

@@ -1,0 +1,97 @@
+"""What an epilogue makes of accumulators, in NumPy: the reference of every kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from amos.ir import dtype
+from amos.ir.floats import integer_limits, quantize
+from amos.validate.buffers import FlatAccess
+
+if TYPE_CHECKING:
+    from amos.ir import BufferLoad, Operator
+
+__all__ = ["finish"]
+
+
+def finish(op: Operator, accumulators: np.ndarray, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Apply the epilogue of an operator, if it has one.
+
+    Args:
+        op: the operator.
+        accumulators: what its statement computes, in the output's shape.
+        inputs: an array for each input tensor, by name.
+
+    Returns:
+        array of the output's shape; elements that the operator does not write are
+        zero.
+
+    Raises:
+        OperatorError: the epilogue takes no such accumulator.
+    """
+    if op.epilogue is None:
+        return accumulators
+    kind = op.output.tensor.dtype or accumulators.dtype.name
+    final = dtype(op.epilogue.result(kind))
+    names = [it.name for it in op.spatial]
+    held = FlatAccess.of(op.output, accumulators, op.extents).view(names, op.extents)
+    by = _InNumPy(op, inputs, names)
+    with np.errstate(over="ignore", invalid="ignore"):
+        value = op.epilogue.compute(held, kind, by)
+        stored = _store(value, final.name)
+    out = np.zeros(op.output.tensor.shape, final.numpy)
+    flat = FlatAccess.of(op.output, out, op.extents)
+    flat.view(names, op.extents)[...] = stored
+    return flat.buffer.reshape(out.shape)
+
+
+class _InNumPy:
+    """Arrays with one axis for each spatial iteration, of extent 1 where it does not occur."""
+
+    def __init__(self, op: Operator, inputs: Mapping[str, np.ndarray], names: list[str]) -> None:
+        self.op, self.inputs, self.names = op, inputs, names
+
+    def number(self, value: float, kind: str) -> Any:
+        return np.dtype(kind).type(value)
+
+    def read(self, load: BufferLoad, kind: str) -> Any:
+        flat = FlatAccess.of(load, self.inputs[load.tensor.name], self.op.extents)
+        extents = {n: self.op.extents[n] if n in load.names else 1 for n in self.names}
+        return flat.view(self.names, extents).astype(kind)
+
+    def convert(self, value: Any) -> Any:
+        return value.astype(np.float32)
+
+    def apply(self, name: str, kind: str, values: list[Any]) -> Any:
+        if name == "round":
+            return np.rint(values[0])
+        left, right = values
+        if name == "max":
+            return np.where(left > right, left, right)
+        if name == "min":
+            return np.where(left < right, left, right)
+        made = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply}[name](left, right)
+        return made.astype(kind, copy=False)
+
+
+def _store(value: np.ndarray, kind: str) -> np.ndarray:
+    """A value as the result's dtype: rounded to nearest even and clamped."""
+    final = dtype(kind)
+    if not final.is_integer:
+        return quantize(value.astype(np.float32), kind)
+    low, high = integer_limits(kind)
+    if value.dtype.kind == "i":
+        clipped: np.ndarray = np.clip(value, low, high)
+        return clipped.astype(final.numpy)
+    if final.bits == 32:
+        high = _LARGEST_FLOAT_IN_INT32
+    above = np.where(value > low, value, np.float32(low))
+    nearest: np.ndarray = np.rint(np.where(above < high, above, np.float32(high)))
+    return nearest.astype(final.numpy)
+
+
+#: 2**31 - 1 is no float32; this is the largest one that an int32 holds.
+_LARGEST_FLOAT_IN_INT32 = 2147483520

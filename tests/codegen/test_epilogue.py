@@ -1,0 +1,128 @@
+"""Epilogues: the reference against plain arithmetic, and kernels against the reference."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import amos
+from amos.ir import Operator
+from amos.ir.floats import quantize
+from amos.schedule import Schedule, ScheduleSpace
+from amos.validate import evaluate, random_inputs
+
+VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
+FMA = amos.intrinsics.get("avx512_fmadd_m16_f32_f32")
+REQUANTIZE = "u8(relu((acc + bias[k]) * scale[k]) + zero[])"
+#: Text, dtypes of its tensors; every function and every dtype occurs.
+TEXTS = [
+    (REQUANTIZE, {"bias": "int32"}),
+    ("s8(acc * scale[k] + skip[n,p,q,k] * 0.3)", {"skip": "uint8"}),
+    ("skip[n,p,q,k] - acc * scale[k]", {"skip": "bfloat16"}),
+    ("max(acc - 7, skip[n,p,q,k] * 3)", {"skip": "int16"}),
+    ("bf16(acc * scale[k] + 0.1)", {}),
+    ("s32(acc * scale[k] * 1000000)", {}),
+    ("s16(clip(acc, -40000, 30000))", {}),
+    ("round(acc * 0.125) + f32(skip[n,p,q,k])", {"skip": "int8"}),
+    ("u8(min(acc + skip[n,p,q,k], 100))", {"skip": "int16"}),
+]
+KEPT = {"n": 1, "c": 5, "p": 5, "q": 3, "r": 2, "s": 2, "dtype": "u8s8"}
+
+
+def _conv(k: int, layout: str) -> Operator:
+    return amos.operators.get("conv2d", k=k, layout=layout, **KEPT)
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+@pytest.mark.parametrize(("text", "dtypes"), TEXTS)
+def test_kernels_are_exact(text: str, dtypes: dict[str, str], layout: str) -> None:
+    """In place and moved, whole and padded: every bit is that of NumPy."""
+    rng = np.random.default_rng(len(text))
+    for k in (32, 19):
+        op = _conv(k, layout).with_epilogue(text, dtypes)
+        space = amos.enumerate_mappings(op, VNNI, rule="gather")
+        mapping = space[int(rng.integers(len(space)))]
+        inputs = random_inputs(mapping.operator, rng)
+        expected = evaluate(mapping.operator, inputs)
+        assert len(np.unique(expected)) > 1
+        np.testing.assert_array_equal(amos.simulate(mapping, inputs), expected)
+        got = amos.build(mapping, ScheduleSpace(mapping).sample(rng))(**inputs)
+        assert got.dtype == expected.dtype
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_the_reference_is_plain_arithmetic() -> None:
+    op = _conv(8, "NHWC")
+    inputs = random_inputs(op.with_epilogue(REQUANTIZE, {"bias": "s32"}), np.random.default_rng(0))
+    acc = evaluate(op, {name: inputs[name] for name in ("image", "weight")})
+    got = evaluate(op.with_epilogue(REQUANTIZE, {"bias": "s32"}), inputs)
+    scaled = (acc + inputs["bias"]).astype(np.float32) * inputs["scale"]
+    shifted = np.maximum(scaled, np.float32(0)) + inputs["zero"]
+    np.testing.assert_array_equal(got, np.clip(np.rint(shifted), 0, 255).astype(np.uint8))
+
+
+def test_ties_go_to_even_and_ends_are_clamped() -> None:
+    op = Operator.parse(
+        "out[i] += a[i,c] * weight[c]",
+        extents=dict(i=16, c=1),
+        dtypes=dict(a="uint8", weight="int8", out="int32"),
+    )
+    a = np.arange(16, dtype=np.uint8).reshape(16, 1)
+    weight = np.ones(1, np.int8)
+    for text, low, high in (("u8(acc * 0.5 - 2)", 0, 255), ("s8(acc * 40.5 - 300)", -128, 127)):
+        made = op.with_epilogue(text)
+        factor, shift = (0.5, -2) if low == 0 else (40.5, -300)
+        expected = [min(max(round(x * factor + shift), low), high) for x in range(16)]
+        np.testing.assert_array_equal(evaluate(made, {"a": a, "weight": weight}), expected)
+        unit = amos.intrinsics.get("vnni_dpbusd_lhs_m16k4_u8_s8_s32")
+        kernel = amos.build(amos.enumerate_mappings(made, unit)[0])
+        np.testing.assert_array_equal(kernel(a, weight), expected)
+
+
+def test_elements_that_are_not_written_stay_zero() -> None:
+    op = Operator.parse(
+        "out[i*2,j] += a[i,k] * weight[j,k]",
+        extents=dict(i=3, j=5, k=4),
+        shapes=dict(out=(7, 6)),
+    ).with_epilogue("u8(acc * scale[j] + 9)")
+    mapping = amos.enumerate_mappings(op, VNNI)[0]
+    inputs = random_inputs(mapping.operator, np.random.default_rng(1))
+    expected = evaluate(mapping.operator, inputs)
+    assert not expected[1::2].any() and not expected[:, 5].any() and expected[::2, :5].any()
+    np.testing.assert_array_equal(amos.build(mapping)(**inputs), expected)
+
+
+def test_floats_are_accumulated_and_finished() -> None:
+    op = amos.operators.get("gemm", m=5, n=37, k=9, dtype="f32")
+    op = op.with_epilogue("bf16(relu(acc + bias[n]))")
+    mapping = amos.enumerate_mappings(op, FMA)[0]
+    inputs = random_inputs(mapping.operator, np.random.default_rng(2))
+    expected = evaluate(mapping.operator, inputs)
+    got = amos.build(mapping)(**inputs)
+    np.testing.assert_array_equal(quantize(got, "bf16"), got)
+    np.testing.assert_allclose(got, expected, rtol=2**-7)
+
+
+def test_no_accumulator_passes_through_memory() -> None:
+    """Where the output is the destination, a tile of accumulators is stored as bytes."""
+    op = _conv(32, "NHWC").with_epilogue(REQUANTIZE, {"bias": "s32"})
+    mapping = next(m for m in amos.enumerate_mappings(op, VNNI) if m.name == "k-c")
+    values = ScheduleSpace(mapping).smallest().as_dict() | {"tile.q": 3, "tile.i1.tile": 2}
+    kernel = amos.build(mapping, Schedule.of(values))
+    if kernel.implementation != "native":
+        pytest.skip("this CPU has no avx512_vnni, so the instruction itself cannot run")
+    assert "vcvtdq2ps" in kernel.assembly and "vpmovdb" in kernel.assembly
+    assert "vcvtsi2ss" not in kernel.assembly
+
+
+def test_inputs_of_the_epilogue_are_checked() -> None:
+    op = _conv(16, "NHWC").with_epilogue(REQUANTIZE, {"bias": "s32"})
+    mapping = amos.enumerate_mappings(op, VNNI)[0]
+    kernel = amos.build(mapping, implementation="generic")
+    inputs = random_inputs(mapping.operator, np.random.default_rng(0))
+    assert kernel.inputs == ("image", "weight", "bias", "scale", "zero")
+    with pytest.raises(amos.AmosError, match="input 'bias': expected int32 of shape"):
+        kernel(**(inputs | {"bias": inputs["bias"].astype(np.int64)}))
+    del inputs["scale"]
+    with pytest.raises(amos.AmosError, match="missing input scale"):
+        kernel(**inputs)

@@ -1,0 +1,115 @@
+"""The text of an epilogue: what it means, how it prints, and what is refused."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from amos.errors import AmosError, OperatorError, ParseError
+from amos.explore.canonical import digest, operator_from, operator_values
+from amos.ir import Operator
+from amos.ir.epilogue_parser import epilogue_tensors
+
+OP = Operator.parse(
+    "out[n,k] += a[n,c] * weight[k,c]",
+    extents=dict(n=2, k=3, c=4),
+    dtypes=dict(a="uint8", weight="int8", out="int32"),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "printed", "result"),
+    [
+        ("u8(relu((acc+bias[k])*scale[k]))", "u8(relu((acc + bias[k]) * scale[k]))", "uint8"),
+        ("acc - (acc - 1) - 2", "acc - (acc - 1) - 2", "int32"),
+        ("acc - 1 - 2", "acc - 1 - 2", "int32"),
+        ("acc + 2 * (3 * acc)", "acc + 2 * (3 * acc)", "int32"),
+        ("-acc * scale[]", "(0 - acc) * scale[]", "float32"),
+        ("f32(acc)", "f32(acc)", "float32"),
+        (
+            "s8(clip(acc*0.5, -1, 6) + skip[n, k])",
+            "s8(clip(acc * 0.5, -1, 6) + skip[n, k])",
+            "int8",
+        ),
+        ("bf16(max(acc, min(acc, 1.5)))", "bf16(max(acc, min(acc, 1.5)))", "bfloat16"),
+        ("round(acc * table[2*k + 1])", "round(acc * table[k*2 + 1])", "float32"),
+    ],
+)
+def test_text(text: str, printed: str, result: str) -> None:
+    op = OP.with_epilogue(text)
+    assert str(op.epilogue) == printed
+    assert op.result_dtype == result
+    # What is printed is read again as the same, and is what records hold.
+    assert OP.with_epilogue(printed).epilogue == op.epilogue
+    assert operator_from(operator_values(op)) == op
+    assert printed in str(op)
+
+
+def test_tensors_and_shapes() -> None:
+    text = "(acc + bias[k]) * scale[k] + skip[n, k]"
+    assert sorted(epilogue_tensors(text)) == ["bias", "scale", "skip"]
+    op = OP.with_epilogue(text, dtypes=dict(bias="s32"), shapes=dict(scale=(5,)))
+    assert [(t.name, t.shape, t.dtype) for t in op.inputs] == [
+        ("a", (2, 4), "uint8"),
+        ("weight", (3, 4), "int8"),
+        ("bias", (3,), "int32"),
+        ("scale", (5,), "float32"),
+        ("skip", (2, 3), "float32"),
+    ]
+    assert operator_from(operator_values(op)) == op
+    assert digest(operator_values(op)) != digest(operator_values(OP))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "expected an expression such as"),
+        ("acc +", "expected an expression such as"),
+        ("acc if 1 else 2", "expected an expression such as"),
+        ("foo + acc", "unknown name 'foo'"),
+        ("acc / 2", "division is not supported"),
+        ("u8(u8(acc))", "u8(...) gives the result's dtype and stands outermost"),
+        ("sin(acc)", "unknown function 'sin'; functions are bf16, clip, f32"),
+        ("clip(acc, 1)", "clip(...) takes 3 arguments, got 2"),
+        ("acc * scale[c]", "'scale' is indexed by 'c', which is no iteration of the output"),
+        ("acc * scale[k*n]", "not affine: product of k and n"),
+        ("acc * scale[k-1]", "index k - 1 of 'scale' runs from -1 to 1, size 2"),
+        ("acc * scale[k] * scale[n]", "tensor 'scale' is read with two shapes"),
+        ("acc + 4294967296", "integer 4294967296 is outside int32"),
+        ("acc + 1e999", "expected a finite number"),
+        ("__import__('os')", "unknown function '__import__'"),
+        ("acc + " * 70 + "acc", "expressions are nested deeper than 64"),
+    ],
+)
+def test_what_cannot_be_read(text: str, message: str) -> None:
+    with pytest.raises(ParseError, match=re.escape(message)):
+        OP.with_epilogue(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "message"),
+    [
+        ("acc + a[n]", {}, "'a' is a tensor of the statement already"),
+        ("acc", dict(dtypes=dict(bias="s32")), "dtype given for 'bias', which the epilogue"),
+        ("acc", dict(shapes=dict(bias=(3,))), "shape given for 'bias', which the epilogue"),
+        ("acc + b[k]", dict(dtypes=dict(b="float64")), "epilogue tensor 'b': expected int32"),
+        ("acc + b[k]", dict(dtypes=dict(b="int1024")), "int1024"),
+    ],
+)
+def test_what_does_not_fit(text: str, arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(AmosError, match=re.escape(message)):
+        OP.with_epilogue(text, **arguments)  # type: ignore[arg-type]
+
+
+def test_an_accumulator_that_no_expression_takes() -> None:
+    op = Operator.parse("o[i] += a[i,k]", extents=dict(i=2, k=2), dtypes=dict(o="int64"))
+    with pytest.raises(OperatorError, match="expected an accumulator of int32 or float32"):
+        op.with_epilogue("acc + 1")
+
+
+def test_the_caret_stands_under_what_is_wrong() -> None:
+    with pytest.raises(ParseError) as caught:
+        OP.with_epilogue("  acc * scale[ ] + foo")
+    _, text, caret = str(caught.value).splitlines()
+    assert text[caret.index("^") :] == "foo"
