@@ -125,6 +125,9 @@ def fig5_command(
     ] = False,
     samples: Annotated[int, typer.Option(min=10, help="Samples of a layer, with --measure.")] = 50,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the samples, with --measure.")] = 0,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="How often everything is measured, with --measure.")
+    ] = 2,
     dataset: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Read the samples here; with --measure, keep them."),
@@ -142,7 +145,7 @@ def fig5_command(
     from amos.reproduce.samples import load, save
 
     if measure:
-        found = _measured(samples, seed, quiet=as_json)
+        found = _measured(samples, seed, rounds, quiet=as_json)
         if dataset is not None:
             save(found, dataset)
     else:
@@ -159,12 +162,12 @@ def fig5_command(
     print_line(f"{result['intrinsic']}, {result['machine']}")
     if fit:
         print_line(f"constants fitted on ResNet-18: {costs}")
-    for name, layers in figure.SETS.items():
+    for name, layers in figure.present(found).items():
         _accuracy(name, figure.judge(found, layers, costs=costs))
     _sets(result)
 
 
-def _measured(samples: int, seed: int, *, quiet: bool) -> Dataset:
+def _measured(samples: int, seed: int, rounds: int, *, quiet: bool) -> Dataset:
     from amos import machines
     from amos.reproduce import fig5 as figure
     from amos.reproduce.samples import collect
@@ -175,23 +178,45 @@ def _measured(samples: int, seed: int, *, quiet: bool) -> Dataset:
 
     layers = [layer for group in figure.SETS.values() for layer in group]
     host = machines.probe()
-    return collect(layers, figure.INTRINSIC, host, count=samples, seed=seed, progress=tell)
+    return collect(
+        layers, figure.INTRINSIC, host, count=samples, seed=seed, rounds=rounds, progress=tell
+    )
 
 
 def _accuracy(name: str, judged: Judged) -> None:
     print_table(
-        ["layer", "samples", "pairwise", "recall 40 %", "best of ten", "trials to 5 %"],
+        ["layer", "samples", "pairwise", "beyond noise", "recall 40 %", "best of ten"]
+        + ["trials to 5 %"],
         [
-            [x.layer, x.samples, x.pairwise, x.recall[40], x.best_of_ten, x.trials]
+            [x.layer, x.samples, x.pairwise, x.beyond_noise, x.recall[40], x.best_of_ten]
+            + [x.trials]
             for x in (*judged.layers, judged.overall)
         ],
         title=name.replace("_", " "),
     )
 
 
+def _limits(result: dict[str, Any]) -> None:
+    """What measuring again would rank right, and one ranking of all layers."""
+    for name in (name for name in ("fitted_on", "held_back") if name in result):
+        found = result[name]["repeatability"]
+        if found is not None:
+            print_line(
+                f"{name.replace('_', ' ')}, half of the measurements against the other half: "
+                f"pairwise {found['pairwise']:.4f}, recall of the top 40 % "
+                f"{found['recall']['40']:.4f}; two differ by {found['noise']:.1%}"
+            )
+        pooled = result[name]["pooled"]
+        print_line(
+            f"{name.replace('_', ' ')}, all layers in one ranking: pairwise "
+            f"{pooled['pairwise']:.4f}, recall of the top 40 % {pooled['recall40']:.4f}"
+        )
+
+
 def _sets(result: dict[str, Any]) -> None:
     """The refined model, the paper's equation, and what the paper reports."""
-    shares = list(result["fitted_on"]["recall"])
+    one = result.get("fitted_on") or result["held_back"]
+    shares = list(one["recall"])
     rows: list[list[object]] = []
     for title, group in (
         ("refined", result),
@@ -211,6 +236,25 @@ def _sets(result: dict[str, Any]) -> None:
         + [f"recall {share} %" for share in shares]
         + ["ten best hold one within 5 %"],
         rows,
+    )
+    _limits(result)
+    print_table(
+        ["without this term"]
+        + [
+            f"{name.replace('_', ' ')}: {figure}"
+            for name in ("fitted_on", "held_back")
+            if name in result
+            for figure in ("pairwise", "recall 40 %")
+        ],
+        [
+            [term]
+            + [
+                round(0.0 - one[name][figure], 4)
+                for name in one
+                for figure in ("pairwise", "recall40")
+            ]
+            for term, one in result["terms"].items()
+        ],
     )
     paper = result["paper_reports"]
     print_line(

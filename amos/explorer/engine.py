@@ -30,7 +30,6 @@ from amos.validate import RULES, Verdict, check_matching
 __all__ = ["Engine"]
 
 _OTHERS = (
-    ("reduction steps and tiles", "overhead"),
     ("staging", "staging"),
     ("parallel regions", "launch"),
 )

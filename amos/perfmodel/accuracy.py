@@ -7,15 +7,26 @@ import numpy as np
 __all__ = ["best_of_first", "pairwise", "recall", "trials_until"]
 
 
-def pairwise(predicted: np.ndarray, measured: np.ndarray) -> float:
+def pairwise(predicted: np.ndarray, measured: np.ndarray, noise: float = 0.0) -> float:
     """Share of pairs that the prediction puts in the measured order.
 
     A pair that the prediction cannot tell apart counts half.
 
+    Args:
+        predicted: seconds, or anything of the same order.
+        measured: seconds.
+        noise: leave out pairs whose measured times differ by no more than this
+            share, of which nobody knows the order.
+
     >>> pairwise(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0]))
     0.6666666666666666
+    >>> pairwise(np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.1, 2.0]), noise=0.1)
+    1.0
     """
     first, second = np.triu_indices(len(measured), 1)
+    if noise:
+        apart = np.abs(np.log(measured[first] / measured[second])) > np.log1p(noise)
+        first, second = first[apart], second[apart]
     guess = np.sign(predicted[first] - predicted[second])
     truth = np.sign(measured[first] - measured[second])
     return float(np.mean(np.where(guess == 0, 0.5, guess == truth)))

@@ -12,13 +12,16 @@ from typing import Any
 import numpy as np
 
 from amos.errors import MachineError
+from amos.perfmodel.copies import copies
 from amos.perfmodel.fits import demands, fragments, live_fragments
-from amos.perfmodel.machine import Costs, Level, Machine
-from amos.perfmodel.part import Part, column
+from amos.perfmodel.machine import Level, Machine
+from amos.perfmodel.part import Part, Steps, pick
 from amos.perfmodel.structure import LoopBatch, Operand, Structure
 
-__all__ = ["MODELS", "BatchPrediction", "evaluate", "overflows", "parallel_steps"]
+__all__ = ["MODELS", "BatchPrediction", "evaluate", "overflows"]
 
+#: Steps of an innermost reduction that compilers unroll by themselves.
+_FEW = 8
 #: Rows that are evaluated at once.
 _CHUNK = 4096
 
@@ -39,7 +42,6 @@ class BatchPrediction:
         bytes_out: level name → bytes written through it by one group.
         trips: level name → executions of the loops inside it.
         source: level name → index of the source with the most traffic.
-        overhead: steps of the reduction and tiles begun, beyond the calls.
         staging: copies of operands into and out of their staged form.
         launch: starting parallel regions.
     """
@@ -52,7 +54,6 @@ class BatchPrediction:
     bytes_out: dict[str, np.ndarray]
     trips: dict[str, np.ndarray]
     source: dict[str, np.ndarray]
-    overhead: np.ndarray
     staging: np.ndarray
     launch: np.ndarray
 
@@ -99,24 +100,24 @@ def _evaluate(
 ) -> BatchPrediction:
     peak = machine.peak(structure.mapping.intrinsic.name)
     rows = len(batch)
-    parallel = parallel_steps(structure, batch)
-    cores = np.minimum(machine.cores, parallel)
+    steps = Steps(structure, batch)
+    cores = np.minimum(machine.cores, steps.parallel)
     line = machine.line if refined else 1
-    part = Part(structure, batch, cores, line)
-    shared = {1: Part(structure, batch, np.ones(rows, int), line)}
+    part = Part(steps, cores, line)
+    shared = {1: Part(steps, None, line)}
     operands = (*structure.sources, structure.destination)
-    calls = part.trips[:, -1] * part.tile.prod(axis=1)
-    balanced = calls if not refined else _balanced(structure, batch, parallel, cores)
-    chains = _chains(structure, part)
+    chains = fragments(structure.destination, part)
     if refined:
+        calls = _balanced(structure, steps, cores)
         # Calls of the next tiles start before those of this one are done.
-        length = part.trips[:, -1] / part.trips[:, part.begin]
+        length = part.trips[-1] / part.trips[steps.begin]
         ahead = 1.0 + machine.costs.window / (length * chains)
         spacing = np.maximum(peak.interval, peak.latency / (chains * ahead))
-        spacing = spacing * _crowding(structure, machine, part)
+        spacing = spacing * _crowding(structure, machine, batch, part)
     else:
+        calls = part.trips[-1] * steps.tile.prod(axis=0)
         spacing = np.full(rows, peak.latency)
-    compute = balanced * spacing
+    compute = calls * spacing
     result = BatchPrediction(
         np.zeros(rows),
         compute,
@@ -128,7 +129,6 @@ def _evaluate(
         {},
         np.zeros(rows),
         np.zeros(rows),
-        np.zeros(rows),
     )
     terms = [compute]
     for number, level in enumerate(machine.levels):
@@ -136,15 +136,15 @@ def _evaluate(
         view = part if units >= machine.cores else shared.get(units)
         groups = np.minimum(cores, units)
         if view is None:
-            view = shared.setdefault(units, Part(structure, batch, groups, line))
-        _level(result, structure, view, machine, number, level, groups, cores, operands, refined)
+            view = shared.setdefault(units, Part(steps, groups, line))
+        _level(result, view, machine, number, level, groups, cores, operands, refined)
         terms += [result.read[level.name], result.write[level.name]]
     seconds = np.max(terms, axis=0)
     if refined:
         bound = _overlapped(terms, seconds, machine.costs.overlap)
-        _overheads(result, structure, machine, batch, part, cores)
-        seconds = bound + result.overhead + result.staging + result.launch
-    if refined:
+        staging, regions = copies(structure, machine, batch, part, cores)
+        result.staging[:], result.launch[:] = staging, machine.launch * regions
+        seconds = bound + result.staging + result.launch
         for need, capacity in demands(structure, machine, batch, part).values():
             seconds = np.where(need > capacity, np.inf, seconds)
     result.seconds[:] = seconds
@@ -153,8 +153,8 @@ def _evaluate(
 
 def overflows(structure: Structure, machine: Machine, batch: LoopBatch) -> list[str]:
     """What the first schedule of a batch places beyond the capacity of a memory, in words."""
-    cores = np.minimum(machine.cores, parallel_steps(structure, batch))
-    part = Part(structure, batch, cores, machine.line)
+    steps = Steps(structure, batch)
+    part = Part(steps, np.minimum(machine.cores, steps.parallel), machine.line)
     said = []
     for name, (need, capacity) in demands(structure, machine, batch, part).items():
         if need[0] > capacity:
@@ -166,24 +166,10 @@ def overflows(structure: Structure, machine: Machine, batch: LoopBatch) -> list[
     return said
 
 
-def parallel_steps(structure: Structure, batch: LoopBatch) -> np.ndarray:
-    """Steps that are shared out to cores."""
-    extents = structure.extents[: len(structure.spatial)]
-    outer = np.take_along_axis(-(-extents // np.maximum(batch.span, 1)), batch.order, axis=1)
-    live = np.arange(outer.shape[1]) < batch.parallel[:, None]
-    steps: np.ndarray = np.where(live, outer, 1).prod(axis=1)
-    return steps
-
-
-def _balanced(
-    structure: Structure, batch: LoopBatch, parallel: np.ndarray, cores: np.ndarray
-) -> np.ndarray:
+def _balanced(structure: Structure, steps: Steps, cores: np.ndarray) -> np.ndarray:
     """Calls of the busiest core: fused parallel steps are dealt out as evenly as they go."""
-    extents, spatial = structure.extents, len(structure.spatial)
-    span = np.maximum(batch.span, 1)
-    padded = (-(-extents[:spatial] // span) * span).prod(axis=1).astype(float)
-    total = padded * float(extents[spatial:].prod())
-    calls: np.ndarray = total / parallel * np.ceil(parallel / cores)
+    total = steps.padded * float(structure.extents[steps.spatial :].prod())
+    calls: np.ndarray = total / steps.parallel * np.ceil(steps.parallel / cores)
     return calls
 
 
@@ -194,24 +180,28 @@ def _overlapped(terms: list[np.ndarray], longest: np.ndarray, exponent: float) -
     return whole
 
 
-def _crowding(structure: Structure, machine: Machine, part: Part) -> np.ndarray | float:
-    """Slower calls when the compiler has hardly a register to spare."""
+def _crowding(
+    structure: Structure, machine: Machine, batch: LoopBatch, part: Part
+) -> np.ndarray | float:
+    """Slower calls when the compiler has hardly a register to spare.
+
+    An innermost reduction of a few steps is unrolled by the compiler, which then
+    moves loads of later steps ahead of earlier calls and needs more registers.
+    """
     registers = structure.mapping.intrinsic.registers
     if not registers:
         return 1.0
-    spare = registers / 8
+    costs, spare = machine.costs, registers / 8
     crowded = (live_fragments(structure, part) - (registers - spare)) / spare
-    return 1.0 + machine.costs.spill * np.clip(crowded, 0.0, 1.0)
-
-
-def _chains(structure: Structure, part: Part) -> np.ndarray:
-    """Independent accumulators in flight."""
-    return fragments(structure.destination, part)
+    worst: np.ndarray | float = costs.spill
+    if len(structure.reduce) > 1:
+        few = structure.extents[batch.reduce[:, -1]] <= _FEW
+        worst = np.where(few, costs.spill_few, costs.spill)
+    return 1.0 + worst * np.clip(crowded, 0.0, 1.0)
 
 
 def _level(
     result: BatchPrediction,
-    structure: Structure,
     part: Part,
     machine: Machine,
     number: int,
@@ -223,22 +213,19 @@ def _level(
 ) -> None:
     """Traffic of one level and the time it takes; adds a column to the result."""
     if number == 0:
-        depth = np.full(len(part.outer), part.count)
+        depth = np.full(len(part.steps), part.count)
         broadcast = machine.costs.broadcast if refined else 1.0
         moved = [_register_traffic(op, part, broadcast) for op in operands]
     else:
         inner = machine.levels[number - 1]
-        fits = np.sum([part.footprint(op) for op in operands], axis=0) <= inner.capacity
-        depth = np.where(fits.any(axis=1), fits.argmax(axis=1), part.count)
-        moved = [column(part.traffic(op, windows=refined), depth) for op in operands]
-        # All of it stays in the memory inside from one run to the next.
-        moved = [np.where(depth == 0, 0.0, amount) for amount in moved]
+        retain = machine.costs.retain if refined else None
+        depth, moved = _cache_traffic(part, inner.capacity, operands, retain)
     name = level.name
     reads = np.stack(moved[:-1])
     together = np.ceil(cores / groups)
     result.bytes_in[name], result.bytes_out[name] = reads.sum(axis=0), moved[-1]
     result.source[name] = reads.argmax(axis=0)
-    result.trips[name] = column(part.trips, depth)
+    result.trips[name] = pick(part.trips, depth)
     result.read[name] = result.bytes_in[name] / level.rate(groups, together, write=False)
     if refined and number > 0:
         # Reads of several streams, between calls, miss more of the bandwidth.
@@ -248,75 +235,47 @@ def _level(
     result.write[name] = result.bytes_out[name] / level.rate(groups, together, write=True)
 
 
+def _cache_traffic(
+    part: Part, capacity: int, operands: tuple[Operand, ...], retain: float | None
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Depth whose data fits the memory inside, and the bytes of each operand that cross it.
+
+    With ``retain``, loops just outside of that depth find part of their data still
+    there: caches do not replace strictly the oldest line, so a sweep over somewhat
+    more than the capacity keeps some of it from one time to the next.
+    """
+    used = part.footprint(operands[0]) + part.footprint(operands[-1])
+    for op in operands[1:-1]:
+        used += part.footprint(op)
+    # Footprints only shrink inward.
+    depth = np.minimum((used > capacity).sum(axis=0), part.count)
+    around = np.maximum(depth - 1, 0)
+    kept = 0.0 if retain is None else np.minimum(1.0, capacity / pick(used, around)) ** retain
+    moved = []
+    for op in operands:
+        traffic = part.traffic(op, windows=retain is not None)
+        # What fits as a whole stays in the memory inside from one run to the next.
+        missed = np.where(depth == 0, 0.0, pick(traffic, depth))
+        if retain is not None:
+            least = np.where(around == 0, 0.0, pick(traffic, around))
+            missed = missed + (least - missed) * kept
+        moved.append(missed)
+    return depth, moved
+
+
 def _register_traffic(operand: Operand, part: Part, broadcast: float) -> np.ndarray:
     """Bytes loaded into registers: each distinct fragment once a step.
 
     A fragment that is replicated into a whole register takes part of the time that
     loading the whole register does.
     """
-    steps = np.ones(len(part.tile))
-    inside = np.ones(len(part.tile), dtype=bool)
+    steps = np.ones(len(part.steps))
+    inside = np.ones(len(part.steps), dtype=bool)
+    moves = part.moves(operand)
     for position in reversed(range(part.count)):
-        moves = np.isin(part.loop[:, position], list(operand.indexed))
-        inside = inside & ~(moves & (part.outer[:, position] > 1))
-        steps = steps * np.where(inside, 1.0, part.outer[:, position])
+        inside &= ~moves[position]
+        steps *= np.where(inside, 1.0, part.outer[position])
     size = operand.fragment
     if operand.copies > 1:
         size = max(size, size * operand.copies * broadcast)
     return fragments(operand, part) * steps * size
-
-
-def _overheads(
-    result: BatchPrediction,
-    structure: Structure,
-    machine: Machine,
-    batch: LoopBatch,
-    part: Part,
-    cores: np.ndarray,
-) -> None:
-    """What the equation leaves out: loop steps, tiles begun, copies, regions."""
-    costs, cycle = machine.costs, 1.0 / machine.clock
-    tiles = part.trips[:, part.begin]
-    steps = part.trips[:, -1]
-    unrolled = np.maximum(batch.unroll, 1)
-    chains = _chains(structure, part)
-    result.overhead[:] = cycle * (
-        costs.step * steps / unrolled + tiles * (costs.tile + costs.fragment * chains)
-    )
-    regions = np.ones(len(batch))
-    ahead = dict(zip(structure.choices, batch.ahead.T, strict=True))
-    for op in (*structure.sources, structure.destination):
-        if not op.copied:
-            continue
-        whole = _copy_seconds(op, np.full(len(batch), float(op.copied)), machine, costs, cores)
-        if op.choice:
-            once = column(part.elements(op), batch.parallel)
-            times = column(part.trips, batch.parallel)
-            tiled = _copy_seconds(op, once * times * cores * costs.tiled, machine, costs, cores)
-            result.staging[:] += np.where(ahead[op.name], whole, tiled)
-            regions += ahead[op.name]
-        else:
-            result.staging[:] += whole
-            regions += 1
-    result.launch[:] = machine.launch * regions
-
-
-def _copy_seconds(
-    op: Operand, elements: np.ndarray, machine: Machine, costs: Costs, cores: np.ndarray
-) -> np.ndarray:
-    """Copies shared out to all cores: bound by the copying instructions or the memory."""
-    size = (elements + op.origin) * op.size
-    home = next((x for x in machine.levels if x.capacity >= size.max()), machine.levels[-1])
-    slowest = np.minimum(
-        home.rate(np.minimum(cores, home.units), np.ones(len(size)), write=False),
-        home.rate(np.minimum(cores, home.units), np.ones(len(size)), write=True),
-    )
-    streaming = size / (slowest * np.minimum(cores, home.units))
-    cost = {
-        "run": costs.run * op.size / 64,
-        "stride": costs.stride,
-        "digits": costs.digits * op.divisions,
-    }
-    copying: np.ndarray = elements * cost[op.copy] / machine.clock / cores
-    seconds: np.ndarray = np.maximum(streaming, copying)
-    return seconds

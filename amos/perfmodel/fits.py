@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from amos.perfmodel.machine import Machine
-from amos.perfmodel.part import Part, column
+from amos.perfmodel.part import Part, pick
 from amos.perfmodel.structure import LoopBatch, Operand, Structure
 
 __all__ = ["demands", "fragments", "live_fragments"]
@@ -13,9 +13,10 @@ __all__ = ["demands", "fragments", "live_fragments"]
 
 def fragments(operand: Operand, part: Part) -> np.ndarray:
     """Distinct fragments of an operand in one step of the reduction."""
-    count = np.ones(len(part.tile))
+    count = np.ones(len(part.steps))
     for loop in operand.indexed:
-        count = count * part.tile[:, loop]
+        if loop < part.steps.spatial:
+            count = count * part.steps.tile[loop]
     return count
 
 
@@ -45,11 +46,11 @@ def demands(
     pads = [level for level in machine.levels if level.scratchpad]
     if pads:
         ahead = dict(zip(structure.choices, batch.ahead.T, strict=True))
-        depth = np.full(len(batch), part.count) if machine.architecture else batch.parallel
+        depth = np.full(len(batch), part.count) if machine.architecture else part.steps.region
         need = np.zeros(len(batch))
         for op in structure.sources:
             if op.choice:
-                size = column(part.elements(op), depth) * op.size
+                size = pick(part.elements(op), depth) * op.size
                 need = need + np.where(ahead[op.name], 0.0, size)
         found[pads[0].name] = need, pads[0].capacity
     return found

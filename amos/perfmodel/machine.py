@@ -21,36 +21,36 @@ class Costs:
     set they were fitted and how they do on another.
 
     Attributes:
-        step: one step of the reduction that is not unrolled.
-        tile: beginning and ending one register tile.
-        fragment: initializing and storing one accumulator of a tile.
         broadcast: loading a fragment that fills a register by replication, as a
             share of loading the whole register.
         window: calls that a core can have in flight out of order, across tiles.
-        run: copying 64 contiguous bytes into a staged operand.
-        stride: copying one element from a fixed distance to its neighbour.
-        digits: copying one element, for each division that finding it takes.
-        tiled: copying tile by tile, where the copy stays in the innermost level,
-            as a share of copying ahead of the nest.
+        serial: going on to the next element of a copy whose step is not unrolled.
+        read: reading one element that does not move with its neighbours.
+        test: testing whether a step of a copy lies in the tensor's padding.
+        digits: finding one element, for each division that it takes.
         spill: calls are slower by this share when fragments fill all registers.
+        spill_few: the same where the innermost reduction is short enough to be
+            unrolled whole, which takes further registers.
         streams: reading beyond the innermost level takes longer by this share for
             each fragment that a step reads of an operand.
+        retain: how fast a cache forgets what a loop sweeps over: a sweep over ``x``
+            times its capacity finds ``x ** -retain`` of it again; infinite would be
+            strict replacement of the oldest line.
         overlap: how well levels overlap: terms are added as powers with this
             exponent; infinite would be the plain maximum.
     """
 
-    step: float = 0.24
-    tile: float = 0.25
-    fragment: float = 4.6
-    broadcast: float = 0.6
-    window: float = 85.0
-    run: float = 5.6
-    stride: float = 0.85
-    digits: float = 5.2
-    tiled: float = 0.84
-    spill: float = 0.92
-    streams: float = 0.027
-    overlap: float = 2.4
+    broadcast: float = 0.65
+    window: float = 50.0
+    serial: float = 0.57
+    read: float = 0.32
+    test: float = 5.8
+    digits: float = 5.4
+    spill: float = 0.25
+    spill_few: float = 0.84
+    streams: float = 0.09
+    retain: float = 3.5
+    overlap: float = 2.6
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ execution fits the level's memory and the point where it fits the next one.
 
 ``model="amos"`` is that equation alone. ``model="amos+"``, the default, adds what
 it leaves out: the rate of independent calls instead of their latency, overlapping
-windows counted once, uneven shares of the cores, the cost of steps and tiles, the
-copies that stage operands, and starting parallel regions.
+windows counted once, uneven shares of the cores, crowded registers, caches that keep
+part of what does not fit, levels that get in each other's way, the copies that stage
+operands, and starting parallel regions.
 
 Caches are taken as warm, as they are when a kernel is timed repeatedly: what fits
 a level as a whole is not loaded into it again.
@@ -72,7 +73,6 @@ class Prediction(Shown):
     Attributes:
         seconds: predicted latency of the whole operator.
         rows: one :class:`LevelTime` a level, the intrinsic first.
-        overhead: seconds of reduction steps and tiles beyond the calls.
         staging: seconds spent moving operands into and out of their staged form.
         launch: seconds spent starting parallel regions.
         destination: the output tensor.
@@ -80,7 +80,6 @@ class Prediction(Shown):
 
     seconds: float
     rows: tuple[LevelTime, ...]
-    overhead: float
     staging: float
     launch: float
     destination: str
@@ -112,7 +111,6 @@ class Prediction(Shown):
         others = {
             "starting parallel regions": self.launch,
             "staging of operands": self.staging,
-            "reduction steps and tile borders": self.overhead,
         }
         name = max(others, key=lambda key: others[key])
         if others[name] > seconds:
@@ -173,7 +171,6 @@ def prediction_of(
     return Prediction(
         float(batch.seconds[row]),
         tuple(rows),
-        float(batch.overhead[row]),
         float(batch.staging[row]),
         float(batch.launch[row]),
         mapping.operator.output.tensor.name,

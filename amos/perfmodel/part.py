@@ -1,102 +1,177 @@
-"""The loops of one group of cores: how often each runs, and what data it touches."""
+"""The loops of one group of cores: how often each runs, and what data it touches.
+
+Arrays have one column a schedule, so that whatever is done to one position of the
+nest is done to numbers that lie side by side. Those of all depths are in single
+precision: there are many of them, and a model is never right to seven digits.
+"""
 
 from __future__ import annotations
+
+from functools import cached_property
 
 import numpy as np
 
 from amos.perfmodel.structure import Dimension, LoopBatch, Operand, Structure
 
-__all__ = ["Part", "column"]
+__all__ = ["Part", "Steps", "pick"]
+
+_SINGLE = np.float32
 
 
-def column(values: np.ndarray, number: np.ndarray) -> np.ndarray:
-    """One column of each row."""
-    picked: np.ndarray = values[np.arange(len(values)), number]
+def pick(values: np.ndarray, depth: np.ndarray) -> np.ndarray:
+    """One depth of each schedule: depths × schedules → schedules."""
+    picked: np.ndarray = values[depth, np.arange(values.shape[1])].astype(float)
     return picked
 
 
-class Part:
-    """The nest of one group of cores, after the parallel loops were shared out.
+class Steps:
+    """The nest of each schedule before it is shared out to cores.
 
     Positions run from the outermost spatial loop to the innermost reduction, with
     the blocks of the spatial loops between the two if there are any; depth ``d``
     means: inside are the loops from position ``d`` on, and always the register
     tiles. At the last depth only these are inside. Tiles that do not divide a loop
     are padded, hence the rounding up.
+
+    Attributes:
+        tile: float, spatial loops × schedules: steps held in registers.
+        loop: int, positions × schedules: the loop at each position.
+        outer: float, positions × schedules: its steps there.
+        begin: position of the outermost reduction.
+        padded: float: points of all spatial loops, rounded up to whole tiles.
+        stretch: float, spatial loops × schedules: by what share each became longer, plus 1.
+        parallel: float: steps that are shared out to cores.
+        shared: bool, spatial loops × schedules: positions that are shared out.
+        region: int: depth of what one such step runs; 0 if nothing is shared out.
+        where: positions at which a loop can be.
     """
 
-    def __init__(
-        self, structure: Structure, batch: LoopBatch, groups: np.ndarray, line: int
-    ) -> None:
-        self.line = line
-        rows, spatial = len(batch), len(structure.spatial)
-        ones = np.ones((rows, len(structure.reduce)), dtype=int)
-        tile = np.concatenate([batch.tile, ones], axis=1)
-        span = np.concatenate([batch.span, ones], axis=1)
-        extents = np.broadcast_to(structure.extents, tile.shape)
-        whole = -(-extents // np.maximum(span, 1))
-        levels = [(batch.order, whole), (batch.reduce, whole)]
+    def __init__(self, structure: Structure, batch: LoopBatch) -> None:
+        self.spatial, reductions = len(structure.spatial), len(structure.reduce)
+        self.rows = len(batch)
+        extents = structure.extents.astype(float)[:, None]
+        self.tile = _columns(batch.tile)
+        span = self.tile if batch.block is None else self.tile * _columns(batch.block)
+        whole = np.ceil(extents[: self.spatial] / span)
+        order, reduce = batch.order.T, batch.reduce.T
+        loops, steps = [order], [np.take_along_axis(whole, order, axis=0)]
         if batch.block is not None:
-            levels.insert(1, (batch.order, batch.block))
-        self.loop = np.concatenate([loops for loops, _ in levels], axis=1)
-        self.count = self.loop.shape[1]
-        #: Position of the outermost reduction.
-        self.begin = self.count - len(structure.reduce)
-        steps = [np.take_along_axis(values, loops, axis=1) for loops, values in levels]
-        outer = np.concatenate(steps, axis=1).astype(float)
-        parts = groups.astype(float)
-        for position in range(spatial):
-            ways = np.where(batch.parallel > position, np.minimum(outer[:, position], parts), 1.0)
-            outer[:, position] = np.ceil(outer[:, position] / ways)
-            parts = np.ceil(parts / ways)
-        self.outer, self.tile = outer, tile.astype(float)
-        #: trips[:, d]: how often what is at depth d runs.
-        self.trips = np.concatenate([np.ones((rows, 1)), np.cumprod(outer, axis=1)], axis=1)
+            loops.append(order)
+            steps.append(np.take_along_axis(_columns(batch.block), order, axis=0))
+        self.begin = self.spatial * len(loops)
+        self.loop = np.concatenate([*loops, reduce])
+        self.outer = np.concatenate([*steps, extents[:, 0][reduce]])
+        self.count = len(self.loop)
+        self.padded = (whole * span).prod(axis=0)
+        self.stretch = whole * span / extents[: self.spatial]
+        # Loops of one step are gone before the outermost are fused and shared out.
+        live = self.outer[: self.spatial] > 1
+        self.shared = live & (np.cumsum(live, axis=0) <= batch.parallel)
+        self.parallel = np.where(self.shared, self.outer[: self.spatial], 1.0).prod(axis=0)
+        self.region = (self.shared * np.arange(1, self.spatial + 1)[:, None]).max(axis=0, initial=0)
+        self.where = [range(self.begin)] * self.spatial
+        self.where += [range(self.begin, self.count)] * reductions
+
+    @cached_property
+    def runs(self) -> dict[tuple[int, int], np.ndarray]:
+        """(loop, position) → the schedules in which the loop is there."""
+        return {(n, p): self.loop[p] == n for n, at in enumerate(self.where) for p in at}
+
+    def __len__(self) -> int:
+        return self.rows
+
+
+def _columns(values: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(values.T, dtype=float)
+
+
+class Part:
+    """The nest of one group of cores, after the parallel loops were shared out.
+
+    Attributes:
+        steps: the nest of all cores.
+        outer: float32, positions × schedules: steps of one group.
+        trips: float32, depths × schedules: how often what is at a depth runs.
+    """
+
+    def __init__(self, steps: Steps, groups: np.ndarray | None, line: int) -> None:
+        self.steps, self.line, self.count = steps, line, steps.count
+        self.outer = steps.outer.astype(_SINGLE)
+        if groups is not None:
+            parts = groups.astype(float)
+            for position in range(steps.spatial):
+                most = np.minimum(steps.outer[position], parts)
+                ways = np.where(steps.shared[position], most, 1.0)
+                self.outer[position] = np.ceil(steps.outer[position] / ways)
+                parts = np.ceil(parts / ways)
+        self.trips = np.ones((self.count + 1, len(steps)), dtype=_SINGLE)
+        np.cumprod(self.outer, axis=0, out=self.trips[1:])
         self._cover: dict[int, np.ndarray] = {}
+        self._reach: dict[Dimension, np.ndarray | float] = {}
+        self._elements: dict[str, np.ndarray] = {}
         self._footprint: dict[str, np.ndarray] = {}
         self._traffic: dict[tuple[str, bool], np.ndarray] = {}
 
     def cover(self, loop: int) -> np.ndarray:
-        """Steps of a loop that are inside each depth: rows × depths."""
+        """Steps of a loop that are inside each depth: depths × schedules."""
         if loop not in self._cover:
-            steps = np.where(self.loop == loop, self.outer, 1.0)
-            inside = np.ones((len(steps), self.count + 1))
-            inside[:, :-1] = np.cumprod(steps[:, ::-1], axis=1)[:, ::-1]
-            self._cover[loop] = inside * self.tile[:, loop, None]
+            where = self.steps.where[loop]
+            inside = np.empty((self.count + 1, len(self.steps)), dtype=_SINGLE)
+            inside[where.stop :] = self.steps.tile[loop] if loop < self.steps.spatial else 1.0
+            for position in reversed(where):
+                more = np.where(self.steps.runs[loop, position], self.outer[position], 1.0)
+                np.multiply(inside[position + 1], more, out=inside[position])
+            inside[: where.start] = inside[where.start]
+            self._cover[loop] = inside
         return self._cover[loop]
 
     def footprint(self, operand: Operand) -> np.ndarray:
-        """Bytes that one execution of each depth touches: rows × depths."""
+        """Bytes that one execution of each depth touches: depths × schedules."""
         if operand.name not in self._footprint:
             self._footprint[operand.name] = self._touched(operand)
         return self._footprint[operand.name]
 
     def elements(self, operand: Operand) -> np.ndarray:
-        """Elements that one execution of each depth touches: rows × depths."""
-        total = np.ones((len(self.outer), self.count + 1))
-        for dim in operand.dims:
-            total *= self._along(dim)
-        return total
+        """Elements that one execution of each depth touches: depths × schedules."""
+        if operand.name not in self._elements:
+            total = np.ones((self.count + 1, len(self.steps)), dtype=_SINGLE)
+            for dim in operand.dims:
+                total *= self.along(dim)
+            self._elements[operand.name] = total
+        return self._elements[operand.name]
 
     def _touched(self, operand: Operand) -> np.ndarray:
         total = self.elements(operand) * operand.size
         if operand.leading and 0 < operand.fragment < self.line:
             # Less than a line is brought in as a whole line.
-            run = operand.fragment * self._along(operand.dims[operand.leading - 1])
+            run = operand.fragment * self.along(operand.dims[operand.leading - 1])
             total *= np.maximum(1.0, self.line / run)
         return total
 
-    def _along(self, dim: Dimension) -> np.ndarray | float:
+    def along(self, dim: Dimension) -> np.ndarray | float:
         """Positions of one dimension that each depth touches."""
+        if dim not in self._reach:
+            self._reach[dim] = self._along(dim)
+        return self._reach[dim]
+
+    def _along(self, dim: Dimension) -> np.ndarray | float:
         if not dim.terms:
             return float(min(dim.reach + 1, dim.points, dim.extent))
-        reach: np.ndarray | float = float(dim.reach + 1)
-        points: np.ndarray | float = float(dim.points)
-        for loop, c in dim.terms:
-            steps = self.cover(loop)
-            reach = reach + c * (steps - 1)
-            points = points * steps
-        most: np.ndarray = np.minimum(np.minimum(reach, points), dim.extent)
+        (loop, step), *others = dim.terms
+        steps = self.cover(loop)
+        points = steps * dim.points
+        if others or step != dim.points or dim.points != dim.reach + 1:
+            # Steps that overlap or leave gaps.
+            reach = steps * step
+            gaps = float(dim.reach + 1 - step)
+            for loop, step in others:
+                steps = self.cover(loop)
+                points *= steps
+                reach += steps * step
+                gaps -= step
+            reach += gaps
+            np.minimum(points, reach, out=points)
+        most: np.ndarray = np.minimum(points, dim.extent, out=points)
         return most
 
     def traffic(self, operand: Operand, *, windows: bool) -> np.ndarray:
@@ -105,29 +180,35 @@ class Part:
         A loop that does not index the operand finds it where it is. With
         ``windows``, the steps of the nearest loop that does index it share what
         their windows have in common.
+
+        Returns:
+            depths × schedules.
         """
         key = operand.name, windows
         if key not in self._traffic:
             self._traffic[key] = self._moved(operand, windows)
         return self._traffic[key]
 
-    def _moved(self, operand: Operand, windows: bool) -> np.ndarray:
-        footprint = self.footprint(operand)
-        total = np.empty_like(footprint)
-        total[:, 0] = footprint[:, 0]
-        indexed = np.zeros(self.count, dtype=bool)
+    def moves(self, operand: Operand) -> np.ndarray:
+        """Where a loop goes on to another part of an operand: positions × schedules."""
+        indexed = np.zeros(len(self.steps.where), dtype=bool)
         indexed[list(operand.indexed)] = True
-        before = np.full(len(footprint), -1)
+        found: np.ndarray = indexed[self.steps.loop] & (self.outer > 1)
+        return found
+
+    def _moved(self, operand: Operand, windows: bool) -> np.ndarray:
+        footprint, moves = self.footprint(operand), self.moves(operand)
+        total = np.empty_like(footprint)
+        total[0] = footprint[0]
+        anywhere = np.zeros(len(self.steps), dtype=bool)
+        # At the nearest loop outside that moves through the operand: bytes of all its
+        # steps together, or how many steps there are.
+        moved = footprint[:-1] * self.trips[:-1] if windows else self.trips[1:]
+        nearest = moved[0] if self.count else footprint[0]
         for position in range(self.count):
-            moves = indexed[self.loop[:, position]] & (self.outer[:, position] > 1)
-            before = np.where(moves, position, before)
-            at = np.maximum(before, 0)
-            if windows:
-                whole = column(footprint, at)
-                times = column(self.trips, at)
-            else:
-                whole = footprint[:, position + 1]
-                times = column(self.trips, at + 1)
-            once = footprint[:, position + 1]
-            total[:, position + 1] = np.where(before < 0, once, whole * times)
+            here, once = moves[position], footprint[position + 1]
+            anywhere |= here
+            nearest = np.where(here, moved[position], nearest)
+            whole = nearest if windows else once * nearest
+            total[position + 1] = np.where(anywhere, whole, once)
         return total

@@ -31,7 +31,7 @@ def features(structure: Structure, machine: Machine, batch: LoopBatch) -> np.nda
         predicted seconds themselves.
     """
     found = evaluate(structure, machine, batch)
-    terms = [found.compute, found.overhead, found.staging, found.launch]
+    terms = [found.compute, found.staging, found.launch]
     for level in machine.levels:
         terms += [found.read[level.name], found.write[level.name]]
     shares = np.log(np.maximum(np.stack(terms, axis=1), _SMALLEST) / found.seconds[:, None])

@@ -59,6 +59,8 @@ class Operand:
             ``"stride"`` single elements at a fixed distance, ``"digits"`` takes
             a fused index apart for each element.
         divisions: how many divisions that takes for one element.
+        live: share of its elements that are read; the others are padding.
+        guarded: true if each element is tested for lying in the tensor's padding.
         choice: true if it may be staged ahead of the nest or tile by tile.
     """
 
@@ -72,6 +74,8 @@ class Operand:
     origin: int
     copy: Copy
     divisions: int
+    live: float
+    guarded: bool
     choice: bool
 
     @property
@@ -95,6 +99,8 @@ class LoopBatch:
         ahead: bool, rows × operands with a choice: staged before the nest.
         block: int, rows × spatial loops: register tiles that follow one another
             inside the outer loops; all 1 if it is left out.
+        vector: int, rows: elements that one step of a copy moves at most; 64 if it
+            is left out.
     """
 
     tile: np.ndarray
@@ -104,6 +110,7 @@ class LoopBatch:
     unroll: np.ndarray
     ahead: np.ndarray
     block: np.ndarray | None = None
+    vector: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         if self.block is not None and (self.block == 1).all():
@@ -193,6 +200,8 @@ class Structure:
             staged.elements if moved else 0,
             staged.load.tensor.elements,
             *_copy(staged),
+            _live(staged),
+            _guarded(staged),
             moved and staged.name != names[-1],
         )
 
@@ -213,12 +222,43 @@ def _copy(staged: StagedOperand) -> tuple[Copy, int]:
     if not used:
         return "run", 0
     split = [g for g in used if not _walks(staged, g)]
-    if split:
+    if any(_windows(staged, g) > 1 for g in split):
         return "digits", max(len(g.members) for g in split) - 1
+    if split:
+        return "stride", 0
     last = staged.load.indices[-1]
     inner = used[-1]
     runs = last.coefficient(inner.members[-1]) == 1 and not inner.is_padded
     return ("run" if runs and len(last.names) == 1 else "stride"), 0
+
+
+def _windows(staged: StagedOperand, group: Group) -> int:
+    """Dimensions of the tensor that the lanes of a group move through and may leave."""
+    extents = staged.nest.mapping.operator.extents
+    count = 0
+    for index, size in zip(staged.load.indices, staged.load.tensor.shape, strict=True):
+        low, high = index.bounds(extents)
+        count += bool(set(index.names) & set(group.members)) and (low < 0 or high >= size)
+    return count
+
+
+def _guarded(staged: StagedOperand) -> bool:
+    """True if an element may lie outside of the tensor while its neighbours do not."""
+    groups = [staged.nest.groups[t] for t in staged.fragment]
+    if any(_windows(staged, group) for group in groups):
+        return True
+    leading = staged.dims[: -len(staged.fragment)]
+    if not leading or leading[-1].dimension < 0:
+        return False
+    last = leading[-1]
+    size = staged.load.tensor.shape[last.dimension]
+    return last.offset < 0 or last.offset + last.extent > size
+
+
+def _live(staged: StagedOperand) -> float:
+    """Share of the lanes that hold an element, not padding."""
+    groups = [staged.nest.groups[t] for t in staged.fragment]
+    return prod(g.size / (g.tiles * g.lanes) for g in groups if g.lanes > 1)
 
 
 def _walks(staged: StagedOperand, group: Group) -> bool:

@@ -7,6 +7,7 @@ ResNet-18 alone; layers of VGG-16 and MobileNet are held back and only judged.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from importlib import resources
@@ -33,6 +34,7 @@ __all__ = [
     "fit",
     "judge",
     "predictions",
+    "present",
     "stored",
 ]
 
@@ -46,6 +48,21 @@ SETS = {"fitted_on": FITTED_ON, "held_back": HELD_BACK}
 INTRINSIC = "vnni_dpbusd_m16k4_u8_s8_s32"
 #: Shares of the candidates that a recall is given for, in percent.
 SHARES = (10, 20, 30, 40, 50, 60)
+#: What each term of the refined model costs to leave out: its constants when it is off.
+TERMS: Mapping[str, Mapping[str, float]] = {
+    "calls of several tiles in flight": {"window": 0.0},
+    "cheaper replicated loads": {"broadcast": 1.0},
+    "elements copied one by one": {"serial": 0.0, "read": 0.0},
+    "tests for padding in copies": {"test": 0.0},
+    "divisions in copies": {"digits": 0.0},
+    "crowded registers": {"spill": 0.0, "spill_few": 0.0},
+    "reads of several streams": {"streams": 0.0},
+    "caches that keep part": {"retain": math.inf},
+    "levels in each other's way": {"overlap": math.inf},
+}
+#: Logarithm by which two predictions must differ to count as well apart while fitting:
+#: about what two measurements of one candidate differ by.
+_APART = 0.06
 #: What AMOS reports for its model on a Tensor Core (section 7.2).
 PAPER = {"pairwise": 0.8569, "recall40": 0.914}
 
@@ -58,6 +75,7 @@ class Accuracy:
         layer: the layer; ``"overall"`` for the mean over several.
         samples: number of candidates.
         pairwise: share of pairs in the right order.
+        beyond_noise: the same over pairs that differ by more than two measurements do.
         recall: percent → share of the fastest so many percent that were found.
         best_of_ten: fastest of the ten best predicted, over the fastest sampled.
         trials: how many of the best predicted come within 5 % of the fastest.
@@ -66,6 +84,7 @@ class Accuracy:
     layer: str
     samples: int
     pairwise: float
+    beyond_noise: float
     recall: Mapping[int, float]
     best_of_ten: float
     trials: float
@@ -73,10 +92,18 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class Judged:
-    """A model judged on a set of layers."""
+    """A model judged on a set of layers.
+
+    Attributes:
+        model: which one.
+        layers: each layer ranked by itself.
+        pooled: pairwise accuracy and recall of the top 40 % in one ranking of all
+            candidates of all layers, which large and small layers make easier.
+    """
 
     model: str
     layers: tuple[Accuracy, ...]
+    pooled: Mapping[str, float]
 
     @property
     def overall(self) -> Accuracy:
@@ -89,6 +116,7 @@ class Judged:
             "overall",
             sum(x.samples for x in self.layers),
             mean([x.pairwise for x in self.layers]),
+            mean([x.beyond_noise for x in self.layers]),
             {share: mean([x.recall[share] for x in self.layers]) for share in SHARES},
             mean([x.best_of_ten for x in self.layers]),
             mean([x.trials for x in self.layers]),
@@ -105,7 +133,9 @@ class Judged:
             "layers": [x.layer for x in self.layers],
             "samples": self.overall.samples,
             "pairwise": self.overall.pairwise,
+            "pairwise_beyond_noise": self.overall.beyond_noise,
             "recall": {str(share): value for share, value in self.overall.recall.items()},
+            "pooled": self.pooled,
             "top10_within_5pct": self.within_5pct,
             "trials_within_5pct": self.overall.trials,
         }
@@ -115,7 +145,9 @@ class _Prepared:
     """The samples of a layer in the form that the model takes, made once."""
 
     def __init__(self, dataset: Dataset, layer: str) -> None:
-        found, self.measured = restore(dataset, layer)
+        found, self.rounds = restore(dataset, layer)
+        self.measured = self.rounds.min(axis=0)
+        self.noise = _noise(self.rounds)
         self.layer = layer
         self.parts: list[tuple[Structure, LoopBatch, list[int]]] = []
         order = sorted(range(len(found)), key=lambda n: found[n].mapping.name)
@@ -149,6 +181,17 @@ def stored() -> Dataset:
         return load(Path(path))
 
 
+def _halves(rounds: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Two independent measurements of each candidate: best of every other round."""
+    return (rounds[::2].min(axis=0), rounds[1::2].min(axis=0)) if len(rounds) > 1 else None
+
+
+def _noise(rounds: np.ndarray) -> float:
+    """Share by which two measurements differ, typically; 0 if there is only one."""
+    halves = _halves(rounds)
+    return 0.0 if halves is None else float(np.expm1(np.std(np.log(halves[0] / halves[1]))))
+
+
 def judge(
     dataset: Dataset, layers: Sequence[str], model: str = "amos+", costs: Costs | None = None
 ) -> Judged:
@@ -160,15 +203,33 @@ def judge(
         model: ``"amos+"`` or ``"amos"``.
         costs: constants of the model; those of this version if omitted.
     """
-    machine = replace(dataset.machine, costs=costs or Costs())
-    return Judged(
-        model,
-        tuple(_accuracy(_Prepared(dataset, layer), machine, model) for layer in layers),
-    )
+    return _judged(_prepare(dataset, layers), _machine(dataset, costs), model)
 
 
-def _accuracy(prepared: _Prepared, machine: Machine, model: str) -> Accuracy:
-    return _ranked(prepared, prepared.predict(machine, model))
+def present(dataset: Dataset) -> dict[str, tuple[str, ...]]:
+    """The layers of each set that a dataset has samples of; empty sets are left out."""
+    known = set(dataset.layers)
+    found = {name: tuple(x for x in layers if x in known) for name, layers in SETS.items()}
+    return {name: layers for name, layers in found.items() if layers}
+
+
+def _prepare(dataset: Dataset, layers: Sequence[str]) -> list[_Prepared]:
+    return [_Prepared(dataset, layer) for layer in layers]
+
+
+def _machine(dataset: Dataset, costs: Costs | None) -> Machine:
+    return replace(dataset.machine, costs=costs or Costs())
+
+
+def _judged(group: Sequence[_Prepared], machine: Machine, model: str = "amos+") -> Judged:
+    return _compare(model, group, [x.predict(machine, model) for x in group])
+
+
+def _compare(model: str, group: Sequence[_Prepared], predicted: Sequence[np.ndarray]) -> Judged:
+    layers = tuple(_ranked(x, guess) for x, guess in zip(group, predicted, strict=True))
+    guess, truth = np.concatenate(predicted), np.concatenate([x.measured for x in group])
+    pooled = {"pairwise": pairwise(guess, truth), "recall40": recall(guess, truth, 0.4)}
+    return Judged(model, layers, pooled)
 
 
 def _ranked(prepared: _Prepared, predicted: np.ndarray) -> Accuracy:
@@ -177,25 +238,45 @@ def _ranked(prepared: _Prepared, predicted: np.ndarray) -> Accuracy:
         prepared.layer,
         len(measured),
         pairwise(predicted, measured),
+        pairwise(predicted, measured, prepared.noise),
         {share: recall(predicted, measured, share / 100) for share in SHARES},
         best_of_first(predicted, measured, 10),
         trials_until(predicted, measured, 0.05),
     )
 
 
+def _repeatability(group: Sequence[_Prepared]) -> dict[str, Any] | None:
+    """How well half of the rounds ranks what the other half measured.
+
+    An order that measuring again does not confirm can hardly be predicted. ``None`` if
+    there was one round only.
+    """
+    halves = [_halves(x.rounds) for x in group]
+    pairs = [pair for pair in halves if pair is not None]
+    if not pairs:
+        return None
+    return {
+        "pairwise": float(np.mean([pairwise(a, b) for a, b in pairs])),
+        "recall": {
+            str(share): float(np.mean([recall(a, b, share / 100) for a, b in pairs]))
+            for share in SHARES
+        },
+        "noise": float(np.mean([x.noise for x in group])),
+    }
+
+
 def fit(dataset: Dataset, layers: Sequence[str] = FITTED_ON, rounds: int = 4) -> Costs:
     """Fit the constants of the model: coordinate descent over powers of two, refined.
 
-    What is minimized is the mean over layers of the spread of log(measured /
-    predicted): a common factor does not change a ranking.
+    What is minimized is the mean over layers of the share of pairs in the wrong order,
+    smoothed: a pair whose predictions hardly differ counts half.
     """
-    prepared = [_Prepared(dataset, layer) for layer in layers]
+    prepared = _prepare(dataset, layers)
     best = Costs()
 
     def loss(costs: Costs) -> float:
-        machine = replace(dataset.machine, costs=costs)
-        logs = [np.log(x.measured / x.predict(machine, "amos+")) for x in prepared]
-        return float(np.mean([np.abs(x - np.median(x)).mean() for x in logs]))
+        machine = _machine(dataset, costs)
+        return float(np.mean([_misordered(x.predict(machine, "amos+"), x) for x in prepared]))
 
     least = loss(best)
     for turn in range(rounds):
@@ -211,49 +292,69 @@ def fit(dataset: Dataset, layers: Sequence[str] = FITTED_ON, rounds: int = 4) ->
     return best
 
 
+def _misordered(predicted: np.ndarray, prepared: _Prepared) -> float:
+    first, second = np.triu_indices(len(predicted), 1)
+    truth = np.sign(prepared.measured[first] - prepared.measured[second])
+    right = np.log(predicted[first] / predicted[second]) * truth
+    return float(np.mean(1.0 / (1.0 + np.exp(np.clip(right / _APART, -50.0, 50.0)))))
+
+
 def fig5(dataset: Dataset, costs: Costs | None = None) -> dict[str, Any]:
     """The whole comparison as plain values: both sets, by each model.
 
     With xgboost installed, the learned correction is judged too: trained on the
     first set alone.
     """
-    present = {
-        name: [layer for layer in layers if layer in dataset.layers]
-        for name, layers in SETS.items()
-    }
-    found = {n: judge(dataset, x, costs=costs).to_dict() for n, x in present.items()}
-    paper = {n: judge(dataset, x, "amos").to_dict() for n, x in present.items()}
+    groups = {name: _prepare(dataset, layers) for name, layers in present(dataset).items()}
+    machine = _machine(dataset, costs)
+    refined = {name: _judged(group, machine) for name, group in groups.items()}
     result = {
         "machine": dataset.machine.source,
         "intrinsic": dataset.intrinsic,
-        **found,
-        "paper_equation": paper,
+        **{
+            name: judged.to_dict() | {"repeatability": _repeatability(groups[name])}
+            for name, judged in refined.items()
+        },
+        "paper_equation": {
+            name: _judged(group, machine, "amos").to_dict() for name, group in groups.items()
+        },
         "paper_reports": PAPER,
+        "terms": _worth(groups, machine, refined),
     }
-    if find_spec("xgboost") is not None:
+    if find_spec("xgboost") is not None and "fitted_on" in groups:
         result["learned"] = {
-            name: judged.to_dict() for name, judged in _learned(dataset, present, costs).items()
+            name: judged.to_dict() for name, judged in _learned(groups, machine).items()
         }
     return result
 
 
-def _learned(
-    dataset: Dataset, sets: Mapping[str, Sequence[str]], costs: Costs | None
-) -> dict[str, Judged]:
-    machine = replace(dataset.machine, costs=costs or Costs())
-    prepared = {n: [_Prepared(dataset, layer) for layer in x] for n, x in sets.items()}
-    train = [x.terms(machine) for x in prepared["fitted_on"]]
+def _worth(
+    groups: Mapping[str, Sequence[_Prepared]], machine: Machine, whole: Mapping[str, Judged]
+) -> dict[str, dict[str, dict[str, float]]]:
+    """What each term adds: accuracy of the whole model less that without the term."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for term, off in TERMS.items():
+        without = replace(machine, costs=replace(machine.costs, **off))
+        found[term] = {}
+        for name, group in groups.items():
+            less, all_of_it = _judged(group, without).overall, whole[name].overall
+            found[term][name] = {
+                "pairwise": all_of_it.pairwise - less.pairwise,
+                "recall40": all_of_it.recall[40] - less.recall[40],
+            }
+    return found
+
+
+def _learned(groups: Mapping[str, Sequence[_Prepared]], machine: Machine) -> dict[str, Judged]:
+    train = [x.terms(machine) for x in groups["fitted_on"]]
     residual = Residual.train(
         np.concatenate([rows for rows, _ in train]),
         np.concatenate([predicted for _, predicted in train]),
-        np.concatenate([x.measured for x in prepared["fitted_on"]]),
+        np.concatenate([x.measured for x in groups["fitted_on"]]),
     )
     return {
-        name: Judged(
-            "learned",
-            tuple(_ranked(x, residual.correct(*x.terms(machine))) for x in group),
-        )
-        for name, group in prepared.items()
+        name: _compare("learned", group, [residual.correct(*x.terms(machine)) for x in group])
+        for name, group in groups.items()
     }
 
 
@@ -261,6 +362,6 @@ def predictions(
     dataset: Dataset, costs: Costs | None = None, model: str = "amos+"
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """For each layer predicted and measured seconds of its samples."""
-    machine = replace(dataset.machine, costs=costs or Costs())
+    machine = _machine(dataset, costs)
     prepared = [_Prepared(dataset, layer) for layer in dataset.layers]
     return {x.layer: (x.predict(machine, model), x.measured) for x in prepared}

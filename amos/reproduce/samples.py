@@ -22,12 +22,14 @@ from amos.intrinsics import get as get_intrinsic
 from amos.mapping import Mapping as Placement
 from amos.mapping import enumerate_mappings
 from amos.measure import Runner
-from amos.perfmodel import Costs, Level, Machine, Peak
+from amos.perfmodel import Level, Machine, Peak
 from amos.schedule import Candidate, Schedule, ScheduleSpace
 
 __all__ = ["Dataset", "Sample", "collect", "load", "save"]
 
-_VERSION = 1
+_VERSION = 2
+#: Digits of a measured time that are worth keeping.
+_DIGITS = 5
 
 
 @dataclass(frozen=True)
@@ -38,13 +40,23 @@ class Sample:
         layer: name in the tables of :mod:`amos.operators`.
         groups: the mapping: intrinsic iteration → software iterations.
         schedule: the schedule's variables.
-        seconds: shortest of the measured times, the one least disturbed.
+        rounds: for each round of measuring, the shortest of its times, in seconds.
     """
 
     layer: str
     groups: Mapping[str, Sequence[str]]
     schedule: Mapping[str, int | str]
-    seconds: float
+    rounds: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not self.rounds or not all(seconds > 0 for seconds in self.rounds):
+            raise RecordError(f"sample of {self.layer}: times must be positive, got {self.rounds}")
+        object.__setattr__(self, "rounds", tuple(self.rounds))
+
+    @property
+    def seconds(self) -> float:
+        """The shortest of all measured times, the one least disturbed."""
+        return min(self.rounds)
 
 
 @dataclass(frozen=True)
@@ -97,15 +109,15 @@ def collect(
         progress: called with a layer and a round when a layer is done.
     """
     todo = {layer: candidates(layer, intrinsic, count, seed) for layer in layers}
-    best: dict[tuple[str, int], float] = {}
+    found: dict[tuple[str, int], list[float]] = {}
     with Runner(timeout=60) as runner:
         for turn in range(rounds):
             for layer, group in todo.items():
                 for number, candidate in enumerate(group):
                     measured = runner.measure(candidate, repeat=7)
                     if measured.ok:
-                        key = layer, number
-                        best[key] = min(min(measured.times), best.get(key, float("inf")))
+                        best = float(f"{min(measured.times):.{_DIGITS}g}")
+                        found.setdefault((layer, number), []).append(best)
                 if progress is not None:
                     progress(layer, turn)
     samples = [
@@ -113,15 +125,16 @@ def collect(
             layer,
             {k: list(v) for k, v in todo[layer][number].mapping.groups.items()},
             todo[layer][number].schedule.as_dict(),
-            seconds,
+            tuple(times),
         )
-        for (layer, number), seconds in sorted(best.items())
+        for (layer, number), times in sorted(found.items())
+        if len(times) == rounds
     ]
     return Dataset(machine, intrinsic, tuple(samples))
 
 
 def restore(dataset: Dataset, layer: str) -> tuple[list[Candidate], np.ndarray]:
-    """Candidates of a layer and their measured seconds."""
+    """Candidates of a layer and their measured seconds: rounds × candidates."""
     unit = get_intrinsic(dataset.intrinsic)
     space = enumerate_mappings(operators.resolve(layer), unit, rule="access")
     known = {tuple(map(tuple, m.groups.values())): m for m in space}
@@ -130,7 +143,7 @@ def restore(dataset: Dataset, layer: str) -> tuple[list[Candidate], np.ndarray]:
         Candidate(known[tuple(map(tuple, row.groups.values()))], Schedule.of(row.schedule))
         for row in rows
     ]
-    return found, np.array([row.seconds for row in rows])
+    return found, np.array([row.rounds for row in rows]).T
 
 
 def save(dataset: Dataset, path: Path) -> None:
@@ -139,11 +152,9 @@ def save(dataset: Dataset, path: Path) -> None:
     Raises:
         RecordError: the file cannot be written.
     """
-    head = {
-        "version": _VERSION,
-        "intrinsic": dataset.intrinsic,
-        "machine": asdict(dataset.machine),
-    }
+    # The constants belong to the model, not to the machine that was measured.
+    machine = {k: v for k, v in asdict(dataset.machine).items() if k != "costs"}
+    head = {"version": _VERSION, "intrinsic": dataset.intrinsic, "machine": machine}
     lines = [json.dumps(head), *(json.dumps(asdict(sample)) for sample in dataset.samples)]
     try:
         # No time stamp inside, so that the same samples are the same file.
@@ -174,6 +185,5 @@ def load(path: Path) -> Dataset:
 def _machine(data: dict[str, Any]) -> Machine:
     levels = tuple(Level(**level) for level in data.pop("levels"))
     peaks = {name: Peak(**peak) for name, peak in data.pop("peaks").items()}
-    costs = Costs(**data.pop("costs"))
     features = tuple(data.pop("features"))
-    return Machine(**data, levels=levels, peaks=peaks, costs=costs, features=features)
+    return Machine(**data, levels=levels, peaks=peaks, features=features)

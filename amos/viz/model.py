@@ -93,12 +93,12 @@ def roofs(candidate: Candidate, machine: Machine) -> tuple[tuple[Roof, ...], flo
         MachineError: the machine has no rate for the intrinsic, or a memory overflows.
     """
     from amos.perfmodel import Structure, predict
-    from amos.perfmodel.batch import parallel_steps
+    from amos.perfmodel.part import Steps
 
     mapping = candidate.mapping
     structure = Structure(mapping)
     said = predict(mapping, machine, candidate.schedule)
-    steps = int(parallel_steps(structure, candidate.schedule.batch(structure))[0])
+    steps = int(Steps(structure, candidate.schedule.batch(structure)).parallel[0])
     cores = min(machine.cores, steps)
     operations = mapping.operator.operations
     found = []

@@ -38,7 +38,6 @@ def prediction(said: Prediction) -> list[Block]:
         bars.append(Bar(f"{row.level}: read", row.read, f"{seconds(row.read)}  {row.slowest}", 1))
         bars.append(Bar(f"{row.level}: write", row.write, seconds(row.write), 2))
     others = (
-        ("reduction steps and tiles", said.overhead),
         ("staging", said.staging),
         ("parallel regions", said.launch),
     )

@@ -28,7 +28,7 @@ from amos.perfmodel import (
     evaluate,
     predict,
 )
-from amos.perfmodel.part import Part
+from amos.perfmodel.part import Part, Steps
 from amos.schedule import In, Schedule, ScheduleSpace, batch_of
 
 VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
@@ -64,7 +64,7 @@ def test_footprints_are_exact_without_gaps(mapping: Mapping, seed: int) -> None:
     space = ScheduleSpace(mapping, tiling="divisors")
     single = [In(name, (1,)) for name in space.variables if name.startswith("block.")]
     row = space.fix(single).sample(np.random.default_rng(seed)).batch(structure)
-    part = Part(structure, row, np.ones(1, int), line=1)
+    part = Part(Steps(structure, row), None, line=1)
     order = [loops[n] for n in (*row.order[0], *row.reduce[0])]
     tiles = dict(zip([x.name for x in structure.spatial], row.tile[0].tolist(), strict=True))
     staged = (*staged_sources(nest), staged_destination(nest))
@@ -72,7 +72,7 @@ def test_footprints_are_exact_without_gaps(mapping: Mapping, seed: int) -> None:
         for depth in range(len(order) + 1):
             covered = tiles | {loop.name: loop.extent for loop in order[depth:]}
             counted = _touched(op, covered) * operand.size
-            assert part.footprint(operand)[0, depth] == counted, (op.name, depth)
+            assert part.footprint(operand)[depth, 0] == counted, (op.name, depth)
 
 
 @settings(max_examples=20, deadline=None)
@@ -81,12 +81,12 @@ def test_blocks_and_tiles_cover_their_loops(mapping: Mapping, seed: int) -> None
     """What is inside the outermost depth is at least the loop, and less than one span more."""
     structure = Structure(mapping)
     row = ScheduleSpace(mapping).sample(np.random.default_rng(seed)).batch(structure)
-    part = Part(structure, row, np.ones(1, int), line=1)
+    part = Part(Steps(structure, row), None, line=1)
     for number, loop in enumerate(structure.spatial):
         covered, span = part.cover(number)[0, 0], row.span[0, number]
         assert loop.extent <= covered < loop.extent + span
-        assert part.cover(number)[0, -1] == row.tile[0, number]
-    calls = part.trips[0, -1] * part.tile[0].prod()
+        assert part.cover(number)[-1, 0] == row.tile[0, number]
+    calls = part.trips[-1, 0] * part.steps.tile[:, 0].prod()
     assert calls >= structure.nest.calls
 
 
@@ -108,12 +108,10 @@ def _gemm() -> Mapping:
 def _machine(*levels: Level, cores: int = 1) -> Machine:
     peak = Peak(latency=5.0, interval=1.0)
     costs = Costs(
-        step=0.125,
-        tile=0.25,
-        fragment=0.5,
         window=0.0,
         broadcast=1.0,
         streams=0.0,
+        retain=math.inf,
         overlap=math.inf,
     )
     return Machine("paper", cores, 1.0, levels, {VNNI.name: peak}, launch=0.5, costs=costs, line=1)
@@ -139,10 +137,8 @@ def test_the_level_equation_by_hand(model: str) -> None:
     if model == "amos":
         assert found.seconds == bound
     else:
-        # Four steps, and two tiles of one fragment each.
-        assert found.overhead == 4 * 0.125 + 2 * (0.25 + 0.5)
         assert (found.staging, found.launch) == (0.0, 0.5)
-        assert found.seconds == bound + found.overhead + found.launch
+        assert found.seconds == bound + found.launch
     assert found.bound == "issue of the intrinsic"
 
 
@@ -157,6 +153,72 @@ def test_what_fits_a_cache_is_not_loaded_again() -> None:
     found = predict(_gemm(), _machine(*levels), Schedule.of({}))
     assert (found.rows[2].bytes_in, found.rows[2].bytes_out) == (0, 0)
     assert found.rows[1].bytes_in == 512
+
+
+def test_a_cache_keeps_part_of_what_does_not_fit() -> None:
+    """Two rows of 8 activations and 128 weights do not fit 200 bytes of L1 together."""
+    levels = (Level("L1", 140, 64.0, 32.0), LEVELS[1])
+    strict = _machine(*levels)
+    found = predict(_gemm(), strict, Schedule.of({})).rows[2].bytes_in
+    some, more = (
+        predict(_gemm(), replace(strict, costs=replace(strict.costs, retain=n)), Schedule.of({}))
+        for n in (4.0, 1.0)
+    )
+    assert found > some.rows[2].bytes_in > more.rows[2].bytes_in >= 0
+
+
+def test_a_copy_costs_what_its_steps_do() -> None:
+    """Gathering columns: short steps are unrolled, long ones find each element by itself."""
+    op = Operator.parse(
+        "out[n,p,q,k] += pad(image[n,p+r-1,q+s-1,c]) * weight[k,c,r,s]",
+        extents=dict(n=1, p=4, q=6, k=32, c=16, r=2, s=3),
+        shapes=dict(image=(1, 4, 6, 16)),
+    )
+    mapping = next(
+        m for m in amos.enumerate_mappings(op, VNNI, rule="access") if m.groups["r1"] == ("r", "s")
+    )
+    structure = Structure(mapping)
+    image = next(op for op in structure.sources if op.copied)
+    assert (image.copy, image.divisions, image.guarded, image.live) == ("digits", 1, True, 0.75)
+    machine = replace(_machine(*LEVELS), costs=Costs(digits=50.0))
+    base = ScheduleSpace(mapping).smallest().as_dict() | {f"stage.{image.name}": "whole"}
+    short, long = (
+        predict(mapping, machine, Schedule.of(base | {"vector": n})).staging for n in (8, 64)
+    )
+    assert 0 < short < long
+    more = replace(machine, costs=replace(machine.costs, digits=100.0))
+    assert predict(mapping, more, Schedule.of(base | {"vector": 64})).staging > long
+
+
+def test_padding_is_staged_too() -> None:
+    """Tiles of three steps make four of them six, and so much more is gathered."""
+    op = Operator.parse(
+        "out[n,p,q,k] += pad(image[n,p+r-1,q+s-1,c]) * weight[k,c,r,s]",
+        extents=dict(n=1, p=4, q=6, k=32, c=16, r=2, s=3),
+        shapes=dict(image=(1, 4, 6, 16)),
+    )
+    mapping = next(
+        m for m in amos.enumerate_mappings(op, VNNI, rule="access") if m.groups["r1"] == ("r", "s")
+    )
+    base = ScheduleSpace(mapping).smallest().as_dict() | {"stage.Src1": "whole"}
+    even, padded = (
+        predict(mapping, _machine(*LEVELS), Schedule.of(base | {"tile.p": n})).staging
+        for n in (2, 3)
+    )
+    assert padded == pytest.approx(1.5 * even)
+
+
+def test_crowded_registers_are_worse_in_short_loops() -> None:
+    op = Operator.parse("out[i,j] += a[i,r,k] * weight[j,r,k]", extents=dict(i=56, j=16, r=3, k=64))
+    mapping = next(m for m in amos.enumerate_mappings(op, VNNI) if m.groups["r1"] == ("k",))
+    machine = replace(_machine(*LEVELS), costs=Costs(spill=0.1, spill_few=0.9))
+
+    def compute(tile: int, order: str) -> float:
+        schedule = Schedule.of({"tile.i": tile, "reduce": order})
+        return predict(mapping, machine, schedule).rows[0].compute
+
+    assert compute(28, "r1.tile r") > compute(28, "r r1.tile")
+    assert compute(8, "r1.tile r") == compute(8, "r r1.tile")
 
 
 @settings(max_examples=8, deadline=None)
@@ -190,6 +252,22 @@ def test_cores_share_the_work() -> None:
         predict(_gemm(), _machine(level, cores=n), Schedule.of({"parallel": 1})) for n in (1, 2, 64)
     )
     assert one.rows[0].compute == 2 * two.rows[0].compute == 2 * many.rows[0].compute
+
+
+def test_a_loop_of_one_step_is_not_shared_out() -> None:
+    """As in generated code: the outermost loop that is left goes to the cores."""
+    op = Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=4, j=64, k=8))
+    mapping = amos.enumerate_mappings(op, VNNI)[0]
+    machine = _machine(Level("DRAM", 0, 1e9, 1e9), cores=2)
+    structure = Structure(mapping)
+    outer = [loop.name for loop in structure.spatial]
+    order = " ".join(sorted(outer, key=lambda name: name != "i"))
+    whole: dict[str, int | str] = {"tile.i": 4, "order": order}
+    row = Schedule.of(whole | {"parallel": 1}).batch(structure)
+    assert Steps(structure, row).parallel.tolist() == [4.0]
+    assert Steps(structure, row).region.tolist() == [2]
+    one = predict(mapping, replace(machine, cores=1), Schedule.of(whole))
+    assert predict(mapping, machine, Schedule.of(whole)).rows[0].compute == one.rows[0].compute / 2
 
 
 @settings(max_examples=40, deadline=None)

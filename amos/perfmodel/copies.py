@@ -1,0 +1,100 @@
+"""Copies of operands into and out of their staged form.
+
+A copy is a loop over the staged elements: as many of its last dimensions as can be
+vectorized move at a step, the rest is shared out to the cores.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from amos.perfmodel.machine import Costs, Machine
+from amos.perfmodel.part import Part, pick
+from amos.perfmodel.structure import LoopBatch, Operand, Structure
+
+__all__ = ["copies"]
+
+#: Elements of a step that compilers still unroll; half as many if finding one takes
+#: divisions.
+_UNROLLED = 16
+#: Elements of a step that no schedule bounds.
+_WIDTH = 64
+
+
+def copies(
+    structure: Structure, machine: Machine, batch: LoopBatch, part: Part, cores: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Seconds spent copying, and the parallel regions of the whole kernel."""
+    seconds, regions = np.zeros(len(batch)), np.ones(len(batch))
+    ahead = dict(zip(structure.choices, batch.ahead.T, strict=True))
+    region = part.steps.region
+    for op in (*structure.sources, structure.destination):
+        if not op.copied:
+            continue
+        count = np.full(len(batch), float(op.copied))
+        if op.choice:
+            # Loops that were made longer stage padding for their last tiles.
+            for loop in op.indexed:
+                if loop < part.steps.spatial:
+                    count *= part.steps.stretch[loop]
+        whole = _seconds(op, count, part, batch, machine, cores, tiled=False)
+        if op.choice:
+            count = pick(part.elements(op), region) * pick(part.trips, region) * cores
+            tiled = _seconds(op, count, part, batch, machine, cores, tiled=True)
+            # Without a loop to be inside of, all of it is staged ahead.
+            first = ahead[op.name] | (region == 0)
+            seconds += np.where(first, whole, tiled)
+            regions += first
+        else:
+            seconds += whole
+            regions += 1
+    return seconds, regions
+
+
+def _seconds(
+    op: Operand,
+    elements: np.ndarray,
+    part: Part,
+    batch: LoopBatch,
+    machine: Machine,
+    cores: np.ndarray,
+    *,
+    tiled: bool,
+) -> np.ndarray:
+    """A copy shared out to all cores: bound by its instructions or by the memory."""
+    size = (elements + op.origin) * op.size
+    groups = [np.minimum(cores, level.units) for level in machine.levels]
+    alone = np.ones(len(size))
+    rates = [
+        np.minimum(level.rate(n, alone, write=False), level.rate(n, alone, write=True)) * n
+        for level, n in zip(machine.levels, groups, strict=True)
+    ]
+    fits = [(level.capacity >= size) | (level.capacity == 0) for level in machine.levels]
+    streaming: np.ndarray = size / np.select(fits, rates)
+    if op.copy == "run":
+        return streaming
+    cycles = _cycles(op, part, batch, machine.costs, tiled=tiled)
+    seconds: np.ndarray = np.maximum(streaming, elements * cycles / machine.clock / cores)
+    return seconds
+
+
+def _cycles(op: Operand, part: Part, batch: LoopBatch, costs: Costs, *, tiled: bool) -> np.ndarray:
+    """Cycles of one element that does not move with its neighbours.
+
+    A short step is unrolled, which leaves one test and one set of divisions for it,
+    the divisions being the same for all steps of the last dimensions. A long one is
+    a loop over elements, each found and tested by itself.
+    """
+    depth = part.steps.region if tiled else np.zeros(len(batch), dtype=int)
+    lanes = op.fragment / op.size
+    last = part.along(op.dims[op.leading - 1]) if op.leading else 1.0
+    tail = (last if isinstance(last, float) else pick(last, depth)) * lanes
+    whole = np.broadcast_to(tail, len(batch)).astype(int)
+    # The largest power of two that divides it.
+    width = np.minimum(whole & -whole, _WIDTH if batch.vector is None else batch.vector)
+    found = costs.digits * op.divisions
+    unrolled = (costs.test / width if op.guarded else 0.0) + found * width / whole
+    short = _UNROLLED // 2 if op.divisions else _UNROLLED
+    finding = np.where(width <= short, unrolled, costs.serial + found)
+    cycles: np.ndarray = finding + costs.read * op.live
+    return cycles
