@@ -27,6 +27,7 @@ from amos.cli import (
     predict,
     records,
     reproduce,
+    serve,
     space,
 )
 from amos.cli.output import print_warning
@@ -49,6 +50,7 @@ app.command("explore")(explore.explore_command)
 app.command("export")(export.export_command)
 app.command("space")(space.space_command)
 app.command("predict")(predict.predict_command)
+app.command("serve")(serve.serve_command)
 app.command("operators")(operators.operators_command)
 app.add_typer(intrinsics.app, name="intrinsics")
 app.add_typer(machines.app, name="machines")

@@ -96,15 +96,13 @@ def explore_command(
     how: dict[str, Any] = dict(trials=trials, seed=seed, method=method, epsilon=epsilon)
     how |= dict(rule=rule.value, commute=commute, fix=read_fixes(fix), stagnation=stagnation)
     where: dict[str, Any] = dict(machine=machine, executor=executor, implementation=implementation)
+    where |= dict(records=records, timeout=timeout, time_limit=time_limit)
     start = time.monotonic()
     with progress(trials, quiet=as_json, time_limit=time_limit) as tell:
         result = amos.explore(
             op,
             unit,
-            records=records,
-            timeout=timeout,
             memory=None if memory is None else memory << 20,
-            time_limit=time_limit,
             tiling="divisors" if divisors else "hardware",
             flush=_cache_bytes() if flush_cache else 0,
             progress=tell,
