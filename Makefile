@@ -16,10 +16,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
 
-.PHONY: help demo test test-slow lint types bench bench-parts drills lock clean venv
+.PHONY: help demo test test-slow test-notebooks notebooks pictures lint types bench bench-parts drills lock \
+	clean venv
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(STAMP) ## map, search, compile, check and time one ResNet-18 layer
 	@$(BIN)/amos explore resnet18:C5 vnni_dpbusd_m16k4_u8_s8_s32 --trials 64 --seed 0
@@ -29,6 +30,15 @@ test: $(STAMP) ## run the tests, without the slow ones
 
 test-slow: $(STAMP) ## run the slow tests only
 	@$(BIN)/python -m pytest -q -m slow --timeout=1800
+
+test-notebooks: $(STAMP) ## run every notebook from top to bottom
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -q --nbmake --nbmake-timeout=300 notebooks
+
+notebooks: $(STAMP) ## run every notebook and keep its outputs
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python notebooks/refresh.py
+
+pictures: $(STAMP) ## draw the pictures of the README anew; needs a browser
+	@$(BIN)/python docs/pictures.py
 
 lint: $(STAMP) ## check style and format
 	@$(BIN)/ruff check .

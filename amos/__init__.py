@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from amos import intrinsics, machines, operators
+    from amos import explorer, intrinsics, machines, operators, viz
     from amos.codegen import build
     from amos.errors import AmosError
     from amos.explore import explore
@@ -30,20 +30,24 @@ __all__ = [
     "check_matching",
     "enumerate_mappings",
     "explore",
+    "explorer",
     "from_te",
     "intrinsics",
     "machines",
     "operators",
     "predict",
     "simulate",
+    "viz",
 ]
 
 _MODULES = {
     # A module that can be called, see amos._callable.
     "explore": "amos.explore",
+    "explorer": "amos.explorer",
     "intrinsics": "amos.intrinsics",
     "machines": "amos.machines",
     "operators": "amos.operators",
+    "viz": "amos.viz",
 }
 _HOMES = {
     "AmosError": "amos.errors",

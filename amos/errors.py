@@ -22,6 +22,7 @@ __all__ = [
     "ParseError",
     "RecordError",
     "ScheduleError",
+    "ServeError",
     "ToolchainError",
     "UnknownNameError",
 ]
@@ -84,6 +85,10 @@ class ExportError(AmosError):
 
 class RecordError(AmosError):
     """A record file cannot be read or written."""
+
+
+class ServeError(AmosError):
+    """The explorer's page cannot be served as asked."""
 
 
 class ToolchainError(AmosError):

@@ -1,13 +1,19 @@
-"""What every test gets: golden files, and a cache directory of its own."""
+"""What every test gets: golden files, a cache directory of its own, and a browser."""
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 Golden = Callable[[str, str], None]
+
+#: What a Chromium is called, Debian's name first.
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -38,3 +44,18 @@ def golden(request: pytest.FixtureRequest) -> Golden:
         assert text == path.read_text(encoding="utf-8")
 
     return compare
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """A headless Chromium."""
+    name = os.environ.get("AMOS_BROWSER") or next(filter(None, map(shutil.which, _BROWSERS)), None)
+    if name is None:
+        pytest.skip(f"no browser is installed: none of {', '.join(_BROWSERS)} is on the PATH")
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with api.sync_playwright() as playwright:
+        # Root, as in containers, has no sandbox to put the browser in.
+        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+        launched = playwright.chromium.launch(executable_path=name, args=arguments)
+        yield launched
+        launched.close()

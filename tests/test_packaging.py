@@ -30,7 +30,7 @@ def test_wheel_holds_the_package_once(wheel_names: list[str]) -> None:
     sources = {
         str(path.relative_to(ROOT))
         for path in (ROOT / "amos").rglob("*")
-        if path.is_file() and path.suffix in {".py", ".toml", ".typed", ".gz"}
+        if path.is_file() and "__pycache__" not in path.parts
     }
     packed = [name for name in wheel_names if ".dist-info/" not in name]
     assert sorted(packed) == sorted(sources)

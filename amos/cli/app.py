@@ -16,6 +16,7 @@ import typer
 
 from amos import __version__
 from amos.cli import (
+    cuda,
     explore,
     export,
     heron,
@@ -26,6 +27,7 @@ from amos.cli import (
     predict,
     records,
     reproduce,
+    serve,
     space,
 )
 from amos.cli.output import print_warning
@@ -48,11 +50,15 @@ app.command("explore")(explore.explore_command)
 app.command("export")(export.export_command)
 app.command("space")(space.space_command)
 app.command("predict")(predict.predict_command)
+app.command("serve")(serve.serve_command)
 app.command("operators")(operators.operators_command)
 app.add_typer(intrinsics.app, name="intrinsics")
 app.add_typer(machines.app, name="machines")
 reproduce.app.command("heron-table5")(heron.table5_command)
 reproduce.app.command("heron-fig12")(heron.fig12_command)
+reproduce.app.command("cuda")(cuda.cuda_command)
+reproduce.app.command("table2")(cuda.table2_command)
+app.command("gpu-check")(cuda.gpu_check_command)
 app.add_typer(reproduce.app, name="reproduce")
 app.add_typer(records.app, name="records")
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amos.cli.explore_options import (
     DivisorsOnly,
     Epsilon,
     ExecutorAddress,
+    ExportFolder,
     FlushCache,
     Implementation,
     MemoryLimit,
@@ -18,9 +20,11 @@ from amos.cli.explore_options import (
     Stagnation,
     TimeLimit,
     Timeout,
+    Top,
     Trials,
 )
 from amos.cli.fixing import Fix, read_fixes
+from amos.cli.gpu_records import check_target, export_top
 from amos.cli.options import (
     AsJson,
     Commute,
@@ -78,25 +82,27 @@ def explore_command(
     layout: Layout = None,
     constant: Constants = None,
     epilogue: EpilogueText = None,
+    export: ExportFolder = None,
+    top: Top = 3,
     as_json: AsJson = False,
 ) -> None:
     """Search mapping and schedule; compile, check and time the best kernel."""
     import amos
 
+    if export is not None:
+        check_target(machine)
     op = read_operator(operator, extent, dtype, shape, layout, constant, epilogue)
     unit = read_intrinsic(intrinsic, files)
     how: dict[str, Any] = dict(trials=trials, seed=seed, method=method, epsilon=epsilon)
     how |= dict(rule=rule.value, commute=commute, fix=read_fixes(fix), stagnation=stagnation)
     where: dict[str, Any] = dict(machine=machine, executor=executor, implementation=implementation)
+    where |= dict(records=records, timeout=timeout, time_limit=time_limit)
     start = time.monotonic()
     with progress(trials, quiet=as_json, time_limit=time_limit) as tell:
         result = amos.explore(
             op,
             unit,
-            records=records,
-            timeout=timeout,
             memory=None if memory is None else memory << 20,
-            time_limit=time_limit,
             tiling="divisors" if divisors else "hardware",
             flush=_cache_bytes() if flush_cache else 0,
             progress=tell,
@@ -106,6 +112,8 @@ def explore_command(
             **where,
         )
     _print(result, rule.value, time.monotonic() - start, as_json)
+    if export is not None:
+        _export(result, export, top, quiet=as_json)
 
 
 def _print(result: Exploration, rule: str, elapsed: float, as_json: bool) -> None:
@@ -113,6 +121,12 @@ def _print(result: Exploration, rule: str, elapsed: float, as_json: bool) -> Non
         print_json(result.to_dict())
     else:
         _report(result, rule, elapsed)
+
+
+def _export(result: Exploration, folder: Path, top: int, *, quiet: bool) -> None:
+    for path in export_top(result, folder, top):
+        if not quiet:
+            print_line(f"exported   {path}")
 
 
 def _announce(problem: Problem) -> None:

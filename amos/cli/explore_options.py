@@ -10,6 +10,7 @@ import typer
 __all__ = [
     "DivisorsOnly",
     "Epsilon",
+    "ExportFolder",
     "ExecutorAddress",
     "FlushCache",
     "Implementation",
@@ -20,6 +21,7 @@ __all__ = [
     "Stagnation",
     "TimeLimit",
     "Timeout",
+    "Top",
     "Trials",
 ]
 
@@ -63,6 +65,13 @@ Stagnation = Annotated[
     int | None,
     typer.Option("--stagnation", metavar="N", help="End after N idle trials."),
 ]
+ExportFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--export", metavar="DIR", help="Write the best candidates as CUDA kernels, for a GPU."
+    ),
+]
+Top = Annotated[int, typer.Option(min=1, help="How many, with --export.")]
 Epsilon = Annotated[
     float, typer.Option("--epsilon", metavar="SHARE", help="Share of candidates drawn by chance.")
 ]

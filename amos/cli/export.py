@@ -24,10 +24,18 @@ def export_command(
             "kernel; or a JSON file that holds one record, as `amos records show --json` prints.",
         ),
     ],
-    form: Annotated[str, typer.Option("--format", metavar="FORMAT", help="c or so.")],
+    form: Annotated[str, typer.Option("--format", metavar="FORMAT", help="c, so or cuda.")],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the files.")],
     name: Annotated[
         str | None, typer.Option("--name", help="Of the function; by default the operator's.")
+    ] = None,
+    arch: Annotated[
+        str | None,
+        typer.Option(
+            "--arch",
+            metavar="NAME",
+            help="GPU of a CUDA kernel, as sm_80; by default the record's.",
+        ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that exist.")] = False,
     as_json: AsJson = False,
@@ -43,6 +51,7 @@ def export_command(
         out,
         name=name,
         implementation=row["implementation"] or None,
+        architecture=_architecture(row) if arch is None else arch,
         force=force,
     )
     if as_json:
@@ -50,6 +59,15 @@ def export_command(
         return
     for path in files:
         print_line(str(path))
+
+
+def _architecture(row: dict[str, Any]) -> str:
+    """The architecture of the GPU that a record is about; empty if it is about none."""
+    from amos.perfmodel import catalogue
+
+    name = str(row["machine"].get("name", ""))
+    number = catalogue.get(name).architecture if name in catalogue.names() else 0
+    return f"sm_{number}" if number else ""
 
 
 def _read(text: str) -> dict[str, Any]:

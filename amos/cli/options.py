@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from amos.errors import OperatorError
 
 if TYPE_CHECKING:
     from amos.intrinsics import Intrinsic
@@ -164,19 +167,24 @@ def read_operator(
     """
     from amos import operators
     from amos.ir.epilogue_parser import epilogue_tensors
+    from amos.operators.requests import read_extents, read_pair, read_shapes
 
     common: str | None = None
     single: dict[str, str] = {}
     for item in dtypes or ():
         if "=" in item:
-            single.update([_pair(item, "--dtype", "TENSOR=DTYPE")])
+            with _option("--dtype"):
+                single.update([read_pair(item, "TENSOR=DTYPE")])
         else:
             common = item
-    sizes = dict(_shape(item) for item in shapes or ())
+    with _option("--extent"):
+        lengths = read_extents(extents or ())
+    with _option("--shape"):
+        sizes = read_shapes(shapes or ())
     stored = epilogue_tensors(epilogue) if epilogue is not None else ()
     op = operators.resolve(
         text,
-        extents=dict(_extent(item) for item in extents or ()),
+        extents=lengths,
         dtype=common,
         dtypes={name: kind for name, kind in single.items() if name not in stored},
         shapes={name: size for name, size in sizes.items() if name not in stored},
@@ -193,27 +201,10 @@ def read_operator(
     )
 
 
-def _pair(item: str, option: str, form: str) -> tuple[str, str]:
-    name, _, value = (part.strip() for part in item.partition("="))
-    if not name or not value:
-        raise typer.BadParameter(f"{item!r} is not {form}", param_hint=option)
-    return name, value
-
-
-def _extent(item: str) -> tuple[str, int]:
-    name, value = _pair(item, "--extent", "NAME=SIZE")
-    return name, _whole(value, item, "--extent")
-
-
-def _shape(item: str) -> tuple[str, tuple[int, ...]]:
-    name, value = _pair(item, "--shape", "TENSOR=SIZES")
-    return name, tuple(_whole(size, item, "--shape") for size in value.split(","))
-
-
-def _whole(text: str, item: str, option: str) -> int:
+@contextmanager
+def _option(name: str) -> Iterator[None]:
+    """What is wrong with its text is said of the option."""
     try:
-        return int(text)
-    except ValueError:
-        raise typer.BadParameter(
-            f"{item!r}: {text.strip()!r} is not a whole number", param_hint=option
-        ) from None
+        yield
+    except OperatorError as error:
+        raise typer.BadParameter(str(error), param_hint=name) from None

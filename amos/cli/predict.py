@@ -27,10 +27,7 @@ from amos.cli.output import print_json, print_table
 from amos.errors import MachineError
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from amos.mapping import Mapping
-    from amos.perfmodel import Machine, Prediction
+    from amos.perfmodel import Prediction
     from amos.schedule import Candidate
 
 __all__ = ["predict_command"]
@@ -62,13 +59,14 @@ def predict_command(
     import numpy as np
 
     import amos
+    from amos.schedule import best_sampled
 
     op = read_operator(operator, extent, dtype, shape, layout)
     unit = read_intrinsic(intrinsic, files)
     target = amos.machines.get(machine, [unit])
     rng = np.random.default_rng(seed)
     space = amos.enumerate_mappings(op, unit, rule=rule.value, commute=commute)
-    fitting = (_best(mapping, target, samples, rng) for mapping in space)
+    fitting = (best_sampled(mapping, target, samples, rng) for mapping in space)
     found = sorted((x for x in fitting if x is not None), key=lambda x: x[0].seconds)
     if not found:
         raise MachineError(
@@ -110,24 +108,6 @@ def _print(rows: list[dict[str, Any]], prediction: Prediction, fastest: Candidat
         ],
         title=f"levels of {fastest.mapping.name}, the fastest",
     )
-
-
-def _best(
-    mapping: Mapping, machine: Machine, samples: int, rng: np.random.Generator
-) -> tuple[Prediction, Candidate] | None:
-    """The best of some schedules of a mapping; ``None`` if none of them fits."""
-    import numpy as np
-
-    from amos.perfmodel import Structure, evaluate, prediction_of
-    from amos.schedule import Candidate, ScheduleSpace, batch_of
-
-    space, structure = ScheduleSpace(mapping), Structure(mapping)
-    schedules = [space.smallest(), *(space.sample(rng) for _ in range(samples))]
-    batch = evaluate(structure, machine, batch_of(structure, schedules))
-    row = int(np.argmin(batch.seconds))
-    if not np.isfinite(batch.seconds[row]):
-        return None
-    return prediction_of(structure, machine, batch, row), Candidate(mapping, schedules[row])
 
 
 def _row(prediction: Prediction, candidate: Candidate) -> dict[str, Any]:

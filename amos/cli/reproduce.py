@@ -152,7 +152,9 @@ def fig5_command(
         found = figure.stored() if dataset is None else load(dataset)
     costs = figure.fit(found) if fit else None
     if plot is not None:
-        figure.draw(found, plot, costs)
+        from amos import viz
+
+        viz.write(viz.accuracy(figure.predictions(found, costs)), plot)
     result = figure.fig5(found, costs)
     if as_json:
         print_json(result)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from amos._display import Shown
 from amos._toolchain import load_tvm
 from amos.codegen.alignment import aligned_to_elements
 from amos.codegen.arrays import from_tensor, held, to_tensor
@@ -30,7 +31,7 @@ __all__ = ["Kernel", "build", "scheduled"]
 _MIN_REPEAT_MS = 5
 
 
-class Kernel:
+class Kernel(Shown):
     """A candidate compiled for this CPU.
 
     Calling it with the operator's inputs, by name or in order, returns the

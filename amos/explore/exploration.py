@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from amos._display import Shown
 from amos.errors import ExploreError
 from amos.explore.objective import Trial
 from amos.intrinsics import Intrinsic
@@ -18,7 +19,7 @@ __all__ = ["Exploration"]
 
 
 @dataclass(frozen=True)
-class Exploration:
+class Exploration(Shown):
     """The result of :func:`amos.explore`.
 
     Attributes:

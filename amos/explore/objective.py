@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from amos._display import Shown
 from amos.mapping import Mapping
 from amos.measure import Measurement
 from amos.perfmodel import Machine, Prediction, Structure, evaluate, prediction_of
@@ -23,7 +24,7 @@ _PRIOR = 2.0
 
 
 @dataclass(frozen=True)
-class Trial:
+class Trial(Shown):
     """A candidate that was predicted and, on the host, measured.
 
     Attributes:

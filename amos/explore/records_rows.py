@@ -15,6 +15,7 @@ from amos.intrinsics import get as get_intrinsic
 from amos.mapping import Mapping as LoopMapping
 from amos.measure import Measurement
 from amos.measure.identity import Identity
+from amos.perfmodel import Machine, catalogue
 from amos.schedule import Candidate, Schedule, ScheduleSpace
 
 __all__ = [
@@ -233,10 +234,17 @@ def candidate_of(row: Mapping[str, Any], *, any_version: bool = False) -> Candid
             [where.get(it.name) == t for it in operator.iterations] for t in range(len(steps))
         ]
         mapping = LoopMapping.of(operator, unit, matrix, row["rule"], _order(row["sources"]))
-        schedule = ScheduleSpace(mapping).check(Schedule.of(row["schedule"]))
+        schedule = ScheduleSpace(mapping, _gpu(row)).check(Schedule.of(row["schedule"]))
     except (KeyError, TypeError, ValueError, AmosError) as error:
         raise RecordError(f"the record describes no candidate: {error}") from error
     return Candidate(mapping, schedule)
+
+
+def _gpu(row: Mapping[str, Any]) -> Machine | None:
+    """The GPU that a record is about: its schedules have variables that others lack."""
+    name = str(row["machine"].get("name", ""))
+    machine = catalogue.get(name) if name in catalogue.names() else None
+    return machine if machine is not None and machine.architecture else None
 
 
 def decode(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from amos.codegen.c_source import identifier
 from amos.errors import ExportError, UnknownNameError
-from amos.export import c, so
+from amos.export import c, cuda, so
 from amos.export.request import Request
 from amos.schedule import Candidate
 
@@ -32,6 +32,7 @@ class Format:
 FORMATS: dict[str, Format] = {
     "c": Format("C source, a header, and a test program that checks and times it", c.files),
     "so": Format("the same, and the shared library that the C compiler makes of it", so.files),
+    "cuda": Format("CUDA source, its launch, and loaders for Python and C++", cuda.files),
 }
 
 
@@ -42,6 +43,7 @@ def export(
     *,
     name: str | None = None,
     implementation: str | None = None,
+    architecture: str = "",
     force: bool = False,
 ) -> tuple[Path, ...]:
     """Write a candidate's kernel to a folder.
@@ -53,6 +55,8 @@ def export(
         name: of the function and the files; by default the operator's.
         implementation: ``"native"`` or ``"generic"``; by default native where one
             is known for the format, whatever this CPU has.
+        architecture: of the GPU that a CUDA kernel is for, as ``"sm_80"``; by default
+            the oldest that has the instruction.
         force: replace files that exist.
 
     Returns:
@@ -75,7 +79,7 @@ def export(
     if chosen in tensors or chosen != identifier(chosen):
         raise ExportError(f"name {chosen!r}: a tensor or C itself has that name; choose another")
     target = Path(folder)
-    made = FORMATS[form].files(Request(candidate, chosen, implementation))
+    made = FORMATS[form].files(Request(candidate, chosen, implementation, architecture))
     paths = {target / key: content for key, content in made.items()}
     if not force and (there := [str(path) for path in paths if path.exists()]):
         raise ExportError(f"{', '.join(there)} exists; choose another folder or replace it")

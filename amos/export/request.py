@@ -17,8 +17,11 @@ class Request:
         candidate: mapping and schedule.
         name: a C identifier: the function's name, and the stem of every file.
         implementation: ``"native"``, ``"generic"``, or ``None`` to choose.
+        architecture: of the GPU that a CUDA kernel is for, as ``"sm_80"``; empty for
+            the oldest that has the instruction.
     """
 
     candidate: Candidate
     name: str
     implementation: str | None = None
+    architecture: str = ""

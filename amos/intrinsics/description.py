@@ -16,6 +16,7 @@ from math import prod
 
 import numpy as np
 
+from amos._display import Shown
 from amos.errors import IntrinsicError, OperatorError, ParseError
 from amos.intrinsics.arithmetic import Arithmetic, ShapeFamily, Timing
 from amos.intrinsics.memory import WINDOWS, Memory
@@ -52,7 +53,7 @@ class AffineSystem:
 
 
 @dataclass(frozen=True)
-class Intrinsic:
+class Intrinsic(Shown):
     """An instruction as AMOS sees it.
 
     Attributes:

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from amos._display import Shown
 from amos.errors import OperatorError
 from amos.ir.dtypes import dtype
 from amos.ir.epilogue import Epilogue
@@ -30,7 +31,7 @@ def access_matrix(compute: Compute) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Operator:
+class Operator(Shown):
     """A tensor computation: a perfect loop nest around one statement.
 
     Loop order is the order of ``compute.iterations``: spatial iterations as the

@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache
 from itertools import islice, permutations
 from typing import TYPE_CHECKING, Any, overload
 
+from amos._display import Shown
 from amos.errors import MappingError
 from amos.mapping.mapping import Mapping
 from amos.mapping.names import not_found, read_name
@@ -48,7 +49,7 @@ class _Part:
         return self.pairing.operator.with_dtypes(names)
 
 
-class MappingSpace(Sequence[Mapping]):
+class MappingSpace(Shown, Sequence[Mapping]):
     """All mappings under one rule, as a sequence that is never built as a whole.
 
     Mappings are ordered by order of the sources, then lexicographically over the

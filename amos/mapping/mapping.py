@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from amos._display import Shown
 from amos.errors import MappingError
 from amos.intrinsics import Intrinsic
 from amos.ir import Affine, Operator
@@ -21,7 +22,7 @@ __all__ = ["Mapping"]
 
 
 @dataclass(frozen=True)
-class Mapping:
+class Mapping(Shown):
     """A matching that a rule accepts (AMOS, Definition 4.3).
 
     Attributes:

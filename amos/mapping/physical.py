@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from amos._display import Shown
+
 if TYPE_CHECKING:
     from amos.ir import BufferLoad
     from amos.mapping.mapping import Mapping
@@ -75,7 +77,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class VirtualMapping:
+class VirtualMapping(Shown):
     """A mapping onto one call engine that holds every fused index as a whole.
 
     Attributes:

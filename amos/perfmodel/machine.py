@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from amos._display import Shown
 from amos.errors import MachineError
 
 __all__ = ["Costs", "Level", "Machine", "Peak"]
@@ -125,7 +126,7 @@ class Peak:
 
 
 @dataclass(frozen=True)
-class Machine:
+class Machine(Shown):
     """A machine with ``cores`` cores and memory levels from inside outward.
 
     Attributes:

@@ -20,6 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from amos._display import Shown
 from amos.errors import MachineError
 from amos.mapping.mapping import Mapping
 from amos.perfmodel.batch import BatchPrediction, evaluate, overflows
@@ -66,7 +67,7 @@ class LevelTime:
 
 
 @dataclass(frozen=True)
-class Prediction:
+class Prediction(Shown):
     """A predicted run time and where it goes.
 
     Attributes:

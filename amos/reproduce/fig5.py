@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from amos.errors import RecordError, ToolchainError
 from amos.perfmodel import Costs, LoopBatch, Machine, Structure, evaluate
 from amos.perfmodel.accuracy import best_of_first, pairwise, recall, trials_until
 from amos.perfmodel.residual import Residual, features
@@ -31,10 +30,10 @@ __all__ = [
     "SETS",
     "Accuracy",
     "Judged",
-    "draw",
     "fig5",
     "fit",
     "judge",
+    "predictions",
     "present",
     "stored",
 ]
@@ -360,26 +359,10 @@ def _learned(groups: Mapping[str, Sequence[_Prepared]], machine: Machine) -> dic
     }
 
 
-def draw(dataset: Dataset, path: Path, costs: Costs | None = None) -> None:
-    """Predicted against measured seconds, one colour a layer, as a web page.
-
-    Raises:
-        ToolchainError: plotly is not installed.
-        RecordError: the file cannot be written.
-    """
-    try:
-        import plotly.graph_objects as go
-    except ImportError as error:
-        raise ToolchainError("drawing needs plotly: pip install 'amos-mapper[notebook]'") from error
+def predictions(
+    dataset: Dataset, costs: Costs | None = None, model: str = "amos+"
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """For each layer predicted and measured seconds of its samples."""
     machine = _machine(dataset, costs)
-    figure = go.Figure()
-    for layer in dataset.layers:
-        prepared = _Prepared(dataset, layer)
-        predicted = prepared.predict(machine, "amos+")
-        figure.add_scatter(x=predicted, y=prepared.measured, mode="markers", name=layer)
-    figure.update_xaxes(type="log", title="predicted seconds")
-    figure.update_yaxes(type="log", title="measured seconds")
-    try:
-        path.write_text(figure.to_html(include_plotlyjs=True))
-    except OSError as error:
-        raise RecordError(f"{str(path)!r} cannot be written: {error}") from error
+    prepared = [_Prepared(dataset, layer) for layer in dataset.layers]
+    return {x.layer: (x.predict(machine, model), x.measured) for x in prepared}

@@ -5,6 +5,7 @@ from amos.schedule.constraint_rules import CONSTRAINT_RULES
 from amos.schedule.constraints import Constraint, Eq, In, Le, Prod, Select, Sum, Value, Variable
 from amos.schedule.csp import CSP
 from amos.schedule.fixing import spaces_of
+from amos.schedule.sampled import best_sampled
 from amos.schedule.schedule import Schedule, batch_of
 from amos.schedule.schedule_rules import SCHEDULE_RULES
 from amos.schedule.space import ScheduleSpace
@@ -40,5 +41,6 @@ __all__ = [
     "Value",
     "Variable",
     "batch_of",
+    "best_sampled",
     "spaces_of",
 ]

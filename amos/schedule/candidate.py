@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from amos._display import Shown
 from amos.mapping.mapping import Mapping
 from amos.schedule.schedule import Schedule
 
@@ -11,7 +12,7 @@ __all__ = ["Candidate"]
 
 
 @dataclass(frozen=True)
-class Candidate:
+class Candidate(Shown):
     """What a search proposes, the model predicts, and a worker measures."""
 
     mapping: Mapping

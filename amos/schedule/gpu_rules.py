@@ -137,8 +137,8 @@ def shared_bytes(draft: Draft, scope: str, held: list[str]) -> None:
     for op in situation.sources:
         if op.name not in held:
             continue
-        row, rows = row_bytes(situation, op)
-        choices = tuple(rows * (row + padding) for padding in _PADDING)
+        sides = fragment_sides(situation, op)
+        choices = tuple(max(n * (row + padding) for n, row in sides) for padding in _PADDING)
         size = draft.derived(f"bytes.{op.name}", rule)
         amount = draft.derived(f"{scope}.{op.name}", rule, "other")
         loops = tuple(f"span.{loop}" for loop in situation.indexed(op))
@@ -146,6 +146,7 @@ def shared_bytes(draft: Draft, scope: str, held: list[str]) -> None:
             Select(size, f"align.{op.name}", choices, rule), Prod(amount, (size, *loops), rule)
         )
         amounts.append(amount)
+    _leaving(draft, scope, capacity)
     step = draft.derived(f"{scope}.step", rule, "other")
     used = draft.derived(f"{scope}.used", rule, "other")
     limit = draft.given(f"{scope}.capacity", capacity, rule)
@@ -156,6 +157,33 @@ def shared_bytes(draft: Draft, scope: str, held: list[str]) -> None:
         Prod(used, (step, *buffers), rule),
         Le(used, limit, rule, reason),
     )
+
+
+def _leaving(draft: Draft, scope: str, capacity: int) -> None:
+    """Accumulators whose layout is hidden leave through the memory of the buffers."""
+    situation, rule = draft.situation, "C5"
+    op = situation.destination
+    if any(m.operand == op.name and m.layout for m in situation.mapping.intrinsic.memory):
+        return
+    row, rows = row_bytes(situation, op)
+    size = draft.given(f"bytes.{op.name}", row * rows, rule)
+    blocks = tuple(f"block.{loop.name}" for loop in situation.spatial)
+    amount = draft.derived(f"{scope}.{op.name}", rule, "other")
+    limit = draft.given(f"{scope}.capacity", capacity, rule)
+    reason = f"{{left}} bytes of {scope} for accumulators, but {capacity} are there"
+    draft.require(Prod(amount, (size, *blocks), rule), Le(amount, limit, rule, reason))
+
+
+def fragment_sides(situation: Situation, op: StagedOperand) -> tuple[tuple[int, int], ...]:
+    """Number and bytes of the rows of a fragment, stored by rows and by columns.
+
+    Which of the two it is depends on where the tensor is contiguous. Rows begin at
+    multiples of 16 bytes.
+    """
+    row, rows = row_bytes(situation, op)
+    size = max(1, _bits(situation, op) // 8)
+    sides = ((rows, row), (max(1, row // size), rows * size))
+    return tuple((n, -(-length // 16) * 16) for n, length in sides)
 
 
 def row_bytes(situation: Situation, op: StagedOperand) -> tuple[int, int]:

@@ -144,7 +144,8 @@ def batch_of(structure: Structure, schedules: Sequence[Schedule]) -> LoopBatch:
         reduce=rows(
             [[reduce[x.name] for x in s.reduce_order(nest)] for s in schedules], len(reduce)
         ),
-        parallel=np.array([int(s.get("parallel", 1)) for s in schedules]),
+        # Where one call does all the work, there is no loop to divide.
+        parallel=np.array([min(int(s.get("parallel", 1)), len(spatial)) for s in schedules]),
         unroll=np.array([int(s.get("unroll", 1)) for s in schedules]),
         block=rows([_blocks(s, spatial) for s in schedules], len(spatial)),
         vector=np.array([int(s.get("vector", 64)) for s in schedules]),

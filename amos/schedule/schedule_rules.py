@@ -26,6 +26,8 @@ _UNROLLED = (1, 2, 4)
 #: Bytes that one vectorized step of a copy moves; the first is the default.
 _VECTORS, _THREAD_VECTORS = (64, 32, 16), (16, 8, 4)
 #: Parts of a reduction that run at the same time, on a CPU and on a GPU.
+#: On a GPU they meet in atomic additions, for which half precision is too coarse.
+_ADDED = ("float32", "float64", "int32")
 _SPLITS, _GRID_SPLITS = (1,), (1, 2, 4, 8)
 
 
@@ -162,7 +164,8 @@ class SplitReduction:
     def apply(self, situation: Situation) -> list[Primitive]:
         """No more parts than the longest reduction loop has steps."""
         longest = max(loop.extent for loop in situation.reduce)
-        splits = _GRID_SPLITS if situation.warps else _SPLITS
+        adds = situation.mapping.intrinsic.dtypes[-1] in _ADDED
+        splits = _GRID_SPLITS if situation.warps and adds else _SPLITS
         loops = tuple(loop.name for loop in situation.reduce)
         values = tuple(n for n in splits if n <= longest)
         return [Primitive("rfactor", "split", self.name, parts=loops, values=values)]
@@ -178,10 +181,10 @@ class ComputeLocation:
         return bool(situation.gathered)
 
     def apply(self, situation: Situation) -> list[Primitive]:
-        """Ahead of the nest, or inside the outermost loops."""
+        """Ahead of the nest, or inside the outermost loops: a GPU gathers as it copies."""
+        places = ("tile",) if situation.warps else ("whole", "tile")
         return [
-            Primitive("compute_at", op.name, self.name, values=("whole", "tile"))
-            for op in situation.gathered
+            Primitive("compute_at", op.name, self.name, values=places) for op in situation.gathered
         ]
 
 

@@ -9,6 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
+from amos._display import Shown
 from amos.errors import ScheduleError
 from amos.mapping.mapping import Mapping
 from amos.mapping.nest import Nest
@@ -28,7 +29,7 @@ _ATTEMPTS = 100
 
 
 @dataclass(frozen=True)
-class ScheduleSpace:
+class ScheduleSpace(Shown):
     """Every schedule of one mapping.
 
     A schedule is feasible when each variable takes a value of its domain and every

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from amos._display import Shown
 from amos.errors import MappingError
 from amos.validate.candidates import Pairing, check_rule, choose
 from amos.validate.compatible import check_structure
@@ -20,7 +21,7 @@ __all__ = ["Verdict", "check_matching", "read_matching"]
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Verdict(Shown):
     """What a rule says about a matching; true if the matching is accepted.
 
     Attributes:
@@ -29,11 +30,21 @@ class Verdict:
             the rules ``"paper"`` and ``"access"``, why the rule does not admit it.
         idle: intrinsic iterations that stay empty without need: a waste, not a
             wrong answer.
+        cells: what ``wrong`` is about: (intrinsic iteration, software iteration),
+            each a one of the matching matrix.
+        rows: what ``idle`` is about: intrinsic iterations, rows of the matrix.
+        pairing: the operator held against the intrinsic; with ``assignment`` what
+            was judged. Neither counts when verdicts are compared.
+        assignment: for each software iteration its intrinsic iteration, or -1.
     """
 
     rule: str
     wrong: tuple[str, ...] = ()
     idle: tuple[str, ...] = ()
+    cells: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    rows: tuple[str, ...] = field(default=(), compare=False)
+    pairing: Pairing | None = field(default=None, compare=False, repr=False)
+    assignment: tuple[int, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -81,12 +92,27 @@ def check_matching(
         [s for s, chosen in enumerate(assignment) if chosen == t]
         for t in range(len(intrinsic.iterations))
     ]
-    wrong: list[str] = []
+    # Why each pair of an intrinsic and a software iteration is wrong.
+    cells: dict[tuple[int, int], list[str]] = {}
     for t, group in enumerate(groups):
-        wrong += _wrong_access(pairing, t, group, exact=rule != "gather")
-    if rule == "paper" and not wrong:
-        wrong = _wrong_base(pairing, groups)
-    return Verdict(rule, tuple(wrong), _idle(pairing, groups))
+        cells |= _wrong_access(pairing, t, group, exact=rule != "gather")
+    wrong = tuple(reason for reasons in cells.values() for reason in reasons)
+    if rule == "paper" and not cells:
+        causes = _wrong_base(pairing, groups)
+        wrong = tuple(_no_base(pairing, members, text) for text, members in causes.items())
+        at_fault = sorted(s for members in causes.values() for s in members)
+        cells = {(assignment[s], s): [] for s in at_fault}
+    idle = _idle(pairing, groups)
+    steps, names = intrinsic.iterations, op.iterations
+    return Verdict(
+        rule,
+        wrong,
+        tuple(idle.values()),
+        tuple((steps[t].name, names[s].name) for t, s in cells),
+        tuple(step for step in idle if step),
+        pairing,
+        assignment,
+    )
 
 
 def read_matching(op: Operator, intrinsic: Intrinsic, matrix: Any) -> tuple[int, ...]:
@@ -128,8 +154,10 @@ def read_matching(op: Operator, intrinsic: Intrinsic, matrix: Any) -> tuple[int,
     return tuple(int(np.argmax(column)) if column.any() else -1 for column in array.T)
 
 
-def _wrong_access(pairing: Pairing, t: int, group: Sequence[int], *, exact: bool) -> list[str]:
-    """Members of one group whose column of X does not fit the column of Z."""
+def _wrong_access(
+    pairing: Pairing, t: int, group: Sequence[int], *, exact: bool
+) -> dict[tuple[int, int], list[str]]:
+    """Members of one group whose column of X does not fit the column of Z, and why."""
     names = [it.name for it in pairing.operator.iterations]
     step = pairing.intrinsic.iterations[t]
     slot = pairing.slots[t]
@@ -140,11 +168,12 @@ def _wrong_access(pairing: Pairing, t: int, group: Sequence[int], *, exact: bool
         return extra | (missing if exact else missing & dst)
 
     fitting = [s for s in group if not misfit(s)]
-    reasons = []
+    found: dict[tuple[int, int], list[str]] = {}
     for s in group:
         bits = misfit(s)
         if not bits:
             continue
+        reasons = found.setdefault((t, s), [])
         name = names[s]
         members = [names[g] for g in group if g == s or g in fitting]
         if len(members) > 1:
@@ -167,35 +196,36 @@ def _wrong_access(pairing: Pairing, t: int, group: Sequence[int], *, exact: bool
                     f"{start} `{name}` {does} `{pairing.labels[m]}` "
                     f"and `{step.name}` {lacks} `{operand}`"
                 )
-    return reasons
+    return found
 
 
-def _wrong_base(pairing: Pairing, groups: Sequence[Sequence[int]]) -> list[str]:
-    """Matched iterations that no base match inside the matching contains."""
+def _wrong_base(pairing: Pairing, groups: Sequence[Sequence[int]]) -> dict[str, list[int]]:
+    """Matched iterations that no base match inside the matching contains, by cause."""
     filled = [t for t, group in enumerate(groups) if group]
-    names = [it.name for it in pairing.operator.iterations]
     obstacles = {
         s: text for t in filled for s in groups[t] if (text := pairing.obstacle(s, t)) is not None
     }
     usable = [[s for s in groups[t] if s not in obstacles] for t in filled]
     # Text of the cause → iterations: a pair that excludes each other is said once.
-    causes: dict[str | None, list[str]] = {}
+    causes: dict[str, list[int]] = {}
+    indirect: list[int] = []
     for at, t in enumerate(filled):
         for s in groups[t]:
             if s in obstacles:
-                causes.setdefault(obstacles[s], []).append(names[s])
+                causes.setdefault(obstacles[s], []).append(s)
                 continue
             options = [[s] if i == at else usable[i] for i in range(len(filled))]
             if next(choose(options, pairing.conflicts), None) is None:
-                causes.setdefault(_why_alone(pairing, s, options), []).append(names[s])
-    indirect = causes.pop(None, [])
+                why = _why_alone(pairing, s, options)
+                (indirect if why is None else causes.setdefault(why, [])).append(s)
     if indirect and not causes:
-        text = "their possible partners share dimensions with one another"
-        causes = {text: indirect}
-    return [
-        f"no base match contains {' or '.join(f'`{n}`' for n in members)}: {text}"
-        for text, members in causes.items()
-    ]
+        causes["their possible partners share dimensions with one another"] = indirect
+    return causes
+
+
+def _no_base(pairing: Pairing, members: Sequence[int], text: str) -> str:
+    names = [f"`{pairing.operator.iterations[s].name}`" for s in members]
+    return f"no base match contains {' or '.join(names)}: {text}"
 
 
 def _why_alone(pairing: Pairing, s: int, options: Sequence[Sequence[int]]) -> str | None:
@@ -216,21 +246,22 @@ def _shared(pairing: Pairing, first: int, second: int) -> str:
     )
 
 
-def _idle(pairing: Pairing, groups: Sequence[Sequence[int]]) -> tuple[str, ...]:
+def _idle(pairing: Pairing, groups: Sequence[Sequence[int]]) -> dict[str, str]:
+    """Intrinsic iterations that are empty without need, and why; an empty name for all of them."""
     filled = sum(map(bool, groups))
     if not pairing.rank and not filled:
-        return ("nothing is matched: no iteration of the operator could go anywhere",)
+        return {"": "nothing is matched: no iteration of the operator could go anywhere"}
     if filled >= pairing.rank:
-        return ()
+        return {}
     names = [it.name for it in pairing.operator.iterations]
     options = pairing.candidates("gather")
-    reasons = []
+    reasons = {}
     for t, it in enumerate(pairing.intrinsic.iterations):
         could = [names[s] for s, targets in enumerate(options) if t in targets]
         if could and not groups[t]:
             shown = ", ".join(f"`{name}`" for name in could)
-            reasons.append(f"`{it.name}` stays empty though {shown} could go there")
-    return tuple(reasons)
+            reasons[it.name] = f"`{it.name}` stays empty though {shown} could go there"
+    return reasons
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -81,3 +81,12 @@ def test_a_file_of_something_else_is_no_record_file(
     file.write_text("not a database, but long enough to be taken for one\n" * 40)
     assert main(["records", "list", str(file)]) == 2
     assert "notes.txt" in capsys.readouterr().err
+
+
+def test_an_operator_of_a_single_call(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ["--extent", "i=4", "--extent", "j=4", "--extent", "k=4"]
+    argv = ["predict", "o[i,j] += a[i,k] * b[k,j]", "wmma_m16n16k16_f16_f32", "--machine", "a100"]
+    assert main([*argv, *sizes, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["levels"][0]["trips"] == 1
+    assert 0 < found["seconds"] < 1

@@ -133,12 +133,12 @@ def _best(kind: type[Search], mappings: list[Mapping], seed: int, evaluations: i
 
 @pytest.mark.parametrize(
     ("name", "mappings", "evaluations", "ratio"),
-    [("ga", GEMM, 96, 1.0), ("cga", C2D, 160, 0.9)],
+    [("ga", C2D, 160, 0.95), ("cga", C2D, 160, 0.9)],
 )
 def test_evolution_beats_chance_at_equal_evaluations(
     name: str, mappings: list[Mapping], evaluations: int, ratio: float
 ) -> None:
-    """Median over a few seeds; in the small space of GEMM chance comes near as well."""
+    """Median over a few seeds."""
     kinds = method(name), RandomSearch
     runs = [[_best(kind, mappings, seed, evaluations) for kind in kinds] for seed in range(5)]
     assert np.median([mine / chance for mine, chance in runs]) < ratio

@@ -1,0 +1,36 @@
+"""What objects look like in Jupyter: one lazy hook, that all rooms share.
+
+Rooms describe, :mod:`amos.viz` draws. An object that can be shown inherits from
+:class:`Shown`, which imports that room by name at the moment when a front end asks
+for a picture, and never before: no room depends on pictures, not even on whether
+they can be drawn. Nothing else below ``amos.viz`` may name it; a test sees to that.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__all__ = ["Shown"]
+
+
+class Shown:
+    """An object with a rich display, drawn by :mod:`amos.viz`."""
+
+    __slots__ = ()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """IPython prefers a class's own ``__repr__`` to what it inherits: own the hook too."""
+        super().__init_subclass__(**options)
+        cls._repr_pretty_ = Shown._repr_pretty_  # type: ignore[method-assign]
+
+    def _repr_html_(self) -> str:
+        return str(import_module("amos.viz").html(self))
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Complete plain text, for IPython in a terminal."""
+        lines = ["…"] if cycle else str(import_module("amos.viz").text(self)).split("\n")
+        for number, line in enumerate(lines):
+            if number:
+                printer.break_()
+            printer.text(line)

@@ -1,0 +1,149 @@
+"""``amos reproduce cuda``, ``amos reproduce table2`` and ``amos gpu-check``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from amos.cli.gpu_records import measured_lines, write_lines
+from amos.cli.options import AsJson
+from amos.cli.output import print_json, print_line, print_table
+
+if TYPE_CHECKING:
+    from amos.reproduce.cuda import CudaRow
+
+__all__ = ["cuda_command", "gpu_check_command", "table2_command"]
+
+
+def cuda_command(
+    operator: Annotated[
+        list[str] | None, typer.Option("--operator", metavar="NAME", help="Only this; repeat.")
+    ] = None,
+    arch: Annotated[
+        list[str] | None, typer.Option("--arch", metavar="NAME", help="Only this; repeat.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 2,
+    as_json: AsJson = False,
+) -> None:
+    """Each operator of Table 6 as a CUDA kernel: compiled, inspected, run on the host."""
+    from amos.reproduce.cuda import cuda, cuda_jobs, to_json
+
+    jobs = cuda_jobs(operator or (), (), arch or ())
+    rows = cuda(jobs, workers=workers, progress=None if as_json else _tell)
+    if as_json:
+        print_json(to_json(rows))
+        return
+    print_table(
+        ["operator", "dtype", "arch", "mapping", "registers", "spills", "shared", "in the space"]
+        + ["Tensor Core", "simulated"],
+        [
+            [row.operator, row.dtype, row.arch, row.mapping, row.registers, row.spills]
+            + [row.shared_bytes, row.space_shared_bytes, row.tensor_core_instructions]
+            + [_word(row)]
+            for row in rows
+        ],
+    )
+    for row in rows:
+        if row.problem:
+            print_line(f"{row.operator}, {row.dtype}, {row.arch}: {row.problem}")
+    spilling = sum(row.spills > 0 for row in rows)
+    agree = sum(row.shared_bytes == row.space_shared_bytes for row in rows)
+    print_line(
+        f"{sum(row.compiled for row in rows)} of {len(rows)} compiled, {spilling} with spills; "
+        f"{agree} use the shared memory that the space counts, the others less; "
+        f"{sum(row.simulated_equal is True for row in rows)} equal the operator on the host. "
+        "Nothing here ran on a GPU."
+    )
+
+
+def _word(row: CudaRow) -> str:
+    words = {True: "equal", False: "differs", None: "not run"}
+    return words[row.simulated_equal]
+
+
+def _tell(row: CudaRow) -> None:
+    print_line(f"{row.operator} {row.dtype} {row.arch}: {row.problem or _word(row)}")
+
+
+def table2_command(as_json: AsJson = False) -> None:
+    """How many operators of five networks map to Tensor Cores, beside the paper's counts."""
+    from dataclasses import asdict
+
+    from amos.reproduce.table2 import table2
+
+    rows = table2()
+    if as_json:
+        print_json([asdict(row) for row in rows])
+        return
+    print_table(
+        ["network", "total", "mapped", "paper: total", "XLA", "AMOS", "not mapped"],
+        [
+            [row.network, row.total, row.mapped, row.paper_total, row.paper_xla, row.paper_amos]
+            + [", ".join(f"{count} {kind}" for kind, count in row.unmapped.items())]
+            for row in rows
+        ],
+        title="AMOS, Table 2: operators of networks that map to Tensor Cores, batch 1",
+    )
+    for row in rows:
+        print_line(f"{row.network}: {', '.join(f'{n} {k}' for k, n in row.kinds.items())}")
+
+
+def gpu_check_command(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Exported kernels, or where to write them.")
+    ],
+    write: Annotated[
+        bool,
+        typer.Option("--write", help="Write kernels of all operators, types and random shapes."),
+    ] = False,
+    arch: Annotated[
+        str, typer.Option("--arch", metavar="NAME", help="GPU that --write is for.")
+    ] = "sm_80",
+    shapes: Annotated[
+        int, typer.Option(min=1, help="Random shapes of each operator and type, with --write.")
+    ] = 2,
+    seed: Annotated[int, typer.Option(min=0, help="Of shapes and data.")] = 0,
+    timed: Annotated[bool, typer.Option("--time/--no-time", help="Also measure.")] = True,
+    records: Annotated[
+        Path | None,
+        typer.Option(
+            "--records", metavar="FILE.jsonl", help="Write what was measured for records import."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check exported CUDA kernels on the GPU of this machine, and time them."""
+    from amos.export import gpu_check
+
+    if write:
+        made = gpu_check.write_suite(folder, arch, shapes=shapes, seed=seed)
+        if as_json:
+            print_json([str(path) for path in made])
+        else:
+            print_line(f"{len(made)} kernels for {arch} in {folder}")
+        return
+    rows = gpu_check.check_folder(folder, seed=seed, timed=timed)
+    if records is not None:
+        write_lines(measured_lines(rows, folder), records)
+    if as_json:
+        print_json([row.to_dict() for row in rows])
+    else:
+        print_table(
+            ["kernel", "intrinsic", "correct", "difference", "us", "Top/s", "PyTorch us"],
+            [
+                [row.kernel, row.intrinsic, row.correct, row.largest_difference]
+                + [_scaled(row.seconds, 1e6), row.tops, _scaled(row.baseline_seconds, 1e6)]
+                for row in rows
+            ],
+            title=rows[0].gpu if rows else "",
+        )
+        right = sum(row.correct for row in rows)
+        print_line(f"{right} of {len(rows)} kernels are right")
+    if not all(row.correct for row in rows):
+        raise typer.Exit(1)
+
+
+def _scaled(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor

@@ -1,0 +1,62 @@
+"""``amos serve``: the explorer as a local web page."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from amos.cli.options import IntrinsicFiles, RuleName
+from amos.cli.output import print_line, print_warning
+
+__all__ = ["serve_command"]
+
+
+def serve_command(
+    operator: Annotated[
+        str, typer.Argument(metavar="[OPERATOR]", help="What the page begins with.")
+    ] = "conv2d",
+    intrinsic: Annotated[
+        str, typer.Argument(metavar="[INTRINSIC]", help="What it is matched with at first.")
+    ] = "wmma_m16n16k16_f16_f32",
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes one that is free.")
+    ] = 0,
+    host: Annotated[
+        str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")
+    ] = "127.0.0.1",
+    public: Annotated[
+        bool, typer.Option("--public", help="Allow an address that other computers reach.")
+    ] = False,
+    rule: Annotated[
+        RuleName, typer.Option("--rule", help="What counts as a valid matching at first.")
+    ] = RuleName.paper,
+    machine: Annotated[
+        str,
+        typer.Option(
+            "--machine",
+            metavar="NAME",
+            help="What the model predicts for at first: a described machine, 'auto', or 'host', "
+            "which is measured now.",
+        ),
+    ] = "auto",
+    files: IntrinsicFiles = None,
+) -> None:
+    """Explore mapping spaces on a web page, on this computer alone."""
+    import amos
+    from amos.cli.options import load_intrinsics
+    from amos.explorer import Engine, State
+    from amos.explorer.server import Server, is_loopback
+
+    loaded = load_intrinsics(files)
+    unit = amos.intrinsics.get(intrinsic)
+    machines = [amos.machines.get("host", [unit])] if machine == "host" else []
+    state = State(operator=operator, intrinsic=intrinsic, rule=rule.value, machine=machine)
+    named = {one.name: path.resolve() for one, path in zip(loaded, files or (), strict=True)}
+    engine = Engine(named, machines, state)
+    engine.check()
+    server = Server(engine, host, port, public=public)
+    if not is_loopback(host):
+        print_warning("whoever can reach this computer can use this page")
+    print_line(f"AMOS explorer at {server.address}  (Ctrl-C ends it)")
+    server.run()

@@ -1,0 +1,24 @@
+"""CUDA kernels for Tensor Cores, as text: any mapping on WMMA or ``mma.sync``.
+
+>>> from amos.codegen.cuda.program import capability
+>>> capability("sm_80")
+80
+"""
+
+from amos.codegen.cuda.emulate import Emulation, draw_inputs, emulate
+from amos.codegen.cuda.kernel import KernelText, kernel_name
+from amos.codegen.cuda.program import BlockProgram
+from amos.codegen.cuda.toolchain import Compiled, compile_cuda, compiler_for, compilers
+
+__all__ = [
+    "BlockProgram",
+    "Compiled",
+    "Emulation",
+    "KernelText",
+    "compile_cuda",
+    "compiler_for",
+    "compilers",
+    "draw_inputs",
+    "emulate",
+    "kernel_name",
+]

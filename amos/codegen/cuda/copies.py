@@ -1,0 +1,221 @@
+"""Copies from the tensors to shared memory, with the gather that the mapping asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from amos.codegen.cuda.expression import Expr, Value, at_most, text, variable
+from amos.codegen.cuda.program import BlockProgram
+from amos.codegen.cuda.staging import STEP, SharedOperand
+from amos.codegen.cuda.text import block, identifier
+
+__all__ = ["address", "copy_code", "is_async", "loop_values"]
+
+_MOVED = {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "uint2", 16: "uint4"}
+#: Bytes that ``cp.async`` moves at least.
+_ASYNC_BYTES = 4
+#: Copies of a thread that are held in registers while the stage before is multiplied.
+#: More of them would crowd out the accumulators.
+_HELD = 8
+
+
+def is_async(program: BlockProgram, source: SharedOperand) -> bool:
+    """Whether a source's copies are made by ``cp.async``."""
+    return program.is_async and source.vector * source.element.bytes >= _ASYNC_BYTES
+
+
+def is_held(program: BlockProgram, source: SharedOperand) -> bool:
+    """Whether a source waits in registers until the stage before is multiplied."""
+    few = -(-source.copies // program.threads) <= _HELD
+    return program.depth > 1 and few and not is_async(program, source)
+
+
+def loop_values(
+    program: BlockProgram, local: dict[str, Value], loops: Sequence[str]
+) -> tuple[dict[str, Value], list[str]]:
+    """Values of spatial loops from the steps within the block, and when they exist."""
+    values: dict[str, Value] = {}
+    guards = []
+    extents = {x.name: x.extent for x in program.spatial}
+    for loop in loops:
+        count, span = program.blocks[loop], program.spans[loop]
+        value = local.get(loop, 0)
+        if count > 1:
+            value = Expr(f"first_{identifier(loop)}", 0, (count - 1) * span) + value
+        values[loop] = value
+        if at_most(value) >= extents[loop]:
+            guards.append(f"{text(value)} < {extents[loop]}")
+    return values, guards
+
+
+def address(shape: Sequence[int], indices: Sequence[Value]) -> Value:
+    """Element of a row-major tensor."""
+    total: Value = 0
+    for d, at in enumerate(indices):
+        total = total + at * prod(shape[d + 1 :])
+    return total
+
+
+class _Gather:
+    """One copy of a source: from where, to where, and if there is anything to read.
+
+    Attributes:
+        lines: declarations of the values that the others mention.
+        shared: element of a stage that the copy goes to.
+        address: element of the tensor that it begins at.
+        guards: conditions under which there is something to read.
+    """
+
+    def __init__(self, program: BlockProgram, source: SharedOperand) -> None:
+        self.program, self.source = program, source
+        self.lines: list[str] = []
+        self.guards: list[str] = []
+        tensors = [load.tensor.name for load in program.mapping.operator.operands]
+        self._taken = {identifier(name) for name in tensors}
+        row, column, local = self._position()
+        self.shared = text(
+            sum(
+                (local[axis.name] * axis.stride for axis in source.axes),
+                row * source.row + column,
+            )
+        )
+        #: Lines that the place in shared memory needs.
+        self.placing = list(self.lines)
+        self.address = self._read(row, column, local)
+
+    def _let(self, name: str, value: Value) -> Value:
+        """Give a compound value a name."""
+        if isinstance(value, int) or value.code.isidentifier():
+            return value
+        name = identifier(name)
+        while name in self._taken:
+            name += "_"
+        self._taken.add(name)
+        self.lines.append(f"const int {name} = {value.code};")
+        return Expr(name, value.low, value.high)
+
+    def _position(self) -> tuple[Value, Value, dict[str, Value]]:
+        """Row and first column in the fragment, and which fragment, of copy ``e``.
+
+        Columns vary fastest, then rows: neighbouring threads write into different
+        banks, and read whole sectors of 32 bytes where the tensor is contiguous.
+        """
+        source = self.source
+        extents = {"column": source.columns.lanes // source.vector, "row": source.rows.lanes}
+        extents |= {axis.name: axis.extent for axis in source.axes}
+        rest: Value = Expr("e", 0, source.copies - 1) if source.copies > 1 else 0
+        found: dict[str, Value] = {}
+        weight = 1
+        for name, extent in extents.items():
+            value = rest // weight % extent
+            weight *= extent
+            if name == "column":
+                value = value * source.vector
+            found[name] = self._let(f"at_{name}", value)
+        return found.pop("row"), found.pop("column"), found
+
+    def _read(self, row: Value, column: Value, local: dict[str, Value]) -> str:
+        source = self.source
+        values, guards = loop_values(self.program, local, source.loops)
+        self.guards += guards
+        values |= self._reduction(local)
+        lanes = {source.rows.target: row, source.columns.target: column}
+        for target in source.fragment:
+            group = source.nest.groups[target]
+            lane = lanes[target]
+            if not set(group.members) & source.load.names:
+                if group.kind == "reduce" and not group.members:
+                    self.guards.append(f"{text(lane)} < 1")
+                continue
+            fused = self._let(target, values.get(group.tile, 0) * group.lanes + lane)
+            if at_most(fused) >= group.size:
+                self.guards.append(f"{text(fused)} < {group.size}")
+            values |= group.decode(fused)
+        load, extents = source.load, self.program.mapping.operator.extents
+        known = {name: self._let(name, values.get(name, 0)) for name in sorted(load.names)}
+        indices = []
+        for index, size in zip(load.indices, load.tensor.shape, strict=True):
+            at = index.evaluate(known)
+            low, high = index.bounds(extents)
+            if low < 0:
+                self.guards.append(f"{text(at)} >= 0")
+            if high >= size:
+                self.guards.append(f"{text(at)} < {size}")
+            indices.append(at)
+        self.guards = list(dict.fromkeys(self.guards))
+        return text(address(load.tensor.shape, indices))
+
+    def _reduction(self, local: dict[str, Value]) -> dict[str, Value]:
+        """Values of the reduction loops at this step of this stage."""
+        program = self.program
+        if not self.source.reduced:
+            return {}
+        stage = variable("stage", program.sequence)
+        flat = self._let("at_reduction", stage * program.staged + local.get(STEP, 0))
+        if at_most(flat) >= program.reduction:
+            self.guards.append(f"{text(flat)} < {program.reduction}")
+        values: dict[str, Value] = {}
+        weight = program.reduction
+        for loop in program.reduce:
+            digit = flat if weight == program.reduction else flat % weight
+            weight //= loop.extent
+            values[loop.name] = digit if weight == 1 else digit // weight
+        return values
+
+
+def copy_code(program: BlockProgram, source: SharedOperand) -> list[str]:
+    """``fetch_NAME`` and, where registers lie between, ``put_NAME``, as local functions."""
+    gather = _Gather(program, source)
+    count = -(-source.copies // program.threads)
+    size = source.vector * source.element.bytes
+    moved = _MOVED[size]
+    tensor = identifier(source.load.tensor.name)
+    live = " && ".join(gather.guards) or "true"
+    slot = f"shared_{source.name}"
+    if program.depth > 1:
+        slot += f" + stage % {program.depth} * {source.elements}"
+    to = f"{source.element.name} *const to = {slot};"
+    stored = f"*reinterpret_cast<{moved} *>(to + {gather.shared}) = "
+    read = f"*reinterpret_cast<const {moved} *>({tensor} + {gather.address})"
+    if live != "true":
+        read = f"{live}\n            ? {read}\n            : {moved}{{}}"
+        read = read.replace(f"{moved}{{}}", f"static_cast<{moved}>(0)") if size < 8 else read
+    if is_async(program, source):
+        copied = [
+            f"const bool live = {live};",
+            f"copy_async<{size}>(to + {gather.shared},",
+            f"                {tensor} + (live ? {gather.address} : 0), live);",
+        ]
+        body = _each(program, source, count, [*gather.lines, *copied])
+        return _function(f"fetch_{source.name}", [to, *body])
+    if not is_held(program, source):
+        body = _each(program, source, count, [*gather.lines, f"{stored}{read};"])
+        return _function(f"fetch_{source.name}", [to, *body])
+    kept = f"kept_{source.name}"
+    fetch = _each(program, source, count, [*gather.lines, f"{kept}[i] = {read};"])
+    put = _each(program, source, count, [*gather.placing, f"{stored}{kept}[i];"])
+    return [
+        f"{moved} {kept}[{count}];",
+        *_function(f"fetch_{source.name}", fetch),
+        *_function(f"put_{source.name}", [to, *put]),
+    ]
+
+
+def _each(
+    program: BlockProgram, source: SharedOperand, count: int, body: Sequence[str]
+) -> list[str]:
+    """The copies of one thread."""
+    whole = source.copies % program.threads == 0
+    return [
+        "#pragma unroll" if count <= _HELD else f"#pragma unroll {_HELD // 2}",
+        f"for (int i = 0; i < {count}; ++i) {{",
+        f"  const int e = thread + i * {program.threads};",
+        *([] if whole else [f"  if (e >= {source.copies}) break;"]),
+        *block(body),
+        "}",
+    ]
+
+
+def _function(name: str, body: Sequence[str]) -> list[str]:
+    return [f"auto {name} = [&](int stage) {{", *block(body), "};"]

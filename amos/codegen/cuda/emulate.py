@@ -1,0 +1,187 @@
+"""Run a kernel's own source on the host, and compare what it writes with the operator.
+
+The text that nvcc compiles is compiled by a C++ compiler against
+``emulation/amos_emulation.h``, where every CUDA thread is a fiber. Everything that is
+generated is executed: staging, gathers, predicates, the pipeline, fragments, the way
+out. What is emulated are the instructions themselves: WMMA, ``mma.sync``,
+``ldmatrix``, ``cp.async``, barriers.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from amos.codegen.cuda.kernel import KernelText, kernel_name
+from amos.codegen.cuda.program import BlockProgram
+from amos.codegen.cuda.types import cuda_type
+from amos.errors import BuildError
+from amos.ir import dtype
+from amos.ir.floats import pack, quantize, unpack
+from amos.validate import evaluate, random_inputs
+
+__all__ = ["HEADERS", "Emulation", "compiler", "draw_inputs", "emulate"]
+
+#: Folder of the headers that stand for CUDA.
+HEADERS = Path(__file__).parent / "emulation"
+#: A shift, an overflow or an address that is not aligned ends the program.
+_FLAGS = (
+    "-std=c++17",
+    "-O1",
+    "-w",
+    "-fno-strict-aliasing",
+    "-fsanitize=undefined",
+    "-fno-sanitize=vptr",
+    "-fsanitize-undefined-trap-on-error",
+)
+#: Seconds that a compiler or a kernel may take.
+_TIMEOUT = 300
+#: Order of threads and arrival of copies, in the two runs.
+_RUNS = (("0", "1"), ("1", "0"))
+
+
+def compiler() -> str | None:
+    """A C++ compiler for the host, if there is one."""
+    return shutil.which("g++") or shutil.which("clang++")
+
+
+@dataclass(frozen=True)
+class Emulation:
+    """What a kernel wrote on the host.
+
+    Attributes:
+        outputs: the output of each run: threads in ascending order with copies as late
+            as they may come, then in descending order with copies at once.
+        expected: what the operator says.
+    """
+
+    outputs: tuple[np.ndarray, ...]
+    expected: np.ndarray
+
+    @property
+    def equal(self) -> bool:
+        """Whether each run wrote exactly what the operator says."""
+        return all(np.array_equal(out, self.expected) for out in self.outputs)
+
+    @property
+    def problem(self) -> str:
+        """What differs, in one line; empty if nothing does."""
+        for number, out in enumerate(self.outputs):
+            wrong = ~(out == self.expected)
+            if wrong.any():
+                at = tuple(int(i) for i in np.argwhere(wrong)[0])
+                return (
+                    f"run {number}: {int(wrong.sum())} of {wrong.size} elements differ; at {at} "
+                    f"expected {self.expected[at]}, got {out[at]}"
+                )
+        return ""
+
+
+def draw_inputs(program: BlockProgram, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Generic data whose sums are exact in the accumulator, in any order.
+
+    Half-precision accumulators hold integers up to 2048 only, so that they get small
+    ones, and few that are not zero if the reduction is long.
+    """
+    op = program.mapping.operator
+    if program.mapping.intrinsic.dtypes[-1] != "float16":
+        return random_inputs(op, rng)
+    length = max(1, int(np.prod([it.extent for it in op.reduce])))
+    share = min(1.0, 400 / length)
+    made = {}
+    for tensor in op.inputs:
+        values = rng.integers(-2, 2, tensor.shape, endpoint=True)
+        values = values * (rng.random(tensor.shape) < share)
+        made[tensor.name] = values.astype(dtype(tensor.dtype or "float16").numpy)
+    return made
+
+
+def emulate(
+    program: BlockProgram, inputs: Mapping[str, np.ndarray], source: str | None = None
+) -> Emulation:
+    """Compile a kernel for the host and run it twice.
+
+    Args:
+        program: the kernel.
+        inputs: an array for each input tensor, by name; see :func:`draw_inputs`.
+        source: the text to run instead of the program's own.
+
+    Raises:
+        BuildError: there is no C++ compiler, it refuses the kernel, or the kernel
+            leaves a tensor, waits at different barriers, or breaks a rule of hardware.
+    """
+    tool, name = compiler(), kernel_name(program)
+    if tool is None:
+        raise BuildError(f"{name}: a kernel runs on the host with g++ or clang++; there is none")
+    op = program.mapping.operator
+    with tempfile.TemporaryDirectory(prefix="amos-") as folder:
+        text, binary = Path(folder, "main.cpp"), Path(folder, "main")
+        text.write_text(_main(program, source or KernelText(program).source), encoding="utf-8")
+        done = _run([tool, *_FLAGS, f"-I{HEADERS}", str(text), "-o", str(binary)], None)
+        if done.returncode:
+            raise BuildError(f"{name}: {tool} refuses it: {_first_error(done.stderr)}")
+        data = b"".join(_bytes(np.asarray(inputs[t.name]), t.dtype) for t in op.inputs)
+        outputs = []
+        for order in _RUNS:
+            ended = _run([str(binary), *order], data)
+            if ended.returncode:
+                reason = ended.stderr.decode(errors="replace").strip()
+                raise BuildError(f"{name}: on the host: {reason or f'signal {-ended.returncode}'}")
+            raw = np.frombuffer(ended.stdout, np.uint8)
+            kind = program.mapping.intrinsic.dtypes[-1]
+            outputs.append(unpack(raw, kind, op.output.tensor.shape))
+    return Emulation(tuple(outputs), evaluate(op, inputs))
+
+
+def _bytes(array: np.ndarray, kind: str | None) -> bytes:
+    known = dtype(kind or "float32")
+    values = array if known.is_integer else quantize(array, known)
+    return pack(values, known).tobytes()
+
+
+def _main(program: BlockProgram, text: str) -> str:
+    op = program.mapping.operator
+    kinds = {s.load.tensor.name: s.element for s in program.sources}
+    sizes = [t.elements * kinds[t.name].bytes for t in op.inputs]
+    result = cuda_type(program.mapping.intrinsic.dtypes[-1])
+    out = op.output.tensor.elements * result.bytes
+    arguments = [
+        f"static_cast<const {kinds[t.name].name} *>(in[{n}])" for n, t in enumerate(op.inputs)
+    ]
+    arguments.append(f"static_cast<{result.name} *>(out)")
+    grid = ", ".join(f"{n}u" for n in program.grid)
+    if program.is_dynamic:  # the launch gives it; here it is declared as large as asked for
+        text = text.replace(
+            "extern __shared__ __align__(128) unsigned char shared_memory[];",
+            f"__shared__ __align__(128) unsigned char shared_memory[{program.shared_bytes}];",
+        )
+    return f"""{text}
+#include "main.h"
+int main(int, char **order) {{
+  const void *in[] = {{{", ".join(f"read_tensor({n})" for n in sizes)}}};
+  void *out = tensor({out});
+  {f"std::memset(out, 0, {out});" if program.zeroed else ""}
+  amos_emulation::launch({{{grid}}}, {program.threads}, shared_memory, sizeof shared_memory,
+                         order[1][0] == '1', order[2][0] == '1',
+                         [&] {{ {kernel_name(program)}({", ".join(arguments)}); }});
+  return std::fwrite(out, 1, {out}, stdout) == {out} ? 0 : 4;
+}}
+"""
+
+
+def _run(command: list[str], data: bytes | None) -> subprocess.CompletedProcess[bytes]:
+    try:
+        return subprocess.run(command, input=data, capture_output=True, timeout=_TIMEOUT)
+    except subprocess.TimeoutExpired:
+        raise BuildError(f"{Path(command[0]).name} took more than {_TIMEOUT} seconds") from None
+
+
+def _first_error(text: bytes) -> str:
+    lines = text.decode(errors="replace").splitlines()
+    return next((x.split("error: ", 1)[1] for x in lines if "error: " in x), "it gives no reason")

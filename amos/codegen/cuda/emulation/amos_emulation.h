@@ -1,0 +1,409 @@
+// CUDA on the host: enough of it to run a generated kernel, one block after another.
+//
+// Every CUDA thread is a fiber. Fibers run in turn until each has come to a barrier, in
+// ascending or descending order, so that an order which no barrier enforces differs
+// between two runs. Copies by cp.async arrive when they are waited for, or at once:
+// a missing wait, or a stage that is overwritten too early, differs between the two.
+// Shared memory starts as NaN, tensors end where their memory does, and what hardware
+// asks of addresses is checked.
+#pragma once
+#define AMOS_EMULATION 1
+
+#include <ucontext.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#define __global__
+#define __device__
+#define __shared__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __align__(n) alignas(n)
+
+struct uint2 { unsigned x, y; };
+struct alignas(16) uint4 { unsigned x, y, z, w; };
+struct dim3 { unsigned x, y, z; };
+
+namespace amos_emulation {
+
+[[noreturn]] inline void fail(const char *what) {
+  std::fprintf(stderr, "emulation: %s\n", what);
+  std::exit(9);
+}
+
+inline float narrow(float value, int bits, int least, float top) {
+  if (!std::isfinite(value) || value == 0) return value;
+  int exponent;
+  std::frexp(value, &exponent);
+  exponent = exponent - 1 < least ? least : exponent - 1;
+  const double unit = std::ldexp(1.0, exponent - bits);
+  const double rounded = std::nearbyint(value / unit) * unit;
+  return std::fabs(rounded) > top ? std::copysign(INFINITY, value) : static_cast<float>(rounded);
+}
+
+inline uint16_t to_half(float value) {
+  uint32_t word;
+  value = narrow(value, 10, -14, 65504.0f);
+  std::memcpy(&word, &value, 4);
+  const uint32_t sign = word >> 16 & 0x8000;
+  if (std::isnan(value)) return sign | 0x7e00;
+  if (std::isinf(value)) return sign | 0x7c00;
+  const float size = std::fabs(value);
+  if (size < std::ldexp(1.0f, -14)) return sign | static_cast<uint32_t>(std::ldexp(size, 24));
+  return sign | (((word >> 13 & 0x3fc00) - (112 << 10)) + (word >> 13 & 0x3ff));
+}
+
+inline float from_half(uint16_t bits) {
+  const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+  float size = exponent == 31 ? (fraction ? NAN : INFINITY)
+               : exponent     ? std::ldexp(1024.0f + fraction, exponent - 25)
+                              : std::ldexp(static_cast<float>(fraction), -24);
+  return bits & 0x8000 ? -size : size;
+}
+
+// An eight-bit float: value = 1.fraction * 2^(exponent - bias).
+template <int FRACTION, int BIAS>
+struct Tiny {
+  uint8_t bits;
+  operator float() const {
+    const int exponent = (bits & 127) >> FRACTION, fraction = bits & ((1 << FRACTION) - 1);
+    const bool special = FRACTION == 3 ? (bits & 127) == 127 : exponent == 31;
+    if (special) return NAN;
+    const float size = exponent ? std::ldexp(1.0f + std::ldexp(fraction, -FRACTION), exponent - BIAS)
+                                : std::ldexp(static_cast<float>(fraction), 1 - BIAS - FRACTION);
+    return bits & 128 ? -size : size;
+  }
+};
+using e4m3 = Tiny<3, 7>;
+using e5m2 = Tiny<2, 15>;
+
+}  // namespace amos_emulation
+
+struct half {
+  uint16_t bits;
+  half() = default;
+  explicit half(float value) : bits(amos_emulation::to_half(value)) {}
+  operator float() const { return amos_emulation::from_half(bits); }
+};
+
+struct __nv_bfloat16 {
+  uint16_t bits;
+  __nv_bfloat16() = default;
+  explicit __nv_bfloat16(float value) {
+    uint32_t word;
+    value = amos_emulation::narrow(value, 7, -126, 3.3895313892515355e38f);
+    std::memcpy(&word, &value, 4);
+    bits = word >> 16;
+  }
+  operator float() const {
+    const uint32_t word = static_cast<uint32_t>(bits) << 16;
+    float value;
+    std::memcpy(&value, &word, 4);
+    return value;
+  }
+};
+
+namespace amos_emulation {
+
+struct Copy {
+  void *to;
+  unsigned char data[16];
+  int bytes;
+};
+
+struct Thread {
+  ucontext_t context;
+  std::vector<char> stack;
+  dim3 index;
+  bool done;
+  int waits;  // 0: runs; 1: at a barrier of its warp; 2: at one of the block
+  std::vector<Copy> open;               // copies of the group that is being made
+  std::deque<std::vector<Copy>> groups;  // groups on their way
+};
+
+// What the lanes of a warp show each other, and two matrices that are put together of it.
+struct Exchange {
+  const void *first[32], *second[32];
+  double left[1024], right[1024];
+  bool gathered;
+};
+
+struct Machine {
+  std::vector<Thread> threads;
+  ucontext_t scheduler;
+  Thread *current = nullptr;
+  const std::function<void()> *kernel = nullptr;
+  dim3 block{}, grid{};
+  Exchange exchange[32];
+  bool late = false, descending = false;
+};
+
+inline Machine machine;
+
+inline void enter() {
+  (*machine.kernel)();
+  machine.current->done = true;
+  swapcontext(&machine.current->context, &machine.scheduler);
+}
+
+inline void wait(int kind) {
+  machine.current->waits = kind;
+  swapcontext(&machine.current->context, &machine.scheduler);
+}
+
+inline int lane() { return machine.current->index.x % 32; }
+inline int warp() { return machine.current->index.x / 32; }
+
+// Runs every fiber once; then lets those go on whose barrier is complete.
+inline void run_block() {
+  const int count = static_cast<int>(machine.threads.size());
+  for (;;) {
+    for (int n = 0; n < count; ++n) {
+      Thread &thread = machine.threads[machine.descending ? count - 1 - n : n];
+      if (thread.done || thread.waits) continue;
+      machine.current = &thread;
+      swapcontext(&machine.scheduler, &thread.context);
+    }
+    bool moved = false;
+    int done = 0, block = 0;
+    for (int first = 0; first < count; first += 32) {
+      int here = 0, ended = 0;
+      for (int n = first; n < first + 32; ++n) {
+        here += machine.threads[n].waits == 1;
+        ended += machine.threads[n].done;
+        block += machine.threads[n].waits == 2;
+      }
+      done += ended;
+      if (here == 32) {
+        for (int n = first; n < first + 32; ++n) machine.threads[n].waits = 0;
+        moved = true;
+      }
+    }
+    if (done == count) return;
+    if (block == count) {
+      for (auto &thread : machine.threads) thread.waits = 0;
+      moved = true;
+    }
+    if (!moved) fail("threads wait at different barriers");
+  }
+}
+
+inline void launch(dim3 grid, int threads, void *shared, size_t bytes, bool descending, bool late,
+                   const std::function<void()> &kernel) {
+  machine.kernel = &kernel;
+  machine.grid = grid;
+  machine.late = late;
+  machine.descending = descending;
+  machine.threads.resize(threads);
+  for (machine.block.y = 0; machine.block.y < grid.y; ++machine.block.y)
+    for (unsigned x = 0; x < grid.x; ++x) {
+      machine.block.x = descending ? grid.x - 1 - x : x;
+      std::memset(shared, 0xff, bytes);
+      for (int n = 0; n < threads; ++n) {
+        Thread &thread = machine.threads[n];
+        thread.stack.resize(1 << 16);
+        thread.index = {static_cast<unsigned>(n), 0, 0};
+        thread.done = false;
+        thread.waits = 0;
+        thread.open.clear();
+        thread.groups.clear();
+        getcontext(&thread.context);
+        thread.context.uc_stack.ss_sp = thread.stack.data();
+        thread.context.uc_stack.ss_size = thread.stack.size();
+        thread.context.uc_link = nullptr;
+        makecontext(&thread.context, enter, 0);
+      }
+      run_block();
+      for (auto &thread : machine.threads)
+        for (auto &group : thread.groups)
+          if (!group.empty()) fail("a block ends while its copies are on their way");
+    }
+}
+
+inline void check_address(const void *address, unsigned alignment, const char *what) {
+  if (reinterpret_cast<uintptr_t>(address) % alignment) fail(what);
+}
+
+template <typename T>
+using Sum = std::conditional_t<std::is_same_v<T, double>, double,
+                               std::conditional_t<std::is_same_v<T, int>, int, float>>;
+
+}  // namespace amos_emulation
+
+#define threadIdx (amos_emulation::machine.current->index)
+#define blockIdx (amos_emulation::machine.block)
+
+inline void __syncthreads() { amos_emulation::wait(2); }
+inline void __syncwarp() { amos_emulation::wait(1); }
+
+template <typename T>
+T atomicAdd(T *to, T value) {
+  const T before = *to;
+  *to = before + value;
+  return before;
+}
+
+template <int BYTES>
+void copy_async(void *to, const void *from, bool live) {
+  using namespace amos_emulation;
+  static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16);
+  check_address(to, BYTES, "cp.async: destination not aligned");
+  check_address(from, BYTES, "cp.async: source not aligned");
+  Copy copy{to, {}, BYTES};
+  if (live) std::memcpy(copy.data, from, BYTES);
+  if (machine.late) machine.current->open.push_back(copy);
+  else std::memcpy(to, copy.data, BYTES);
+}
+
+inline void commit_copies() {
+  auto &thread = *amos_emulation::machine.current;
+  thread.groups.push_back(thread.open);
+  thread.open.clear();
+}
+
+template <int PENDING>
+void wait_copies() {
+  auto &thread = *amos_emulation::machine.current;
+  for (; thread.groups.size() > PENDING; thread.groups.pop_front())
+    for (const auto &copy : thread.groups.front()) std::memcpy(copy.to, copy.data, copy.bytes);
+}
+
+namespace amos_emulation {
+
+// ldmatrix (PTX ISA): lane n gives the address of row n % 8 of matrix n / 8, and gets
+// columns 2 * (n % 4) and the next of row n / 4 of each, or of its transpose.
+inline void load_matrices(unsigned *x, const void *row, int count, bool transposed) {
+  const void **rows = machine.exchange[warp()].first;
+  if (lane() < 8 * count) check_address(row, 16, "ldmatrix: row not aligned");
+  rows[lane()] = row;
+  wait(1);
+  const int n = lane();
+  for (int q = 0; q < count; ++q) {
+    uint16_t pair[2];
+    for (int i = 0; i < 2; ++i) {
+      int r = n / 4, c = n % 4 * 2 + i;
+      if (transposed) std::swap(r, c);
+      pair[i] = static_cast<const uint16_t *>(rows[q * 8 + r])[c];
+    }
+    std::memcpy(x + q, pair, 4);
+  }
+  wait(1);
+}
+
+// c += a * b of a warp whose lanes hold elements where three functions say.
+template <typename T, typename R, int M, int N, int K, typename X, typename Y, typename A,
+          typename B, typename C>
+void multiply(X *c, const Y *a, const Y *b, A where_a, B where_b, C where_c) {
+  Exchange &seen = machine.exchange[warp()];
+  seen.first[lane()] = a;
+  seen.second[lane()] = b;
+  seen.gathered = false;
+  wait(1);
+  if (!seen.gathered)
+    for (int n = 0; n < 32; ++n) {
+      for (int e = 0; e < M * K / 32; ++e)
+        seen.left[where_a(n, e)] = static_cast<const T *>(seen.first[n])[e];
+      for (int e = 0; e < K * N / 32; ++e)
+        seen.right[where_b(n, e)] = static_cast<const T *>(seen.second[n])[e];
+    }
+  seen.gathered = true;
+  R *const mine = reinterpret_cast<R *>(c);
+  for (int e = 0; e < M * N / 32; ++e) {
+    const int at = where_c(lane(), e);
+    Sum<R> sum = mine[e];
+    for (int k = 0; k < K; ++k)
+      sum += static_cast<Sum<R>>(seen.left[at / N * K + k] * seen.right[k * N + at % N]);
+    mine[e] = static_cast<R>(sum);
+  }
+  wait(1);
+}
+
+}  // namespace amos_emulation
+
+namespace nvcuda {
+namespace wmma {
+
+struct matrix_a;
+struct matrix_b;
+struct accumulator;
+struct row_major;
+struct col_major;
+enum layout_t { mem_row_major, mem_col_major };
+namespace precision {
+struct tf32;
+}
+
+template <typename T>
+struct Held { using type = T; };
+template <>
+struct Held<precision::tf32> { using type = float; };
+
+// Which lane holds what is no business of a program: here element i is lane i % 32's.
+template <typename USE, int M, int N, int K, typename T, typename LAYOUT = void>
+struct fragment {
+  using element = typename Held<T>::type;
+  static constexpr bool is_a = std::is_same_v<USE, matrix_a>, is_b = std::is_same_v<USE, matrix_b>;
+  static constexpr int rows = is_b ? K : M, columns = is_a ? K : N;
+  static constexpr int num_elements = rows * columns / 32;
+  element x[num_elements];
+};
+
+template <typename T>
+void check(const T *from, unsigned row) {
+  amos_emulation::check_address(from, 32, "wmma: address of a fragment not aligned");
+  if (row * sizeof(T) % 16) amos_emulation::fail("wmma: length of a row is no multiple of 16 bytes");
+}
+
+template <typename USE, int M, int N, int K, typename T, typename LAYOUT>
+void load_matrix_sync(fragment<USE, M, N, K, T, LAYOUT> &f,
+                      const typename Held<T>::type *from, unsigned row) {
+  check(from, row);
+  for (int e = 0; e < f.num_elements; ++e) {
+    const int i = e * 32 + amos_emulation::lane(), r = i / f.columns, c = i % f.columns;
+    f.x[e] = from[std::is_same_v<LAYOUT, row_major> ? r * row + c : c * row + r];
+  }
+}
+
+template <int M, int N, int K, typename T>
+void store_matrix_sync(T *to, const fragment<accumulator, M, N, K, T> &f, unsigned row,
+                       layout_t layout) {
+  check(to, row);
+  for (int e = 0; e < f.num_elements; ++e) {
+    const int i = e * 32 + amos_emulation::lane(), r = i / N, c = i % N;
+    to[layout == mem_row_major ? r * row + c : c * row + r] = f.x[e];
+  }
+}
+
+template <int M, int N, int K, typename T>
+void fill_fragment(fragment<accumulator, M, N, K, T> &f, T value) {
+  for (auto &x : f.x) x = value;
+}
+
+inline float __float_to_tf32(float value) {
+  uint32_t word;
+  std::memcpy(&word, &value, 4);
+  if (std::isfinite(value)) word = (word + 0x1000) & ~0x1fffu;
+  std::memcpy(&value, &word, 4);
+  return value;
+}
+
+template <int M, int N, int K, typename T, typename S, typename LA, typename LB>
+void mma_sync(fragment<accumulator, M, N, K, S> &d, const fragment<matrix_a, M, N, K, T, LA> &a,
+              const fragment<matrix_b, M, N, K, T, LB> &b,
+              const fragment<accumulator, M, N, K, S> &c) {
+  d = c;
+  const auto plain = [](int lane, int e) { return e * 32 + lane; };
+  amos_emulation::multiply<typename Held<T>::type, S, M, N, K>(d.x, a.x, b.x, plain, plain, plain);
+}
+
+}  // namespace wmma
+}  // namespace nvcuda

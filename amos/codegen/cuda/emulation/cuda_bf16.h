@@ -1,0 +1,1 @@
+#include "amos_emulation.h"

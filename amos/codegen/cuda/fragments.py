@@ -1,0 +1,261 @@
+"""Fragments of one warp: how they are declared, loaded, multiplied and read, as CUDA C++.
+
+Two families offer the same few functions to the kernel: ``load_a``, ``load_b``,
+``clear``, ``multiply_add``. WMMA hides who holds what, so that its accumulators leave
+through shared memory; with ``mma.sync`` every lane knows its elements, and sources of
+16 bits come by ``ldmatrix``.
+"""
+
+from __future__ import annotations
+
+import re
+
+from amos.codegen.cuda.program import BlockProgram
+from amos.codegen.cuda.staging import SharedOperand
+from amos.intrinsics import FragmentLayout
+from amos.intrinsics.expression import to_c
+from amos.ir import dtype
+
+__all__ = ["copy_helpers", "fragment_code", "result_layout"]
+
+_WMMA_TYPES = {"tfloat32": "wmma::precision::tf32"}
+_INLINE = "__device__ __forceinline__"
+
+
+def fragment_code(program: BlockProgram) -> str:
+    """Types and functions of the program's fragments."""
+    if program.mapping.intrinsic.family == "wmma":
+        return _wmma(program)
+    return _mma(program)
+
+
+def copy_helpers(program: BlockProgram) -> str:
+    """``copy_async`` and what belongs to it; nothing if the program has no such copies."""
+    if not program.is_async:
+        return ""
+    return f"""#ifndef AMOS_EMULATION
+// The bytes are zero if nothing is read (PTX ISA, cp.async: src-size).
+template <int BYTES>
+{_INLINE} void copy_async(void *to, const void *from, bool live) {{
+  const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
+  if (BYTES == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :: "r"(address), "l"(from), "r"(live ? 16 : 0) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
+                 :: "r"(address), "l"(from), "n"(BYTES), "r"(live ? BYTES : 0) : "memory");
+}}
+{_INLINE} void commit_copies() {{ asm volatile("cp.async.commit_group;" ::: "memory"); }}
+template <int PENDING>
+{_INLINE} void wait_copies() {{
+  asm volatile("cp.async.wait_group %0;" :: "n"(PENDING) : "memory");
+}}
+#endif
+"""
+
+
+def _wmma(program: BlockProgram) -> str:
+    m, n, k = program.mapping.intrinsic.shape
+    a, b = program.sources
+    kind = _WMMA_TYPES.get(a.dtype, a.element.name)
+    declared = [
+        f"using Fragment{letter} = wmma::fragment<wmma::matrix_{letter.lower()}, {m}, {n}, {k}, "
+        f"{kind}, wmma::{'col' if source.transposed else 'row'}_major>;"
+        for letter, source in (("A", a), ("B", b))
+    ]
+    functions = [
+        f"{_INLINE} void load_{letter.lower()}(Fragment{letter} &f, "
+        f"const {source.element.name} *from) {{\n"
+        f"  wmma::load_matrix_sync(f, from, {source.row});\n{_rounded(source)}}}"
+        for letter, source in (("A", a), ("B", b))
+    ]
+    result = program.result.name
+    return "\n".join(
+        [
+            "using namespace nvcuda;",
+            *declared,
+            f"using FragmentC = wmma::fragment<wmma::accumulator, {m}, {n}, {k}, {result}>;",
+            *functions,
+            f"{_INLINE} void clear(FragmentC &f) {{\n"
+            f"  wmma::fill_fragment(f, {program.result.zero});\n}}",
+            f"{_INLINE} void multiply_add(\n"
+            "    FragmentC &c, const FragmentA &a, const FragmentB &b) {\n"
+            "  wmma::mma_sync(c, a, b, c);\n}",
+        ]
+    )
+
+
+def _rounded(source: SharedOperand) -> str:
+    if source.dtype != "tfloat32":
+        return ""
+    return "  for (int i = 0; i < f.num_elements; ++i) f.x[i] = wmma::__float_to_tf32(f.x[i]);\n"
+
+
+def result_layout(program: BlockProgram) -> FragmentLayout:
+    """Which lane holds which element of an accumulator of ``mma.sync``."""
+    return _layouts(program)[-1]
+
+
+def _layouts(program: BlockProgram) -> list[FragmentLayout]:
+    intrinsic = program.mapping.intrinsic
+    by_name = {statement.operand: statement.layout for statement in intrinsic.memory}
+    found = [by_name[load.tensor.name] for load in intrinsic.operands]
+    return [layout for layout in found if layout is not None]
+
+
+def _mma(program: BlockProgram) -> str:
+    intrinsic, result = program.mapping.intrinsic, program.result
+    kinds = intrinsic.dtypes
+    layouts = _layouts(program)
+    parts, counts = [], []
+    for letter, kind, layout in zip("ABC", kinds, layouts, strict=True):
+        held, count = _register(kind, layout)
+        counts.append(count)
+        parts.append(f"struct Fragment{letter} {{ {held} x[{count}]; }};")
+    parts.append(
+        f"{_INLINE} void clear(FragmentC &f) {{\n"
+        f"  for (int i = 0; i < {counts[2]}; ++i) f.x[i] = 0;\n}}"
+    )
+    parts.append(
+        f"{_INLINE} {result.name} element(const FragmentC &f, int e) {{\n"
+        f"  return reinterpret_cast<const {result.name} *>(f.x)[e];\n}}"
+    )
+    loads = {
+        (layout.elements // 2, source.columns.target != "r1")
+        for source, layout in zip(program.sources, layouts, strict=False)
+        if source.element.bytes == 2
+    }
+    parts += [_matrix_load(count, transposed) for count, transposed in sorted(loads)]
+    for letter, source, layout in zip("AB", program.sources, layouts, strict=False):
+        parts.append(_mma_load(letter, source, layout))
+    parts.append(_multiply(program, counts))
+    return "\n".join(parts)
+
+
+def _register(kind: str, layout: FragmentLayout) -> tuple[str, int]:
+    """C type and number of registers that hold a lane's elements."""
+    known = dtype(kind)
+    if known.bits == 64:
+        return "double", layout.elements
+    held = {"float32": "float", "int32": "int"}.get(known.name, "unsigned")
+    return held, max(1, layout.elements * known.bits // 32)
+
+
+def _mma_load(letter: str, source: SharedOperand, layout: FragmentLayout) -> str:
+    head = (
+        f"{_INLINE} void load_{letter.lower()}(Fragment{letter} &f, "
+        f"const {source.element.name} *from) {{\n  const int lane = threadIdx.x % 32;\n"
+    )
+    if source.element.bytes == 2:
+        return head + _ldmatrix(letter, source, layout) + "\n}"
+    return head + _plain_load(source, layout) + "\n}"
+
+
+def _ldmatrix(letter: str, source: SharedOperand, layout: FragmentLayout) -> str:
+    """Eight-by-eight matrices of 16-bit elements, each lane naming one of their rows.
+
+    The first register of a lane holds the matrix at the origin; the next one lies
+    eight rows further for A, and eight steps of the reduction further for B.
+    """
+    count = layout.elements // 2
+    # Row and column, in multiples of 8, of matrix number q in the operand's own order.
+    second = "q % 2 * 8", "q / 2 * 8"
+    across, down = second if letter == "A" else ("0", "q * 8")
+    own = {"i1": across, "i2": across, "r1": down}
+    columns, rows = source.columns.target, source.rows.target
+    # A register holds two neighbours along the reduction: rows of shared memory that
+    # run along it are taken as they are, others are transposed on the way.
+    transposed = columns != "r1"
+    row = f"({own[rows]} + lane % 8)"
+    return (
+        f"  const int q = lane / 8 % {count};\n"
+        f"  {_matrix_name(count, transposed)}("
+        f"f.x, from + {row} * {source.row} + {own[columns]});"
+    )
+
+
+def _matrix_name(count: int, transposed: bool) -> str:
+    return f"load_matrices_x{count}{'_trans' if transposed else ''}"
+
+
+def _matrix_load(count: int, transposed: bool) -> str:
+    """``ldmatrix`` (PTX ISA), which the host emulates."""
+    registers = ", ".join(f"%{i}" for i in range(count))
+    outputs = ", ".join(f'"=r"(x[{i}])' for i in range(count))
+    kind = f"m8n8.x{count}{'.trans' if transposed else ''}.shared.b16"
+    return f"""{_INLINE} void {_matrix_name(count, transposed)}(unsigned *x, const void *row) {{
+#ifdef AMOS_EMULATION
+  amos_emulation::load_matrices(x, row, {count}, {"true" if transposed else "false"});
+#else
+  const unsigned from = static_cast<unsigned>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.{kind} {{{registers}}}, [%{count}];"
+               : {outputs} : "r"(from) : "memory");
+#endif
+}}"""
+
+
+def _plain_load(source: SharedOperand, layout: FragmentLayout) -> str:
+    """Element by element; four bytes at once where a register's elements are neighbours."""
+    where = dict(layout.where)
+    packed = 4 // source.element.bytes
+    columns, rows = source.columns.target, source.rows.target
+    if packed > 1 and columns == "r1":
+        at = _place(where, rows, columns, source.row, f"r * {packed}")
+        return (
+            f"  for (int r = 0; r < {layout.elements // packed}; ++r)\n"
+            f"    f.x[r] = *reinterpret_cast<const unsigned *>(from + {at});"
+        )
+    at = _place(where, rows, columns, source.row, "e")
+    held = "double" if source.element.bytes == 8 else source.element.name
+    return (
+        f"  for (int e = 0; e < {layout.elements}; ++e)\n"
+        f"    reinterpret_cast<{held} *>(f.x)[e] = from[{at}];"
+    )
+
+
+def _place(where: dict[str, str], rows: str, columns: str, row: int, e: str) -> str:
+    def formula(index: str) -> str:
+        return to_c(re.sub(r"\be\b", f"({e})", where[index]))
+
+    return f"({formula(rows)}) * {row} + {formula(columns)}"
+
+
+def _multiply(program: BlockProgram, counts: list[int]) -> str:
+    intrinsic = program.mapping.intrinsic
+    m, n, k = intrinsic.shape
+    short = [dtype(name).short for name in intrinsic.dtypes]
+    kinds = ".".join((short[2], short[0], short[1], short[2]))
+    constraints = {"float64": "d", "float32": "f"}
+    numbers, groups = iter(range(99)), []
+    for which in (2, 0, 1):
+        groups.append("{" + ", ".join(f"%{next(numbers)}" for _ in range(counts[which])) + "}")
+    held = [constraints.get(name, "r") for name in intrinsic.dtypes]
+    outputs = ", ".join(f'"+{held[2]}"(c.x[{i}])' for i in range(counts[2]))
+    inputs = ", ".join(
+        f'"{held[i]}"({letter}.x[{r}])' for i, letter in enumerate("ab") for r in range(counts[i])
+    )
+    widths = (k, n, n)
+    tables = ", ".join(
+        f"[](int lane, int e) {{ return ({to_c(layout.where[0][1])}) * {width} + "
+        f"{to_c(layout.where[1][1])}; }}"
+        for layout, width in zip(_layouts(program), widths, strict=True)
+    )
+    types = ", ".join(_emulated(name) for name in (intrinsic.dtypes[0], intrinsic.dtypes[2]))
+    return f"""{_INLINE} void multiply_add(FragmentC &c, const FragmentA &a, const FragmentB &b) {{
+#ifdef AMOS_EMULATION
+  amos_emulation::multiply<{types}, {m}, {n}, {k}>(c.x, a.x, b.x, {tables});
+#else
+  asm volatile("mma.sync.aligned.m{m}n{n}k{k}.row.col.{kinds} "
+               "{groups[0]}, {groups[1]}, {groups[2]}, {groups[0]};"
+               : {outputs}
+               : {inputs});
+#endif
+}}"""
+
+
+def _emulated(name: str) -> str:
+    """Type of an element where the multiplication is emulated."""
+    short = dtype(name).short
+    names = {"f16": "half", "bf16": "__nv_bfloat16", "s8": "signed char", "u8": "unsigned char"}
+    names |= {"e4m3": "amos_emulation::e4m3", "e5m2": "amos_emulation::e5m2"}
+    return names.get(short, {"f64": "double", "s32": "int"}.get(short, "float"))

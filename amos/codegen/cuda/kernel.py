@@ -1,0 +1,256 @@
+"""The text of one kernel, from its block program.
+
+What is emitted is CUDA C++ with no dependence on TVM: a prelude of fragments, then one
+function. Copies to shared memory gather by the mapping's own arithmetic, so that a
+convolution is never unfolded in global memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from amos.codegen.cuda.copies import copy_code, is_async, is_held
+from amos.codegen.cuda.fragments import copy_helpers, fragment_code
+from amos.codegen.cuda.output import output_code
+from amos.codegen.cuda.program import BlockProgram
+from amos.codegen.cuda.staging import STEP, SharedOperand
+from amos.codegen.cuda.text import block, identifier
+
+__all__ = ["KernelText", "kernel_name"]
+
+_HEADERS = "#include <cuda_bf16.h>\n#include <cuda_fp16.h>\n#include <mma.h>\n"
+
+
+def kernel_name(program: BlockProgram) -> str:
+    """Name of the function: the operator's and the mapping's."""
+    return identifier(f"{program.mapping.operator.name}_{program.mapping.name}")
+
+
+@dataclass(frozen=True)
+class KernelText:
+    """The parts of a ``kernel.cu``.
+
+    Attributes:
+        program: what the kernel does.
+        name: of the function; by default the operator's and the mapping's.
+    """
+
+    program: BlockProgram
+    name: str = ""
+
+    @cached_property
+    def source(self) -> str:
+        """The whole file."""
+        p = self.program
+        return "\n".join(
+            [
+                self._comment(),
+                _HEADERS,
+                copy_helpers(p) + fragment_code(p),
+                "",
+                self._shared(),
+                "",
+                f'extern "C" __global__ void __launch_bounds__({p.threads})\n'
+                f"{self.name or kernel_name(p)}({self.parameters}) {{",
+                *block(self._body()),
+                "}",
+                "",
+            ]
+        )
+
+    @cached_property
+    def parameters(self) -> str:
+        """The function's parameters: each input once, then the output."""
+        made = [
+            f"const {self._type(tensor.name)} *__restrict__ {identifier(tensor.name)}"
+            for tensor in self.program.mapping.operator.inputs
+        ]
+        out = self.program.mapping.operator.output.tensor.name
+        return ", ".join([*made, f"{self.program.result.name} *__restrict__ {identifier(out)}"])
+
+    def _type(self, tensor: str) -> str:
+        return next(s.element.name for s in self.program.sources if s.load.tensor.name == tensor)
+
+    def _comment(self) -> str:
+        p = self.program
+        lines = [
+            str(p.mapping.operator),
+            f"mapping {p.mapping.name}: {p.mapping}",
+            f"{p.mapping.intrinsic.name}, {p.architecture}",
+            f"grid {p.grid[0]} x {p.grid[1]}, {p.threads} threads, "
+            f"{p.shared_bytes} bytes of shared memory, {p.accumulators} accumulators a warp",
+            "Tensors are row-major and begin at multiples of 16 bytes."
+            + (" The output must be zero at the start." if p.zeroed else ""),
+        ]
+        return "".join(f"// {line}\n" for line in lines)
+
+    def _shared(self) -> str:
+        p = self.program
+        if p.is_dynamic:
+            return "extern __shared__ __align__(128) unsigned char shared_memory[];"
+        return f"__shared__ __align__(128) unsigned char shared_memory[{p.shared_bytes}];"
+
+    def _body(self) -> list[str]:
+        p = self.program
+        lines = self._buffers()
+        lines += [
+            "const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;",
+            *self._places(),
+        ]
+        lines += self._stages()
+        lines += [
+            f"FragmentC c[{p.accumulators}];",
+            "#pragma unroll",
+            f"for (int i = 0; i < {p.accumulators}; ++i) clear(c[i]);",
+            "",
+        ]
+        for source in p.sources:
+            lines += copy_code(p, source)
+        return [*lines, *self._multiply(), "", *self._loop(), "", *output_code(p)]
+
+    def _buffers(self) -> list[str]:
+        lines, offset = [], 0
+        for source in self.program.sources:
+            kind = source.element.name
+            lines.append(
+                f"{kind} *const shared_{source.name} = "
+                f"reinterpret_cast<{kind} *>(shared_memory + {offset});"
+            )
+            offset += source.bytes * self.program.depth
+        return lines
+
+    def _places(self) -> list[str]:
+        """Where the block and the warp begin along each loop."""
+        p = self.program
+        lines = ["// The first step of this block, and the place of this warp in it, by loop."]
+        for base, name, counts in (
+            ("blockIdx.x", "first", p.blocks),
+            ("warp", "warp", {x.name: p.warps_of(x.name) for x in p.spatial}),
+        ):
+            rest, weight = prod(counts.values()), 1
+            for loop in reversed(p.spatial):
+                count = counts[loop.name]
+                if count > 1:
+                    value = base if weight == 1 else f"{base} / {weight}"
+                    if weight * count < rest:
+                        value = f"({value}) % {count}" if weight > 1 else f"{value} % {count}"
+                    step = p.spans[loop.name] if name == "first" else 1
+                    scaled = f"static_cast<int>({value}) * {step}" if step > 1 else value
+                    lines.append(f"const int {name}_{identifier(loop.name)} = {scaled};")
+                weight *= count
+        return lines if len(lines) > 1 else []
+
+    def _stages(self) -> list[str]:
+        p = self.program
+        if p.parts == 1:
+            return [f"const int begin = 0, end = {p.sequence};"]
+        return [
+            f"const int begin = blockIdx.y * {p.share};",
+            f"const int end = begin + {p.share} < {p.sequence} ? begin + {p.share} : {p.sequence};",
+        ]
+
+    def _loop(self) -> list[str]:
+        """The reduction: one stage after another, or several in flight."""
+        p = self.program
+        fetch = [f"fetch_{s.name}" for s in p.sources]
+        put = [f"put_{s.name}" for s in p.sources if is_held(p, s)]
+        if p.depth == 1:
+            return [
+                "for (int stage = begin; stage < end; ++stage) {",
+                *block(f"{name}(stage);" for name in (*fetch, *put)),
+                *block(["__syncthreads();", "multiply(stage);", "__syncthreads();"]),
+                "}",
+            ]
+        some = any(is_async(p, s) for s in p.sources)
+        commit = ["commit_copies();"] if some else []
+        wait = [f"wait_copies<{p.depth - 2}>();"] if some else []
+        return [
+            f"for (int stage = begin; stage < begin + {p.depth - 1}; ++stage) {{",
+            *block(["if (stage < end) {"]),
+            *block(block(f"{name}(stage);" for name in (*fetch, *put))),
+            *block(["}", *commit]),
+            "}",
+            "for (int stage = begin; stage < end; ++stage) {",
+            *block([*wait, "__syncthreads();", f"const int next = stage + {p.depth - 1};"]),
+            *block(["if (next < end) {", *block(f"{name}(next);" for name in fetch), "}"]),
+            *block([*commit, "multiply(stage);"]),
+            *(
+                block([f"if (next < end) {{ {' '.join(f'{n}(next);' for n in put)} }}"])
+                if put
+                else []
+            ),
+            "}",
+            *(["wait_copies<0>();"] if some else []),
+            "__syncthreads();",
+        ]
+
+    def _multiply(self) -> list[str]:
+        """One stage: load the warp's fragments of each step, multiply all pairs."""
+        p = self.program
+        tiled = [x.name for x in p.spatial if p.tile_of(x.name) > 1]
+        inner: list[str] = []
+        for source, letter in zip(p.sources, "ab", strict=True):
+            own = [n for n in tiled if n in source.loops]
+            terms = [f"from_{source.name}"]
+            for axis in source.axes:
+                if axis.name == STEP:
+                    terms.append(f"step * {axis.stride}")
+                elif axis.name in own:
+                    terms.append(f"t_{identifier(axis.name)} * {axis.stride}")
+            count = prod(p.tile_of(n) for n in own)
+            inner.append(f"Fragment{letter.upper()} {letter}[{count}];")
+            call = f"load_{letter}({letter}[{_index(p, own)}], {' + '.join(terms)});"
+            inner += _nest(p, own, [call])
+        pairs = [
+            f"{letter}[{_index(p, [n for n in tiled if n in source.loops])}]"
+            for source, letter in zip(p.sources, "ab", strict=True)
+        ]
+        inner += _nest(p, tiled, [f"multiply_add(c[{_index(p, tiled)}], {', '.join(pairs)});"])
+        lines = ["auto multiply = [&](int stage) {"]
+        for source in p.sources:
+            lines += block([_warp_base(p, source)])
+        lines += block(
+            [
+                "#pragma unroll",
+                f"for (int step = 0; step < {p.staged}; ++step) {{",
+                *block(inner),
+                "}",
+            ]
+        )
+        return [*lines, "};"]
+
+
+def _warp_base(program: BlockProgram, source: SharedOperand) -> str:
+    terms = [f"shared_{source.name}"]
+    if program.depth > 1:
+        terms.append(f"stage % {program.depth} * {source.elements}")
+    for axis in source.axes:
+        if axis.name != STEP and program.warps_of(axis.name) > 1:
+            stride = axis.stride * program.tile_of(axis.name)
+            terms.append(f"warp_{identifier(axis.name)} * {stride}")
+    return f"const {source.element.name} *const from_{source.name} = {' + '.join(terms)};"
+
+
+def _index(program: BlockProgram, loops: Sequence[str]) -> str:
+    """Position among the fragments of a warp."""
+    code = ""
+    for name in loops:
+        t = f"t_{identifier(name)}"
+        code = t if not code else f"({code}) * {program.tile_of(name)} + {t}"
+    return code or "0"
+
+
+def _nest(program: BlockProgram, loops: Sequence[str], body: list[str]) -> list[str]:
+    """Unrolled loops over a warp's fragments."""
+    for name in reversed(loops):
+        t = f"t_{identifier(name)}"
+        body = [
+            "#pragma unroll",
+            f"for (int {t} = 0; {t} < {program.tile_of(name)}; ++{t}) {{",
+            *block(body),
+            "}",
+        ]
+    return body

@@ -1,0 +1,109 @@
+"""Accumulators to the output: through shared memory, or from the registers that hold them."""
+
+from __future__ import annotations
+
+from math import prod
+
+from amos.codegen.cuda.copies import address, loop_values
+from amos.codegen.cuda.expression import Expr, Value, at_most, text
+from amos.codegen.cuda.fragments import result_layout
+from amos.codegen.cuda.program import BlockProgram
+from amos.codegen.cuda.text import block, identifier
+from amos.intrinsics.expression import to_c
+
+__all__ = ["output_code"]
+
+
+def output_code(program: BlockProgram) -> list[str]:
+    """Every live element of every accumulator of the warp is stored, or added if split."""
+    through = program.mapping.intrinsic.family == "wmma"
+    body = _through_memory(program) if through else _from_registers(program)
+    tiled = [x.name for x in program.spatial if program.tile_of(x.name) > 1]
+    for name in reversed(tiled):
+        t = f"t_{identifier(name)}"
+        body = [
+            "#pragma unroll",
+            f"for (int {t} = 0; {t} < {program.tile_of(name)}; ++{t}) {{",
+            *block(body),
+            "}",
+        ]
+    if not through:
+        return body
+    kind, size = program.result.name, prod(program.scratch_shape)
+    head = f"{kind} *const leaving = reinterpret_cast<{kind} *>(shared_memory) + warp * {size};"
+    return [head, *body]
+
+
+def _accumulator(program: BlockProgram) -> str:
+    code = ""
+    for loop in program.spatial:
+        count = program.tile_of(loop.name)
+        if count > 1:
+            t = f"t_{identifier(loop.name)}"
+            code = t if not code else f"({code}) * {count} + {t}"
+    return f"c[{code or '0'}]"
+
+
+def _through_memory(program: BlockProgram) -> list[str]:
+    """WMMA hides which lane holds what: the fragment is stored, then read by element."""
+    rows, columns = program.scratch_shape
+    layout = "col" if program.by_columns else "row"
+    first, second = program.destination.fragment
+    slow, fast = (second, first) if program.by_columns else (first, second)
+    lanes = {slow: _part("i", "/", columns, rows), fast: _part("i", "%", columns, columns)}
+    return [
+        f"wmma::store_matrix_sync(leaving, {_accumulator(program)}, {columns}, "
+        f"wmma::mem_{layout}_major);",
+        "__syncwarp();",
+        "#pragma unroll",
+        f"for (int k = 0; k < {rows * columns // 32}; ++k) {{",
+        "  const int i = k * 32 + lane;",
+        *block(_store(program, lanes, "leaving[i]")),
+        "}",
+        "__syncwarp();",
+    ]
+
+
+def _part(name: str, sign: str, size: int, extent: int) -> Value:
+    return Expr(f"{name} {sign} {size}", 0, extent - 1, False)
+
+
+def _from_registers(program: BlockProgram) -> list[str]:
+    """Each lane knows its elements (PTX ISA, matrix fragments of mma)."""
+    layout = result_layout(program)
+    sizes = {it.name: it.extent for it in program.mapping.intrinsic.iterations}
+    lanes: dict[str, Value] = {}
+    lines = ["#pragma unroll", f"for (int e = 0; e < {layout.elements}; ++e) {{"]
+    for index, formula in layout.where:
+        lines.append(f"  const int lane_{index} = {to_c(formula)};")
+        lanes[index] = Expr(f"lane_{index}", 0, sizes[index] - 1)
+    value = f"element({_accumulator(program)}, e)"
+    return [*lines, *block(_store(program, lanes, value)), "}"]
+
+
+def _store(program: BlockProgram, lanes: dict[str, Value], value: str) -> list[str]:
+    local: dict[str, Value] = {}
+    for loop in program.spatial:
+        tile, warps, name = program.tile_of(loop.name), program.warps_of(loop.name), loop.name
+        at: Value = 0
+        if warps > 1:
+            at = Expr(f"warp_{identifier(name)}", 0, warps - 1) * tile
+        if tile > 1:
+            at = at + Expr(f"t_{identifier(name)}", 0, tile - 1)
+        local[name] = at
+    values, guards = loop_values(program, local, [x.name for x in program.spatial])
+    for target in program.destination.fragment:
+        group = program.nest.groups[target]
+        fused = values.get(group.tile, 0) * group.lanes + lanes[target]
+        if at_most(fused) >= group.size:
+            guards.append(f"{text(fused)} < {group.size}")
+        values |= group.decode(fused)
+    load = program.destination.load
+    known = {name: values.get(name, 0) for name in load.names}
+    total = address(load.tensor.shape, [index.evaluate(known) for index in load.indices])
+    out = identifier(load.tensor.name)
+    if program.parts > 1:
+        store = f"atomicAdd({out} + {text(total)}, {value});"
+    else:
+        store = f"{out}[{text(total)}] = {value};"
+    return [f"if ({' && '.join(dict.fromkeys(guards))})", f"  {store}"] if guards else [store]

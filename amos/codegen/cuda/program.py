@@ -1,0 +1,302 @@
+"""What one kernel does: blocks, warps, fragments, stages of the reduction.
+
+Every spatial loop of the mapping is cut twice: a warp holds ``tile`` of its steps in
+accumulators, a block has ``block`` warps along it. The reduction loops are one
+sequence of steps, ``steps`` of which are staged in shared memory together; ``stages``
+such stages are in flight. With ``split`` the sequence is divided over that many
+blocks, whose sums meet in atomic additions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping as MappingType
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+
+from amos.codegen.cuda.staging import ROW_ALIGNMENT, SharedOperand
+from amos.codegen.cuda.types import CudaType, cuda_type
+from amos.errors import BuildError
+from amos.mapping.mapping import Mapping
+from amos.mapping.nest import Loop, Nest
+from amos.mapping.staging import StagedOperand, staged_destination
+
+__all__ = ["STATIC_LIMIT", "BlockProgram", "capability"]
+
+WARP = 32
+#: Threads of a block, on every architecture (CUDA C++ Programming Guide, table of
+#: technical specifications).
+_MAX_THREADS = 1024
+#: Shared memory that a kernel may declare statically.
+STATIC_LIMIT = 48 * 1024
+#: Shared memory of a block after opting in, by compute capability (the same table).
+_SHARED = {70: 96, 75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 120: 99}
+#: First architecture with cp.async.
+_ASYNC = 80
+
+
+def capability(architecture: str) -> int:
+    """``80`` for ``"sm_80"``.
+
+    Raises:
+        BuildError: that is no architecture.
+    """
+    digits = architecture.removeprefix("sm_").rstrip("a")
+    if not architecture.startswith("sm_") or not digits.isdigit():
+        raise BuildError(f"architecture {architecture!r}: expected a name such as 'sm_80'")
+    return int(digits)
+
+
+@dataclass(frozen=True)
+class BlockProgram:
+    """One mapping, cut for a GPU.
+
+    Attributes:
+        mapping: what goes where; its intrinsic is of family ``wmma`` or ``mma``.
+        architecture: for which the kernel is written, as ``"sm_80"``.
+        tile: fragments of a warp along each spatial loop, by default 1.
+        block: warps along each spatial loop, by default 1.
+        steps: reduction steps staged together.
+        stages: stages of shared memory in flight.
+        split: parts of the reduction that run at the same time.
+        vector: bytes that one copy moves at most.
+        padding: elements added to the rows of an operand in shared memory, by its
+            name; those of an operand left out are as few as keep its banks apart.
+        order: names of spatial loops, outermost first, in which blocks are numbered.
+        reduce_order: names of reduction loops, outermost first.
+
+    Raises:
+        BuildError: the architecture lacks the instruction, or the program exceeds a
+            limit of it.
+    """
+
+    mapping: Mapping
+    architecture: str
+    tile: MappingType[str, int] = field(default_factory=dict)
+    block: MappingType[str, int] = field(default_factory=dict)
+    steps: int = 1
+    stages: int = 1
+    split: int = 1
+    vector: int = ROW_ALIGNMENT
+    padding: MappingType[str, int] = field(default_factory=dict)
+    order: tuple[str, ...] = ()
+    reduce_order: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        intrinsic, where = self.mapping.intrinsic, f"{self.mapping.name} on {self.architecture}"
+        here = capability(self.architecture)
+        if intrinsic.family not in ("wmma", "mma"):
+            raise BuildError(f"{intrinsic.name}: CUDA kernels use intrinsics of Tensor Cores only")
+        if self.mapping.operator.epilogue is not None:
+            raise BuildError(
+                f"{self.mapping.operator.name}: CUDA kernels have no epilogue; "
+                f"{self.mapping.operator.epilogue} is left to another kernel"
+            )
+        needed = [capability(name) for name in intrinsic.requires if name.startswith("sm_")]
+        if needed and here < max(needed):
+            raise BuildError(
+                f"{intrinsic.name} needs sm_{max(needed)}, which {self.architecture} is not"
+            )
+        for name in ("steps", "stages", "split"):
+            if getattr(self, name) < 1:
+                raise BuildError(f"{where}: {name}: expected at least 1, got {getattr(self, name)}")
+        if self.stages > 2 and here < _ASYNC:
+            raise BuildError(
+                f"{where}: {self.stages} stages need cp.async, which begins with sm_80"
+            )
+        if self.threads > _MAX_THREADS:
+            raise BuildError(
+                f"{where}: {self.threads} threads in a block, but {_MAX_THREADS} are allowed"
+            )
+        if self.split > 1 and not self.result.atomic:
+            raise BuildError(
+                f"{where}: a split reduction cannot add to {self.result.name} atomically"
+            )
+        if self.shared_bytes > self.shared_limit:
+            raise BuildError(
+                f"{where}: {self.shared_bytes} bytes of shared memory in a block, but "
+                f"{self.shared_limit} are there"
+            )
+
+    @cached_property
+    def nest(self) -> Nest:
+        """Loops of the mapping."""
+        return Nest(self.mapping)
+
+    @cached_property
+    def spatial(self) -> tuple[Loop, ...]:
+        """Spatial loops with more than one step, in the order that blocks are numbered in."""
+        return _ordered(self.nest.spatial, self.order)
+
+    @cached_property
+    def reduce(self) -> tuple[Loop, ...]:
+        """Reduction loops with more than one step, outermost first."""
+        return _ordered(self.nest.reduce, self.reduce_order)
+
+    def tile_of(self, loop: str) -> int:
+        """Fragments of a warp along a loop."""
+        return self.tile.get(loop, 1)
+
+    def warps_of(self, loop: str) -> int:
+        """Warps of a block along a loop."""
+        return self.block.get(loop, 1)
+
+    @cached_property
+    def spans(self) -> dict[str, int]:
+        """Steps that a block makes along each spatial loop."""
+        return {x.name: self.tile_of(x.name) * self.warps_of(x.name) for x in self.spatial}
+
+    @cached_property
+    def blocks(self) -> dict[str, int]:
+        """Blocks along each spatial loop."""
+        return {x.name: -(-x.extent // self.spans[x.name]) for x in self.spatial}
+
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        """Blocks of the launch."""
+        return prod(self.blocks.values()), self.parts, 1
+
+    @property
+    def warps(self) -> int:
+        """Warps of a block."""
+        return prod(self.warps_of(x.name) for x in self.spatial)
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return WARP * self.warps
+
+    @property
+    def reduction(self) -> int:
+        """Steps of the whole reduction."""
+        return prod(x.extent for x in self.reduce)
+
+    @property
+    def staged(self) -> int:
+        """Steps of one stage: never more than the reduction has."""
+        return min(self.steps, self.reduction)
+
+    @cached_property
+    def sequence(self) -> int:
+        """Stages of the whole reduction."""
+        return -(-self.reduction // self.staged)
+
+    @property
+    def parts(self) -> int:
+        """Parts of the reduction that have a stage to do."""
+        share = -(-self.sequence // self.split)
+        return -(-self.sequence // share)
+
+    @property
+    def share(self) -> int:
+        """Stages of one part; the last one may have fewer."""
+        return -(-self.sequence // self.split)
+
+    @cached_property
+    def depth(self) -> int:
+        """Stages of shared memory: never more than a part has to do."""
+        return min(self.stages, self.share)
+
+    @property
+    def is_async(self) -> bool:
+        """Whether copies of 4 bytes and more are made by ``cp.async``."""
+        return self.depth > 1 and capability(self.architecture) >= _ASYNC
+
+    @cached_property
+    def sources(self) -> tuple[SharedOperand, ...]:
+        """The intrinsic's sources in shared memory."""
+        return tuple(
+            SharedOperand(
+                operand.tensor.name,
+                m,
+                self.mapping.pairing.loads[m],
+                self.nest,
+                tuple(index.names[0] for index in operand.indices),
+                self.spans,
+                self.staged,
+                self.mapping.intrinsic.dtypes[m],
+                self.padding.get(operand.tensor.name),
+                self.vector,
+            )
+            for m, operand in enumerate(self.mapping.intrinsic.sources)
+        )
+
+    @cached_property
+    def destination(self) -> StagedOperand:
+        """The destination's fragments."""
+        return staged_destination(self.nest)
+
+    @property
+    def result(self) -> CudaType:
+        """Type of an accumulator."""
+        return cuda_type(self.mapping.intrinsic.dtypes[-1])
+
+    @property
+    def staging_bytes(self) -> int:
+        """Shared memory of all stages."""
+        return self.depth * sum(source.bytes for source in self.sources)
+
+    @cached_property
+    def scratch_shape(self) -> tuple[int, int]:
+        """Rows and columns of an accumulator on its way out; columns are contiguous in the output.
+
+        Stored by columns if the output is contiguous along the first index.
+        """
+        m, n = (self.nest.groups[t].lanes for t in self.destination.fragment)
+        return (n, m) if self.by_columns else (m, n)
+
+    @cached_property
+    def by_columns(self) -> bool:
+        """Whether the output is contiguous along the first index of its fragment."""
+        load = self.destination.load
+        flat: dict[str, int] = {}
+        shape = load.tensor.shape
+        for d, index in enumerate(load.indices):
+            for name, c in index.terms:
+                flat[name] = flat.get(name, 0) + c * prod(shape[d + 1 :])
+        strides = []
+        for target in self.destination.fragment:
+            members = self.nest.groups[target].members
+            strides.append(flat.get(members[-1], 1 << 62) if members else 1 << 62)
+        return strides[0] < strides[1]
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Shared memory that accumulators leave through; it takes the place of the stages."""
+        if self.mapping.intrinsic.family == "mma":
+            return 0
+        return self.warps * prod(self.scratch_shape) * self.result.bytes
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of one block."""
+        return max(self.staging_bytes, self.scratch_bytes)
+
+    @property
+    def shared_limit(self) -> int:
+        """Shared memory that a block of this architecture may have."""
+        known = max((c for c in _SHARED if c <= capability(self.architecture)), default=70)
+        return _SHARED[known] * 1024
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether the launch has to ask for the shared memory."""
+        return self.shared_bytes > STATIC_LIMIT
+
+    @cached_property
+    def accumulators(self) -> int:
+        """Accumulators of one warp."""
+        return prod(self.tile_of(x.name) for x in self.spatial)
+
+    @cached_property
+    def zeroed(self) -> bool:
+        """Whether the output must be zero before the launch: added to, or not written whole."""
+        op = self.mapping.operator
+        written = prod(it.extent for it in op.spatial)
+        return self.parts > 1 or written != op.output.tensor.elements
+
+
+def _ordered(loops: tuple[Loop, ...], order: tuple[str, ...]) -> tuple[Loop, ...]:
+    live = {loop.name: loop for loop in loops if loop.extent > 1}
+    names = [*order, *(name for name in live if name not in order)]
+    return tuple(live[name] for name in names if name in live)

@@ -1,0 +1,232 @@
+"""One operand in shared memory: what a block stages of it, where, and in what pieces.
+
+The staged part of an operand is a set of fragments: one for each step of the
+reduction in a stage and for each step of the block along the loops that index it.
+A fragment is a matrix of rows; the *columns* are the dimension along which the
+tensor is contiguous, if there is one, so that copies can be wide whatever the mapping
+fused. Each fragment is stored by itself, its rows longer by some padding, so that
+every fragment begins at a multiple of 32 bytes, as ``load_matrix_sync`` asks for
+(CUDA C++ Programming Guide, Warp Matrix Functions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from amos.codegen.cuda.types import CudaType, cuda_type
+from amos.ir import BufferLoad
+from amos.mapping.nest import Group, Nest
+
+__all__ = ["ROW_ALIGNMENT", "Axis", "SharedOperand"]
+
+#: Bytes that every row of a fragment starts at a multiple of, and a copy at most moves.
+ROW_ALIGNMENT = 16
+#: Name of the axis that runs over the reduction steps of one stage.
+STEP = "step"
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One direction in which fragments are staged.
+
+    Attributes:
+        name: the loop, or ``"step"``.
+        extent: how many fragments of it are staged together.
+        stride: elements between neighbours.
+    """
+
+    name: str
+    extent: int
+    stride: int
+
+
+@dataclass(frozen=True)
+class SharedOperand:
+    """A source of the intrinsic in shared memory.
+
+    Attributes:
+        name: the intrinsic's name for it.
+        number: its position among the sources.
+        load: the operator's access that it serves.
+        nest: the loops of the mapping.
+        fragment: intrinsic iterations of the fragment, in the operand's order.
+        spans: steps that a block makes along each spatial loop.
+        steps: reduction steps in a stage.
+        dtype: canonical type of an element.
+        padding: elements added to each row; ``None`` takes the fewest that let eight
+            successive rows lie in different banks.
+        widest: bytes that one copy moves at most.
+    """
+
+    name: str
+    number: int
+    load: BufferLoad
+    nest: Nest
+    fragment: tuple[str, ...]
+    spans: dict[str, int]
+    steps: int
+    dtype: str
+    padding: int | None = None
+    widest: int = ROW_ALIGNMENT
+
+    @cached_property
+    def element(self) -> CudaType:
+        """Type of an element in memory."""
+        return cuda_type(self.dtype)
+
+    @cached_property
+    def loops(self) -> tuple[str, ...]:
+        """Spatial loops that move along this operand, in the nest's order."""
+        return tuple(x.name for x in self.nest.spatial if x.extent > 1 and self._has(x.name))
+
+    @cached_property
+    def reduced(self) -> bool:
+        """Whether a reduction loop moves along this operand."""
+        return any(x.extent > 1 and self._has(x.name) for x in self.nest.reduce)
+
+    @cached_property
+    def contiguous(self) -> tuple[str, int]:
+        """The intrinsic iteration along the columns, and elements that one copy moves.
+
+        Where neither dimension of the fragment can be copied in wider pieces than one
+        element, the columns are those with the smaller stride in the tensor, so that
+        the threads of a warp read neighbours.
+        """
+        runs = {t: self._run(self.nest.groups[t]) for t in self.fragment}
+        strides = {t: self._stride(self.nest.groups[t]) for t in self.fragment}
+        best = min(reversed(self.fragment), key=lambda t: (-runs[t], strides[t]))
+        return best, runs[best]
+
+    @property
+    def columns(self) -> Group:
+        """Group along the columns of a fragment in shared memory."""
+        return self.nest.groups[self.contiguous[0]]
+
+    @property
+    def rows(self) -> Group:
+        """Group along the rows of a fragment in shared memory."""
+        first, second = self.fragment
+        return self.nest.groups[second if self.contiguous[0] == first else first]
+
+    @property
+    def vector(self) -> int:
+        """Elements that one copy moves."""
+        return self.contiguous[1]
+
+    @property
+    def transposed(self) -> bool:
+        """Whether the columns are the operand's first index (``col_major``)."""
+        return self.contiguous[0] == self.fragment[0]
+
+    @cached_property
+    def row(self) -> int:
+        """Elements from one row to the next."""
+        size = self.element.bytes
+        width = -(-self.columns.lanes * size // ROW_ALIGNMENT) * ROW_ALIGNMENT
+        if self.padding is not None:
+            return width // size + self.padding
+        # An odd number of 16-byte units: eight rows fall into different banks.
+        odd = width if width // ROW_ALIGNMENT % 2 else width + ROW_ALIGNMENT
+        return odd // size
+
+    @cached_property
+    def axes(self) -> tuple[Axis, ...]:
+        """Every direction with more than one fragment, fastest first."""
+        made = []
+        stride = self.rows.lanes * self.row
+        rest = [(STEP, self.steps)] if self.reduced else []
+        rest += [(name, self.spans[name]) for name in reversed(self.loops)]
+        for name, extent in rest:
+            if extent > 1:
+                made.append(Axis(name, extent, stride))
+                stride *= extent
+        return tuple(made)
+
+    @cached_property
+    def elements(self) -> int:
+        """Elements of one stage, padding included."""
+        return self.fragments * self.rows.lanes * self.row
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of one stage."""
+        return self.elements * self.element.bytes
+
+    @property
+    def fragments(self) -> int:
+        """Fragments of one stage."""
+        return prod(a.extent for a in self.axes)
+
+    @property
+    def copies(self) -> int:
+        """Copies that fill one stage."""
+        return self.fragments * self.rows.lanes * self.columns.lanes // self.vector
+
+    def _has(self, loop: str) -> bool:
+        if loop in self.load.names:
+            return True
+        return any(
+            loop == g.tile and self.load.names & set(g.members) for g in self.nest.groups.values()
+        )
+
+    def _stride(self, group: Group) -> int:
+        """Elements of the tensor between neighbours along a group; 2**62 for a replica."""
+        flat = self._flat
+        live = [m for m in group.members if m in self.load.names]
+        return abs(flat.get(live[-1], 0)) if live and live[-1] == group.members[-1] else 1 << 62
+
+    @cached_property
+    def _flat(self) -> dict[str, int]:
+        """Elements of the tensor that one step of each iteration moves."""
+        flat: dict[str, int] = {}
+        for index, step in zip(self.load.indices, _steps(self.load.tensor.shape), strict=True):
+            for name, c in index.terms:
+                flat[name] = flat.get(name, 0) + c * step
+        return flat
+
+    def _run(self, group: Group) -> int:
+        """Elements that may be moved as one: contiguous, aligned, all inside or all outside."""
+        most = self.widest // self.element.bytes
+        run, length = [], 1
+        for name, radix in zip(reversed(group.members), reversed(group.radices), strict=True):
+            if radix > 1 and self._flat.get(name, 0) != length:
+                break
+            run.append(name)
+            length *= radix
+        vector = most
+        while vector > 1 and not self._aligned(group, run, length, vector):
+            vector //= 2
+        return max(1, vector)
+
+    def _aligned(self, group: Group, run: Sequence[str], length: int, vector: int) -> bool:
+        """Whether every copy of so many elements is aligned, and in one piece."""
+        if length % vector or group.lanes % vector:
+            return False
+        sizes = self.load.tensor.shape
+        constant = sum(
+            i.constant * s for i, s in zip(self.load.indices, _steps(sizes), strict=True)
+        )
+        others = [step for name, step in self._flat.items() if name not in run]
+        if constant % vector or any(step % vector for step in others):
+            return False
+        extents = self.nest.mapping.operator.extents
+        inner = next((name for name in run if extents[name] > 1), "")
+        whole = extents.get(inner, 1) % vector == 0
+        for index, size in zip(self.load.indices, sizes, strict=True):
+            low, high = index.bounds(extents)
+            if (low >= 0 and high < size) or not set(run) & set(index.names):
+                continue
+            # Reads beyond the tensor: the edge must not fall inside a copy.
+            rest = [c for name, c in index.terms if name != inner]
+            even = not any(c % vector for c in (*rest, index.constant, size))
+            if not whole or (inner in index.names and not even):
+                return False
+        return True
+
+
+def _steps(shape: Sequence[int]) -> list[int]:
+    """Elements between neighbours along each dimension of a row-major tensor."""
+    return [prod(shape[d + 1 :]) for d in range(len(shape))]

@@ -1,0 +1,247 @@
+"""Compiling kernels without a GPU: nvcc, or the NVRTC library that pip installs.
+
+CUDA 13 dropped sm_70. Where nvcc is that new, ``nvidia-cuda-nvrtc-cu12`` beside it
+compiles for Volta; the two are asked in this order.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from amos.codegen.cuda.program import capability
+from amos.codegen.cuda.sass import tensor_core_instructions
+from amos.errors import BuildError, ToolchainError
+
+__all__ = ["Compiled", "Compiler", "compile_cuda", "compiler_for", "compilers", "portable_code"]
+
+_TIMEOUT = 600
+_LIBRARY = "cuda_nvrtc/lib/libnvrtc.so.*"
+#: What the library's wheels call the folders of their headers.
+_INCLUDES = ("cuda_runtime/include", "cuda_nvcc/include", "cuda_cccl/include")
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A kernel for one architecture, and what its compiler said about it.
+
+    Attributes:
+        architecture: as ``"sm_80"``.
+        cubin: machine code.
+        registers: of one thread.
+        spills: bytes of registers that a thread keeps in memory, stores and loads.
+        static_shared: bytes of shared memory that the kernel declares.
+        compiler: name and version.
+    """
+
+    architecture: str
+    cubin: bytes
+    registers: int
+    spills: int
+    static_shared: int
+    compiler: str
+
+    @property
+    def instructions(self) -> Counter[str]:
+        """Tensor Core instructions by mnemonic."""
+        return tensor_core_instructions(self.cubin)
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """One compiler.
+
+    Attributes:
+        kind: ``"nvcc"`` or ``"nvrtc"``.
+        path: of the program or the library.
+        version: as ``"13.0"``.
+        architectures: what it compiles for.
+    """
+
+    kind: str
+    path: str
+    version: str
+    architectures: frozenset[str]
+
+    @property
+    def name(self) -> str:
+        """Kind and version."""
+        return f"{self.kind} {self.version}"
+
+    def compile(self, source: str, architecture: str, where: str) -> Compiled:
+        """Machine code of one kernel.
+
+        Raises:
+            BuildError: the compiler refuses the text.
+        """
+        run = _nvcc if self.kind == "nvcc" else _nvrtc
+        cubin, log = run(self, source, architecture, where)
+        return Compiled(
+            architecture,
+            cubin,
+            _number(r"Used (\d+) registers", log, where),
+            sum(int(n) for n in re.findall(r"(\d+) bytes spill (?:stores|loads)", log)),
+            int(match.group(1)) if (match := re.search(r"(\d+) bytes smem", log)) else 0,
+            self.name,
+        )
+
+
+@lru_cache(maxsize=1)
+def compilers() -> tuple[Compiler, ...]:
+    """Every CUDA compiler that is installed here, nvcc first."""
+    found = []
+    if path := shutil.which("nvcc"):
+        version = re.search(r"release (\d+\.\d+)", _output([path, "--version"]))
+        known = frozenset(_output([path, "--list-gpu-code"]).split())
+        if version and known:
+            found.append(Compiler("nvcc", path, version.group(1), known))
+    for entry in sys.path:
+        for library in sorted(Path(entry or ".", "nvidia").glob(_LIBRARY)):
+            if ".alt." not in library.name:
+                found += _nvrtc_library(library)
+    return tuple(found)
+
+
+def compiler_for(architecture: str) -> Compiler:
+    """The first compiler that knows an architecture.
+
+    Raises:
+        ToolchainError: none does; the message says what is there.
+        BuildError: that is no architecture.
+    """
+    capability(architecture)
+    for compiler in compilers():
+        if architecture in compiler.architectures:
+            return compiler
+    here = ", ".join(c.name for c in compilers()) or "neither nvcc nor NVRTC is installed"
+    raise ToolchainError(
+        f"no compiler for {architecture} here ({here}); "
+        "pip install 'amos-mapper[cuda]' brings one for sm_70 and later"
+    )
+
+
+def compile_cuda(source: str, architecture: str, where: str = "kernel") -> Compiled:
+    """Compile a kernel for one architecture.
+
+    Args:
+        source: CUDA C++ with one kernel.
+        architecture: as ``"sm_80"``.
+        where: what messages call the kernel.
+
+    Raises:
+        ToolchainError: no compiler here knows the architecture.
+        BuildError: the compiler refuses the text.
+    """
+    return compiler_for(architecture).compile(source, architecture, where)
+
+
+def portable_code(source: str, architecture: str, where: str = "kernel") -> str:
+    """PTX of a kernel, which drivers compile for this and later architectures.
+
+    The oldest compiler here makes it: a driver knows the PTX of its own time and before.
+
+    Raises:
+        ToolchainError: no compiler here knows the architecture.
+        BuildError: the compiler refuses the text.
+    """
+    compiler_for(architecture)
+    fitting = [c for c in compilers() if architecture in c.architectures]
+    compiler = min(fitting, key=lambda c: tuple(map(int, c.version.split("."))))
+    virtual = architecture.replace("sm_", "compute_")
+    run = _nvcc if compiler.kind == "nvcc" else _nvrtc
+    return run(compiler, source, virtual, where)[0].rstrip(b"\0").decode()
+
+
+def _output(command: list[str]) -> str:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+def _nvcc(compiler: Compiler, source: str, architecture: str, where: str) -> tuple[bytes, str]:
+    with tempfile.TemporaryDirectory(prefix="amos-") as folder:
+        text, cubin = Path(folder, "kernel.cu"), Path(folder, "kernel.cubin")
+        text.write_text(source, encoding="utf-8")
+        command = [compiler.path, "-std=c++17", f"-arch={architecture}", "-Xptxas", "-v"]
+        command.append("-ptx" if architecture.startswith("compute_") else "-cubin")
+        try:
+            done = subprocess.run(
+                [*command, "-o", str(cubin), str(text)],
+                capture_output=True,
+                text=True,
+                timeout=_TIMEOUT,
+            )
+        except subprocess.TimeoutExpired:
+            raise BuildError(
+                f"{where}: {compiler.name} took more than {_TIMEOUT} seconds"
+            ) from None
+        if done.returncode:
+            raise BuildError(f"{where}: {compiler.name} refuses it: {_reason(done.stderr)}")
+        return cubin.read_bytes(), done.stderr
+
+
+def _load(path: str) -> ctypes.CDLL:
+    return ctypes.CDLL(path)
+
+
+def _nvrtc_library(library: Path) -> list[Compiler]:
+    try:
+        nvrtc = _load(str(library))
+        major, minor, count = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+        if nvrtc.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)):
+            return []
+        nvrtc.nvrtcGetNumSupportedArchs(ctypes.byref(count))
+        numbers = (ctypes.c_int * count.value)()
+        nvrtc.nvrtcGetSupportedArchs(numbers)
+    except (OSError, AttributeError):
+        return []
+    known = frozenset(f"sm_{n}" for n in numbers)
+    return [Compiler("nvrtc", str(library), f"{major.value}.{minor.value}", known)]
+
+
+def _nvrtc(compiler: Compiler, source: str, architecture: str, where: str) -> tuple[bytes, str]:
+    nvrtc = _load(compiler.path)
+    packages = Path(compiler.path).parents[2]
+    options = [f"--gpu-architecture={architecture}", "--std=c++17", "--ptxas-options=-v"]
+    options += [f"-I{packages / name}" for name in _INCLUDES if (packages / name).is_dir()]
+    given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+    program = ctypes.c_void_p()
+    nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None)
+    try:
+        failed = nvrtc.nvrtcCompileProgram(program, len(options), given)
+        log = _fetched(nvrtc, "ProgramLog", program).decode(errors="replace")
+        if failed:
+            raise BuildError(f"{where}: {compiler.name} refuses it: {_reason(log)}")
+        kind = "PTX" if architecture.startswith("compute_") else "CUBIN"
+        return _fetched(nvrtc, kind, program), log
+    finally:
+        nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _fetched(nvrtc: ctypes.CDLL, what: str, program: ctypes.c_void_p) -> bytes:
+    size = ctypes.c_size_t()
+    getattr(nvrtc, f"nvrtcGet{what}Size")(program, ctypes.byref(size))
+    buffer = ctypes.create_string_buffer(size.value)
+    getattr(nvrtc, f"nvrtcGet{what}")(program, buffer)
+    return buffer.raw
+
+
+def _number(pattern: str, log: str, where: str) -> int:
+    found = re.search(pattern, log)
+    if found is None:
+        raise BuildError(f"{where}: the compiler's report says nothing of registers")
+    return int(found.group(1))
+
+
+def _reason(log: str) -> str:
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    return next((line for line in lines if "error" in line), lines[-1] if lines else "no reason")

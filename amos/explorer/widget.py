@@ -1,0 +1,115 @@
+"""The explorer in a notebook: a widget that asks the kernel."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from importlib import resources
+from typing import Any
+
+from amos.errors import ToolchainError
+from amos.explorer.engine import Engine
+from amos.explorer.state import State
+from amos.explorer.subject import AUTO
+from amos.intrinsics import Intrinsic
+from amos.ir import Operator
+
+__all__ = ["widget"]
+
+
+def widget(
+    operator: str | Operator = "conv2d",
+    intrinsic: str | Intrinsic = "wmma_m16n16k16_f16_f32",
+    rule: str = "paper",
+    machine: str = AUTO,
+    *,
+    engine: Engine | None = None,
+) -> Any:
+    """An explorer that a notebook shows.
+
+    Args:
+        operator: a name, a layer, math with its extents in it, or an operator.
+        intrinsic: what it is matched with; one of your own has to be registered.
+        rule: what counts as a valid matching at first.
+        machine: what the model predicts for at first.
+        engine: what answers; one for all described machines if omitted.
+
+    Returns:
+        An anywidget. Its ``state`` is what was chosen last, ``verdict`` what is said
+        of it, ``mapping`` the mapping or ``None``, and ``code`` the Python for it.
+
+    Raises:
+        FieldError: what it would begin with cannot be used.
+        ToolchainError: anywidget is not installed.
+    """
+    name = intrinsic if isinstance(intrinsic, str) else intrinsic.name
+    state = replace(_begin(operator), intrinsic=name, rule=rule, machine=machine)
+    made = engine or Engine()
+    made.initial = state
+    made.check()
+    return _widget()(made, state)
+
+
+def _begin(operator: str | Operator) -> State:
+    """The fields that stand for an operator."""
+    if isinstance(operator, str):
+        return State(operator=operator)
+    dtypes = [load.tensor.dtype for load in operator.operands]
+    return State(
+        operator=str(operator.compute),
+        extents=", ".join(f"{name}={size}" for name, size in operator.extents.items()),
+        dtype=",".join(map(str, dtypes)) if all(dtypes) else "",
+    )
+
+
+@lru_cache(maxsize=1)
+def _widget() -> Any:
+    """The class, made when the first widget is: it needs anywidget."""
+    try:
+        import anywidget
+        import traitlets
+    except ImportError as error:
+        raise ToolchainError(
+            "the explorer in a notebook needs anywidget: pip install 'amos-mapper[notebook]'; "
+            "`amos serve` needs nothing"
+        ) from error
+
+    files = resources.files("amos.explorer") / "static"
+
+    class Explorer(anywidget.AnyWidget):  # type: ignore[misc]
+        """The explorer."""
+
+        _esm = "\n".join(
+            (files / name).read_text(encoding="utf-8") for name in ("explorer.js", "widget.js")
+        )
+        _css = (files / "explorer.css").read_text(encoding="utf-8")
+        state = traitlets.Dict().tag(sync=True)
+
+        def __init__(self, engine: Engine, state: State) -> None:
+            super().__init__(state=state.as_dict())
+            self._engine = engine
+            self.on_msg(self._hear)
+
+        def __repr__(self) -> str:
+            return f"Explorer({self.state['operator']} on {self.state['intrinsic']})"
+
+        def _hear(self, _: object, content: object, __: object) -> None:
+            """Answer the page; anything but a numbered message is ignored."""
+            if isinstance(content, dict) and isinstance(content.get("number"), int):
+                answer = self._engine.answer(content.get("message"))
+                self.send({"number": content["number"], "answer": answer})
+
+        @property
+        def mapping(self) -> Any:
+            return self._engine.judged(self.state)[1]
+
+        @property
+        def verdict(self) -> Any:
+            return self._engine.judged(self.state)[0]
+
+        @property
+        def code(self) -> str:
+            answer = self._engine.answer({"kind": "judge", "state": self.state})
+            return str(answer["code"])
+
+    return Explorer

@@ -1,0 +1,204 @@
+"""PyTorch on the operator of an exported kernel: what the kernel is compared with."""
+
+from __future__ import annotations
+
+import importlib
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+__all__ = ["Convolution", "baseline", "library_calls"]
+
+_TYPES = {
+    "float16": "float16",
+    "bfloat16": "bfloat16",
+    "float32": "float32",
+    "tfloat32": "float32",
+    "float64": "float64",
+}
+
+
+def baseline(launch: dict[str, Any], repeat: int = 20) -> float | None:
+    """Seconds of PyTorch, the better of eager and ``channels_last``.
+
+    Args:
+        launch: what ``launch.json`` says.
+        repeat: timings, of which the median counts.
+
+    Returns:
+        ``None`` where PyTorch is not installed, sees no GPU, or has no such operator.
+    """
+    try:
+        torch = importlib.import_module("torch")
+    except ImportError:
+        return None
+    inputs = launch["arguments"][:-1]
+    if not torch.cuda.is_available() or any(a["dtype"] not in _TYPES for a in inputs):
+        return None
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    torch.backends.cudnn.benchmark = True
+    tensors = {
+        a["name"]: torch.randn(a["shape"], device="cuda").to(getattr(torch, _TYPES[a["dtype"]]))
+        for a in inputs
+    }
+    times = [_timed(torch, run, repeat) for run in library_calls(torch, launch, tensors)]
+    return min(times) if times else None
+
+
+def library_calls(
+    torch: Any, launch: dict[str, Any], tensors: dict[str, Any]
+) -> list[Callable[[], Any]]:
+    """PyTorch's calls for an operator: products by einsum, convolutions as they are.
+
+    Tensors are brought into the form that a convolution asks for ahead of time.
+    """
+    operands = launch["operator"]["operands"]
+    if all(_plain(index) for operand in operands for index in operand["indices"]):
+        names = list(launch["operator"]["iterations"])
+        letters = {name: chr(ord("a") + n) for n, name in enumerate(names)}
+        terms = ["".join(letters[_only(index)] for index in x["indices"]) for x in operands]
+        formula = f"{','.join(terms[:-1])}->{terms[-1]}"
+        given = [tensors[operand["tensor"]] for operand in operands[:-1]]
+        return [lambda: torch.einsum(formula, *given)]
+    found = Convolution.of(launch["operator"])
+    if found is None:
+        return []
+    image, weight = (tensors[operand["tensor"]] for operand in operands[:-1])
+    made = [found.image(image), found.weight(weight)]
+    function = getattr(torch.nn.functional, f"conv{found.rank}d")
+    calls = [lambda: function(*made, **found.arguments)]
+    if found.rank > 1:
+        last = torch.channels_last if found.rank == 2 else torch.channels_last_3d
+        other = [x.to(memory_format=last) for x in made]
+        calls.append(lambda: function(*other, **found.arguments))
+    return calls
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A convolution in the form that PyTorch has it.
+
+    Attributes:
+        orders: for image, weight and output the order of dimensions: samples, groups,
+            channels (input, or output and input), then the image or the window.
+        parts: for each how many dimensions become one.
+        stride: along each dimension of the image.
+        dilation: the same.
+        padding: the same.
+        groups: number of groups.
+    """
+
+    orders: tuple[tuple[int, ...], ...]
+    parts: tuple[tuple[int, ...], ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    padding: tuple[int, ...]
+    groups: int
+
+    @property
+    def rank(self) -> int:
+        """Dimensions of the image."""
+        return len(self.stride)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of ``torch.nn.functional.conv…d``."""
+        names = ("stride", "dilation", "padding", "groups")
+        return {name: getattr(self, name) for name in names}
+
+    @staticmethod
+    def of(operator: dict[str, Any]) -> Convolution | None:
+        """The convolution that an operator is, as ``launch.json`` describes it."""
+        if len(operator["operands"]) != 3 or not 1 <= len(_windows(operator)) <= 3:
+            return None
+        image, weight, out = (x["indices"] for x in operator["operands"])
+        if not all(map(_plain, (*weight, *out))):
+            return None
+        outer, inner = [_only(x) for x in out], [_only(x) for x in weight]
+        windows = _windows(operator)
+        places = [next((n for n in x["terms"] if n in outer), "") for x in windows]
+        taps = [next((n for n in x["terms"] if n in inner), "") for x in windows]
+        lead = [_only(x) for x in image if _plain(x)]
+        if len(lead) + len(windows) != len(image) or "" in (*places, *taps):
+            return None
+        samples = [n for n in lead if n in outer and n not in inner]
+        groups = [n for n in lead if n in outer and n in inner]
+        channels = [n for n in lead if n in inner and n not in outer]
+        made = [n for n in outer if n in inner and n not in lead]
+        along = [x["terms"][p] for x, p in zip(windows, places, strict=True)]
+        taken = [x["terms"][t] for x, t in zip(windows, taps, strict=True)]
+        around = [-x["constant"] for x in windows]
+        if min((*along, *taken)) < 1 or min(around) < 0:
+            return None
+        spots = [n for n, x in enumerate(image) if not _plain(x)]
+        shape = [_place(image, n) for n in (*samples, *groups, *channels)] + spots
+        order = [_place(weight, n) for n in (*groups, *made, *channels, *taps)]
+        result = [_place(out, n) for n in (*samples, *groups, *made, *places)]
+        extents = operator["iterations"]
+        return Convolution(
+            (tuple(shape), tuple(order), tuple(result)),
+            (
+                (len(samples), len(groups + channels)),
+                (len(groups + made), len(channels)),
+                (len(samples), len(groups + made)),
+            ),
+            tuple(along),
+            tuple(taken),
+            tuple(around),
+            prod(extents[n] for n in groups),
+        )
+
+    def image(self, x: Any) -> Any:
+        """The image as samples × channels × image."""
+        return self._form(x, 0)
+
+    def weight(self, x: Any) -> Any:
+        """The weight as output channels × input channels of a group × window."""
+        return self._form(x, 1)
+
+    def output(self, x: Any) -> Any:
+        """An output of the operator as the convolution gives it."""
+        return self._form(x, 2)
+
+    def _form(self, x: Any, which: int) -> Any:
+        x = x.permute(self.orders[which])
+        first, second = self.parts[which]
+        sizes: Sequence[int] = x.shape
+        lead = (prod(sizes[:first]), prod(sizes[first : first + second]))
+        return x.reshape(*lead, *sizes[first + second :]).contiguous()
+
+
+def _windows(operator: dict[str, Any]) -> list[dict[str, Any]]:
+    """Indices of the image that two iterations share."""
+    indices = operator["operands"][0]["indices"]
+    return [index for index in indices if len(index["terms"]) == 2]
+
+
+def _plain(index: dict[str, Any]) -> bool:
+    return list(index["terms"].values()) == [1] and not index["constant"]
+
+
+def _only(index: dict[str, Any]) -> str:
+    return str(next(iter(index["terms"])))
+
+
+def _place(indices: list[dict[str, Any]], name: str) -> int:
+    return next(n for n, x in enumerate(indices) if list(x["terms"]) == [name])
+
+
+def _timed(torch: Any, run: Callable[[], Any], repeat: int) -> float:
+    """Median seconds of one call, over spans of ten."""
+    for _ in range(5):
+        run()
+    spans = []
+    for _ in range(repeat):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(10):
+            run()
+        end.record()
+        torch.cuda.synchronize()
+        spans.append(start.elapsed_time(end) / 10)
+    return float(statistics.median(spans)) / 1e3

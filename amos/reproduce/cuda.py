@@ -1,0 +1,276 @@
+"""Every operator of Table 6 as a CUDA kernel: compiled, inspected, executed on the host.
+
+For each operator, type and architecture the model alone picks mapping and schedule on
+a machine of that architecture. The kernel of the whole operator is compiled, and the
+compiler's report is held against the space. What the kernel computes is checked on a
+smaller operator: its kernel has the same matching and the nearest schedule, and its
+source is executed on the host (:mod:`amos.codegen.cuda.emulate`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from amos import intrinsics, machines, operators
+from amos.codegen.cuda.emulate import HEADERS, compiler, draw_inputs, emulate
+from amos.codegen.cuda.kernel import KernelText, kernel_name
+from amos.codegen.cuda.program import BlockProgram, capability
+from amos.codegen.cuda.scheduled import believed_shared, block_program
+from amos.codegen.cuda.toolchain import compile_cuda, compiler_for
+from amos.errors import AmosError, BuildError
+from amos.ir import Operator
+from amos.mapping import Mapping
+from amos.schedule import Schedule, ScheduleSpace
+
+__all__ = ["ARCHITECTURES", "CudaRow", "cuda", "cuda_jobs"]
+
+#: Architecture of a row, and the machine that its schedule is made for.
+ARCHITECTURES = {"sm_70": "v100", "sm_80": "a100", "sm_90": "h200"}
+#: Type of a row as its operator is asked for, and the intrinsic.
+_TYPES = {"f16": "wmma_m16n16k16_f16_f32", "s8": "wmma_m16n16k16_s8_s32"}
+#: Candidates that the model compares for a row.
+_TRIALS = 16
+#: Largest number of scalar statements that is executed on the host for a row.
+_POINTS = 300_000
+#: Parameters that make an operator's loops, and are not made smaller.
+_KEPT = ("r", "s", "t", "stride", "dilation", "padding", "h", "w", "depth")
+
+
+@dataclass(frozen=True)
+class CudaRow:
+    """One kernel.
+
+    Attributes:
+        operator: name in the library.
+        dtype: types of sources and result, as ``"f16->f32"``.
+        arch: architecture.
+        intrinsic: name of the intrinsic.
+        mapping: name of the mapping.
+        compiled: whether the compiler took it.
+        registers: of one thread.
+        spills: bytes of registers kept in memory, stores and loads.
+        shared_bytes: shared memory of a block, as compiled or asked for at launch.
+        space_shared_bytes: what the schedule space counts for it.
+        tensor_core_instructions: in the machine code.
+        simulated_equal: whether its source, executed on the host on a smaller
+            operator, gives what the operator says; ``None`` without a C++ compiler.
+        compiler: name and version.
+        problem: why it failed; empty if it did not.
+    """
+
+    operator: str
+    dtype: str
+    arch: str
+    intrinsic: str
+    mapping: str = ""
+    compiled: bool = False
+    registers: int = 0
+    spills: int = 0
+    shared_bytes: int = 0
+    space_shared_bytes: int = 0
+    tensor_core_instructions: int = 0
+    simulated_equal: bool | None = None
+    compiler: str = ""
+    problem: str = ""
+
+
+#: Operator, type, architecture.
+Job = tuple[str, str, str]
+
+
+def cuda_jobs(
+    names: Iterable[str] = (), types: Iterable[str] = (), architectures: Iterable[str] = ()
+) -> list[Job]:
+    """The rows to make: all, or those of some operators, types and architectures.
+
+    Where the instruction does not exist on an architecture there is no row.
+    """
+    chosen = [operators.builder(n).name for n in names] or list(operators.TABLE_6)
+    made = []
+    for name in chosen:
+        for kind in tuple(types) or tuple(_TYPES):
+            unit = intrinsics.get(_TYPES[kind])
+            needed = max(capability(x) for x in unit.requires if x.startswith("sm_"))
+            for arch in tuple(architectures) or tuple(ARCHITECTURES):
+                if capability(arch) >= needed:
+                    made.append((name, kind, arch))
+    return made
+
+
+def cuda(
+    jobs: Sequence[Job] | None = None,
+    *,
+    workers: int = 2,
+    progress: Callable[[CudaRow], None] | None = None,
+) -> list[CudaRow]:
+    """One row a job; see :func:`cuda_jobs`.
+
+    What was compiled and executed before, by the same compilers from the same source,
+    is taken from the user's cache.
+
+    Args:
+        jobs: all of :func:`cuda_jobs` by default.
+        workers: processes.
+        progress: told of each row as it is made.
+
+    Raises:
+        ToolchainError: there is no compiler for an architecture; said before any work.
+    """
+    wanted = cuda_jobs() if jobs is None else list(jobs)
+    for arch in {arch for _, _, arch in wanted}:
+        compiler_for(arch)
+    rows: list[CudaRow] = []
+    if workers < 2 or len(wanted) < 2:
+        made: Iterable[CudaRow] = map(cuda_row, wanted)
+        return _collect(made, rows, progress)
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        return _collect(pool.map(cuda_row, wanted), rows, progress)
+
+
+def _collect(
+    made: Iterable[CudaRow], rows: list[CudaRow], progress: Callable[[CudaRow], None] | None
+) -> list[CudaRow]:
+    for row in made:
+        rows.append(row)
+        if progress is not None:
+            progress(row)
+    return rows
+
+
+def cuda_row(job: Job) -> CudaRow:
+    """One row; a failure is part of it."""
+    name, kind, arch = job
+    unit = intrinsics.get(_TYPES[kind])
+    source, result = unit.name.rsplit("_", 2)[1:]
+    row = CudaRow(name, f"{source}->{result}", arch, unit.name)
+    try:
+        mapping, schedule = _chosen(operators.get(name, dtype=kind), unit.name, arch)
+        program = block_program(mapping, schedule, arch)
+        space = ScheduleSpace(mapping, machines.get(ARCHITECTURES[arch]))
+        row = replace(
+            row,
+            mapping=mapping.name,
+            shared_bytes=program.shared_bytes,
+            space_shared_bytes=believed_shared(space, schedule),
+        )
+        row = replace(row, **_compiled(program))
+        return replace(row, **_executed(_smaller(program, name, kind, schedule)))
+    except AmosError as error:
+        return replace(row, problem=str(error))
+
+
+def _chosen(op: Operator, unit: str, arch: str) -> tuple[Mapping, Schedule]:
+    """The model's choice, with the widest copies that the space has."""
+    import amos
+
+    best = amos.explore(op, unit, machine=ARCHITECTURES[arch], trials=_TRIALS, seed=0).best
+    space = ScheduleSpace(best.mapping, machines.get(ARCHITECTURES[arch]))
+    return best.mapping, _widest(space, best.schedule)
+
+
+def _widest(space: ScheduleSpace, schedule: Schedule) -> Schedule:
+    values = schedule.as_dict()
+    if "vector" in space.variables:
+        values["vector"] = max(int(n) for n in space.variables["vector"])
+    return space.check(Schedule.of(values))
+
+
+def _smaller(program: BlockProgram, name: str, kind: str, schedule: Schedule) -> BlockProgram:
+    """The same matching on a smaller operator, under the nearest schedule."""
+    mapping, arch = program.mapping, program.architecture
+    op = _shrunk(name, kind)
+    small = Mapping.of(op, mapping.intrinsic, mapping.matching, mapping.rule, mapping.order)
+    space = ScheduleSpace(small, machines.get(ARCHITECTURES[arch]))
+    near = space.repair(schedule.as_dict(), np.random.default_rng(0))
+    return block_program(small, near, arch)
+
+
+def _shrunk(name: str, kind: str) -> Operator:
+    """The library's operator with extents made smaller, to odd ones, until it is quick."""
+    builder = operators.builder(name)
+    sizes = {
+        key: size
+        for key, size in builder.defaults.items()
+        if isinstance(size, int) and key not in _KEPT
+    }
+    while (op := builder(dtype=kind, **sizes)).points > _POINTS:
+        largest = max(sizes, key=lambda key: sizes[key])
+        sizes[largest] = max(1, sizes[largest] * 2 // 3)
+    return op
+
+
+def _compiled(program: BlockProgram) -> dict[str, Any]:
+    source, arch = KernelText(program).source, program.architecture
+    version = compiler_for(arch).name
+
+    def make() -> dict[str, Any]:
+        done = compile_cuda(source, arch, f"{kernel_name(program)} for {arch}")
+        declared = 0 if program.is_dynamic else program.shared_bytes
+        if done.static_shared != declared:
+            raise BuildError(
+                f"{kernel_name(program)}: {declared} bytes of shared memory were declared, but "
+                f"{done.compiler} reports {done.static_shared}"
+            )
+        return {
+            "compiled": True,
+            "registers": done.registers,
+            "spills": done.spills,
+            "tensor_core_instructions": sum(done.instructions.values()),
+            "compiler": done.compiler,
+        }
+
+    return _cached(f"compile {arch} {version}\n{source}", make)
+
+
+def _executed(program: BlockProgram) -> dict[str, Any]:
+    if compiler() is None:
+        return {}
+    source = KernelText(program).source
+
+    def make() -> dict[str, Any]:
+        result = emulate(program, draw_inputs(program, np.random.default_rng(0)))
+        return {"simulated_equal": result.equal, "problem": result.problem}
+
+    return _cached(f"emulate {_emulation()}\n{source}", make)
+
+
+@cache
+def _emulation() -> str:
+    """What the emulation is, so that a change of it makes its results anew."""
+    texts = [path.read_bytes() for path in sorted(HEADERS.glob("*.h"))]
+    texts.append((Path(HEADERS).parent / "emulate.py").read_bytes())
+    return hashlib.sha256(b"".join(texts)).hexdigest()
+
+
+def _cached(key: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    from platformdirs import user_cache_path
+
+    folder = user_cache_path("amos", appauthor=False) / "cuda"
+    file = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+    try:
+        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        return found
+    except (OSError, ValueError):
+        pass
+    made = make()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(made), encoding="utf-8")
+    except OSError:  # a cache that cannot be written only costs time
+        pass
+    return made
+
+
+def to_json(rows: Sequence[CudaRow]) -> list[dict[str, Any]]:
+    """Rows as the command line prints them."""
+    return [asdict(row) for row in rows]

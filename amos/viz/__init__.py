@@ -1,0 +1,27 @@
+"""Tables and pictures: what objects look like, and figures of spaces and searches.
+
+:func:`html` and :func:`text` show any object. Every other function returns a plotly
+figure; plotly is loaded when the first one is made.
+"""
+
+from amos.viz.display import html, text
+from amos.viz.matrices import matching
+from amos.viz.model import accuracy, roofline
+from amos.viz.plotting import write
+from amos.viz.searches import distribution, progress
+from amos.viz.slots import fragments
+from amos.viz.spaces import landscape, space
+
+__all__ = [
+    "accuracy",
+    "distribution",
+    "fragments",
+    "html",
+    "landscape",
+    "matching",
+    "progress",
+    "roofline",
+    "space",
+    "text",
+    "write",
+]

@@ -1,0 +1,76 @@
+"""Abstractions and mappings as LaTeX (AMOS, Definitions 4.1 and 4.2; Figure 3)."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from amos.intrinsics import Intrinsic, Memory
+    from amos.ir import BufferLoad, Operator
+
+__all__ = ["compute_latex", "memory_latex", "operator_latex"]
+
+
+def operator_latex(op: Operator) -> str:
+    r"""The statement, with the range of each iteration.
+
+    >>> from amos import operators
+    >>> print(operator_latex(operators.resolve("gemv")))
+    \mathrm{out}[i] \mathrel{+}= \mathrm{a}[i,k] \cdot \mathrm{b}[k],\quad i < 512,\ k < 512
+    """
+    ranges = ",\\ ".join(f"{_name(it.name)} < {it.extent}" for it in op.iterations)
+    return f"{_statement(op.output, op.sources, op.compute.accumulate)},\\quad {ranges}"
+
+
+def compute_latex(unit: Intrinsic) -> str:
+    """The compute abstraction: the scalar statement under its index ranges."""
+    ranges = ",\\ ".join(f"{_name(it.name)} < {it.extent}" for it in unit.iterations)
+    statement = _statement(unit.destination, unit.sources, unit.compute.accumulate)
+    return f"{statement}\\quad \\text{{s.t. }} {ranges}"
+
+
+def memory_latex(unit: Intrinsic) -> str:
+    """The memory abstraction: one line a statement."""
+    lines = [_memory(statement) for statement in unit.memory]
+    return "\\begin{aligned}\n" + " \\\\\n".join(lines) + "\n\\end{aligned}"
+
+
+def _memory(statement: Memory) -> str:
+    indices = ", ".join(map(_name, statement.indices))
+    fragment = f"{_text(f'{statement.register_scope}.{statement.operand}')}[{indices}]"
+    terms = [_name(statement.address)]
+    for index, stride in zip(statement.indices, statement.strides, strict=True):
+        terms.append(_name(index) + ("" if stride == "1" else f" \\cdot {_name(stride)}"))
+    outside = f"{_text(f'{statement.scope}.{statement.operand}')}[{' + '.join(terms)}]"
+    if statement.direction == "store":
+        return f"{outside} &= {fragment}"
+    return f"{fragment} &= {outside}"
+
+
+def _statement(output: BufferLoad, sources: tuple[BufferLoad, ...], adds: bool) -> str:
+    sign = "\\mathrel{+}=" if adds else "="
+    product = " \\cdot ".join(map(_load, sources))
+    return f"{_load(output)} {sign} {product}"
+
+
+def _load(load: BufferLoad) -> str:
+    indices = ",".join(_index(str(index)) for index in load.indices)
+    text = f"{_text(load.tensor.name)}[{indices}]"
+    return f"\\mathrm{{pad}}({text})" if load.padded else text
+
+
+def _index(text: str) -> str:
+    return re.sub(r"[A-Za-z_]\w*", lambda found: _name(found[0]), text).replace("*", " \\cdot ")
+
+
+def _text(name: str) -> str:
+    escaped = name.replace("_", "\\_")
+    return f"\\mathrm{{{escaped}}}"
+
+
+def _name(name: str) -> str:
+    """One letter with digits as a subscript, anything longer upright."""
+    if found := re.fullmatch(r"([A-Za-z])(\d+)", name):
+        return f"{found[1]}_{{{found[2]}}}"
+    return name if len(name) == 1 or name.isdigit() else _text(name)

@@ -1,0 +1,157 @@
+"""What is shown of predictions, explorations, candidates, schedule spaces and machines."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from amos.viz.blocks import Bar, Bars, Block, Code, Curve, Heading, Note, Table
+
+if TYPE_CHECKING:
+    from amos.codegen.kernel import Kernel
+    from amos.explore import Exploration, Trial
+    from amos.perfmodel import Prediction
+    from amos.schedule import Candidate, ScheduleSpace
+
+__all__ = ["candidate", "exploration", "kernel", "machine", "prediction", "schedules", "trial"]
+
+#: Values of a variable that are listed.
+_VALUES = 12
+
+
+def seconds(value: float) -> str:
+    """A time in the unit that suits it.
+
+    >>> seconds(1.5e-5)
+    '15 us'
+    """
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if value >= size:
+            return f"{value / size:.4g} {unit}"
+    return f"{value * 1e9:.4g} ns"
+
+
+def prediction(said: Prediction) -> list[Block]:
+    """Bars by level, and the table behind them."""
+    bars = [Bar("intrinsic: compute", said.rows[0].compute, seconds(said.rows[0].compute), 0)]
+    for row in said.rows[1:]:
+        bars.append(Bar(f"{row.level}: read", row.read, f"{seconds(row.read)}  {row.slowest}", 1))
+        bars.append(Bar(f"{row.level}: write", row.write, seconds(row.write), 2))
+    others = (
+        ("staging", said.staging),
+        ("parallel regions", said.launch),
+    )
+    bars += [Bar(name, value, seconds(value), 3) for name, value in others if value]
+    level, kind, _ = said.binding
+    rows = tuple(
+        (x.level, x.trips, x.compute, x.read, x.write, x.bytes_in, x.bytes_out, x.slowest)
+        for x in said.rows
+    )
+    head = ("level", "trips", "compute s", "read s", "write s", "bytes in", "bytes out", "slowest")
+    return [
+        Heading(f"Predicted {seconds(said.seconds)}", f"bound by {said.bound}"),
+        Bars(f"seconds by level; the longest is {level} {kind}", tuple(bars)),
+        Table(head, rows),
+    ]
+
+
+def exploration(found: Exploration) -> list[Block]:
+    """The winner, the way to it, failures, and what each mapping reached."""
+    title = f"Exploration of {found.operator.name} on {found.intrinsic.name}"
+    counts = ", ".join(f"{name} {count}" for name, count in found.counts.items())
+    lines = [
+        f"machine {found.machine.name}, method {found.method!r}, seed {found.seed}, "
+        f"{len(found.trials)} trials" + (f", {found.replayed} replayed" if found.replayed else ""),
+        f"mappings by rule: {counts}; {found.searched} searched, "
+        f"{found.space_size:,} assignments of mapping and schedule",
+    ]
+    blocks: list[Block] = [Heading(title), Note(tuple(lines))]
+    if any(math.isfinite(trial.seconds) for trial in found.trials):
+        best = found.best
+        blocks += [
+            Heading(
+                f"Best: {best.mapping.name}, {seconds(best.seconds)}",
+                f"{found.tops:.3g} Top/s, {found.peak_fraction:.1%} of the peak",
+                good=True,
+            ),
+            Code(str(best.candidate)),
+        ]
+    what = "measured" if any(t.measurement for t in found.trials) else "predicted"
+    blocks.append(Curve(f"best {what} seconds so far", {found.method: tuple(found.history)}))
+    if found.failures:
+        told = ", ".join(f"{count} {kind}" for kind, count in found.failures.items())
+        blocks.append(Note((f"failed: {told}",), bad=True))
+    blocks.append(_reached(found))
+    if found.prediction is not None:
+        blocks += prediction(found.prediction)
+    return blocks
+
+
+def _reached(found: Exploration) -> Table:
+    best: dict[str, Trial] = {}
+    tried: dict[str, int] = {}
+    for one in found.trials:
+        name = one.mapping.name
+        tried[name] = tried.get(name, 0) + 1
+        if name not in best or one.seconds < best[name].seconds:
+            best[name] = one
+    rows = tuple(
+        (name, tried[name], one.predicted, one.seconds, str(one.schedule))
+        for name, one in sorted(best.items(), key=lambda item: item[1].seconds)
+    )
+    head = ("mapping", "trials", "predicted s", "best s", "schedule of the best")
+    return Table(head, rows, note="what each mapping reached", sortable=True)
+
+
+def candidate(found: Candidate) -> list[Block]:
+    """Mapping and schedule."""
+    values = tuple((name, str(value)) for name, value in found.schedule.values)
+    title = f"Candidate {found.mapping.name}"
+    note = f"{found.mapping.operator.name} on {found.mapping.intrinsic.name}"
+    blocks: list[Block] = [Heading(title, note), Code(str(found.mapping))]
+    return [*blocks, Table(("schedule variable", "value"), values)]
+
+
+def trial(found: Trial) -> list[Block]:
+    """A candidate, what the model expected and what was measured."""
+    lines = [f"predicted {seconds(found.predicted)}"]
+    said = found.measurement
+    if said is None:
+        lines.append("not run")
+    elif said.failure:
+        lines.append(f"failed ({said.failure}): {said.message}")
+    else:
+        lines.append(f"measured {seconds(said.seconds)} ± {said.noise:.1%}, {said.implementation}")
+        lines.append(f"{said.verified_elements:,} elements checked against NumPy")
+    note = Note(tuple(lines), bad=said is not None and bool(said.failure))
+    return [Heading(f"Trial {found.number}"), note, *candidate(found.candidate)]
+
+
+def schedules(found: ScheduleSpace) -> list[Block]:
+    """Variables and their values."""
+    rows = tuple(
+        (
+            name,
+            len(domain),
+            ", ".join(map(str, domain[:_VALUES])) + (" …" if len(domain) > _VALUES else ""),
+        )
+        for name, domain in found.variables.items()
+    )
+    where = f" on {found.machine.name}" if found.machine is not None else ""
+    note = f"{found.size:,} assignments, {len(found.csp.constraints)} constraints"
+    return [
+        Heading(f"Schedules of {found.mapping.name}{where}", note),
+        Table(("variable", "values", ""), rows),
+    ]
+
+
+def kernel(found: Kernel) -> list[Block]:
+    """What was compiled, and its source."""
+    note = f"{found.implementation}, inputs {', '.join(found.inputs)}"
+    return [Heading(f"Kernel {found.candidate.mapping.name}", note), Code(found.source)]
+
+
+def machine(found: object) -> list[Block]:
+    """Cores, levels and rates."""
+    first, *rest = str(found).split("\n")
+    return [Heading(f"Machine {first}"), Code("\n".join(rest))]

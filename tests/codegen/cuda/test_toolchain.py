@@ -1,0 +1,131 @@
+"""Kernels compiled without a GPU: what the compiler reports, what the machine code holds."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import amos
+from amos import machines, operators
+from amos.codegen.cuda import BlockProgram, KernelText, compile_cuda, compiler_for, compilers
+from amos.codegen.cuda.sass import tensor_core_instructions
+from amos.codegen.cuda.scheduled import architecture_of, believed_shared, block_program
+from amos.errors import BuildError, ToolchainError
+from amos.schedule import Candidate, Schedule, ScheduleSpace
+
+
+def supported(architecture: str) -> None:
+    """Skip where no compiler knows the architecture."""
+    try:
+        compiler_for(architecture)
+    except ToolchainError as error:
+        pytest.skip(str(error))
+
+
+def chosen(machine: str, seed: int = 0) -> tuple[ScheduleSpace, Candidate]:
+    op = operators.get("conv2d", dtype="f16", c=32, k=32, p=14, q=14)
+    unit = amos.intrinsics.get("wmma_m16n16k16_f16_f32")
+    rng = np.random.default_rng(seed)
+    found = amos.enumerate_mappings(op, unit)
+    mapping = found[int(rng.integers(len(found)))]
+    space = ScheduleSpace(mapping, machines.get(machine))
+    return space, Candidate(mapping, space.sample(rng))
+
+
+@pytest.mark.parametrize("machine", ["v100", "a100", "h200"])
+def test_compiles_for(machine: str) -> None:
+    architecture = architecture_of(machines.get(machine))
+    supported(architecture)
+    space, candidate = chosen(machine)
+    program = block_program(candidate.mapping, candidate.schedule, architecture)
+    done = compile_cuda(KernelText(program).source, architecture)
+    assert done.instructions["HMMA"] > 0
+    assert 0 < done.registers <= 255
+    assert done.static_shared == (0 if program.is_dynamic else program.shared_bytes)
+    assert program.shared_bytes <= believed_shared(space, candidate.schedule)
+
+
+@pytest.mark.parametrize(
+    ("name", "unit", "dtype", "instruction"),
+    [
+        ("gemm", "wmma_m16n16k16_s8_s32", "s8", "IMMA"),
+        ("conv2d", "mma_sync_m16n8k16_f16_f32", "f16", "HMMA"),
+        ("gemm", "mma_sync_m8n8k4_f64_f64", "f64", "DMMA"),
+    ],
+)
+def test_instructions(name: str, unit: str, dtype: str, instruction: str) -> None:
+    supported("sm_80")
+    op = operators.get(name, dtype=dtype)
+    mapping = amos.enumerate_mappings(op, amos.intrinsics.get(unit))[0]
+    program = BlockProgram(mapping, "sm_80", steps=2, stages=2)
+    found = compile_cuda(KernelText(program).source, "sm_80").instructions
+    assert set(found) == {instruction}
+
+
+def test_counts_are_the_disassembler_s(tmp_path: Path) -> None:
+    tool = shutil.which("cuobjdump")
+    if tool is None:
+        pytest.skip("cuobjdump is not installed")
+    supported("sm_80")
+    _, candidate = chosen("a100")
+    program = block_program(candidate.mapping, candidate.schedule, "sm_80")
+    cubin = compile_cuda(KernelText(program).source, "sm_80").cubin
+    (tmp_path / "kernel.cubin").write_bytes(cubin)
+    command = [tool, "-sass", str(tmp_path / "kernel.cubin")]
+    listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert tensor_core_instructions(cubin).total() == len(re.findall(r"\bHMMA\.", listing))
+
+
+def test_shared_memory_agrees_with_the_space() -> None:
+    """Exactly, where the reduction is as long as the stages that a schedule asks for."""
+    for unit in ("wmma_m16n16k16_f16_f32", "wmma_m16n16k16_s8_s32"):
+        op = operators.get("gemm", dtype="s8" if "s8" in unit else "f16", m=256, n=256, k=8192)
+        mapping = amos.enumerate_mappings(op, amos.intrinsics.get(unit))[0]
+        for machine in ("a100", "h200"):
+            space = ScheduleSpace(mapping, machines.get(machine))
+            architecture = architecture_of(machines.get(machine))
+            for schedule in space.draw(20, np.random.default_rng(0)):
+                program = block_program(mapping, schedule, architecture)
+                assert program.shared_bytes == believed_shared(space, schedule)
+
+
+def test_every_schedule_of_the_space_fits() -> None:
+    """No kernel is larger than the space believes, nor is any refused."""
+    for seed in range(4):
+        space, _ = chosen("a100", seed)
+        for schedule in space.draw(10, np.random.default_rng(seed)):
+            program = block_program(space.mapping, schedule, "sm_80")
+            assert program.shared_bytes <= believed_shared(space, schedule)
+
+
+def test_refusals() -> None:
+    space, candidate = chosen("a100")
+    plain = ScheduleSpace(space.mapping).smallest()
+    with pytest.raises(BuildError, match="not one of warps"):
+        block_program(space.mapping, plain, "sm_80")
+    values = candidate.schedule.as_dict() | {"stage.Src1": "whole"}
+    with pytest.raises(BuildError, match=r"stage\.Src1 = whole"):
+        block_program(space.mapping, Schedule.of(values), "sm_80")
+    with pytest.raises(BuildError, match="'host'|no CUDA"):
+        architecture_of(machines.get("xeon_4110"))
+    with pytest.raises(BuildError, match="ELF"):
+        tensor_core_instructions(b"text")
+
+
+def test_no_compiler_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("amos.codegen.cuda.toolchain.compilers", lambda: ())
+    with pytest.raises(ToolchainError, match="neither nvcc nor NVRTC") as caught:
+        compile_cuda("", "sm_80")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_text_that_is_no_kernel() -> None:
+    supported("sm_80")
+    with pytest.raises(BuildError, match="kernel: .* refuses it: .*error"):
+        compile_cuda("nonsense;", "sm_80")
+    assert all(compiler.architectures for compiler in compilers())

@@ -1,0 +1,259 @@
+"""What the explorer answers, and that nonsense gets the command line's words."""
+
+from __future__ import annotations
+
+import ast
+import json
+import statistics
+import subprocess
+import sys
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import amos
+from amos.cli import main
+from amos.explorer import Engine, State
+from amos.explorer.listing import Listing
+
+LARGE: dict[str, Any] = dict(
+    operator="o[a,b,c,d,e,f,g,h,i,j] += x[a,b,c,d,e,k,l,m,n] * y[f,g,h,i,j,k,l,m,n]",
+    extents=", ".join(f"{n}=4" for n in "abcdefghijklmn"),
+)
+ENGINE = Engine()
+
+
+def _judge(**state: Any) -> dict[str, Any]:
+    return ENGINE.answer({"kind": "judge", "state": state})
+
+
+def _rows(state: dict[str, Any], **how: Any) -> dict[str, Any]:
+    return ENGINE.answer({"kind": "rows", "state": state, "first": 0, "count": 50} | how)
+
+
+def test_the_first_mapping_is_shown_first() -> None:
+    answer = _judge()
+    assert answer["ok"]
+    assert answer["verdict"]["kind"] == "valid"
+    assert answer["mapping"]["name"] == "npq-k-crs"
+    assert answer["prediction"]["machine"] == "a100"
+    assert answer["count"] == "35"
+    json.dumps(answer, allow_nan=False)
+
+
+@pytest.mark.parametrize("rule", ["paper", "access", "gather"])
+def test_verdicts_are_those_of_the_package(rule: str) -> None:
+    op = amos.operators.resolve("conv2d")
+    unit = amos.intrinsics.get("wmma_m16n16k16_f16_f32")
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        assignment = rng.integers(-1, 3, 7)
+        said = amos.check_matching(op, unit, np.equal.outer(np.arange(3), assignment), rule)
+        answer = _judge(rule=rule, assignment=assignment.tolist())
+        assert answer["verdict"]["reasons"] == list(said.reasons)
+        assert (answer["mapping"] is not None) == bool(said)
+        assert (rule in answer["verdict"]["accepted_by"]) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "argv"),
+    [
+        ("operator", "conv2", ["conv2", "wmma_m16n16k16_f16_f32"]),
+        ("operator", "o[i] +=", ["o[i] +=", "wmma_m16n16k16_f16_f32"]),
+        ("intrinsic", "wmma", ["conv2d", "wmma"]),
+        ("extents", "k=many", ["conv2d", "wmma_m16n16k16_f16_f32", "--extent", "k=many"]),
+        ("extents", "zz=3", ["conv2d", "wmma_m16n16k16_f16_f32", "--extent", "zz=3"]),
+        ("extents", "k=0", ["conv2d", "wmma_m16n16k16_f16_f32", "--extent", "k=0"]),
+        ("dtype", "f99", ["conv2d", "wmma_m16n16k16_f16_f32", "--dtype", "f99"]),
+        ("layout", "ABC", ["conv2d", "wmma_m16n16k16_f16_f32", "--layout", "ABC"]),
+    ],
+)
+def test_nonsense_gets_the_words_of_the_command_line(
+    field: str, text: str, argv: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = _judge(**{field: text})
+    assert not answer["ok"]
+    assert list(answer["errors"]) == [field]
+    assert main(["map", *argv]) == 2
+    assert answer["errors"][field] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("message", "field"),
+    [
+        (None, ""),
+        ([], ""),
+        ({}, ""),
+        ({"kind": "eval", "code": "1"}, ""),
+        ({"kind": ["judge"]}, ""),
+        ({"kind": "judge"}, ""),
+        ({"kind": "judge", "state": {"code": "import os"}}, ""),
+        ({"kind": "judge", "state": {"operator": 3}}, "operator"),
+        ({"kind": "judge", "state": {"operator": "c" * 1001}}, "operator"),
+        ({"kind": "judge", "state": {"extents": "k=1\0"}}, "extents"),
+        ({"kind": "judge", "state": {"extents": f"k={10**10}"}}, "extents"),
+        ({"kind": "judge", "state": {"rule": "mine"}}, "rule"),
+        ({"kind": "judge", "state": {"machine": "host"}}, "machine"),
+        ({"kind": "judge", "state": {"assignment": "0"}}, "matching"),
+        ({"kind": "judge", "state": {"assignment": [0.5]}}, "matching"),
+        ({"kind": "judge", "state": {"assignment": [True]}}, "matching"),
+        ({"kind": "judge", "state": {"assignment": [5] * 7}}, "matching"),
+        ({"kind": "judge", "state": {"assignment": [0] * 65}}, "matching"),
+        ({"kind": "rows", "state": {}, "first": -1}, "filter"),
+        ({"kind": "rows", "state": {}, "count": "9"}, "filter"),
+        ({"kind": "rows", "state": {}, "order": "; drop"}, "filter"),
+        ({"kind": "rows", "state": {}, "words": "i9:n"}, "filter"),
+        ({"kind": "rows", "state": {}, "words": "i1:nx"}, "filter"),
+        ({"kind": "rows", "state": {}, "least": 2}, "least"),
+        ({"kind": "rows", "state": {}, "least": float("nan")}, "least"),
+    ],
+)
+def test_what_is_no_message_is_refused(message: object, field: str) -> None:
+    answer = ENGINE.answer(message)
+    assert not answer["ok"]
+    assert list(answer["errors"]) == [field]
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["kind", "state", "first", "words", "operator", "extents", "x"]), inner
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(["judge", "rows"]), _JSON)
+def test_any_json_gets_an_answer(kind: str, state: object) -> None:
+    answer = ENGINE.answer({"kind": kind, "state": state, "first": 0, "count": 5})
+    json.dumps(answer, allow_nan=False)
+
+
+def test_the_code_says_the_same() -> None:
+    answer = _judge(operator="conv2d", extents="k=32 p=28", rule="access", machine="v100")
+    done = subprocess.run(
+        [sys.executable, "-c", answer["code"]], capture_output=True, text=True, check=True
+    )
+    lines = done.stdout.splitlines()
+    assert lines[0] == "valid (access)"
+    assert lines[1] == answer["mapping"]["expression"]
+    assert (
+        f"{answer['prediction']['seconds'] * 1e6:.4g} us: {answer['prediction']['bound']}" in lines
+    )
+
+
+def test_the_code_of_a_refused_matching_says_why() -> None:
+    answer = _judge(operator="gemm", assignment=[0, 0, 2])
+    done = subprocess.run(
+        [sys.executable, "-c", answer["code"]], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("wrong (paper)")
+    assert all(reason in done.stdout for reason in answer["verdict"]["reasons"])
+
+
+def test_texts_go_into_the_code_as_literals() -> None:
+    hostile = "o[i,j] += a[i,k] * b[k,j]"
+    answer = _judge(operator=hostile, extents="i=4, j=4, k=4")
+    calls = [n for n in ast.walk(ast.parse(answer["code"])) if isinstance(n, ast.Call)]
+    assert any(ast.literal_eval(call.args[0]) == hostile for call in calls if call.args)
+
+
+def test_a_state_is_what_was_sent() -> None:
+    answer = _judge(operator="gemm", assignment=[0, -1, 2])
+    assert State.read(json.loads(json.dumps(answer["state"]))).assignment == (0, -1, 2)
+
+
+def test_a_click_is_answered_in_a_tenth_of_a_second() -> None:
+    times = []
+    for n in range(20):
+        assignment = [0, 1, 0, 0, 2, 2, 2]
+        assignment[n % 7] = -1 if n < 10 else n % 3
+        start = time.perf_counter()
+        assert _judge(assignment=assignment)["ok"]
+        times.append(time.perf_counter() - start)
+    assert statistics.median(times) < 0.1
+
+
+def test_rows_come_in_parts() -> None:
+    space = amos.enumerate_mappings(
+        amos.operators.resolve("conv2d"), amos.intrinsics.get("wmma_m16n16k16_f16_f32")
+    )
+    answer = _rows({}, first=30, count=50)
+    assert (answer["total"], answer["left"], len(answer["rows"])) == (35, 35, 5)
+    assert [row["name"] for row in answer["rows"]] == [m.name for m in space[30:]]
+
+
+def test_rows_are_filtered_and_sorted() -> None:
+    space = amos.enumerate_mappings(
+        amos.operators.resolve("conv2d"), amos.intrinsics.get("wmma_m16n16k16_f16_f32")
+    )
+    listing = Listing(space)
+    for mapping, calls, share in zip(space, listing._calls, listing._utilization, strict=True):
+        assert calls == mapping.physical().calls
+        assert share == pytest.approx(mapping.physical().utilization)
+    found = _rows({}, words="i1:pq r1:c", least=0.9, order="utilization", down=True)["rows"]
+    expected = [
+        mapping.name
+        for mapping in space
+        if {"p", "q"} <= set(mapping.groups["i1"])
+        and "c" in mapping.groups["r1"]
+        and mapping.physical().utilization >= 0.9
+    ]
+    assert sorted(row["name"] for row in found) == sorted(expected)
+    shares = [row["utilization"] for row in found]
+    assert shares == sorted(shares, reverse=True)
+    assert [row["name"] for row in _rows({}, words="npq-k-cs")["rows"]] == ["npq-k-cs"]
+
+
+def test_ten_thousand_rows_are_ready_at_once() -> None:
+    _rows(LARGE)
+    start = time.perf_counter()
+    answer = _rows(LARGE, first=9000)
+    assert time.perf_counter() - start < 0.1
+    assert (answer["total"], len(answer["rows"])) == (14415, 50)
+
+
+def test_a_space_too_large_to_sort_is_listed_as_it_is() -> None:
+    huge = {
+        "operator": "o[a,b,c,d,e,f,g,h,i,j,p,q] += x[a,b,c,d,e,p,k,l,m,n] * y[f,g,h,i,j,q,k,l,m,n]",
+        "extents": ", ".join(f"{n}=4" for n in "abcdefghijklmnpq"),
+    }
+    answer = _rows(huge, first=59_000, count=10)
+    assert answer["total"] == 63 * 63 * 15
+    assert len(answer["rows"]) == 10
+    assert "up to 50,000 can be filtered" in _rows(huge, words="ab")["errors"]["filter"]
+
+
+def test_too_many_loops_are_refused() -> None:
+    loops = [f"i{n}" for n in range(21)]
+    text = f"o[{','.join(loops)}] += a[{','.join(loops)}] * b[i0]"
+    answer = _judge(operator=text, extents=", ".join(f"{n}=2" for n in loops))
+    assert "takes up to 20" in answer["errors"]["operator"]
+
+
+def test_a_machine_without_a_rate_is_told_and_nothing_else_changes() -> None:
+    answer = _judge(machine="xeon_4110")
+    assert answer["ok"]
+    assert "has no rate for intrinsic" in answer["prediction"]["error"]
+    assert _judge(machine="")["prediction"] is None
+
+
+def test_every_intrinsic_can_be_looked_at() -> None:
+    """With the machine that suits it; where its description gives a rate, that is used."""
+    for name in amos.intrinsics.names():
+        answer = _judge(operator="gemm", intrinsic=name)
+        if not answer["ok"]:
+            assert list(answer["errors"]) == ["intrinsic"]
+        elif answer["mapping"] is not None:
+            said = answer["prediction"]
+            assert said is None or said["seconds"] > 0
+    predicted = _judge(operator="gemm", intrinsic="vnni_dpbusd_m16k4_u8_s8_s32")["prediction"]
+    assert predicted["machine"] == "xeon_4110"

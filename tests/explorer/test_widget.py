@@ -1,0 +1,70 @@
+"""The explorer in a notebook, without a notebook: messages in, answers out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import amos
+from amos.errors import AmosError, ToolchainError
+from amos.explorer import widget
+
+
+@pytest.fixture(autouse=True)
+def _needs_anywidget() -> None:
+    pytest.importorskip("anywidget", reason="anywidget is not installed")
+
+
+def _sent(made: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    sent: list[Any] = []
+    monkeypatch.setattr(made, "send", sent.append)
+    return sent
+
+
+def test_messages_are_answered_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = widget("gemm")
+    sent = _sent(made, monkeypatch)
+    made._handle_custom_msg({"number": 7, "message": {"kind": "judge", "state": {}}}, [])
+    made._handle_custom_msg({"number": 8, "message": {"kind": "run", "code": "1"}}, [])
+    made._handle_custom_msg("import os", [])
+    made._handle_custom_msg({"number": "x"}, [])
+    assert [message["number"] for message in sent] == [7, 8]
+    assert [message["answer"]["ok"] for message in sent] == [True, False]
+
+
+def test_what_was_chosen_is_there_in_python() -> None:
+    op = amos.operators.resolve("resnet18:C5")
+    made = widget(op, amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32"), rule="access")
+    assert made.verdict
+    first = amos.enumerate_mappings(op, made.mapping.intrinsic, "access")[0]
+    assert made.mapping.matching.tolist() == first.matching.tolist()
+    assert made.mapping.operator.compute == first.operator.compute
+    made.state = {**made.state, "assignment": [-1] * len(op.iterations)}
+    assert not made.verdict
+    assert made.mapping is None
+    assert "check_matching" in made.code
+
+
+def test_both_front_ends_draw_with_the_same_code() -> None:
+    made = widget()
+    assert "export async function explorer" in made._esm
+    assert "export default" in made._esm
+    assert ".amos-explorer" in made._css
+
+
+def test_nonsense_is_refused_at_once() -> None:
+    with pytest.raises(AmosError, match="did you mean 'conv2d'"):
+        widget("conv2")
+
+
+def test_without_anywidget_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    from amos.explorer import widget as function
+
+    module = sys.modules["amos.explorer.widget"]
+    module._widget.cache_clear()
+    monkeypatch.setitem(sys.modules, "anywidget", None)
+    with pytest.raises(ToolchainError, match="pip install"):
+        function()

@@ -1,0 +1,54 @@
+"""Table 6 as CUDA kernels: a sample of the rows; all of them are slow."""
+
+from __future__ import annotations
+
+import pytest
+
+from amos.codegen.cuda import compilers
+from amos.codegen.cuda.emulate import compiler
+from amos.errors import ToolchainError
+from amos.reproduce.cuda import ARCHITECTURES, cuda, cuda_jobs
+
+
+def needs(*architectures: str) -> None:
+    known = {a for found in compilers() for a in found.architectures}
+    if missing := set(architectures) - known:
+        pytest.skip(f"no CUDA compiler for {', '.join(sorted(missing))} here")
+    if compiler() is None:
+        pytest.skip("no C++ compiler to run kernels on the host")
+
+
+def test_jobs() -> None:
+    """Fifteen operators on three architectures; Volta has no integer instruction."""
+    jobs = cuda_jobs()
+    assert len(jobs) == 15 * (3 + 2)
+    assert ("gemm", "s8", "sm_70") not in jobs
+    assert cuda_jobs(["C2D"], ["f16"], ["sm_90"]) == [("conv2d", "f16", "sm_90")]
+
+
+@pytest.mark.parametrize(("name", "kind"), [("gemv", "s8"), ("mean", "f16")])
+def test_sample(name: str, kind: str) -> None:
+    needs("sm_80")
+    (row,) = cuda([(name, kind, "sm_80")])
+    assert row.problem == ""
+    assert row.compiled and row.simulated_equal
+    assert row.tensor_core_instructions > 0
+    assert row.shared_bytes <= row.space_shared_bytes
+
+
+@pytest.mark.slow
+def test_every_row() -> None:
+    needs(*ARCHITECTURES)
+    rows = cuda()
+    assert [row for row in rows if row.problem] == []
+    assert all(row.compiled and row.simulated_equal for row in rows)
+    assert all(row.tensor_core_instructions > 0 for row in rows)
+    assert all(row.shared_bytes <= row.space_shared_bytes for row in rows)
+    assert [row for row in rows if row.spills] == []
+
+
+def test_a_missing_compiler_is_said_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("amos.codegen.cuda.toolchain.compilers", lambda: ())
+    monkeypatch.setattr("amos.reproduce.cuda.cuda_row", lambda job: pytest.fail("worked"))
+    with pytest.raises(ToolchainError, match="no compiler for sm_80"):
+        cuda([("gemm", "f16", "sm_80")])

@@ -1,0 +1,230 @@
+"""What objects look like in a notebook and in a terminal."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from typing import Any
+
+import numpy as np
+import pytest
+
+import amos
+from amos.explore import Exploration, Trial
+from amos.schedule import ScheduleSpace
+from amos.validate import Verdict
+from amos.viz import html, text
+from amos.viz.blocks import Curve, Matrices
+from amos.viz.display import describe
+from amos.viz.latex import compute_latex, memory_latex, operator_latex
+from amos.viz.markup import markup
+
+WMMA = amos.intrinsics.get("wmma_m16n16k16_f16_f32")
+CONV = amos.operators.resolve("conv2d")
+SPACE = amos.enumerate_mappings(CONV, WMMA)
+
+
+@pytest.fixture(scope="module")
+def found() -> Exploration:
+    return amos.explore(CONV, WMMA, machine="a100", trials=8, seed=0)
+
+
+def _wrong() -> Verdict:
+    """r1 ← {c, s} is fine, i1 ← {p, r} is not, and nothing is left for i2."""
+    matrix = np.zeros((3, 7), dtype=bool)
+    matrix[0, [2, 5]] = matrix[2, [4, 6]] = True
+    return amos.check_matching(CONV, WMMA, matrix, "paper")
+
+
+@pytest.fixture(scope="module")
+def objects(found: Exploration) -> dict[str, Any]:
+    return {
+        "Operator": CONV,
+        "Intrinsic": WMMA,
+        "Mapping": SPACE[0],
+        "VirtualMapping": SPACE[0].virtual(),
+        "PhysicalMapping": SPACE[0].physical(),
+        "Verdict": _wrong(),
+        "MappingSpace": SPACE,
+        "Prediction": found.prediction,
+        "Exploration": found,
+        "Trial": found.best,
+        "Candidate": found.best.candidate,
+        "ScheduleSpace": ScheduleSpace(SPACE[0]),
+        "Machine": found.machine,
+    }
+
+
+class _Checked(HTMLParser):
+    """Every tag that opens closes again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        pass
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_every_object_is_shown_in_both_ways(objects: dict[str, Any]) -> None:
+    for name, thing in objects.items():
+        assert type(thing).__name__ == name
+        drawn = thing._repr_html_()
+        assert drawn == html(thing)
+        checked = _Checked()
+        checked.feed(drawn)
+        assert checked.open == [], name
+        assert len(text(thing).splitlines()) >= 2
+        # Nothing is fetched from elsewhere, and the same object looks the same again.
+        assert "http" not in drawn.replace(html.__doc__ or "", "")
+        assert drawn == html(thing)
+
+
+def test_ipython_prints_the_text(objects: dict[str, Any]) -> None:
+    pretty = pytest.importorskip("IPython.lib.pretty", reason="IPython is not installed").pretty
+    for thing in objects.values():
+        assert pretty(thing) == text(thing)
+
+
+def test_a_kernel_shows_its_source() -> None:
+    class Kernel:
+        __module__ = "amos.codegen.kernel"
+        implementation, inputs, source = "generic", ("a", "b"), "@T.prim_func"
+        candidate = type("", (), {"mapping": SPACE[0]})
+
+    assert "@T.prim_func" in text(Kernel())
+
+
+def test_an_operator_is_complete() -> None:
+    said = text(CONV)
+    for part in (str(CONV), "k     spatial      64", "r     reduce        3", "1 × 64 × 58 × 58"):
+        assert part in said
+    assert re.search(r"weight +\. +1 +\. +\. +1 +1 +1", said)
+
+
+def test_a_mapping_shows_the_three_matrices() -> None:
+    (shown,) = (block for block in describe(SPACE[0]) if isinstance(block, Matrices))
+    x, y, z = shown.shown
+    assert np.array_equal(x.values, CONV.access_matrix)
+    assert np.array_equal(y.values, SPACE[0].matching)
+    assert np.array_equal(z.values, WMMA.access_matrix)
+    # A column of X has the colour of the row of Y that it goes to.
+    assert [row[1] for row in x.colours] == [None, 1, 1]
+    assert text(SPACE[0]).count("\n") > 15
+    assert "28,224 calls, utilization 100.0%" in text(SPACE[0])
+
+
+def test_a_verdict_marks_the_cells_at_fault() -> None:
+    said = _wrong()
+    assert said.cells == (("i1", "r"),)
+    assert said.rows == ("i2",)
+    drawn = said._repr_html_()
+    assert drawn.count('class="o x"') == 1
+    assert drawn.count('<tr class="idle">') == 1
+    assert "1!" in text(said) and "<- idle" in text(said)
+    assert all(reason in text(said) for reason in said.reasons)
+
+
+def test_cells_at_fault_are_those_that_reasons_name() -> None:
+    """Every mark is a one of the matrix, and a reason speaks of it; and the other way round."""
+    rng = np.random.default_rng(1)
+    for rule in ("paper", "access", "gather"):
+        for _ in range(60):
+            assignment = rng.integers(-1, 3, 7)
+            matrix = np.equal.outer(np.arange(3), assignment)
+            said = amos.check_matching(CONV, WMMA, matrix, rule)
+            assert bool(said.cells) == bool(said.wrong)
+            names = [it.name for it in CONV.iterations]
+            for step, name in said.cells:
+                assert matrix[["i1", "i2", "r1"].index(step), names.index(name)]
+                assert any(f"`{name}`" in reason for reason in said.wrong)
+            assert all(any(f"`{step}`" in reason for reason in said.idle) for step in said.rows)
+
+
+def test_verdicts_are_equal_whatever_they_are_drawn_from() -> None:
+    said = _wrong()
+    assert said == Verdict(said.rule, said.wrong, said.idle)
+    assert "Not valid" in text(Verdict("paper", ("made by hand",)))
+
+
+def test_a_large_space_is_cut_and_says_so() -> None:
+    op = amos.Operator.parse(
+        "o[a,b,c,d,e,f] += x[a,b,c,g,h,i] * y[d,e,f,g,h,i]", dict.fromkeys("abcdefghi", 4)
+    )
+    said = amos.enumerate_mappings(op, WMMA)
+    assert "the first 200 are shown" in text(said)
+    assert html(said).count("<tr>") == 201
+
+
+def test_an_exploration_in_which_nothing_ran(found: Exploration) -> None:
+    from dataclasses import replace
+
+    from amos.measure import Measurement
+
+    failed = Measurement(failure="crash", message="signal 11")
+    trials = tuple(Trial(t.number, t.candidate, t.predicted, failed) for t in found.trials)
+    said = text(replace(found, trials=trials, prediction=None))
+    assert "8 crash" in said
+    assert "nothing ran" in said
+    assert "nothing ran" in html(replace(found, trials=trials))
+
+
+def test_names_are_escaped() -> None:
+    op = amos.Operator.parse("o[i] += a[i,k] * b[k]", dict(i=4, k=4), name="<script>")
+    assert "<script>" not in html(op)
+    assert "&lt;script&gt;" in html(op)
+
+
+def test_latex_is_balanced_and_says_it_all() -> None:
+    for name in amos.intrinsics.names():
+        unit = amos.intrinsics.get(name)
+        for latex in (compute_latex(unit), memory_latex(unit)):
+            assert latex.count("{") == latex.count("}")
+            assert latex.count("[") == latex.count("]")
+        assert memory_latex(unit).count("&=") == len(unit.memory)
+    assert "\\mathrm{pad}(" in operator_latex(amos.operators.resolve("resnet18:C5"))
+
+
+def test_every_intrinsic_and_operator_can_be_shown() -> None:
+    for name in amos.intrinsics.names():
+        assert name in text(amos.intrinsics.get(name))
+        html(amos.intrinsics.get(name))
+    for name in amos.operators.names():
+        html(amos.operators.resolve(name))
+
+
+def test_a_curve_falls_in_steps() -> None:
+    drawn = markup([Curve("best", {"ga": (float("inf"), 4.0, 4.0, 1.0)})])
+    (path,) = re.findall(r'<path d="([^"]+)"', drawn)
+    assert path.startswith("M") and path.count("H") == 2
+
+
+def test_showing_an_operator_loads_no_plotting_and_no_compiler() -> None:
+    code = (
+        "import sys, amos\n"
+        "amos.operators.resolve('conv2d')._repr_html_()\n"
+        "amos.intrinsics.get('wmma_m16n16k16_f16_f32')._repr_html_()\n"
+        "print(sorted({'plotly', 'anywidget', 'IPython', 'tvm', 'deap'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_table_is_sorted_in_a_browser(browser: Any) -> None:
+    page = browser.new_page()
+    page.set_content(html(SPACE))
+    page.click("text=utilization")
+    cells = page.locator("table.s td.n:last-child").all_inner_texts()
+    values = [float(value) for value in cells]
+    assert values == sorted(values) and len(set(values)) > 3
+    page.click("text=utilization")
+    assert page.locator("table.s td.n:last-child").first.inner_text() == "1"
+    page.close()

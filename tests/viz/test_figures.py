@@ -1,0 +1,245 @@
+"""Figures are right in their data; how they look is plotly's concern."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import amos
+from amos import viz
+from amos.errors import AmosError, ExploreError, MappingError, ToolchainError, UnknownNameError
+from amos.explore import Exploration
+from amos.mapping.simulate import _elements
+from amos.perfmodel import predict
+from amos.schedule import ScheduleSpace, best_sampled
+from amos.validate import Verdict
+from amos.validate.buffers import FlatAccess
+from amos.viz.model import roofs
+from amos.viz.slots import slots
+from amos.viz.spaces import landscape_of
+
+pytest.importorskip("plotly", reason="plotly is not installed")
+
+WMMA = amos.intrinsics.get("wmma_m16n16k16_f16_f32")
+VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
+CONV = amos.operators.resolve("conv2d")
+SPACE = amos.enumerate_mappings(CONV, WMMA)
+A100 = amos.machines.get("a100")
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Exploration]:
+    return {
+        name: amos.explore(CONV, WMMA, machine="a100", trials=12, seed=0, method=name)
+        for name in ("ga", "random")
+    }
+
+
+def test_matching_shows_the_matrices() -> None:
+    x, y, z = viz.matching(SPACE[5]).data
+    assert (np.array(y.z) > 0).tolist() == SPACE[5].matching.tolist()
+    assert (np.array(x.z) != 0).tolist() == CONV.access_matrix.tolist()
+    assert (np.array(z.z) != 0).tolist() == WMMA.access_matrix.tolist()
+    assert list(y.x) == [it.name for it in CONV.iterations]
+    # Ones of loops that stay outside belong to no group.
+    outer = [list(y.x).index(name) for name in SPACE[5].outer]
+    assert {v for row in np.array(x.z)[:, outer].tolist() for v in row} <= {0, -1}
+
+
+def test_matching_of_a_verdict_marks_cells() -> None:
+    matrix = SPACE[0].matching.copy()
+    matrix[:, 5], matrix[0, 5] = False, True
+    said = amos.check_matching(CONV, WMMA, matrix)
+    (mark,) = viz.matching(said).layout.shapes
+    assert (mark.x0, mark.y0) == (4.5, -0.5)
+    with pytest.raises(MappingError, match="made by hand"):
+        viz.matching(Verdict("paper"))
+
+
+@pytest.mark.parametrize("name", ["npq-k-crs", "np-k-c", "q-k-r"])
+def test_slots_hold_what_the_simulation_stages(name: str) -> None:
+    """Held against the code that runs mappings, for the first calls and the last one."""
+    op = amos.Operator.parse(
+        "out[n,k,p,q] += pad(image[n,c,p*2+r-1,q+s]) * weight[k,c,r,s]",
+        dict(n=2, k=5, p=3, q=7, c=5, r=3, s=2),
+    )
+    mapping = amos.enumerate_mappings(op, WMMA).find(name)
+    physical = mapping.physical()
+    counts = [op.extents[n] for n in mapping.outer] + list(physical.tiles.values())
+    loops = [*mapping.outer, *physical.tiles]
+    for call in {0, 1, physical.calls // 2, physical.calls - 1}:
+        place = dict(zip(loops, np.unravel_index(call, counts), strict=True))
+        for held, layout in zip(slots(mapping, call), physical.layouts.values(), strict=True):
+            load = layout.load
+            # The position of each element in its tensor, and 0 in the padding around it.
+            numbered = np.arange(1, load.tensor.elements + 1).reshape(load.tensor.shape)
+            flat = FlatAccess.of(load, numbered, op.extents)
+            addresses, inside = _elements(layout, flat, physical)
+            at = tuple(int(place[n]) for n, _, _ in layout.outer)
+            at += tuple(int(place[t]) for t, _, _ in layout.tiles)
+            staged = np.where(inside[at], flat.buffer[np.where(inside, addresses, 0)[at]], 0)
+            index = np.moveaxis(np.where(held.used[..., None], held.elements, 0), -1, 0)
+            shown = np.where(held.used, numbered[tuple(index)], 0)
+            assert shown.tolist() == staged.tolist()
+
+
+def test_fragments_have_a_frame_for_each_call() -> None:
+    figure = viz.fragments(SPACE[0], calls=5)
+    assert len(figure.frames) == len(figure.layout.sliders[0].steps) == 5
+    assert [len(frame.data) for frame in figure.frames] == [3] * 5
+    assert figure.frames[0].data[0].text[0][1] == "[0,0,0,1]"
+    assert figure.frames[2].data[2].text[15][3] == slots(SPACE[0], 2)[2].labels()[15][3]
+
+
+def test_fragments_that_cannot_be_drawn() -> None:
+    mxu = amos.intrinsics.get("tpu_mxu_m128n128k128_bf16_f32")
+    gemm = amos.operators.resolve("gemm")
+    with pytest.raises(MappingError, match="16384 slots"):
+        viz.fragments(amos.enumerate_mappings(gemm, mxu)[0])
+    with pytest.raises(MappingError, match="at least one"):
+        viz.fragments(SPACE[0], calls=0)
+    with pytest.raises(MappingError, match="expected 0 to 28223"):
+        slots(SPACE[0], 28224)
+
+
+def test_space_has_a_point_for_each_mapping() -> None:
+    figure = viz.space(SPACE, A100, by="r1", samples=4)
+    points = {
+        n: (x, y) for t in figure.data for n, x, y in zip(t.customdata, t.x, t.y, strict=True)
+    }
+    assert points.keys() == {mapping.name for mapping in SPACE}
+    rng = np.random.default_rng(0)
+    first = best_sampled(SPACE[0], A100, 4, rng)
+    assert first is not None
+    assert points["npq-k-crs"] == (1.0, first[0].seconds)
+    assert {trace.name for trace in figure.data} >= {"r1 ← c, r, s", "r1 ← c"}
+    with pytest.raises(UnknownNameError, match="intrinsic iteration"):
+        viz.space(SPACE, A100, by="i9")
+    with pytest.raises(AmosError, match="no rate"):
+        viz.space(SPACE, amos.machines.get("xeon_4110"))
+
+
+def test_landscape_is_the_model_where_schedules_are_feasible() -> None:
+    mapping = SPACE[0]
+    seen = landscape_of(mapping, A100, "tile.i1.tile", "tile.i2.tile")
+    space = ScheduleSpace(mapping, A100)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        r, c = int(rng.integers(len(seen.rows))), int(rng.integers(len(seen.columns)))
+        values = seen.base.as_dict() | {
+            "tile.i1.tile": seen.columns[c],
+            "tile.i2.tile": seen.rows[r],
+        }
+        schedule = type(seen.base).of(values)  # type: ignore[arg-type]
+        if space.feasible(schedule):
+            assert seen.seconds[r, c] == predict(mapping, A100, schedule).seconds
+        else:
+            assert np.isnan(seen.seconds[r, c])
+    assert 0 < np.isnan(seen.seconds).sum() < seen.seconds.size
+    (drawn,) = viz.landscape(mapping, A100, "tile.i1.tile", "tile.i2.tile").data
+    known = ~np.isnan(seen.seconds)
+    z = np.array(drawn.z, dtype=float)
+    assert np.allclose(z[known], seen.seconds[known] * 1e6)
+    with pytest.raises(UnknownNameError, match="schedule variable"):
+        viz.landscape(mapping, A100, "tile.i1.tile", "color")
+
+
+def test_accuracy_gives_the_share_of_pairs() -> None:
+    figure = viz.accuracy({"right": ([1, 2, 3], [2, 4, 9]), "half": ([1, 2, 3], [3, 2, 1])})
+    assert [trace.name for trace in figure.data] == ["right  100.0%", "half  0.0%"]
+    assert "50.0% of pairs" in figure.layout.title.text
+    assert list(figure.data[0].x) == [1, 2, 3]
+
+
+def test_accuracy_of_the_stored_samples_is_that_of_the_table() -> None:
+    from amos.reproduce import fig5
+
+    data = fig5.stored()
+    every = fig5.predictions(data)
+    figure = viz.accuracy({"resnet18:C5": every["resnet18:C5"]})
+    (judged,) = fig5.judge(data, ["resnet18:C5"]).layers
+    assert figure.data[0].name == f"resnet18:C5  {judged.pairwise:.1%}"
+    assert len(figure.data[0].x) == judged.samples
+
+
+def test_accuracy_needs_measurements(found: dict[str, Exploration]) -> None:
+    with pytest.raises(ExploreError, match="was measured"):
+        viz.accuracy(found["ga"])
+
+
+def test_progress_is_the_history(found: dict[str, Exploration]) -> None:
+    figure = viz.progress(found)
+    for trace, (name, one) in zip(figure.data, found.items(), strict=True):
+        assert trace.name == name
+        drawn = [float("inf") if y is None else y for y in trace.y]
+        assert drawn == one.history
+    assert viz.progress(found["ga"]).data[0].name == "ga"
+
+
+def test_distribution_counts_every_candidate(found: dict[str, Exploration]) -> None:
+    for trace, one in zip(viz.distribution(found).data, found.values(), strict=True):
+        finite = [t.seconds * 1e6 for t in one.trials if t.seconds < float("inf")]
+        assert sum(trace.y) == len(finite)
+        full = [n for n, count in enumerate(trace.y) if count]
+        assert trace.x[full[0]] == pytest.approx(min(finite), rel=0.2)
+        assert trace.x[full[-1]] == pytest.approx(max(finite), rel=0.2)
+    assert sum(viz.distribution({"one": [1e-5]}).data[0].y) == 1
+    with pytest.raises(ExploreError, match="none of the candidates"):
+        viz.distribution({"none": [float("inf")]})
+
+
+def test_roofline_stays_under_its_roofs() -> None:
+    """A prediction that counts each level's bytes cannot be faster than that level."""
+    machine = amos.machines.get("xeon_4110")
+    op = amos.operators.resolve("resnet18:C5")
+    drawn = 0
+    for mapping in amos.enumerate_mappings(op, VNNI, rule="access"):
+        best = best_sampled(mapping, machine, 8, np.random.default_rng(0))
+        assert best is not None
+        levels, peak, rate = roofs(best[1], machine)
+        assert rate <= peak * (1 + 1e-9)
+        assert [level.level for level in levels] == [level.name for level in machine.levels]
+        for level in levels:
+            if np.isfinite(level.intensity):
+                drawn += 1
+                assert rate <= level.intensity * level.bandwidth * (1 + 1e-9)
+        figure = viz.roofline(best[1], machine)
+        points = [trace for trace in figure.data if trace.mode == "markers"]
+        assert [p.x[0] for p in points] == [
+            level.intensity for level in levels if np.isfinite(level.intensity)
+        ]
+    assert drawn
+
+
+def test_a_figure_is_written_as_a_page(tmp_path: Path) -> None:
+    viz.write(viz.progress({"a": [1.0]}), tmp_path / "a.html")
+    assert "best seconds so far" in (tmp_path / "a.html").read_text(encoding="utf-8")
+    with pytest.raises(AmosError, match="cannot be written"):
+        viz.write(viz.progress({"a": [1.0]}), tmp_path / "none" / "a.html")
+
+
+def test_without_plotly_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
+    with pytest.raises(ToolchainError, match=r"pip install 'amos-mapper\[notebook\]'"):
+        viz.progress({"a": [1.0]})
+
+
+def test_plotting_libraries_are_loaded_by_figures_alone() -> None:
+    code = (
+        "import sys, amos, amos.viz, amos.explorer\n"
+        "for name in amos.__all__: getattr(amos, name)\n"
+        "heavy = {'plotly', 'anywidget', 'ipywidgets', 'IPython', 'pandas', 'tvm'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_public_function_is_listed() -> None:
+    makers: set[Any] = {getattr(viz, name) for name in viz.__all__}
+    assert all(maker.__doc__ for maker in makers)
