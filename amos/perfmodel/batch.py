@@ -222,8 +222,9 @@ def _crowding(
         return 1.0
     costs, spare = machine.costs, registers / 8
     crowded = (live_fragments(structure, part) - (registers - spare)) / spare
-    worst: np.ndarray | float = costs.spill
-    if structure.reduce:
+    # Compilers for GPUs load the fragments of later steps ahead wherever they can.
+    worst: np.ndarray | float = costs.spill if machine.cached else costs.spill_mixed
+    if machine.cached and structure.reduce:
         last = structure.extents[batch.reduce[:, -1]]
         together = np.where(last <= _FEW, last, batch.unroll)
         alone = np.min([fragments(op, part) for op in structure.sources], axis=0) == 1
@@ -261,7 +262,11 @@ def _level(
     if refined and number > 0:
         # Reads of several streams, between calls, miss more of the bandwidth.
         one = np.ones(len(groups))
-        streams = [one if op.packed else fragments(op, part) for op in operands[:-1]]
+        ordered = [op.packed and machine.cached for op in operands[:-1]]
+        streams = [
+            one if alone else fragments(op, part)
+            for op, alone in zip(operands, ordered, strict=False)
+        ]
         slower = [1.0 + machine.costs.streams * count for count in streams]
         spread = (reads * np.stack(slower)).sum(axis=0)
         result.read[name] = spread / level.rate(groups, together, write=False)

@@ -41,7 +41,7 @@ def copies(
         if op.choice:
             place = _place(op, machine, part, cores)
             count = pick(part.elements(op), place) * pick(part.trips, place) * cores
-            tiled = _seconds(op, count, part, batch, machine, cores, place, plain=True)
+            tiled = _seconds(op, count, part, batch, machine, cores, place, plain=machine.cached)
             # Without a loop to be inside of, all of it is staged ahead.
             first = ahead[op.name] | (region == 0)
             seconds += np.where(first, whole, tiled)

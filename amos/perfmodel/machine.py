@@ -42,18 +42,18 @@ class Costs:
             exponent; infinite would be the plain maximum.
     """
 
-    broadcast: float = 0.65
-    window: float = 50.0
+    broadcast: float = 0.8
+    window: float = 60.0
     serial: float = 0.57
-    read: float = 0.32
+    read: float = 0.16
     test: float = 5.8
-    digits: float = 5.4
-    plain: float = 0.5
-    spill: float = 0.25
-    spill_mixed: float = 0.84
-    streams: float = 0.09
-    retain: float = 3.5
-    overlap: float = 2.6
+    digits: float = 5.2
+    plain: float = 0.65
+    spill: float = 0.01
+    spill_mixed: float = 0.92
+    streams: float = 0.25
+    retain: float = 5.35
+    overlap: float = 3.7
 
 
 @dataclass(frozen=True)
