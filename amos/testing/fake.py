@@ -45,7 +45,7 @@ class FakeExecutor:
     """
 
     def __init__(
-        self, hostile: Mapping[int, str] | None = None, timeout: float = 1.0, memory: int = 1 << 28
+        self, hostile: Mapping[int, str] | None = None, timeout: float = 30.0, memory: int = 1 << 28
     ) -> None:
         self.runner, self._hostile = Runner(timeout, memory), dict(hostile or {})
         self._asked = 0

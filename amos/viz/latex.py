@@ -17,7 +17,7 @@ def operator_latex(op: Operator) -> str:
 
     >>> from amos import operators
     >>> print(operator_latex(operators.resolve("gemv")))
-    \mathrm{out}[i] \mathrel{+}= \mathrm{a}[i,k] \cdot \mathrm{b}[k],\quad i < 512,\ k < 512
+    \mathrm{out}[m] \mathrel{+}= \mathrm{a}[m,k] \cdot \mathrm{x}[k],\quad m < 1000,\ k < 2048
     """
     ranges = ",\\ ".join(f"{_name(it.name)} < {it.extent}" for it in op.iterations)
     return f"{_statement(op.output, op.sources, op.compute.accumulate)},\\quad {ranges}"

@@ -248,7 +248,7 @@ def test_a_faulty_rule_is_found_and_shrunk(judge: Judge, loops: int, words: str)
     op, intrinsic = find(
         pairs(),
         lambda pair: words in counterexample(pair[0], pair[1], judge),
-        settings=settings(max_examples=500, derandomize=True, database=None),
+        settings=settings(max_examples=500, derandomize=True, database=None, deadline=None),
     )
     assert len(op.iterations) <= loops + 1
     assert len(intrinsic.iterations) <= 2
