@@ -57,7 +57,9 @@ def schedule_cpu(program: Program, schedule: Schedule, kind: str) -> Any:
         around = len(sch.get_loops(main)) - len(steps) - len(inner) - len(lanes)
         sch.reverse_compute_at(accumulators, surrounding[-1])
         _finish_copy(sch, accumulators, around, vector)
-    _stage_blocks(sch, program, schedule, [core, *outer[:1]] if outer else [])
+    # Where every step runs in parallel, the core's loop is the outermost one itself.
+    places = [core, *(x for x in outer[:1] if x is not core)] if outer else []
+    _stage_blocks(sch, program, schedule, places)
     _split_step(sch, steps, int(schedule.get("unroll", 1)))
     _initialize(sch, main, steps, lanes, inner, vector)
     if not program.destination.in_place:

@@ -18,10 +18,12 @@ from amos.perfmodel.machine import Level, Machine
 from amos.perfmodel.part import Part, Steps, pick
 from amos.perfmodel.structure import LoopBatch, Operand, Structure
 
-__all__ = ["MODELS", "BatchPrediction", "evaluate", "overflows"]
+__all__ = ["MODELS", "BatchPrediction", "evaluate", "not_padding", "overflows"]
 
 #: Steps of an innermost reduction that compilers unroll by themselves.
 _FEW = 8
+#: Steps in one stretch of code whose loads compilers mix.
+_MIXED = 3
 #: Rows that are evaluated at once.
 _CHUNK = 4096
 
@@ -114,6 +116,8 @@ def _evaluate(
         ahead = 1.0 + machine.costs.window / (length * chains)
         spacing = np.maximum(peak.interval, peak.latency / (chains * ahead))
         spacing = spacing * _crowding(structure, machine, batch, part)
+        if machine.cached:
+            calls = calls * not_padding(structure, batch)
     else:
         calls = part.trips[-1] * steps.tile.prod(axis=0)
         spacing = np.full(rows, peak.latency)
@@ -173,6 +177,29 @@ def _balanced(structure: Structure, steps: Steps, cores: np.ndarray) -> np.ndarr
     return calls
 
 
+def not_padding(structure: Structure, batch: LoopBatch) -> np.ndarray | float:
+    """Share of the steps that run: those of an inner loop that read only padding do not.
+
+    Kernels for CPUs decide it outside of the innermost reduction, whose steps are one
+    stretch of code, and only where no register tile spans several positions.
+    """
+    share: np.ndarray | float = 1.0
+    if len(structure.reduce) < 2:
+        return share
+    last = batch.reduce[:, -1]
+    rolled = structure.extents[last] > batch.unroll
+    for border in structure.borders:
+        if not border.reduce:
+            continue
+        outside = rolled
+        for loop in border.reduce:
+            outside = outside & (last != loop)
+        for loop in border.spatial:
+            outside = outside & (batch.tile[:, loop] == 1)
+        share = share * np.where(outside, border.live, 1.0)
+    return share
+
+
 def _overlapped(terms: list[np.ndarray], longest: np.ndarray, exponent: float) -> np.ndarray:
     """A smooth maximum: terms of like size get in each other's way."""
     shares = np.stack(terms) / longest
@@ -185,18 +212,23 @@ def _crowding(
 ) -> np.ndarray | float:
     """Slower calls when the compiler has hardly a register to spare.
 
-    An innermost reduction of a few steps is unrolled by the compiler, which then
-    moves loads of later steps ahead of earlier calls and needs more registers.
+    Several steps of a reduction in one stretch of code let the compiler move loads of
+    later steps ahead of earlier calls, which needs more registers: steps that the
+    schedule unrolls, or all of a short loop. Where a step has several fragments of
+    each source, their loads are bound to calls of its own and hardly move.
     """
     registers = structure.mapping.intrinsic.registers
     if not registers:
         return 1.0
     costs, spare = machine.costs, registers / 8
     crowded = (live_fragments(structure, part) - (registers - spare)) / spare
-    worst: np.ndarray | float = costs.spill
-    if len(structure.reduce) > 1:
-        few = structure.extents[batch.reduce[:, -1]] <= _FEW
-        worst = np.where(few, costs.spill_few, costs.spill)
+    # Compilers for GPUs load the fragments of later steps ahead wherever they can.
+    worst: np.ndarray | float = costs.spill if machine.cached else costs.spill_mixed
+    if machine.cached and structure.reduce:
+        last = structure.extents[batch.reduce[:, -1]]
+        together = np.where(last <= _FEW, last, batch.unroll)
+        alone = np.min([fragments(op, part) for op in structure.sources], axis=0) == 1
+        worst = np.where(alone & (together >= _MIXED), costs.spill_mixed, costs.spill)
     return 1.0 + worst * np.clip(crowded, 0.0, 1.0)
 
 
@@ -229,7 +261,13 @@ def _level(
     result.read[name] = result.bytes_in[name] / level.rate(groups, together, write=False)
     if refined and number > 0:
         # Reads of several streams, between calls, miss more of the bandwidth.
-        slower = [1.0 + machine.costs.streams * fragments(op, part) for op in operands[:-1]]
+        one = np.ones(len(groups))
+        ordered = [op.packed and machine.cached for op in operands[:-1]]
+        streams = [
+            one if alone else fragments(op, part)
+            for op, alone in zip(operands, ordered, strict=False)
+        ]
+        slower = [1.0 + machine.costs.streams * count for count in streams]
         spread = (reads * np.stack(slower)).sum(axis=0)
         result.read[name] = spread / level.rate(groups, together, write=False)
     result.write[name] = result.bytes_out[name] / level.rate(groups, together, write=True)

@@ -37,10 +37,11 @@ def copies(
             for loop in op.indexed:
                 if loop < part.steps.spatial:
                     count *= part.steps.stretch[loop]
-        whole = _seconds(op, count, part, batch, machine, cores, tiled=False)
+        whole = _seconds(op, count, part, batch, machine, cores, np.zeros(len(batch), dtype=int))
         if op.choice:
-            count = pick(part.elements(op), region) * pick(part.trips, region) * cores
-            tiled = _seconds(op, count, part, batch, machine, cores, tiled=True)
+            place = _place(op, machine, part, cores)
+            count = pick(part.elements(op), place) * pick(part.trips, place) * cores
+            tiled = _seconds(op, count, part, batch, machine, cores, place, plain=machine.cached)
             # Without a loop to be inside of, all of it is staged ahead.
             first = ahead[op.name] | (region == 0)
             seconds += np.where(first, whole, tiled)
@@ -51,6 +52,21 @@ def copies(
     return seconds, regions
 
 
+def _place(op: Operand, machine: Machine, part: Part, cores: np.ndarray) -> np.ndarray:
+    """Depth at which a copy stands that is made where it is used.
+
+    It is made once for a core if the parallel steps divide evenly among the cores and
+    what the core needs fits half of its private cache, else in every parallel step.
+    What goes to a scratchpad is always copied there in every parallel step.
+    """
+    each: np.ndarray = part.steps.region
+    if not machine.cached:
+        return each
+    private = max((x.capacity for x in machine.levels if x.units >= machine.cores), default=0)
+    once = (part.elements(op)[0] * op.size <= private // 2) & (part.steps.parallel % cores == 0)
+    return np.where(once, 0, each)
+
+
 def _seconds(
     op: Operand,
     elements: np.ndarray,
@@ -58,8 +74,9 @@ def _seconds(
     batch: LoopBatch,
     machine: Machine,
     cores: np.ndarray,
+    depth: np.ndarray,
     *,
-    tiled: bool,
+    plain: bool = False,
 ) -> np.ndarray:
     """A copy shared out to all cores: bound by its instructions or by the memory."""
     size = (elements + op.origin) * op.size
@@ -73,26 +90,28 @@ def _seconds(
     streaming: np.ndarray = size / np.select(fits, rates)
     if op.copy == "run":
         return streaming
-    cycles = _cycles(op, part, batch, machine.costs, tiled=tiled)
+    division = machine.costs.digits * (machine.costs.plain if plain else 1.0)
+    cycles = _cycles(op, part, batch, machine.costs, depth, division)
     seconds: np.ndarray = np.maximum(streaming, elements * cycles / machine.clock / cores)
     return seconds
 
 
-def _cycles(op: Operand, part: Part, batch: LoopBatch, costs: Costs, *, tiled: bool) -> np.ndarray:
+def _cycles(
+    op: Operand, part: Part, batch: LoopBatch, costs: Costs, depth: np.ndarray, division: float
+) -> np.ndarray:
     """Cycles of one element that does not move with its neighbours.
 
     A short step is unrolled, which leaves one test and one set of divisions for it,
     the divisions being the same for all steps of the last dimensions. A long one is
     a loop over elements, each found and tested by itself.
     """
-    depth = part.steps.region if tiled else np.zeros(len(batch), dtype=int)
     lanes = op.fragment / op.size
     last = part.along(op.dims[op.leading - 1]) if op.leading else 1.0
     tail = (last if isinstance(last, float) else pick(last, depth)) * lanes
     whole = np.broadcast_to(tail, len(batch)).astype(int)
     # The largest power of two that divides it.
     width = np.minimum(whole & -whole, _WIDTH if batch.vector is None else batch.vector)
-    found = costs.digits * op.divisions
+    found = division * op.divisions
     unrolled = (costs.test / width if op.guarded else 0.0) + found * width / whole
     short = _UNROLLED // 2 if op.divisions else _UNROLLED
     finding = np.where(width <= short, unrolled, costs.serial + found)

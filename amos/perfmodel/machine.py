@@ -28,9 +28,11 @@ class Costs:
         read: reading one element that does not move with its neighbours.
         test: testing whether a step of a copy lies in the tensor's padding.
         digits: finding one element, for each division that it takes.
+        plain: the share of ``digits`` that it takes in a copy made where it is used,
+            whose loops were not fused, so that divisions move out of them.
         spill: calls are slower by this share when fragments fill all registers.
-        spill_few: the same where the innermost reduction is short enough to be
-            unrolled whole, which takes further registers.
+        spill_mixed: the same where several steps of the reduction are one stretch of
+            code and each has only one fragment of some source.
         streams: reading beyond the innermost level takes longer by this share for
             each fragment that a step reads of an operand.
         retain: how fast a cache forgets what a loop sweeps over: a sweep over ``x``
@@ -40,17 +42,18 @@ class Costs:
             exponent; infinite would be the plain maximum.
     """
 
-    broadcast: float = 0.65
-    window: float = 50.0
+    broadcast: float = 0.8
+    window: float = 60.0
     serial: float = 0.57
-    read: float = 0.32
+    read: float = 0.16
     test: float = 5.8
-    digits: float = 5.4
-    spill: float = 0.25
-    spill_few: float = 0.84
-    streams: float = 0.09
-    retain: float = 3.5
-    overlap: float = 2.6
+    digits: float = 5.2
+    plain: float = 0.65
+    spill: float = 0.01
+    spill_mixed: float = 0.92
+    streams: float = 0.25
+    retain: float = 5.35
+    overlap: float = 3.7
 
 
 @dataclass(frozen=True)
@@ -178,6 +181,11 @@ class Machine(Shown):
                 f"latency {peak.latency * 1e9:.3g} ns"
             )
         return "\n".join(lines)
+
+    @property
+    def cached(self) -> bool:
+        """True if all of its memories are caches, which programs do not fill themselves."""
+        return not any(level.scratchpad for level in self.levels)
 
     @property
     def architecture(self) -> int:

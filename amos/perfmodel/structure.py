@@ -62,6 +62,7 @@ class Operand:
         live: share of its elements that are read; the others are padding.
         guarded: true if each element is tested for lying in the tensor's padding.
         choice: true if it may be staged ahead of the nest or tile by tile.
+        packed: true if it was laid out ahead in the order in which it is read.
     """
 
     name: str
@@ -77,11 +78,27 @@ class Operand:
     live: float
     guarded: bool
     choice: bool
+    packed: bool
 
     @property
     def indexed(self) -> frozenset[int]:
         """Loops that move along some dimension."""
         return frozenset(loop for dim in self.dims for loop, _ in dim.terms)
+
+
+@dataclass(frozen=True)
+class Border:
+    """An index of a source that leaves its tensor in some steps.
+
+    Attributes:
+        spatial: spatial loops in it, by number.
+        reduce: reduction loops in it, by number.
+        live: share of their steps in which it is inside of the tensor.
+    """
+
+    spatial: tuple[int, ...]
+    reduce: tuple[int, ...]
+    live: float
 
 
 @dataclass(frozen=True)
@@ -175,13 +192,38 @@ class Structure:
         """Names of the sources that may be staged ahead or tile by tile."""
         return tuple(op.name for op in self.sources if op.choice)
 
+    @cached_property
+    def borders(self) -> tuple[Border, ...]:
+        """Indices that leave their tensor, of loops that no lane takes part in."""
+        found: dict[Any, Border] = {}
+        number = {x.name: n for n, x in enumerate((*self.spatial, *self.reduce))}
+        extents = self.mapping.operator.extents
+        for op in staged_sources(self.nest):
+            for index, size in zip(op.load.indices, op.load.tensor.shape, strict=True):
+                low, high = index.bounds(extents)
+                inside = not op.load.padded or (low >= 0 and high < size)
+                if inside or not set(index.names) <= number.keys():
+                    continue
+                at = np.array([index.constant])
+                for name, step in index.terms:
+                    at = (at[:, None] + step * np.arange(extents[name])).ravel()
+                loops = sorted(number[name] for name in index.names)
+                count = len(self.spatial)
+                found[index, size] = Border(
+                    tuple(n for n in loops if n < count),
+                    tuple(n for n in loops if n >= count),
+                    float(np.mean((at >= 0) & (at < size))),
+                )
+        return tuple(found.values())
+
     def _operand(self, staged: StagedOperand) -> Operand:
         mapping = self.mapping
         number = {x.name: n for n, x in enumerate((*self.spatial, *self.reduce))}
         lanes = {g.lane: g.lanes for g in self.nest.groups.values()}
         names = [load.tensor.name for load in mapping.intrinsic.operands]
         size = dtype(mapping.intrinsic.dtypes[names.index(staged.name)]).bits / 8
-        moved = not staged.in_place and staged.load.tensor.name not in mapping.operator.constants
+        constant = staged.load.tensor.name in mapping.operator.constants
+        moved = not staged.in_place and not constant
         return Operand(
             staged.name,
             size,
@@ -203,6 +245,7 @@ class Structure:
             _live(staged),
             _guarded(staged),
             moved and staged.name != names[-1],
+            constant and not staged.in_place,
         )
 
     def _copies(self, staged: StagedOperand) -> int:

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 import amos
-from amos.codegen import Kernel
+from amos.codegen import Kernel, cpu
 from amos.codegen import kernel as module
 from amos.errors import AmosError, BuildError, ScheduleError
 from amos.ir import Operator
+from amos.perfmodel import Structure
+from amos.perfmodel.batch import not_padding
 from amos.schedule import Candidate, Schedule, ScheduleSpace
 from amos.validate import evaluate, random_inputs
 
@@ -150,3 +152,45 @@ def test_what_tvm_refuses_is_a_build_error(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(module, "schedule_cpu", refuse)
     with pytest.raises(BuildError, match="TVM says no"):
         amos.build(MAPPING)
+
+
+def _window(p: int) -> Any:
+    """A mapping of a padded window whose image is gathered, channels on a lane."""
+    op = Operator.parse(
+        "out[n,p,q,k] += pad(image[n,p+r-1,q+s-1,c]) * weight[k,c,r,s]",
+        extents=dict(n=1, p=p, q=4, k=16, c=8, r=3, s=3),
+        shapes=dict(image=(1, p, 4, 8)),
+    )
+    found = amos.enumerate_mappings(op, VNNI, rule="access")
+    return next(m for m in found if m.groups["r1"] == ("c",))
+
+
+@pytest.mark.parametrize("tile", [2, 5])
+@pytest.mark.parametrize("cache", [0, 1 << 20])
+def test_copies_are_staged_where_they_fit(
+    tile: int, cache: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where every step of the parallel loop is one core's whole part."""
+    mapping = _window(10)
+    schedule = ScheduleSpace(mapping).smallest().as_dict()
+    schedule |= {"stage.Src1": "tile", "tile.p": tile, "order": "p q", "parallel": 1}
+    monkeypatch.setattr(cpu, "_private_cache", lambda: cache)
+    kernel = amos.build(mapping, Schedule.of(schedule), implementation="generic")
+    inputs = random_inputs(mapping.operator, np.random.default_rng(0))
+    np.testing.assert_array_equal(kernel(**inputs), evaluate(mapping.operator, inputs))
+
+
+@pytest.mark.parametrize("tile", [1, 2])
+def test_what_is_skipped_is_what_the_model_leaves_out(tile: int) -> None:
+    """One condition in the code for each border that the model takes off the steps."""
+    mapping = _window(4)
+    structure, space = Structure(mapping), ScheduleSpace(mapping)
+    for order in space.variables["reduce"]:
+        values = space.smallest().as_dict() | {"reduce": order, "tile.p": tile}
+        schedule = Schedule.of(values)
+        _, made = module.scheduled(Candidate(mapping, schedule), "generic")
+        conditions = len(re.findall(r"^ *if .*:$", made.script(), re.MULTILINE))
+        left = not_padding(structure, schedule.batch(structure))
+        rows, columns = (border.live for border in structure.borders)
+        found = {1.0: 0, rows: 1, columns: 1, rows * columns: 2}
+        assert found[float(np.broadcast_to(left, 1)[0])] == conditions

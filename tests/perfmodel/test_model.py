@@ -208,17 +208,80 @@ def test_padding_is_staged_too() -> None:
     assert padded == pytest.approx(1.5 * even)
 
 
-def test_crowded_registers_are_worse_in_short_loops() -> None:
-    op = Operator.parse("out[i,j] += a[i,r,k] * weight[j,r,k]", extents=dict(i=56, j=16, r=3, k=64))
+def test_crowded_registers_are_worse_where_steps_are_mixed() -> None:
+    """A short innermost loop is one stretch of code, as are the steps that are unrolled."""
+    op = Operator.parse("out[i,j] += a[i,r,k] * weight[j,r,k]", extents=dict(i=56, j=32, r=3, k=64))
     mapping = next(m for m in amos.enumerate_mappings(op, VNNI) if m.groups["r1"] == ("k",))
-    machine = replace(_machine(*LEVELS), costs=Costs(spill=0.1, spill_few=0.9))
+    machine = replace(_machine(*LEVELS), costs=Costs(spill=0.1, spill_mixed=0.9))
 
-    def compute(tile: int, order: str) -> float:
-        schedule = Schedule.of({"tile.i": tile, "reduce": order})
+    def compute(tile: int, order: str, **more: int) -> float:
+        values: dict[str, int | str] = {"tile.i": tile, "reduce": order, **more}
+        schedule = Schedule.of(values)
         return predict(mapping, machine, schedule).rows[0].compute
 
     assert compute(28, "r1.tile r") > compute(28, "r r1.tile")
+    assert compute(28, "r r1.tile", unroll=4) == compute(28, "r1.tile r")
     assert compute(8, "r1.tile r") == compute(8, "r r1.tile")
+    # With two fragments of either source the loads of a step stay among its calls.
+    square = {"tile.j.tile": 2}
+    assert compute(14, "r1.tile r", **square) == compute(14, "r r1.tile", **square)
+
+
+def _convolution(p: int, values: dict[str, int | str], lane: str = "c") -> tuple[Mapping, Schedule]:
+    op = Operator.parse(
+        "out[n,p,q,k] += pad(image[n,p+r-1,q+s-1,c]) * weight[k,c,r,s]",
+        extents=dict(n=1, p=p, q=8, k=32, c=16, r=3, s=3),
+        shapes=dict(image=(1, p, 8, 16)),
+    )
+    mapping = next(
+        m for m in amos.enumerate_mappings(op, VNNI, rule="access") if m.groups["r1"] == (lane,)
+    )
+    base: dict[str, int | str] = ScheduleSpace(mapping).smallest().as_dict()
+    return mapping, Schedule.of(base | values)
+
+
+@pytest.mark.parametrize(
+    ("reduce", "tile", "share"),
+    [
+        ("r s r1.tile", 1, 11 / 12 * 22 / 24),
+        ("r r1.tile s", 1, 11 / 12),
+        ("r r1.tile s", 2, 1.0),
+        ("r1.tile s r", 1, 22 / 24),
+    ],
+)
+def test_steps_that_read_only_padding_are_left_out(reduce: str, tile: int, share: float) -> None:
+    """Eight rows and columns under a window of three: two of 24 steps lie outside."""
+    mapping, schedule = _convolution(8, {"reduce": reduce, "tile.p": tile})
+    structure = Structure(mapping)
+    left = batch.not_padding(structure, schedule.batch(structure))
+    assert np.broadcast_to(left, 1)[0] == pytest.approx(share)
+    caches, pads = (
+        _machine(Level("L1", 1 << 20, 64.0, 32.0, scratchpad=pad), LEVELS[1])
+        for pad in (False, True)
+    )
+    full = predict(mapping, pads, schedule).rows[0].compute
+    assert predict(mapping, caches, schedule).rows[0].compute == pytest.approx(share * full)
+
+
+def test_a_copy_is_made_once_for_a_core_where_it_fits() -> None:
+    """Rows of tiles overlap by a window: copying each for itself copies more."""
+
+    def staging(p: int, capacity: int) -> float:
+        levels = (Level("L1", capacity, 1e12, 1e12, units=2), Level("DRAM", 0, 1e12, 1e12))
+        values: dict[str, int | str] = {"stage.Src1": "tile", "order": "p q i1.tile", "parallel": 1}
+        mapping, schedule = _convolution(p, values, "s")
+        return predict(mapping, _machine(*levels, cores=2), schedule).staging
+
+    # Four rows and a border of two, against four times one row and its border.
+    assert staging(8, 1 << 20) == pytest.approx(staging(8, 64) * 6 / 12)
+    # Seven steps do not divide evenly.
+    assert staging(7, 1 << 20) == staging(7, 64) > 0
+
+
+def test_packed_constants_are_one_stream() -> None:
+    mapping, _ = _convolution(8, {})
+    image, weight = Structure(mapping).sources
+    assert (image.packed, weight.packed) == (False, True)
 
 
 @settings(max_examples=8, deadline=None)
