@@ -28,6 +28,7 @@ from amos.perfmodel.host import cpu
 os.environ.setdefault("TVM_NUM_THREADS", str(cpu().cores))
 
 import tvm
+from contenders.vnni import vpdpbusd
 from tvm import s_tir, te, tirx
 from tvm.script import tirx as T
 
@@ -52,26 +53,6 @@ def dot_pattern(
             with T.sblock("update"):
                 vi, vk = T.axis.remap("SR", [i, k])
                 c[vi] = c[vi] + T.cast(a[vk], "int32") * T.cast(b[vi, vk], "int32")
-
-
-@T.prim_func(s_tir=True)
-def dot_vpdpbusd(
-    a: T.Buffer((4,), "uint8", offset_factor=1),
-    b: T.Buffer((16, 4), "int8", offset_factor=1),
-    c: T.Buffer((16,), "int32", offset_factor=1),
-) -> None:
-    with T.sblock("root"):
-        T.reads(c[0:16], a[0:4], b[0:16, 0:4])
-        T.writes(c[0:16])
-        c[T.ramp(T.int32(0), 1, 16)] = T.call_llvm_pure_intrin(
-            "int32x16",
-            "llvm.x86.avx512.vpdpbusd.512",
-            c.vload([0], "int32x16"),
-            T.reinterpret(
-                "int8x64", T.broadcast(T.reinterpret("int32", a.vload([0], "uint8x4")), 16)
-            ),
-            b.vload([0, 0], "int8x64"),
-        )
 
 
 def baseline() -> Any:
@@ -135,7 +116,7 @@ def _schedule(sch: Any) -> None:
     rows, _, channels = sch.get_loops(sch.get_sblock("padded"))
     sch.parallel(rows)
     sch.vectorize(sch.split(channels, [None, 64])[1])
-    s_tir.TensorIntrin.register("bench_c5.vpdpbusd", dot_pattern, dot_vpdpbusd)
+    s_tir.TensorIntrin.register("bench_c5.vpdpbusd", dot_pattern, vpdpbusd)
     sch.tensorize(lane, "bench_c5.vpdpbusd")
 
 
