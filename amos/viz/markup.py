@@ -46,7 +46,12 @@ _STYLE = f"""<style>
 .amos table.m td.o {{ color: {INK}; font-weight: 600; }}
 .amos td.x {{ outline: 3px solid {BAD}; outline-offset: -3px; }}
 .amos tr.idle th {{ box-shadow: inset 4px 0 {BAD}; }}
-.amos .good {{ color: #2f9e62; }} .amos .bad {{ color: {BAD}; }}
+/* 4.5 to 1 on either ground; no one colour has that on both. */
+.amos .good {{ color: #1f7a4a; }} .amos .bad {{ color: #c62f36; }}
+body[data-jp-theme-light="false"] .amos .good, body.vscode-dark .amos .good {{ color: #5fd39b; }}
+body[data-jp-theme-light="false"] .amos .bad, body.vscode-dark .amos .bad {{ color: #ff7b80; }}
+body.vscode-high-contrast:not(.vscode-high-contrast-light) .amos :is(.good, .bad) {{
+  color: inherit; }}
 .amos table.s th {{ cursor: pointer; }} .amos .scroll {{ max-height: 420px; overflow: auto; }}
 .amos .bar {{ height: 11px; min-width: 1px; }} .amos .note {{ opacity: .75; }}
 </style>"""
