@@ -107,7 +107,7 @@ class Subject:
     def matching(self) -> np.ndarray:
         """The matching matrix that is looked at."""
         rows = np.arange(len(self.intrinsic.iterations))
-        return np.equal.outer(rows, np.array(self.assignment, dtype=int))
+        return np.asarray(np.equal.outer(rows, np.array(self.assignment, dtype=int)))
 
     def judged(self, rule: str, order: tuple[int, ...] | None = None) -> Verdict:
         """What a rule says of the matching that is looked at, in its order or another."""

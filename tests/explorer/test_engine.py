@@ -214,11 +214,11 @@ def test_an_order_that_is_not_looked_at_is_refused(capsys: pytest.CaptureFixture
     text = "o[i,j] += a[k,j] * b[i,k]"
     state = dict(
         operator=text, extents="i=16, j=16, k=16", intrinsic="vnni_dpbusd_m16k4_u8_s8_s32",
-        dtype="s8u8",
+        dtype="s8,u8,s32",
     )  # fmt: skip
     said = _judge(**state)["errors"]["intrinsic"]
     assert "--commute" in said
-    argv = ["map", text, state["intrinsic"], "--dtype", "s8u8"]
+    argv = ["map", text, state["intrinsic"], "--dtype", "s8,u8,s32"]
     assert main([*argv, *(f"--extent={name}=16" for name in "ijk")]) == 2
     assert said in capsys.readouterr().err
     assert _judge(**state, commute=True)["mapping"]["name"].endswith("~10")

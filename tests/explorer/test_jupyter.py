@@ -34,7 +34,7 @@ CODE = ["from amos.explorer import widget\nshown = widget('conv2d')\nshown", SAI
 
 
 def _notebook() -> dict[str, Any]:
-    cells = [
+    cells: list[dict[str, Any]] = [
         dict(cell_type="code", id=f"c{n}", source=text, metadata={}, outputs=[],
              execution_count=None)
         for n, text in enumerate(CODE)

@@ -126,7 +126,7 @@ export async function explorer(root, ask, told = () => {}, wanted = null) {
     part["general-error"].textContent = errors[""] ?? errors.matching ?? errors.order ?? "";
   }
 
-  async function judge(state, fromFields) {
+  async function judge(state, fromFields, tell = true) {
     const number = ++asked;
     let answer;
     try {
@@ -149,7 +149,7 @@ export async function explorer(root, ask, told = () => {}, wanted = null) {
     draw();
     if (list() !== listed || !table.ready) table.renew();
     else table.paint();
-    told(good);
+    if (tell) told(good);
   }
 
   // ---- verdict, matrices, physical mapping
@@ -492,7 +492,7 @@ export async function explorer(root, ask, told = () => {}, wanted = null) {
     },
   };
 
-  await judge(good, true);
+  await judge(good, true, !wanted);
   if (wanted) await show(wanted);
   const watch = new ResizeObserver(() => table.paint());
   watch.observe(part.view);
