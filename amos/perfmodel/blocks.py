@@ -7,7 +7,6 @@ from functools import cached_property
 import numpy as np
 
 from amos.perfmodel.gpu_costs import (
-    OTHER_REGISTERS,
     REGISTER_FILE,
     RESERVED,
     THREAD_REGISTERS,
@@ -23,6 +22,9 @@ __all__ = ["Blocks", "runs_warps"]
 #: First architecture with ``cp.async``, which needs pieces of 4 bytes; copies that a
 #: thread holds in registers, or unrolls, at most (:mod:`amos.codegen.cuda.copies`).
 _ASYNC, _ASYNC_BYTES, _HELD = 80, 4, 8
+#: Registers of a thread beside those of fragments, as compilers for sm_80 come out with
+#: in kernels of GEMM (18 to 45; the schedule space is on the safe side with more).
+_OTHER_REGISTERS = 32
 #: Registers are given to a warp in groups of so many for each thread.
 _REGISTER_GROUP = 8
 
@@ -161,7 +163,7 @@ class Blocks:
         """
         sources = [self.own(n) for n in range(len(self.structure.sources))]
         live = self.own(-1) + np.min(sources, axis=0) + (len(sources) > 1)
-        need = live * fragment_registers(self.structure.mapping.intrinsic) + OTHER_REGISTERS
+        need = live * fragment_registers(self.structure.mapping.intrinsic) + _OTHER_REGISTERS
         return np.asarray(np.ceil(need / _REGISTER_GROUP) * _REGISTER_GROUP)
 
     @cached_property

@@ -38,7 +38,8 @@ def test_an_odd_number_of_16_bytes_keeps_eight_rows_apart() -> None:
 def test_every_lane_fetches_its_elements(bits: int, rows: int, columns: int) -> None:
     for along in (False, True):
         packed = 32 // bits if bits < 32 and along else 1
-        cycles, instructions = element_cycles(rows, columns, 80, bits, along=along)
+        sides = (rows, columns) if along else (columns, rows)
+        cycles, instructions = element_cycles(*sides, 80, bits, along=along)
         assert instructions == rows * columns // 32 // packed
         assert cycles >= instructions
 

@@ -68,12 +68,12 @@ TILED: dict[str, Value] = {
 }
 
 
-def _said(mapping: Mapping, machine: Machine = A100, **values: Value) -> Prediction:
+def _said(mapping: Mapping, machine: Machine = A100, /, **values: Value) -> Prediction:
     names = {name.replace("__", "."): value for name, value in values.items()}
     return predict(mapping, machine, Schedule.of(TILED | names))
 
 
-def _seconds(mapping: Mapping, machine: Machine = A100, **values: Value) -> float:
+def _seconds(mapping: Mapping, machine: Machine = A100, /, **values: Value) -> float:
     return _said(mapping, machine, **values).seconds
 
 
@@ -157,7 +157,8 @@ def test_two_stages_hide_latency() -> None:
 
 def test_stages_take_shared_memory_from_other_blocks() -> None:
     structure = Structure(LARGE)
-    rows = batch_of(structure, [Schedule.of(TILED | {"pipeline": n}) for n in (1, 2, 4)])
+    small: dict[str, Value] = TILED | {"tile.i1.tile": 2, "tile.i2.tile": 1, "unroll": 4}
+    rows = batch_of(structure, [Schedule.of(small | {"pipeline": n}) for n in (1, 2, 4)])
     occupancy = Blocks(structure, A100, rows).occupancy
     assert occupancy.tolist() == sorted(occupancy, reverse=True)
     assert occupancy[0] > occupancy[-1] >= 1
@@ -187,7 +188,7 @@ def test_the_last_wave_counts() -> None:
     units = A100.levels[0].units
     fit, over = (_gemm(160 * n, 64, 4096) for n in (units, units + 1))
     one, two = (
-        _said(mapping, tile__i2__tile=2, pipeline=4, unroll=4, **shape) for mapping in (fit, over)
+        _said(mapping, tile__i2__tile=2, pipeline=4, unroll=2, **shape) for mapping in (fit, over)
     )
     assert two.rows[0].compute == pytest.approx(2 * one.rows[0].compute)
     assert any("blocks fill 100% of their waves" in text for _, text in one.reasons)
@@ -213,8 +214,11 @@ def test_nothing_beats_the_peak_and_slower_is_slower(mapping: Mapping, seed: int
         replace(x, read_bandwidth=x.read_bandwidth / 2, write_bandwidth=x.write_bandwidth / 2)
         for x in machine.levels
     )
-    slower = replace(machine, clock=machine.clock / 2), replace(machine, levels=levels)
-    slower += (replace(machine, gpu=replace(machine.gpu, l2_latency=300, memory_latency=900)),)
+    slower = [
+        replace(machine, clock=machine.clock / 2),
+        replace(machine, levels=levels),
+        replace(machine, gpu=replace(machine.gpu, l2_latency=300, memory_latency=900)),
+    ]
     for other in slower:
         assert predict(mapping, other, schedule).seconds >= before * (1 - 1e-12)
 
@@ -287,6 +291,6 @@ name = "m"
 source = "s"
 cores = 4
 clock = 1e9
-level = [{name = "DRAM", capacity = 0, read_bandwidth = 1.0, write_bandwidth = 1.0}]
+level = [{name = "DRAM", units = 1, capacity = 0, read_bandwidth = 1.0, write_bandwidth = 1.0}]
 peak = {}
 """
