@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -41,7 +42,7 @@ class Tile:
     bits: int
     family: str
     hidden: bool
-    _cycles: dict[tuple[int, int, int], tuple[int, int, int]] = field(
+    _known: dict[tuple[str, int, int, int], Any] = field(
         default_factory=dict, compare=False, repr=False
     )
 
@@ -78,8 +79,12 @@ class Tile:
 
     def vector(self, width: int) -> int:
         """Bytes that one copy moves if the schedule allows ``width``."""
-        most = max(1, int(min(width, _WIDEST) / self.size))
-        return max(1, int(self.runs.contiguous(most)[1] * self.size))
+        key = "vector", width, 0, 0
+        if key not in self._known:
+            most = max(1, int(min(width, _WIDEST) / self.size))
+            self._known[key] = max(1, int(self.runs.contiguous(most)[1] * self.size))
+        found: int = self._known[key]
+        return found
 
     def row(self, padding: int) -> int:
         """Bytes from one row to the next with so many elements of padding."""
@@ -88,20 +93,25 @@ class Tile:
 
     def cycles(self, padding: int, width: int, architecture: int) -> tuple[int, int, int]:
         """Cycles of shared memory to load the fragment and to fill it, and load instructions."""
-        key = padding, width, architecture
-        if key not in self._cycles:
+        key = "cycles", padding, width, architecture
+        if key not in self._known:
             load, instructions = self._load(self.row(padding), architecture)
             rows, columns = self.rows.lanes, self.columns.lanes
             piece = self.vector(width)
             fill = store_cycles(rows, columns, self.row(padding), self.size, piece)
-            self._cycles[key] = load, fill, instructions
-        return self._cycles[key]
+            self._known[key] = load, fill, instructions
+        found: tuple[int, int, int] = self._known[key]
+        return found
 
     def conflicts(self, padding: int, architecture: int) -> float:
         """How much longer loads take than with rows that begin in different banks."""
-        row = self.row(0)
-        least = min(self._load(row + 16 * n, architecture)[0] for n in range(8))
-        return self._load(self.row(padding), architecture)[0] / least
+        key = "conflicts", padding, architecture, 0
+        if key not in self._known:
+            row = self.row(0)
+            least = min(self._load(row + 16 * n, architecture)[0] for n in range(8))
+            self._known[key] = self._load(self.row(padding), architecture)[0] / least
+        found: float = self._known[key]
+        return found
 
     def _load(self, stride: int, architecture: int) -> tuple[int, int]:
         rows, columns = self.rows.lanes, self.columns.lanes
