@@ -12,7 +12,7 @@ const FIELDS = [
   ["commute", "Sources", ""],
   ["machine", "Machine", ""],
 ];
-const ORDERS = [["", "in the order given"], ["any", "in any order"]];
+const ORDERS = [["", "as given"], ["any", "any order"]];
 const ROW = 26;
 const PAGE = 100;
 const MOST_ROWS = 500000; // a browser's page has an end
