@@ -20,7 +20,7 @@ from amos.viz.blocks import (
     Note,
     Table,
 )
-from amos.viz.palette import BAD, INK, colour
+from amos.viz.palette import BAD, INK, colour, line_colour
 from amos.viz.plain import cell
 
 __all__ = ["markup"]
@@ -181,7 +181,9 @@ def _curve(curve: Curve) -> str:
                 # A best-so-far stays until it falls: a staircase.
                 path += f"M{here}" if not before else f"H{here.split()[0]}L{here}"
                 before = here
-        parts.append(f'<path d="{path}" fill="none" stroke="{colour(number)}" stroke-width="2"/>')
+        parts.append(
+            f'<path d="{path}" fill="none" stroke="{line_colour(number)}" stroke-width="2"/>'
+        )
     for text, y in ((f"{max(finite):.3g} s", 16), (f"{min(finite):.3g} s", _HEIGHT - 20)):
         parts.append(f'<text x="0" y="{y}">{text}</text>')
     parts.append(f'<text x="56" y="{_HEIGHT - 4}">trial 1 to {count}</text>')
