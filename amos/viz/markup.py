@@ -20,7 +20,7 @@ from amos.viz.blocks import (
     Note,
     Table,
 )
-from amos.viz.palette import BAD, INK, colour, line_colour
+from amos.viz.palette import BAD, INK, MARK, colour, line_colour
 from amos.viz.plain import cell
 
 __all__ = ["markup"]
@@ -44,7 +44,7 @@ _STYLE = f"""<style>
 .amos td.n {{ text-align: right; font-variant-numeric: tabular-nums; }}
 .amos table.m td {{ text-align: center; min-width: 1.3em; }}
 .amos table.m td.o {{ color: {INK}; font-weight: 600; }}
-.amos td.x {{ outline: 3px solid {BAD}; outline-offset: -3px; }}
+.amos td.x {{ outline: 3px solid {MARK}; outline-offset: -3px; }}
 .amos tr.idle th {{ box-shadow: inset 4px 0 {BAD}; }}
 /* 4.5 to 1 on either ground; no one colour has that on both. */
 .amos .good {{ color: #1f7a4a; }} .amos .bad {{ color: #c62f36; }}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from amos.errors import MappingError
 from amos.viz.blocks import Matrix
 from amos.viz.pages import xyz
-from amos.viz.palette import BAD, INK, OUTSIDE, ZERO, colour
+from amos.viz.palette import INK, MARK, OUTSIDE, ZERO, colour
 from amos.viz.plotting import graph_objects, rows_down, styled
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def matching(found: Mapping | Verdict) -> Any:
                 x1=c + 0.5,
                 y0=r - 0.5,
                 y1=r + 0.5,
-                line=dict(color=BAD, width=3),
+                line=dict(color=MARK, width=3),
                 row=1,
                 col=column,
             )

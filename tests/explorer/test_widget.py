@@ -11,7 +11,7 @@ import amos
 from amos.errors import AmosError, ToolchainError
 from amos.explorer import widget
 from amos.explorer.assets import SCRIPTS, read
-from amos.viz.palette import COLOURS
+from amos.viz.palette import COLOURS, MARK
 
 
 @pytest.fixture(autouse=True)
@@ -69,6 +69,7 @@ def test_both_front_ends_draw_with_the_same_code() -> None:
 def test_groups_have_the_colours_of_pictures() -> None:
     style = read("explorer.css").decode()
     assert tuple(re.findall(r"--g\d: (#\w+);", style)) == COLOURS
+    assert f"--mark: {MARK};" in style
 
 
 def test_nonsense_is_refused_at_once() -> None:

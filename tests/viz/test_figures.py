@@ -20,7 +20,7 @@ from amos.schedule import ScheduleSpace, best_sampled
 from amos.validate import Verdict
 from amos.validate.buffers import FlatAccess
 from amos.viz.model import roofs
-from amos.viz.palette import COLOURS, INK, LINES, OUTSIDE, ZERO
+from amos.viz.palette import BAD, COLOURS, INK, LINES, MARK, OUTSIDE, ZERO
 from amos.viz.slots import slots
 from amos.viz.spaces import landscape_of
 
@@ -226,9 +226,10 @@ def test_figures_are_light_cards_whose_text_can_be_read(contrast: Any) -> None:
         assert style.paper_bgcolor == style.plot_bgcolor
     for ground in (*COLOURS, OUTSIDE, ZERO):
         assert contrast(INK, ground) >= 4.5
+        assert contrast(MARK, ground) >= 3
     # Lines are also drawn on the page itself, by the HTML of an exploration.
     for ground in ("#ffffff", "#1e1e1e", "#111111"):
-        assert all(contrast(line, ground) >= 3 for line in LINES)
+        assert all(contrast(line, ground) >= 3 for line in (*LINES, BAD))
 
 
 def test_another_template_takes_the_place_of_ours() -> None:
