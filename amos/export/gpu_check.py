@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from amos import operators
+from amos.codegen.cuda.loader import Device, Kernel, KernelError
 from amos.codegen.cuda.program import capability
 from amos.errors import AmosError, ExportError, MeasureError
 from amos.export.baseline import baseline
-from amos.export.cuda_loader import Device, Kernel, KernelError
 from amos.export.formats import export
 from amos.intrinsics import Intrinsic
 from amos.intrinsics import get as intrinsic

@@ -7,7 +7,7 @@ import pytest
 
 from amos import operators
 from amos.export.baseline import Convolution, baseline, library_calls
-from amos.export.cuda import _operand
+from amos.codegen.cuda.launch import described_operand
 from amos.ir import Operator
 from amos.validate import evaluate, random_inputs
 
@@ -33,7 +33,7 @@ def small(name: str) -> tuple[Operator, dict[str, object]]:
         if isinstance(size, int) and key not in KEPT
     }
     op = builder(dtype="f32", **sizes)
-    described = {"iterations": op.extents, "operands": [_operand(load) for load in op.operands]}
+    described = {"iterations": op.extents, "operands": [described_operand(load) for load in op.operands]}
     return op, {"operator": described, "arguments": []}
 
 

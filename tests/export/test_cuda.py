@@ -20,7 +20,7 @@ from amos.cli import main
 from amos.codegen.cuda.emulate import HEADERS, compiler
 from amos.errors import BuildError, ExportError, MeasureError
 from amos.export import export, gpu_check
-from amos.export.cuda_loader import Device, Kernel, KernelError, reference
+from amos.codegen.cuda.loader import Device, Kernel, KernelError, reference
 from amos.schedule import Candidate, ScheduleSpace
 from amos.validate import evaluate
 
@@ -104,7 +104,7 @@ def test_loader_on_a_fake_driver(
 ) -> None:
     exported(tmp_path, dtype, seed=1)
     library = fake_driver(tmp_path)
-    monkeypatch.setattr("amos.export.cuda_loader._machine_code", lambda *_: b"image")
+    monkeypatch.setattr("amos.codegen.cuda.loader._machine_code", lambda *_: b"image")
     monkeypatch.setattr(gpu_check, "Device", lambda: Device(library))
     (row,) = gpu_check.check_folder(tmp_path)
     assert row.correct and row.largest_difference == 0 and row.elements == 2 * 9 * 5 * 6
@@ -120,13 +120,13 @@ def test_loader_on_a_fake_driver(
 
 def test_reference_is_the_operator() -> None:
     op = operators.get("conv2d", dtype="f32", **CONV)
-    from amos.export.cuda import _operand
+    from amos.codegen.cuda.launch import described_operand
 
     rng = np.random.default_rng(0)
     values = {t.name: rng.integers(-9, 9, t.shape).astype(float) for t in op.inputs}
     described = {
         "iterations": {it.name: it.extent for it in op.iterations},
-        "operands": [_operand(load) for load in op.operands],
+        "operands": [described_operand(load) for load in op.operands],
     }
     where, found, scale = reference(described, values, rng)
     inputs = {name: array.astype(np.float32) for name, array in values.items()}
@@ -180,7 +180,7 @@ def test_measured_elsewhere(
     assert sorted(path.name for path in out.iterdir()) == ["1", "2"]
     shutil.rmtree(out / "2")
     library = fake_driver(out / "1")
-    monkeypatch.setattr("amos.export.cuda_loader._machine_code", lambda *_: b"image")
+    monkeypatch.setattr("amos.codegen.cuda.loader._machine_code", lambda *_: b"image")
     monkeypatch.setattr(gpu_check, "Device", lambda: Device(library))
     lines, store = tmp_path / "measured.jsonl", tmp_path / "records.db"
     assert main(["gpu-check", str(out), "--records", str(lines)]) == 0
