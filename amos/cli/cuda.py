@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from amos.cli.gpu_records import measured_lines, write_lines
+from amos.cli.gpu_records import measured_lines, write_benchmarks, write_lines
 from amos.cli.options import AsJson
 from amos.cli.output import print_json, print_line, print_table
 
@@ -96,7 +96,11 @@ def gpu_check_command(
     ],
     write: Annotated[
         bool,
-        typer.Option("--write", help="Write kernels of all operators, types and random shapes."),
+        typer.Option(
+            "--write",
+            help="Write kernels of all operators, types and random shapes, the model's best for "
+            "benchmarks, and check.py, which needs no AMOS.",
+        ),
     ] = False,
     arch: Annotated[
         str, typer.Option("--arch", metavar="NAME", help="GPU that --write is for.")
@@ -104,8 +108,18 @@ def gpu_check_command(
     shapes: Annotated[
         int, typer.Option(min=1, help="Random shapes of each operator and type, with --write.")
     ] = 2,
+    trials: Annotated[
+        int, typer.Option(min=0, help="Of the model for each kernel to benchmark; 0 for none.")
+    ] = 64,
+    top: Annotated[int, typer.Option(min=1, help="Of the model's choices to benchmark.")] = 4,
     seed: Annotated[int, typer.Option(min=0, help="Of shapes and data.")] = 0,
+    driver: Annotated[
+        str, typer.Option("--driver", metavar="LIBRARY", help="NVIDIA's driver.")
+    ] = "libcuda.so.1",
     timed: Annotated[bool, typer.Option("--time/--no-time", help="Also measure.")] = True,
+    pytorch: Annotated[
+        bool, typer.Option("--pytorch/--no-pytorch", help="Also measure PyTorch.")
+    ] = True,
     records: Annotated[
         Path | None,
         typer.Option(
@@ -116,15 +130,18 @@ def gpu_check_command(
 ) -> None:
     """Check exported CUDA kernels on the GPU of this machine, and time them."""
     from amos.export import gpu_check
+    from amos.export.check import sentences, summary
 
     if write:
         made = gpu_check.write_suite(folder, arch, shapes=shapes, seed=seed)
+        made += write_benchmarks(folder, arch, trials, top) if trials else []
+        script = gpu_check.write_check(folder)
         if as_json:
             print_json([str(path) for path in made])
         else:
-            print_line(f"{len(made)} kernels for {arch} in {folder}")
+            print_line(f"{len(made)} kernels for {arch}; on the GPU's machine: python {script}")
         return
-    rows = gpu_check.check_folder(folder, seed=seed, timed=timed)
+    rows = gpu_check.check_folder(folder, seed=seed, timed=timed, pytorch=pytorch, library=driver)
     if records is not None:
         write_lines(measured_lines(rows, folder), records)
     if as_json:
@@ -139,8 +156,11 @@ def gpu_check_command(
             ],
             title=rows[0].gpu if rows else "",
         )
-        right = sum(row.correct for row in rows)
-        print_line(f"{right} of {len(rows)} kernels are right")
+        for row in rows:
+            if row.problem:
+                print_line(f"{row.kernel}: {row.problem}")
+        for line in sentences(summary(rows)):
+            print_line(line)
     if not all(row.correct for row in rows):
         raise typer.Exit(1)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from types import ModuleType
 
 from amos.codegen.cuda import driver, loader
 from amos.codegen.cuda.kernel import KernelText
@@ -22,22 +23,22 @@ from amos.codegen.cuda.toolchain import compilers, portable_code
 from amos.errors import ExportError
 from amos.export.request import Request
 
-__all__ = ["files", "standalone"]
+__all__ = ["LOADER", "files", "standalone"]
 
 #: Files that an export has beside the kernel, and where their text is.
-_COPIED = {"load.py": Path(loader.__file__), "driver.py": Path(driver.__file__)}
+LOADER = {"load.py": loader, "driver.py": driver}
 _IMPORTED = re.compile(r"^from amos\.(?:\w+\.)*(\w+) import", re.MULTILINE)
 #: Modules that have another name there.
 _RENAMED = {"loader": "load"}
 
 
-def standalone(path: Path) -> str:
+def standalone(module: ModuleType) -> str:
     """The text of a module that others take with them: siblings are imported by name."""
 
     def sibling(match: re.Match[str]) -> str:
         return f"from {_RENAMED.get(match.group(1), match.group(1))} import"
 
-    return _IMPORTED.sub(sibling, path.read_text(encoding="utf-8"))
+    return _IMPORTED.sub(sibling, Path(str(module.__file__)).read_text(encoding="utf-8"))
 
 
 def files(request: Request) -> dict[str, str | bytes]:
@@ -64,7 +65,7 @@ def files(request: Request) -> dict[str, str | bytes]:
         + "\n",
         "load.hpp": _header(program, text),
     }
-    made |= {name: standalone(path) for name, path in _COPIED.items()}
+    made |= {name: standalone(module) for name, module in LOADER.items()}
     if any(architecture in compiler.architectures for compiler in compilers()):
         made["kernel.ptx"] = portable_code(text.source, architecture, request.name)
     return made

@@ -1,4 +1,4 @@
-"""NVIDIA's driver as far as kernels need it, through ``ctypes``: no package is needed.
+"""NVIDIA's driver as far as kernels need it, through ``ctypes``, and nvcc for it.
 
 This file is copied beside every exported kernel. As a program, ``python driver.py
 [LIBRARY]``, it prints which GPU is there: a process of its own asks, since one that has
@@ -7,15 +7,20 @@ begun with CUDA can no longer fork workers that use it.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
+import shutil
+import subprocess
 import sys
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["Device", "KernelError", "address", "misfit"]
+__all__ = ["Device", "KernelError", "address", "compile_folder", "machine_code", "misfit"]
 
 #: CUdevice_attribute of the CUDA driver API.
 _L2, _MAJOR, _MINOR = 38, 75, 76
@@ -128,6 +133,35 @@ def misfit(argument: dict[str, Any], array: Any) -> str:
     if not ordered or address(array) % 16:
         return "expected a contiguous array that begins at a multiple of 16 bytes"
     return ""
+
+
+def compile_folder(folder: Path, capability: int) -> bytes:
+    """Machine code of a folder's kernel by nvcc, kept there; nothing if nvcc makes none."""
+    cubin = folder / f"kernel.sm_{capability}.cubin"
+    source, nvcc = folder / "kernel.cu", shutil.which("nvcc")
+    if cubin.exists() and cubin.stat().st_mtime >= source.stat().st_mtime:
+        return cubin.read_bytes()
+    if nvcc is None:
+        return b""
+    with tempfile.TemporaryDirectory() as made:
+        out = Path(made, "kernel.cubin")
+        command = [nvcc, "-std=c++17", f"-arch=sm_{capability}", "-cubin", "-o", str(out)]
+        if subprocess.run([*command, str(source)], capture_output=True).returncode:
+            return b""
+        image = out.read_bytes()
+    with contextlib.suppress(OSError):  # a folder that cannot be written only costs time
+        cubin.write_bytes(image)
+    return image
+
+
+def machine_code(folder: Path, capability: int) -> bytes:
+    """What the driver loads: machine code for this GPU, or PTX that it compiles itself."""
+    if image := compile_folder(folder, capability):
+        return image
+    ptx = folder / "kernel.ptx"
+    if ptx.exists():
+        return ptx.read_bytes() + b"\0"
+    raise KernelError(f"{folder}: there is neither nvcc here nor kernel.ptx in the folder")
 
 
 def main(library: str = "libcuda.so.1") -> int:

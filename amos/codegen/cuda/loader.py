@@ -16,17 +16,14 @@ from __future__ import annotations
 
 import ctypes
 import json
-import shutil
 import statistics
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from amos.codegen.cuda.driver import Device, KernelError, address, misfit
+from amos.codegen.cuda.driver import Device, KernelError, address, machine_code, misfit
 
 __all__ = ["Device", "Kernel", "KernelError", "reference"]
 
@@ -71,7 +68,7 @@ class Kernel:
                 f"{self.folder}: the kernel needs sm_{needed}, and {self.device.name} is "
                 f"sm_{self.device.capability}"
             )
-        image = image or _machine_code(self.folder, self.device.capability)
+        image = image or machine_code(self.folder, self.device.capability)
         self._module, self._function = ctypes.c_void_p(), ctypes.c_void_p()
         self.device.call("cuModuleLoadData", ctypes.byref(self._module), image)
         self.device.call(
@@ -348,22 +345,6 @@ def _flat(operand: dict[str, Any], at: dict[str, Any]) -> tuple[np.ndarray, np.n
         live = live & (value >= 0) & (value < size)
         place = place * size + value
     return np.asarray(place), np.asarray(live)
-
-
-def _machine_code(folder: Path, capability: int) -> bytes:
-    """What the driver loads: machine code for this GPU, or PTX that it compiles itself."""
-    source = folder / "kernel.cu"
-    if nvcc := shutil.which("nvcc"):
-        with tempfile.TemporaryDirectory() as made:
-            cubin = Path(made, "kernel.cubin")
-            command = [nvcc, "-std=c++17", f"-arch=sm_{capability}", "-cubin", "-o", str(cubin)]
-            done = subprocess.run([*command, str(source)], capture_output=True, text=True)
-            if not done.returncode:
-                return cubin.read_bytes()
-    ptx = folder / "kernel.ptx"
-    if ptx.exists():
-        return ptx.read_bytes() + b"\0"
-    raise KernelError(f"{folder}: there is neither nvcc here nor kernel.ptx in the folder")
 
 
 def main(arguments: list[str]) -> int:
