@@ -59,7 +59,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A driver that runs on the host what the fake compiler makes."""
     if compiler() is None:
         pytest.skip("the fake driver needs g++ or clang++")
-    return fake_driver(tmp_path_factory.mktemp("driver"))
+    return fake_driver(tmp_path_factory.mktemp("driver"), 90)
 
 
 @pytest.fixture
