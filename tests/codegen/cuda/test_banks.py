@@ -11,6 +11,7 @@ from amos import machines
 from amos.codegen.cuda.banks import bank_conflicts
 from amos.codegen.cuda.program import BlockProgram
 from amos.codegen.cuda.staging import SharedOperand
+from amos.mapping import Mapping
 from amos.perfmodel.banks import matrix_cycles, store_cycles
 from amos.schedule import ScheduleSpace
 
@@ -22,7 +23,7 @@ WORDS = [n for n in NAMES if n.startswith("mma_sync") and n not in HALF]
 TEXTS = [f"out[m,n] += a[{a}] * b[{b}]" for a in ("m,k", "k,m") for b in ("k,n", "n,k")]
 
 
-def mapped(unit: str, text: str) -> amos.Mapping:
+def mapped(unit: str, text: str) -> Mapping:
     intrinsic = amos.intrinsics.get(unit)
     kinds = dict(zip(("a", "b", "out"), intrinsic.dtypes, strict=True))
     sizes = dict(m=64, n=64, k=64)
@@ -30,7 +31,7 @@ def mapped(unit: str, text: str) -> amos.Mapping:
     return amos.enumerate_mappings(op, intrinsic)[0]
 
 
-def offered(mapping: amos.Mapping) -> Iterator[tuple[SharedOperand, ...]]:
+def offered(mapping: Mapping) -> Iterator[tuple[SharedOperand, ...]]:
     """The sources under each padding that the space has."""
     variables = ScheduleSpace(mapping, machines.get("h200")).variables
     names = [operand.tensor.name for operand in mapping.intrinsic.sources]
