@@ -30,7 +30,12 @@ from contenders.workloads import find, names
 from amos.perfmodel.host import cpu
 
 RESULTS = Path(__file__).parent / "results"
-CONTENDERS = ("amos", "fixM1", "fixM2", "onednn_f32", "onednn_u8", "metaschedule")
+#: ``onednn-vnni`` may use no later instructions than AMOS's kernels do; where the CPU has
+#: none that oneDNN would use, it is left out.
+CONTENDERS = (
+    *("amos", "fixM1", "fixM2", "onednn_f32", "onednn_u8"),
+    *("onednn-vnni_f32", "onednn-vnni_u8", "metaschedule"),
+)
 #: Seconds between two turns, in which idle thread pools go to sleep.
 PAUSE = 0.005
 QUICK = dict(workloads="resnet18:C5,resnet18:C4", trials="4", rounds=5)
@@ -82,6 +87,8 @@ def entries(given: argparse.Namespace, workload: str) -> list[tuple[str, int]]:
     """Contenders of a workload with their trials; 0 where nothing is tuned."""
     work, made = find(workload), []
     for contender in given.contenders.split(","):
+        if contender.startswith("onednn-vnni") and "amx_int8" not in cpu().features:
+            continue
         if contender.startswith("onednn"):
             if onednn.supported(work):
                 made.append((contender, 0))
@@ -98,7 +105,8 @@ def entries(given: argparse.Namespace, workload: str) -> list[tuple[str, int]]:
 def family(contender: str, kind: str = "") -> str:
     """The process that runs a contender; oneDNN's profile would slow down the calls."""
     if contender.startswith("onednn"):
-        return "primitive" if kind == "primitive" else "onednn"
+        library = contender.partition("_")[0]
+        return library.replace("onednn", "primitive") if kind == "primitive" else library
     return "metaschedule" if contender == "metaschedule" else "amos"
 
 
@@ -233,7 +241,7 @@ def machine(peak: float) -> dict[str, Any]:
     return {
         "cpu": cpu().model,
         "cores": len(os.sched_getaffinity(0)),
-        "features": sorted(f for f in cpu().features if f.startswith("avx512")),
+        "features": sorted(f for f in cpu().features if f.startswith(("avx512", "amx"))),
         "caches": [cache.capacity for cache in cpu().caches],
         "peak_tops": peak / 1e12,
         "load": os.getloadavg()[0],
