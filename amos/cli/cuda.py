@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ from amos.cli.options import AsJson
 from amos.cli.output import print_json, print_line, print_table
 
 if TYPE_CHECKING:
+    from amos.export.check import GpuRow
     from amos.reproduce.cuda import CudaRow
 
 __all__ = ["cuda_command", "gpu_check_command", "table2_command"]
@@ -130,16 +132,11 @@ def gpu_check_command(
 ) -> None:
     """Check exported CUDA kernels on the GPU of this machine, and time them."""
     from amos.export import gpu_check
-    from amos.export.check import sentences, summary
 
     if write:
         made = gpu_check.write_suite(folder, arch, shapes=shapes, seed=seed)
         made += write_benchmarks(folder, arch, trials, top) if trials else []
-        script = gpu_check.write_check(folder)
-        if as_json:
-            print_json([str(path) for path in made])
-        else:
-            print_line(f"{len(made)} kernels for {arch}; on the GPU's machine: python {script}")
+        _tell_written(made, gpu_check.write_check(folder), arch, as_json)
         return
     rows = gpu_check.check_folder(folder, seed=seed, timed=timed, pytorch=pytorch, library=driver)
     if records is not None:
@@ -147,22 +144,36 @@ def gpu_check_command(
     if as_json:
         print_json([row.to_dict() for row in rows])
     else:
-        print_table(
-            ["kernel", "intrinsic", "correct", "difference", "us", "Top/s", "PyTorch us"],
-            [
-                [row.kernel, row.intrinsic, row.correct, row.largest_difference]
-                + [_scaled(row.seconds, 1e6), row.tops, _scaled(row.baseline_seconds, 1e6)]
-                for row in rows
-            ],
-            title=rows[0].gpu if rows else "",
-        )
-        for row in rows:
-            if row.problem:
-                print_line(f"{row.kernel}: {row.problem}")
-        for line in sentences(summary(rows)):
-            print_line(line)
+        _report(rows)
     if not all(row.correct for row in rows):
         raise typer.Exit(1)
+
+
+def _tell_written(made: Sequence[Path], script: Path, arch: str, as_json: bool) -> None:
+    if as_json:
+        print_json([str(path) for path in made])
+    else:
+        print_line(f"{len(made)} kernels for {arch}; on the GPU's machine: python {script}")
+
+
+def _report(rows: Sequence[GpuRow]) -> None:
+    """A table of kernels, what went wrong, and what it comes to."""
+    from amos.export.check import sentences, summary
+
+    print_table(
+        ["kernel", "intrinsic", "correct", "difference", "us", "Top/s", "PyTorch us"],
+        [
+            [row.kernel, row.intrinsic, row.correct, row.largest_difference]
+            + [_scaled(row.seconds, 1e6), row.tops, _scaled(row.baseline_seconds, 1e6)]
+            for row in rows
+        ],
+        title=rows[0].gpu if rows else "",
+    )
+    for row in rows:
+        if row.problem:
+            print_line(f"{row.kernel}: {row.problem}")
+    for line in sentences(summary(rows)):
+        print_line(line)
 
 
 def _scaled(value: float | None, factor: float) -> float | None:
