@@ -130,16 +130,11 @@ def explore(
     options |= _given(fix=fixes, only=names, tiling=tiling, epsilon=epsilon)
     with contextlib.ExitStack() as stack:
         kept = stack.enter_context(Records(records)) if records is not None else None
-        workers, notice = None, ""
-        if (described := _description(machine, unit)) is None:
-            workers = open_executor(executor, timeout, memory, unit, implementation)
-        else:
-            workers, notice = gpu_executor(executor, _machine(machine, unit, None), timeout)
-        if notice and notify is not None:
-            notify(notice)
+        how = (executor, timeout, memory, implementation)
+        workers = _measuring(machine, unit, how, notify)
         if workers is not None:
             workers = stack.enter_context(workers)
-        identity = workers.identity if workers is not None else _identity(described)
+        identity = workers.identity if workers is not None else _identity(machine)
         op = mappings[0].operator
         log = RunLog(kept, common_columns(op, unit, identity, method, seed, options))
         spread = getattr(workers, "spread", None)
@@ -267,25 +262,35 @@ def _machine(machine: str | Machine, unit: Intrinsic, workers: Executor | None) 
     return catalogue.get(machine, [unit])
 
 
-def _description(machine: str | Machine, unit: Intrinsic) -> Machine | None:
-    """The described machine; None for the host, which is measured.
+def _measuring(
+    machine: str | Machine,
+    unit: Intrinsic,
+    how: tuple[str | Executor | None, float, int | None, str | None],
+    notify: Callable[[str], None] | None,
+) -> Executor | None:
+    """What measures: workers for the host, a GPU that is described, or nothing.
 
     Raises:
-        ExploreError: the intrinsic came with a later architecture.
+        ExploreError: the intrinsic came with a later architecture than the machine's.
+        MeasureError: there is nothing to measure with, though it was asked for.
     """
+    executor, timeout, memory, implementation = how
     if _is_host(machine):
-        return None
-    found = machine if isinstance(machine, Machine) else catalogue.get(machine)
+        return open_executor(executor, timeout, memory, unit, implementation)
+    found = _machine(machine, unit, None)
     names = (name.removeprefix("sm_") for name in unit.requires if name.startswith("sm_"))
     needed = max((int(name) for name in names if name.isdigit()), default=0)
     if 0 < found.architecture < needed:
         raise ExploreError(
             f"{unit.name} needs sm_{needed}, and machine {found.name!r} is sm_{found.architecture}"
         )
-    return found
+    workers, notice = gpu_executor(executor, found, timeout)
+    if notice and notify is not None:
+        notify(notice)
+    return workers
 
 
-def _identity(found: Machine | None) -> Identity:
-    """Of another kind when its figures change."""
-    assert found is not None
+def _identity(machine: str | Machine) -> Identity:
+    """A described machine; of another kind when its figures change."""
+    found = machine if isinstance(machine, Machine) else catalogue.get(machine)
     return Identity(found.name, f"figures {digest(machine_values(found))[:8]}", found.cores)
