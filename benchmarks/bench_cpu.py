@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from contenders import metaschedule, onednn
+from contenders import metaschedule, onednn, pytorch
 from contenders.pool import ContenderError, Pool
 from contenders.report import pictures, table
 from contenders.workloads import find, names
@@ -30,7 +30,7 @@ from contenders.workloads import find, names
 from amos.perfmodel.host import cpu
 
 RESULTS = Path(__file__).parent / "results"
-CONTENDERS = ("amos", "fixM1", "fixM2", "onednn_f32", "onednn_u8", "metaschedule")
+CONTENDERS = ("amos", "fixM1", "fixM2", "onednn_f32", "onednn_u8", "pytorch", "metaschedule")
 #: Seconds between two turns, in which idle thread pools go to sleep.
 PAUSE = 0.005
 QUICK = dict(workloads="resnet18:C5,resnet18:C4", trials="4", rounds=5)
@@ -85,6 +85,9 @@ def entries(given: argparse.Namespace, workload: str) -> list[tuple[str, int]]:
         if contender.startswith("onednn"):
             if onednn.supported(work):
                 made.append((contender, 0))
+        elif contender == "pytorch":
+            if pytorch.supported(work):
+                made.append((contender, 0))
         elif contender == "metaschedule":
             if metaschedule.supported(work) and workload in names(given.meta_workloads):
                 made += [(contender, n) for n in numbers(given.meta_trials)]
@@ -99,6 +102,8 @@ def family(contender: str, kind: str = "") -> str:
     """The process that runs a contender; oneDNN's profile would slow down the calls."""
     if contender.startswith("onednn"):
         return "primitive" if kind == "primitive" else "onednn"
+    if contender == "pytorch":
+        return "onednn"
     return "metaschedule" if contender == "metaschedule" else "amos"
 
 
@@ -192,7 +197,7 @@ def time_workload(
             {
                 "workload": workload,
                 "operator": work.operator,
-                "dtype": "u8s8s32",
+                "dtype": pytorch.computed_in(kind) if contender == "pytorch" else "u8s8s32",
                 "contender": contender if kind == "kernel" else f"{contender}_{kind}",
                 "trials": trials,
                 "tuning_seconds": round(known.get("seconds", 0.0), 1),
@@ -205,6 +210,12 @@ def time_workload(
             }
         )
     return rows
+
+
+def asked(contender: str) -> str:
+    """The contender that a row's name belongs to: rows of one differ in what was called."""
+    known = (c for c in CONTENDERS if contender == c or contender.startswith(f"{c}_"))
+    return max(known, key=len, default=contender)
 
 
 def busy() -> tuple[float, float]:
@@ -259,11 +270,7 @@ def main() -> int:
         peaks = [pool.ask("amos", "peak") for _ in range(2)]
         for workload in names(given.workloads):
             rows = results.value["rows"]
-            done = {
-                (r["contender"].split("_call")[0], r["trials"])
-                for r in rows
-                if r["workload"] == workload
-            }
+            done = {(asked(r["contender"]), r["trials"]) for r in rows if r["workload"] == workload}
             if not given.again and {(c, n) for c, n in entries(given, workload)} <= done:
                 continue
             fresh = time_workload(pool, given, workload, tuned)

@@ -34,6 +34,8 @@ class Schedule:
     * ``stage.OPERAND``: where a gathered source is staged, ``whole`` (ahead of
       the nest) or ``tile`` (inside the outermost loops);
     * ``vector``: bytes that one step of a copy moves, by default 64;
+    * ``copy``: ``vectors`` stages whole fragments by vector loads and permutations, where
+      a source allows it; ``elements``, the default, finds element by element;
     * ``split``: parts of the outermost reduction loop that run at the same time,
       each with accumulators of its own which are added up in the end, by default 1.
 
