@@ -90,12 +90,21 @@ def _copied(loops: list[Any], realize: Any, copy: VectorCopy) -> Any:
         return _again(loops, realize)
     outer = [d for d in range(count) if d not in replaced]
     bound = {d: tirx.Var(f"v_o{d}", "int32") for d in outer}
-    variables = [tirx.IterVar((0, copy.op.dims[d].extent), v, tirx.IterVar.DataPar) for d, v in bound.items()]
-    stores = [_vector(copy, block, bound, place, inner, realize) for place in copy.places()]
+    variables = [
+        tirx.IterVar((0, copy.op.dims[d].extent), v, tirx.IterVar.DataPar) for d, v in bound.items()
+    ]
+    made_vectors = [_vector(copy, block, bound, place) for place in copy.places()]
+    stores = [store for store, _ in made_vectors]
+    body = tirx.SeqStmt(stores) if len(stores) > 1 else stores[0]
+    inside = _distinct([c for _, conditions in made_vectors for c in conditions])
+    if inside:
+        at = [bound.get(d, value) for d, value in enumerate(realize.iter_values)]
+        single = s_tir.SBlockRealize(at, realize.predicate, block)
+        body = tirx.IfThenElse(_all(inside), body, _again(inner, single))
     made = s_tir.SBlock(
         variables, [_everything(block.reads[0].source)],
         [_region(copy, block.writes[0].source, bound, replaced)], f"{block.name_hint}_vectors",
-        tirx.SeqStmt(stores) if len(stores) > 1 else stores[0],
+        body,
     )  # fmt: skip
     values = [realize.iter_values[d] for d in outer]
     return _again(kept, s_tir.SBlockRealize(values, realize.predicate, made))
@@ -145,42 +154,16 @@ def _region(copy: VectorCopy, buffer: Any, bound: dict[int, Any], replaced: list
 
 
 def _vector(
-    copy: VectorCopy,
-    block: Any,
-    bound: dict[int, Any],
-    place: tuple[int, ...],
-    inner: list[Any],
-    realize: Any,
-) -> Any:
-    """Stores one vector; where a run is cut by the tensor's end, element by element."""
-    from tvm import s_tir, tirx
-
+    copy: VectorCopy, block: Any, bound: dict[int, Any], place: tuple[int, ...]
+) -> tuple[Any, list[Any]]:
+    """Stores one vector, and the conditions under which no run of it is cut."""
     plan = copy.plan(place)
     assert plan is not None
     fixed = dict(zip(copy.written_out, place, strict=True))
     lead: list[Any] = [bound[d] if d in bound else fixed[d] for d in range(_leading(copy))]
     where, live, inside = _conditions(copy, plan, lead)
-    source, target = block.reads[0].source, block.writes[0].source
-    value = _permuted(plan, source, where, live)
-    store = target.vstore([*lead, *[0] * copy.unit], value)
-    if not inside:
-        return store
-    at = dict(zip(range(len(copy.op.dims)), realize.iter_values, strict=True))
-    at |= bound | fixed
-    own = {x.loop_var.name for d, x in _loops_of(copy, inner, realize) if d not in fixed}
-    single = s_tir.SBlockRealize(list(at.values()), realize.predicate, block)
-    rest = _again([x for x in inner if x.loop_var.name in own], single)
-    return tirx.IfThenElse(_all(inside), store, rest)
-
-
-def _loops_of(copy: VectorCopy, inner: list[Any], realize: Any) -> list[tuple[int, Any]]:
-    """Dimension of each replaced loop."""
-    dims = {
-        value.name: d
-        for d, value in enumerate(realize.iter_values)
-        if type(value).__name__ == "Var"
-    }
-    return [(dims[x.loop_var.name], x) for x in inner]
+    value = _permuted(plan, block.reads[0].source, where, live)
+    return block.writes[0].source.vstore([*lead, *[0] * copy.unit], value), inside
 
 
 def _leading(copy: VectorCopy) -> int:
@@ -222,8 +205,8 @@ def _conditions(
             made = [low >= 0, high < tests[0][1]]
             unproven = [c for c in made if not analyzer.can_prove(c)]
             kept = live[-1] if min(steps) == max(steps) else inside
-            kept += [c for c in unproven if not any(_same(c, other) for other in kept)]
-    return where, live, inside
+            kept += unproven
+    return where, [_distinct(conditions) for conditions in live], inside
 
 
 def _range(extent: int) -> Any:
@@ -237,10 +220,14 @@ def _distance(analyzer: Any, at: Any, first: Any) -> int:
     return int(found)
 
 
-def _same(one: Any, other: Any) -> bool:
-    from tvm.ir import structural_equal
+def _distinct(conditions: list[Any]) -> list[Any]:
+    from tvm_ffi import structural_equal
 
-    return bool(structural_equal(one, other))
+    kept: list[Any] = []
+    for condition in conditions:
+        if not any(structural_equal(condition, other) for other in kept):
+            kept.append(condition)
+    return kept
 
 
 def _all(conditions: list[Any]) -> Any:

@@ -60,6 +60,14 @@ class VectorCopy:
         """Elements of a vector."""
         return prod(dim.extent for dim in self.op.dims[-self.unit :])
 
+    @property
+    def instructions(self) -> float:
+        """Loads, permutations and stores for one element, on average."""
+        plans = [plan for plan in map(self.plan, self.places()) if plan is not None]
+        # A run whose length is no power of two is read by two loads that overlap.
+        loads = [1 + bool(n & (n - 1)) for plan in plans for _, n in plan.runs]
+        return (2 * sum(loads) + 2 * len(plans)) / (len(plans) * self.elements)
+
     def places(self) -> Iterator[tuple[int, ...]]:
         """Positions along the dimensions that are written out."""
         return product(*(range(self.op.dims[d].extent) for d in self.written_out))
@@ -119,7 +127,10 @@ def _takes_apart(op: StagedOperand, target: str) -> bool:
 
 def _element(op: StagedOperand, at: dict[str, int], *, live: bool = True) -> int | None:
     """Where an element is, from the tile's first; ``None`` if its slot is known to be empty."""
+    extents = op.nest.mapping.operator.extents
     values: dict[str, int] = {}
+    #: What is known as it is, not from the tile's first.
+    known = {name for name in op.load.names if extents[name] == 1}
     for target in op.fragment:
         group, lane = op.nest.groups[target], at[op.nest.groups[target].lane]
         if not set(group.members) & op.load.names:
@@ -132,12 +143,14 @@ def _element(op: StagedOperand, at: dict[str, int], *, live: bool = True) -> int
             if live and fused >= group.size:
                 return None
             values |= group.decode(fused)
-    offset, size = 0, 1
-    for index, extent in zip(
-        reversed(op.load.indices), reversed(op.load.tensor.shape), strict=True
-    ):
-        offset += size * sum(c * values.get(name, 0) for name, c in index.terms)
-        size *= extent
+            known |= set(group.members)
+    offset, length = 0, 1
+    for index, size in zip(reversed(op.load.indices), reversed(op.load.tensor.shape), strict=True):
+        step = sum(c * values.get(name, 0) for name, c in index.terms)
+        if live and known.issuperset(index.names) and not 0 <= index.constant + step < size:
+            return None
+        offset += length * step
+        length *= size
     return offset
 
 

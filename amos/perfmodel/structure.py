@@ -16,6 +16,7 @@ from amos.ir import dtype
 from amos.mapping.mapping import Mapping
 from amos.mapping.nest import Group, Loop, Nest
 from amos.mapping.staging import StagedOperand, staged_destination, staged_sources
+from amos.mapping.staging_vectors import vector_copy
 
 __all__ = ["Dimension", "LoopBatch", "Operand", "Structure"]
 
@@ -63,6 +64,8 @@ class Operand:
         guarded: true if each element is tested for lying in the tensor's padding.
         choice: true if it may be staged ahead of the nest or tile by tile.
         packed: true if it was laid out ahead in the order in which it is read.
+        vectors: instructions for an element where the copy moves whole vectors; 0 if it
+            cannot.
     """
 
     name: str
@@ -79,6 +82,7 @@ class Operand:
     guarded: bool
     choice: bool
     packed: bool
+    vectors: float = 0.0
 
     @property
     def indexed(self) -> frozenset[int]:
@@ -118,6 +122,8 @@ class LoopBatch:
             inside the outer loops; all 1 if it is left out.
         vector: int, rows: elements that one step of a copy moves at most; 64 if it
             is left out.
+        vectors: bool, rows: sources are copied in whole vectors where they can be; none
+            if it is left out.
     """
 
     tile: np.ndarray
@@ -128,6 +134,7 @@ class LoopBatch:
     ahead: np.ndarray
     block: np.ndarray | None = None
     vector: np.ndarray | None = None
+    vectors: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         if self.block is not None and (self.block == 1).all():
@@ -246,6 +253,7 @@ class Structure:
             _guarded(staged),
             moved and staged.name != names[-1],
             constant and not staged.in_place,
+            _vectors(staged) if moved and staged.name != names[-1] else 0.0,
         )
 
     def _copies(self, staged: StagedOperand) -> int:
@@ -273,6 +281,11 @@ def _copy(staged: StagedOperand) -> tuple[Copy, int]:
     inner = used[-1]
     runs = last.coefficient(inner.members[-1]) == 1 and not inner.is_padded
     return ("run" if runs and len(last.names) == 1 else "stride"), 0
+
+
+def _vectors(staged: StagedOperand) -> float:
+    copy = vector_copy(staged)
+    return copy.instructions if copy is not None else 0.0
 
 
 def _windows(staged: StagedOperand, group: Group) -> int:

@@ -151,6 +151,7 @@ def batch_of(structure: Structure, schedules: Sequence[Schedule]) -> LoopBatch:
         unroll=np.array([int(s.get("unroll", 1)) for s in schedules]),
         block=rows([_blocks(s, spatial) for s in schedules], len(spatial)),
         vector=np.array([int(s.get("vector", 64)) for s in schedules]),
+        vectors=np.array([s.get("copy") == "vectors" for s in schedules]),
         ahead=np.array(
             [
                 [s.get(f"stage.{name}", "whole") == "whole" for name in structure.choices]
