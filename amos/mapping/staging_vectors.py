@@ -21,7 +21,7 @@ __all__ = ["VectorCopy", "VectorPlan", "vector_copy"]
 #: Elements that one vector of a copy may have, and that a run may span.
 _MOST = 64
 #: Runs that a vector may come from.
-_RUNS = 8
+_RUNS = 16
 #: Positions of tiles that are written out one after another.
 _WRITTEN_OUT = 16
 
