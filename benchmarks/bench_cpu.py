@@ -30,7 +30,12 @@ from contenders.workloads import find, names
 from amos.perfmodel.host import cpu
 
 RESULTS = Path(__file__).parent / "results"
-CONTENDERS = ("amos", "fixM1", "fixM2", "onednn_f32", "onednn_u8", "pytorch", "metaschedule")
+#: ``onednn-vnni`` may use no later instructions than AMOS's kernels do; where the CPU has
+#: none that oneDNN would use, it is left out.
+CONTENDERS = (
+    *("amos", "fixM1", "fixM2", "onednn_f32", "onednn_u8"),
+    *("onednn-vnni_f32", "onednn-vnni_u8", "pytorch", "pytorch-vnni", "metaschedule"),
+)
 #: Seconds between two turns, in which idle thread pools go to sleep.
 PAUSE = 0.005
 QUICK = dict(workloads="resnet18:C5,resnet18:C4", trials="4", rounds=5)
@@ -82,10 +87,12 @@ def entries(given: argparse.Namespace, workload: str) -> list[tuple[str, int]]:
     """Contenders of a workload with their trials; 0 where nothing is tuned."""
     work, made = find(workload), []
     for contender in given.contenders.split(","):
+        if contender.startswith("onednn-vnni") and "amx_int8" not in cpu().features:
+            continue
         if contender.startswith("onednn"):
             if onednn.supported(work):
                 made.append((contender, 0))
-        elif contender == "pytorch":
+        elif contender.startswith("pytorch"):
             if pytorch.supported(work):
                 made.append((contender, 0))
         elif contender == "metaschedule":
@@ -100,10 +107,9 @@ def entries(given: argparse.Namespace, workload: str) -> list[tuple[str, int]]:
 
 def family(contender: str, kind: str = "") -> str:
     """The process that runs a contender; oneDNN's profile would slow down the calls."""
-    if contender.startswith("onednn"):
-        return "primitive" if kind == "primitive" else "onednn"
-    if contender == "pytorch":
-        return "onednn"
+    if contender.startswith(("onednn", "pytorch")):
+        library = contender.partition("_")[0]
+        return library.replace("onednn", "primitive") if kind == "primitive" else library
     return "metaschedule" if contender == "metaschedule" else "amos"
 
 
@@ -197,7 +203,9 @@ def time_workload(
             {
                 "workload": workload,
                 "operator": work.operator,
-                "dtype": pytorch.computed_in(kind) if contender == "pytorch" else "u8s8s32",
+                "dtype": pytorch.computed_in(kind)
+                if contender.startswith("pytorch")
+                else "u8s8s32",
                 "contender": contender if kind == "kernel" else f"{contender}_{kind}",
                 "trials": trials,
                 "tuning_seconds": round(known.get("seconds", 0.0), 1),
@@ -244,7 +252,7 @@ def machine(peak: float) -> dict[str, Any]:
     return {
         "cpu": cpu().model,
         "cores": len(os.sched_getaffinity(0)),
-        "features": sorted(f for f in cpu().features if f.startswith("avx512")),
+        "features": sorted(f for f in cpu().features if f.startswith(("avx512", "amx"))),
         "caches": [cache.capacity for cache in cpu().caches],
         "peak_tops": peak / 1e12,
         "load": os.getloadavg()[0],

@@ -122,7 +122,8 @@ def _is_digit(op: StagedOperand, name: str) -> bool:
 
 def _takes_apart(op: StagedOperand, target: str) -> bool:
     group = op.nest.groups[target]
-    return group.tiles > 1 and len(group.members) > 1 and bool(set(group.members) & op.load.names)
+    several = sum(radix > 1 for radix in group.radices) > 1
+    return group.tiles > 1 and several and bool(set(group.members) & op.load.names)
 
 
 def _element(op: StagedOperand, at: dict[str, int], *, live: bool = True) -> int | None:
@@ -137,7 +138,8 @@ def _element(op: StagedOperand, at: dict[str, int], *, live: bool = True) -> int
             if live and lane and group.kind == "reduce" and not group.members:
                 return None
         elif group.tiles > 1 and not _takes_apart(op, target):
-            values[group.members[-1]] = lane
+            long = next(n for n, radix in enumerate(group.radices) if radix > 1)
+            values[group.members[long]] = lane
         else:
             fused = at.get(group.tile, 0) * group.lanes + lane
             if live and fused >= group.size:

@@ -13,7 +13,7 @@ import numpy as np
 
 from amos.errors import MachineError
 from amos.perfmodel.copies import copies
-from amos.perfmodel.fits import demands, fragments, live_fragments
+from amos.perfmodel.fits import demands, fragments, kept_fragments, live_fragments
 from amos.perfmodel.machine import Level, Machine
 from amos.perfmodel.part import Part, Steps, pick
 from amos.perfmodel.structure import LoopBatch, Operand, Structure
@@ -229,7 +229,21 @@ def _crowding(
         together = np.where(last <= _FEW, last, batch.unroll)
         alone = np.min([fragments(op, part) for op in structure.sources], axis=0) == 1
         worst = np.where(alone & (together >= _MIXED), costs.spill_mixed, costs.spill)
+        worst = worst * np.clip(crowded, 0.0, 1.0)
+        return 1.0 + worst + costs.reload * _reloads(structure, batch, part, together)
     return 1.0 + worst * np.clip(crowded, 0.0, 1.0)
+
+
+def _reloads(
+    structure: Structure, batch: LoopBatch, part: Part, together: np.ndarray
+) -> np.ndarray:
+    """Fragments that are put aside and loaded again, for each call."""
+    kept = kept_fragments(structure, batch, part, together)
+    need = live_fragments(structure, part) + kept
+    spilled = np.clip(need - structure.mapping.intrinsic.registers, 0.0, kept)
+    # Nothing is kept beyond the last step of a stretch.
+    each: np.ndarray = spilled * (1.0 - 1.0 / together) / fragments(structure.destination, part)
+    return each
 
 
 def _level(

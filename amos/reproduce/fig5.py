@@ -57,6 +57,7 @@ TERMS: Mapping[str, Mapping[str, float]] = {
     "divisions in copies": {"digits": 0.0},
     "divisions that move out of loops": {"plain": 1.0},
     "crowded registers": {"spill": 0.0, "spill_mixed": 0.0},
+    "windows kept beyond the registers": {"reload": 0.0},
     "reads of several streams": {"streams": 0.0},
     "caches that keep part": {"retain": math.inf},
     "levels in each other's way": {"overlap": math.inf},

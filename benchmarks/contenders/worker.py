@@ -50,7 +50,7 @@ class Worker:
         inputs, expected = self._data(work)
         if contender.startswith("onednn"):
             found = onednn.load(work, contender.rpartition("_")[2], inputs, expected)
-        elif contender == "pytorch":
+        elif contender.startswith("pytorch"):
             found = pytorch.load(work, inputs, expected)
         elif contender == "metaschedule":
             assert tuned is not None

@@ -17,9 +17,9 @@ UNITS = [f"vnni_dpbusd_{side}m16k4_u8_s8_s32" for side in ("", "lhs_", "lanes_")
 
 
 def _check(op: Operator, unit: str, rng: np.random.Generator) -> int:
-    """Build one schedule of three mappings that can copy vectors; how many of them do."""
+    """Build a schedule of each of three mappings; how many of the kernels copy vectors."""
     space = amos.enumerate_mappings(op, amos.intrinsics.get(unit), rule="gather", commute=True)
-    done = 0
+    tried = done = 0
     for number in rng.permutation(len(space)):
         schedules = ScheduleSpace(space[int(number)])
         if "copy" not in schedules.variables:
@@ -28,9 +28,10 @@ def _check(op: Operator, unit: str, rng: np.random.Generator) -> int:
         kernel = amos.build(Candidate(space[int(number)], schedule), implementation="generic")
         inputs = random_inputs(op, rng)
         np.testing.assert_array_equal(kernel(**inputs), evaluate(op, inputs))
-        assert "_vectors" in kernel.source
-        done += 1
-        if done == 3:
+        # Where one step needs a part of the positions that are written out, it does not.
+        done += "_vectors" in kernel.source
+        tried += 1
+        if tried == 3:
             break
     return done
 
@@ -82,4 +83,4 @@ def test_the_output_of_channels_last_is_written_in_place() -> None:
     space = amos.enumerate_mappings(op, amos.intrinsics.get(UNITS[2]))
     mapping = next(m for m in space if m.groups == {"i1": ("c",), "r1": ("s",)})
     kernel = amos.build(mapping, implementation="generic")
-    assert "unstage" not in kernel.source.replace("crop", "")
+    assert "unstage" not in kernel.source
