@@ -87,7 +87,10 @@ def entries(given: argparse.Namespace, workload: str) -> list[tuple[str, int]]:
     """Contenders of a workload with their trials; 0 where nothing is tuned."""
     work, made = find(workload), []
     for contender in given.contenders.split(","):
-        if contender.startswith("onednn-vnni") and "amx_int8" not in cpu().features:
+        if (
+            contender.endswith(("-vnni", "-vnni_f32", "-vnni_u8"))
+            and "amx_int8" not in cpu().features
+        ):
             continue
         if contender.startswith("onednn"):
             if onednn.supported(work):

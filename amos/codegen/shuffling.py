@@ -96,11 +96,11 @@ def _copied(loops: list[Any], realize: Any, copy: VectorCopy) -> Any:
     made_vectors = [_vector(copy, block, bound, place) for place in copy.places()]
     stores = [store for store, _ in made_vectors]
     body = tirx.SeqStmt(stores) if len(stores) > 1 else stores[0]
-    inside = _distinct([c for _, conditions in made_vectors for c in conditions])
-    if inside:
+    uncut = _distinct([c for _, conditions in made_vectors for c in conditions])
+    if uncut:
         at = [bound.get(d, value) for d, value in enumerate(realize.iter_values)]
         single = s_tir.SBlockRealize(at, realize.predicate, block)
-        body = tirx.IfThenElse(_all(inside), body, _again(inner, single))
+        body = tirx.IfThenElse(_all(uncut), body, _again(inner, single))
     made = s_tir.SBlock(
         variables, [_everything(block.reads[0].source)],
         [_region(copy, block.writes[0].source, bound, replaced)], f"{block.name_hint}_vectors",

@@ -167,7 +167,10 @@ def _plan(places: list[int | None], first: int) -> VectorPlan | None:
     if len(runs) > _RUNS:
         return None
     picks: list[tuple[int, int] | None] = []
-    for place in places:
-        found = [n for n, (low, high) in enumerate(runs) if place is not None and place <= high]
-        picks.append((found[0], place - runs[found[0]][0]) if place is not None else None)
+    for wanted in places:
+        if wanted is None:
+            picks.append(None)
+            continue
+        found = next(n for n, (_, high) in enumerate(runs) if wanted <= high)
+        picks.append((found, wanted - runs[found][0]))
     return VectorPlan(tuple((low - first, high - low + 1) for low, high in runs), tuple(picks))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,7 +72,7 @@ def _source(mapping: Mapping) -> StagedOperand:
     return staged_sources(Nest(mapping))[0]
 
 
-DEPTHWISE = dict(c=64, p=5, q=7, r=3, s=3, dtype="u8s8")
+DEPTHWISE: dict[str, Any] = dict(c=64, p=5, q=7, r=3, s=3, dtype="u8s8")
 CASES = {
     "channels": (
         _mapping(amos.operators.depthwise_conv2d(**DEPTHWISE, layout="NHWC"), LANES,
