@@ -17,6 +17,7 @@ from amos.mapping.mapping import Mapping
 from amos.mapping.nest import Group, Loop, Nest
 from amos.mapping.staging import StagedOperand, staged_destination, staged_sources
 from amos.mapping.staging_vectors import vector_copy
+from amos.perfmodel.tiles import Tile, tiles
 
 __all__ = ["Dimension", "LoopBatch", "Operand", "Structure"]
 
@@ -121,9 +122,15 @@ class LoopBatch:
         block: int, rows × spatial loops: register tiles that follow one another
             inside the outer loops; all 1 if it is left out.
         vector: int, rows: elements that one step of a copy moves at most; 64 if it
-            is left out.
+            is left out. On a CUDA machine bytes.
+        warps: int, rows × spatial loops: warps of a thread block; 1 if left out. This
+            and the following are of CUDA machines alone.
+        padding: int, rows × sources: elements behind each row in shared memory; 0 if
+            left out.
+        stages: int, rows: stages of shared memory; 1 if left out.
+        split: int, rows: parts of the reduction; 1 if left out.
         vectors: bool, rows: sources are copied in whole vectors where they can be; none
-            if it is left out.
+            if left out. Of CPUs.
     """
 
     tile: np.ndarray
@@ -134,6 +141,10 @@ class LoopBatch:
     ahead: np.ndarray
     block: np.ndarray | None = None
     vector: np.ndarray | None = None
+    warps: np.ndarray | None = None
+    padding: np.ndarray | None = None
+    stages: np.ndarray | None = None
+    split: np.ndarray | None = None
     vectors: np.ndarray | None = None
 
     def __post_init__(self) -> None:
@@ -193,6 +204,11 @@ class Structure:
     def destination(self) -> Operand:
         """The destination."""
         return self._operand(staged_destination(self.nest))
+
+    @cached_property
+    def tiles(self) -> tuple[Tile, ...]:
+        """Fragments of the sources and the destination, as warps of a GPU see them."""
+        return tiles(self.nest)
 
     @cached_property
     def choices(self) -> tuple[str, ...]:
