@@ -34,6 +34,8 @@ class Schedule:
     * ``stage.OPERAND``: where a gathered source is staged, ``whole`` (ahead of
       the nest) or ``tile`` (inside the outermost loops);
     * ``vector``: bytes that one step of a copy moves, by default 64;
+    * ``copy``: ``vectors`` stages whole fragments by vector loads and permutations, where
+      a source allows it; ``elements``, the default, finds element by element;
     * ``split``: parts of the outermost reduction loop that run at the same time,
       each with accumulators of its own which are added up in the end, by default 1.
 
@@ -149,6 +151,7 @@ def batch_of(structure: Structure, schedules: Sequence[Schedule]) -> LoopBatch:
         unroll=np.array([int(s.get("unroll", 1)) for s in schedules]),
         block=rows([_blocks(s, spatial) for s in schedules], len(spatial)),
         vector=np.array([int(s.get("vector", 64)) for s in schedules]),
+        vectors=np.array([s.get("copy") == "vectors" for s in schedules]),
         ahead=np.array(
             [
                 [s.get(f"stage.{name}", "whole") == "whole" for name in structure.choices]
