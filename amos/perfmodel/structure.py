@@ -15,7 +15,8 @@ import numpy as np
 from amos.ir import dtype
 from amos.mapping.mapping import Mapping
 from amos.mapping.nest import Group, Loop, Nest
-from amos.mapping.staging import StagedOperand, staged_destination, staged_sources
+from amos.mapping.staging import StagedOperand
+from amos.mapping.strided import destination_form, source_forms
 
 __all__ = ["Dimension", "LoopBatch", "Operand", "Structure"]
 
@@ -180,12 +181,12 @@ class Structure:
     @cached_property
     def sources(self) -> tuple[Operand, ...]:
         """Sources, in the intrinsic's order."""
-        return tuple(self._operand(op) for op in staged_sources(self.nest))
+        return tuple(self._operand(op) for op in source_forms(self.nest))
 
     @cached_property
     def destination(self) -> Operand:
         """The destination."""
-        return self._operand(staged_destination(self.nest))
+        return self._operand(destination_form(self.nest))
 
     @cached_property
     def choices(self) -> tuple[str, ...]:
@@ -198,7 +199,7 @@ class Structure:
         found: dict[Any, Border] = {}
         number = {x.name: n for n, x in enumerate((*self.spatial, *self.reduce))}
         extents = self.mapping.operator.extents
-        for op in staged_sources(self.nest):
+        for op in source_forms(self.nest):
             for index, size in zip(op.load.indices, op.load.tensor.shape, strict=True):
                 low, high = index.bounds(extents)
                 inside = not op.load.padded or (low >= 0 and high < size)

@@ -12,7 +12,8 @@ from typing import Literal, Protocol
 
 from amos.mapping.mapping import Mapping
 from amos.mapping.nest import Loop, Nest
-from amos.mapping.staging import StagedOperand, staged_destination, staged_sources
+from amos.mapping.staging import StagedOperand
+from amos.mapping.strided import destination_form, source_forms
 from amos.perfmodel import Machine
 from amos.schedule.constraints import Constraint, Role, Value, Variable
 from amos.schedule.csp import CSP
@@ -91,12 +92,12 @@ class Situation:
     @cached_property
     def sources(self) -> tuple[StagedOperand, ...]:
         """Staged sources, in the intrinsic's order."""
-        return staged_sources(self.nest)
+        return source_forms(self.nest)
 
     @cached_property
     def destination(self) -> StagedOperand:
         """The staged destination."""
-        return staged_destination(self.nest)
+        return destination_form(self.nest)
 
     @cached_property
     def gathered(self) -> tuple[StagedOperand, ...]:
