@@ -289,7 +289,7 @@ class _Emitter:
 
         groups = {g.lane: g for g in self.program.nest.groups.values()}
         row = self.program.nest.groups[op.fragment[0]].lane
-        if op.in_place:
+        if op.in_place and op is not self.program.destination:
             loops = {loop.name: loop.extent for loop in self.program.nest.loops}
             clamped = {n: tirx.min(values[n], loops[n] - 1) for n in self.program.padded}
             values = values | clamped
