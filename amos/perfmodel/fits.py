@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import product
+from math import gcd
+
 import numpy as np
 
+from amos.perfmodel.blocks import Blocks, runs_warps
 from amos.perfmodel.machine import Machine
 from amos.perfmodel.part import Part, pick
 from amos.perfmodel.structure import LoopBatch, Operand, Structure
 
-__all__ = ["demands", "fragments", "live_fragments"]
+__all__ = ["demands", "fragments", "kept_fragments", "live_fragments"]
 
 
 def fragments(operand: Operand, part: Part) -> np.ndarray:
@@ -27,6 +31,38 @@ def live_fragments(structure: Structure, part: Part) -> np.ndarray:
     return need + np.min(sources, axis=0) if sources else need
 
 
+def kept_fragments(
+    structure: Structure, batch: LoopBatch, part: Part, together: np.ndarray
+) -> np.ndarray:
+    """Fragments of sources that one step of the reduction leaves for a later one.
+
+    Where windows overlap, steps of the innermost reduction read some of the same
+    fragments. If the steps are one stretch of code, compilers load such a fragment
+    once and keep it, whether or not a register is free.
+
+    Args:
+        structure: the mapping.
+        batch: the schedules.
+        part: their nests.
+        together: how many steps of the innermost reduction are one stretch of code.
+    """
+    kept = np.zeros(len(batch))
+    spatial, last = part.steps.spatial, batch.reduce[:, -1]
+    for op in structure.sources:
+        for dim in op.dims[: op.leading]:
+            windows = [(n, step) for n, step in dim.terms if n >= spatial]
+            for (loop, step), (moved, pace) in product(windows, dim.terms):
+                if moved >= spatial:
+                    continue
+                # After so many steps another position of the tile reads the same.
+                later = pace // gcd(step, pace)
+                tile = part.steps.tile[moved]
+                common = np.maximum(tile - step * later // pace, 0.0) / tile
+                here = (last == loop) & (together > later)
+                kept = kept + np.where(here, common * fragments(op, part), 0.0)
+    return kept
+
+
 def demands(
     structure: Structure, machine: Machine, batch: LoopBatch, part: Part
 ) -> dict[str, tuple[np.ndarray, int]]:
@@ -35,7 +71,7 @@ def demands(
     Registers are counted in fragments: the accumulators of a register tile, the
     fragments of the source that changes least, and one of another source. A
     scratchpad holds the sources that are staged tile by tile, in bytes; on a CUDA
-    machine only what one step of the reduction reads of them.
+    machine what a thread block has of them in all its stages.
 
     Returns:
         memory → (need of each schedule, capacity); unlimited memories are left out.
@@ -43,6 +79,9 @@ def demands(
     found: dict[str, tuple[np.ndarray, int]] = {}
     if registers := structure.mapping.intrinsic.registers:
         found["registers"] = live_fragments(structure, part), registers
+    if runs_warps(structure, machine):
+        blocks = Blocks(structure, machine, batch)
+        return found | {machine.levels[0].name: (blocks.shared, blocks.capacity)}
     pads = [level for level in machine.levels if level.scratchpad]
     if pads:
         ahead = dict(zip(structure.choices, batch.ahead.T, strict=True))

@@ -9,6 +9,7 @@ import numpy as np
 
 from amos._display import Shown
 from amos.errors import MachineError
+from amos.perfmodel.gpu_costs import GpuCosts
 
 __all__ = ["Costs", "Level", "Machine", "Peak"]
 
@@ -33,6 +34,8 @@ class Costs:
         spill: calls are slower by this share when fragments fill all registers.
         spill_mixed: the same where several steps of the reduction are one stretch of
             code and each has only one fragment of some source.
+        reload: calls are slower by this share for each fragment, per call, that
+            overlapping windows keep beyond what the registers hold.
         streams: reading beyond the innermost level takes longer by this share for
             each fragment that a step reads of an operand.
         retain: how fast a cache forgets what a loop sweeps over: a sweep over ``x``
@@ -45,12 +48,13 @@ class Costs:
     broadcast: float = 0.8
     window: float = 60.0
     serial: float = 0.57
-    read: float = 0.16
-    test: float = 5.8
+    read: float = 0.19
+    test: float = 6.9
     digits: float = 5.2
     plain: float = 0.65
-    spill: float = 0.01
-    spill_mixed: float = 0.92
+    spill: float = 0.005
+    spill_mixed: float = 0.6
+    reload: float = 0.7
     streams: float = 0.25
     retain: float = 5.35
     overlap: float = 3.7
@@ -140,6 +144,7 @@ class Machine(Shown):
         source: where the figures come from.
         costs: what generated code spends besides the calls.
         line: bytes that memory levels exchange at a time.
+        gpu: what CUDA kernels spend; other machines have no use for it.
     """
 
     name: str
@@ -152,6 +157,7 @@ class Machine(Shown):
     source: str = ""
     costs: Costs = Costs()
     line: int = 64
+    gpu: GpuCosts = GpuCosts()
 
     def __post_init__(self) -> None:
         if self.cores < 1:

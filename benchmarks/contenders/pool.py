@@ -50,8 +50,10 @@ class Pool:
 
     def _start(self, family: str) -> subprocess.Popen[str]:
         environment = dict(os.environ)
-        if family == "primitive":
+        if family.startswith("primitive"):
             environment["ONEDNN_VERBOSE"] = "profile_exec"
+        if family.endswith("-vnni"):
+            environment["ONEDNN_MAX_CPU_ISA"] = "AVX512_CORE_VNNI"
         log = (self.folder / f"{family}.log").open("a")
         return subprocess.Popen(
             [sys.executable, str(WORKER), str(self.folder)],

@@ -156,7 +156,9 @@ def test_the_second_source_lies_in_groups() -> None:
 def test_eight_registers_hold_six_accumulators() -> None:
     mapping = _space(_operator(OPERATORS[3], ("uint8", "int8", "int32")), BYTES)[0]
     space = ScheduleSpace(mapping)
-    tiles = {variable: values for variable, values in space.variables.items() if "tile." in variable}
+    tiles = {
+        variable: values for variable, values in space.variables.items() if "tile." in variable
+    }
     assert max(tiles["tile.i1.tile"]) <= 8
     rng = np.random.default_rng(0)
     seen = {space.sample(rng).tile("i1.tile") for _ in range(60)}

@@ -227,6 +227,29 @@ def test_crowded_registers_are_worse_where_steps_are_mixed() -> None:
     assert compute(14, "r1.tile r", **square) == compute(14, "r r1.tile", **square)
 
 
+def test_overlapping_windows_that_outgrow_the_registers_are_loaded_again() -> None:
+    """Steps of a window in one stretch of code read the same fragments, which stay loaded."""
+
+    def slower(tile: int, order: str) -> float:
+        mapping, schedule = _convolution(56, {"tile.p": tile, "reduce": order})
+        free, dear = (
+            predict(
+                mapping,
+                replace(_machine(*LEVELS), costs=Costs(spill=0.0, spill_mixed=0.0, reload=cost)),
+                schedule,
+            )
+            for cost in (0.0, 1.0)
+        )
+        return dear.rows[0].compute / free.rows[0].compute
+
+    # 27 of 28 rows are read again by the next of three steps; 30 + 27 fragments do not fit.
+    assert slower(28, "r1.tile s r") == pytest.approx(1 + 25 * (2 / 3) / 28)
+    # Steps of s share nothing among the rows of a tile, nor do those of the channels.
+    assert slower(28, "r1.tile r s") == slower(28, "r s r1.tile") == 1.0
+    # 14 rows and what they keep do fit.
+    assert slower(14, "r1.tile s r") == 1.0
+
+
 def _convolution(p: int, values: dict[str, int | str], lane: str = "c") -> tuple[Mapping, Schedule]:
     op = Operator.parse(
         "out[n,p,q,k] += pad(image[n,p+r-1,q+s-1,c]) * weight[k,c,r,s]",
