@@ -24,6 +24,7 @@ from amos.mapping.staging import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping as MappingType
     from collections.abc import Sequence
 
     from amos.intrinsics import Intrinsic
@@ -114,17 +115,18 @@ def _strided(op: StagedOperand) -> StridedOperand | None:
     if any(not set(g.members) <= load.names or not g.members for g in (row, column)):
         return None
     owner = {name: g for g in nest.groups.values() for name in g.members}
+    indices = [_moving(index, nest.mapping.operator.extents) for index in load.indices]
     dims: list[StagedDim] = []
     merged: list[int] = []
-    while (d := sum(merged)) < len(load.indices):
-        groups = {owner[n].target: owner[n] for n in load.indices[d].names if n in owner}
+    while (d := sum(merged)) < len(indices):
+        groups = {owner[n].target: owner[n] for n in indices[d].names if n in owner}
         fused = [g for g in groups.values() if len(g.members) > 1]
         if not set(groups) <= {row.target, column.target}:
             return None
         if not fused:
-            index = _substituted(load.indices[d], groups)
+            index = _substituted(indices[d], groups)
             merged.append(1)
-        elif _walks_through(op, d, fused[0]):
+        elif _walks_through(indices[d:], load.tensor.shape[d:], fused[0]):
             index = _fused(fused[0])
             merged.append(len(fused[0].members))
         else:
@@ -140,14 +142,19 @@ def _strided(op: StagedOperand) -> StridedOperand | None:
     return StridedOperand(op.name, load, tuple(dims), nest, op.fragment, tuple(merged))
 
 
-def _walks_through(op: StagedOperand, d: int, group: Group) -> bool:
-    """True if the members of a group are whole dimensions of the tensor, from ``d`` on."""
+def _moving(index: Affine, extents: MappingType[str, int]) -> Affine:
+    """An index without the loops of a single step, if others are left."""
+    moving = [name for name in index.names if extents[name] > 1]
+    return index.restrict(moving) if moving else index
+
+
+def _walks_through(indices: list[Affine], shape: tuple[int, ...], group: Group) -> bool:
+    """True if the members of a group are the whole dimensions of a tensor, one by one."""
     count = len(group.members)
-    run = list(zip(op.load.indices, op.load.tensor.shape, strict=True))[d : d + count]
-    pairs = zip(group.members, group.radices, strict=True)
-    return len(run) == count and all(
-        _walks(index, name) and size == radix
-        for (index, size), (name, radix) in zip(run, pairs, strict=True)
+    walked = zip(indices[:count], shape[:count], strict=True)
+    pairs = list(zip(walked, group.members, group.radices, strict=False))
+    return len(pairs) == count and all(
+        _walks(index, name) and size == radix for (index, size), name, radix in pairs
     )
 
 
