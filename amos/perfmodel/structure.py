@@ -17,7 +17,12 @@ from amos.mapping.mapping import Mapping
 from amos.mapping.nest import Group, Loop, Nest
 from amos.mapping.staging import StagedOperand
 from amos.mapping.staging_vectors import vector_copy
-from amos.mapping.strided import StridedOperand, destination_form, source_forms
+from amos.mapping.strided import (
+    StridedOperand,
+    destination_form,
+    loads_rows,
+    source_forms,
+)
 from amos.perfmodel.tiles import Tile, tiles
 
 __all__ = ["Dimension", "LoopBatch", "Operand", "Structure"]
@@ -287,6 +292,9 @@ def _copy(staged: StagedOperand) -> tuple[Copy, int]:
     """How elements are found, and the divisions that it takes to find one."""
     if isinstance(staged, StridedOperand):
         return "run", 0
+    if loads_rows(staged.nest.mapping.intrinsic) and _guarded(staged):
+        # Rows gathered from windows: no two of them lie where the first says.
+        return "stride", 0
     groups = [staged.nest.groups[t] for t in staged.fragment if staged.nest.groups[t].lanes > 1]
     used = [g for g in groups if set(g.members) & staged.load.names]
     if not used:
