@@ -116,7 +116,20 @@ def _variant(
         ("amx_tile", feature),
         ("+amx-tile", f"+{feature.replace('_', '-')}"),
     )
-    source = f"""{_CONFIGURE}
+    yield Implementation(
+        name,
+        "c",
+        _c(instruction, depth, group),
+        "x86_64",
+        ("amx_tile", feature),
+        ("-mamx-tile", f"-m{feature.replace('_', '-')}"),
+        _HEADERS,
+    )
+
+
+def _c(instruction: str, depth: int, group: int) -> str:
+    """One call by itself, in C: the second source is packed first."""
+    return f"""{_CONFIGURE}
 static __thread {"int8_t" if group == 4 else "uint16_t"} packed[16][{depth}];
 for (int row = 0; row < 16; ++row)
   for (int e = 0; e < {depth}; ++e)
@@ -128,15 +141,6 @@ _tile_{instruction}(0, 1, 2);
 _tile_stored(0, Dst, 64);
 _tile_release();
 """
-    yield Implementation(
-        name,
-        "c",
-        source,
-        "x86_64",
-        ("amx_tile", feature),
-        ("-mamx-tile", f"-m{feature.replace('_', '-')}"),
-        _HEADERS,
-    )
 
 
 def _llvm(instruction: str, depth: int, group: int) -> str:
