@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import amos
-from amos.codegen.c_source import identifier
+from amos.codegen.c_types import identifier
 from amos.errors import ExportError, UnknownNameError
 from amos.export import FORMATS, export
 from amos.export.reference import inputs_of, output_digest
