@@ -90,7 +90,7 @@ def _scalar(name: str, kind: str) -> str:
     return f"""/* The nearest integer, ties to even; from 2^23 on every float is one. */
 static inline {one} {called}({one} x) {{
 #if defined(__SSE4_1__) || defined(__aarch64__)
-  return __builtin_nearbyintf(x);
+  return __builtin_rintf(x);
 #else
   {one} size = __builtin_fabsf(x);
   {one} near = __builtin_copysignf((size + 0x1p23f) - 0x1p23f, x);

@@ -88,7 +88,8 @@ def _stream(operator: Operator, number: int, trial: int) -> int:
 def _scaled(bits: np.ndarray, length: int) -> np.ndarray:
     """Floats of many magnitudes; ``scaled`` in C."""
     values = (bits % np.uint64(1 << length)).astype(np.int64) - (1 << length - 2)
-    return np.ldexp(values.astype(np.float64), -length - ((bits >> np.uint64(27)) % 20).astype(int))
+    exponents = -length - ((bits >> np.uint64(27)) % np.uint64(20)).astype(np.int64)
+    return np.asarray(np.ldexp(values.astype(np.float64), exponents))
 
 
 def _inputs(operator: Operator, trial: int) -> dict[str, np.ndarray]:
