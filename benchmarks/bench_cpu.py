@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from contenders import metaschedule, onednn
+from contenders import metaschedule, onednn, pytorch
 from contenders.pool import ContenderError, Pool
 from contenders.report import pictures, table
 from contenders.workloads import find, names
@@ -34,7 +34,7 @@ RESULTS = Path(__file__).parent / "results"
 #: none that oneDNN would use, it is left out.
 CONTENDERS = (
     *("amos", "fixM1", "fixM2", "onednn_f32", "onednn_u8"),
-    *("onednn-vnni_f32", "onednn-vnni_u8", "metaschedule"),
+    *("onednn-vnni_f32", "onednn-vnni_u8", "pytorch", "pytorch-vnni", "metaschedule"),
 )
 #: Seconds between two turns, in which idle thread pools go to sleep.
 PAUSE = 0.005
@@ -87,10 +87,16 @@ def entries(given: argparse.Namespace, workload: str) -> list[tuple[str, int]]:
     """Contenders of a workload with their trials; 0 where nothing is tuned."""
     work, made = find(workload), []
     for contender in given.contenders.split(","):
-        if contender.startswith("onednn-vnni") and "amx_int8" not in cpu().features:
+        if (
+            contender.endswith(("-vnni", "-vnni_f32", "-vnni_u8"))
+            and "amx_int8" not in cpu().features
+        ):
             continue
         if contender.startswith("onednn"):
             if onednn.supported(work):
+                made.append((contender, 0))
+        elif contender.startswith("pytorch"):
+            if pytorch.supported(work):
                 made.append((contender, 0))
         elif contender == "metaschedule":
             if metaschedule.supported(work) and workload in names(given.meta_workloads):
@@ -104,7 +110,7 @@ def entries(given: argparse.Namespace, workload: str) -> list[tuple[str, int]]:
 
 def family(contender: str, kind: str = "") -> str:
     """The process that runs a contender; oneDNN's profile would slow down the calls."""
-    if contender.startswith("onednn"):
+    if contender.startswith(("onednn", "pytorch")):
         library = contender.partition("_")[0]
         return library.replace("onednn", "primitive") if kind == "primitive" else library
     return "metaschedule" if contender == "metaschedule" else "amos"
@@ -200,7 +206,9 @@ def time_workload(
             {
                 "workload": workload,
                 "operator": work.operator,
-                "dtype": "u8s8s32",
+                "dtype": pytorch.computed_in(kind)
+                if contender.startswith("pytorch")
+                else "u8s8s32",
                 "contender": contender if kind == "kernel" else f"{contender}_{kind}",
                 "trials": trials,
                 "tuning_seconds": round(known.get("seconds", 0.0), 1),
@@ -213,6 +221,12 @@ def time_workload(
             }
         )
     return rows
+
+
+def asked(contender: str) -> str:
+    """The contender that a row's name belongs to: rows of one differ in what was called."""
+    known = (c for c in CONTENDERS if contender == c or contender.startswith(f"{c}_"))
+    return max(known, key=len, default=contender)
 
 
 def busy() -> tuple[float, float]:
@@ -267,11 +281,7 @@ def main() -> int:
         peaks = [pool.ask("amos", "peak") for _ in range(2)]
         for workload in names(given.workloads):
             rows = results.value["rows"]
-            done = {
-                (r["contender"].split("_call")[0], r["trials"])
-                for r in rows
-                if r["workload"] == workload
-            }
+            done = {(asked(r["contender"]), r["trials"]) for r in rows if r["workload"] == workload}
             if not given.again and {(c, n) for c, n in entries(given, workload)} <= done:
                 continue
             fresh = time_workload(pool, given, workload, tuned)

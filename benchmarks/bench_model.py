@@ -1,8 +1,9 @@
 """How many candidates a second the performance model evaluates on one core.
 
 Random feasible candidates, blocks and padded tiles included, of every kind of mapping
-of three layers. A batch holds several thousand different ones, repeated to the size
-that a search ranks at once; the best of five runs counts.
+of three layers on a CPU, and on the described A100. A batch holds several thousand
+different ones, repeated to the size that a search ranks at once; the best of five runs
+counts.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ import numpy as np
 
 import amos
 from amos import operators
-from amos.perfmodel import LoopBatch, Structure, evaluate
+from amos.perfmodel import LoopBatch, Machine, Structure, evaluate
 from amos.reproduce import fig5
 from amos.schedule import ScheduleSpace, batch_of
 
 RESULTS = Path(__file__).parent / "results" / "model.json"
 LAYERS = ("resnet18:C0", "resnet18:C5", "vgg16:V5")
+WMMA = "wmma_m16n16k16_f16_f32"
 _RUNS = 5
 
 
@@ -36,14 +38,14 @@ def repeated(batch: LoopBatch, times: int) -> LoopBatch:
     return LoopBatch(*(tile(getattr(batch, field.name)) for field in fields(batch)))  # type: ignore[arg-type]
 
 
-def rate(count: int, times: int) -> dict[str, float]:
+def rate(machine: Machine, intrinsic: str, count: int, times: int) -> tuple[float, float]:
     """Evaluations a second: of all mappings together, and of the slowest one."""
-    machine, rng = fig5.stored().machine, np.random.default_rng(0)
+    unit, rng = amos.intrinsics.get(intrinsic), np.random.default_rng(0)
     rows, seconds, slowest = 0, 0.0, float("inf")
     for layer in LAYERS:
-        unit = amos.intrinsics.get(fig5.INTRINSIC)
         for mapping in amos.enumerate_mappings(operators.resolve(layer), unit, rule="access"):
-            structure, space = Structure(mapping), ScheduleSpace(mapping)
+            structure = Structure(mapping)
+            space = ScheduleSpace(mapping, machine if machine.architecture else None)
             drawn = [space.sample(rng) for _ in range(count)]
             batch = repeated(batch_of(structure, drawn), times)
             runs = []
@@ -54,8 +56,8 @@ def rate(count: int, times: int) -> dict[str, float]:
             rows, seconds = rows + len(batch), seconds + min(runs)
             slowest = min(slowest, len(batch) / min(runs))
             print(f"{layer:12} {mapping.name:6} {len(batch) / min(runs):9.0f} a second")
-    print(f"together {rows / seconds:.0f} candidates a second on one core")
-    return {"candidates_per_second": rows / seconds, "slowest_mapping": slowest}
+    print(f"together {rows / seconds:.0f} candidates a second on one core, for {machine.name}")
+    return rows / seconds, slowest
 
 
 def main() -> None:
@@ -65,7 +67,15 @@ def main() -> None:
     arguments = parser.parse_args()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    found = rate(arguments.candidates, arguments.repeated)
+    found: dict[str, float] = {}
+    count, times = arguments.candidates, arguments.repeated
+    found["candidates_per_second"], found["slowest_mapping"] = rate(
+        fig5.stored().machine, fig5.INTRINSIC, count, times
+    )
+    # The spaces of a GPU take longer to draw from, and there are more mappings.
+    found["gpu_candidates_per_second"], found["gpu_slowest_mapping"] = rate(
+        amos.machines.get("a100"), WMMA, count // 20, 4 * times
+    )
     RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 

@@ -63,6 +63,7 @@ def draw(browser: Browser) -> None:
 def photograph(browser: Browser) -> None:
     """The explorer, in light with a mapping and in dark with a refusal."""
     engine = Engine(initial=State(extents="n=16"))
+    engine.check()
     server = Server(engine)
     thread = threading.Thread(target=server.run)
     thread.start()

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from amos.cli.gpu_records import measured_lines, write_lines
+from amos.cli.gpu_records import measured_lines, write_benchmarks, write_lines
 from amos.cli.options import AsJson
 from amos.cli.output import print_json, print_line, print_table
 
 if TYPE_CHECKING:
+    from amos.export.check import GpuRow
     from amos.reproduce.cuda import CudaRow
 
 __all__ = ["cuda_command", "gpu_check_command", "table2_command"]
@@ -96,7 +98,11 @@ def gpu_check_command(
     ],
     write: Annotated[
         bool,
-        typer.Option("--write", help="Write kernels of all operators, types and random shapes."),
+        typer.Option(
+            "--write",
+            help="Write kernels of all operators, types and random shapes, the model's best for "
+            "benchmarks, and check.py, which needs no AMOS.",
+        ),
     ] = False,
     arch: Annotated[
         str, typer.Option("--arch", metavar="NAME", help="GPU that --write is for.")
@@ -104,8 +110,18 @@ def gpu_check_command(
     shapes: Annotated[
         int, typer.Option(min=1, help="Random shapes of each operator and type, with --write.")
     ] = 2,
+    trials: Annotated[
+        int, typer.Option(min=0, help="Of the model for each kernel to benchmark; 0 for none.")
+    ] = 64,
+    top: Annotated[int, typer.Option(min=1, help="Of the model's choices to benchmark.")] = 4,
     seed: Annotated[int, typer.Option(min=0, help="Of shapes and data.")] = 0,
+    driver: Annotated[
+        str, typer.Option("--driver", metavar="LIBRARY", help="NVIDIA's driver.")
+    ] = "libcuda.so.1",
     timed: Annotated[bool, typer.Option("--time/--no-time", help="Also measure.")] = True,
+    pytorch: Annotated[
+        bool, typer.Option("--pytorch/--no-pytorch", help="Also measure PyTorch.")
+    ] = True,
     records: Annotated[
         Path | None,
         typer.Option(
@@ -119,30 +135,45 @@ def gpu_check_command(
 
     if write:
         made = gpu_check.write_suite(folder, arch, shapes=shapes, seed=seed)
-        if as_json:
-            print_json([str(path) for path in made])
-        else:
-            print_line(f"{len(made)} kernels for {arch} in {folder}")
+        made += write_benchmarks(folder, arch, trials, top) if trials else []
+        _tell_written(made, gpu_check.write_check(folder), arch, as_json)
         return
-    rows = gpu_check.check_folder(folder, seed=seed, timed=timed)
+    rows = gpu_check.check_folder(folder, seed=seed, timed=timed, pytorch=pytorch, library=driver)
     if records is not None:
         write_lines(measured_lines(rows, folder), records)
     if as_json:
         print_json([row.to_dict() for row in rows])
     else:
-        print_table(
-            ["kernel", "intrinsic", "correct", "difference", "us", "Top/s", "PyTorch us"],
-            [
-                [row.kernel, row.intrinsic, row.correct, row.largest_difference]
-                + [_scaled(row.seconds, 1e6), row.tops, _scaled(row.baseline_seconds, 1e6)]
-                for row in rows
-            ],
-            title=rows[0].gpu if rows else "",
-        )
-        right = sum(row.correct for row in rows)
-        print_line(f"{right} of {len(rows)} kernels are right")
+        _report(rows)
     if not all(row.correct for row in rows):
         raise typer.Exit(1)
+
+
+def _tell_written(made: Sequence[Path], script: Path, arch: str, as_json: bool) -> None:
+    if as_json:
+        print_json([str(path) for path in made])
+    else:
+        print_line(f"{len(made)} kernels for {arch}; on the GPU's machine: python {script}")
+
+
+def _report(rows: Sequence[GpuRow]) -> None:
+    """A table of kernels, what went wrong, and what it comes to."""
+    from amos.export.check import sentences, summary
+
+    print_table(
+        ["kernel", "intrinsic", "correct", "difference", "us", "Top/s", "PyTorch us"],
+        [
+            [row.kernel, row.intrinsic, row.correct, row.largest_difference]
+            + [_scaled(row.seconds, 1e6), row.tops, _scaled(row.baseline_seconds, 1e6)]
+            for row in rows
+        ],
+        title=rows[0].gpu if rows else "",
+    )
+    for row in rows:
+        if row.problem:
+            print_line(f"{row.kernel}: {row.problem}")
+    for line in sentences(summary(rows)):
+        print_line(line)
 
 
 def _scaled(value: float | None, factor: float) -> float | None:

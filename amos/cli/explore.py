@@ -166,7 +166,8 @@ def _report(result: Exploration, rule: str, elapsed: float) -> None:
             f"measured   {best.seconds * 1e3:.4f} ms, median of {len(best.measurement.times)}, "
             f"± {best.measurement.noise:.1%}"
         )
-        print_line(f"speed      {_speed(result)} measured peak of {result.machine.cores} cores")
+        known = "measured " * (result.machine.name == "host")
+        print_line(f"speed      {_speed(result)} {known}peak of {result.machine.cores} cores")
         print_line(
             f"checked    {best.measurement.verified_elements:,} elements against NumPy, "
             f"largest difference {best.measurement.max_difference:g}"

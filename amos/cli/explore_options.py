@@ -51,7 +51,8 @@ ExecutorAddress = Annotated[
     typer.Option(
         "--executor",
         metavar="ADDRESS",
-        help="Measure on a Dask cluster, tcp://HOST:PORT, or on a board, rpc://HOST:PORT/KEY.",
+        help="Measure on a Dask cluster, tcp://HOST:PORT, on a board, rpc://HOST:PORT/KEY, or "
+        "for a described GPU on the one here, gpu; model measures nothing.",
     ),
 ]
 Implementation = Annotated[

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from amos.export.gpu_check import GpuRow
     from amos.perfmodel import Machine
 
-__all__ = ["check_target", "export_top", "measured_lines", "write_lines"]
+__all__ = ["check_target", "export_top", "measured_lines", "write_benchmarks", "write_lines"]
 
 _RECORD = "record.json"
 
@@ -89,33 +89,54 @@ def measured_lines(rows: Sequence[GpuRow], folder: Path) -> list[str]:
     Raises:
         RecordError: a record is damaged.
     """
-    from amos.explore.records_rows import check_row, run_key, seal
-    from amos.measure.identity import Identity
+    from amos.codegen.cuda.driver import KernelError
+    from amos.export.check import record_lines
 
-    lines = []
-    for row in rows:
-        path = folder / row.kernel / _RECORD
-        if not path.exists():
-            continue
-        try:
-            record = check_row(json.loads(path.read_text(encoding="utf-8")))
-        except (ValueError, RecordError) as error:
-            raise RecordError(f"{str(path)!r}: {error}") from error
-        # The name stays the described machine's: its space has the schedule.
-        where = Identity(record["machine"]["name"], row.gpu, record["machine"]["cores"])
-        record |= {"machine": where.to_dict(), "machine_key": where.key}
-        record |= {
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "times": list(row.times) if row.correct else [],
-            "implementation": "native",
-            "verified_elements": row.elements,
-            "max_difference": min(row.largest_difference, 1e300),
-            "failure": "" if row.correct else "wrong",
-            "message": "" if row.correct else "another result than NumPy's",
-        }
-        record["run"] = run_key(record)
-        lines.append(json.dumps(seal(record)))
-    return lines
+    try:
+        return record_lines(rows, folder)
+    except KernelError as error:
+        raise RecordError(str(error)) from error
+
+
+#: Extent of the large product, the intrinsics that compete, and how many elements apart
+#: the library's transposed convolution has those of its image that are not zero.
+_LARGE, _STRIDE = 4096, 2
+_UNITS = ("wmma_m16n16k16_f16_f32", "mma_sync_m16n8k16_f16_f32")
+
+
+def write_benchmarks(folder: Path, architecture: str, trials: int, top: int) -> list[Path]:
+    """The model's best kernels of each operator of Table 6 at batch 1, and of a large product.
+
+    Raises:
+        ExportError: a folder has files already.
+        MeasureError: no machine of that architecture is described.
+    """
+    import amos
+    from amos import operators
+    from amos.codegen.cuda.program import capability
+    from amos.export.gpu_check import machine_for
+
+    here, machine = capability(architecture), machine_for(architecture).name
+    jobs = {("batch1", name): operators.get(name, dtype="f16") for name in operators.TABLE_6}
+    large = operators.get("gemm", dtype="f16", m=_LARGE, n=_LARGE, k=_LARGE)
+    jobs["gemm", f"gemm_{_LARGE}"] = large
+    made: list[Path] = []
+    for (group, name), op in jobs.items():
+        for unit in map(amos.intrinsics.get, _UNITS):
+            if max(capability(x) for x in unit.requires) > here:
+                continue
+            result = amos.explore(op, unit, machine=machine, trials=trials, executor="model")
+            paths = export_top(result, folder / group / name / unit.family, top)
+            if name == "transposed_conv2d":
+                for path in paths:
+                    _add(path / "launch.json", "upsampled", _STRIDE)
+            made += paths
+    return made
+
+
+def _add(file: Path, key: str, value: object) -> None:
+    known = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(json.dumps(known | {key: value}, indent=2) + "\n", encoding="utf-8")
 
 
 def write_lines(lines: Sequence[str], file: Path) -> None:

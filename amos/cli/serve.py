@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from amos.cli.options import IntrinsicFiles, RuleName
+from amos.cli.options import Commute, IntrinsicFiles, RuleName
 from amos.cli.output import print_line, print_warning
 
 __all__ = ["serve_command"]
@@ -40,6 +40,7 @@ def serve_command(
             "which is measured now.",
         ),
     ] = "auto",
+    commute: Commute = False,
     files: IntrinsicFiles = None,
 ) -> None:
     """Explore mapping spaces on a web page, on this computer alone."""
@@ -51,7 +52,9 @@ def serve_command(
     loaded = load_intrinsics(files)
     unit = amos.intrinsics.get(intrinsic)
     machines = [amos.machines.get("host", [unit])] if machine == "host" else []
-    state = State(operator=operator, intrinsic=intrinsic, rule=rule.value, machine=machine)
+    state = State(
+        operator=operator, intrinsic=intrinsic, rule=rule.value, machine=machine, commute=commute
+    )
     named = {one.name: path.resolve() for one, path in zip(loaded, files or (), strict=True)}
     engine = Engine(named, machines, state)
     engine.check()

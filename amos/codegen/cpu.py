@@ -7,10 +7,12 @@ from typing import Any
 
 from amos._toolchain import load_tvm
 from amos.codegen.program import Program
+from amos.codegen.shuffling import shuffle_staging
 from amos.codegen.skipping import skip_padding
 from amos.codegen.tensor_intrin import register_tensor_intrin
 from amos.ir import dtype
 from amos.mapping.nest import Loop
+from amos.mapping.staging_vectors import vector_copy
 from amos.perfmodel.host import cpu
 from amos.schedule import Schedule
 
@@ -18,6 +20,8 @@ __all__ = ["schedule_cpu"]
 
 #: Bytes that one vectorized step of a copy moves, unless the schedule says.
 _COPY_BYTES = 64
+#: Parts of a copy for each core that keep the cores evenly busy.
+_SHARES = 4
 
 
 def schedule_cpu(program: Program, schedule: Schedule, kind: str) -> Any:
@@ -65,7 +69,10 @@ def schedule_cpu(program: Program, schedule: Schedule, kind: str) -> Any:
     if not program.destination.in_place:
         _copy_block(sch, sch.get_sblock("unstage"), 1, width)
     sch.tensorize(lanes[0], register_tensor_intrin(program.mapping.intrinsic, kind))
-    return s_tir.Schedule(skip_padding(sch.mod, program))
+    module = skip_padding(sch.mod, program)
+    if schedule.get("copy") == "vectors":
+        module = shuffle_staging(module, program)
+    return s_tir.Schedule(module)
 
 
 def _lane_order(program: Program) -> list[Any]:
@@ -157,7 +164,11 @@ def _stage_blocks(sch: Any, program: Program, schedule: Schedule, places: list[A
         if op.in_place or argument.packed is not None:
             continue
         block = sch.get_sblock(f"stage_{op.name}")
+        vectors = vector_copy(op) if schedule.get("copy") == "vectors" else None
         width = int(schedule.get("vector", _COPY_BYTES))
+        if vectors is not None and (schedule.get(f"stage.{op.name}") != "tile" or not places):
+            _share_out(sch, block, min([len(op.dims) - vectors.unit, *vectors.written_out]))
+            continue
         if schedule.get(f"stage.{op.name}") != "tile" or not places:
             _copy_block(sch, block, _tail(op), width)
             continue
@@ -167,7 +178,21 @@ def _stage_blocks(sch: Any, program: Program, schedule: Schedule, places: list[A
             copied = prod(int(sch.get(each).extent) for each in sch.get_loops(block)[-inside:])
             if copied * dtype(argument.dtype).bits // 8 <= _private_cache() // 2:
                 break
-        _vectorize_tail(sch, block, min(_tail(op), inside), width)
+        if vectors is None:
+            _vectorize_tail(sch, block, min(_tail(op), inside), width)
+
+
+def _share_out(sch: Any, block: Any, count: int) -> None:
+    """Divide the outermost loops of a copy, at most ``count``, over the cores.
+
+    As few as keep the cores evenly busy: what is fused has to be taken apart again.
+    """
+    loops, steps, taken = sch.get_loops(block)[:count], 1, 0
+    while taken < len(loops) and steps < _SHARES * cpu().cores:
+        steps *= int(sch.get(loops[taken]).extent)
+        taken += 1
+    if taken:
+        sch.parallel(sch.fuse(*loops[:taken]) if taken > 1 else loops[0])
 
 
 def _private_cache() -> int:

@@ -17,6 +17,7 @@ from amos.errors import AmosError, RecordError
 from amos.intrinsics import Intrinsic
 from amos.ir import Affine, BufferLoad, Operator
 from amos.perfmodel import Machine
+from amos.perfmodel.gpu_costs import GpuCosts
 from amos.perfmodel.machine import Costs, Level, Peak
 
 __all__ = [
@@ -135,6 +136,7 @@ def machine_from(values: Mapping[str, Any]) -> Machine:
         known["levels"] = tuple(Level(**level) for level in known["levels"])
         known["peaks"] = {name: Peak(**peak) for name, peak in known["peaks"].items()}
         known["costs"] = Costs(**known["costs"])
+        known["gpu"] = GpuCosts(**known.get("gpu", {}))
         known["features"] = tuple(known["features"])
         if missing := {field.name for field in fields(Machine)} - known.keys():
             raise KeyError(", ".join(sorted(missing)))

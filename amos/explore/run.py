@@ -26,6 +26,7 @@ from amos.intrinsics import get as get_intrinsic
 from amos.ir import Operator
 from amos.mapping import Mapping, MappingSpace, enumerate_mappings
 from amos.measure.executor import Executor, open_executor
+from amos.measure.gpu_executor import gpu_executor
 from amos.measure.identity import Identity
 from amos.perfmodel import Machine, catalogue
 from amos.schedule import Tiling, Value
@@ -69,7 +70,8 @@ def explore(
     """Search mapping and schedule for an operator on an intrinsic.
 
     On the host, candidates are built, verified against NumPy and timed in a
-    process of their own; on any other machine the model alone decides. With
+    process of their own, and so they are for a described GPU that is at hand; on
+    any other machine the model alone decides. With
     ``records`` the same call goes on where an earlier one stopped: what that one
     has measured on a machine of the same kind is taken from the file.
 
@@ -97,6 +99,8 @@ def explore(
         flush: bytes of cache to overwrite before each timing.
         executor: where to measure: ``"tcp://HOST:PORT"`` of a Dask scheduler, or
             an executor; by default this machine. Then ``"host"`` means its workers.
+            For a described GPU ``"gpu"`` or ``"model"``; by default the GPU of this
+            machine if it is of that architecture.
         progress: called after each trial with it and the number of trials asked for.
         announce: called once, when every argument has been accepted and before
             the first trial.
@@ -126,11 +130,11 @@ def explore(
     options |= _given(fix=fixes, only=names, tiling=tiling, epsilon=epsilon)
     with contextlib.ExitStack() as stack:
         kept = stack.enter_context(Records(records)) if records is not None else None
-        workers, identity = None, _described(machine)
-        if identity is None:
-            opened = open_executor(executor, timeout, memory, unit, implementation)
-            workers = stack.enter_context(opened)
-            identity = workers.identity
+        how = (executor, timeout, memory, implementation)
+        workers = _measuring(machine, unit, how, notify)
+        if workers is not None:
+            workers = stack.enter_context(workers)
+        identity = workers.identity if workers is not None else _identity(machine)
         op = mappings[0].operator
         log = RunLog(kept, common_columns(op, unit, identity, method, seed, options))
         spread = getattr(workers, "spread", None)
@@ -258,9 +262,35 @@ def _machine(machine: str | Machine, unit: Intrinsic, workers: Executor | None) 
     return catalogue.get(machine, [unit])
 
 
-def _described(machine: str | Machine) -> Identity | None:
-    """Of another kind when its figures change; None for the host, which is measured."""
+def _measuring(
+    machine: str | Machine,
+    unit: Intrinsic,
+    how: tuple[str | Executor | None, float, int | None, str | None],
+    notify: Callable[[str], None] | None,
+) -> Executor | None:
+    """What measures: workers for the host, a GPU that is described, or nothing.
+
+    Raises:
+        ExploreError: the intrinsic came with a later architecture than the machine's.
+        MeasureError: there is nothing to measure with, though it was asked for.
+    """
+    executor, timeout, memory, implementation = how
     if _is_host(machine):
-        return None
+        return open_executor(executor, timeout, memory, unit, implementation)
+    found = _machine(machine, unit, None)
+    names = (name.removeprefix("sm_") for name in unit.requires if name.startswith("sm_"))
+    needed = max((int(name) for name in names if name.isdigit()), default=0)
+    if 0 < found.architecture < needed:
+        raise ExploreError(
+            f"{unit.name} needs sm_{needed}, and machine {found.name!r} is sm_{found.architecture}"
+        )
+    workers, notice = gpu_executor(executor, found, timeout)
+    if notice and notify is not None:
+        notify(notice)
+    return workers
+
+
+def _identity(machine: str | Machine) -> Identity:
+    """A described machine; of another kind when its figures change."""
     found = machine if isinstance(machine, Machine) else catalogue.get(machine)
     return Identity(found.name, f"figures {digest(machine_values(found))[:8]}", found.cores)

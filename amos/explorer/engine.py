@@ -7,6 +7,7 @@ so that any number of pages can ask, and one that asks nonsense keeps what it ha
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from amos.mapping import Mapping as Placement
 from amos.operators.tables import layers
 from amos.perfmodel import Machine, Prediction
 from amos.schedule import Candidate, best_sampled
-from amos.validate import RULES, Verdict, check_matching
+from amos.validate import RULES, Pairing, Verdict
 
 __all__ = ["Engine"]
 
@@ -93,14 +94,14 @@ class Engine:
         self._judge(self.initial)
 
     def judged(self, state: Mapping[str, Any]) -> tuple[Verdict, Placement | None]:
-        """The verdict on a state, and its mapping if there is one.
+        """The verdict on a state, and its mapping if the rule accepts it.
 
         Raises:
             FieldError: the state cannot be used.
         """
         subject = Subject.of(State.read(dict(state)), self.offer)
-        verdict = _judged(subject, subject.rule)
-        return verdict, _placement(subject, verdict)
+        verdict = subject.judged(subject.rule)
+        return verdict, subject.placed(subject.rule) if verdict else None
 
     def _choices(self) -> dict[str, Any]:
         return {
@@ -133,21 +134,26 @@ class Engine:
     def _judge(self, state: State) -> dict[str, Any]:
         subject = Subject.of(state, self.offer)
         op, unit = subject.operator, subject.intrinsic
-        verdict = _judged(subject, subject.rule)
-        found = _placement(subject, verdict)
-        shown = State(**(state.as_dict() | {"assignment": subject.assignment}))
-        accepted = [rule for rule in RULES if _judged(subject, rule)]
+        verdict = subject.judged(subject.rule)
+        pairing = Pairing.of(op, unit, subject.order)
+        # What one rule accepts, all wider ones do: the narrowest is the one to look at.
+        accepted = [rule for rule in RULES if subject.judged(rule)]
+        by = subject.rule if verdict else next(iter(accepted), "")
+        others = [] if verdict else subject.accepting()
+        found = subject.placed(by) if by else None
+        shown = replace(state, assignment=subject.assignment, order=subject.order)
         return {
             "state": shown.as_dict(),
             "operator": {"name": op.name, "text": str(op), "loops": _iterations(op)},
             "intrinsic": {"name": unit.name, "text": str(unit), "steps": _iterations(unit)},
-            "x": _matrix([load.tensor.name for load in op.operands], op.access_matrix),
-            "z": _matrix([load.tensor.name for load in unit.operands], unit.access_matrix),
-            "verdict": _verdict(verdict) | {"accepted_by": accepted},
+            "orders": [[list(one), subject.sources(one)] for one in subject.space.orders],
+            "x": _accesses(pairing),
+            "z": _fragments(pairing),
+            "verdict": _verdict(verdict) | {"accepted_by": accepted, "accepted_in": others},
             "count": f"{subject.space.count:,}",
-            "mapping": None if found is None else _physical(found),
+            "mapping": None if found is None else _physical(found) | {"refused": not verdict},
             "prediction": self._prediction(subject, found),
-            "code": script(state, subject, self.offer, found.name if found else None),
+            "code": script(state, subject, self.offer, found),
         }
 
     def _prediction(self, subject: Subject, found: Placement | None) -> dict[str, Any] | None:
@@ -179,20 +185,6 @@ class Engine:
         return best_sampled(found, target, SAMPLES, np.random.default_rng(0))
 
 
-def _judged(subject: Subject, rule: str) -> Verdict:
-    rows = range(len(subject.intrinsic.iterations))
-    matrix = np.equal.outer(np.array(rows), np.array(subject.assignment, dtype=int))
-    return check_matching(subject.operator, subject.intrinsic, matrix, rule)
-
-
-def _placement(subject: Subject, verdict: Verdict) -> Placement | None:
-    if not verdict:
-        return None
-    rows = range(len(subject.intrinsic.iterations))
-    matrix = np.equal.outer(np.array(rows), np.array(subject.assignment, dtype=int))
-    return Placement.of(subject.operator, subject.intrinsic, matrix, subject.rule)
-
-
 def _verdict(verdict: Verdict) -> dict[str, Any]:
     kind = "valid" if verdict else "wrong" if verdict.wrong else "idle"
     return {
@@ -208,6 +200,7 @@ def _physical(found: Placement) -> dict[str, Any]:
     physical = found.physical()
     return {
         "name": found.name,
+        "rule": found.rule,
         "expression": str(found),
         "groups": {step: list(group) for step, group in found.groups.items()},
         "outer": list(found.outer),
@@ -222,5 +215,18 @@ def _iterations(thing: Operator | Intrinsic) -> list[dict[str, Any]]:
     return [{"name": it.name, "kind": it.kind, "extent": it.extent} for it in thing.iterations]
 
 
-def _matrix(names: list[str], values: np.ndarray) -> dict[str, Any]:
-    return {"rows": names, "values": values.astype(int).tolist()}
+def _accesses(pairing: Pairing) -> dict[str, Any]:
+    """X, its rows in the order in which the intrinsic's operands are fed."""
+    names = [it.name for it in pairing.operator.iterations]
+    values = [[int(name in load.names) for name in names] for load in pairing.loads]
+    return {"rows": list(pairing.labels), "values": values}
+
+
+def _fragments(pairing: Pairing) -> dict[str, Any]:
+    """Z, and which tensor feeds each operand."""
+    unit = pairing.intrinsic
+    rows = [
+        f"{operand.tensor.name} = {load.tensor.name}"
+        for operand, load in zip(unit.operands, pairing.loads, strict=True)
+    ]
+    return {"rows": rows, "values": unit.access_matrix.astype(int).tolist()}

@@ -143,4 +143,5 @@ class Listing:
             "calls": f"{physical.calls:,}",
             "utilization": physical.utilization,
             "assignment": list(mapping.assignment),
+            "order": list(mapping.order),
         }

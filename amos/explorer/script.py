@@ -6,6 +6,7 @@ import re
 
 from amos.explorer.state import State
 from amos.explorer.subject import Offer, Subject
+from amos.mapping import Mapping
 
 __all__ = ["SAMPLES", "script"]
 
@@ -13,18 +14,18 @@ __all__ = ["SAMPLES", "script"]
 SAMPLES = 32
 
 
-def script(state: State, subject: Subject, offer: Offer, name: str | None) -> str:
-    """A program that judges the matching and, if it is a mapping, predicts it.
+def script(state: State, subject: Subject, offer: Offer, found: Mapping | None) -> str:
+    """A program that judges the matching and, if some rule makes a mapping of it, predicts it.
 
     Args:
         state: what the page is set to; every text goes in as a literal.
         subject: what it stands for.
         offer: files that intrinsics come from.
-        name: the mapping's name, or ``None`` if the matching is none.
+        found: the mapping, by the rule of the page or a wider one, or ``None``.
     """
     unit = subject.intrinsic
     lines = ["import amos", ""]
-    if name is not None and subject.machine is not None:
+    if found is not None and subject.machine is not None:
         lines = ["import numpy as np", "", *lines[:1], "from amos.schedule import best_sampled", ""]
     arguments = [repr(state.operator)]
     if subject.extents:
@@ -41,16 +42,23 @@ def script(state: State, subject: Subject, offer: Offer, name: str | None) -> st
         row = [int(a == t) for a in subject.assignment]
         lines.append(f"    {row},  # {step.name}")
     lines += ["]", ""]
-    lines.append(f"print(amos.check_matching(op, intrinsic, matching, rule={subject.rule!r}))")
-    if name is not None:
-        lines += _mapping(subject, name)
+    given = subject.order == tuple(range(len(subject.order)))
+    fed = "" if given else f", order={subject.order}"
+    rule = f"rule={subject.rule!r}"
+    lines.append(f"print(amos.check_matching(op, intrinsic, matching, {rule}{fed}))")
+    if found is not None:
+        lines += _mapping(subject, found)
     return "\n".join(lines) + "\n"
 
 
-def _mapping(subject: Subject, name: str) -> list[str]:
-    lines = [
-        "",
-        f"mapping = amos.enumerate_mappings(op, intrinsic, rule={subject.rule!r}).find({name!r})",
+def _mapping(subject: Subject, found: Mapping) -> list[str]:
+    lines = [""]
+    if found.rule != subject.rule:
+        lines.append(f"# Refused under rule {subject.rule!r}; {found.rule!r} makes this of it.")
+    commute = "" if subject.order == tuple(range(len(subject.order))) else ", commute=True"
+    lines += [
+        f"space = amos.enumerate_mappings(op, intrinsic, rule={found.rule!r}{commute})",
+        f"mapping = space.find({found.name!r})",
         "physical = mapping.physical()",
         "print(mapping)",
         "print(physical)",

@@ -40,8 +40,11 @@ class State:
         rule: the rule that judges.
         machine: name of the machine that the model predicts for, ``auto`` for the
             first one that has a rate for the intrinsic, or nothing.
+        commute: also look at the other orders of the sources.
         assignment: for each software iteration its intrinsic iteration or -1;
             ``None`` for the first mapping that there is.
+        order: for each source of the intrinsic the operator's source that feeds it;
+            ``None`` for that of the first mapping.
     """
 
     operator: str = "conv2d"
@@ -51,7 +54,9 @@ class State:
     intrinsic: str = "wmma_m16n16k16_f16_f32"
     rule: str = "paper"
     machine: str = "auto"
+    commute: bool = False
     assignment: tuple[int, ...] | None = None
+    order: tuple[int, ...] | None = None
 
     @staticmethod
     def read(value: object) -> State:
@@ -66,7 +71,11 @@ class State:
         given: dict[str, Any] = dict(value)
         if strange := [name for name in given if name not in known]:
             raise FieldError("", f"state: unknown field {str(strange[0])[:40]!r}")
-        assignment = given.pop("assignment", None)
+        assignment = _numbers("matching", given.pop("assignment", None), -1)
+        order = _numbers("order", given.pop("order", None), 0)
+        commute = given.pop("commute", False)
+        if type(commute) is not bool:
+            raise FieldError("commute", f"expected true or false, got {type(commute).__name__}")
         for name, text in given.items():
             if not isinstance(text, str):
                 raise FieldError(name, f"expected a text, got {type(text).__name__}")
@@ -74,14 +83,19 @@ class State:
                 raise FieldError(name, f"expected at most {_LONGEST} characters, got {len(text)}")
             if not text.isprintable():
                 raise FieldError(name, "expected one line of printable text")
-        if assignment is not None:
-            if not isinstance(assignment, list | tuple) or len(assignment) > _LOOPS:
-                raise FieldError("matching", f"expected a list of at most {_LOOPS} whole numbers")
-            if any(type(t) is not int or not -1 <= t < _LOOPS for t in assignment):
-                raise FieldError("matching", "expected whole numbers from -1 on")
-            assignment = tuple(assignment)
-        return State(**given, assignment=assignment)
+        return State(**given, commute=commute, assignment=assignment, order=order)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return asdict(self)
+
+
+def _numbers(name: str, value: object, least: int) -> tuple[int, ...] | None:
+    """A short list of whole numbers, or ``None`` for none."""
+    if value is None:
+        return None
+    if not isinstance(value, list | tuple) or len(value) > _LOOPS:
+        raise FieldError(name, f"expected a list of at most {_LOOPS} whole numbers")
+    if any(type(number) is not int or not least <= number < _LOOPS for number in value):
+        raise FieldError(name, f"expected whole numbers from {least} on")
+    return tuple(value)

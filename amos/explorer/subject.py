@@ -8,15 +8,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
 
+import numpy as np
+
 from amos import intrinsics, operators
 from amos.errors import AmosError, MappingError, ParseError, UnknownNameError
 from amos.explorer.state import FieldError, State
 from amos.intrinsics import Intrinsic
 from amos.ir import Operator
+from amos.mapping import Mapping as Placement
 from amos.mapping import MappingSpace, enumerate_mappings
 from amos.operators.requests import read_extents
 from amos.perfmodel import Machine, catalogue
-from amos.validate import RULES
+from amos.validate import RULES, Verdict, check_matching
 
 __all__ = ["AUTO", "Offer", "Subject", "default_machine"]
 
@@ -66,6 +69,7 @@ class Subject:
         operator, intrinsic, rule: what is matched, and by which rule.
         space: its mappings under that rule.
         assignment: the matching that is looked at.
+        order: the order of the sources that it is looked at in.
         machine: where the model runs it, if anywhere.
         extents: the extents that the state gives, as numbers.
     """
@@ -75,6 +79,7 @@ class Subject:
     rule: str
     space: MappingSpace
     assignment: tuple[int, ...]
+    order: tuple[int, ...]
     machine: Machine | None
     extents: Mapping[str, int]
 
@@ -90,11 +95,41 @@ class Subject:
         extents = _field("extents", _extents, state.extents)
         op = _operator(state, extents)
         unit = _field("intrinsic", intrinsics.get, state.intrinsic)
-        space = _field("intrinsic", lambda _: _space(op, unit, state.rule), "")
+        space = _space(op, unit, state.rule, state.commute)
         named = default_machine(unit) if state.machine == AUTO else state.machine
         machine = _field("machine", lambda n: offer.machine(n, unit), named) if named else None
-        assignment = _assignment(state.assignment, op, unit, space)
-        return Subject(op, unit, state.rule, space, assignment, machine, extents)
+        first = space[0] if space else None
+        order = _order(state.order, space, first)
+        assignment = _assignment(state.assignment, op, unit, first)
+        return Subject(op, unit, state.rule, space, assignment, order, machine, extents)
+
+    @property
+    def matching(self) -> np.ndarray:
+        """The matching matrix that is looked at."""
+        rows = np.arange(len(self.intrinsic.iterations))
+        return np.asarray(np.equal.outer(rows, np.array(self.assignment, dtype=int)))
+
+    def judged(self, rule: str, order: tuple[int, ...] | None = None) -> Verdict:
+        """What a rule says of the matching that is looked at, in its order or another."""
+        op, unit = self.operator, self.intrinsic
+        return check_matching(op, unit, self.matching, rule, order=order or self.order)
+
+    def accepting(self) -> list[str]:
+        """The other orders of the sources in which the rule accepts the matching."""
+        others = (order for order in self.space.orders if order != self.order)
+        return [self.sources(order) for order in others if self.judged(self.rule, order)]
+
+    def placed(self, rule: str) -> Placement:
+        """The mapping that a rule makes of the matching that is looked at.
+
+        Raises:
+            MappingError: the rule refuses it.
+        """
+        return Placement.of(self.operator, self.intrinsic, self.matching, rule, self.order)
+
+    def sources(self, order: Sequence[int]) -> str:
+        """The operator's sources in an order, by name."""
+        return ", ".join(self.operator.sources[m].tensor.name for m in order)
 
 
 def default_machine(unit: Intrinsic) -> str:
@@ -136,9 +171,17 @@ def _operator(state: State, extents: dict[str, int]) -> Operator:
     return op
 
 
+def _space(op: Operator, unit: Intrinsic, rule: str, commute: bool) -> MappingSpace:
+    try:
+        return _enumerated(op, unit, rule, commute)
+    except AmosError as error:
+        # As the command line says it, and as the field on the page is called.
+        raise FieldError("intrinsic", str(error).replace("commute=True", "--commute")) from None
+
+
 @lru_cache(maxsize=32)
-def _space(op: Operator, unit: Intrinsic, rule: str) -> MappingSpace:
-    return enumerate_mappings(op, unit, rule)
+def _enumerated(op: Operator, unit: Intrinsic, rule: str, commute: bool) -> MappingSpace:
+    return enumerate_mappings(op, unit, rule, commute)
 
 
 @lru_cache(maxsize=256)
@@ -163,7 +206,7 @@ def _at_fault(state: State, extents: dict[str, int]) -> str:
 
 
 def _assignment(
-    given: Sequence[int] | None, op: Operator, unit: Intrinsic, space: MappingSpace
+    given: Sequence[int] | None, op: Operator, unit: Intrinsic, first: Placement | None
 ) -> tuple[int, ...]:
     """What was given if it fits these iterations, else the first mapping, else nothing."""
     if given is not None and len(given) == len(op.iterations):
@@ -172,4 +215,18 @@ def _assignment(
                 f"matching of {op.name} on {unit.name}: expected iterations up to "
                 f"{len(unit.iterations) - 1}, got {max(given)}")))  # fmt: skip
         return tuple(given)
-    return space[0].assignment if space else (-1,) * len(op.iterations)
+    return first.assignment if first is not None else (-1,) * len(op.iterations)
+
+
+def _order(
+    given: tuple[int, ...] | None, space: MappingSpace, first: Placement | None
+) -> tuple[int, ...]:
+    """What was given if the space has it, else that of the first mapping."""
+    if given is None or len(given) != len(space.orders[0]):
+        return first.order if first is not None else space.orders[0]
+    if given not in space.orders:
+        known = "; ".join(", ".join(map(str, order)) for order in space.orders)
+        raise FieldError(
+            "order", f"expected an order of the sources that is looked at ({known}), got "
+            f"{', '.join(map(str, given))}")  # fmt: skip
+    return given

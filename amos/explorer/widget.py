@@ -23,6 +23,7 @@ def widget(
     rule: str = "paper",
     machine: str = AUTO,
     *,
+    commute: bool = False,
     engine: Engine | None = None,
 ) -> Any:
     """An explorer that a notebook shows.
@@ -32,6 +33,7 @@ def widget(
         intrinsic: what it is matched with; one of your own has to be registered.
         rule: what counts as a valid matching at first.
         machine: what the model predicts for at first.
+        commute: also look at the other orders of the sources.
         engine: what answers; one for all described machines if omitted.
 
     Returns:
@@ -43,7 +45,7 @@ def widget(
         ToolchainError: anywidget is not installed.
     """
     name = intrinsic if isinstance(intrinsic, str) else intrinsic.name
-    state = replace(_begin(operator), intrinsic=name, rule=rule, machine=machine)
+    state = replace(_begin(operator), intrinsic=name, rule=rule, machine=machine, commute=commute)
     made = engine or Engine()
     made.initial = state
     made.check()

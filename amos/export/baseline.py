@@ -20,39 +20,42 @@ _TYPES = {
 }
 
 
-def baseline(launch: dict[str, Any], repeat: int = 20) -> float | None:
-    """Seconds of PyTorch, the better of eager and ``channels_last``.
+def baseline(launch: dict[str, Any], repeat: int = 20) -> dict[str, float]:
+    """Seconds of PyTorch, for each way that it has.
 
     Args:
         launch: what ``launch.json`` says.
         repeat: timings, of which the median counts.
 
     Returns:
-        ``None`` where PyTorch is not installed, sees no GPU, or has no such operator.
+        ``eager``, ``channels_last`` and ``mm``, as far as they are there; nothing where
+        PyTorch is not installed, sees no GPU, or has no such operator.
     """
     try:
         torch = importlib.import_module("torch")
     except ImportError:
-        return None
+        return {}
     inputs = launch["arguments"][:-1]
     if not torch.cuda.is_available() or any(a["dtype"] not in _TYPES for a in inputs):
-        return None
+        return {}
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     torch.backends.cudnn.benchmark = True
     tensors = {
         a["name"]: torch.randn(a["shape"], device="cuda").to(getattr(torch, _TYPES[a["dtype"]]))
         for a in inputs
     }
-    times = [_timed(torch, run, repeat) for run in library_calls(torch, launch, tensors)]
-    return min(times) if times else None
+    calls = library_calls(torch, launch, tensors)
+    return {way: _timed(torch, run, repeat) for way, run in calls.items()}
 
 
 def library_calls(
     torch: Any, launch: dict[str, Any], tensors: dict[str, Any]
-) -> list[Callable[[], Any]]:
+) -> dict[str, Callable[[], Any]]:
     """PyTorch's calls for an operator: products by einsum, convolutions as they are.
 
-    Tensors are brought into the form that a convolution asks for ahead of time.
+    Tensors are brought into the form that a convolution asks for ahead of time. A
+    transposed convolution, whose zeros our kernel reads like any other value, is
+    PyTorch's own on the image without them where ``launch`` says how many there are.
     """
     operands = launch["operator"]["operands"]
     if all(_plain(index) for operand in operands for index in operand["indices"]):
@@ -61,19 +64,51 @@ def library_calls(
         terms = ["".join(letters[_only(index)] for index in x["indices"]) for x in operands]
         formula = f"{','.join(terms[:-1])}->{terms[-1]}"
         given = [tensors[operand["tensor"]] for operand in operands[:-1]]
-        return [lambda: torch.einsum(formula, *given)]
+        calls = {"eager": lambda: torch.einsum(formula, *given)}
+        if [len(t) for t in terms] == [2, 2, 2] and terms[0][1] == terms[1][0]:
+            calls["mm"] = lambda: torch.mm(*given)
+        return calls
+    image, *weights = (tensors[operand["tensor"]] for operand in operands[:-1])
+    if stride := launch.get("upsampled"):
+        return _transposed(torch, launch, image, weights[0], stride)
     found = Convolution.of(launch["operator"])
     if found is None:
-        return []
-    image, weight = (tensors[operand["tensor"]] for operand in operands[:-1])
-    made = [found.image(image), found.weight(weight)]
+        return {}
+    made = [found.image(image), found.weight(weights[0])]
     function = getattr(torch.nn.functional, f"conv{found.rank}d")
-    calls = [lambda: function(*made, **found.arguments)]
-    if found.rank > 1:
-        last = torch.channels_last if found.rank == 2 else torch.channels_last_3d
+    return _formats(torch, function, made, found.arguments)
+
+
+def _formats(
+    torch: Any, function: Any, made: list[Any], arguments: dict[str, Any]
+) -> dict[str, Callable[[], Any]]:
+    """A convolution on tensors as they are, and with channels last where PyTorch has that."""
+    calls = {"eager": lambda: function(*made, **arguments)}
+    if made[0].ndim > 3:
+        last = torch.channels_last if made[0].ndim == 4 else torch.channels_last_3d
         other = [x.to(memory_format=last) for x in made]
-        calls.append(lambda: function(*other, **found.arguments))
+        calls["channels_last"] = lambda: function(*other, **arguments)
     return calls
+
+
+def _transposed(
+    torch: Any, launch: dict[str, Any], image: Any, weight: Any, stride: int
+) -> dict[str, Callable[[], Any]]:
+    """``conv_transpose2d`` on the image without the zeros between its elements."""
+    operator = launch["operator"]
+    compact = image[..., ::stride, ::stride].contiguous()
+    window = weight.shape[-2:]
+    border = [-index["constant"] for index in operator["operands"][0]["indices"][-2:]]
+    padding = [size - 1 - b for size, b in zip(window, border, strict=True)]
+    out = [operator["iterations"][_only(i)] for i in operator["operands"][-1]["indices"][-2:]]
+    plain = [
+        (n - 1) * stride - 2 * p + size
+        for n, p, size in zip(compact.shape[-2:], padding, window, strict=True)
+    ]
+    more = [o - n for o, n in zip(out, plain, strict=True)]
+    arguments = {"stride": stride, "padding": padding, "output_padding": more}
+    function = torch.nn.functional.conv_transpose2d
+    return _formats(torch, function, [compact, weight], arguments)
 
 
 @dataclass(frozen=True)

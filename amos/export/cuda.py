@@ -9,21 +9,36 @@ machines that have none.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
+from amos.codegen.cuda import driver, loader
 from amos.codegen.cuda.kernel import KernelText
+from amos.codegen.cuda.launch import launch_of
 from amos.codegen.cuda.program import BlockProgram, capability
 from amos.codegen.cuda.scheduled import block_program
 from amos.codegen.cuda.text import identifier
 from amos.codegen.cuda.toolchain import compilers, portable_code
 from amos.errors import ExportError
 from amos.export.request import Request
-from amos.ir import BufferLoad
 
-__all__ = ["files", "launch_of"]
+__all__ = ["LOADER", "files", "standalone"]
 
-_LOADER = Path(__file__).with_name("cuda_loader.py")
+#: Files that an export has beside the kernel, and where their text is.
+LOADER = {"load.py": loader, "driver.py": driver}
+_IMPORTED = re.compile(r"^from amos\.(?:\w+\.)*(\w+) import", re.MULTILINE)
+#: Modules that have another name there.
+_RENAMED = {"loader": "load"}
+
+
+def standalone(module: ModuleType) -> str:
+    """The text of a module that others take with them: siblings are imported by name."""
+
+    def sibling(match: re.Match[str]) -> str:
+        return f"from {_RENAMED.get(match.group(1), match.group(1))} import"
+
+    return _IMPORTED.sub(sibling, Path(str(module.__file__)).read_text(encoding="utf-8"))
 
 
 def files(request: Request) -> dict[str, str | bytes]:
@@ -44,68 +59,16 @@ def files(request: Request) -> dict[str, str | bytes]:
     text = KernelText(program, request.name)
     made: dict[str, str | bytes] = {
         "kernel.cu": text.source,
-        "launch.json": json.dumps(launch_of(request, program), indent=2) + "\n",
-        "load.py": _LOADER.read_text(encoding="utf-8"),
+        "launch.json": json.dumps(
+            launch_of(program, request.name, request.candidate.schedule), indent=2
+        )
+        + "\n",
         "load.hpp": _header(program, text),
     }
+    made |= {name: standalone(module) for name, module in LOADER.items()}
     if any(architecture in compiler.architectures for compiler in compilers()):
         made["kernel.ptx"] = portable_code(text.source, architecture, request.name)
     return made
-
-
-def launch_of(request: Request, program: BlockProgram) -> dict[str, Any]:
-    """What ``launch.json`` says: the launch, the arguments, and the operator as data."""
-    op = program.mapping.operator
-    kinds = dict(zip([x.tensor.name for x in op.sources], _source_types(program), strict=True))
-    arguments = [
-        {"name": t.name, "dtype": kinds[t.name], "shape": list(t.shape), "role": "input"}
-        | {"zeroed": False}
-        for t in op.inputs
-    ]
-    out = op.output.tensor
-    arguments.append(
-        {
-            "name": out.name,
-            "dtype": program.mapping.intrinsic.dtypes[-1],
-            "shape": list(out.shape),
-            "role": "output",
-            "zeroed": program.zeroed,
-        }
-    )
-    return {
-        "kernel": request.name,
-        "architecture": program.architecture,
-        "grid": list(program.grid),
-        "block": [program.threads, 1, 1],
-        "shared_bytes": program.shared_bytes,
-        "dynamic_shared_bytes": program.shared_bytes if program.is_dynamic else 0,
-        "arguments": arguments,
-        "operations": op.operations,
-        "intrinsic": program.mapping.intrinsic.name,
-        "mapping": program.mapping.name,
-        "schedule": request.candidate.schedule.as_dict(),
-        "operator": {
-            "name": op.name,
-            "text": str(op.compute),
-            "iterations": {it.name: it.extent for it in op.iterations},
-            "operands": [_operand(load) for load in op.operands],
-        },
-    }
-
-
-def _source_types(program: BlockProgram) -> list[str]:
-    by_tensor = {s.load.tensor.name: s.dtype for s in program.sources}
-    return [by_tensor[load.tensor.name] for load in program.mapping.operator.sources]
-
-
-def _operand(load: BufferLoad) -> dict[str, Any]:
-    return {
-        "tensor": load.tensor.name,
-        "shape": list(load.tensor.shape),
-        "indices": [
-            {"terms": dict(index.terms), "constant": index.constant} for index in load.indices
-        ],
-    }
 
 
 def _header(program: BlockProgram, text: KernelText) -> str:

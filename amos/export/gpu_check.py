@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import statistics
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from amos import operators
+from amos.codegen.cuda.driver import KernelError
 from amos.codegen.cuda.program import capability
 from amos.errors import AmosError, ExportError, MeasureError
-from amos.export.baseline import baseline
-from amos.export.cuda_loader import Device, Kernel, KernelError
+from amos.export import baseline, check
+from amos.export.check import GpuRow, check_kernels
+from amos.export.cuda import LOADER, standalone
 from amos.export.formats import export
 from amos.intrinsics import Intrinsic
 from amos.intrinsics import get as intrinsic
@@ -22,7 +21,7 @@ from amos.mapping import enumerate_mappings
 from amos.perfmodel import Machine, catalogue
 from amos.schedule import Candidate, ScheduleSpace
 
-__all__ = ["TYPES", "GpuRow", "check_folder", "write_suite"]
+__all__ = ["TYPES", "GpuRow", "check_folder", "machine_for", "write_check", "write_suite"]
 
 #: What each type of an operator is computed by.
 TYPES: dict[str, tuple[str | tuple[str, ...], str]] = {
@@ -33,7 +32,11 @@ TYPES: dict[str, tuple[str | tuple[str, ...], str]] = {
     "s8_s32": ("s8", "wmma_m16n16k16_s8_s32"),
     "f64_f64": ("f64", "wmma_m8n8k4_f64_f64"),
     "f16_f32_mma": ("f16", "mma_sync_m16n8k16_f16_f32"),
+    "bf16_f32_mma": ("bf16", "mma_sync_m16n8k16_bf16_f32"),
+    "tf32_f32_mma": ("tf32", "mma_sync_m16n8k8_tf32_f32"),
     "s8_s32_mma": ("s8", "mma_sync_m16n8k32_s8_s32"),
+    "e4m3_f32_mma": ("e4m3", "mma_sync_m16n8k32_e4m3_f32"),
+    "e5m2_f32_mma": ("e5m2", "mma_sync_m16n8k32_e5m2_f32"),
 }
 #: Extents are drawn up to this; windows, steps and padding stay as they are.
 _LARGEST = 40
@@ -42,81 +45,64 @@ _KEPT = ("r", "s", "t", "stride", "dilation", "padding", "h", "w", "depth")
 _POINTS = 50_000_000
 
 
-@dataclass(frozen=True)
-class GpuRow:
-    """One kernel on a GPU.
+def check_folder(
+    folder: Path,
+    *,
+    seed: int = 0,
+    timed: bool = True,
+    pytorch: bool = True,
+    library: str = "libcuda.so.1",
+) -> list[GpuRow]:
+    """Check every kernel in a folder or below it, in a process of their own.
 
-    Attributes:
-        kernel: its folder, from the one that was asked for.
-        gpu: name of the GPU.
-        intrinsic: name of the intrinsic.
-        correct: whether the elements that were compared are right.
-        largest_difference: among them.
-        elements: how many were compared.
-        times: seconds of one launch, measured several times; empty if it was not timed.
-        seconds: their median.
-        tops: operations a second, in 10¹².
-        baseline_seconds: PyTorch's, the better of eager and ``channels_last``;
-            ``None`` without PyTorch or an operator of its own.
-    """
-
-    kernel: str
-    gpu: str
-    intrinsic: str
-    correct: bool
-    largest_difference: float
-    elements: int
-    times: tuple[float, ...] = ()
-    seconds: float | None = None
-    tops: float | None = None
-    baseline_seconds: float | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, as JSON has them."""
-        return asdict(self)
-
-
-def check_folder(folder: Path, *, seed: int = 0, timed: bool = True) -> list[GpuRow]:
-    """Check every kernel in a folder or below it.
+    Args:
+        folder: with exported kernels.
+        seed: of the data.
+        timed: also measure.
+        pytorch: also measure PyTorch, if it is installed.
+        library: NVIDIA's driver.
 
     Raises:
         ExportError: there is no kernel.
-        MeasureError: there is no GPU, it is older than a kernel, or a kernel fails.
+        MeasureError: there is no GPU, or it is older than a kernel.
     """
-    found = sorted(path.parent for path in Path(folder).rglob("launch.json"))
-    if not found:
+    root = Path(folder)
+    names = sorted(str(path.parent.relative_to(root)) for path in root.rglob("launch.json"))
+    if not names:
         raise ExportError(f"{str(folder)!r}: no exported CUDA kernel (launch.json) in it")
     try:
-        device = Device()
-        kernels = [Kernel(path, device) for path in found]
-        return [
-            _row(str(path.relative_to(folder)), kernel, seed, timed)
-            for path, kernel in zip(found, kernels, strict=True)
-        ]
+        rows = check_kernels(root, names, seed=seed, timed=timed, pytorch=pytorch, library=library)
+        return list(rows)
     except KernelError as error:
         raise MeasureError(f"gpu-check: {error}") from error
 
 
-def _row(name: str, kernel: Kernel, seed: int, timed: bool) -> GpuRow:
-    found = kernel.check(seed)
-    row = GpuRow(
-        name,
-        kernel.device.name,
-        kernel.launch["intrinsic"],
-        found["correct"],
-        found["largest_difference"],
-        found["elements"],
-    )
-    if not timed:
-        return row
-    times = tuple(kernel.times())
-    seconds = statistics.median(times)
-    more = {
-        "times": times,
-        "seconds": seconds,
-        "tops": kernel.launch["operations"] / seconds / 1e12,
-    }
-    return GpuRow(**{**asdict(row), **more, "baseline_seconds": baseline(kernel.launch)})
+def write_check(folder: Path) -> Path:
+    """Copy what checks a folder of kernels without AMOS to its top.
+
+    Raises:
+        ExportError: it cannot be written.
+    """
+    copied = {"check.py": check, "baseline.py": baseline} | LOADER
+    try:
+        for name, module in copied.items():
+            Path(folder, name).write_text(standalone(module), encoding="utf-8")
+    except OSError as error:
+        raise ExportError(f"{str(folder)!r}: {error.strerror or error}") from error
+    return Path(folder, "check.py")
+
+
+def machine_for(architecture: str) -> Machine:
+    """The newest described machine whose kernels an architecture runs.
+
+    Raises:
+        MeasureError: there is none.
+    """
+    here = capability(architecture)
+    fitting = [m for m in map(catalogue.get, catalogue.names()) if 0 < m.architecture <= here]
+    if not fitting:
+        raise MeasureError(f"gpu-check: no machine is described that {architecture} covers")
+    return max(fitting, key=lambda m: m.architecture)
 
 
 def write_suite(folder: Path, architecture: str, *, shapes: int, seed: int) -> list[Path]:
@@ -129,11 +115,7 @@ def write_suite(folder: Path, architecture: str, *, shapes: int, seed: int) -> l
         MeasureError: no machine of that architecture is described.
         ExportError: a folder has files already.
     """
-    here = capability(architecture)
-    fitting = [m for m in map(catalogue.get, catalogue.names()) if 0 < m.architecture <= here]
-    if not fitting:
-        raise MeasureError(f"gpu-check: no machine is described that {architecture} covers")
-    machine = max(fitting, key=lambda m: m.architecture)
+    here, machine = capability(architecture), machine_for(architecture)
     rng = np.random.default_rng(seed)
     made = []
     for name in operators.TABLE_6:
@@ -144,7 +126,7 @@ def write_suite(folder: Path, architecture: str, *, shapes: int, seed: int) -> l
             for number in range(shapes):
                 op = _random_shape(name, dtype, rng)
                 candidate = _random_candidate(op, unit, machine, rng)
-                path = Path(folder, f"{name}_{kind}_{number}")
+                path = Path(folder, "random", f"{name}_{kind}_{number}")
                 export(candidate, "cuda", path, architecture=architecture)
                 made.append(path)
     return made

@@ -74,6 +74,11 @@ class MappingSpace(Shown, Sequence[Mapping]):
         """Number of mappings, exact however many; ``len`` is limited to a word."""
         return sum(part.assignments.count for part in self._parts)
 
+    @property
+    def orders(self) -> tuple[tuple[int, ...], ...]:
+        """The orders of the sources that were tried and that the intrinsic takes."""
+        return tuple(part.pairing.order for part in self._parts)
+
     def __len__(self) -> int:
         return self.count
 

@@ -96,7 +96,9 @@ class StagedOperand:
     def in_place(self) -> bool:
         """True if the buffer is the tensor under another shape: nothing is moved."""
         extents = self.nest.mapping.operator.extents
-        tensor, last = self.load.tensor, len(self.load.indices) - 1
+        tensor = self.load.tensor
+        # Dimensions of one element behind it do not move a dimension's elements apart.
+        last = max((d for d, size in enumerate(tensor.shape) if size > 1), default=0)
         live = [t for t in self.fragment if self.nest.groups[t].lanes > 1]
         if self.elements != tensor.elements or any(dim.offset for dim in self.dims):
             return False

@@ -139,16 +139,26 @@ class _Guard:
         return reply | {"fresh_worker": fresh}
 
     def prepare(self, request: dict[str, Any]) -> None:
-        """Load TVM and compute reference results here, for every worker to inherit."""
+        """Load TVM and compute reference results here, for every worker to inherit.
+
+        CUDA's driver is loaded by the worker only: it does not outlive a fork.
+        """
         if request["kind"] == "drill":
             return
         # A failure belongs to the worker, which tries again and reports it.
         with contextlib.suppress(Exception):
-            from amos.codegen.kernel import Kernel
-            from amos.codegen.warm_up import warm_up
+            if request.get("gpu"):
+                from amos.codegen.cuda.gpu_kernel import GpuKernel
+                from amos.codegen.cuda.toolchain import compilers
 
-            warm_up()
-            del Kernel
+                compilers()
+                del GpuKernel
+            else:
+                from amos.codegen.kernel import Kernel
+                from amos.codegen.warm_up import warm_up
+
+                warm_up()
+                del Kernel
         if request["kind"] == "measure":
             with contextlib.suppress(Exception):
                 self.references.get(request["candidate"].mapping.operator)

@@ -63,12 +63,10 @@ class References:
 
 def _measure(request: dict[str, Any], references: References, wait: Wait) -> dict[str, Any]:
     """Build, verify, then time one candidate; nothing runs before the cores are ours."""
-    from amos.codegen import build
-
     candidate = request["candidate"]
     kernel: Any
     try:
-        kernel = build(candidate, implementation=request.get("implementation"))
+        kernel = _built(request)
     except AmosError as error:
         if _lacks_memory(error):
             raise MemoryError(str(error)) from error
@@ -104,6 +102,17 @@ def _measure(request: dict[str, Any], references: References, wait: Wait) -> dic
             break
         times += kernel.times(inputs, repeat=repeat, flush=flush)
     return reply | {"times": times}
+
+
+def _built(request: dict[str, Any]) -> Any:
+    """The candidate's kernel: on the GPU that is named, or on this CPU."""
+    if request.get("gpu"):
+        from amos.codegen.cuda.gpu_kernel import GpuKernel
+
+        return GpuKernel(request["candidate"], *request["gpu"])
+    from amos.codegen import build
+
+    return build(request["candidate"], implementation=request.get("implementation"))
 
 
 def _not_numbers(values: np.ndarray) -> np.ndarray:

@@ -6,17 +6,17 @@ schedules. :mod:`amos.perfmodel.model` says what the terms mean.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any
-
 import numpy as np
 
 from amos.errors import MachineError
+from amos.perfmodel.blocks import runs_warps
 from amos.perfmodel.copies import copies
 from amos.perfmodel.fits import demands, fragments, kept_fragments, live_fragments
+from amos.perfmodel.gpu import predict_blocks
 from amos.perfmodel.machine import Level, Machine
 from amos.perfmodel.part import Part, Steps, pick
 from amos.perfmodel.structure import LoopBatch, Operand, Structure
+from amos.perfmodel.terms import BatchPrediction, joined, overlapped
 
 __all__ = ["MODELS", "BatchPrediction", "evaluate", "not_padding", "overflows"]
 
@@ -29,35 +29,6 @@ _CHUNK = 4096
 
 #: ``amos`` is the equation of the paper alone, ``amos+`` adds what it leaves out.
 MODELS = ("amos", "amos+")
-
-
-@dataclass(frozen=True)
-class BatchPrediction:
-    """Predicted times, one row a schedule, in seconds.
-
-    Attributes:
-        seconds: the whole operator; infinite if the schedule does not fit.
-        compute: the intrinsic alone.
-        read: level name → bringing sources in through it.
-        write: level name → taking the destination out through it.
-        bytes_in: level name → bytes read through it by one group of cores.
-        bytes_out: level name → bytes written through it by one group.
-        trips: level name → executions of the loops inside it.
-        source: level name → index of the source with the most traffic.
-        staging: copies of operands into and out of their staged form.
-        launch: starting parallel regions.
-    """
-
-    seconds: np.ndarray
-    compute: np.ndarray
-    read: dict[str, np.ndarray]
-    write: dict[str, np.ndarray]
-    bytes_in: dict[str, np.ndarray]
-    bytes_out: dict[str, np.ndarray]
-    trips: dict[str, np.ndarray]
-    source: dict[str, np.ndarray]
-    staging: np.ndarray
-    launch: np.ndarray
 
 
 def evaluate(
@@ -84,22 +55,14 @@ def evaluate(
         _evaluate(structure, machine, batch.rows(slice(n, n + _CHUNK)), model == "amos+")
         for n in starts
     ]
-    return _joined(parts)
-
-
-def _joined(parts: list[BatchPrediction]) -> BatchPrediction:
-    def join(values: list[Any]) -> Any:
-        if isinstance(values[0], dict):
-            return {key: np.concatenate([v[key] for v in values]) for key in values[0]}
-        return np.concatenate(values)
-
-    names = [field.name for field in fields(BatchPrediction)]
-    return BatchPrediction(**{name: join([getattr(x, name) for x in parts]) for name in names})
+    return joined(parts)
 
 
 def _evaluate(
     structure: Structure, machine: Machine, batch: LoopBatch, refined: bool
 ) -> BatchPrediction:
+    if refined and runs_warps(structure, machine):
+        return predict_blocks(structure, machine, batch)
     peak = machine.peak(structure.mapping.intrinsic.name)
     rows = len(batch)
     steps = Steps(structure, batch)
@@ -122,18 +85,8 @@ def _evaluate(
         calls = part.trips[-1] * steps.tile.prod(axis=0)
         spacing = np.full(rows, peak.latency)
     compute = calls * spacing
-    result = BatchPrediction(
-        np.zeros(rows),
-        compute,
-        {},
-        {},
-        {},
-        {},
-        {},
-        {},
-        np.zeros(rows),
-        np.zeros(rows),
-    )
+    result = BatchPrediction.empty(rows)
+    result.compute[:] = compute
     terms = [compute]
     for number, level in enumerate(machine.levels):
         units = machine.cores if number == 0 else machine.levels[number - 1].units
@@ -145,7 +98,7 @@ def _evaluate(
         terms += [result.read[level.name], result.write[level.name]]
     seconds = np.max(terms, axis=0)
     if refined:
-        bound = _overlapped(terms, seconds, machine.costs.overlap)
+        bound = overlapped(terms, machine.costs.overlap)
         staging, regions = copies(structure, machine, batch, part, cores)
         result.staging[:], result.launch[:] = staging, machine.launch * regions
         seconds = bound + result.staging + result.launch
@@ -198,13 +151,6 @@ def not_padding(structure: Structure, batch: LoopBatch) -> np.ndarray | float:
             outside = outside & (batch.tile[:, loop] == 1)
         share = share * np.where(outside, border.live, 1.0)
     return share
-
-
-def _overlapped(terms: list[np.ndarray], longest: np.ndarray, exponent: float) -> np.ndarray:
-    """A smooth maximum: terms of like size get in each other's way."""
-    shares = np.stack(terms) / longest
-    whole: np.ndarray = longest * (shares**exponent).sum(axis=0) ** (1.0 / exponent)
-    return whole
 
 
 def _crowding(

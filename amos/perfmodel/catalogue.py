@@ -10,6 +10,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from amos.errors import MachineError, UnknownNameError
+from amos.perfmodel.gpu_costs import GpuCosts
 from amos.perfmodel.machine import Costs, Level, Machine, Peak
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ _MACHINE: dict[str, tuple[type, ...]] = {
     "features": (list,),
     "costs": (dict,),
     "line": (int,),
+    "gpu": (dict,),
 }
 _LEVEL: dict[str, tuple[type, ...]] = {
     "name": (str,),
@@ -43,6 +45,7 @@ _LEVEL: dict[str, tuple[type, ...]] = {
 }
 _PEAK = {"latency": _NUMBER, "interval": _NUMBER}
 _COSTS = {field.name: _NUMBER for field in fields(Costs)}
+_GPU = {field.name: _NUMBER for field in fields(GpuCosts)}
 _OPTIONAL = {
     "launch",
     "features",
@@ -51,7 +54,9 @@ _OPTIONAL = {
     "core_write",
     "scratchpad",
     "line",
+    "gpu",
     *_COSTS,
+    *_GPU,
 }
 _WORDS = {
     bool: "true or false",
@@ -124,6 +129,8 @@ def from_toml(text: str, where: str = "machine") -> Machine:
         _check(entry, _PEAK, f"{where}: peak.{name}")
     costs = data.get("costs", {})
     _check(costs, _COSTS, f"{where}: costs")
+    gpu = data.get("gpu", {})
+    _check(gpu, _GPU, f"{where}: gpu")
     try:
         return Machine(
             name=data["name"],
@@ -136,6 +143,7 @@ def from_toml(text: str, where: str = "machine") -> Machine:
             source=data["source"],
             costs=Costs(**costs),
             line=data.get("line", 64),
+            gpu=GpuCosts(**gpu),
         )
     except MachineError as error:
         raise MachineError(f"{where}: {error}") from error

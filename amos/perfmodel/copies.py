@@ -19,6 +19,8 @@ __all__ = ["copies"]
 _UNROLLED = 16
 #: Elements of a step that no schedule bounds.
 _WIDTH = 64
+#: Cycles of an instruction of a copy in whole vectors: loads, permutations, stores.
+_INSTRUCTION = 0.5
 
 
 def copies(
@@ -92,6 +94,10 @@ def _seconds(
         return streaming
     division = machine.costs.digits * (machine.costs.plain if plain else 1.0)
     cycles = _cycles(op, part, batch, machine.costs, depth, division)
+    if op.vectors and batch.vectors is not None:
+        # Never slower than finding elements one by one, whatever that was fitted to.
+        together = np.minimum(op.vectors * _INSTRUCTION, cycles / 2)
+        cycles = np.where(batch.vectors, together, cycles)
     seconds: np.ndarray = np.maximum(streaming, elements * cycles / machine.clock / cores)
     return seconds
 

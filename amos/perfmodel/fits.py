@@ -7,6 +7,7 @@ from math import gcd
 
 import numpy as np
 
+from amos.perfmodel.blocks import Blocks, runs_warps
 from amos.perfmodel.machine import Machine
 from amos.perfmodel.part import Part, pick
 from amos.perfmodel.structure import LoopBatch, Operand, Structure
@@ -70,7 +71,7 @@ def demands(
     Registers are counted in fragments: the accumulators of a register tile, the
     fragments of the source that changes least, and one of another source. A
     scratchpad holds the sources that are staged tile by tile, in bytes; on a CUDA
-    machine only what one step of the reduction reads of them.
+    machine what a thread block has of them in all its stages.
 
     Returns:
         memory → (need of each schedule, capacity); unlimited memories are left out.
@@ -78,6 +79,9 @@ def demands(
     found: dict[str, tuple[np.ndarray, int]] = {}
     if registers := structure.mapping.intrinsic.registers:
         found["registers"] = live_fragments(structure, part), registers
+    if runs_warps(structure, machine):
+        blocks = Blocks(structure, machine, batch)
+        return found | {machine.levels[0].name: (blocks.shared, blocks.capacity)}
     pads = [level for level in machine.levels if level.scratchpad]
     if pads:
         ahead = dict(zip(structure.choices, batch.ahead.T, strict=True))

@@ -9,6 +9,7 @@ import numpy as np
 
 from amos._display import Shown
 from amos.errors import MachineError
+from amos.perfmodel.gpu_costs import GpuCosts
 
 __all__ = ["Costs", "Level", "Machine", "Peak"]
 
@@ -143,6 +144,7 @@ class Machine(Shown):
         source: where the figures come from.
         costs: what generated code spends besides the calls.
         line: bytes that memory levels exchange at a time.
+        gpu: what CUDA kernels spend; other machines have no use for it.
     """
 
     name: str
@@ -155,6 +157,7 @@ class Machine(Shown):
     source: str = ""
     costs: Costs = Costs()
     line: int = 64
+    gpu: GpuCosts = GpuCosts()
 
     def __post_init__(self) -> None:
         if self.cores < 1:

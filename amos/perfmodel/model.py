@@ -9,7 +9,8 @@ execution fits the level's memory and the point where it fits the next one.
 it leaves out: the rate of independent calls instead of their latency, overlapping
 windows counted once, uneven shares of the cores, crowded registers, caches that keep
 part of what does not fit, levels that get in each other's way, the copies that stage
-operands, and starting parallel regions.
+operands, and starting parallel regions. CUDA machines, whose programs place data
+themselves, have terms of their own (:mod:`amos.perfmodel.gpu`).
 
 Caches are taken as warm, as they are when a kernel is timed repeatedly: what fits
 a level as a whole is not loaded into it again.
@@ -23,9 +24,11 @@ from typing import TYPE_CHECKING, Protocol
 from amos._display import Shown
 from amos.errors import MachineError
 from amos.mapping.mapping import Mapping
-from amos.perfmodel.batch import BatchPrediction, evaluate, overflows
+from amos.perfmodel.batch import evaluate, overflows
+from amos.perfmodel.gpu import explain
 from amos.perfmodel.machine import Machine
 from amos.perfmodel.structure import LoopBatch, Structure
+from amos.perfmodel.terms import BatchPrediction
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,6 +79,8 @@ class Prediction(Shown):
         staging: seconds spent moving operands into and out of their staged form.
         launch: seconds spent starting parallel regions.
         destination: the output tensor.
+        reasons: on a GPU, why terms are what they are: term (as ``"shared read"``)
+            and words.
     """
 
     seconds: float
@@ -83,6 +88,7 @@ class Prediction(Shown):
     staging: float
     launch: float
     destination: str
+    reasons: tuple[tuple[str, str], ...] = ()
 
     @property
     def levels(self) -> pd.DataFrame:
@@ -114,12 +120,19 @@ class Prediction(Shown):
         }
         name = max(others, key=lambda key: others[key])
         if others[name] > seconds:
-            return f"{name}: {others[name] / compute:.2g}x the compute time"
+            term = "launch" if name == "starting parallel regions" else "staging"
+            said = f"{name}: {others[name] / compute:.2g}x the compute time"
+            return said + self._because(term)
         if kind == "compute":
-            return "issue of the intrinsic"
+            return "issue of the intrinsic" + self._because("intrinsic compute")
         row = next(row for row in self.rows if row.level == level)
         tensor = row.slowest if kind == "read" else self.destination
-        return f"{level} {kind}s of `{tensor}`: {seconds / compute:.2g}x the compute time"
+        said = f"{level} {kind}s of `{tensor}`: {seconds / compute:.2g}x the compute time"
+        return said + self._because(f"{level} {kind}")
+
+    def _because(self, term: str) -> str:
+        words = "; ".join(text for about, text in self.reasons if about == term)
+        return f" ({words})" if words else ""
 
 
 def predict(
@@ -174,4 +187,5 @@ def prediction_of(
         float(batch.staging[row]),
         float(batch.launch[row]),
         mapping.operator.output.tensor.name,
+        explain(batch, row, names),
     )

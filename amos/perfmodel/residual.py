@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from amos.errors import MachineError
-from amos.perfmodel.batch import BatchPrediction, evaluate
+from amos.perfmodel.batch import evaluate
 from amos.perfmodel.machine import Machine
 from amos.perfmodel.structure import LoopBatch, Structure
+from amos.perfmodel.terms import BatchPrediction
 
 __all__ = ["Residual", "features"]
 

@@ -16,6 +16,8 @@ from amos.ir import dtype
 from amos.mapping.mapping import Mapping
 from amos.mapping.nest import Group, Loop, Nest
 from amos.mapping.staging import StagedOperand, staged_destination, staged_sources
+from amos.mapping.staging_vectors import vector_copy
+from amos.perfmodel.tiles import Tile, tiles
 
 __all__ = ["Dimension", "LoopBatch", "Operand", "Structure"]
 
@@ -63,6 +65,8 @@ class Operand:
         guarded: true if each element is tested for lying in the tensor's padding.
         choice: true if it may be staged ahead of the nest or tile by tile.
         packed: true if it was laid out ahead in the order in which it is read.
+        vectors: instructions for an element where the copy moves whole vectors; 0 if it
+            cannot.
     """
 
     name: str
@@ -79,6 +83,7 @@ class Operand:
     guarded: bool
     choice: bool
     packed: bool
+    vectors: float = 0.0
 
     @property
     def indexed(self) -> frozenset[int]:
@@ -117,7 +122,15 @@ class LoopBatch:
         block: int, rows × spatial loops: register tiles that follow one another
             inside the outer loops; all 1 if it is left out.
         vector: int, rows: elements that one step of a copy moves at most; 64 if it
-            is left out.
+            is left out. On a CUDA machine bytes.
+        warps: int, rows × spatial loops: warps of a thread block; 1 if left out. This
+            and the following are of CUDA machines alone.
+        padding: int, rows × sources: elements behind each row in shared memory; 0 if
+            left out.
+        stages: int, rows: stages of shared memory; 1 if left out.
+        split: int, rows: parts of the reduction; 1 if left out.
+        vectors: bool, rows: sources are copied in whole vectors where they can be; none
+            if left out. Of CPUs.
     """
 
     tile: np.ndarray
@@ -128,6 +141,11 @@ class LoopBatch:
     ahead: np.ndarray
     block: np.ndarray | None = None
     vector: np.ndarray | None = None
+    warps: np.ndarray | None = None
+    padding: np.ndarray | None = None
+    stages: np.ndarray | None = None
+    split: np.ndarray | None = None
+    vectors: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         if self.block is not None and (self.block == 1).all():
@@ -188,6 +206,11 @@ class Structure:
         return self._operand(staged_destination(self.nest))
 
     @cached_property
+    def tiles(self) -> tuple[Tile, ...]:
+        """Fragments of the sources and the destination, as warps of a GPU see them."""
+        return tiles(self.nest)
+
+    @cached_property
     def choices(self) -> tuple[str, ...]:
         """Names of the sources that may be staged ahead or tile by tile."""
         return tuple(op.name for op in self.sources if op.choice)
@@ -246,6 +269,7 @@ class Structure:
             _guarded(staged),
             moved and staged.name != names[-1],
             constant and not staged.in_place,
+            _vectors(staged) if moved and staged.name != names[-1] else 0.0,
         )
 
     def _copies(self, staged: StagedOperand) -> int:
@@ -273,6 +297,11 @@ def _copy(staged: StagedOperand) -> tuple[Copy, int]:
     inner = used[-1]
     runs = last.coefficient(inner.members[-1]) == 1 and not inner.is_padded
     return ("run" if runs and len(last.names) == 1 else "stride"), 0
+
+
+def _vectors(staged: StagedOperand) -> float:
+    copy = vector_copy(staged)
+    return copy.instructions if copy is not None else 0.0
 
 
 def _windows(staged: StagedOperand, group: Group) -> int:

@@ -27,7 +27,7 @@ from amos.codegen.cuda.kernel import KernelText, kernel_name
 from amos.codegen.cuda.program import BlockProgram, capability
 from amos.codegen.cuda.scheduled import believed_shared, block_program
 from amos.codegen.cuda.toolchain import compile_cuda, compiler_for
-from amos.errors import AmosError, BuildError
+from amos.errors import AmosError, BuildError, UnknownNameError
 from amos.ir import Operator
 from amos.mapping import Mapping
 from amos.schedule import Schedule, ScheduleSpace
@@ -38,6 +38,11 @@ __all__ = ["ARCHITECTURES", "CudaRow", "cuda", "cuda_jobs"]
 ARCHITECTURES = {"sm_70": "v100", "sm_80": "a100", "sm_90": "h200"}
 #: Type of a row as its operator is asked for, and the intrinsic.
 _TYPES = {"f16": "wmma_m16n16k16_f16_f32", "s8": "wmma_m16n16k16_s8_s32"}
+#: Bytes of registers that a thread of a kernel may keep in memory: a row with more fails.
+SPILL_LIMIT = 0
+#: 32-bit registers that the threads of one block share (CUDA C++ Programming Guide,
+#: Technical Specifications per Compute Capability).
+_REGISTER_FILE = 65536
 #: Candidates that the model compares for a row.
 _TRIALS = 16
 #: Largest number of scalar statements that is executed on the host for a row.
@@ -58,6 +63,7 @@ class CudaRow:
         mapping: name of the mapping.
         compiled: whether the compiler took it.
         registers: of one thread.
+        space_registers: what the schedule space counts for a thread.
         spills: bytes of registers kept in memory, stores and loads.
         shared_bytes: shared memory of a block, as compiled or asked for at launch.
         space_shared_bytes: what the schedule space counts for it.
@@ -75,6 +81,7 @@ class CudaRow:
     mapping: str = ""
     compiled: bool = False
     registers: int = 0
+    space_registers: int = 0
     spills: int = 0
     shared_bytes: int = 0
     space_shared_bytes: int = 0
@@ -94,8 +101,14 @@ def cuda_jobs(
     """The rows to make: all, or those of some operators, types and architectures.
 
     Where the instruction does not exist on an architecture there is no row.
+
+    Raises:
+        UnknownNameError: no such operator, or no machine stands for an architecture.
     """
     chosen = [operators.builder(n).name for n in names] or list(operators.TABLE_6)
+    for arch in architectures:
+        if arch not in ARCHITECTURES:
+            raise UnknownNameError("architecture", arch, ARCHITECTURES)
     made = []
     for name in chosen:
         for kind in tuple(types) or tuple(_TYPES):
@@ -124,9 +137,12 @@ def cuda(
         progress: told of each row as it is made.
 
     Raises:
+        BuildError: there is no row to make.
         ToolchainError: there is no compiler for an architecture; said before any work.
     """
     wanted = cuda_jobs() if jobs is None else list(jobs)
+    if not wanted:
+        raise BuildError("no row to make: none of the instructions exists on that architecture")
     for arch in {arch for _, _, arch in wanted}:
         compiler_for(arch)
     rows: list[CudaRow] = []
@@ -162,6 +178,7 @@ def cuda_row(job: Job) -> CudaRow:
             mapping=mapping.name,
             shared_bytes=program.shared_bytes,
             space_shared_bytes=believed_shared(space, schedule),
+            space_registers=space.values(schedule).get("registers.thread", 0),
         )
         row = replace(row, **_compiled(program))
         return replace(row, **_executed(_smaller(program, name, kind, schedule)))
@@ -220,6 +237,11 @@ def _compiled(program: BlockProgram) -> dict[str, Any]:
             raise BuildError(
                 f"{kernel_name(program)}: {declared} bytes of shared memory were declared, but "
                 f"{done.compiler} reports {done.static_shared}"
+            )
+        if done.spills > SPILL_LIMIT or done.registers * program.threads > _REGISTER_FILE:
+            raise BuildError(
+                f"{kernel_name(program)}: {done.registers} registers for each of "
+                f"{program.threads} threads, {done.spills} bytes spilled"
             )
         return {
             "compiled": True,

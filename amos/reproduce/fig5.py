@@ -35,6 +35,7 @@ __all__ = [
     "judge",
     "predictions",
     "present",
+    "second_cpu",
     "stored",
 ]
 
@@ -176,9 +177,12 @@ class _Prepared:
         return table, self.predict(machine, "amos+")
 
 
-def stored() -> Dataset:
-    """The samples that come with the package."""
-    file = resources.files("amos.reproduce") / "data" / "fig5.jsonl.gz"
+def stored(name: str = "fig5") -> Dataset:
+    """Samples that come with the package: ``"fig5"``, or ``"fig5_second_cpu"``.
+
+    Those of the second CPU, of another maker, have no part in any constant.
+    """
+    file = resources.files("amos.reproduce") / "data" / f"{name}.jsonl.gz"
     with resources.as_file(file) as path:
         return load(Path(path))
 
@@ -328,6 +332,18 @@ def fig5(dataset: Dataset, costs: Costs | None = None) -> dict[str, Any]:
             name: judged.to_dict() for name, judged in _learned(groups, machine).items()
         }
     return result
+
+
+def second_cpu(costs: Costs | None = None) -> dict[str, Any]:
+    """How the model ranks the layers that were held back on a CPU that was held back too."""
+    dataset = stored("fig5_second_cpu")
+    group, machine = _prepare(dataset, HELD_BACK), _machine(dataset, costs)
+    return {
+        "machine": dataset.machine.source,
+        **_judged(group, machine).to_dict(),
+        "repeatability": _repeatability(group),
+        "paper_equation": _judged(group, machine, "amos").to_dict(),
+    }
 
 
 def _worth(

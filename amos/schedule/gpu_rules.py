@@ -9,18 +9,14 @@ from __future__ import annotations
 
 from amos.ir import dtype
 from amos.mapping.staging import StagedOperand
+from amos.perfmodel.gpu_costs import MAX_THREADS, REGISTER_FILE, RESERVED, WARP
 from amos.schedule.constraints import Le, Prod, Select, Sum
-from amos.schedule.template import WARP, Draft, Primitive, Situation
+from amos.schedule.template import Draft, Primitive, Situation
 
 __all__ = ["Bind", "Pipeline", "StorageAlignment", "ThreadLimit", "row_bytes", "shared_bytes"]
 
-#: Limits of one thread block, and 32-bit registers of one multiprocessor (CUDA C++
-#: Programming Guide, Compute Capabilities; the same from sm_70 to sm_120).
-_MOST_THREADS, _REGISTER_FILE = 1024, 65536
 #: Asynchronous copies into shared memory came with this architecture (cp.async).
 _ASYNCHRONOUS = 80
-#: Shared memory that the driver keeps of each block from that architecture on.
-_RESERVED = 1024
 _BUFFERS = (1, 2, 3, 4)
 #: Bytes that a padded row is longer: one and two of the widest accesses of a thread.
 _PADDING = (0, 16, 32)
@@ -103,17 +99,17 @@ class ThreadLimit:
         warps = draft.derived("warps", rule)
         width = draft.given("warp", WARP, rule)
         threads = draft.derived("threads", rule)
-        most = draft.given("threads.most", _MOST_THREADS, rule)
+        most = draft.given("threads.most", MAX_THREADS, rule)
         size = draft.given("registers.fragment", situation.fragment_registers, rule)
         spare = draft.given("registers.other", situation.other_registers, rule)
-        file = draft.given("registers.file", _REGISTER_FILE, rule)
+        file = draft.given("registers.file", REGISTER_FILE, rule)
         tiles = draft.derived("registers.tiles", rule, "other")
         thread = draft.derived("registers.thread", rule, "other")
         used = draft.derived("registers.block", rule, "other")
         draft.require(
             Prod(warps, blocks, rule),
             Prod(threads, (warps, width), rule),
-            Le(threads, most, rule, f"{{left}} threads in a block, but {_MOST_THREADS} at most"),
+            Le(threads, most, rule, f"{{left}} threads in a block, but {MAX_THREADS} at most"),
             Prod(tiles, ("fragments", size), rule),
             Sum(thread, (tiles, spare), rule),
             Prod(used, (threads, thread), rule),
@@ -121,7 +117,7 @@ class ThreadLimit:
                 used,
                 file,
                 rule,
-                f"{{left}} registers for a thread block, but {_REGISTER_FILE} are there",
+                f"{{left}} registers for a thread block, but {REGISTER_FILE} are there",
             ),
         )
 
@@ -131,7 +127,7 @@ def shared_bytes(draft: Draft, scope: str, held: list[str]) -> None:
     situation, rule = draft.situation, "C5"
     assert situation.machine is not None
     level = next(x for x in situation.machine.levels if x.name == scope)
-    kept = _RESERVED if situation.machine.architecture >= _ASYNCHRONOUS else 0
+    kept = RESERVED if situation.machine.architecture >= _ASYNCHRONOUS else 0
     capacity = level.capacity - kept
     amounts = []
     for op in situation.sources:

@@ -34,6 +34,8 @@ class Schedule:
     * ``stage.OPERAND``: where a gathered source is staged, ``whole`` (ahead of
       the nest) or ``tile`` (inside the outermost loops);
     * ``vector``: bytes that one step of a copy moves, by default 64;
+    * ``copy``: ``vectors`` stages whole fragments by vector loads and permutations, where
+      a source allows it; ``elements``, the default, finds element by element;
     * ``split``: parts of the outermost reduction loop that run at the same time,
       each with accumulators of its own which are added up in the end, by default 1.
 
@@ -149,6 +151,7 @@ def batch_of(structure: Structure, schedules: Sequence[Schedule]) -> LoopBatch:
         unroll=np.array([int(s.get("unroll", 1)) for s in schedules]),
         block=rows([_blocks(s, spatial) for s in schedules], len(spatial)),
         vector=np.array([int(s.get("vector", 64)) for s in schedules]),
+        vectors=np.array([s.get("copy") == "vectors" for s in schedules]),
         ahead=np.array(
             [
                 [s.get(f"stage.{name}", "whole") == "whole" for name in structure.choices]
@@ -156,7 +159,30 @@ def batch_of(structure: Structure, schedules: Sequence[Schedule]) -> LoopBatch:
             ],
             dtype=bool,
         ).reshape(len(schedules), len(structure.choices)),
+        **_threads(structure, schedules, spatial),
     )
+
+
+def _threads(
+    structure: Structure, schedules: Sequence[Schedule], loops: Iterable[str]
+) -> dict[str, np.ndarray]:
+    """What only a GPU has: warps, padded rows, stages, parts."""
+    if not any(s.get("bind") or s.get("split") for s in schedules):
+        return {}
+
+    def rows(values: list[list[int]]) -> np.ndarray:
+        return np.array(values, dtype=np.int64).reshape(len(schedules), -1)
+
+    names = list(loops)
+    bound = [s.get("bind") == "warps" for s in schedules]
+    warps = [[s.block(n) if b else 1 for n in names] for s, b in zip(schedules, bound, strict=True)]
+    padding = [[int(s.get(f"align.{op.name}", 0)) for op in structure.sources] for s in schedules]
+    return {
+        "warps": rows(warps).reshape(len(schedules), len(names)),
+        "padding": rows(padding),
+        "stages": np.array([int(s.get("pipeline", 1)) for s in schedules]),
+        "split": np.array([int(s.get("split", 1)) for s in schedules]),
+    }
 
 
 def _blocks(schedule: Schedule, loops: Iterable[str]) -> list[int]:

@@ -10,6 +10,7 @@ import itertools
 
 from amos.ir import dtype
 from amos.mapping.nest import Loop
+from amos.mapping.staging_vectors import vector_copy
 from amos.schedule.gpu_rules import Bind, Pipeline, StorageAlignment, row_bytes
 from amos.schedule.template import Primitive, ScheduleRule, Situation
 
@@ -212,6 +213,21 @@ class Vectorize:
         return [Primitive("vectorize", "vector", self.name, values=widths)] if widths else []
 
 
+class CopyVectors:
+    """Gathered sources in whole vectors that are permuted, or element by element."""
+
+    name = "copy"
+
+    def condition(self, situation: Situation) -> bool:
+        """A CPU copies a source whose fragments are a few runs of its tensor."""
+        found = (vector_copy(op) for op in situation.gathered)
+        return not situation.warps and any(copy is not None for copy in found)
+
+    def apply(self, situation: Situation) -> list[Primitive]:
+        """One parameter for all of them."""
+        return [Primitive("vectorize", "copy", self.name, values=("elements", "vectors"))]
+
+
 #: Applied in this order; a plug-in may add its own.
 SCHEDULE_RULES: list[ScheduleRule] = [
     Tensorize(),
@@ -222,6 +238,7 @@ SCHEDULE_RULES: list[ScheduleRule] = [
     SplitReduction(),
     ComputeLocation(),
     Vectorize(),
+    CopyVectors(),
     Bind(),
     StorageAlignment(),
     Pipeline(),

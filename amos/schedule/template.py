@@ -14,11 +14,11 @@ from amos.mapping.mapping import Mapping
 from amos.mapping.nest import Loop, Nest
 from amos.mapping.staging import StagedOperand, staged_destination, staged_sources
 from amos.perfmodel import Machine
+from amos.perfmodel.gpu_costs import OTHER_REGISTERS, THREAD_REGISTERS, fragment_registers
 from amos.schedule.constraints import Constraint, Role, Value, Variable
 from amos.schedule.csp import CSP
 
 __all__ = [
-    "WARP",
     "ConstraintRule",
     "Draft",
     "Primitive",
@@ -32,13 +32,6 @@ Tiling = Literal["hardware", "divisors"]
 
 #: Fragments that may live in registers at once when the intrinsic does not say.
 _DEFAULT_REGISTERS = 16
-#: Registers that one CUDA thread can name, and those that are left for addresses and
-#: copies on their way (CUDA C++ Programming Guide, Compute Capabilities).
-_THREAD_REGISTERS, _OTHER_REGISTERS = 255, 64
-
-
-#: Threads of a warp.
-WARP = 32
 
 
 @dataclass(frozen=True)
@@ -112,7 +105,7 @@ class Situation:
         known = self.mapping.intrinsic.registers
         if not self.warps:
             return known or _DEFAULT_REGISTERS
-        most = max(2, (_THREAD_REGISTERS - self.other_registers) // self.fragment_registers)
+        most = max(2, (THREAD_REGISTERS - self.other_registers) // self.fragment_registers)
         return min(known, most) if known else most
 
     @cached_property
@@ -143,23 +136,13 @@ class Situation:
 
     @cached_property
     def fragment_registers(self) -> int:
-        """Registers of 32 bits that the largest fragment takes of each thread of a warp.
-
-        Sources whose layout is the compiler's secret are held twice, once for each
-        half of a warp (Jia et al., Dissecting the NVIDIA Volta GPU Architecture, 2018).
-        """
-        intrinsic = self.mapping.intrinsic
-        doubled = {m.operand for m in intrinsic.memory if m.layout is None}
-        words = []
-        for operand in intrinsic.operands:
-            twice = operand is not intrinsic.destination and operand.tensor.name in doubled
-            words.append((1 + twice) * intrinsic.fragment_bytes(operand))
-        return max(1, -(-max(words) // (4 * WARP)))
+        """Registers of 32 bits that the largest fragment takes of each thread of a warp."""
+        return fragment_registers(self.mapping.intrinsic)
 
     @property
     def other_registers(self) -> int:
         """Registers of a thread that hold no fragment."""
-        return _OTHER_REGISTERS
+        return OTHER_REGISTERS
 
     def indexed(self, operand: StagedOperand) -> tuple[str, ...]:
         """Spatial loops that move along an operand."""

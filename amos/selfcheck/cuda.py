@@ -6,16 +6,15 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from amos.codegen.cuda.toolchain import Compiler, compilers
+from amos.errors import BuildError
 from amos.intrinsics import Implementation, Intrinsic, implementations
 from amos.selfcheck.data import compare, fragments
-from amos.selfcheck.nvrtc import find_nvrtc
 from amos.selfcheck.program import parameters, run_program, tool
 from amos.selfcheck.report import Report
 
@@ -34,21 +33,6 @@ _HEADERS = ("#include <cuda_bf16.h>", "#include <cuda_fp16.h>")
 Pair = tuple[Intrinsic, Implementation]
 
 
-@dataclass(frozen=True)
-class _Compiler:
-    """Makes machine code of a file of kernels.
-
-    Attributes:
-        name: how the report calls it.
-        known: architectures that it compiles for.
-        compile: source and architecture → its first complaint, or nothing.
-    """
-
-    name: str
-    known: frozenset[str]
-    compile: Callable[[str, str], str]
-
-
 def check_cuda(intrinsics: Sequence[Intrinsic], rng: np.random.Generator) -> dict[str, Report]:
     """Compile all kernels together, once for each architecture that they list.
 
@@ -63,9 +47,8 @@ def check_cuda(intrinsics: Sequence[Intrinsic], rng: np.random.Generator) -> dic
     ]
     if not pairs:
         return reports
-    nvcc = shutil.which("nvcc")
-    compilers = _compilers(nvcc)
-    if not compilers:
+    known = compilers()
+    if not known:
         for unit, _ in pairs:
             reports[unit.name].skipped.append(
                 "cuda: nvcc is not installed, nor is NVRTC (pip: nvidia-cuda-nvrtc)"
@@ -73,37 +56,19 @@ def check_cuda(intrinsics: Sequence[Intrinsic], rng: np.random.Generator) -> dic
         return reports
     for architecture in sorted({a for _, s in pairs for a in s.architectures}, key=_number):
         users = [pair for pair in pairs if architecture in pair[1].architectures]
-        able = next((c for c in compilers if architecture in c.known), None)
+        able = next((c for c in known if architecture in c.architectures), None)
         if able is None:
-            names = " and ".join(c.name for c in compilers)
+            names = " and ".join(c.name for c in known)
             for unit, _ in users:
                 reports[unit.name].skipped.append(f"cuda: {architecture} is unknown to {names}")
             continue
         _compile(able, architecture, users, reports)
-    _run(nvcc, pairs, reports, rng)
+    _run(next((c for c in known if c.kind == "nvcc"), None), pairs, reports, rng)
     return reports
 
 
 def _number(architecture: str) -> int:
     return int("".join(filter(str.isdigit, architecture)) or 0)
-
-
-def _compilers(nvcc: str | None) -> list[_Compiler]:
-    """What compiles CUDA here, the first one first."""
-    found = []
-    if nvcc is not None and (known := _known(nvcc)):
-        found.append(_Compiler("nvcc", known, partial(_try_nvcc, nvcc)))
-    if (library := find_nvrtc()) is not None and (known := library.architectures()):
-        found.append(_Compiler("NVRTC", known, library.compile))
-    return found
-
-
-def _known(nvcc: str) -> frozenset[str]:
-    try:
-        done = subprocess.run([nvcc, "--list-gpu-code"], capture_output=True, text=True, timeout=60)
-    except (OSError, subprocess.TimeoutExpired):
-        return frozenset()
-    return frozenset(done.stdout.split())
 
 
 def cuda_source(pairs: Iterable[Pair]) -> str:
@@ -132,27 +97,27 @@ def _pointer(unit: Intrinsic, name: str, kind: str) -> str:
 
 
 def _compile(
-    able: _Compiler, architecture: str, users: Sequence[Pair], reports: dict[str, Report]
+    able: Compiler, architecture: str, users: Sequence[Pair], reports: dict[str, Report]
 ) -> None:
-    problem = able.compile(cuda_source(users), architecture)
+    problem = _complaint(able, cuda_source(users), architecture)
     for pair in users:
         report = reports[pair[0].name]
         alone = problem and len(users) > 1
-        found = able.compile(cuda_source([pair]), architecture) if alone else problem
+        found = _complaint(able, cuda_source([pair]), architecture) if alone else problem
         if found:
             report.problems.append(f"cuda: {architecture}: {able.name} does not compile: {found}")
         else:
-            label = "cuda" if able.name == "nvcc" else f"cuda by {able.name}"
+            label = "cuda" if able.kind == "nvcc" else f"cuda by {able.name}"
             report.compiled_for.append(f"{label}: {architecture}")
 
 
-def _try_nvcc(nvcc: str, source: str, architecture: str) -> str:
-    with tempfile.TemporaryDirectory(prefix="amos-") as folder:
-        text = Path(folder, "kernels.cu")
-        text.write_text(source, encoding="utf-8")
-        output = Path(folder, "kernels.cubin")
-        found = tool([nvcc, f"-arch={architecture}", "-cubin", "-o", output, text], 300)
-        return re.sub(r"^.*?kernels\.cu\S*\s*", "", found)
+def _complaint(able: Compiler, source: str, architecture: str) -> str:
+    """Why a compiler refuses a file of kernels; nothing if it does not."""
+    try:
+        able.compile(source, architecture, "kernels")
+    except BuildError as error:
+        return str(error).partition("refuses it: ")[2] or str(error)
+    return ""
 
 
 _PROGRAM = """
@@ -216,14 +181,17 @@ static int run_{unit.name}() {{
 
 
 def _run(
-    nvcc: str | None, pairs: Sequence[Pair], reports: dict[str, Report], rng: np.random.Generator
+    nvcc: Compiler | None,
+    pairs: Sequence[Pair],
+    reports: dict[str, Report],
+    rng: np.random.Generator,
 ) -> None:
     architecture = _device()
     if architecture is None:
         for unit, _ in pairs:
             reports[unit.name].skipped.append("cuda run: there is no NVIDIA GPU here")
         return
-    if nvcc is None or architecture not in _known(nvcc):
+    if nvcc is None or architecture not in nvcc.architectures:
         for unit, _ in pairs:
             reports[unit.name].skipped.append(
                 f"cuda run: there is no nvcc here that knows {architecture}"
@@ -239,7 +207,7 @@ def _run(
     with tempfile.TemporaryDirectory(prefix="amos-") as folder:
         text, program = Path(folder, "calls.cu"), Path(folder, "calls")
         text.write_text(cuda_program(able), encoding="utf-8")
-        problem = tool([nvcc, f"-arch={architecture}", "-o", program, text], 300)
+        problem = tool([nvcc.path, f"-arch={architecture}", "-o", program, text], 300)
         for unit, _ in able:
             if problem:
                 reports[unit.name].problems.append(f"cuda run: does not compile: {problem}")

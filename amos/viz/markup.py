@@ -37,15 +37,21 @@ _STYLE = f"""<style>
 .amos .side {{ display: flex; flex-wrap: wrap; gap: 18px; align-items: flex-start; margin: 6px 0; }}
 .amos table {{ border-collapse: collapse; margin: 4px 0; width: auto; }}
 .amos caption {{ text-align: left; opacity: .75; caption-side: top; padding: 0; }}
-.amos th, .amos td {{ border: 1px solid #8886; padding: 2px 7px; text-align: left;
-  background: none; color: inherit; }}
+/* An outline, since VS Code takes the borders of all tables away. */
+.amos th, .amos td {{ border: none; outline: 1px solid #8886; outline-offset: -.5px;
+  padding: 2px 7px; text-align: left; background: none; color: inherit; }}
 .amos th {{ font-weight: 600; }}
 .amos td.n {{ text-align: right; font-variant-numeric: tabular-nums; }}
 .amos table.m td {{ text-align: center; min-width: 1.3em; }}
 .amos table.m td.o {{ color: {INK}; font-weight: 600; }}
 .amos td.x {{ outline: 3px solid {BAD}; outline-offset: -3px; }}
 .amos tr.idle th {{ box-shadow: inset 4px 0 {BAD}; }}
-.amos .good {{ color: #2f9e62; }} .amos .bad {{ color: {BAD}; }}
+/* 4.5 to 1 on either ground; no one colour has that on both. */
+.amos .good {{ color: #1f7a4a; }} .amos .bad {{ color: #c62f36; }}
+body[data-jp-theme-light="false"] .amos .good, body.vscode-dark .amos .good {{ color: #5fd39b; }}
+body[data-jp-theme-light="false"] .amos .bad, body.vscode-dark .amos .bad {{ color: #ff7b80; }}
+body.vscode-high-contrast:not(.vscode-high-contrast-light) .amos :is(.good, .bad) {{
+  color: inherit; }}
 .amos table.s th {{ cursor: pointer; }} .amos .scroll {{ max-height: 420px; overflow: auto; }}
 .amos .bar {{ height: 11px; min-width: 1px; }} .amos .note {{ opacity: .75; }}
 </style>"""
@@ -88,7 +94,11 @@ def _block(block: Block) -> str:
         case Code(text):
             return f"<pre>{escape(text)}</pre>"
         case Formula(latex, text):
-            return f'<div title="{escape(text)}">$$ {escape(latex)} $$</div>'
+            # Not every front end sets LaTeX that stands in HTML: VS Code does not.
+            return (
+                f"<div>$$ {escape(latex)} $$</div>"
+                f"<details><summary>as text</summary><pre>{escape(text)}</pre></details>"
+            )
         case Matrices(shown):
             return f'<div class="side">{"".join(map(_matrix, shown))}</div>'
         case Table():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,11 +12,22 @@ import numpy as np
 
 import amos
 from amos.ir import Operator
+from amos.measure.host import host_machine
 from amos.schedule import Candidate, Schedule, ScheduleSpace
+from amos.schedule.sampled import best_sampled
 from contenders.workloads import Workload
 
 INTRINSIC = "vnni_dpbusd_m16k4_u8_s8_s32"
+#: The instruction with weights in the lanes, with activations there, and with both.
+INTRINSICS = (
+    INTRINSIC,
+    "vnni_dpbusd_lhs_m16k4_u8_s8_s32",
+    "vnni_dpbusd_lanes_m16k4_u8_s8_s32",
+)
 SEED = 0
+#: What is looked at before one of the intrinsics is chosen: the mappings that fill the
+#: lanes best, and schedules of each.
+MAPPINGS, SAMPLES = 4, 16
 
 
 def fixed_mapping(op: Operator, contender: str) -> tuple[str, ...]:
@@ -36,12 +48,27 @@ def fixed_mapping(op: Operator, contender: str) -> tuple[str, ...]:
     raise LookupError(f"{op.name} has no mapping like {contender}'s")
 
 
+def promising(op: Operator) -> str:
+    """The form of the instruction from which the model expects most, measuring nothing."""
+    units = [amos.intrinsics.get(name) for name in INTRINSICS]
+    machine, best = host_machine(units), {}
+    for unit in units:
+        space = list(amos.enumerate_mappings(op, unit, commute=True))
+        space.sort(key=lambda mapping: -mapping.physical().utilization)
+        for mapping in space[:MAPPINGS]:
+            found = best_sampled(mapping, machine, SAMPLES, np.random.default_rng(SEED))
+            if found is not None:
+                best[unit.name] = min(best.get(unit.name, math.inf), found[0].seconds)
+    return min(best, key=lambda name: best[name]) if best else INTRINSIC
+
+
 def tune(work: Workload, contender: str, trials: int, folder: Path) -> dict[str, Any]:
     """Explore; trials that fewer trials have measured before are taken from the record."""
     start = time.monotonic()
+    intrinsic = INTRINSIC if contender.startswith("fix") else promising(work.op)
     result = amos.explore(
         work.op,
-        INTRINSIC,
+        intrinsic,
         trials=trials,
         seed=SEED,
         commute=True,
@@ -52,6 +79,7 @@ def tune(work: Workload, contender: str, trials: int, folder: Path) -> dict[str,
     return {
         "seconds": time.monotonic() - start,
         "replayed": result.replayed,
+        "intrinsic": intrinsic,
         "mapping": best.mapping.name,
         "schedule": best.schedule.as_dict(),
         "tried": len(result.trials),
@@ -69,7 +97,8 @@ def load(
     """
     import tvm
 
-    space = amos.enumerate_mappings(work.op, amos.intrinsics.get(INTRINSIC), commute=True)
+    unit = amos.intrinsics.get(tuned.get("intrinsic", INTRINSIC))
+    space = amos.enumerate_mappings(work.op, unit, commute=True)
     mapping = space.find(tuned["mapping"])
     schedule = ScheduleSpace(mapping).check(Schedule.of(tuned["schedule"]))
     kernel = amos.build(Candidate(mapping, schedule))

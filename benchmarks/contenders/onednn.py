@@ -21,7 +21,7 @@ from contenders.workloads import Workload
 
 #: Operators that these calls compute.
 CONVOLUTIONS = {"conv1d": 1, "conv2d": 2, "dilated_conv2d": 2, "conv3d": 3}
-CONVOLUTIONS |= {"grouped_conv2d": 2, "depthwise_conv2d": 2}
+CONVOLUTIONS |= {"grouped_conv2d": 2, "depthwise_conv2d": 2, "capsule_conv2d": 2}
 PRODUCTS = ("gemm", "gemv")
 
 
@@ -37,10 +37,7 @@ def load(
     Raises:
         ValueError: the call computes something else.
     """
-    import torch
-
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
-    torch.set_grad_enabled(False)
+    torch = prepare()
     scale = 1.0 if output == "f32" else max(1.0, float(np.abs(expected).max()) / 200)
     kind = torch.float32 if output == "f32" else torch.uint8
     made = _product if work.operator in PRODUCTS else _convolution
@@ -65,6 +62,15 @@ def load(
     return {"call": timed}
 
 
+def prepare() -> Any:
+    """PyTorch with all cores and without gradients."""
+    import torch
+
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    torch.set_grad_enabled(False)
+    return torch
+
+
 def _convolution(
     torch: Any, work: Workload, inputs: dict[str, np.ndarray], scale: float, kind: Any
 ) -> tuple[Callable[[], Any], Callable[[np.ndarray], np.ndarray]]:
@@ -78,6 +84,11 @@ def _convolution(
     elif work.operator == "depthwise_conv2d":
         groups = weight.shape[0]
         weight = weight.reshape(-1, 1, *weight.shape[2:])
+    elif work.operator == "capsule_conv2d":
+        # The elements of a capsule are channels; the image has channels last for this call.
+        image = np.moveaxis(image, 1, -1)
+        capsules, width = weight.shape[0], weight.shape[-1]
+        weight = np.moveaxis(weight, -1, 1).reshape(-1, *weight.shape[1:-1])
     last = 1 + rank
     x = torch.from_numpy(np.ascontiguousarray(image)).permute(0, last, *range(1, last))
     each = [[int(work.op_parameter(name))] * rank for name in ("stride", "padding", "dilation")]
@@ -94,6 +105,8 @@ def _convolution(
         )
 
     def back(got: np.ndarray) -> np.ndarray:
+        if work.operator == "capsule_conv2d":
+            return np.moveaxis(got.reshape(batch, capsules, width, *got.shape[2:]), 2, -1)
         flat = np.moveaxis(got, 1, -1)
         return flat.reshape(batch, *flat.shape[1:-1], *_tail(work, weight.shape[0], groups))
 

@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 
-from amos.validate import evaluate, random_inputs
-from contenders import amos_, metaschedule, onednn
+from amos.validate import evaluate
+from contenders import amos_, metaschedule, onednn, pytorch
 from contenders.workloads import Workload, find
 
 #: Seconds that one timing spans, and calls that come before it.
@@ -50,6 +50,8 @@ class Worker:
         inputs, expected = self._data(work)
         if contender.startswith("onednn"):
             found = onednn.load(work, contender.rpartition("_")[2], inputs, expected)
+        elif contender.startswith("pytorch"):
+            found = pytorch.load(work, inputs, expected)
         elif contender == "metaschedule":
             assert tuned is not None
             found = metaschedule.load(work, tuned, inputs, expected, self.folder)
@@ -87,7 +89,7 @@ class Worker:
 
     def _data(self, work: Workload) -> tuple[dict[str, np.ndarray], np.ndarray]:
         if work.name not in self.data:
-            inputs = random_inputs(work.op, np.random.default_rng(0))
+            inputs = work.inputs(np.random.default_rng(0))
             self.data = {work.name: (inputs, evaluate(work.op, inputs))}
         return self.data[work.name]
 

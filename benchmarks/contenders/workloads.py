@@ -10,16 +10,20 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 import amos
 from amos.ir import Operator
 from amos.operators.registry import builder
 from amos.operators.tables import layer_entry, layers
+from amos.validate import random_inputs
 
 DTYPE = "u8s8"
-#: The operand that is known ahead where it is not called weight, and the dtypes.
+#: The operand that is known ahead where it is not called weight (none if empty), and dtypes.
 WEIGHTS: dict[str, tuple[str, str | tuple[str, ...]]] = {
     "gemv": ("a", ("s8", "u8", "s32")),
     "gemm": ("b", DTYPE),
+    "bmm": ("", DTYPE),
     "mean": ("coefficient", DTYPE),
     "variance": ("coefficient", DTYPE),
     "scan": ("triangle", DTYPE),
@@ -134,6 +138,22 @@ SHAPES: dict[str, dict[str, dict[str, int]]] = {
         }
         for name in ("mean", "variance")
     },
+    "bmm": {
+        "bert.scores": dict(b=12, m=128, n=128, k=64),
+        "bert.values": dict(b=12, m=128, n=64, k=128),
+        "bert_large.scores": dict(b=16, m=384, n=384, k=64),
+        "bert_large.values": dict(b=16, m=384, n=64, k=384),
+        "vit.scores": dict(b=12, m=197, n=197, k=64),
+        "vit.values": dict(b=12, m=197, n=64, k=197),
+    },
+    "dense": {
+        "resnet50.fc.16": dict(m=16, n=1000, k=2048),
+        "vgg16.fc7.16": dict(m=16, n=4096, k=4096),
+        "mlp.mnist": dict(m=64, n=512, k=784),
+        "dlrm.bottom": dict(m=128, n=256, k=512),
+        "dlrm.top": dict(m=128, n=1024, k=479),
+        "bert.pooler": dict(m=8, n=768, k=768),
+    },
     "scan": {
         "histogram": dict(n=1024, k=256),
         "bert.128": dict(n=768, k=128),
@@ -143,6 +163,8 @@ SHAPES: dict[str, dict[str, dict[str, int]]] = {
         "integral.224": dict(n=224, k=224),
     },
 }
+#: A dense layer is a matrix product of few rows.
+_BUILT = {"dense": "gemm"}
 _FLAT = {"conv1d": "NHC", "conv2d": "NHWC", "dilated_conv2d": "NHWC", "batched_conv2d": "NHWC"}
 _FLAT |= {"conv3d": "NDHWC", "grouped_conv2d": "NHWGC", "depthwise_conv2d": "NHWC"}
 
@@ -171,7 +193,25 @@ class Workload:
         """
         weight, dtype = WEIGHTS.get(self.operator, ("weight", DTYPE))
         made = builder(self.operator)(**self.values, dtype=dtype, name=self.name)
-        return replace(made, constants=(weight,))
+        return replace(made, constants=(weight,) if weight else ())
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Random data; the constants that make an operator what its name says are these.
+
+        A row is summed with coefficients of one, a scan's triangle is one up to its
+        diagonal, and zeros part the rows of an image that is convolved transposed.
+        """
+        made = random_inputs(self.op, rng)
+        if self.operator in ("mean", "variance"):
+            made["coefficient"][:] = 1
+        elif self.operator == "scan":
+            made["triangle"][:] = np.triu(np.ones(made["triangle"].shape))
+        elif self.operator == "transposed_conv2d":
+            stride = int(self.op_parameter("stride"))
+            whole, image = made["upsampled"], np.zeros_like(made["upsampled"])
+            image[:, :, ::stride, ::stride] = whole[:, :, ::stride, ::stride]
+            made["upsampled"] = image
+        return made
 
 
 def find(name: str) -> Workload:
@@ -180,7 +220,7 @@ def find(name: str) -> Workload:
     table, _, row = text.partition(":")
     if table in SHAPES:
         values: dict[str, Any] = dict(SHAPES[table][row])
-        operator = table
+        operator = _BUILT.get(table, table)
         if table in _FLAT:
             values |= _layout(table)
     else:

@@ -99,6 +99,55 @@ def test_the_copied_code_runs_and_says_the_same(page: Any) -> None:
     assert f"{page.inner_text('.prediction h4').split(' us')[0]} us" in done.stdout
 
 
+def test_what_a_wider_rule_accepts_is_shown_and_marked(page: Any) -> None:
+    assert page.is_hidden(".refused")
+    for t, s in ((0, 0), (0, 2), (2, 5)):
+        page.click(CELL.format(t, s))
+        page.wait_for_selector(CELL.format(t, s) + "[aria-selected=false]")
+    _wait_verdict(page, "accepted under access and gather")
+    assert "No mapping under rule paper" in page.inner_text(".refused")
+    assert page.inner_text(".physical h4") == "q-k-cs, by rule access"
+    page.select_option("[data-field=rule]", "access")
+    _wait_verdict(page, "Valid under rule access")
+    assert page.is_hidden(".refused")
+    assert page.inner_text(".physical h4") == "q-k-cs"
+
+
+def test_sources_in_any_order(page: Any) -> None:
+    assert page.is_hidden(".fed")
+    page.select_option("[data-field=commute]", "any")
+    page.wait_for_function("() => document.querySelector('.count').innerText === '70 mappings'")
+    page.select_option(".fed select", label="weight, image")
+    _wait_verdict(page, "accepted with the sources in the order image, weight")
+    page.fill(".filters input >> nth=0", "k-npq-crs~10")
+    page.wait_for_function("() => document.querySelector('.count').innerText === '1 of 70'")
+    page.click(".rows .row")
+    page.wait_for_function(
+        "() => document.querySelector('.physical h4').innerText === 'k-npq-crs~10'"
+    )
+    # The address holds all of it.
+    page.reload()
+    page.wait_for_function(
+        "() => document.querySelector('.physical h4')?.innerText === 'k-npq-crs~10'"
+    )
+    assert page.input_value(".fed select") == "weight, image"
+    page.select_option("[data-field=commute]", "")
+    _wait_verdict(page, "Not valid")
+    assert page.is_hidden(".fed")
+
+
+def test_nonsense_in_the_address_is_told_beside_its_field(page: Any, serve: str) -> None:
+    page.goto("about:blank")
+    page.goto(f"{serve}#operator=conv2&assignment=x")
+    page.wait_for_function("() => document.querySelector('.general').innerText")
+    assert "expected whole numbers" in page.inner_text(".general")
+    page.goto("about:blank")
+    page.goto(f"{serve}#operator=conv2")
+    page.wait_for_function("() => document.querySelector('.field.operator .error').innerText")
+    assert "did you mean 'conv2d'?" in page.inner_text(".field.operator .error")
+    assert "Valid under rule paper" in _verdict(page)
+
+
 def test_nonsense_is_told_beside_its_field_and_changes_nothing(page: Any) -> None:
     before = page.inner_text(".physical")
     for field, text, said in (

@@ -159,6 +159,71 @@ def test_the_code_of_a_refused_matching_says_why() -> None:
     assert all(reason in done.stdout for reason in answer["verdict"]["reasons"])
 
 
+def test_what_a_wider_rule_makes_of_a_refused_matching_is_shown_as_refused() -> None:
+    answer = _judge(assignment=[-1, 1, -1, 0, 2, -1, 2])
+    assert answer["verdict"]["kind"] == "wrong"
+    assert answer["verdict"]["accepted_by"] == ["access", "gather"]
+    shown = answer["mapping"]
+    assert (shown["name"], shown["rule"], shown["refused"]) == ("q-k-cs", "access", True)
+    done = subprocess.run(
+        [sys.executable, "-c", answer["code"]], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("wrong (paper)")
+    assert shown["expression"] in done.stdout
+    # To Python it is no mapping.
+    verdict, mapping = ENGINE.judged(answer["state"])
+    assert not verdict
+    assert mapping is None
+    wider = _judge(assignment=[-1, 1, -1, 0, 2, -1, 2], rule="access")["mapping"]
+    assert wider | {"refused": True} == shown
+
+
+def test_sources_can_be_fed_in_another_order() -> None:
+    space = amos.enumerate_mappings(
+        amos.operators.resolve("conv2d"),
+        amos.intrinsics.get("wmma_m16n16k16_f16_f32"),
+        commute=True,
+    )
+    answer = _judge(commute=True)
+    assert answer["orders"] == [[[0, 1], "image, weight"], [[1, 0], "weight, image"]]
+    assert answer["count"] == "70"
+    rows = _rows({"commute": True}, count=100)["rows"]
+    assert [row["name"] for row in rows] == [mapping.name for mapping in space]
+    last = rows[-1]
+    answer = _judge(commute=True, assignment=last["assignment"], order=last["order"])
+    assert answer["mapping"]["name"] == last["name"]
+    assert answer["mapping"]["name"].endswith("~10")
+    assert answer["x"]["rows"] == ["weight", "image", "out"]
+    assert answer["z"]["rows"] == ["Src1 = weight", "Src2 = image", "Dst = out"]
+    done = subprocess.run(
+        [sys.executable, "-c", answer["code"]], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("valid (paper)")
+    assert answer["mapping"]["expression"] in done.stdout
+    # The same matching in the given order: refused, and it is said where it would do.
+    answer = _judge(commute=True, assignment=last["assignment"], order=[0, 1])
+    assert answer["verdict"]["kind"] == "wrong"
+    assert answer["verdict"]["accepted_in"] == ["weight, image"]
+
+
+def test_an_order_that_is_not_looked_at_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "(0, 1)" in _judge(order=[1, 0])["errors"]["order"]
+    assert list(_judge(commute=True, order=[0, 0])["errors"]) == ["order"]
+    assert list(_judge(commute="yes")["errors"]) == ["commute"]
+    # Where only another order will do, the words are those of the command line.
+    text = "o[i,j] += a[k,j] * b[i,k]"
+    state = dict(
+        operator=text, extents="i=16, j=16, k=16", intrinsic="vnni_dpbusd_m16k4_u8_s8_s32",
+        dtype="s8,u8,s32",
+    )  # fmt: skip
+    said = _judge(**state)["errors"]["intrinsic"]
+    assert "--commute" in said
+    argv = ["map", text, state["intrinsic"], "--dtype", "s8,u8,s32"]
+    assert main([*argv, *(f"--extent={name}=16" for name in "ijk")]) == 2
+    assert said in capsys.readouterr().err
+    assert _judge(**state, commute=True)["mapping"]["name"].endswith("~10")
+
+
 def test_texts_go_into_the_code_as_literals() -> None:
     hostile = "o[i,j] += a[i,k] * b[k,j]"
     answer = _judge(operator=hostile, extents="i=4, j=4, k=4")

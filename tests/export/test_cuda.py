@@ -7,8 +7,11 @@ host. So every call that the loader makes is made, with the arguments a driver g
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,57 +20,57 @@ import pytest
 import amos
 from amos import machines, operators
 from amos.cli import main
-from amos.codegen.cuda.emulate import HEADERS, compiler
+from amos.codegen.cuda import compilers
+from amos.codegen.cuda.driver import Device, KernelError, misfit
+from amos.codegen.cuda.emulate import compiler
+from amos.codegen.cuda.loader import Kernel, _encode, reference
 from amos.errors import BuildError, ExportError, MeasureError
 from amos.export import export, gpu_check
-from amos.export.cuda_loader import Device, Kernel, KernelError, reference
+from amos.export.check import GpuRow, summary
+from amos.ir import Operator
 from amos.schedule import Candidate, ScheduleSpace
+from amos.testing.fake_cuda import fake_driver, fake_nvcc
 from amos.validate import evaluate
 
-FILES = ["kernel.cu", "launch.json", "load.py", "load.hpp"]
+FILES = ["kernel.cu", "launch.json", "load.py", "driver.py", "load.hpp"]
 CONV = dict(n=2, c=3, k=9, p=5, q=6, stride=2, padding=1)
 
 
 def exported(folder: Path, dtype: str = "f16", seed: int = 0) -> Candidate:
-    unit = {"f16": "wmma_m16n16k16_f16_f32", "s8": "wmma_m16n16k16_s8_s32"}[dtype]
+    unit = {
+        "f16": "wmma_m16n16k16_f16_f32",
+        "s8": "wmma_m16n16k16_s8_s32",
+        "bf16": "mma_sync_m16n8k16_bf16_f32",
+        "e4m3": "mma_sync_m16n8k32_e4m3_f32",
+        "e5m2": "mma_sync_m16n8k32_e5m2_f32",
+    }[dtype]
+    machine = "h200" if dtype.startswith("e") else "a100"
     op = operators.get("conv2d", dtype=dtype, **CONV)
     mapping = amos.enumerate_mappings(op, amos.intrinsics.get(unit))[seed]
-    space = ScheduleSpace(mapping, machines.get("a100"))
+    space = ScheduleSpace(mapping, machines.get(machine))
     candidate = Candidate(mapping, space.sample(np.random.default_rng(seed)))
-    export(candidate, "cuda", folder, architecture="sm_80", force=True)
+    architecture = f"sm_{machines.get(machine).architecture}"
+    export(candidate, "cuda", folder, architecture=architecture, force=True)
     return candidate
 
 
-def fake_driver(folder: Path, capability: int = 80) -> str:
-    """A shared library that stands for the driver, with the kernel of a folder inside."""
-    tool = compiler()
-    if tool is None:
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A driver that runs on the host what the fake compiler makes."""
+    if compiler() is None:
         pytest.skip("the fake driver needs g++ or clang++")
-    launch = json.loads((folder / "launch.json").read_text())
-    source = (folder / "kernel.cu").read_text()
-    head = "extern __shared__ __align__(128) unsigned char shared_memory[];"
-    size = max(1, launch["shared_bytes"])
-    source = source.replace(head, f"alignas(128) unsigned char shared_memory[{size}];")
-    (folder / "host.cu").write_text(source)
-    names = {"float16": "const half", "int8": "const signed char"}
-    names |= {"float32": "float", "int32": "int"}
-    call = ", ".join(
-        f"*static_cast<{names[a['dtype']]} **>(arguments[{n}])"
-        for n, a in enumerate(launch["arguments"])
-    )
-    text = Path(__file__).with_name("fake_driver.cpp.txt").read_text()
-    for word, value in (
-        ("SOURCE", str(folder / "host.cu")),
-        ("CAPABILITY", str(capability)),
-        ("KERNEL", launch["kernel"]),
-        ("CALL", f"{launch['kernel']}({call})"),
-    ):
-        text = text.replace(word, value)
-    (folder / "driver.cpp").write_text(text)
-    library = folder / f"libfake{capability}.so"
-    flags = ["-std=c++17", "-O1", "-w", "-fPIC", "-shared", f"-I{HEADERS}"]
-    subprocess.run([tool, *flags, str(folder / "driver.cpp"), "-o", str(library)], check=True)
-    return str(library)
+    return fake_driver(tmp_path_factory.mktemp("driver"), 90)
+
+
+@pytest.fixture
+def nvcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """That compiler in the place of nvcc."""
+    (tmp_path / "tools").mkdir()
+    found = fake_nvcc(tmp_path / "tools")
+    monkeypatch.setenv("PATH", f"{found}{os.pathsep}{os.environ['PATH']}")
+    compilers.cache_clear()
+    yield
+    compilers.cache_clear()
 
 
 def test_files(tmp_path: Path) -> None:
@@ -81,7 +84,7 @@ def test_files(tmp_path: Path) -> None:
         f'"C" __global__ void __launch_bounds__({launch["block"][0]})'
         in (tmp_path / "kernel.cu").read_text()
     )
-    assert "amos" not in (tmp_path / "load.py").read_text()
+    assert "import amos" not in (tmp_path / "load.py").read_text()
 
 
 def test_launches_from_cpp(tmp_path: Path) -> None:
@@ -98,35 +101,76 @@ def test_launches_from_cpp(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("dtype", ["f16", "s8"])
-def test_loader_on_a_fake_driver(
-    tmp_path: Path, dtype: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    exported(tmp_path, dtype, seed=1)
-    library = fake_driver(tmp_path)
-    monkeypatch.setattr("amos.export.cuda_loader._machine_code", lambda *_: b"image")
-    monkeypatch.setattr(gpu_check, "Device", lambda: Device(library))
-    (row,) = gpu_check.check_folder(tmp_path)
+@pytest.mark.parametrize("dtype", ["f16", "s8", "e4m3", "e5m2", "bf16"])
+def test_loader_on_a_fake_driver(tmp_path: Path, dtype: str, driver: str, nvcc: None) -> None:
+    exported(tmp_path / "one", dtype, seed=1)
+    (row,) = gpu_check.check_folder(tmp_path / "one", pytorch=False, library=driver)
+    assert row.problem == ""
     assert row.correct and row.largest_difference == 0 and row.elements == 2 * 9 * 5 * 6
-    assert row.gpu == "fake"
+    assert row.gpu == "Fake GPU" and row.operator == "conv2d"
     assert row.seconds is not None and row.seconds > 0
-    # With another weight's stride in its description the same kernel is wrong.
-    path = tmp_path / "launch.json"
+    # With another constant in its description the same kernel is wrong.
+    path = tmp_path / "one" / "launch.json"
     launch = json.loads(path.read_text())
     launch["operator"]["operands"][0]["indices"][2]["constant"] += 1
     path.write_text(json.dumps(launch))
-    assert not gpu_check.check_folder(tmp_path, timed=False)[0].correct
+    assert not gpu_check.check_folder(tmp_path / "one", timed=False, library=driver)[0].correct
+
+
+class Array:
+    """What a library's array looks like to the loader."""
+
+    def __init__(self, dtype: str, shape: list[int], at: int = 256, *, cuda: bool = True) -> None:
+        self.dtype, self.shape, self.is_cuda, self._at = dtype, tuple(shape), cuda, at
+
+    def data_ptr(self) -> int:
+        return self._at
+
+    def is_contiguous(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("dtype", "known"),
+    [
+        ("float16", "torch.float16"),
+        ("bfloat16", "torch.bfloat16"),
+        ("bfloat16", "uint16"),  # as CuPy holds it, which has no bfloat16
+        ("tfloat32", "torch.float32"),
+        ("float8_e4m3", "torch.float8_e4m3fn"),
+        ("float8_e4m3", "uint8"),
+        ("float8_e5m2", "torch.float8_e5m2"),
+        ("int8", "int8"),
+    ],
+)
+def test_arrays_that_fit(dtype: str, known: str) -> None:
+    argument = {"dtype": dtype, "shape": [4, 8]}
+    assert misfit(argument, Array(known, [4, 8])) == ""
+    assert "expected" in misfit(argument, Array("torch.complex64", [4, 8]))
+    assert "[4, 8], got" in misfit(argument, Array(known, [8, 4]))
+    assert "one of the host" in misfit(argument, Array(known, [4, 8], cuda=False))
+    assert "multiple of 16" in misfit(argument, Array(known, [4, 8], at=8))
+
+
+@pytest.mark.parametrize("kind", ["e4m3", "e5m2"])
+def test_eight_bit_floats_are_those_of_ml_dtypes(kind: str) -> None:
+    types = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
+    number = types.float8_e4m3fn if kind == "e4m3" else types.float8_e5m2
+    every = np.arange(256, dtype=np.uint8).view(number).astype(np.float32)
+    finite = every[np.isfinite(every)]
+    codes = _encode(finite.astype(np.float64), f"float8_{kind}")
+    assert np.array_equal(codes, np.arange(256)[np.isfinite(every)])
 
 
 def test_reference_is_the_operator() -> None:
     op = operators.get("conv2d", dtype="f32", **CONV)
-    from amos.export.cuda import _operand
+    from amos.codegen.cuda.launch import described_operand
 
     rng = np.random.default_rng(0)
     values = {t.name: rng.integers(-9, 9, t.shape).astype(float) for t in op.inputs}
     described = {
         "iterations": {it.name: it.extent for it in op.iterations},
-        "operands": [_operand(load) for load in op.operands],
+        "operands": [described_operand(load) for load in op.operands],
     }
     where, found, scale = reference(described, values, rng)
     inputs = {name: array.astype(np.float32) for name, array in values.items()}
@@ -134,16 +178,17 @@ def test_reference_is_the_operator() -> None:
     assert (scale >= np.abs(found)).all()
 
 
-def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refusals(tmp_path: Path, driver: str) -> None:
     candidate = exported(tmp_path)
     library = fake_driver(tmp_path, 75)
-    with pytest.raises(KernelError, match="needs sm_80, and fake is sm_75"):
+    with pytest.raises(KernelError, match="needs sm_80, and Fake GPU is sm_75"):
         Kernel(tmp_path, Device(library))
+    with pytest.raises(MeasureError, match="needs sm_80, and Fake GPU is sm_75"):
+        gpu_check.check_folder(tmp_path, library=library)
     with pytest.raises(KernelError, match="no NVIDIA driver"):
         Device("libnothing.so.7")
-    monkeypatch.setattr(gpu_check, "Device", lambda: Device("libnothing.so.7"))
     with pytest.raises(MeasureError, match="gpu-check: there is no NVIDIA driver"):
-        gpu_check.check_folder(tmp_path)
+        gpu_check.check_folder(tmp_path, library="libnothing.so.7")
     with pytest.raises(ExportError, match=r"launch\.json"):
         gpu_check.check_folder(tmp_path / "nothing")
     with pytest.raises(BuildError, match="needs sm_70, which sm_61 is not"):
@@ -170,20 +215,36 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_measured_elsewhere(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], driver: str, nvcc: None
 ) -> None:
     """The best of a search on the model, exported, measured, and taken into records."""
     sizes = ["--extent", "m=48", "--extent", "n=40", "--extent", "k=64"]
     search = ["explore", "gemm", "wmma_m16n16k16_f16_f32", "--machine", "a100", *sizes]
     out = tmp_path / "top"
-    assert main([*search, "--trials", "6", "--export", str(out), "--top", "2", "--json"]) == 0
+    assert (
+        main(
+            [
+                *search,
+                "--trials",
+                "6",
+                "--executor",
+                "model",
+                "--export",
+                str(out),
+                "--top",
+                "2",
+                "--json",
+            ]
+        )
+        == 0
+    )
     assert sorted(path.name for path in out.iterdir()) == ["1", "2"]
     shutil.rmtree(out / "2")
-    library = fake_driver(out / "1")
-    monkeypatch.setattr("amos.export.cuda_loader._machine_code", lambda *_: b"image")
-    monkeypatch.setattr(gpu_check, "Device", lambda: Device(library))
     lines, store = tmp_path / "measured.jsonl", tmp_path / "records.db"
-    assert main(["gpu-check", str(out), "--records", str(lines)]) == 0
+    assert (
+        main(["gpu-check", str(out), "--driver", driver, "--no-pytorch", "--records", str(lines)])
+        == 0
+    )
     assert main(["records", "import", str(store), str(lines)]) == 0
     capsys.readouterr()
     assert main(["records", "list", str(store), "--json"]) == 0
@@ -196,12 +257,88 @@ def test_measured_elsewhere(
     assert "'host' is no GPU" in capsys.readouterr().err
 
 
-def test_suite_for_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_suite_for_another_machine(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    driver: str,
+    nvcc: None,
+) -> None:
+    """Everything is written here, and checked by what was written, without AMOS."""
     monkeypatch.setattr("amos.operators.TABLE_6", {"gemm": 1, "mean": 1})
-    monkeypatch.setattr("amos.export.cuda.compilers", lambda: ())
-    made = gpu_check.write_suite(tmp_path, "sm_70", shapes=1, seed=0)
-    assert [path.name for path in made] == ["gemm_f16_f32_0", "gemm_f16_f16_0"] + [
-        "mean_f16_f32_0",
-        "mean_f16_f16_0",
-    ]
-    assert all((path / "launch.json").exists() for path in made)
+    monkeypatch.setattr("amos.cli.gpu_records._LARGE", 48)
+    monkeypatch.setattr(gpu_check, "TYPES", dict(list(gpu_check.TYPES.items())[:2]))
+    small = dict(m=40, n=24, k=48, i=40)
+    plain = operators.get
+
+    def get(name: str, dtype: str, **sizes: int) -> Operator:
+        known = operators.builder(name).defaults
+        return plain(name, dtype=dtype, **({k: v for k, v in small.items() if k in known} | sizes))
+
+    monkeypatch.setattr("amos.operators.get", get)
+    suite = tmp_path / "suite"
+    command = ["gpu-check", str(suite), "--write", "--shapes", "1", "--trials", "2", "--top", "1"]
+    assert main(command) == 0
+    assert "python" in capsys.readouterr().out
+    made = sorted(str(p.parent.relative_to(suite)) for p in suite.rglob("launch.json"))
+    random = [f"random/{op}_{kind}_0" for op in ("gemm", "mean") for kind in ("f16_f16", "f16_f32")]
+    best = [f"{g}/wmma/1" for g in ("batch1/gemm", "batch1/mean", "gemm/gemm_48")]
+    best += [name.replace("wmma", "mma") for name in best]
+    assert made == sorted(random + best)
+    outside = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    script = [sys.executable, "-P", "-c", _WITHOUT, str(suite)]
+    none = subprocess.run(
+        [*script, "--driver", "libno.so.1"], capture_output=True, text=True, env=outside
+    )
+    assert none.returncode == 2 and none.stderr.count("\n") == 1
+    assert "there is no NVIDIA driver here (libno.so.1)" in none.stderr
+    done = subprocess.run(
+        [*script, "--driver", driver, "--no-pytorch"], capture_output=True, text=True, env=outside
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(made)} of {len(made)} kernels are right" in done.stdout
+    found = json.loads((suite / "results.json").read_text())
+    assert len(found["rows"]) == len(made) and all(row["correct"] for row in found["rows"])
+    store = tmp_path / "store.db"
+    assert main(["records", "import", str(store), str(suite / "records.jsonl")]) == 0
+    assert "6 added" in capsys.readouterr().out
+
+
+#: Runs check.py of a folder with AMOS out of reach.
+_WITHOUT = """
+import runpy, sys
+sys.modules["amos"] = None
+folder = sys.argv[1]
+sys.path.insert(0, folder)
+sys.argv[0] = folder + "/check.py"
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def test_a_kernel_that_harms_its_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, driver: str, nvcc: None
+) -> None:
+    """The others are checked all the same, by another process."""
+    for n in (1, 2):
+        exported(tmp_path / "all" / str(n), seed=n)
+    broken = tmp_path / "all" / "1" / "kernel.cu"
+    broken.write_text(broken.read_text().replace("__syncthreads();", "", 1))
+    monkeypatch.setattr("amos.export.check._PATIENCE", 60.0)
+    first, second = gpu_check.check_folder(tmp_path / "all", timed=False, library=driver)
+    assert first.problem or not first.correct
+    assert second.correct and not second.problem
+
+
+def test_what_rows_come_to() -> None:
+    def row(name: str, seconds: float, beside: float | None) -> GpuRow:
+        ways = None if beside is None else {"eager": beside, "channels_last": 2 * beside}
+        return GpuRow(name, "G", correct=True, seconds=seconds, baseline=ways)
+
+    rows = [row("batch1/a/wmma/1", 1.0, 2.0), row("batch1/a/mma/1", 0.5, 2.0)]
+    rows += [row("batch1/b/wmma/1", 1.0, 1.0), row("random/x", 1.0, 9.0)]
+    rows += [row("gemm/g/wmma/1", 2.0, 1.0), row("batch1/c/wmma/1", 1.0, None)]
+    found = summary(rows)
+    assert found["kernels"] == found["right"] == 6
+    assert found["batch1"]["of"] == {"a": 4.0, "b": 1.0}
+    assert found["batch1"]["speed"] == pytest.approx(2.0)
+    assert found["gemm"]["speed"] == pytest.approx(0.5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import base64
 import json
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,10 @@ def test_outputs_are_there_and_small(path: Path) -> None:
     kinds = {kind for o in outputs for kind in o.get("data", {})}
     assert "application/vnd.plotly.v1+json" in kinds or path.stem == "03_your_own_intrinsic"
     assert "text/html" in kinds
+    # Pages that only show notebooks draw no figure: each has a picture beside it.
+    figures = [o["data"] for o in outputs if "application/vnd.plotly.v1+json" in o.get("data", {})]
+    for data in figures:
+        assert base64.b64decode(data["image/png"]).startswith(b"\x89PNG")
 
 
 @each

@@ -6,7 +6,7 @@ import pytest
 
 from amos.codegen.cuda import compilers
 from amos.codegen.cuda.emulate import compiler
-from amos.errors import ToolchainError
+from amos.errors import BuildError, ToolchainError, UnknownNameError
 from amos.reproduce.cuda import ARCHITECTURES, cuda, cuda_jobs
 
 
@@ -24,6 +24,10 @@ def test_jobs() -> None:
     assert len(jobs) == 15 * (3 + 2)
     assert ("gemm", "s8", "sm_70") not in jobs
     assert cuda_jobs(["C2D"], ["f16"], ["sm_90"]) == [("conv2d", "f16", "sm_90")]
+    with pytest.raises(UnknownNameError, match="architecture 'sm_86'"):
+        cuda_jobs(["gemm"], ["f16"], ["sm_86"])
+    with pytest.raises(BuildError, match="no row"):
+        cuda(cuda_jobs(["gemm"], ["s8"], ["sm_70"]))
 
 
 @pytest.mark.parametrize(("name", "kind"), [("gemv", "s8"), ("mean", "f16")])
@@ -34,6 +38,7 @@ def test_sample(name: str, kind: str) -> None:
     assert row.compiled and row.simulated_equal
     assert row.tensor_core_instructions > 0
     assert row.shared_bytes <= row.space_shared_bytes
+    assert row.registers > 0 and row.space_registers > 0
 
 
 @pytest.mark.slow

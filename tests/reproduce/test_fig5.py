@@ -104,3 +104,12 @@ def test_the_stored_samples_are_ranked_better_than_by_the_equation_alone() -> No
     assert refined.pairwise > 0.89
     assert refined.pairwise > paper.pairwise + 0.15
     assert np.isfinite(refined.trials)
+
+
+def test_the_constants_hold_on_a_cpu_that_nothing_was_fitted_on() -> None:
+    other = fig5.second_cpu()
+    assert other["machine"] != fig5.stored().machine.source
+    assert set(other["layers"]) == set(fig5.HELD_BACK)
+    assert other["pairwise"] > 0.88
+    assert other["pairwise"] > other["paper_equation"]["pairwise"] + 0.1
+    assert other["top10_within_5pct"] >= 16

@@ -124,16 +124,14 @@ def test_vectors_divide_rows() -> None:
     assert ScheduleSpace(mapping, machine).variables["align.Src1"] == (0, 16, 32)
 
 
-def test_the_model_takes_a_warp_as_a_core() -> None:
+def test_the_warps_of_a_block_are_not_blocks_of_a_core() -> None:
     space = ScheduleSpace(MAPPING, A100)
     loops = [loop.name for loop in space.situation.spatial]
     schedule = Schedule.of(space.smallest().as_dict() | {f"block.{n}": 2 for n in loops})
     space.check(schedule)
     batch = batch_of(Structure(MAPPING), [schedule])
     assert batch.block is None
-    assert amos.predict(MAPPING, A100, schedule).seconds == pytest.approx(
-        amos.predict(MAPPING, A100, space.smallest()).seconds
-    )
+    assert batch.warps is not None and batch.warps.tolist() == [[2, 2]]
 
 
 def test_a_machine_without_shared_memory_has_none_of_it() -> None:

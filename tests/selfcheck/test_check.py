@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,12 +12,12 @@ import numpy as np
 import pytest
 
 from amos import intrinsics
+from amos.codegen.cuda import compilers
 from amos.intrinsics import Implementation, Intrinsic, execute, registry
 from amos.perfmodel.host import cpu
 from amos.selfcheck import check, cuda
 from amos.selfcheck.cuda import check_cuda, cuda_program
 from amos.selfcheck.data import compare, fragments
-from amos.selfcheck.nvrtc import find_nvrtc
 from amos.selfcheck.opencl import opencl_source
 from amos.selfcheck.program import run_program, tool
 
@@ -101,7 +102,7 @@ def test_what_is_missing_is_skipped_with_its_reason(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(cuda, "find_nvrtc", lambda: None)
+    monkeypatch.setattr(cuda, "compilers", lambda: ())
     names = [SDOT, "wmma_m8n8k32_s4_s32", "vnni_dpbusd_m16k4_u8_s8_s32"]
     arm, wmma, vnni = (r.skipped for r in check([intrinsics.get(name) for name in names]))
     assert "c for aarch64: aarch64-linux-gnu-gcc is not installed" in arm
@@ -142,23 +143,24 @@ def test_a_kernel_that_does_not_compile_is_told_from_the_others() -> None:
     )
     good = intrinsics.get("mma_sync_m16n8k32_e4m3_f32")
     found = check_cuda([wrong, good], np.random.default_rng(0))
-    assert "cuda: sm_90: nvcc does not compile" in found[wrong.name].problems[0]
+    assert re.match(r"cuda: sm_90: nvcc \S+ does not compile", found[wrong.name].problems[0])
     assert not found[good.name].problems
 
 
 def test_nvrtc_compiles_what_nvcc_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
-    if find_nvrtc() is None:
+    library = [c for c in compilers() if c.kind == "nvrtc"]
+    if not library:
         pytest.skip("NVRTC is not installed (pip: nvidia-cuda-nvrtc and its headers)")
-    monkeypatch.setattr(cuda, "_known", lambda nvcc: frozenset())
+    monkeypatch.setattr(cuda, "compilers", lambda: tuple(library))
     unit = intrinsics.get("mma_sync_m16n8k16_f16_f32")
     wrong = replace(intrinsics.get(SDOT), name="acme_cuda_m4k4_s8_s32", requires=())
     intrinsics.register(
         wrong, Implementation(wrong.name, "cuda", "wrong();", architectures=("sm_90",))
     )
     found = check_cuda([unit, wrong], np.random.default_rng(0))
-    assert "cuda by NVRTC: sm_90" in found[unit.name].compiled_for
+    assert f"cuda by {library[0].name}: sm_90" in found[unit.name].compiled_for
     assert not found[unit.name].problems
-    assert "sm_90: NVRTC does not compile" in found[wrong.name].problems[0]
+    assert f"sm_90: {library[0].name} does not compile" in found[wrong.name].problems[0]
 
 
 def test_the_program_for_a_gpu_runs_or_says_in_words_why_not(tmp_path: Path) -> None:

@@ -31,6 +31,8 @@ _MAX_THREADS = 1024
 STATIC_LIMIT = 48 * 1024
 #: Shared memory of a block after opting in, by compute capability (the same table).
 _SHARED = {70: 96, 75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 120: 99}
+#: Architectures beyond this one are not known to exist.
+_NEWEST = 121
 #: First architecture with cp.async.
 _ASYNC = 80
 
@@ -44,6 +46,8 @@ def capability(architecture: str) -> int:
     digits = architecture.removeprefix("sm_").rstrip("a")
     if not architecture.startswith("sm_") or not digits.isdigit():
         raise BuildError(f"architecture {architecture!r}: expected a name such as 'sm_80'")
+    if int(digits) > _NEWEST:
+        raise BuildError(f"architecture {architecture!r}: sm_{_NEWEST} is the newest known here")
     return int(digits)
 
 

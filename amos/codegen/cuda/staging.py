@@ -11,7 +11,6 @@ every fragment begins at a multiple of 32 bytes, as ``load_matrix_sync`` asks fo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -19,6 +18,7 @@ from math import prod
 from amos.codegen.cuda.types import CudaType, cuda_type
 from amos.ir import BufferLoad
 from amos.mapping.nest import Group, Nest
+from amos.mapping.runs import Runs
 
 __all__ = ["ROW_ALIGNMENT", "Axis", "SharedOperand"]
 
@@ -91,14 +91,11 @@ class SharedOperand:
     def contiguous(self) -> tuple[str, int]:
         """The intrinsic iteration along the columns, and elements that one copy moves.
 
-        Where neither dimension of the fragment can be copied in wider pieces than one
-        element, the columns are those with the smaller stride in the tensor, so that
-        the threads of a warp read neighbours.
+        Where neither dimension can be copied in wider pieces than one element, it is the
+        one with the smaller stride in the tensor.
         """
-        runs = {t: self._run(self.nest.groups[t]) for t in self.fragment}
-        strides = {t: self._stride(self.nest.groups[t]) for t in self.fragment}
-        best = min(reversed(self.fragment), key=lambda t: (-runs[t], strides[t]))
-        return best, runs[best]
+        runs = Runs(self.load, self.nest, self.fragment)
+        return runs.contiguous(self.widest // self.element.bytes)
 
     @property
     def columns(self) -> Group:
@@ -171,62 +168,3 @@ class SharedOperand:
         return any(
             loop == g.tile and self.load.names & set(g.members) for g in self.nest.groups.values()
         )
-
-    def _stride(self, group: Group) -> int:
-        """Elements of the tensor between neighbours along a group; 2**62 for a replica."""
-        flat = self._flat
-        live = [m for m in group.members if m in self.load.names]
-        return abs(flat.get(live[-1], 0)) if live and live[-1] == group.members[-1] else 1 << 62
-
-    @cached_property
-    def _flat(self) -> dict[str, int]:
-        """Elements of the tensor that one step of each iteration moves."""
-        flat: dict[str, int] = {}
-        for index, step in zip(self.load.indices, _steps(self.load.tensor.shape), strict=True):
-            for name, c in index.terms:
-                flat[name] = flat.get(name, 0) + c * step
-        return flat
-
-    def _run(self, group: Group) -> int:
-        """Elements that may be moved as one: contiguous, aligned, all inside or all outside."""
-        most = self.widest // self.element.bytes
-        run, length = [], 1
-        for name, radix in zip(reversed(group.members), reversed(group.radices), strict=True):
-            if radix > 1 and self._flat.get(name, 0) != length:
-                break
-            run.append(name)
-            length *= radix
-        vector = most
-        while vector > 1 and not self._aligned(group, run, length, vector):
-            vector //= 2
-        return max(1, vector)
-
-    def _aligned(self, group: Group, run: Sequence[str], length: int, vector: int) -> bool:
-        """Whether every copy of so many elements is aligned, and in one piece."""
-        if length % vector or group.lanes % vector:
-            return False
-        sizes = self.load.tensor.shape
-        constant = sum(
-            i.constant * s for i, s in zip(self.load.indices, _steps(sizes), strict=True)
-        )
-        others = [step for name, step in self._flat.items() if name not in run]
-        if constant % vector or any(step % vector for step in others):
-            return False
-        extents = self.nest.mapping.operator.extents
-        inner = next((name for name in run if extents[name] > 1), "")
-        whole = extents.get(inner, 1) % vector == 0
-        for index, size in zip(self.load.indices, sizes, strict=True):
-            low, high = index.bounds(extents)
-            if (low >= 0 and high < size) or not set(run) & set(index.names):
-                continue
-            # Reads beyond the tensor: the edge must not fall inside a copy.
-            rest = [c for name, c in index.terms if name != inner]
-            even = not any(c % vector for c in (*rest, index.constant, size))
-            if not whole or (inner in index.names and not even):
-                return False
-        return True
-
-
-def _steps(shape: Sequence[int]) -> list[int]:
-    """Elements between neighbours along each dimension of a row-major tensor."""
-    return [prod(shape[d + 1 :]) for d in range(len(shape))]

@@ -6,27 +6,32 @@ compiles for Volta; the two are asked in this order.
 
 from __future__ import annotations
 
-import ctypes
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from amos.codegen.cuda.nvrtc import find_nvrtc
 from amos.codegen.cuda.program import capability
 from amos.codegen.cuda.sass import tensor_core_instructions
 from amos.errors import BuildError, ToolchainError
 
-__all__ = ["Compiled", "Compiler", "compile_cuda", "compiler_for", "compilers", "portable_code"]
+__all__ = [
+    "Compiled",
+    "Compiler",
+    "compile_cuda",
+    "compiler_for",
+    "compiler_of_image",
+    "compilers",
+    "image_for",
+    "portable_code",
+]
 
 _TIMEOUT = 600
-_LIBRARY = "cuda_nvrtc/lib/libnvrtc.so.*"
-#: What the library's wheels call the folders of their headers.
-_INCLUDES = ("cuda_runtime/include", "cuda_nvcc/include", "cuda_cccl/include")
 
 
 @dataclass(frozen=True)
@@ -103,10 +108,7 @@ def compilers() -> tuple[Compiler, ...]:
         known = frozenset(_output([path, "--list-gpu-code"]).split())
         if version and known:
             found.append(Compiler("nvcc", path, version.group(1), known))
-    for entry in sys.path:
-        for library in sorted(Path(entry or ".", "nvidia").glob(_LIBRARY)):
-            if ".alt." not in library.name:
-                found += _nvrtc_library(library)
+    found += [Compiler("nvrtc", str(x.library), x.version, x.architectures) for x in find_nvrtc()]
     return tuple(found)
 
 
@@ -160,6 +162,35 @@ def portable_code(source: str, architecture: str, where: str = "kernel") -> str:
     return run(compiler, source, virtual, where)[0].rstrip(b"\0").decode()
 
 
+def compiler_of_image(architecture: str, capability: int) -> Compiler:
+    """What makes :func:`image_for`'s images.
+
+    Raises:
+        ToolchainError: no compiler here knows the GPU or the kernel's architecture.
+    """
+    exact = [c for c in compilers() if f"sm_{capability}" in c.architectures]
+    return exact[0] if exact else compiler_for(architecture)
+
+
+def image_for(source: str, architecture: str, capability: int, where: str = "kernel") -> bytes:
+    """What a driver loads: machine code for its GPU, or PTX where no compiler knows that.
+
+    Args:
+        source: CUDA C++ with one kernel.
+        architecture: that the kernel is written for, as ``"sm_80"``.
+        capability: of the GPU, 90 for 9.0.
+        where: what messages call the kernel.
+
+    Raises:
+        ToolchainError: no compiler here knows the GPU or the kernel's architecture.
+        BuildError: the compiler refuses the text.
+    """
+    compiler = compiler_of_image(architecture, capability)
+    if f"sm_{capability}" in compiler.architectures:
+        return compiler.compile(source, f"sm_{capability}", where).cubin
+    return portable_code(source, architecture, where).encode() + b"\0"
+
+
 def _output(command: list[str]) -> str:
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
@@ -189,50 +220,12 @@ def _nvcc(compiler: Compiler, source: str, architecture: str, where: str) -> tup
         return cubin.read_bytes(), done.stderr
 
 
-def _load(path: str) -> ctypes.CDLL:
-    return ctypes.CDLL(path)
-
-
-def _nvrtc_library(library: Path) -> list[Compiler]:
-    try:
-        nvrtc = _load(str(library))
-        major, minor, count = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
-        if nvrtc.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)):
-            return []
-        nvrtc.nvrtcGetNumSupportedArchs(ctypes.byref(count))
-        numbers = (ctypes.c_int * count.value)()
-        nvrtc.nvrtcGetSupportedArchs(numbers)
-    except (OSError, AttributeError):
-        return []
-    known = frozenset(f"sm_{n}" for n in numbers)
-    return [Compiler("nvrtc", str(library), f"{major.value}.{minor.value}", known)]
-
-
 def _nvrtc(compiler: Compiler, source: str, architecture: str, where: str) -> tuple[bytes, str]:
-    nvrtc = _load(compiler.path)
-    packages = Path(compiler.path).parents[2]
-    options = [f"--gpu-architecture={architecture}", "--std=c++17", "--ptxas-options=-v"]
-    options += [f"-I{packages / name}" for name in _INCLUDES if (packages / name).is_dir()]
-    given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
-    program = ctypes.c_void_p()
-    nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None)
-    try:
-        failed = nvrtc.nvrtcCompileProgram(program, len(options), given)
-        log = _fetched(nvrtc, "ProgramLog", program).decode(errors="replace")
-        if failed:
-            raise BuildError(f"{where}: {compiler.name} refuses it: {_reason(log)}")
-        kind = "PTX" if architecture.startswith("compute_") else "CUBIN"
-        return _fetched(nvrtc, kind, program), log
-    finally:
-        nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
-
-
-def _fetched(nvrtc: ctypes.CDLL, what: str, program: ctypes.c_void_p) -> bytes:
-    size = ctypes.c_size_t()
-    getattr(nvrtc, f"nvrtcGet{what}Size")(program, ctypes.byref(size))
-    buffer = ctypes.create_string_buffer(size.value)
-    getattr(nvrtc, f"nvrtcGet{what}")(program, buffer)
-    return buffer.raw
+    library = next(x for x in find_nvrtc() if str(x.library) == compiler.path)
+    image, log = library.compile(source, architecture)
+    if not image:
+        raise BuildError(f"{where}: {compiler.name} refuses it: {_reason(log)}")
+    return image, log
 
 
 def _number(pattern: str, log: str, where: str) -> int:

@@ -9,8 +9,10 @@ const FIELDS = [
   ["layout", "Layout", "NCHW, NHWC"],
   ["intrinsic", "Intrinsic", "wmma_m16n16k16_f16_f32"],
   ["rule", "Rule", ""],
+  ["commute", "Sources", ""],
   ["machine", "Machine", ""],
 ];
+const ORDERS = [["", "as given"], ["any", "any order"]];
 const ROW = 26;
 const PAGE = 100;
 const MOST_ROWS = 500000; // a browser's page has an end
@@ -37,9 +39,10 @@ function seconds(value) {
 
 const percent = (share) => `${(100 * share).toFixed(1)} %`;
 
-/** Draw an explorer into `root`. `ask` takes a message and promises the answer.
- *  `told` is called with every state that was good. Returns a function that ends it. */
-export async function explorer(root, ask, told = () => {}) {
+/** Draw an explorer into `root`. `ask` takes a message and promises the answer, `told` is
+ *  called with every state that was good, `wanted` is what to show instead of what the engine
+ *  begins with. Returns functions: `show` another state, `end` it. */
+export async function explorer(root, ask, told = () => {}, wanted = null) {
   const id = `amos-${++instances}`;
   const choices = await ask({ kind: "choices" });
   let good = choices.state; // the last state that the engine could use
@@ -50,7 +53,7 @@ export async function explorer(root, ask, told = () => {}) {
   const part = {};
   root.classList.add("amos-explorer");
   root.replaceChildren(fields(), board(), listing());
-  for (const [name] of FIELDS) part[name].value = good[name];
+  fill(good);
 
   // ---- fields
 
@@ -59,12 +62,15 @@ export async function explorer(root, ask, told = () => {}) {
     for (const [name, label, hint] of FIELDS) {
       const field = `${id}-${name}`;
       const list = { operator: choices.operators, intrinsic: choices.intrinsics }[name];
-      const options = { rule: choices.rules, machine: choices.machines }[name];
+      const same = (values) => values.map((value) => [value, value]);
+      const options = {
+        rule: same(choices.rules), commute: ORDERS,
+        machine: [...same(choices.machines), ["", "none"]],
+      }[name];
       let input;
       if (options) {
         input = make("select", { id: field });
-        for (const option of options) input.append(make("option", { value: option, text: option }));
-        if (name === "machine") input.append(make("option", { value: "", text: "none" }));
+        for (const [value, text] of options) input.append(make("option", { value, text }));
       } else {
         input = make("input", {
           id: field, placeholder: hint, spellcheck: "false", autocomplete: "off",
@@ -89,12 +95,27 @@ export async function explorer(root, ask, told = () => {}) {
     return form;
   }
 
+  function fill(state) {
+    for (const [name] of FIELDS) {
+      part[name].value = name === "commute" ? (state.commute ? "any" : "") : state[name];
+    }
+  }
+
   function read() {
-    const wanted = {};
-    for (const [name] of FIELDS) wanted[name] = part[name].value.trim();
+    const typed = {};
+    for (const [name] of FIELDS) typed[name] = part[name].value.trim();
+    typed.commute = typed.commute === "any";
     // Another operator or intrinsic begins with its first mapping.
-    const same = ["operator", "layout", "intrinsic"].every((name) => wanted[name] === good[name]);
-    judge({ ...wanted, assignment: same ? good.assignment : null }, true);
+    const same = ["operator", "layout", "intrinsic"].every((name) => typed[name] === good[name]);
+    const order = same && typed.commute ? good.order : null;
+    judge({ ...typed, assignment: same ? good.assignment : null, order }, true);
+  }
+
+  /** A state from elsewhere: an address, or the notebook's Python. */
+  async function show(state) {
+    const whole = { ...good, assignment: null, order: null, ...state };
+    fill(whole);
+    await judge(whole, true);
   }
 
   function complain(errors) {
@@ -102,10 +123,10 @@ export async function explorer(root, ask, told = () => {}) {
       part[`${name}-error`].textContent = errors[name] ?? "";
       part[name].setAttribute("aria-invalid", String(name in errors));
     }
-    part["general-error"].textContent = errors[""] ?? errors.matching ?? "";
+    part["general-error"].textContent = errors[""] ?? errors.matching ?? errors.order ?? "";
   }
 
-  async function judge(state, fromFields) {
+  async function judge(state, fromFields, tell = true) {
     const number = ++asked;
     let answer;
     try {
@@ -121,13 +142,14 @@ export async function explorer(root, ask, told = () => {}) {
     }
     if (fromFields) complain({});
     else part["general-error"].textContent = "";
-    const listed = JSON.stringify({ ...good, assignment: null });
+    const list = () => JSON.stringify({ ...good, assignment: null, order: null });
+    const listed = list();
     good = answer.state;
     view = answer;
     draw();
-    if (JSON.stringify({ ...good, assignment: null }) !== listed || !table.ready) table.renew();
+    if (list() !== listed || !table.ready) table.renew();
     else table.paint();
-    told(good);
+    if (tell) told(good);
   }
 
   // ---- verdict, matrices, physical mapping
@@ -135,13 +157,20 @@ export async function explorer(root, ask, told = () => {}) {
   function board() {
     part.verdict = make("div", { class: "verdict", role: "status", "aria-live": "polite" });
     part.statement = make("pre", { class: "statement" });
+    part.feed = make("select", { id: `${id}-fed`, onchange: () => {
+      judge({ ...good, order: view.orders[part.feed.selectedIndex][0] }, false);
+    } });
+    part.fed = make("div", { class: "fed" },
+      make("label", { for: `${id}-fed`, text: "Sources fed in the order" }), part.feed);
     part.matrices = make("div", { class: "matrices" });
     part.physical = make("div", { class: "physical" });
     part.prediction = make("div", { class: "prediction" });
+    part.refused = make("div", { class: "refused" });
     part.code = make("pre", { class: "code", tabindex: "0", "aria-label": "Python" });
     part.copy = make("button", { type: "button", class: "copy", text: "Copy Python", onclick: copy });
-    return make("div", { class: "board" }, part.statement, part.matrices, part.verdict,
-      make("div", { class: "columns" }, part.physical, part.prediction),
+    part.columns = make("div", { class: "columns" }, part.physical, part.prediction);
+    return make("div", { class: "board" }, part.statement, part.fed, part.matrices, part.verdict,
+      part.refused, part.columns,
       make("details", { class: "script" }, make("summary", { text: "Python that reproduces this" }),
         part.code), part.copy);
   }
@@ -149,6 +178,9 @@ export async function explorer(root, ask, told = () => {}) {
   function draw() {
     const { operator, intrinsic, verdict } = view;
     part.statement.textContent = `${operator.text}\n${intrinsic.text.split("\n").slice(0, 3).join("\n")}`;
+    part.fed.hidden = view.orders.length < 2;
+    part.feed.replaceChildren(...view.orders.map(([order, text]) =>
+      make("option", { text, selected: order.join() === good.order.join() })));
     const group = (s) => good.assignment[s];
     const held = part.matrices.contains(document.activeElement);
     part.matrices.replaceChildren(
@@ -159,11 +191,13 @@ export async function explorer(root, ask, told = () => {}) {
     part.verdict.className = `verdict ${verdict.kind}`;
     const title = { valid: "Valid", wrong: "Not valid", idle: "Idle" }[verdict.kind];
     const other = verdict.accepted_by.filter((rule) => rule !== verdict.rule);
-    const accepts = verdict.kind !== "valid" && other.length
-      ? make("div", { class: "wider", text: `accepted under ${other.join(" and ")}` }) : "";
+    const accepts = [];
+    if (verdict.kind !== "valid" && other.length) accepts.push(`under ${other.join(" and ")}`);
+    for (const order of verdict.accepted_in) accepts.push(`with the sources in the order ${order}`);
     part.verdict.replaceChildren(
       make("strong", { text: `${title} under rule ${verdict.rule}` }),
-      make("ul", {}, ...verdict.reasons.map((reason) => make("li", { text: reason }))), accepts);
+      make("ul", {}, ...verdict.reasons.map((reason) => make("li", { text: reason }))),
+      ...accepts.map((how) => make("div", { class: "wider", text: `accepted ${how}` })));
     drawPhysical();
     drawPrediction();
     part.code.textContent = view.code;
@@ -233,6 +267,8 @@ export async function explorer(root, ask, told = () => {}) {
   }
 
   function keys(event) {
+    const at = event.target.closest("td");
+    if (at) focus = [Number(at.dataset.t), Number(at.dataset.s)]; // however it got the focus
     const [t, s] = focus;
     const [rows, columns] = [view.intrinsic.steps.length, view.operator.loops.length];
     const to = {
@@ -249,13 +285,22 @@ export async function explorer(root, ask, told = () => {}) {
 
   function drawPhysical() {
     const found = view.mapping;
+    const refused = found?.refused ?? false;
+    part.refused.hidden = !refused;
+    part.columns.classList.toggle("no", refused);
+    if (refused) {
+      part.refused.replaceChildren(
+        make("strong", { text: `No mapping under rule ${view.verdict.rule}.` }),
+        ` Rule ${found.rule} accepts this matching, and below is what it makes of it.`);
+    }
     if (!found) {
       part.physical.replaceChildren(make("h4", { text: "No mapping" }),
-        make("p", { text: "A matching that is refused has no physical mapping." }));
+        make("p", { text: "No rule accepts this matching: there is nothing to run." }));
       return;
     }
     part.physical.replaceChildren(
-      make("h4", { text: found.name }), make("pre", { text: found.expression }),
+      make("h4", { text: refused ? `${found.name}, by rule ${found.rule}` : found.name }),
+      make("pre", { text: found.expression }),
       meter("utilization", found.utilization, percent(found.utilization), "g2"),
       make("p", { text: `${found.calls} calls; loops around them: ${found.outer.join(", ") || "none"}` }),
       make("pre", { text: found.physical }));
@@ -344,7 +389,7 @@ export async function explorer(root, ask, told = () => {}) {
     message(first) {
       const [order, down] = part.order.value.split(" ");
       return {
-        kind: "rows", state: { ...good, assignment: null }, first, count: PAGE,
+        kind: "rows", state: { ...good, assignment: null, order: null }, first, count: PAGE,
         words: part.words.value, least: Number(part.least.value) / 100, order, down: down === "down",
       };
     },
@@ -402,7 +447,8 @@ export async function explorer(root, ask, told = () => {}) {
       for (let n = first; n < last; n += 1) {
         const row = self.row(n);
         if (!row) self.fetch(Math.floor(n / PAGE));
-        const here = row && good.assignment.join() === row.assignment.join();
+        const here = row && good.assignment.join() === row.assignment.join()
+          && good.order.join() === row.order.join();
         const line = make("div", {
           class: `row${n === self.active ? " active" : ""}${here ? " here" : ""}`, role: "row",
           "data-n": n, id: `${id}-row-${n}`, "aria-rowindex": n + 1, "aria-selected": String(!!here),
@@ -442,12 +488,13 @@ export async function explorer(root, ask, told = () => {}) {
       const row = this.row(n);
       if (!row) return;
       this.active = n;
-      judge({ ...good, assignment: row.assignment }, false);
+      judge({ ...good, assignment: row.assignment, order: row.order }, false);
     },
   };
 
-  await judge(good, true);
+  await judge(good, true, !wanted);
+  if (wanted) await show(wanted);
   const watch = new ResizeObserver(() => table.paint());
   watch.observe(part.view);
-  return () => watch.disconnect();
+  return { show, end: () => watch.disconnect() };
 }

@@ -15,13 +15,23 @@ export default {
       model.send({ number, message });
     });
     const root = document.createElement("div");
+    root.textContent = "Waiting for the kernel …";
     el.append(root);
-    const end = await explorer(root, ask, (state) => {
+    // Another view of the widget, or Python, may have chosen something else meanwhile.
+    let last = "";
+    const told = (state) => {
+      last = JSON.stringify(state);
       model.set("state", state);
       model.save_changes();
-    });
+    };
+    const { show, end } = await explorer(root, ask, told, model.get("state"));
+    const follow = () => {
+      if (JSON.stringify(model.get("state")) !== last) show(model.get("state"));
+    };
+    model.on("change:state", follow);
     return () => {
       model.off("msg:custom", hear);
+      model.off("change:state", follow);
       end();
     };
   },

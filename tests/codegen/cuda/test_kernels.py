@@ -34,6 +34,7 @@ UNITS = {
     "mma_sync_m16n8k32_s8_s32": "s8",
     "mma_sync_m8n8k4_f64_f64": "f64",
     "mma_sync_m16n8k32_e4m3_f32": "e4m3",
+    "mma_sync_m16n8k32_e5m2_f32": "e5m2",
 }
 SMALL = {
     "conv1d": dict(n=2, c=5, k=9, p=11),
@@ -157,6 +158,7 @@ def test_refusals() -> None:
     tiles, warps = {"i1.tile": 4, "i2.tile": 4}, {"i1.tile": 8, "i2.tile": 8}
     for arguments, words in [
         (dict(architecture="volta"), ["'volta'", "sm_80"]),
+        (dict(architecture="sm_7000"), ["'sm_7000'", "newest known"]),
         (dict(architecture="sm_60"), ["wmma_m16n16k16_f16_f32", "sm_70", "sm_60"]),
         (dict(architecture="sm_70", stages=3), ["3 stages", "cp.async", "sm_80"]),
         (dict(architecture="sm_80", block=warps), ["2048 threads", "1024"]),

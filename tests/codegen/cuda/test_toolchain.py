@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ from amos import machines, operators
 from amos.codegen.cuda import BlockProgram, KernelText, compile_cuda, compiler_for, compilers
 from amos.codegen.cuda.sass import tensor_core_instructions
 from amos.codegen.cuda.scheduled import architecture_of, believed_shared, block_program
+from amos.codegen.cuda.toolchain import portable_code
 from amos.errors import BuildError, ToolchainError
 from amos.schedule import Candidate, Schedule, ScheduleSpace
 
@@ -129,3 +131,83 @@ def test_a_text_that_is_no_kernel() -> None:
     with pytest.raises(BuildError, match="kernel: .* refuses it: .*error"):
         compile_cuda("nonsense;", "sm_80")
     assert all(compiler.architectures for compiler in compilers())
+
+
+#: A wide convolution and product whose schedules use everything that sm_80 has.
+FEATURES = {
+    # kernel: what its PTX holds, and its machine code.
+    "wmma": (
+        ["cp.async.cg.shared.global", "wmma.mma", "bar.sync"],
+        ["LDGSTS", "HMMA", "LDSM"],
+    ),
+    "mma": (
+        ["cp.async.cg.shared.global", "ldmatrix.sync", "mma.sync", "red.global.add|atom.global"],
+        ["LDGSTS", "HMMA", "LDSM", r"RED|ATOMG"],
+    ),
+    "edges": (["mma.sync", "setp.lt|setp.gt", "st.global"], ["HMMA", "ISETP", "STG"]),
+    "s8": (["cp.async", "mma.sync"], ["LDGSTS", "IMMA"]),
+}
+
+
+def features(kernel: str) -> BlockProgram:
+    """A kernel that has to use the instructions."""
+    gemm = dict(m=256, n=256, k=1024)
+    unit = {"wmma": "wmma_m16n16k16_f16_f32", "s8": "mma_sync_m16n8k32_s8_s32"}
+    name = unit.get(kernel, "mma_sync_m16n8k16_f16_f32")
+    if kernel == "edges":
+        gemm = dict(m=250, n=37, k=100)
+    op = operators.get("gemm", dtype="s8" if kernel == "s8" else "f16", **gemm)
+    mapping = amos.enumerate_mappings(op, amos.intrinsics.get(name))[0]
+    tiles, warps = {"i1.tile": 2, "i2.tile": 2}, {"i1.tile": 2, "i2.tile": 2}
+    split = 4 if kernel == "mma" else 1
+    stages = 1 if kernel == "edges" else 3
+    return BlockProgram(mapping, "sm_80", tiles, warps, steps=2, stages=stages, split=split)
+
+
+@pytest.mark.parametrize("kernel", FEATURES)
+def test_instructions_that_a_schedule_asks_for(kernel: str) -> None:
+    """Asynchronous copies of 16 bytes, ldmatrix, products, split sums, predicates: in the PTX."""
+    supported("sm_80")
+    ptx = portable_code(KernelText(features(kernel)).source, "sm_80")
+    for pattern in FEATURES[kernel][0]:
+        assert re.search(pattern.replace(".", r"\."), ptx), pattern
+
+
+def test_wide_loads_without_asynchronous_copies() -> None:
+    """With one stage there is nothing to overlap: 16 bytes a thread, by way of registers."""
+    supported("sm_80")
+    plain = features("wmma")
+    program = BlockProgram(plain.mapping, "sm_80", plain.tile, plain.block, steps=2, stages=1)
+    ptx = portable_code(KernelText(program).source, "sm_80")
+    assert "cp.async" not in ptx
+    assert re.search(r"ld\.global(\.nc)?\.v4\.u32", ptx)
+    assert re.search(r"st\.shared\.v4\.u32", ptx)
+
+
+def disassembler() -> list[str]:
+    """cuobjdump of the toolkit, or the one that Triton brings."""
+    if (tool := shutil.which("cuobjdump")) is not None:
+        return [tool]
+    spec = importlib.util.find_spec("triton")
+    root = Path(spec.origin).parent if spec and spec.origin else Path()
+    found = root / "backends" / "nvidia" / "bin" / "cuobjdump"
+    return [str(found)] if found.exists() else []
+
+
+@pytest.mark.parametrize("kernel", FEATURES)
+def test_machine_code_that_a_schedule_asks_for(kernel: str, tmp_path: Path) -> None:
+    """The same in machine code: LDGSTS, LDSM, HMMA or IMMA, RED."""
+    supported("sm_80")
+    if not (tool := disassembler()):
+        pytest.skip("cuobjdump is not installed; the PTX is looked at instead")
+    done = compile_cuda(KernelText(features(kernel)).source, "sm_80")
+    (tmp_path / "kernel.cubin").write_bytes(done.cubin)
+    command = [*tool, "-sass", str(tmp_path / "kernel.cubin")]
+    listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    for pattern in FEATURES[kernel][1]:
+        assert re.search(rf"\b({pattern})\b", listing), pattern
+    if kernel in ("wmma", "mma", "s8"):
+        assert re.search(r"LDGSTS\.E(\.\w+)*\.128", listing)
+    # What the product counts by itself is what the disassembler lists.
+    mma = re.findall(r"\b[HI]MMA\.", listing)
+    assert done.instructions.total() == len(mma) > 0

@@ -1,0 +1,46 @@
+"""What a kernel loses to the banks of shared memory, with its own rows and its own lanes.
+
+>>> import amos
+>>> from amos.codegen.cuda.program import BlockProgram
+>>> op = amos.operators.get("gemm", dtype="f16", m=64, n=64, k=64)
+>>> mapping = amos.enumerate_mappings(op, amos.intrinsics.get("mma_sync_m16n8k16_f16_f32"))[0]
+>>> [bank_conflicts(s) for s in BlockProgram(mapping, "sm_80", padding={"Src1": 0}).sources]
+[4, 0]
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from amos.codegen.cuda.staging import SharedOperand
+from amos.intrinsics.expression import evaluate
+from amos.perfmodel.banks import matrix_cycles, wavefronts
+
+__all__ = ["bank_conflicts"]
+
+_WARP, _WORD = 32, 4
+
+
+def bank_conflicts(source: SharedOperand) -> int:
+    """Cycles beyond the fewest possible that a warp needs to load one fragment.
+
+    Sources of 16 bits come by ``ldmatrix``, others with ``mma.sync`` as their lanes hold
+    them. WMMA hides how it loads; compilers take ``ldmatrix`` for 16 bits from sm_75 on,
+    and rows of 16 bytes are assumed for the rest.
+    """
+    size = source.element.bytes
+    rows, width, stride = source.rows.lanes, source.columns.lanes * size, source.row * size
+    memory = source.nest.mapping.intrinsic.memory
+    layout = next(m.layout for m in memory if m.operand == source.name)
+    if size == 2 or layout is None:
+        return matrix_cycles(rows, width, stride) - matrix_cycles(rows, width, 16)
+    along = source.columns.target == "r1"
+    wide = max(size, _WORD) if along else size
+    total = 0
+    for e in range(0, layout.elements, wide // size):
+        places = []
+        for lane in range(_WARP):
+            at = {index: evaluate(text, {"lane": lane, "e": e}) for index, text in layout.where}
+            places.append(at[source.rows.target] * stride + at[source.columns.target] * size)
+        total += wavefronts(np.array([places]), wide) - max(1, _WARP * wide // 128)
+    return total

@@ -1,0 +1,180 @@
+"""NVIDIA's driver as far as kernels need it, through ``ctypes``, and nvcc for it.
+
+This file is copied beside every exported kernel. As a program, ``python driver.py
+[LIBRARY]``, it prints which GPU is there: a process of its own asks, since one that has
+begun with CUDA can no longer fork workers that use it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["Device", "KernelError", "address", "compile_folder", "machine_code", "misfit"]
+
+#: CUdevice_attribute of the CUDA driver API.
+_L2, _MAJOR, _MINOR = 38, 75, 76
+#: What PyTorch and CuPy call a type that has another name there.
+_NAMES = {
+    "bfloat16": ("bfloat16", "uint16"),
+    "tfloat32": ("float32",),
+    "float8_e4m3": ("float8_e4m3fn", "uint8"),
+    "float8_e5m2": ("float8_e5m2", "uint8"),
+}
+
+
+class KernelError(RuntimeError):
+    """A kernel cannot be loaded or run here."""
+
+
+class Device:
+    """The first GPU, in its primary context, which CuPy and PyTorch share.
+
+    Args:
+        library: the driver.
+
+    Raises:
+        KernelError: there is no driver, or no GPU.
+    """
+
+    def __init__(self, library: str = "libcuda.so.1") -> None:
+        try:
+            self._driver = ctypes.CDLL(library)
+        except OSError:
+            raise KernelError(f"there is no NVIDIA driver here ({library})") from None
+        self.call("cuInit", 0)
+        device, context = ctypes.c_int(), ctypes.c_void_p()
+        self.call("cuDeviceGet", ctypes.byref(device), 0)
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        self.call("cuCtxSetCurrent", context)
+        name = ctypes.create_string_buffer(256)
+        self.call("cuDeviceGetName", name, 256, device)
+        #: Name of the GPU.
+        self.name = name.value.decode()
+        numbers = []
+        for attribute in (_MAJOR, _MINOR, _L2):
+            value = ctypes.c_int()
+            self.call("cuDeviceGetAttribute", ctypes.byref(value), attribute, device)
+            numbers.append(value.value)
+        #: Compute capability, 90 for 9.0.
+        self.capability = numbers[0] * 10 + numbers[1]
+        #: Bytes of the cache that all multiprocessors share.
+        self.cache = numbers[2]
+        version = ctypes.c_int()
+        self.call("cuDriverGetVersion", ctypes.byref(version))
+        #: Newest CUDA version that the driver knows, as ``"12.9"``.
+        self.driver = f"{version.value // 1000}.{version.value % 1000 // 10}"
+
+    def call(self, function: str, *arguments: Any) -> None:
+        """Call the driver.
+
+        Raises:
+            KernelError: it returns an error.
+        """
+        status = getattr(self._driver, function)(*arguments)
+        if status:
+            text = ctypes.c_char_p()
+            self._driver.cuGetErrorString(status, ctypes.byref(text))
+            reason = text.value.decode() if text.value else f"error {status}"
+            raise KernelError(f"{function}: {reason}")
+
+    def allocate(self, size: int) -> ctypes.c_uint64:
+        """Memory on the GPU."""
+        pointer = ctypes.c_uint64()
+        self.call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(max(size, 16)))
+        return pointer
+
+    def free(self, pointer: ctypes.c_uint64) -> None:
+        """Give memory back."""
+        self.call("cuMemFree_v2", pointer)
+
+    def upload(self, pointer: ctypes.c_uint64, data: np.ndarray) -> None:
+        """Copy a contiguous array to the GPU."""
+        self.call(
+            "cuMemcpyHtoD_v2", pointer, data.ctypes.data_as(ctypes.c_void_p),
+            ctypes.c_size_t(data.nbytes),
+        )  # fmt: skip
+
+    def download(self, data: np.ndarray, pointer: ctypes.c_uint64) -> None:
+        """Copy to a contiguous array from the GPU."""
+        self.call(
+            "cuMemcpyDtoH_v2", data.ctypes.data_as(ctypes.c_void_p), pointer,
+            ctypes.c_size_t(data.nbytes),
+        )  # fmt: skip
+
+
+def address(array: Any) -> int:
+    """Where an array of PyTorch or CuPy begins on the GPU."""
+    if hasattr(array, "data_ptr"):
+        return int(array.data_ptr())
+    return int(array.data.ptr)
+
+
+def misfit(argument: dict[str, Any], array: Any) -> str:
+    """Why an array is not what ``launch.json`` says of an argument; empty if it is."""
+    names = _NAMES.get(argument["dtype"], (argument["dtype"],))
+    kind = str(getattr(array, "dtype", "nothing with a dtype")).removeprefix("torch.")
+    shape = list(getattr(array, "shape", []))
+    if kind not in names or shape != argument["shape"]:
+        return f"expected {' or '.join(names)} {argument['shape']}, got {kind} {shape}"
+    if not getattr(array, "is_cuda", True):
+        return "expected a tensor on the GPU, got one of the host"
+    ordered = array.is_contiguous() if hasattr(array, "data_ptr") else array.flags.c_contiguous
+    if not ordered or address(array) % 16:
+        return "expected a contiguous array that begins at a multiple of 16 bytes"
+    return ""
+
+
+def compile_folder(folder: Path, capability: int) -> bytes:
+    """Machine code of a folder's kernel by nvcc, kept there; nothing if nvcc makes none."""
+    cubin = folder / f"kernel.sm_{capability}.cubin"
+    source, nvcc = folder / "kernel.cu", shutil.which("nvcc")
+    if cubin.exists() and cubin.stat().st_mtime >= source.stat().st_mtime:
+        return cubin.read_bytes()
+    if nvcc is None:
+        return b""
+    with tempfile.TemporaryDirectory() as made:
+        out = Path(made, "kernel.cubin")
+        command = [nvcc, "-std=c++17", f"-arch=sm_{capability}", "-cubin", "-o", str(out)]
+        if subprocess.run([*command, str(source)], capture_output=True).returncode:
+            return b""
+        image = out.read_bytes()
+    with contextlib.suppress(OSError):  # a folder that cannot be written only costs time
+        cubin.write_bytes(image)
+    return image
+
+
+def machine_code(folder: Path, capability: int) -> bytes:
+    """What the driver loads: machine code for this GPU, or PTX that it compiles itself."""
+    if image := compile_folder(folder, capability):
+        return image
+    ptx = folder / "kernel.ptx"
+    if ptx.exists():
+        return ptx.read_bytes() + b"\0"
+    raise KernelError(f"{folder}: there is neither nvcc here nor kernel.ptx in the folder")
+
+
+def main(library: str = "libcuda.so.1") -> int:
+    """Print the first GPU as JSON, or why there is none."""
+    try:
+        device = Device(library)
+    except KernelError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    known = {"name": device.name, "capability": device.capability, "cache": device.cache}
+    sys.stdout.write(json.dumps(known | {"driver": device.driver}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:2]))

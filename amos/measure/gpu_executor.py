@@ -1,0 +1,192 @@
+"""Measuring on the GPU of this machine, in the worker that may be lost.
+
+Nothing here loads TVM, and nothing but the driver is needed beside a compiler. The
+worker talks to the driver through ``ctypes``; this process only ever asks another one
+what GPU is there, because whoever has begun with CUDA cannot fork workers any more.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+
+from amos.codegen.cuda import driver
+from amos.codegen.cuda.scheduled import architecture_of
+from amos.codegen.cuda.toolchain import compiler_of_image
+from amos.errors import MeasureError, ToolchainError
+from amos.intrinsics import Intrinsic
+from amos.measure.executor import Executor, Task
+from amos.measure.identity import Identity
+from amos.measure.measurement import Measurement
+from amos.measure.runner import DEFAULT_TIMEOUT, Runner, provided
+from amos.perfmodel import Machine
+
+__all__ = ["Gpu", "GpuExecutor", "find_gpu", "gpu_executor"]
+
+_LIBRARY = "libcuda.so.1"
+#: Seconds that asking for the GPU may take.
+_PATIENCE = 60.0
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """The first GPU of this machine.
+
+    Attributes:
+        name: as its driver calls it.
+        capability: 90 for 9.0.
+        cache: bytes of the cache that all multiprocessors share.
+        driver: newest CUDA version that the driver knows.
+        library: the driver.
+    """
+
+    name: str
+    capability: int
+    cache: int
+    driver: str
+    library: str = _LIBRARY
+
+    def __str__(self) -> str:
+        return f"{self.name}, sm_{self.capability}"
+
+
+def find_gpu(library: str = _LIBRARY) -> Gpu:
+    """The GPU of this machine.
+
+    Raises:
+        MeasureError: there is no driver, or no GPU.
+    """
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        raise MeasureError(f"there is no NVIDIA driver here ({library})") from None
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", driver.__file__, library],
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE,
+        )
+        return Gpu(**json.loads(done.stdout), library=library)
+    except subprocess.TimeoutExpired:
+        raise MeasureError(f"the NVIDIA driver gives no answer within {_PATIENCE:g} s") from None
+    except (ValueError, TypeError):
+        said = done.stderr.strip().splitlines()
+        raise MeasureError(f"no GPU: {said[-1] if said else 'its driver ends'}") from None
+
+
+class GpuExecutor:
+    """One GPU, driven by one worker process.
+
+    Args:
+        machine: description that schedules are made for; the GPU is that or a newer one.
+        gpu: the GPU.
+        timeout: seconds that one candidate may take.
+
+    Raises:
+        MeasureError: the GPU is older than the machine's kernels.
+        ToolchainError: no compiler here makes code for it.
+    """
+
+    def __init__(self, machine: Machine, gpu: Gpu, timeout: float = DEFAULT_TIMEOUT) -> None:
+        architecture = architecture_of(machine)
+        if gpu.capability < machine.architecture:
+            raise MeasureError(
+                f"machine {machine.name!r} is {architecture}, and the GPU here ({gpu}) is older"
+            )
+        self._compiler = compiler_of_image(architecture, gpu.capability)
+        self._machine, self._gpu, self._architecture = machine, gpu, architecture
+        # The driver reserves far more address space than a machine has memory.
+        self._runner = Runner(timeout, memory=0)
+
+    def __enter__(self) -> GpuExecutor:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._runner.close()
+
+    @property
+    def identity(self) -> Identity:
+        """The GPU, under the name of the description that its schedules belong to."""
+        compiler = self._compiler
+        return Identity(
+            self._machine.name,
+            self._gpu.name,
+            self._machine.cores,
+            f"CUDA driver {self._gpu.driver}",
+            ((compiler.kind, compiler.version),),
+        )
+
+    def machine(self, intrinsics: Sequence[Intrinsic], *, again: bool = False) -> Machine:
+        """The description: rates of a GPU are not measured."""
+        return self._machine
+
+    def measure(self, tasks: Iterable[tuple[int, Task]]) -> Iterator[tuple[int, Measurement]]:
+        """One after the other; ``flush`` overwrites at least twice the GPU's cache."""
+        for number, task in tasks:
+            reply = self._runner.request(
+                {
+                    "kind": "measure",
+                    "candidate": task.candidate,
+                    "repeat": task.repeat,
+                    "flush": max(task.flush, 2 * self._gpu.cache) if task.flush else 0,
+                    "gpu": (self._architecture, self._gpu.library),
+                    "provided": provided(task.candidate.mapping.intrinsic),
+                }
+            )
+            yield number, Measurement.of(reply)
+
+
+def gpu_executor(
+    address: str | Executor | None, machine: Machine, timeout: float = DEFAULT_TIMEOUT
+) -> tuple[Executor | None, str]:
+    """What measures candidates of a described machine.
+
+    Args:
+        address: ``"model"`` for nothing, ``"gpu"`` for this machine's GPU or
+            ``"gpu:LIBRARY"`` with a driver in another place, an executor itself; None
+            takes the GPU if it is of the machine's architecture and can be compiled for.
+        machine: the description.
+        timeout: seconds that one candidate may take.
+
+    Returns:
+        the executor, None for the model alone; and what a user might not expect.
+
+    Raises:
+        MeasureError: there is no such GPU, or the address is another one.
+        ToolchainError: no compiler here makes code for the GPU.
+    """
+    if isinstance(address, str) and address != "model":
+        if address.partition(":")[0] != "gpu" or not machine.architecture:
+            raise MeasureError(
+                f"executor {address!r}: machine {machine.name!r} is a description; "
+                "expected 'model'" + " or 'gpu'" * bool(machine.architecture)
+            )
+        return GpuExecutor(machine, find_gpu(address.partition(":")[2] or _LIBRARY), timeout), ""
+    if address is not None:
+        return (address if isinstance(address, GpuExecutor) else None), ""
+    try:
+        gpu = find_gpu() if machine.architecture else None
+    except MeasureError:
+        return None, ""
+    if gpu is None:
+        return None, ""
+    if gpu.capability != machine.architecture:
+        return None, (
+            f"the GPU here ({gpu}) is no {machine.name} (sm_{machine.architecture}): searched on "
+            "the model alone"
+        )
+    try:
+        return GpuExecutor(machine, gpu, timeout), f"measured on the GPU here ({gpu})"
+    except ToolchainError as error:
+        return None, f"searched on the model alone: {error}"

@@ -1,0 +1,68 @@
+"""The terms of a prediction as arrays, and how they are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+__all__ = ["BatchPrediction", "joined", "overlapped"]
+
+
+@dataclass(frozen=True)
+class BatchPrediction:
+    """Predicted times, one row a schedule, in seconds.
+
+    Attributes:
+        seconds: the whole operator; infinite if the schedule does not fit.
+        compute: the intrinsic alone.
+        read: level name → bringing sources in through it.
+        write: level name → taking the destination out through it.
+        bytes_in: level name → bytes read through it by one group of cores.
+        bytes_out: level name → bytes written through it by one group.
+        trips: level name → executions of the loops inside it.
+        source: level name → index of the source with the most traffic.
+        staging: copies of operands into and out of their staged form.
+        launch: starting parallel regions.
+        notes: what else a machine's terms have to say, by name; nothing on a CPU.
+    """
+
+    seconds: np.ndarray
+    compute: np.ndarray
+    read: dict[str, np.ndarray]
+    write: dict[str, np.ndarray]
+    bytes_in: dict[str, np.ndarray]
+    bytes_out: dict[str, np.ndarray]
+    trips: dict[str, np.ndarray]
+    source: dict[str, np.ndarray]
+    staging: np.ndarray
+    launch: np.ndarray
+    notes: dict[str, np.ndarray] = field(default_factory=dict)
+
+    @staticmethod
+    def empty(rows: int) -> BatchPrediction:
+        """No time at all, and no levels."""
+        seconds, compute, staging, launch = np.zeros((4, rows))
+        return BatchPrediction(seconds, compute, {}, {}, {}, {}, {}, {}, staging, launch)
+
+
+def joined(parts: Sequence[BatchPrediction]) -> BatchPrediction:
+    """Batches one after the other."""
+
+    def join(values: list[Any]) -> Any:
+        if isinstance(values[0], dict):
+            return {key: np.concatenate([v[key] for v in values]) for key in values[0]}
+        return np.concatenate(values)
+
+    names = [field.name for field in fields(BatchPrediction)]
+    return BatchPrediction(**{name: join([getattr(x, name) for x in parts]) for name in names})
+
+
+def overlapped(terms: Sequence[np.ndarray], exponent: float) -> np.ndarray:
+    """A smooth maximum: terms of like size get in each other's way."""
+    longest = np.max(terms, axis=0)
+    shares = np.stack(terms) / longest
+    whole: np.ndarray = longest * (shares**exponent).sum(axis=0) ** (1.0 / exponent)
+    return whole

@@ -1,0 +1,69 @@
+"""Banks of shared memory: some padding that the space offers keeps every kernel's reads apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import amos
+from amos import machines
+from amos.codegen.cuda.banks import bank_conflicts
+from amos.codegen.cuda.program import BlockProgram
+from amos.codegen.cuda.staging import SharedOperand
+from amos.mapping import Mapping
+from amos.perfmodel.banks import matrix_cycles, store_cycles
+from amos.schedule import ScheduleSpace
+
+NAMES = [name for name in amos.intrinsics.names() if name.startswith(("mma_sync", "wmma"))]
+#: Intrinsics whose sources have 16 bits: read by ldmatrix.
+HALF = [n for n in NAMES if "f16" in n.split("_")[2]]
+WORDS = [n for n in NAMES if n.startswith("mma_sync") and n not in HALF]
+#: Both sources stored along and across the reduction.
+TEXTS = [f"out[m,n] += a[{a}] * b[{b}]" for a in ("m,k", "k,m") for b in ("k,n", "n,k")]
+
+
+def mapped(unit: str, text: str) -> Mapping:
+    intrinsic = amos.intrinsics.get(unit)
+    kinds = dict(zip(("a", "b", "out"), intrinsic.dtypes, strict=True))
+    sizes = dict(m=64, n=64, k=64)
+    op = amos.Operator.parse(text, extents=sizes, dtypes=kinds, name="gemm")
+    return amos.enumerate_mappings(op, intrinsic)[0]
+
+
+def offered(mapping: Mapping) -> Iterator[tuple[SharedOperand, ...]]:
+    """The sources under each padding that the space has."""
+    variables = ScheduleSpace(mapping, machines.get("h200")).variables
+    names = [operand.tensor.name for operand in mapping.intrinsic.sources]
+    for n in range(3):
+        padding = {name: int(variables[f"align.{name}"][n]) for name in names}
+        yield BlockProgram(mapping, "sm_90", padding=padding).sources
+
+
+@pytest.mark.parametrize("unit", HALF)
+def test_ldmatrix_reads_without_conflict(unit: str) -> None:
+    """However the sources lie; so does the padding of a program that is told none."""
+    for text in TEXTS:
+        mapping = mapped(unit, text)
+        found = [[bank_conflicts(s) for s in sources] for sources in offered(mapping)]
+        assert [min(each) for each in zip(*found, strict=True)] == [0, 0], text
+        assert any(max(each) > 0 for each in zip(*found, strict=True))
+        assert [bank_conflicts(s) for s in BlockProgram(mapping, "sm_90").sources] == [0, 0]
+
+
+@pytest.mark.parametrize("unit", WORDS)
+def test_words_along_the_reduction_without_conflict(unit: str) -> None:
+    """Types of other sizes, by the lanes of their layout."""
+    mapping = mapped(unit, "out[m,n] += a[m,k] * b[n,k]")
+    found = [[bank_conflicts(s) for s in sources] for sources in offered(mapping)]
+    assert [min(each) for each in zip(*found, strict=True)] == [0, 0]
+
+
+def test_what_padding_costs_the_copies() -> None:
+    """Rows of 16 halves: padding frees the reads, and a store of 16 bytes a lane waits.
+
+    Four rows of two pieces that a quarter of a warp writes fall apart without padding only;
+    each fragment is stored once and read by several warps, so that reads count for more.
+    """
+    rows = {row: (matrix_cycles(16, 32, row), store_cycles(16, 16, row, 2, 16)) for row in (32, 48)}
+    assert rows == {32: (8, 4), 48: (4, 8)}

@@ -1,0 +1,202 @@
+"""Measuring on a GPU, with a driver and a compiler that run kernels on the host.
+
+The driver is a shared library with the entry points of NVIDIA's, the compiler a command
+in the place of nvcc: see :mod:`amos.testing.fake_cuda`. Everything else is the product.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import amos
+from amos import machines, operators
+from amos.cli import main
+from amos.codegen.cuda.emulate import compiler
+from amos.codegen.cuda.program import STATIC_LIMIT
+from amos.codegen.cuda.scheduled import block_program
+from amos.codegen.cuda.toolchain import compilers
+from amos.errors import MeasureError, ToolchainError
+from amos.measure import Measurement
+from amos.measure.executor import Task
+from amos.measure.gpu_executor import Gpu, GpuExecutor, find_gpu, gpu_executor
+from amos.schedule import Candidate, ScheduleSpace
+from amos.testing.fake_cuda import fake_driver, fake_nvcc
+
+pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler for the fakes")
+UNIT = "wmma_m16n16k16_f16_f32"
+
+
+@pytest.fixture(scope="module")
+def fakes(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    folder = tmp_path_factory.mktemp("fakes")
+    return fake_driver(folder), fake_nvcc(folder)
+
+
+@pytest.fixture(autouse=True)
+def log(fakes: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The fake compiler is first on the path, and the driver keeps a log."""
+    monkeypatch.setenv("PATH", f"{fakes[1]}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE_CUDA_LOG", str(tmp_path / "log"))
+    compilers.cache_clear()
+    yield tmp_path / "log"
+    compilers.cache_clear()
+
+
+def candidate(large: bool = False, unit: str = UNIT, dtype: str = "f16") -> Candidate:
+    """A kernel of several blocks; a large one needs more than 48 KiB of shared memory."""
+    op = operators.get("gemm", dtype=dtype, m=40, n=24, k=2048 if large else 48)
+    mapping = amos.enumerate_mappings(op, amos.intrinsics.get(unit))[0]
+    space = ScheduleSpace(mapping, machines.get("a100"))
+    for schedule in space.draw(400, np.random.default_rng(0)):
+        program = block_program(mapping, schedule, "sm_80")
+        if (program.shared_bytes > STATIC_LIMIT) == large == program.zeroed:
+            return Candidate(mapping, schedule)
+    raise AssertionError("no such schedule")
+
+
+def measured(library: str, found: Candidate, timeout: float = 60.0, flush: int = 0) -> Measurement:
+    with GpuExecutor(machines.get("a100"), find_gpu(library), timeout) as executor:
+        tasks = iter([(7, Task(found, repeat=3, flush=flush))])
+        ((number, measurement),) = executor.measure(tasks)
+    assert number == 7
+    return measurement
+
+
+def calls(log: Path, name: str) -> list[list[str]]:
+    lines = [line.split() for line in log.read_text().splitlines()]
+    return [line[1:] for line in lines if line[0] == name]
+
+
+def test_what_gpu_is_there(fakes: tuple[str, Path]) -> None:
+    found = find_gpu(fakes[0])
+    assert found == Gpu("Fake GPU", 80, 1 << 20, "12.9", fakes[0])
+    assert str(found) == "Fake GPU, sm_80"
+
+
+def test_measured_and_right(fakes: tuple[str, Path], log: Path) -> None:
+    found = candidate()
+    result = measured(fakes[0], found)
+    assert result.ok, result.message
+    assert result.verified_elements == 40 * 24 and result.max_difference == 0
+    assert len(result.times) >= 3 and min(result.times) > 0
+    program = block_program(found.mapping, found.schedule, "sm_80")
+    launches = calls(log, "cuLaunchKernel")
+    grid = [str(n) for n in (*program.grid[:2], program.threads, 0)]
+    assert launches and all(launch == grid for launch in launches)
+    assert not calls(log, "cuFuncSetAttribute")
+    # Inputs as bit patterns: half precision; the output is read back once.
+    assert ["3840"] in calls(log, "cuMemcpyHtoD") and ["2304"] in calls(log, "cuMemcpyHtoD")
+    assert calls(log, "cuMemcpyDtoH") == [["3840"]]
+
+
+def test_more_than_48_kib_is_asked_for(fakes: tuple[str, Path], log: Path) -> None:
+    """Dynamic shared memory, and an output that is added to."""
+    found = candidate(large=True)
+    program = block_program(found.mapping, found.schedule, "sm_80")
+    result = measured(fakes[0], found)
+    assert result.ok, result.message
+    assert calls(log, "cuFuncSetAttribute") == [[str(program.shared_bytes)]]
+    assert calls(log, "cuLaunchKernel")[0][3] == str(program.shared_bytes)
+    # A split reduction adds to the output, which is cleared before each launch.
+    cleared = [size for (size,) in calls(log, "cuMemsetD8") if size == "3840"]
+    assert len(cleared) >= len(calls(log, "cuLaunchKernel"))
+
+
+def test_cold_caches(fakes: tuple[str, Path], log: Path) -> None:
+    result = measured(fakes[0], candidate(), flush=1)
+    assert result.ok
+    # Twice the cache of the GPU is overwritten before each timing of one launch.
+    assert len([1 for (size,) in calls(log, "cuMemsetD8") if size == str(2 << 20)]) >= 3
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "words"),
+    [
+        ("cuModuleLoadData", "build", "illegal memory access"),
+        ("cuLaunchKernel", "error", "cuLaunchKernel: an illegal memory access"),
+        ("cuCtxSynchronize", "error", "cuCtxSynchronize: an illegal memory access"),
+    ],
+)
+def test_errors_of_the_driver(
+    fakes: tuple[str, Path], monkeypatch: pytest.MonkeyPatch, function: str, kind: str, words: str
+) -> None:
+    monkeypatch.setenv("FAKE_CUDA_FAIL", function)
+    result = measured(fakes[0], candidate())
+    assert result.failure == kind and words in result.message
+    assert "\n" not in result.message
+
+
+def test_a_kernel_that_hangs(fakes: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_CUDA_HANG", "cuLaunchKernel")
+    assert measured(fakes[0], candidate(), timeout=15.0).failure == "timeout"
+
+
+def test_a_wrong_kernel_is_found_out(
+    fakes: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The compiler takes something out of the kernel, as a wrong generator would."""
+    folder = tmp_path / "wrong"
+    folder.mkdir()
+    script = fake_nvcc(folder) / "nvcc"
+    text = script.read_text().replace(
+        "exec",
+        'for last; do :; done\n[ -f "$last" ] && sed -i "s/step < [0-9]*;/step < 0;/" '
+        '"$last"\nexec',
+    )
+    script.write_text(text)
+    monkeypatch.setenv("PATH", f"{script.parent}{os.pathsep}{os.environ['PATH']}")
+    compilers.cache_clear()
+    assert measured(fakes[0], candidate()).failure == "wrong"
+
+
+def test_said_before_any_work(fakes: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = find_gpu(fakes[0])
+    with pytest.raises(MeasureError, match=r"'h200' is sm_90, and the GPU here \(Fake GPU, sm_80"):
+        GpuExecutor(machines.get("h200"), gpu)
+    with pytest.raises(MeasureError, match="no NVIDIA driver here"):
+        gpu_executor("gpu:libnothing.so.7", machines.get("a100"))
+    with pytest.raises(MeasureError, match="'xeon_4110' is a description; expected 'model'$"):
+        gpu_executor("gpu", machines.get("xeon_4110"))
+    monkeypatch.setenv("FAKE_CUDA_FAIL", "cuInit")
+    with pytest.raises(MeasureError, match="no GPU: cuInit: an illegal"):
+        gpu_executor(f"gpu:{fakes[0]}", machines.get("a100"))
+    monkeypatch.setattr("amos.codegen.cuda.toolchain.compilers", lambda: ())
+    with pytest.raises(ToolchainError, match="neither nvcc nor NVRTC"):
+        GpuExecutor(machines.get("a100"), gpu)
+
+
+def test_without_being_asked(fakes: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The GPU that is here measures if it is the machine's; else the model decides alone."""
+    a100, h200 = machines.get("a100"), machines.get("h200")
+    gpu = find_gpu(fakes[0])
+    assert gpu_executor("model", a100) == (None, "")
+    monkeypatch.setattr("amos.measure.gpu_executor.find_gpu", lambda: gpu)
+    executor, notice = gpu_executor(None, a100)
+    assert (
+        isinstance(executor, GpuExecutor) and notice == "measured on the GPU here (Fake GPU, sm_80)"
+    )
+    executor, notice = gpu_executor(None, h200)
+    assert executor is None and "is no h200 (sm_90)" in notice
+
+
+def test_explore(
+    fakes: tuple[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A measured search from the command line, its records, and an export of its best."""
+    store = tmp_path / "gpu.db"
+    sizes = ["--extent", "m=40", "--extent", "n=24", "--extent", "k=48"]
+    search = ["explore", "gemm", UNIT, "--machine", "a100", "--executor", f"gpu:{fakes[0]}", *sizes]
+    search += ["--trials", "3", "--timeout", "60", "--records", str(store)]
+    assert main(search) == 0
+    text = capsys.readouterr().out
+    assert "measured" in text and "960 elements against NumPy" in text
+    assert main([*search, "--json"]) == 0
+    assert '"replayed": 3' in capsys.readouterr().out
+    out = tmp_path / "best"
+    assert main(["export", str(store), "--format", "cuda", "--out", str(out)]) == 0
+    assert (out / "kernel.cu").exists()
