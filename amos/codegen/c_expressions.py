@@ -167,6 +167,19 @@ class CExpressions:
         self.operations.add(("select", kind))
         return f"{operation('select', kind)}({mask}, {self._value(yes)}, {self._value(no)})"
 
+    def _of_Shuffle(self, node: Any) -> str:
+        """A vector of picked elements; the compiler finds the permutation that it is."""
+        if self._lane is not None:
+            raise ExportError("a permutation cannot be taken apart lane by lane in C here")
+        elements: list[str] = []
+        for part in node.vectors:
+            text, lanes = self._value(part), split(type_of(part))[1]
+            self._note(type_of(part))
+            elements += [f"({text})[{n}]" for n in range(lanes)] if lanes > 1 else [text]
+        picked = [elements[int(index)] for index in node.indices]
+        self._note(type_of(node))
+        return f"({c_type(type_of(node))}){{{', '.join(picked)}}}"
+
     def _of_Ramp(self, node: Any) -> str:
         if self._lane is None:
             raise ByLanes
