@@ -69,8 +69,9 @@ def schedule_cpu(program: Program, schedule: Schedule, kind: str) -> Any:
     # Where every step runs in parallel, the core's loop is the outermost one itself.
     places = [core, *(x for x in outer[:1] if x is not core)] if outer else []
     _stage_blocks(sch, program, schedule, places)
-    alone = program.parts is not None and len(steps) == 1
-    unroll = program.parts.unrolled if alone else int(schedule.get("unroll", 1))
+    unroll = int(schedule.get("unroll", 1))
+    if program.parts is not None and len(steps) == 1:
+        unroll = program.parts.unrolled
     _split_step(sch, steps, unroll)
     _initialize(sch, main, steps, lanes, inner, vector)
     if program.parts is not None:

@@ -45,6 +45,14 @@ def _mapping(unit: str, text: str, extents: dict[str, int], rng: np.random.Gener
     return able[int(rng.integers(len(able)))]
 
 
+def _fragments(extents: dict[str, int]) -> Mapping:
+    """The product of a matrix whose rows are the lanes."""
+    op = Operator.parse(GEMV, extents=extents, dtypes=dict(weight="s8", x="u8", out="s32"))
+    space = amos.enumerate_mappings(op, amos.intrinsics.get(VNNI), rule="gather", commute=True)
+    (mapping,) = [m for m in space if m.name.startswith("i-k")]
+    return mapping
+
+
 def _splits(mapping: Mapping, machine: Any = None) -> tuple[Any, ...]:
     return ScheduleSpace(mapping, machine).variables.get("split", ())
 
@@ -87,8 +95,7 @@ def test_an_epilogue_sees_the_whole_sum() -> None:
 
 
 def test_the_model_knows_parts_and_leaves_the_rest_alone() -> None:
-    op = Operator.parse(GEMV, extents=dict(i=16, k=65536))
-    (mapping, *_) = amos.enumerate_mappings(op, amos.intrinsics.get(VNNI), rule="gather")
+    mapping = _fragments(dict(i=16, k=65536))
     machine = amos.machines.get("xeon_6240")
     space, structure = ScheduleSpace(mapping, machine), Structure(mapping)
     assert space.variables["split"] == (1, 2, 4, 8, 16)
@@ -119,13 +126,7 @@ def test_the_model_knows_parts_and_leaves_the_rest_alone() -> None:
 def test_parts_are_offered_where_cores_would_wait(
     extents: dict[str, int], cores: int, offered: tuple[int, ...]
 ) -> None:
-    (mapping,) = [
-        m
-        for m in amos.enumerate_mappings(
-            Operator.parse(GEMV, extents=extents), amos.intrinsics.get(VNNI), rule="gather"
-        )
-        if m.name == "i-k"
-    ]
+    mapping = _fragments(extents)
     machine = replace(amos.machines.get("xeon_6240"), cores=cores)
     assert _splits(mapping, machine) == offered
     # What is allowed on some machine can be built on every one.
@@ -133,9 +134,7 @@ def test_parts_are_offered_where_cores_would_wait(
 
 
 def test_every_step_is_in_one_part() -> None:
-    op = Operator.parse(GEMV, extents=dict(i=16, k=4 * 523))
-    (mapping, *_) = amos.enumerate_mappings(op, amos.intrinsics.get(VNNI), rule="gather")
-    nest = Nest(mapping)
+    nest = Nest(_fragments(dict(i=16, k=4 * 523)))
     (loop,) = (x for x in nest.reduce if x.extent > 1)
     for split in range(2, 17):
         for unroll in (1, 2, 4):
