@@ -6,7 +6,8 @@ from math import prod
 from typing import Any
 
 from amos._toolchain import load_tvm
-from amos.codegen.program import Program
+from amos.codegen.parts import PART, shorten_last_part
+from amos.codegen.program import MAIN, Program, spatial_variable, step_variable
 from amos.codegen.shuffling import shuffle_staging
 from amos.codegen.skipping import skip_padding
 from amos.codegen.tensor_intrin import register_tensor_intrin
@@ -51,13 +52,16 @@ def schedule_cpu(program: Program, schedule: Schedule, kind: str) -> Any:
     order, width = schedule.order(program.nest), int(schedule.get("vector", _COPY_BYTES))
     steps = [loops[loop.name] for loop in schedule.reduce_order(program.nest)]
     outer, blocks, inner = _tile(sch, order, loops, schedule)
+    count = int(schedule.get("parallel", 1))
+    if program.parts is not None:
+        outer, count = [loops[PART], *outer], count + 1
     lanes = [loops[g.lane] for g in _lane_order(program)]
     # Loops of a single step, which no schedule names, stand outside, where they part nothing.
     single = [loops[x.name] for x in program.nest.spatial if x.extent == 1 and x.name in loops]
     sch.reorder(*single, *outer, *blocks, *steps, *inner, *lanes)
     for loop in inner:
         sch.unroll(loop)
-    core, outer = _parallelize(sch, outer, int(schedule.get("parallel", 1)))
+    core, outer = _parallelize(sch, outer, count)
     if surrounding := [*outer, *blocks]:
         around = len(sch.get_loops(main)) - len(steps) - len(inner) - len(lanes)
         sch.reverse_compute_at(accumulators, surrounding[-1])
@@ -65,15 +69,33 @@ def schedule_cpu(program: Program, schedule: Schedule, kind: str) -> Any:
     # Where every step runs in parallel, the core's loop is the outermost one itself.
     places = [core, *(x for x in outer[:1] if x is not core)] if outer else []
     _stage_blocks(sch, program, schedule, places)
-    _split_step(sch, steps, int(schedule.get("unroll", 1)))
+    unroll = int(schedule.get("unroll", 1))
+    if program.parts is not None and len(steps) == 1:
+        unroll = program.parts.unrolled
+    _split_step(sch, steps, unroll)
     _initialize(sch, main, steps, lanes, inner, vector)
-    if not program.destination.in_place:
+    if program.parts is not None:
+        # What has too little parallelism has few sums.
+        _vectorize_tail(sch, sch.get_sblock("unstage"), 1, width)
+    elif not program.destination.in_place:
         _copy_block(sch, sch.get_sblock("unstage"), 1, width)
     sch.tensorize(lanes[0], register_tensor_intrin(program.mapping.intrinsic, kind))
-    module = skip_padding(sch.mod, program)
+    module = _finished_loops(sch.mod, program)
     if schedule.get("copy") == "vectors":
         module = shuffle_staging(module, program)
     return s_tir.Schedule(module)
+
+
+def _finished_loops(module: Any, program: Program) -> Any:
+    """The module without the steps that add nothing."""
+    import tvm
+
+    ((name, function),) = module.functions.items()
+    function = skip_padding(function, program)
+    if program.parts is not None:
+        part, step = spatial_variable(0), step_variable(program.parts.loop)
+        function = shorten_last_part(function, program.parts, MAIN, part, step)
+    return tvm.IRModule({name: function})
 
 
 def _lane_order(program: Program) -> list[Any]:
@@ -82,7 +104,7 @@ def _lane_order(program: Program) -> list[Any]:
 
 def _named_loops(sch: Any, block: Any, program: Program) -> dict[str, Any]:
     """Loops of the main block by the nest's names, in the order TE made them."""
-    names = [dim.index.names[0] for dim in program.destination.dims]
+    names = list(program.dimensions)
     names += [loop.name for loop in program.nest.reduce if loop.extent > 1]
     names += [g.lane for g in program.nest.groups.values() if g.kind == "reduce"]
     return dict(zip(names, sch.get_loops(block), strict=True))

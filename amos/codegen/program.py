@@ -4,7 +4,8 @@ The function has one block a step, named ``stage_Src1`` …, ``main`` and
 ``unstage``; a step that moves nothing is left out, and its buffer is the tensor
 itself under another shape. Loops that a schedule's tiles do not divide are made
 longer: what is staged holds zeros for the steps beyond, a tensor used in place is
-read at its last step again, and ``unstage`` leaves their results out.
+read at its last step again, and ``unstage`` leaves their results out. Where the
+reduction is split, ``main`` makes the sums of each part, and ``unstage`` adds them up.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from collections.abc import Mapping as MappingType
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import add
 from typing import Any
 
 from amos._toolchain import load_tvm
 from amos.codegen.arrays import decoded, held
 from amos.codegen.epilogue import finished
 from amos.codegen.packing import in_reading_order
+from amos.codegen.parts import PART, Parts, parts_of
 from amos.errors import BuildError
 from amos.ir import Affine
 from amos.mapping.mapping import Mapping
@@ -28,7 +31,10 @@ from amos.mapping.padding import pad_operand
 from amos.mapping.staging import Guard, StagedOperand, staged_destination, staged_sources
 from amos.schedule import Schedule
 
-__all__ = ["Argument", "Program", "stage"]
+__all__ = ["MAIN", "Argument", "Program", "spatial_variable", "stage", "step_variable"]
+
+#: The block of the calls, after tensorization.
+MAIN = "main_update_o"
 
 
 @dataclass(frozen=True)
@@ -85,15 +91,26 @@ class Program:
         """Staged destination."""
         return staged_destination(self.nest)
 
+    @cached_property
+    def parts(self) -> Parts | None:
+        """Parts of the reduction with accumulators of their own; ``None`` if it is whole."""
+        return parts_of(self.nest, self.schedule)
+
+    @property
+    def dimensions(self) -> tuple[str, ...]:
+        """The loops that move along the accumulators, one for each of their dimensions."""
+        own = tuple(dim.index.names[0] for dim in self.destination.dims)
+        return own if self.parts is None else (PART, *own)
+
     @property
     def crops(self) -> bool:
         """Whether a tile of accumulators becomes a part of the output in one copy.
 
         It does where the destination is the output but for the steps that were
-        added, and for the epilogue.
+        added, and for the epilogue. Parts of a reduction are added up after all tiles.
         """
         changed = bool(self.padded) or self.mapping.operator.epilogue is not None
-        return self.destination.in_place and changed
+        return self.destination.in_place and changed and self.parts is None
 
     @cached_property
     def arguments(self) -> tuple[Argument, ...]:
@@ -145,9 +162,15 @@ class Program:
         from tvm import te
 
         op, operator = self.destination, self.mapping.operator
+
+        def total(position: tuple[Any, ...]) -> Any:
+            if self.parts is None:
+                return main[position]
+            return reduce(add, (main[(n, *position)] for n in range(self.parts.count)))
+
         if not op.in_place:
-            return _unstage(op, main, lambda value, at: finished(operator, value, at, tensors))
-        if not self.crops:
+            return _unstage(op, total, lambda value, at: finished(operator, value, at, tensors))
+        if not self.crops and self.parts is None:
             return main
 
         def body(*position: Any) -> Any:
@@ -157,7 +180,7 @@ class Program:
                     lane = at[group.lane]
                     tile = at[group.tile] * group.lanes if group.tiles > 1 else 0
                     at |= group.decode(tile + lane)
-            return finished(operator, main[position], at, tensors)
+            return finished(operator, total(position), at, tensors)
 
         return te.compute(op.shape, body, name="unstage")
 
@@ -165,22 +188,27 @@ class Program:
         from tvm import te, tirx
 
         loops = {loop.name: loop.extent for loop in self.nest.loops}
+        steps = {loop.name: loop.extent for loop in self.nest.reduce if loop.extent > 1}
+        parts = self.parts
+        if parts is not None:
+            steps[parts.loop] = parts.steps
         axes = {
-            loop.name: te.reduce_axis((0, loop.extent), name=_identifier(loop.name))
-            for loop in self.nest.reduce
-            if loop.extent > 1
+            name: te.reduce_axis((0, extent), name=_identifier(name))
+            for name, extent in steps.items()
         }
         lanes = {
             g.lane: te.reduce_axis((0, g.lanes), name=_identifier(g.lane))
             for g in self.nest.groups.values()
             if g.kind == "reduce"
         }
-        names = [dim.index.names[0] for dim in self.destination.dims]
+        names = self.dimensions
         *kinds, kind = self.mapping.intrinsic.dtypes
         accumulate = self.mapping.operator.compute.accumulate
 
         def body(*position: Any) -> Any:
             at = dict(zip(names, position, strict=True)) | axes | lanes
+            if parts is not None:
+                at[parts.loop] = parts.at(at[PART], axes[parts.loop])
             inside = at | {n: tirx.min(at[n], loops[n] - 1) for n in self.padded}
             product: Any = None
             for op, buffer, given in zip(self.sources, staged, kinds, strict=True):
@@ -193,6 +221,8 @@ class Program:
             return te.sum(product, axis=[*axes.values(), *lanes.values()])
 
         shape = pad_operand(self.destination, self.padded).shape
+        if parts is not None:
+            shape = (parts.count, *shape)
         return te.compute(shape, body, name="main")
 
 
@@ -227,13 +257,15 @@ def _guarded(guards: Sequence[Guard], value: Any, otherwise: Any) -> Any:
 
 
 def _unstage(
-    op: StagedOperand, buffer: Any, finish: Callable[[Any, MappingType[str, Any]], Any]
+    op: StagedOperand,
+    total: Callable[[tuple[Any, ...]], Any],
+    finish: Callable[[Any, MappingType[str, Any]], Any],
 ) -> Any:
     """The output tensor from the staged destination.
 
     Args:
         op: the staged destination.
-        buffer: its accumulators.
+        total: the sum at a position of it.
         finish: makes what is stored of an accumulator and its iterations.
     """
     from tvm import te, tirx
@@ -256,7 +288,7 @@ def _unstage(
                 fused = fused * radix + at[name]
             at[group.tile] = fused // group.lanes if group.tiles > 1 else 0
             at[group.lane] = fused % group.lanes if group.tiles > 1 else fused
-        value = finish(buffer[tuple(_at(dim.index, at) for dim in op.dims)], at)
+        value = finish(total(tuple(_at(dim.index, at) for dim in op.dims)), at)
         if not guards:
             return value
         zero = tirx.const(0, held(str(op.nest.mapping.operator.result_dtype)))
@@ -295,6 +327,16 @@ def invert(index: Affine, where: Any, extents: dict[str, int]) -> tuple[dict[str
     if not terms:
         guards.append(where <= index.constant)
     return values, guards
+
+
+def spatial_variable(dimension: int) -> str:
+    """The variable of the block ``MAIN`` for a dimension of the accumulators."""
+    return f"v_i{dimension}_o"
+
+
+def step_variable(loop: str) -> str:
+    """The variable of the block ``MAIN`` for a reduction loop."""
+    return f"v_{_identifier(loop)}_o"
 
 
 def _identifier(name: str) -> str:

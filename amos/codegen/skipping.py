@@ -10,42 +10,45 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from amos.codegen.program import Program
+from amos.codegen.loops import Found, changed, find
+from amos.codegen.parts import PART
+from amos.codegen.program import MAIN, Program, spatial_variable, step_variable
 from amos.ir import Affine
 
 __all__ = ["skip_padding"]
 
-_MAIN, _INIT = "main_update_o", "main_init"
+_INIT = "main_init"
 
 
-def skip_padding(module: Any, program: Program) -> Any:
-    """A scheduled module whose reduction skips what is known to be padding.
+def skip_padding(function: Any, program: Program) -> Any:
+    """A scheduled function whose reduction skips what is known to be padding.
 
     Only whole steps of an inner loop are skipped, never single calls: a branch
     there would cost more than it saves.
 
     Args:
-        module: the module of a schedule, after tensorization.
+        function: what a schedule has made, after tensorization.
         program: what was scheduled.
     """
-    import tvm
-
-    (name,) = module.functions
-    function = module[name]
-    found = _find(function.body, _MAIN, [])
+    found = find(function.body, MAIN)
     if found is None:
-        return module
-    loops, realize = found
-    bound = dict(
-        zip((x.var.name for x in realize.block.iter_vars), realize.iter_values, strict=True)
-    )
-    names = {dim.index.names[0]: f"v_i{n}_o" for n, dim in enumerate(program.destination.dims)}
-    names |= {x.name: f"v_{x.name.replace('.', '_')}_o" for x in program.nest.reduce}
-    values = {loop: bound[block] for loop, block in names.items() if block in bound}
+        return function
+    values = _iterations(program, found)
     for index, size in _padded(program):
         if set(index.names) <= values.keys():
-            function = _guard(function, loops, index.evaluate(values), size)
-    return tvm.IRModule({name: function})
+            function = _guard(function, found.loops, index.evaluate(values), size)
+    return function
+
+
+def _iterations(program: Program, found: Found) -> dict[str, Any]:
+    """Where each loop of the nest is in a call, in terms of the loops around it."""
+    names = {name: spatial_variable(n) for n, name in enumerate(program.dimensions)}
+    names |= {x.name: step_variable(x.name) for x in program.nest.reduce}
+    values = {loop: found.values[var] for loop, var in names.items() if var in found.values}
+    parts = program.parts
+    if parts is not None and parts.loop in values:
+        values[parts.loop] = parts.at(values.pop(PART), values[parts.loop])
+    return values
 
 
 def _padded(program: Program) -> Iterator[tuple[Affine, int]]:
@@ -58,7 +61,7 @@ def _padded(program: Program) -> Iterator[tuple[Affine, int]]:
                 yield index, size
 
 
-def _guard(function: Any, loops: list[Any], where: Any, size: int) -> Any:
+def _guard(function: Any, loops: tuple[Any, ...], where: Any, size: int) -> Any:
     """The function with the body of one loop under ``0 <= where < size``."""
     from tvm import tirx
 
@@ -68,52 +71,14 @@ def _guard(function: Any, loops: list[Any], where: Any, size: int) -> Any:
         return function
     depth = depths[-1]
     inside = [x for x in loops[depth + 1 :] if x.kind == tirx.ForKind.SERIAL and int(x.extent) > 1]
-    if not inside or _find(loops[depth].body, _INIT, []) is not None:
+    if not inside or find(loops[depth].body, _INIT) is not None:
         return function
     live = tirx.all(where >= 0, where < size)
-    return function.with_body(_wrapped(function.body, loops[depth].loop_var, live))
 
-
-def _find(stmt: Any, block: str, loops: list[Any]) -> tuple[list[Any], Any] | None:
-    """A block of that name, and the loops around it from the outermost inward."""
-    kind = type(stmt).__name__
-    if kind == "SBlockRealize":
-        if stmt.block.name_hint == block:
-            return loops, stmt
-        return _find(stmt.block.body, block, loops)
-    if kind == "SeqStmt":
-        inner = (_find(each, block, loops) for each in stmt.seq)
-        return next((found for found in inner if found is not None), None)
-    if kind == "For":
-        return _find(stmt.body, block, [*loops, stmt])
-    return _find(stmt.then_case, block, loops) if kind == "IfThenElse" else None
-
-
-def _wrapped(stmt: Any, variable: Any, condition: Any) -> Any:
-    """The statement with the body of one loop under a condition."""
-    from tvm import s_tir, tirx
-
-    kind = type(stmt).__name__
-    if kind == "For":
-        body = _wrapped(stmt.body, variable, condition)
-        if stmt.loop_var.same_as(variable):
-            body = tirx.IfThenElse(condition, stmt.body, None)
+    def guarded(loop: Any) -> Any:
         return tirx.For(
-            stmt.loop_var, stmt.min, stmt.extent, stmt.kind, body, stmt.thread_binding,
-            stmt.annotations,
+            loop.loop_var, loop.min, loop.extent, loop.kind,
+            tirx.IfThenElse(live, loop.body, None), loop.thread_binding, loop.annotations,
         )  # fmt: skip
-    if kind == "SeqStmt":
-        return tirx.SeqStmt([_wrapped(each, variable, condition) for each in stmt.seq])
-    if kind == "IfThenElse":
-        return tirx.IfThenElse(
-            stmt.condition, _wrapped(stmt.then_case, variable, condition), stmt.else_case
-        )
-    if kind != "SBlockRealize":
-        return stmt
-    inner = stmt.block
-    block = s_tir.SBlock(
-        inner.iter_vars, inner.reads, inner.writes, inner.name_hint,
-        _wrapped(inner.body, variable, condition), inner.init, inner.alloc_buffers,
-        inner.match_buffers, inner.annotations,
-    )  # fmt: skip
-    return s_tir.SBlockRealize(stmt.iter_values, stmt.predicate, block)
+
+    return function.with_body(changed(function.body, loops[depth].loop_var, guarded))

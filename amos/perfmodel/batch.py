@@ -66,7 +66,7 @@ def _evaluate(
         return predict_blocks(structure, machine, batch)
     peak = machine.peak(structure.mapping.intrinsic.name)
     rows = len(batch)
-    steps = Steps(structure, batch)
+    steps = Steps(structure, batch, batch.split if machine.cached else None)
     cores = np.minimum(machine.cores, steps.parallel)
     line = machine.line if refined else 1
     part = Part(steps, cores, line)

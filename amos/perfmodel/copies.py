@@ -6,6 +6,8 @@ vectorized move at a step, the rest is shared out to the cores.
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from amos.perfmodel.machine import Costs, Machine
@@ -30,6 +32,7 @@ def copies(
     seconds, regions = np.zeros(len(batch)), np.ones(len(batch))
     ahead = dict(zip(structure.choices, batch.ahead.T, strict=True))
     region = part.steps.region
+    parts = np.ones(len(batch)) if part.steps.parts is None else part.steps.parts
     for op in (*structure.sources, structure.destination):
         if not op.copied:
             continue
@@ -45,13 +48,23 @@ def copies(
             count = pick(part.elements(op), place) * pick(part.trips, place) * cores
             tiled = _seconds(op, count, part, batch, machine, cores, place, plain=machine.cached)
             # Without a loop to be inside of, all of it is staged ahead.
-            first = ahead[op.name] | (region == 0)
+            first = ahead[op.name] | ((region == 0) & (parts == 1))
             seconds += np.where(first, whole, tiled)
             regions += first
         else:
             seconds += whole
             regions += 1
+    if part.steps.parts is not None:
+        # A nest with nothing to share out starts no region, though one is counted for it.
+        regions += (parts > 1) & (part.steps.parallel == parts)
+        seconds += np.where(parts > 1, _sums(structure.destination, parts, machine), 0.0)
     return seconds, regions
+
+
+def _sums(op: Operand, parts: np.ndarray, machine: Machine) -> np.ndarray:
+    """Reading the accumulators of every part, by one core, to add them up."""
+    size = parts * (op.size * prod(dim.extent for dim in op.dims))
+    return _streaming(size, machine, np.ones(len(size)))
 
 
 def _place(op: Operand, machine: Machine, part: Part, cores: np.ndarray) -> np.ndarray:
@@ -81,15 +94,7 @@ def _seconds(
     plain: bool = False,
 ) -> np.ndarray:
     """A copy shared out to all cores: bound by its instructions or by the memory."""
-    size = (elements + op.origin) * op.size
-    groups = [np.minimum(cores, level.units) for level in machine.levels]
-    alone = np.ones(len(size))
-    rates = [
-        np.minimum(level.rate(n, alone, write=False), level.rate(n, alone, write=True)) * n
-        for level, n in zip(machine.levels, groups, strict=True)
-    ]
-    fits = [(level.capacity >= size) | (level.capacity == 0) for level in machine.levels]
-    streaming: np.ndarray = size / np.select(fits, rates)
+    streaming = _streaming((elements + op.origin) * op.size, machine, cores)
     if op.copy == "run":
         return streaming
     division = machine.costs.digits * (machine.costs.plain if plain else 1.0)
@@ -99,6 +104,19 @@ def _seconds(
         together = np.minimum(op.vectors * _INSTRUCTION, cycles / 2)
         cycles = np.where(batch.vectors, together, cycles)
     seconds: np.ndarray = np.maximum(streaming, elements * cycles / machine.clock / cores)
+    return seconds
+
+
+def _streaming(size: np.ndarray, machine: Machine, cores: np.ndarray) -> np.ndarray:
+    """Moving so many bytes through the innermost memory that they fit."""
+    groups = [np.minimum(cores, level.units) for level in machine.levels]
+    alone = np.ones(len(size))
+    rates = [
+        np.minimum(level.rate(n, alone, write=False), level.rate(n, alone, write=True)) * n
+        for level, n in zip(machine.levels, groups, strict=True)
+    ]
+    fits = [(level.capacity >= size) | (level.capacity == 0) for level in machine.levels]
+    seconds: np.ndarray = size / np.select(fits, rates)
     return seconds
 
 

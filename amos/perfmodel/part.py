@@ -42,11 +42,15 @@ class Steps:
         stretch: float, spatial loops × schedules: by what share each became longer, plus 1.
         parallel: float: steps that are shared out to cores.
         shared: bool, spatial loops × schedules: positions that are shared out.
+        parts: float: parts of the outermost reduction, each with steps of its own to
+            share out; ``None`` if every reduction is whole.
         region: int: depth of what one such step runs; 0 if nothing is shared out.
         where: positions at which a loop can be.
     """
 
-    def __init__(self, structure: Structure, batch: LoopBatch) -> None:
+    def __init__(
+        self, structure: Structure, batch: LoopBatch, split: np.ndarray | None = None
+    ) -> None:
         self.spatial, reductions = len(structure.spatial), len(structure.reduce)
         self.rows = len(batch)
         extents = structure.extents.astype(float)[:, None]
@@ -68,6 +72,9 @@ class Steps:
         live = self.outer[: self.spatial] > 1
         self.shared = live & (np.cumsum(live, axis=0) <= batch.parallel)
         self.parallel = np.where(self.shared, self.outer[: self.spatial], 1.0).prod(axis=0)
+        self.parts = split.astype(float) if split is not None and structure.reduce else None
+        if self.parts is not None:
+            self.parallel = self.parallel * self.parts
         self.region = (self.shared * np.arange(1, self.spatial + 1)[:, None]).max(axis=0, initial=0)
         self.where = [range(self.begin)] * self.spatial
         self.where += [range(self.begin, self.count)] * reductions
@@ -99,6 +106,11 @@ class Part:
         self.outer = steps.outer.astype(_SINGLE)
         if groups is not None:
             parts = groups.astype(float)
+            if steps.parts is not None:
+                # Parts come first; what a core has of them, it has as one range.
+                ways = np.minimum(steps.parts, parts)
+                self.outer[steps.begin] = np.ceil(steps.outer[steps.begin] / ways)
+                parts = np.ceil(parts / ways)
             for position in range(steps.spatial):
                 most = np.minimum(steps.outer[position], parts)
                 ways = np.where(steps.shared[position], most, 1.0)

@@ -134,7 +134,7 @@ class LoopBatch:
         padding: int, rows × sources: elements behind each row in shared memory; 0 if
             left out.
         stages: int, rows: stages of shared memory; 1 if left out.
-        split: int, rows: parts of the reduction; 1 if left out.
+        split: int, rows: parts of the reduction; 1 if left out. Of CPUs as well.
         vectors: bool, rows: sources are copied in whole vectors where they can be; none
             if left out. Of CPUs.
     """

@@ -166,7 +166,7 @@ def batch_of(structure: Structure, schedules: Sequence[Schedule]) -> LoopBatch:
 def _threads(
     structure: Structure, schedules: Sequence[Schedule], loops: Iterable[str]
 ) -> dict[str, np.ndarray]:
-    """What only a GPU has: warps, padded rows, stages, parts."""
+    """What a GPU has, warps, padded rows and stages, and parts of a reduction."""
     if not any(s.get("bind") or s.get("split") for s in schedules):
         return {}
 

@@ -7,6 +7,7 @@ others are the optimizations of AMOS's Table 3a.
 from __future__ import annotations
 
 import itertools
+from math import prod
 
 from amos.ir import dtype
 from amos.mapping.nest import Loop
@@ -27,9 +28,11 @@ _UNROLLED = (1, 2, 4)
 #: Bytes that one vectorized step of a copy moves; the first is the default.
 _VECTORS, _THREAD_VECTORS = (64, 32, 16), (16, 8, 4)
 #: Parts of a reduction that run at the same time, on a CPU and on a GPU.
-#: On a GPU they meet in atomic additions, for which half precision is too coarse.
+#: Their sums are added up, on a GPU atomically: half precision is too coarse for that.
 _ADDED = ("float32", "float64", "int32")
-_SPLITS, _GRID_SPLITS = (1,), (1, 2, 4, 8)
+_SPLITS, _GRID_SPLITS = (1, 2, 4, 8, 16), (1, 2, 4, 8)
+#: Calls that a core must have of a part at least, or starting it costs more than they do.
+_PART_CALLS = 256
 
 
 class Tensorize:
@@ -154,22 +157,40 @@ class LoopOrder:
 
 
 class SplitReduction:
-    """Parts of a reduction side by side, each into an accumulator of its own."""
+    """Parts of a reduction side by side, each into an accumulator of its own.
+
+    A GPU always has the choice. A CPU has it where the smallest tiles make fewer steps
+    than there are cores, and a part is long enough to be worth a start.
+    """
 
     name = "split"
 
     def condition(self, situation: Situation) -> bool:
-        """There is a reduction, and a loop to share out."""
-        return bool(situation.spatial and situation.reduce)
+        """There is a reduction, and a loop to share out or too few of them."""
+        return bool(situation.reduce) and (bool(situation.spatial) or self._parts(situation) > 1)
 
     def apply(self, situation: Situation) -> list[Primitive]:
         """No more parts than the longest reduction loop has steps."""
         longest = max(loop.extent for loop in situation.reduce)
-        adds = situation.mapping.intrinsic.dtypes[-1] in _ADDED
-        splits = _GRID_SPLITS if situation.warps and adds else _SPLITS
+        splits = _GRID_SPLITS if situation.warps else _SPLITS
+        most = min(longest, self._parts(situation))
         loops = tuple(loop.name for loop in situation.reduce)
-        values = tuple(n for n in splits if n <= longest)
+        values = tuple(n for n in splits if n <= most)
         return [Primitive("rfactor", "split", self.name, parts=loops, values=values)]
+
+    def _parts(self, situation: Situation) -> int:
+        """The most parts, whatever the loops are; 1 where there is no choice."""
+        machine, most = situation.machine, max(_SPLITS)
+        if situation.mapping.intrinsic.dtypes[-1] not in _ADDED:
+            return 1
+        if situation.warps:
+            return max(_GRID_SPLITS)
+        if machine is not None:
+            most = min(most, machine.cores) if machine.cached else 1
+        if prod(loop.extent for loop in situation.spatial) >= most:
+            return 1
+        calls = prod(loop.extent for loop in situation.reduce)
+        return max(1, min(most, calls // _PART_CALLS))
 
 
 class ComputeLocation:

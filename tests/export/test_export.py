@@ -87,6 +87,21 @@ def test_the_test_program_agrees(
     assert "median of 3 runs" in done.stdout
 
 
+def test_a_split_reduction_is_exported(tmp_path: Path) -> None:
+    op = Operator.parse(GEMV[0], extents=dict(i=13, k=2053), name="sample")
+    space = amos.enumerate_mappings(
+        op, amos.intrinsics.get("vnni_dpbusd_lhs_m16k4_u8_s8_s32"), rule="gather"
+    )
+    rng = np.random.default_rng(0)
+    (mapping,) = [m for m in space if m.name == "i-k"]
+    schedule = ScheduleSpace(mapping).repair({"split": 2, "unroll": 4, "copy": "elements"}, rng)
+    assert schedule.get("split") == 2
+    export(Candidate(mapping, schedule), "c", tmp_path, implementation="generic")
+    done = run(tmp_path, "3")
+    assert done.returncode == 0, done.stdout
+    assert "13 elements are right" in done.stdout
+
+
 def test_the_test_program_finds_a_wrong_element(tmp_path: Path) -> None:
     export(candidate("vnni_dpbusd_m16k4_u8_s8_s32", GEMM), "c", tmp_path, implementation="generic")
     source = tmp_path / "sample.c"

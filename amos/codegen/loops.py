@@ -1,0 +1,79 @@
+"""Finding and changing a loop of a scheduled function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Found", "changed", "find"]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A block of a scheduled function.
+
+    Attributes:
+        loops: the loops around it, from the outermost inward.
+        values: the block's variables by name, in terms of those loops.
+    """
+
+    loops: tuple[Any, ...]
+    values: dict[str, Any]
+
+
+def find(stmt: Any, block: str, loops: tuple[Any, ...] = ()) -> Found | None:
+    """The block of that name, and the loops around it; ``None`` if there is none.
+
+    Args:
+        stmt: where to look.
+        block: the name.
+        loops: loops around the statement.
+    """
+    kind = type(stmt).__name__
+    if kind == "SBlockRealize":
+        if stmt.block.name_hint != block:
+            return find(stmt.block.body, block, loops)
+        names = (x.var.name for x in stmt.block.iter_vars)
+        return Found(loops, dict(zip(names, stmt.iter_values, strict=True)))
+    if kind == "SeqStmt":
+        inner = (find(each, block, loops) for each in stmt.seq)
+        return next((found for found in inner if found is not None), None)
+    if kind == "For":
+        return find(stmt.body, block, (*loops, stmt))
+    return find(stmt.then_case, block, loops) if kind == "IfThenElse" else None
+
+
+def changed(stmt: Any, variable: Any, change: Callable[[Any], Any]) -> Any:
+    """The statement with the loop over one variable replaced.
+
+    Args:
+        stmt: what contains the loop.
+        variable: the loop's variable.
+        change: makes the new loop of the old one.
+    """
+    from tvm import s_tir, tirx
+
+    kind = type(stmt).__name__
+    if kind == "For":
+        if stmt.loop_var.same_as(variable):
+            return change(stmt)
+        return tirx.For(
+            stmt.loop_var, stmt.min, stmt.extent, stmt.kind,
+            changed(stmt.body, variable, change), stmt.thread_binding, stmt.annotations,
+        )  # fmt: skip
+    if kind == "SeqStmt":
+        return tirx.SeqStmt([changed(each, variable, change) for each in stmt.seq])
+    if kind == "IfThenElse":
+        return tirx.IfThenElse(
+            stmt.condition, changed(stmt.then_case, variable, change), stmt.else_case
+        )
+    if kind != "SBlockRealize":
+        return stmt
+    inner = stmt.block
+    block = s_tir.SBlock(
+        inner.iter_vars, inner.reads, inner.writes, inner.name_hint,
+        changed(inner.body, variable, change), inner.init, inner.alloc_buffers,
+        inner.match_buffers, inner.annotations,
+    )  # fmt: skip
+    return s_tir.SBlockRealize(stmt.iter_values, stmt.predicate, block)
