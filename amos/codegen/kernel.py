@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping as MappingType
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,10 @@ class Kernel(Shown):
             raise BuildError(f"{candidate}: TVM cannot compile it: {_last_line(error)}") from error
         self._run = self._library["main"]
         self._tensors = {t.name: t for t in candidate.mapping.operator.inputs}
+        #: Bytes of each argument.
+        self._sizes = tuple(
+            prod(a.shape) * np.dtype(held(a.dtype)).itemsize for a in program.arguments
+        )
         #: Packed constants by the position of their argument.
         self._packed: dict[int, Any] = {}
 
@@ -140,8 +145,8 @@ class Kernel(Shown):
             return [*made, to_tensor(np.zeros(last.shape, dtype(last.dtype).numpy), last.dtype)]
         tensor = self.candidate.mapping.operator.result
         target = borrow(out, tensor, last.shape, role="output", write=True)
-        for argument, given in zip(self._program.arguments, made, strict=False):
-            if overlap(given, target):
+        for argument, given, size in zip(self._program.arguments, made, self._sizes, strict=False):
+            if overlap(given, target, (size, self._sizes[-1])):
                 raise BuildError(
                     f"output {tensor.name!r}: shares memory with input {argument.tensor!r}"
                 )
