@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from amos.codegen.program import Program
+from amos.codegen.rewriting import rebuilt, with_body
 from amos.ir import Affine
 
 __all__ = ["skip_padding"]
@@ -91,29 +92,8 @@ def _find(stmt: Any, block: str, loops: list[Any]) -> tuple[list[Any], Any] | No
 
 def _wrapped(stmt: Any, variable: Any, condition: Any) -> Any:
     """The statement with the body of one loop under a condition."""
-    from tvm import s_tir, tirx
+    from tvm import tirx
 
-    kind = type(stmt).__name__
-    if kind == "For":
-        body = _wrapped(stmt.body, variable, condition)
-        if stmt.loop_var.same_as(variable):
-            body = tirx.IfThenElse(condition, stmt.body, None)
-        return tirx.For(
-            stmt.loop_var, stmt.min, stmt.extent, stmt.kind, body, stmt.thread_binding,
-            stmt.annotations,
-        )  # fmt: skip
-    if kind == "SeqStmt":
-        return tirx.SeqStmt([_wrapped(each, variable, condition) for each in stmt.seq])
-    if kind == "IfThenElse":
-        return tirx.IfThenElse(
-            stmt.condition, _wrapped(stmt.then_case, variable, condition), stmt.else_case
-        )
-    if kind != "SBlockRealize":
-        return stmt
-    inner = stmt.block
-    block = s_tir.SBlock(
-        inner.iter_vars, inner.reads, inner.writes, inner.name_hint,
-        _wrapped(inner.body, variable, condition), inner.init, inner.alloc_buffers,
-        inner.match_buffers, inner.annotations,
-    )  # fmt: skip
-    return s_tir.SBlockRealize(stmt.iter_values, stmt.predicate, block)
+    if type(stmt).__name__ == "For" and stmt.loop_var.same_as(variable):
+        return with_body(stmt, tirx.IfThenElse(condition, stmt.body, None))
+    return rebuilt(stmt, lambda each: _wrapped(each, variable, condition))
