@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from amos.codegen.c_types import CALLS, EXTERNS, c_type, split
+import numpy as np
+
+from amos.codegen.c_operations import WIDEST, operation
+from amos.codegen.c_types import CALLS, EXTERNS, c_type, identifier, short, split, vector_bytes
 from amos.errors import ExportError
 
 __all__ = ["ByLanes", "CBuffer", "CExpressions", "type_of"]
@@ -32,6 +35,7 @@ _INFIX = {
     "BitwiseOr": "|",
     "BitwiseXor": "^",
 }
+_COMPARISONS = ("EQ", "NE", "LT", "LE", "GT", "GE")
 
 
 class ByLanes(Exception):
@@ -54,15 +58,23 @@ class CExpressions:
     Attributes:
         types: TVM names of the types whose helpers they use.
         externs: names of the helper functions that they call.
+        operations: the operations that they use, each with the type it works on.
+        rounds: whether a product has to be rounded before it is added.
     """
 
     types: set[str] = field(default_factory=set)
     externs: set[str] = field(default_factory=set)
+    operations: set[tuple[str, str]] = field(default_factory=set)
+    rounds: bool = False
     _names: dict[Any, str] = field(default_factory=dict)
+    #: Vectors that are held as arrays, because they were computed lane by lane.
+    _arrays: set[Any] = field(default_factory=set)
     _taken: set[str] = field(default_factory=set)
     _buffers: dict[Any, CBuffer] = field(default_factory=dict)
     #: Name of the lane, while a statement is printed lane by lane.
     _lane: str | None = None
+    #: Copies of the vectors whose lanes such a statement reads: names and types.
+    _copies: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def _value(self, node: Any) -> str:
         kind = type(node).__name__
@@ -79,7 +91,14 @@ class CExpressions:
         return f"({self._value(node.a)} {sign} {self._value(node.b)})"
 
     def _of_Var(self, node: Any) -> str:
-        return self._names[node]
+        name = self._names[node]
+        if split(type_of(node))[1] == 1:
+            return name
+        if self._lane is not None:
+            return f"{name}[{self._lane}]"
+        if node in self._arrays:
+            raise ByLanes
+        return name
 
     def _of_IntImm(self, node: Any) -> str:
         value, kind = int(node), type_of(node)
@@ -88,14 +107,20 @@ class CExpressions:
         return f"{value}u" if kind == "uint32" else str(value)
 
     def _of_FloatImm(self, node: Any) -> str:
-        kind = type_of(node)
-        text = repr(float(node.value))
-        return f"{text}f" if kind == "float32" else f"({c_type(kind)}){text}"
+        kind, value = type_of(node), float(node.value)
+        if math.isinf(value):
+            return f"({c_type(kind)}){'-' if value < 0 else ''}__builtin_inf()"
+        if kind == "float32":
+            # The fewest digits that this float is nearest to, and not a double's.
+            return f"{np.float32(value)!s}f"
+        return f"({c_type(kind)}){value!r}"
 
     def _of_Cast(self, node: Any) -> str:
-        kind = type_of(node)
+        kind, inner = type_of(node), node.value
+        if split(kind)[0] == "int32" and (given := _rounded(inner)) is not None:
+            return self._operation("nearest", type_of(inner), given)
         if not self._vector(node):
-            return f"({c_type(split(kind)[0])}){self._value(node.value)}"
+            return f"({c_type(split(kind)[0])}){self._value(inner)}"
         self._note(kind)
         self._note(type_of(node.value))
         return f"__builtin_convertvector({self._value(node.value)}, {c_type(kind)})"
@@ -104,24 +129,56 @@ class CExpressions:
         return f"!({self._value(node.a)})"
 
     def _of_Min(self, node: Any) -> str:
-        return self._choose(node, "<")
+        return self._operation("min", type_of(node), node.a, node.b)
 
     def _of_Max(self, node: Any) -> str:
-        return self._choose(node, ">")
+        if _is_fence(node):
+            self.rounds = True
+            return self._value(node.a)
+        return self._operation("max", type_of(node), node.a, node.b)
 
-    def _choose(self, node: Any, sign: str) -> str:
-        if self._vector(node):
+    def _operation(self, name: str, kind: str, *arguments: Any) -> str:
+        """A call of a function that is defined for each type it works on."""
+        if self._lane is not None:
+            kind = split(kind)[0]
+        elif split(kind)[1] > 1 and vector_bytes(kind) > WIDEST:
             raise ByLanes
-        a, b = self._value(node.a), self._value(node.b)
-        return f"({a} {sign} {b} ? {a} : {b})"
+        values = ", ".join(_bare(self._value(a)) for a in arguments)
+        self.operations.add((name, kind))
+        return f"{operation(name, kind)}({values})"
 
     def _of_Select(self, node: Any) -> str:
         return self._ternary(node, node.condition, node.true_value, node.false_value)
 
     def _ternary(self, node: Any, condition: Any, yes: Any, no: Any) -> str:
         if self._vector(condition):
-            raise ByLanes
+            return self._select(condition, yes, no)
         return f"({self._value(condition)} ? {self._value(yes)} : {self._value(no)})"
+
+    def _select(self, condition: Any, yes: Any, no: Any) -> str:
+        """By a comparison of lanes as wide as what is chosen, which GNU C has as a mask."""
+        compares = type(condition).__name__ in _COMPARISONS
+        if not compares or vector_bytes(type_of(condition.a)) != vector_bytes(type_of(yes)):
+            raise ByLanes
+        kind, sign = type_of(yes), _INFIX[type(condition).__name__]
+        if vector_bytes(kind) > WIDEST:
+            raise ByLanes
+        mask = f"{self._value(condition.a)} {sign} {self._value(condition.b)}"
+        self.operations.add(("select", kind))
+        return f"{operation('select', kind)}({mask}, {self._value(yes)}, {self._value(no)})"
+
+    def _of_Shuffle(self, node: Any) -> str:
+        """A vector of picked elements; the compiler finds the permutation that it is."""
+        if self._lane is not None:
+            raise ExportError("a permutation cannot be taken apart lane by lane in C here")
+        elements: list[str] = []
+        for part in node.vectors:
+            text, lanes = self._value(part), split(type_of(part))[1]
+            self._note(type_of(part))
+            elements += [f"({text})[{n}]" for n in range(lanes)] if lanes > 1 else [text]
+        picked = [elements[int(index)] for index in node.indices]
+        self._note(type_of(node))
+        return f"({c_type(type_of(node))}){{{', '.join(picked)}}}"
 
     def _of_Ramp(self, node: Any) -> str:
         if self._lane is None:
@@ -145,7 +202,14 @@ class CExpressions:
             self._note(type_of(node))
             return f"load_{c_type(type_of(node))}({self._address(node.source, index)})"
         text = self._element(node.source, index)
-        return f"{text}[{self._lane}]" if whole and self._lane is not None else text
+        if not whole or self._lane is None:
+            return text
+        # Were a variable's own lanes counted through, it would not be held in a register.
+        known = self._buffers[node.source]
+        if known.pieces and text not in self._copies:
+            self._copies[text] = (self._fresh(f"{text}_lanes"), c_type(known.dtype))
+        text = self._copies[text][0] if known.pieces else text
+        return f"{text}[{self._lane}]"
 
     def _of_Call(self, node: Any) -> str:
         name = str(node.op.name).rpartition(".")[2]
@@ -174,23 +238,38 @@ class CExpressions:
         self.externs.add(name)
         return f"{name}({', '.join(self._value(a) for a in node.args[1:])})"
 
+    def _call_call_pure_extern(self, node: Any) -> str:
+        return self._call_nearbyint(node)
+
+    def _call_nearbyint(self, node: Any) -> str:
+        given = _rounded(node)
+        if given is None:
+            raise ExportError(f"function {node.args[0]} has no form in C here")
+        return self._operation("round", type_of(node), given)
+
     def _call_reinterpret(self, node: Any) -> str:
         """Vectors are cast; a scalar is read from memory as the other type."""
         (value,), kind = node.args, type_of(node)
         if self._lane is not None:
-            raise ExportError("bits cannot be taken apart lane by lane in C here")
+            return self._reinterpreted_lane(value, kind)
         if type(value).__name__ == "TensorLoad" and split(type_of(value))[1] > 1:
             (index,) = value.indices
             if split(self._buffers[value.source].dtype)[1] == 1:
                 self._note(kind)
-                spelled = c_type(kind) if split(kind)[1] > 1 else _short(kind)
-                return f"load_{spelled}({self._address(value.source, index)})"
+                return f"load_{short(kind)}({self._address(value.source, index)})"
         if split(kind)[1] == 1:
             self._note(kind)
             inner = f"({c_type(type_of(value))}[]){{{self._value(value)}}}"
-            return f"load_{_short(kind)}({inner})"
+            return f"load_{short(kind)}({inner})"
         self._note(kind)
         return f"(({c_type(kind)}){self._value(value)})"
+
+    def _reinterpreted_lane(self, value: Any, kind: str) -> str:
+        (scalar, lanes), (given, before) = split(kind), split(type_of(value))
+        if lanes != before:
+            raise ExportError("bits cannot be taken apart lane by lane in C here")
+        self._note(scalar)
+        return f"load_{short(scalar)}(({c_type(given)}[]){{{self._value(value)}}})"
 
     def _call_call_llvm_pure_intrin(self, node: Any) -> str:
         if self._lane is not None:
@@ -237,8 +316,7 @@ class CExpressions:
         return self._names[var]
 
     def _fresh(self, name: str) -> str:
-        plain = re.sub(r"\W", "_", name, flags=re.ASCII)
-        plain = plain if plain and not plain[0].isdigit() and plain != "main" else f"v_{plain}"
+        plain = identifier(name)
         number, chosen = 0, plain
         while chosen in self._taken:
             number += 1
@@ -252,12 +330,31 @@ def type_of(node: Any) -> str:
     return str(node.ty.dtype) if hasattr(node, "ty") else str(node.dtype)
 
 
+def _rounded(node: Any) -> Any:
+    """What a call rounds to the nearest integer, ties to even; ``None`` for anything else.
+
+    TVM leaves the operator as it is in a vector, and calls C's function for a scalar.
+    """
+    if type(node).__name__ != "Call":
+        return None
+    name = str(node.op.name).rpartition(".")[2]
+    if name == "call_pure_extern" and str(node.args[0].value) == "nearbyintf":
+        return node.args[1]
+    return node.args[0] if name == "nearbyint" else None
+
+
+def _is_fence(node: Any) -> bool:
+    """Whether a maximum only keeps a product from being fused with a sum around it.
+
+    C has an option and a pragma for that; see ``codegen/epilogue.py``.
+    """
+    limit = getattr(node.b, "value", None)
+    limit = getattr(limit, "value", limit)
+    return isinstance(limit, float) and limit == -math.inf
+
+
 def _is_one(node: Any) -> bool:
     return type(node).__name__ == "IntImm" and int(node) == 1
-
-
-def _short(kind: str) -> str:
-    return {"int32": "i32", "uint32": "u32", "float32": "f32", "int64": "i64"}.get(kind, kind)
 
 
 def _bare(text: str) -> str:

@@ -8,6 +8,7 @@ compiler vectorizes as it sees fit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,9 +69,24 @@ class CPrinter(CExpressions):
         yield from self._block(node.body, depth)
 
     def _on_Bind(self, node: Any, depth: int) -> Iterator[str]:
-        value = self._value(node.value)
+        kind = type_of(node.var)
+        try:
+            value = self._value(node.value)
+        except ByLanes:
+            yield from self._bind_by_lanes(node, depth)
+            return
         name = self._declare(node.var)
-        yield f"{_pad(depth)}const {c_type(type_of(node.var))} {name} = {value};"
+        self._note(kind)
+        yield f"{_pad(depth)}const {c_type(kind)} {name} = {value};"
+
+    def _bind_by_lanes(self, node: Any, depth: int) -> Iterator[str]:
+        scalar, lanes = split(type_of(node.var))
+        name = self._declare(node.var)
+        self._arrays.add(node.var)
+        yield f"{_pad(depth)}{c_type(scalar)} {name}[{lanes}];"
+        with self._lanes() as copies:
+            value = self._value(node.value)
+        yield from _over_lanes(f"{name}[lane]", value, lanes, copies, depth)
 
     def _on_DeclBuffer(self, node: Any, depth: int) -> Iterator[str]:
         """A view of another buffer under another shape, which flat accesses do not see."""
@@ -173,16 +189,46 @@ class CPrinter(CExpressions):
     def _by_lanes(self, node: Any, depth: int) -> Iterator[str]:
         """The store as a loop over lanes: vectors become what they hold in one lane."""
         lanes, (index,) = split(type_of(node.value))[1], node.indices
-        self._lane = "lane"
-        try:
+        known = self._buffers[node.buffer]
+        with self._lanes() as copies:
             target, value = self._element(node.buffer, index), self._value(node.value)
+        if split(known.dtype)[1] == 1:
+            yield from _over_lanes(target, value, lanes, copies, depth)
+            return
+        if not known.pieces:
+            yield from _over_lanes(f"{target}[lane]", value, lanes, copies, depth)
+            return
+        made = self._fresh(f"{target}_made")
+        yield f"{_pad(depth)}{c_type(known.dtype)} {made};"
+        yield from _over_lanes(f"{made}[lane]", value, lanes, copies, depth)
+        yield f"{_pad(depth)}{target} = {made};"
+
+    @contextmanager
+    def _lanes(self) -> Iterator[list[str]]:
+        """While vectors are printed as what they hold in one lane.
+
+        Yields declarations that go before the loop over lanes, complete at the end.
+        """
+        copies: list[str] = []
+        self._lane, self._copies = "lane", {}
+        try:
+            yield copies
         finally:
             self._lane = None
-        if split(self._buffers[node.buffer].dtype)[1] > 1:
-            target += "[lane]"
-        yield f"{_pad(depth)}for (int lane = 0; lane < {lanes}; ++lane) {{"
-        yield f"{_pad(depth + 1)}{target} = {value};"
-        yield f"{_pad(depth)}}}"
+        copies += [
+            f"const {kind} {name} = {given};" for given, (name, kind) in self._copies.items()
+        ]
+
+
+def _over_lanes(
+    target: str, value: str, lanes: int, before: list[str], depth: int
+) -> Iterator[str]:
+    """One assignment for each lane."""
+    for line in before:
+        yield f"{_pad(depth)}{line}"
+    yield f"{_pad(depth)}for (int lane = 0; lane < {lanes}; ++lane) {{"
+    yield f"{_pad(depth + 1)}{target} = {value};"
+    yield f"{_pad(depth)}}}"
 
 
 def _children(node: Any) -> Iterator[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
@@ -10,26 +9,18 @@ from typing import Any
 
 from amos._toolchain import load_tvm
 from amos.codegen.arrays import held
+from amos.codegen.c_operations import definitions
 from amos.codegen.c_printer import CPrinter
-from amos.codegen.c_types import EXTERNS, c_type, helpers
+from amos.codegen.c_types import EXTERNS, c_type, helpers, identifier
 from amos.codegen.kernel import scheduled
 from amos.codegen.lowering import lowered
 from amos.codegen.program import Argument, stage
 from amos.errors import BuildError, ExportError
 from amos.intrinsics import implementations
+from amos.mapping.strided import loads_rows
 from amos.schedule import Candidate
 
-__all__ = ["CKernel", "Parameter", "c_kernel", "identifier"]
-
-#: Keywords of C and C++, and what a kernel's text uses itself.
-_RESERVED = re.compile(
-    r"alignas|alignof|and|asm|auto|bool|break|case|catch|char|class|const|constexpr"
-    r"|continue|default|delete|do|double|else|enum|explicit|export|extern|false|float|for"
-    r"|friend|goto|if|inline|int|long|main|mutable|namespace|new|not|nullptr|operator|or"
-    r"|private|protected|public|register|restrict|return|short|signed|sizeof|static|struct"
-    r"|switch|template|this|throw|true|try|typedef|typeid|typename|typeof|union|unsigned"
-    r"|using|virtual|void|volatile|while|xor|workspace|given|packed|lane|memcpy"
-)
+__all__ = ["CKernel", "Parameter", "c_kernel"]
 
 
 @dataclass(frozen=True)
@@ -64,6 +55,7 @@ class CKernel:
         implementation: ``"native"`` or ``"generic"``.
         features: what the CPU must have, as the system spells it.
         flags: options of the C compiler.
+        rounds: whether the compiler must not fuse a product and a sum.
     """
 
     parameters: tuple[Parameter, ...]
@@ -74,6 +66,7 @@ class CKernel:
     implementation: str
     features: tuple[str, ...]
     flags: tuple[str, ...]
+    rounds: bool = False
 
 
 def c_kernel(candidate: Candidate, implementation: str | None = None) -> CKernel:
@@ -94,6 +87,11 @@ def c_kernel(candidate: Candidate, implementation: str | None = None) -> CKernel
     kind = implementation or ("native" if "llvm" in known else "generic")
     if kind == "native" and "llvm" not in known:
         raise ExportError(f"{unit.name}: no native implementation is known")
+    if kind == "native" and loads_rows(unit):
+        raise ExportError(
+            f"{unit.name}: the C of a kernel cannot name tile registers; "
+            "implementation 'generic' can be exported"
+        )
     program, module = scheduled(candidate, kind)
     try:
         function = lowered(module)
@@ -108,20 +106,15 @@ def c_kernel(candidate: Candidate, implementation: str | None = None) -> CKernel
             packing[name] = _packing(printer, argument)
     native = kind == "native"
     flags = known["c"].flags if native and "c" in known else ()
-    text = helpers(printer.types) + "".join(EXTERNS[n] for n in sorted(printer.externs))
+    if printer.rounds:
+        flags = (*flags, "-ffp-contract=off")
+    made, needed = definitions(printer.operations)
+    text = helpers(printer.types | needed) + made
+    text += "".join(EXTERNS[n] for n in sorted(printer.externs))
     features = tuple(dict.fromkeys((*unit.requires, *known["llvm"].requires))) if native else ()
-    return CKernel(parameters, text, body, packing, workspace, kind, features, flags)
-
-
-def identifier(name: str) -> str:
-    """A name that C takes for a parameter, nearest to a tensor's.
-
-    >>> identifier("weight"), identifier("a.1"), identifier("register")
-    ('weight', 'a_1', 'register_')
-    """
-    plain = re.sub(r"\W", "_", name, flags=re.ASCII)
-    plain = plain if plain and not plain[0].isdigit() else f"t{plain}"
-    return f"{plain}_" if _RESERVED.fullmatch(plain) else plain
+    return CKernel(
+        parameters, text, body, packing, workspace, kind, features, flags, printer.rounds
+    )
 
 
 def _parameters(arguments: Sequence[Argument]) -> tuple[tuple[Parameter, ...], list[str]]:

@@ -7,7 +7,17 @@ from dataclasses import dataclass
 
 from amos.errors import ExportError
 
-__all__ = ["CALLS", "EXTERNS", "VectorCall", "c_type", "helpers", "split", "vector_bytes"]
+__all__ = [
+    "CALLS",
+    "EXTERNS",
+    "VectorCall",
+    "c_type",
+    "helpers",
+    "identifier",
+    "short",
+    "split",
+    "vector_bytes",
+]
 
 #: C type and short name of each scalar type; bfloat16 never gets here (see ``arrays.held``).
 _SCALARS = {
@@ -24,6 +34,17 @@ _SCALARS = {
     "float32": ("float", "f32", 4),
     "float64": ("double", "f64", 8),
 }
+
+#: Keywords of C and C++, and what a kernel's text uses itself.
+_RESERVED = re.compile(
+    r"alignas|alignof|and|asm|auto|bool|break|case|catch|char|class|const|constexpr"
+    r"|continue|default|delete|do|double|else|enum|explicit|export|extern|false|float|for"
+    r"|friend|goto|if|inline|int|long|main|mutable|namespace|new|not|nullptr|operator|or"
+    r"|private|protected|public|register|restrict|return|short|signed|sizeof|static|struct"
+    r"|switch|template|this|throw|true|try|typedef|typeid|typename|typeof|union|unsigned"
+    r"|using|virtual|void|volatile|while|xor|workspace|given|packed|lane|memcpy"
+    r"|(?:load|store|all|max|min|select|round|nearest)_\w+"
+)
 
 
 @dataclass(frozen=True)
@@ -72,6 +93,17 @@ const uint16_t *pair, const uint16_t *lanes) {{
 }
 
 
+def identifier(name: str) -> str:
+    """A name that C takes for a parameter, nearest to a tensor's.
+
+    >>> identifier("weight"), identifier("a.1"), identifier("register")
+    ('weight', 'a_1', 'register_')
+    """
+    plain = re.sub(r"\W", "_", name, flags=re.ASCII)
+    plain = plain if plain and not plain[0].isdigit() else f"t{plain}"
+    return f"{plain}_" if _RESERVED.fullmatch(plain) else plain
+
+
 def split(name: str) -> tuple[str, int]:
     """Scalar type and lanes of a TVM type.
 
@@ -91,8 +123,17 @@ def c_type(name: str) -> str:
     ('uint8_t', 'i8x64')
     """
     scalar, lanes = split(name)
-    spelled, short, _ = _SCALARS[scalar]
-    return spelled if lanes == 1 else f"{short}x{lanes}"
+    return _SCALARS[scalar][0] if lanes == 1 else f"{_SCALARS[scalar][1]}x{lanes}"
+
+
+def short(name: str) -> str:
+    """A TVM type as a part of a function's name.
+
+    >>> short("float32"), short("int8x64")
+    ('f32', 'i8x64')
+    """
+    scalar, lanes = split(name)
+    return _SCALARS[scalar][1] + (f"x{lanes}" if lanes > 1 else "")
 
 
 def vector_bytes(name: str) -> int:
@@ -108,9 +149,8 @@ def helpers(types: set[str]) -> str:
         scalar, lanes = split(name)
         one = _SCALARS[scalar][0]
         if lanes == 1:
-            short = _SCALARS[scalar][1]
             lines.append(
-                f"static inline {one} load_{short}(const void *from) {{\n"
+                f"static inline {one} load_{short(name)}(const void *from) {{\n"
                 f"  {one} value;\n  memcpy(&value, from, sizeof value);\n  return value;\n}}\n"
             )
             continue

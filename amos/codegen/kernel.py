@@ -13,6 +13,8 @@ import numpy as np
 from amos._display import Shown
 from amos._toolchain import load_tvm
 from amos.codegen.alignment import aligned_to_elements
+from amos.codegen.amx import ask_for_tiles, schedule_tiles
+from amos.codegen.amx_program import TileProgram
 from amos.codegen.arrays import from_tensor, held, to_tensor
 from amos.codegen.borrow import borrow, overlap, values_of
 from amos.codegen.cpu import schedule_cpu
@@ -24,6 +26,7 @@ from amos.ir import dtype
 from amos.mapping.mapping import Mapping
 from amos.mapping.nest import Nest
 from amos.mapping.staging import stage_array
+from amos.mapping.strided import loads_rows
 from amos.perfmodel.host import cpu
 from amos.schedule import Candidate, Schedule, ScheduleSpace
 
@@ -258,6 +261,8 @@ def build(
     if not isinstance(candidate, Candidate):
         raise BuildError(f"cannot build a {type(candidate).__name__}; give a mapping or a trial")
     kind = _implementation(candidate, implementation)
+    if _tiled(candidate, kind):
+        ask_for_tiles()
     program, module = scheduled(candidate, kind)
     return Kernel(candidate, program, kind, module)
 
@@ -275,14 +280,22 @@ def scheduled(candidate: Candidate, kind: str) -> tuple[Program, Any]:
     """
     ScheduleSpace(candidate.mapping).check(candidate.schedule)
     padded = candidate.schedule.padded(Nest(candidate.mapping))
-    program = Program(candidate.mapping, padded, candidate.schedule)
+    program: Program
     try:
-        made = schedule_cpu(program, candidate.schedule, kind)
+        if _tiled(candidate, kind):
+            program = TileProgram(candidate.mapping, padded, candidate.schedule)
+            return program, schedule_tiles(program, candidate.schedule)
+        program = Program(candidate.mapping, padded, candidate.schedule)
+        return program, schedule_cpu(program, candidate.schedule, kind).mod
     except AmosError:
         raise
     except Exception as error:
         raise BuildError(f"{candidate}: TVM cannot schedule it: {_last_line(error)}") from error
-    return program, made.mod
+
+
+def _tiled(candidate: Candidate, kind: str) -> bool:
+    """Whether accumulators live in registers that the generator numbers itself."""
+    return kind == "native" and loads_rows(candidate.mapping.intrinsic)
 
 
 def _implementation(candidate: Candidate, wanted: str | None) -> str:

@@ -6,7 +6,8 @@ the compiler is told to use it, runs the loops that the schedule made parallel.
 
 from __future__ import annotations
 
-from amos.codegen.c_source import CKernel, Parameter, c_kernel, identifier
+from amos.codegen.c_source import CKernel, Parameter, c_kernel
+from amos.codegen.c_types import identifier
 from amos.export.reference import test_program
 from amos.export.request import Request
 from amos.ir import Operator
@@ -16,6 +17,23 @@ __all__ = ["OPTIONS", "files"]
 #: What the text relies on: wrapping integers, and aliasing only through memcpy. Vectors
 #: wider than the CPU's never cross a function that is not inlined, so their ABI is nobody's.
 OPTIONS = ("-O3", "-fwrapv", "-fopenmp", "-Wno-psabi")
+
+_INTRINSICS = """#if defined(__x86_64__) || defined(__i386__)
+#include <immintrin.h>
+#endif
+"""
+#: For whoever builds the source with options of their own.
+_ROUNDS = """/* A product is rounded before it is added, and no sum is reordered. */
+#ifdef __FAST_MATH__
+#error "results would not be exact: build without -ffast-math"
+#endif
+#ifdef __clang__
+#pragma STDC FP_CONTRACT OFF
+#else
+#pragma GCC optimize("fp-contract=off")
+#endif
+
+"""
 
 
 def files(request: Request) -> dict[str, str | bytes]:
@@ -90,11 +108,12 @@ int {name}_supported(void);
 
 
 def _parameter(operator: Operator, parameter: Parameter) -> str:
-    load = next(x for x in operator.operands if x.tensor.name == parameter.tensor)
-    shape = "x".join(map(str, load.tensor.shape)) or "scalar"
-    bits = ", as bit patterns" if load.tensor.dtype == "bfloat16" else ""
+    tensors = (*operator.inputs, operator.result)
+    tensor = next(t for t in tensors if t.name == parameter.tensor)
+    shape = "x".join(map(str, tensor.shape)) or "scalar"
+    bits = ", as bit patterns" if tensor.dtype == "bfloat16" else ""
     packed = f", packed into {parameter.elements} elements" if parameter.packed else ""
-    return f"{parameter.name}: {load.tensor.name}, {load.tensor.dtype}{bits}, {shape}{packed}"
+    return f"{parameter.name}: {tensor.name}, {tensor.dtype}{bits}, {shape}{packed}"
 
 
 def _source(request: Request, kernel: CKernel) -> str:
@@ -104,11 +123,11 @@ def _source(request: Request, kernel: CKernel) -> str:
         for p in kernel.parameters
         if p.packed
     )
-    include = "#include <immintrin.h>\n" if "_mm" in kernel.helpers + kernel.body else ""
+    include = _INTRINSICS if "_mm" in kernel.helpers + kernel.body else ""
     tests = " && ".join(f'__builtin_cpu_supports("{_gnu(f)}") != 0' for f in kernel.features)
     return f"""/* Made by amos export. Build: {" ".join(command(kernel))} -c {name}.c
 {_about(request)} */
-#include "{name}.h"
+{_ROUNDS if kernel.rounds else ""}#include "{name}.h"
 
 #include <stddef.h>
 #include <string.h>

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from amos.codegen.c_source import identifier
+from amos.codegen.c_types import identifier
 from amos.errors import ExportError, UnknownNameError
 from amos.export import c, cuda, so
 from amos.export.request import Request
@@ -70,9 +70,7 @@ def export(
     if form not in FORMATS:
         raise UnknownNameError("export format", str(form), FORMATS)
     operator = candidate.mapping.operator
-    if operator.epilogue is not None:
-        raise ExportError(f"{operator.name}: a kernel with an epilogue has no C form yet")
-    tensors = {load.tensor.name for load in operator.operands}
+    tensors = {tensor.name for tensor in (*operator.inputs, operator.output.tensor)}
     chosen = name if name is not None else _identifier(operator.name, tensors)
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", chosen, re.ASCII):
         raise ExportError(f"name {chosen!r}: expected a C identifier, such as conv2d_c5")

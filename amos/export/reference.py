@@ -2,43 +2,111 @@
 
 Inputs are made from a counter by SplitMix64 (Steele, Lea and Flood, OOPSLA 2014),
 so that C and NumPy make the same ones. The program compares every element with the
-operator's own loops; integer results must also have the digest that NumPy's result
-had when the kernel was exported.
+operator's own loops and its epilogue; exact results, which integers and those of an
+epilogue are, must also have the digest that NumPy's had when the kernel was exported.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 
 from amos.codegen.arrays import held
-from amos.codegen.c_source import CKernel, Parameter, identifier
-from amos.codegen.c_types import c_type
+from amos.codegen.c_source import CKernel, Parameter
+from amos.codegen.c_types import c_type, identifier
+from amos.export.finish import FUNCTIONS, finished
 from amos.export.request import Request
-from amos.ir import Affine, BufferLoad, Iteration, Operator, dtype
+from amos.ir import Affine, BufferLoad, Iteration, Operator, Tensor, dtype
 from amos.ir.floats import integer_limits
 from amos.validate import evaluate
+from amos.validate.epilogue import finish
 
 __all__ = ["inputs_of", "output_digest", "test_program"]
 
 _ODD = 0x9E3779B97F4A7C15
 #: Values of floating-point inputs are multiples of 1/8 below 1: exact in every type.
 _EIGHTHS = 8
+#: Bits of a float among an epilogue's tensors, whose roundings are to be seen.
+_LENGTHS = {"float32": 24, "bfloat16": 8}
+#: Choices of an epilogue's tensors, of which one is taken.
+_TRIALS = 8
 
 
 def inputs_of(operator: Operator) -> dict[str, np.ndarray]:
     """The inputs that the test program makes, in their containers."""
+    return _Example.of(operator).inputs
+
+
+@dataclass(frozen=True)
+class _Example:
+    """What the test program computes.
+
+    Attributes:
+        trial: which of the choices of an epilogue's tensors this is.
+        inputs: an array for each input.
+        output: NumPy's result.
+    """
+
+    trial: int
+    inputs: dict[str, np.ndarray]
+    output: np.ndarray
+
+    @staticmethod
+    def of(operator: Operator) -> _Example:
+        """The first choice, or with an epilogue the one of some with the most distinct results.
+
+        A scale may send everything to an end of the result's range, where a wrong
+        sum would not be seen.
+        """
+        inputs = _inputs(operator, 0)
+        plain = replace(operator, epilogue=None)
+        sums = evaluate(plain, {tensor.name: inputs[tensor.name] for tensor in plain.inputs})
+        if operator.epilogue is None:
+            return _Example(0, inputs, sums)
+        made = []
+        for trial in range(_TRIALS if operator.epilogue.loads else 1):
+            inputs = _inputs(operator, trial)
+            made.append(_Example(trial, inputs, finish(operator, sums, inputs)))
+        return max(made, key=lambda each: (len(np.unique(each.output)), -each.trial))
+
+
+def _of_epilogue(operator: Operator, tensor: Tensor) -> bool:
+    return tensor.name not in {load.tensor.name for load in operator.sources}
+
+
+def _is_scale(operator: Operator, tensor: Tensor) -> bool:
+    return _of_epilogue(operator, tensor) and not dtype(str(tensor.dtype)).is_integer
+
+
+def _stream(operator: Operator, number: int, trial: int) -> int:
+    """Where the random numbers of an input start, in units of 2^40."""
+    fresh = _of_epilogue(operator, operator.inputs[number])
+    return number + (trial << 16 if fresh else 0)
+
+
+def _scaled(bits: np.ndarray, length: int) -> np.ndarray:
+    """Floats of many magnitudes; ``scaled`` in C."""
+    values = (bits % np.uint64(1 << length)).astype(np.int64) - (1 << length - 2)
+    exponents = -length - ((bits >> np.uint64(27)) % np.uint64(20)).astype(np.int64)
+    return np.asarray(np.ldexp(values.astype(np.float64), exponents))
+
+
+def _inputs(operator: Operator, trial: int) -> dict[str, np.ndarray]:
     made = {}
     for number, tensor in enumerate(operator.inputs):
         kind = dtype(str(tensor.dtype))
-        bits = _random(number, tensor.elements)
-        if kind.is_integer:
+        bits = _random(_stream(operator, number, trial), tensor.elements)
+        if _is_scale(operator, tensor):
+            values = _scaled(bits, _LENGTHS[kind.name])
+        elif kind.is_integer:
             low, high = integer_limits(kind)
             values = (bits % np.uint64(min(high - low + 1, 1 << 16))).astype(np.int64)
             values += low if high < 1 << 16 else 0
         else:
             values = (bits % np.uint64(2 * _EIGHTHS + 1)).astype(np.int64) - _EIGHTHS
-        unit = 1 if kind.is_integer else _EIGHTHS
-        made[tensor.name] = (values / unit).astype(kind.numpy).reshape(tensor.shape)
+            values = values / _EIGHTHS
+        made[tensor.name] = values.astype(kind.numpy).reshape(tensor.shape)
     return made
 
 
@@ -52,24 +120,40 @@ def _random(stream: int, count: int) -> np.ndarray:
 
 
 def output_digest(output: np.ndarray) -> int:
-    """Sum of the elements, each times an odd number that tells its place, modulo 2^64."""
-    flat = output.reshape(-1).astype(np.int64).view(np.uint64)
+    """Sum of the elements, each times an odd number that tells its place, modulo 2^64.
+
+    Of a float its 32 bits are taken, and none of a zero, whose sign is nobody's concern.
+    """
+    flat = output.reshape(-1)
+    if flat.dtype.kind == "f":
+        single = flat.astype(np.float32)
+        flat = np.where(single == 0, 0, single.view(np.uint32))
+    words = flat.astype(np.int64).view(np.uint64)
     with np.errstate(over="ignore"):
-        weights = (np.arange(flat.size, dtype=np.uint64) * np.uint64(_ODD)) | np.uint64(1)
-        return int((flat * weights).sum(dtype=np.uint64))
+        weights = (np.arange(words.size, dtype=np.uint64) * np.uint64(_ODD)) | np.uint64(1)
+        return int((words * weights).sum(dtype=np.uint64))
+
+
+def _is_exact(operator: Operator) -> bool:
+    """Whether the result does not depend on the order of additions.
+
+    An epilogue's sums of floats do not, for the values that the program takes.
+    """
+    integer = dtype(str(operator.output.tensor.dtype)).is_integer
+    return integer or operator.epilogue is not None
 
 
 def test_program(request: Request, kernel: CKernel) -> str:
     """C source of a program that checks the kernel, and times it when given a number."""
     operator, name = request.candidate.mapping.operator, request.name
     *inputs, output = kernel.parameters
-    tensors = {t.name: (number, t) for number, t in enumerate(operator.inputs)}
+    example = _Example.of(operator)
     kinds = {t.name: c_type(held(str(t.dtype))) for t in operator.inputs}
     made = "".join(
-        f"  {kinds[n]} *{_at(n)} = allocate({t.elements}, sizeof *{_at(n)});\n"
+        f"  {kinds[t.name]} *{_at(t.name)} = allocate({t.elements}, sizeof *{_at(t.name)});\n"
         f"  for (size_t i = 0; i < {t.elements}; ++i)\n"
-        f"    {_at(n)}[i] = {_value(str(t.dtype), number)};\n"
-        for n, (number, t) in tensors.items()
+        f"    {_at(t.name)}[i] = {_value(operator, number, example.trial)};\n"
+        for number, t in enumerate(operator.inputs)
     )
     packed = "".join(
         f"  {p.kind} *of_{p.name} = allocate({p.elements}, sizeof *of_{p.name});\n"
@@ -77,30 +161,44 @@ def test_program(request: Request, kernel: CKernel) -> str:
         for p in inputs
         if p.packed
     )
-    out = _at(output.tensor)
     arguments = ", ".join(f"of_{p.name}" for p in (*inputs, output))
-    integer = dtype(str(operator.output.tensor.dtype)).is_integer
-    digest = (
-        f"UINT64_C({output_digest(evaluate(operator, inputs_of(operator)))})" if integer else ""
-    )
+    digest = ""
+    if _is_exact(operator):
+        known = f"UINT64_C({output_digest(example.output)})"
+        digest = _DIGEST.format(element=_word(operator), elements=output.elements, digest=known)
     return _PROGRAM.format(
         name=name,
         upper=name.upper(),
+        functions=FUNCTIONS if operator.epilogue is not None else "",
         made=made + packed,
         call=f"{name}({arguments}, workspace)",
         kind=output.kind,
-        out=out,
+        out=_at(output.tensor),
         elements=output.elements,
         odd=f"UINT64_C({_ODD})",
-        reference=_reference(operator, kinds, output, integer),
-        digest=_DIGEST.format(out=out, elements=output.elements, digest=digest) if integer else "",
+        reference=_reference(operator, output),
+        digest=digest,
     )
 
 
-def _value(kind: str, stream: int) -> str:
-    """C expression of input ``i``; what :func:`inputs_of` makes."""
-    bits = f"random_bits(UINT64_C({stream}) << 40, i)"
+def _word(operator: Operator) -> str:
+    """C expression of what element ``i`` of the result adds to the digest."""
+    kind, text = dtype(str(operator.result_dtype)), f"{_at(operator.output.tensor.name)}[i]"
+    if kind.is_integer:
+        return f"(int64_t){text}"
+    value = f"from_bfloat16({text})" if kind.name == "bfloat16" else text
+    return f"float_bits({value})"
+
+
+def _value(operator: Operator, number: int, trial: int) -> str:
+    """C expression of element ``i`` of an input; what :func:`inputs_of` makes."""
+    tensor = operator.inputs[number]
+    kind = str(tensor.dtype)
+    bits = f"random_bits(UINT64_C({_stream(operator, number, trial)}) << 40, i)"
     known = dtype(kind)
+    if _is_scale(operator, tensor):
+        value = f"scaled({bits}, {_LENGTHS[kind]})"
+        return f"bfloat16({value})" if kind == "bfloat16" else value
     if known.is_integer:
         low, high = integer_limits(known)
         span, start = min(high - low + 1, 1 << 16), low if high < 1 << 16 else 0
@@ -109,8 +207,9 @@ def _value(kind: str, stream: int) -> str:
     return f"bfloat16({value})" if kind == "bfloat16" else value
 
 
-def _reference(operator: Operator, kinds: dict[str, str], output: Parameter, integer: bool) -> str:
+def _reference(operator: Operator, output: Parameter) -> str:
     """Loops of the operator that count the elements where the kernel says otherwise."""
+    integer = dtype(str(operator.output.tensor.dtype)).is_integer
     lines, depth = [], 1
     for it in operator.spatial:
         lines.append("  " * depth + _loop(it))
@@ -118,30 +217,38 @@ def _reference(operator: Operator, kinds: dict[str, str], output: Parameter, int
     pad = "  " * depth
     lines.append(f"{pad[2:]}{{")
     lines.append(f"{pad}{'int64_t' if integer else 'double'} sum = 0;")
-    if not integer:
+    if not _is_exact(operator):
         lines.append(f"{pad}double size = 0;")
     for it in operator.reduce:
         lines.append(pad + _loop(it))
-    product = " * ".join(_read(x, str(x.tensor.dtype), integer) for x in operator.sources)
+    product = " * ".join(_read(x, integer) for x in operator.sources)
     guards = " && ".join(g for x in operator.sources if x.padded for g in _guards(x))
     inside = f"if ({guards}) " if guards else ""
-    if integer:
+    if _is_exact(operator):
         lines.append(f"{pad}  {inside}sum += {product};")
     else:
         lines.append(
             f"{pad}  {inside}{{ double term = {product}; sum += term; size += fabs(term); }}"
         )
-    got = f"{_at(output.tensor)}[{_flat(operator.output)}]"
-    terms = max(1, int(np.prod([it.extent for it in operator.reduce])))
-    unit = "0x1p-10" if operator.output.tensor.dtype == "float16" else "0x1p-23"
-    wrong = (
-        f"{got} != ({output.kind})sum"
-        if integer
-        else f"!(fabs({got} - sum) <= {terms + 2} * {unit} * size)"
-    )
-    lines.append(f"{pad}wrong += {wrong};")
+    lines.append(f"{pad}wrong += {_is_wrong(operator, output)};")
     lines.append(f"{pad[2:]}}}")
     return "\n".join(lines)
+
+
+def _is_wrong(operator: Operator, output: Parameter) -> str:
+    """C expression that compares an element of the kernel's with ``sum``."""
+    got = f"{_at(output.tensor)}[{_flat(operator.output)}]"
+    if operator.epilogue is not None:
+        kind = "int32_t" if str(operator.output.tensor.dtype) == "int32" else "float"
+        expected = finished(operator, f"(({kind})sum)", _element)
+        if output.kind == "float":
+            return f"float_bits({got}) != float_bits({expected})"
+        return f"{got} != ({output.kind}){expected}"
+    if _is_exact(operator):
+        return f"{got} != ({output.kind})sum"
+    terms = max(1, int(np.prod([it.extent for it in operator.reduce])))
+    unit = "0x1p-10" if operator.output.tensor.dtype == "float16" else "0x1p-23"
+    return f"!(fabs({got} - sum) <= {terms + 2} * {unit} * size)"
 
 
 def _at(name: str, prefix: str = "of") -> str:
@@ -154,11 +261,13 @@ def _loop(it: Iteration) -> str:
     return f"for (int64_t {name} = 0; {name} < {it.extent}; ++{name})"
 
 
-def _read(load: BufferLoad, kind: str, integer: bool) -> str:
+def _read(load: BufferLoad, integer: bool) -> str:
+    return f"({'int64_t' if integer else 'double'}){_element(load)}"
+
+
+def _element(load: BufferLoad) -> str:
     text = f"{_at(load.tensor.name)}[{_flat(load)}]"
-    if kind == "bfloat16":
-        return f"(double)from_bfloat16({text})"
-    return f"({'int64_t' if integer else 'double'}){text}"
+    return f"from_bfloat16({text})" if str(load.tensor.dtype) == "bfloat16" else text
 
 
 def _flat(load: BufferLoad) -> str:
@@ -186,7 +295,7 @@ def _guards(load: BufferLoad) -> list[str]:
 
 _DIGEST = """  uint64_t digest = 0;
   for (size_t i = 0; i < {elements}; ++i)
-    digest += (uint64_t)(int64_t){out}[i] * ((uint64_t)i * UINT64_C(0x9E3779B97F4A7C15) | 1);
+    digest += (uint64_t){element} * ((uint64_t)i * UINT64_C(0x9E3779B97F4A7C15) | 1);
   if (digest != {digest}) {{
     printf("the output differs from NumPy's at the time of the export\\n");
     return 1;
@@ -214,7 +323,7 @@ static inline uint64_t random_bits(uint64_t stream, uint64_t i) {{
 static inline uint16_t bfloat16(float value) {{
   uint32_t bits;
   memcpy(&bits, &value, sizeof bits);
-  return (uint16_t)(bits >> 16);
+  return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }}
 
 static inline float from_bfloat16(uint16_t value) {{
@@ -224,6 +333,13 @@ static inline float from_bfloat16(uint16_t value) {{
   return result;
 }}
 
+static inline int64_t float_bits(float value) {{
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return value == 0 ? 0 : bits;
+}}
+
+{functions}
 static void *allocate(size_t count, size_t size) {{
   void *memory;
   if (posix_memalign(&memory, 64, count * size + 64)) exit(3);

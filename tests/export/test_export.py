@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import amos
-from amos.codegen.c_source import identifier
+from amos.codegen.c_types import identifier
 from amos.errors import ExportError, UnknownNameError
 from amos.export import FORMATS, export
 from amos.export.reference import inputs_of, output_digest
@@ -174,12 +174,3 @@ def test_the_digest_tells_places_apart() -> None:
     values = np.arange(12, dtype=np.int32)
     assert output_digest(values) != output_digest(values[::-1])
     assert output_digest(values) == output_digest(values.reshape(3, 4))
-
-
-def test_an_epilogue_is_refused_by_name(tmp_path: Path) -> None:
-    op = Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=2, j=16, k=4))
-    unit = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
-    mapping = amos.enumerate_mappings(op.with_epilogue("acc + bias[j]"), unit)[0]
-    chosen = Candidate(mapping, ScheduleSpace(mapping).smallest())
-    with pytest.raises(ExportError, match="out: a kernel with an epilogue has no C form yet"):
-        export(chosen, "c", tmp_path)

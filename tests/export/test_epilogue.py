@@ -1,0 +1,277 @@
+"""Kernels with an epilogue as C: every bit is that of NumPy and of the kernel that TVM builds."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import amos
+from amos.codegen.c_operations import definitions
+from amos.codegen.c_types import c_type, helpers
+from amos.export import export
+from amos.export.c import OPTIONS
+from amos.export.reference import inputs_of
+from amos.ir import Operator, dtype
+from amos.ir.floats import pack
+from amos.perfmodel.host import cpu
+from amos.schedule import Candidate, ScheduleSpace
+from amos.validate import evaluate, random_inputs
+
+VNNI = "vnni_dpbusd_m16k4_u8_s8_s32"
+FMA = "avx512_fmadd_m16_f32_f32"
+#: Text, and dtypes of its tensors: every function, result and dtype, per channel and for all.
+TEXTS = [
+    ("u8(relu((acc + bias[k]) * scale[k]) + zero[])", {"bias": "int32"}),
+    ("s8(acc * scale[k] + skip[n,p,q,k] * 0.3)", {"skip": "uint8"}),
+    ("s8((acc - zero[]) * scale[])", {"zero": "uint8"}),
+    ("skip[n,p,q,k] - acc * scale[k]", {"skip": "bfloat16"}),
+    ("max(acc - 7, skip[n,p,q,k] * 3)", {"skip": "int16"}),
+    ("bf16(acc * scale[k] + 0.1)", {}),
+    ("s32(acc * scale[k] * 1000000)", {}),
+    ("s16(clip(acc, -40000, 30000))", {}),
+    ("round(acc * 0.125) + f32(skip[n,p,q,k])", {"skip": "int8"}),
+    ("u8(min(acc + skip[n,p,q,k], 100))", {"skip": "uint16"}),
+]
+SHAPES = [dict(n=1, c=5, k=32, p=5, q=3, r=2, s=2), dict(n=2, c=7, k=19, p=3, q=11, r=1, s=3)]
+
+
+def built(candidate: Candidate, folder: Path, compiler: str, *options: str) -> ctypes.CDLL:
+    """The exported source as a library; with ``options`` in place of those it asks for."""
+    files = export(candidate, "c", folder, name="kernel")
+    found = shutil.which(compiler)
+    if found is None:
+        pytest.skip(f"no {compiler} here")
+    line = next(x for x in files[1].read_text().splitlines() if "Build: " in x)
+    asked = line.partition("Build: cc ")[2].split()[:-2]
+    if compiler == "clang" and not _has_openmp(found, folder):
+        asked.remove("-fopenmp")
+    command = [found, *(options or asked), "-Wall", "-Wno-unknown-pragmas", "-fPIC", "-shared"]
+    command += ["-Wno-unused-function", "-Wno-psabi", "-o", "kernel.so", "kernel.c"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "warning" not in done.stderr
+    return ctypes.CDLL(str(folder / "kernel.so"))
+
+
+def _has_openmp(compiler: str, folder: Path) -> bool:
+    (folder / "omp.c").write_text("int main(void) { return 0; }\n")
+    command = [compiler, "-fopenmp", "omp.c", "-o", "omp"]
+    return subprocess.run(command, cwd=folder, capture_output=True).returncode == 0
+
+
+def called(
+    library: ctypes.CDLL, candidate: Candidate, inputs: dict[str, np.ndarray], folder: Path
+) -> np.ndarray:
+    """What the C function makes of the inputs, as the bits that it stores."""
+    op = candidate.mapping.operator
+    if not library.kernel_supported():
+        pytest.skip("this CPU lacks an instruction of the kernel")
+    header = (folder / "kernel.h").read_text()
+    size = int(header.partition("KERNEL_WORKSPACE ")[2].split()[0])
+    given = []
+    for tensor in op.inputs:
+        array = _bits(inputs[tensor.name], str(tensor.dtype))
+        if f"packed_{tensor.name}" in header:
+            packed = np.zeros(1 << 20, array.dtype)
+            getattr(library, f"kernel_pack_{tensor.name}")(_at(array), _at(packed))
+            array = packed
+        given.append(array)
+    workspace = np.zeros(size + 64, np.uint8)
+    kind = str(op.result_dtype)
+    out = _bits(np.zeros(op.result.shape, dtype(kind).numpy), kind)
+    aligned = workspace[-workspace.ctypes.data % 64 :]
+    library.kernel(*map(_at, (*given, out, aligned)))
+    return out
+
+
+def _bits(array: np.ndarray, kind: str) -> np.ndarray:
+    """A new array as kernels take it: bfloat16 as bit patterns."""
+    if kind != "bfloat16":
+        return np.array(array)
+    return np.array(pack(array, kind).view(np.uint16).reshape(array.shape))
+
+
+def _at(array: np.ndarray) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data)
+
+
+def sampled(text: str, dtypes: dict[str, str], seed: int) -> Candidate:
+    rng = np.random.default_rng(seed)
+    layout = ("NHWC", "NCHW")[seed % 2]
+    op = amos.operators.get("conv2d", layout=layout, dtype="u8s8", **SHAPES[seed // 2 % 2])
+    op = op.with_epilogue(text, dtypes)
+    space = amos.enumerate_mappings(op, amos.intrinsics.get(VNNI), rule="gather")
+    mapping = space[int(rng.integers(len(space)))]
+    return Candidate(mapping, ScheduleSpace(mapping).sample(rng))
+
+
+@pytest.mark.parametrize("compiler", ["cc", "clang"])
+@pytest.mark.parametrize("seed", range(len(TEXTS)))
+def test_kernels_are_exact(seed: int, compiler: str, tmp_path: Path) -> None:
+    text, dtypes = TEXTS[seed]
+    for turn in (seed, seed + 3):
+        found = sampled(text, dtypes, turn)
+        folder = tmp_path / str(turn)
+        library = built(found, folder, compiler)
+        inputs = random_inputs(found.mapping.operator, np.random.default_rng(turn))
+        expected = evaluate(found.mapping.operator, inputs)
+        assert len(np.unique(expected)) > 1
+        got = called(library, found, inputs, folder)
+        kind = str(found.mapping.operator.result_dtype)
+        np.testing.assert_array_equal(got.view(np.uint8), _bits(expected, kind).view(np.uint8))
+
+
+@pytest.mark.parametrize("seed", range(0, len(TEXTS), 2))
+def test_the_test_program_agrees(seed: int, tmp_path: Path) -> None:
+    found = sampled(*TEXTS[seed], seed)
+    export(found, "c", tmp_path, name="kernel", implementation="generic")
+    done = made_and_run(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{found.mapping.operator.output.tensor.elements} elements are right" in done.stdout
+
+
+def made_and_run(folder: Path) -> subprocess.CompletedProcess[str]:
+    if shutil.which("make") is None or shutil.which("cc") is None:
+        pytest.skip("no make and C compiler here")
+    command = ["make", "-f", "kernel.mk", "test"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "made"),
+    [("nearest_f32(", "(int32_t)("), ("* scale[", "* -scale["), ("255.0f", "254.0f")],
+)
+def test_the_test_program_finds_a_wrong_epilogue(given: str, made: str, tmp_path: Path) -> None:
+    """Even where NumPy's digest is not looked at."""
+    op = amos.operators.get("gemm", m=7, n=37, k=9, dtype="u8s8")
+    op = op.with_epilogue("u8(relu((acc + bias[n]) * scale[n]))", {"bias": "int32"})
+    mapping = amos.enumerate_mappings(op, amos.intrinsics.get(VNNI))[0]
+    found = Candidate(mapping, ScheduleSpace(mapping).smallest())
+    export(found, "c", tmp_path, name="kernel", implementation="generic")
+    source, program = tmp_path / "kernel.c", tmp_path / "kernel_test.c"
+    before, start, body = source.read_text().partition("\nvoid kernel(")
+    assert given in body
+    source.write_text(before + start + body.replace(given, made))
+    text = program.read_text()
+    program.write_text(text.replace("if (digest !=", "if (0 && digest !="))
+    done = made_and_run(tmp_path)
+    assert done.returncode != 0
+    assert "elements are wrong" in done.stdout
+
+
+def test_inputs_do_not_all_saturate() -> None:
+    op = amos.operators.get("gemm", m=16, n=16, k=512, dtype="u8s8")
+    for text in ("u8(relu(acc * scale[n]))", "s8(acc * scale[])"):
+        made = op.with_epilogue(text)
+        assert len(np.unique(evaluate(made, inputs_of(made)))) > 16
+
+
+def test_products_are_rounded_whatever_the_options(tmp_path: Path) -> None:
+    """The source itself forbids fused products where results depend on it."""
+    op = amos.operators.get("gemm", m=5, n=64, k=8, dtype="u8s8")
+    op = op.with_epilogue("acc * scale[n] + bias[n]")
+    mapping = amos.enumerate_mappings(op, amos.intrinsics.get(VNNI))[0]
+    found = Candidate(mapping, ScheduleSpace(mapping).smallest())
+    options = ("-O3", "-fwrapv", "-fopenmp", "-mavx512f", "-mavx512vnni", "-mfma")
+    library = built(found, tmp_path, "cc", *options)
+    inputs = random_inputs(op, np.random.default_rng(0))
+    expected = evaluate(mapping.operator, inputs)
+    np.testing.assert_array_equal(called(library, found, inputs, tmp_path), expected)
+    fast = ["cc", *options, "-Ofast", "-fPIC", "-shared", "kernel.c", "-o", "fast.so"]
+    done = subprocess.run(fast, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode != 0 and "build without -ffast-math" in done.stderr
+
+
+def test_floats_are_what_the_built_kernel_makes(tmp_path: Path) -> None:
+    op = amos.operators.get("gemm", m=5, n=37, k=9, dtype="f32")
+    op = op.with_epilogue("bf16(relu(acc + bias[n]))")
+    mapping = amos.enumerate_mappings(op, amos.intrinsics.get(FMA))[0]
+    found = Candidate(mapping, ScheduleSpace(mapping).smallest())
+    library = built(found, tmp_path, "cc")
+    inputs = random_inputs(mapping.operator, np.random.default_rng(2))
+    got = called(library, found, inputs, tmp_path)
+    kernel = amos.build(found, implementation="native" if "avx512f" in cpu().features else None)
+    np.testing.assert_array_equal(got, _bits(kernel(**inputs), "bfloat16"))
+    done = made_and_run(tmp_path)
+    assert "185 elements are right" in done.stdout, done.stdout
+
+
+def test_a_library_holds_it(tmp_path: Path) -> None:
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler here")
+    found = sampled(*TEXTS[0], 0)
+    export(found, "so", tmp_path, name="kernel")
+    header = (tmp_path / "kernel.h").read_text()
+    assert "bias: bias, int32, 32" in header and "zero: zero, float32, scalar" in header
+    assert "out: out, uint8, 1x5x3x32" in header
+    library = ctypes.CDLL(str(tmp_path / "libkernel.so"))
+    inputs = random_inputs(found.mapping.operator, np.random.default_rng(0))
+    expected = evaluate(found.mapping.operator, inputs)
+    np.testing.assert_array_equal(called(library, found, inputs, tmp_path), expected)
+
+
+@pytest.mark.parametrize("lanes", [1, 4, 8, 16])
+@pytest.mark.parametrize("flags", [(), ("-msse4.1",), ("-mavx2",), ("-mavx512f",)])
+def test_roundings_agree_on_every_cpu(lanes: int, flags: tuple[str, ...], tmp_path: Path) -> None:
+    """Ties, zeros of both signs, the edges of what is an integer anyway, and random bits."""
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler here")
+    feature = {"-msse4.1": "sse4_1", "-mavx2": "avx2", "-mavx512f": "avx512f"}
+    if flags and feature[flags[0]] not in cpu().features:
+        pytest.skip(f"this CPU lacks {feature[flags[0]]}")
+    kind = "float32" if lanes == 1 else f"float32x{lanes}"
+    used = {(name, kind) for name in ("max", "min", "round", "nearest")}
+    text, types = definitions(used)
+    tail = "f32" if lanes == 1 else f"f32x{lanes}"
+    load = f"load_{tail}(at + i)" if lanes > 1 else "at[i]"
+    one = c_type(kind)
+    v, w = load.replace("at", "x"), load.replace("at", "y")
+    calls = {"up": f"max_{tail}(v, w)", "down": f"min_{tail}(v, w)", "whole": f"round_{tail}(v)"}
+    body = "".join(f"    made = {c}; memcpy({n} + i, &made, sizeof v);\n" for n, c in calls.items())
+    (tmp_path / "it.c").write_text(
+        "#include <stdint.h>\n#include <string.h>\n#include <immintrin.h>\n"
+        f"{helpers(types | {kind})}{text}\n"
+        "void it(const float *x, const float *y, float *up, float *down, float *whole,"
+        " int32_t *near, int n) {\n"
+        f"  for (int i = 0; i < n; i += {lanes}) {{\n"
+        f"    {one} v = {v}, w = {w}, made;\n"
+        f"{body}    __typeof__(nearest_{tail}(v)) whole = nearest_{tail}(v);\n"
+        "    memcpy(near + i, &whole, sizeof whole);\n  }\n}\n"
+    )
+    command = ["cc", *OPTIONS, *flags, "-fPIC", "-shared", "it.c", "-o", "it.so"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    names = subprocess.run(["nm", "-D", "it.so"], cwd=tmp_path, capture_output=True, text=True)
+    assert "rint" not in names.stdout and "nearbyint" not in names.stdout
+    rng = np.random.default_rng(lanes)
+    edges = np.array(
+        [0.0, -0.0, 0.5, 1.5, 2.5, -0.5, -1.5, 0.49999997, 8388607.5, -8388607.5], np.float32
+    )
+    more = np.array(
+        [8388608, 8388609, -8388609, 2147483520, -2147483648, 1e-40, 4194303.5], np.float32
+    )
+    wide = rng.uniform(-1, 1, 4079) * 2.0 ** rng.integers(-5, 31, 4079)
+    x = np.concatenate([edges, more, wide.astype(np.float32)])
+    y = rng.permutation(x)
+    made = [np.empty_like(x) for _ in range(3)]
+    near = np.empty(x.size, np.int32)
+    ctypes.CDLL(str(tmp_path / "it.so")).it(*map(_at, (x, y, *made, near)), x.size)
+    np.testing.assert_array_equal(made[0], np.where(x > y, x, y))
+    np.testing.assert_array_equal(made[1], np.where(x < y, x, y))
+    np.testing.assert_array_equal(made[2].view(np.uint32), np.rint(x).view(np.uint32))
+    np.testing.assert_array_equal(near, np.rint(x).astype(np.int32))
+
+
+def test_a_gpu_kernel_says_that_it_has_none(tmp_path: Path) -> None:
+    op = Operator.parse("out[i,j] += a[i,k] * b[k,j]", extents=dict(i=64, j=64, k=64))
+    unit = amos.intrinsics.get("wmma_m16n16k16_f16_f32")
+    mapping = amos.enumerate_mappings(op.with_epilogue("acc + bias[j]"), unit)[0]
+    schedule = ScheduleSpace(mapping, amos.machines.get("a100")).sample(np.random.default_rng(0))
+    found = Candidate(mapping, schedule)
+    with pytest.raises(amos.AmosError, match="CUDA kernels have no epilogue"):
+        export(found, "cuda", tmp_path)
