@@ -201,7 +201,7 @@ def test_a_long_round_is_not_made_twice(
         asked[0] += 1
         return 1e9 * asked[0]
 
-    monkeypatch.setattr(worker.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr("amos.measure.worker.time.perf_counter", lambda: clock[0])
     monkeypatch.setattr(probing, "probe_bandwidth", bandwidth)
     monkeypatch.setattr(probing, "probe_launch", lambda cores: 1e-6)
     monkeypatch.setattr(probing, "probe_clock", lambda: 2e9)
