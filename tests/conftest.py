@@ -1,4 +1,4 @@
-"""What every test gets: golden files, a cache directory of its own, and a browser."""
+"""What every test gets: golden files, a cache directory of its own, a browser; no deadlines."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# An example takes as long as the machine is busy; tests have a time limit as a whole.
+settings.register_profile("amos", deadline=None)
+settings.load_profile("amos")
 
 Golden = Callable[[str, str], None]
 Contrast = Callable[[str, str], float]

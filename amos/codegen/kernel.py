@@ -19,7 +19,8 @@ from amos.codegen.arrays import from_tensor, held, to_tensor
 from amos.codegen.borrow import borrow, overlap, values_of
 from amos.codegen.cpu import schedule_cpu
 from amos.codegen.program import Argument, Program
-from amos.codegen.tensor_intrin import attributes, implementation
+from amos.codegen.target import host_target
+from amos.codegen.tensor_intrin import implementation
 from amos.errors import AmosError, BuildError
 from amos.ir import dtype
 from amos.mapping.mapping import Mapping
@@ -57,8 +58,7 @@ class Kernel(Shown):
         self.candidate, self.implementation, self._program = candidate, kind, program
         self.source = str(module.script())
         try:
-            target = _target(attributes(candidate.mapping.intrinsic, kind))
-            self._library = tvm.compile(aligned_to_elements(module), target=target)
+            self._library = tvm.compile(aligned_to_elements(module), target=host_target())
         except Exception as error:
             raise BuildError(f"{candidate}: TVM cannot compile it: {_last_line(error)}") from error
         self._run = self._library["main"]
@@ -309,15 +309,6 @@ def _implementation(candidate: Candidate, wanted: str | None) -> str:
             f"{', '.join(intrinsic.requires) or 'an implementation'}, which this CPU lacks"
         )
     return wanted or found
-
-
-def _target(attributes: tuple[str, ...] = ()) -> Any:
-    load_tvm()
-    import tvm
-
-    name = str(tvm.target.codegen.llvm_get_system_cpu())
-    target: dict[str, Any] = {"kind": "llvm", "mcpu": name, "num-cores": cpu().cores}
-    return tvm.target.Target(target | ({"mattr": list(attributes)} if attributes else {}))
 
 
 def _last_line(error: BaseException) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from amos.codegen.rewriting import rebuilt
+
 __all__ = ["Found", "changed", "find"]
 
 
@@ -52,28 +54,6 @@ def changed(stmt: Any, variable: Any, change: Callable[[Any], Any]) -> Any:
         variable: the loop's variable.
         change: makes the new loop of the old one.
     """
-    from tvm import s_tir, tirx
-
-    kind = type(stmt).__name__
-    if kind == "For":
-        if stmt.loop_var.same_as(variable):
-            return change(stmt)
-        return tirx.For(
-            stmt.loop_var, stmt.min, stmt.extent, stmt.kind,
-            changed(stmt.body, variable, change), stmt.thread_binding, stmt.annotations,
-        )  # fmt: skip
-    if kind == "SeqStmt":
-        return tirx.SeqStmt([changed(each, variable, change) for each in stmt.seq])
-    if kind == "IfThenElse":
-        return tirx.IfThenElse(
-            stmt.condition, changed(stmt.then_case, variable, change), stmt.else_case
-        )
-    if kind != "SBlockRealize":
-        return stmt
-    inner = stmt.block
-    block = s_tir.SBlock(
-        inner.iter_vars, inner.reads, inner.writes, inner.name_hint,
-        changed(inner.body, variable, change), inner.init, inner.alloc_buffers,
-        inner.match_buffers, inner.annotations,
-    )  # fmt: skip
-    return s_tir.SBlockRealize(stmt.iter_values, stmt.predicate, block)
+    if type(stmt).__name__ == "For" and stmt.loop_var.same_as(variable):
+        return change(stmt)
+    return rebuilt(stmt, lambda inner: changed(inner, variable, change))

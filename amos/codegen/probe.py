@@ -15,8 +15,8 @@ from amos._toolchain import load_tvm
 from amos.codegen.amx import ask_for_tiles
 from amos.codegen.amx_probe import MOST_CHAINS, tile_chains
 from amos.codegen.arrays import decoded, held, to_tensor
-from amos.codegen.kernel import _target as cpu_target
-from amos.codegen.tensor_intrin import attributes, implementation, register_tensor_intrin
+from amos.codegen.target import host_target
+from amos.codegen.tensor_intrin import implementation, register_tensor_intrin
 from amos.intrinsics import Intrinsic
 from amos.ir import dtype
 from amos.mapping.strided import loads_rows
@@ -29,6 +29,8 @@ _CALLS = 20_000
 #: int32 elements summed or incremented in one unrolled step: eight 64-byte vectors.
 _STEP = 128
 _REPEAT = 15
+#: Bytes that the timings of one bandwidth stream together; three are made at the least.
+_STREAMED, _FEWEST = 2 << 30, 3
 #: Latency of a multiplication and a xor.
 _CHAIN_CYCLES = 4
 
@@ -97,7 +99,7 @@ def _probe_tiles(intrinsic: Intrinsic, chains: int, cores: int) -> float:
     ask_for_tiles()
     made = tile_chains(intrinsic, _CALLS, chains, cores)
     out = to_tensor(np.zeros((cores, chains, 16, 16), intrinsic.dtypes[-1]), intrinsic.dtypes[-1])
-    return _seconds(made, [out], attributes(intrinsic, "native")) / (_CALLS * chains)
+    return _seconds(made, [out]) / (_CALLS * chains)
 
 
 def probe_bandwidth(size: int, cores: int, *, write: bool) -> float:
@@ -141,8 +143,14 @@ def probe_bandwidth(size: int, cores: int, *, write: bool) -> float:
     sch.vectorize(vector)
     # Last: once the initialization is split off, the block is no longer a reduction.
     sch.decompose_reduction(main, passing)
-    data = [np.ones(shape, "int32") for shape in arrays]
-    return passes * chunks * _STEP * 4 / _seconds(sch.mod, [to_tensor(a, "int32") for a in data])
+    streamed = passes * chunks * _STEP * 4
+    tensors = [to_tensor(np.ones(shape, "int32"), "int32") for shape in arrays]
+    return streamed / _seconds(sch.mod, tensors, timings(streamed))
+
+
+def timings(streamed: int) -> int:
+    """How often a kernel that streams so many bytes is timed: less often if that takes long."""
+    return max(_FEWEST, min(_REPEAT, _STREAMED // streamed))
 
 
 def probe_clock() -> float:
@@ -177,12 +185,12 @@ def probe_launch(cores: int) -> float:
     return _seconds(sch.mod, [to_tensor(np.zeros(cores, "int32"), "int32") for _ in range(2)])
 
 
-def _seconds(module: Any, tensors: list[Any], attributes: tuple[str, ...] = ()) -> float:
+def _seconds(module: Any, tensors: list[Any], repeat: int = _REPEAT) -> float:
     """Best of a few timings: a probe asks what the machine can do, not what it did."""
     load_tvm()
     import tvm
 
-    library = tvm.compile(module, target=cpu_target(attributes))
-    timer = library.mod.time_evaluator("main", tvm.cpu(), number=1, repeat=_REPEAT, min_repeat_ms=2)
+    library = tvm.compile(module, target=host_target())
+    timer = library.mod.time_evaluator("main", tvm.cpu(), number=1, repeat=repeat, min_repeat_ms=2)
     times = [float(t) for t in timer(*tensors).results]
     return min(times) if min(times) > 0 else statistics.median(times)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from amos.codegen.program import Program
+from amos.codegen.rewriting import rebuilt, with_body
 from amos.mapping.staging_vectors import VectorCopy, VectorPlan, vector_copy
 
 __all__ = ["shuffle_staging"]
@@ -37,31 +38,10 @@ def shuffle_staging(module: Any, program: Program) -> Any:
 
 def _rewritten(stmt: Any, block: str, copy: VectorCopy) -> Any:
     """The statement with the loops over a vector of the block's copy replaced."""
-    from tvm import s_tir, tirx
-
-    kind = type(stmt).__name__
-    if kind == "SeqStmt":
-        return tirx.SeqStmt([_rewritten(each, block, copy) for each in stmt.seq])
-    if kind == "IfThenElse":
-        done = _rewritten(stmt.then_case, block, copy)
-        return tirx.IfThenElse(stmt.condition, done, stmt.else_case)
-    if kind == "For":
-        found = _nest(stmt, block)
-        if found is not None:
-            return _copied(*found, copy)
-        return tirx.For(
-            stmt.loop_var, stmt.min, stmt.extent, stmt.kind,
-            _rewritten(stmt.body, block, copy), stmt.thread_binding, stmt.annotations,
-        )  # fmt: skip
-    if kind != "SBlockRealize":
-        return stmt
-    inner = stmt.block
-    made = s_tir.SBlock(
-        inner.iter_vars, inner.reads, inner.writes, inner.name_hint,
-        _rewritten(inner.body, block, copy), inner.init, inner.alloc_buffers,
-        inner.match_buffers, inner.annotations,
-    )  # fmt: skip
-    return s_tir.SBlockRealize(stmt.iter_values, stmt.predicate, made)
+    found = _nest(stmt, block) if type(stmt).__name__ == "For" else None
+    if found is not None:
+        return _copied(*found, copy)
+    return rebuilt(stmt, lambda each: _rewritten(each, block, copy))
 
 
 def _nest(stmt: Any, block: str) -> tuple[list[Any], Any] | None:
@@ -123,13 +103,8 @@ def _whole(inner: list[Any], realize: Any, copy: VectorCopy, replaced: list[int]
 
 
 def _again(loops: Sequence[Any], body: Any) -> Any:
-    from tvm import tirx
-
     for loop in reversed(loops):
-        body = tirx.For(
-            loop.loop_var, loop.min, loop.extent, loop.kind, body, loop.thread_binding,
-            loop.annotations,
-        )  # fmt: skip
+        body = with_body(loop, body)
     return body
 
 

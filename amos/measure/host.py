@@ -19,16 +19,19 @@ from typing import Any
 
 from amos.errors import MachineError
 from amos.intrinsics import Intrinsic
-from amos.measure.runner import Runner
+from amos.measure.runner import Runner, default_memory
 from amos.perfmodel.host import Cache, Cpu, cpu
 from amos.perfmodel.machine import Level, Machine, Peak
 
 __all__ = ["cache_file", "host_machine"]
 
 #: Raised when a probe measures something else under the same name.
-_VERSION = 2
+_VERSION = 3
 #: Assumed when the system does not describe its caches (bytes; level 1, 2, 3).
 _USUAL = (32 << 10, 1 << 20, 8 << 20)
+#: Bytes that one pass streams to be in memory: at the least, at the most (half a second
+#: of a slow core), and at the most by each of very many cores.
+_LEAST, _MOST, _MOST_EACH = 64 << 20, 1 << 30, 32 << 20
 
 
 def cache_file() -> Path:
@@ -98,16 +101,26 @@ def _data_caches(here: Cpu) -> tuple[Cache, ...]:
 def _probe_sizes(here: Cpu) -> dict[str, dict[str, tuple[int, int]]]:
     """Bytes that each core streams: half of its part of a cache, and well past the last.
 
-    Every level is measured with one core and with all of them.
+    Every level is measured with one core and with all of them. What is streamed has a
+    limit, so that a probe takes seconds with any cache: a larger level is measured
+    there. Where the caches hold more than the limit, the figure of memory is therefore
+    theirs, as it is for any kernel that moves no more than that.
     """
-    caches = _data_caches(here)
+    caches, cores = _data_caches(here), here.cores
+    # Half of what a process may take is its limit; arrays are made, then copied.
+    memory = default_memory() // 4 or _MOST
+    most, most_together = min(_MOST, memory), min(max(_MOST, _MOST_EACH * cores), memory)
     sizes = {}
     for c in caches:
-        sharing = -(-here.cores // c.units)
-        half = c.capacity // 2
-        sizes[f"L{c.level}"] = {"one": (half, 1), "all": (half // sharing, here.cores)}
-    beyond = max(64 << 20, 4 * caches[-1].capacity)
-    sizes["DRAM"] = {"one": (beyond, 1), "all": (beyond // here.cores, here.cores)}
+        sharing = -(-cores // c.units)
+        half = min(c.capacity // 2, most // 4)
+        each = min(half // sharing, most_together // cores)
+        sizes[f"L{c.level}"] = {"one": (half, 1), "all": (each, cores)}
+    last = caches[-1]
+    one = min(max(_LEAST, 4 * last.capacity), most)
+    # Together the cores have every unit of the last cache.
+    together = min(max(_LEAST, 4 * last.capacity * last.units), most_together)
+    sizes["DRAM"] = {"one": (one, 1), "all": (together // cores, cores)}
     return sizes
 
 

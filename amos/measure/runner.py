@@ -30,6 +30,11 @@ DEFAULT_TIMEOUT = 30.0
 #: How much longer the guard may take than the worker: loading TVM, reference
 #: results, other candidates on the same cores. Beyond it the guard is replaced.
 _PATIENCE = 600.0
+#: Seconds that a probe may take, and more for the rate of each intrinsic: several times
+#: what it takes a machine that does nothing else.
+_PROBE, _PROBE_EACH = 90.0, 30.0
+#: What a probe finds; a reply also says how the worker fared.
+_FIGURES = ("peaks", "read", "write", "launch", "clock")
 
 
 def provided(intrinsic: Intrinsic) -> list[Intrinsic | Implementation]:
@@ -126,11 +131,11 @@ class Runner:
                 "chains": list(chains),
                 "provided": [x for unit in intrinsics for x in provided(unit)],
             },
-            timeout=120.0,
+            timeout=_PROBE + _PROBE_EACH * len(intrinsics),
         )
         if "failure" in reply:
             raise MeasureError(f"the machine could not be probed: {reply['message']}")
-        return reply
+        return {key: value for key, value in reply.items() if key in _FIGURES}
 
     def call(
         self, intrinsic: Intrinsic, implementation: str, arrays: Sequence[np.ndarray]

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["BANK_BYTES", "element_cycles", "matrix_cycles", "store_cycles", "wavefronts"]
+from amos.perfmodel.gpu_costs import WARP
+
+__all__ = ["BANK_BYTES", "WORD", "element_cycles", "matrix_cycles", "store_cycles", "wavefronts"]
 
 #: Bytes that all banks deliver in a cycle, and bytes of a word.
-BANK_BYTES, _WORD = 128, 4
+BANK_BYTES, WORD = 128, 4
 #: Rows of one matrix of ``ldmatrix``, and bytes of a row (PTX ISA, ldmatrix).
 _ROWS, _ROW = 8, 16
-_WARP = 32
 
 
 def wavefronts(addresses: np.ndarray, width: int) -> int:
@@ -30,13 +31,13 @@ def wavefronts(addresses: np.ndarray, width: int) -> int:
     >>> wavefronts(4 * lanes, 4), wavefronts(8 * lanes, 4), wavefronts(0 * lanes, 4)
     (1, 2, 1)
     """
-    lanes = min(addresses.shape[1], BANK_BYTES // max(width, _WORD))
+    lanes = min(addresses.shape[1], BANK_BYTES // max(width, WORD))
     phases = addresses.reshape(-1, lanes)
-    words = np.arange(0, max(width, _WORD), _WORD)
-    touched = (phases[:, :, None] + words).reshape(len(phases), -1) // _WORD
+    words = np.arange(0, max(width, WORD), WORD)
+    touched = (phases[:, :, None] + words).reshape(len(phases), -1) // WORD
     cycles = 0
     for phase in touched:
-        banks = np.unique(phase) % (BANK_BYTES // _WORD)
+        banks = np.unique(phase) % (BANK_BYTES // WORD)
         cycles += int(np.bincount(banks).max())
     return cycles
 
@@ -81,7 +82,7 @@ def element_cycles(
     """
     packed = max(1, 32 // bits)
     other, reduction = (rows, columns) if along else (columns, rows)
-    lane = np.arange(_WARP)
+    lane = np.arange(WARP)
     at_other, at_reduction = lane // 4, lane % 4 * packed
     found = []
     for first in range(0, max(1, other), 8):
@@ -108,7 +109,7 @@ def store_cycles(rows: int, columns: int, stride: int, size: float, width: int) 
     pieces = max(1, round(columns * size / width))
     at = np.arange(rows)[:, None] * stride + np.arange(pieces) * width
     flat = at.reshape(-1)
-    lanes = min(_WARP, BANK_BYTES // max(width, _WORD), len(flat))
+    lanes = min(WARP, BANK_BYTES // max(width, WORD), len(flat))
     whole = len(flat) // lanes * lanes
     cycles = wavefronts(flat[:whole].reshape(-1, lanes), width)
     return cycles + (wavefronts(flat[None, whole:], width) if whole < len(flat) else 0)

@@ -7,6 +7,9 @@ from functools import cached_property
 import numpy as np
 
 from amos.perfmodel.gpu_costs import (
+    ASYNC,
+    ASYNC_BYTES,
+    HELD_COPIES,
     REGISTER_FILE,
     RESERVED,
     THREAD_REGISTERS,
@@ -19,9 +22,6 @@ from amos.perfmodel.structure import LoopBatch, Structure
 
 __all__ = ["Blocks", "runs_warps"]
 
-#: First architecture with ``cp.async``, which needs pieces of 4 bytes; copies that a
-#: thread holds in registers, or unrolls, at most (:mod:`amos.codegen.cuda.copies`).
-_ASYNC, _ASYNC_BYTES, _HELD = 80, 4, 8
 #: Registers of a thread beside those of fragments, as compilers for sm_80 come out with
 #: in kernels of GEMM (18 to 45; the schedule space is on the safe side with more).
 _OTHER_REGISTERS = 32
@@ -125,15 +125,15 @@ class Blocks:
         """
         ahead = self.depth - 1
         for count, piece in zip(self.copies, self.pieces, strict=True):
-            held = np.where(count <= _HELD, 1.0, 0.0)
-            wide = (piece >= _ASYNC_BYTES) & (self.architecture >= _ASYNC)
+            held = np.where(count <= HELD_COPIES, 1.0, 0.0)
+            wide = (piece >= ASYNC_BYTES) & (self.architecture >= ASYNC)
             ahead = np.minimum(ahead, np.where(wide, self.depth - 1, held))
         return np.asarray(ahead)
 
     @property
     def rolled(self) -> list[np.ndarray]:
         """Of each source, whether its copies are too many to be unrolled."""
-        return [count > _HELD for count in self.copies]
+        return [count > HELD_COPIES for count in self.copies]
 
     @cached_property
     def shared(self) -> np.ndarray:
@@ -153,7 +153,7 @@ class Blocks:
 
     @property
     def _reserved(self) -> int:
-        return RESERVED if self.architecture >= _ASYNC else 0
+        return RESERVED if self.architecture >= ASYNC else 0
 
     @cached_property
     def registers(self) -> np.ndarray:

@@ -8,10 +8,14 @@ from amos.errors import MachineError
 from amos.intrinsics import Intrinsic
 
 __all__ = [
+    "ASYNC",
+    "ASYNC_BYTES",
+    "HELD_COPIES",
     "MAX_THREADS",
     "OTHER_REGISTERS",
     "REGISTER_FILE",
     "RESERVED",
+    "ROW_ALIGNMENT",
     "THREAD_REGISTERS",
     "WARP",
     "GpuCosts",
@@ -28,6 +32,14 @@ WARP, MAX_THREADS, REGISTER_FILE, THREAD_REGISTERS = 32, 1024, 65536, 255
 OTHER_REGISTERS = 64
 #: Shared memory that the driver keeps of each block from sm_80 on.
 RESERVED = 1024
+#: First architecture with ``cp.async``, and bytes that it moves at least (PTX ISA).
+ASYNC, ASYNC_BYTES = 80, 4
+#: Bytes that every row of a fragment in shared memory starts at a multiple of, and that
+#: a copy moves at most.
+ROW_ALIGNMENT = 16
+#: Copies of a thread that kernels unroll, and hold in registers while the stage before is
+#: multiplied. More of them would crowd out the accumulators.
+HELD_COPIES = 8
 
 
 @dataclass(frozen=True)

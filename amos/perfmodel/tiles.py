@@ -17,12 +17,13 @@ from amos.mapping.nest import Group, Nest
 from amos.mapping.runs import NOWHERE, Runs
 from amos.mapping.staging import StagedOperand, staged_destination, staged_sources
 from amos.perfmodel.banks import element_cycles, matrix_cycles, store_cycles
+from amos.perfmodel.gpu_costs import ROW_ALIGNMENT
 
 __all__ = ["Tile", "tiles"]
 
-#: Bytes that rows begin at multiples of, which a copy moves at most; and of a sector,
-#: the least that caches exchange (CUDA C++ Best Practices Guide, Coalesced Access).
-_WIDEST, _SECTOR = 16, 32
+#: Bytes of a sector, the least that caches exchange (CUDA C++ Best Practices Guide,
+#: Coalesced Access).
+_SECTOR = 32
 #: First architecture with ``ldmatrix``.
 _MATRICES = 75
 
@@ -64,7 +65,7 @@ class Tile:
     @cached_property
     def columns(self) -> Group:
         """The side along which a row runs in shared memory."""
-        return self.nest.groups[self.runs.contiguous(int(_WIDEST / self.size))[0]]
+        return self.nest.groups[self.runs.contiguous(int(ROW_ALIGNMENT / self.size))[0]]
 
     @cached_property
     def rows(self) -> Group:
@@ -81,14 +82,14 @@ class Tile:
         """Bytes that one copy moves if the schedule allows ``width``."""
         key = "vector", width, 0, 0
         if key not in self._known:
-            most = max(1, int(min(width, _WIDEST) / self.size))
+            most = max(1, int(min(width, ROW_ALIGNMENT) / self.size))
             self._known[key] = max(1, int(self.runs.contiguous(most)[1] * self.size))
         found: int = self._known[key]
         return found
 
     def row(self, padding: int) -> int:
         """Bytes from one row to the next with so many elements of padding."""
-        width = -(-int(self.columns.lanes * self.size) // _WIDEST) * _WIDEST
+        width = -(-int(self.columns.lanes * self.size) // ROW_ALIGNMENT) * ROW_ALIGNMENT
         return width + int(padding * self.size)
 
     def cycles(self, padding: int, width: int, architecture: int) -> tuple[int, int, int]:

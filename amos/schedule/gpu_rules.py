@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from amos.ir import dtype
 from amos.mapping.staging import StagedOperand
-from amos.perfmodel.gpu_costs import MAX_THREADS, REGISTER_FILE, RESERVED, WARP
+from amos.perfmodel.gpu_costs import ASYNC, MAX_THREADS, REGISTER_FILE, RESERVED, WARP
 from amos.schedule.constraints import Le, Prod, Select, Sum
 from amos.schedule.template import Draft, Primitive, Situation
 
 __all__ = ["Bind", "Pipeline", "StorageAlignment", "ThreadLimit", "row_bytes", "shared_bytes"]
 
-#: Asynchronous copies into shared memory came with this architecture (cp.async).
-_ASYNCHRONOUS = 80
 _BUFFERS = (1, 2, 3, 4)
 #: Bytes that a padded row is longer: one and two of the widest accesses of a thread.
 _PADDING = (0, 16, 32)
@@ -75,7 +73,7 @@ class Pipeline:
     def apply(self, situation: Situation) -> list[Primitive]:
         """More than one buffer needs copies that do not stall the warp."""
         assert situation.machine is not None
-        modern = situation.machine.architecture >= _ASYNCHRONOUS
+        modern = situation.machine.architecture >= ASYNC
         return [
             Primitive(
                 "pipeline", "pipeline", self.name, values=_BUFFERS if modern else _BUFFERS[:1]
@@ -127,7 +125,7 @@ def shared_bytes(draft: Draft, scope: str, held: list[str]) -> None:
     situation, rule = draft.situation, "C5"
     assert situation.machine is not None
     level = next(x for x in situation.machine.levels if x.name == scope)
-    kept = RESERVED if situation.machine.architecture >= _ASYNCHRONOUS else 0
+    kept = RESERVED if situation.machine.architecture >= ASYNC else 0
     capacity = level.capacity - kept
     amounts = []
     for op in situation.sources:

@@ -22,7 +22,7 @@ CONV = Operator.parse(
 MAPPINGS = list(amos.enumerate_mappings(CONV, VNNI, rule="gather"))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from(MAPPINGS), st.data())
 def test_the_old_part_is_unchanged(mapping: Mapping, data: st.DataObject) -> None:
     nest = Nest(mapping)

@@ -167,7 +167,7 @@ def prove(op: Operator, intrinsic: Intrinsic) -> int:
 
 
 @given(pairs())
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150, derandomize=True)
 def test_gather_is_what_execution_says(pair: tuple[Operator, Intrinsic]) -> None:
     prove(*pair)
 
@@ -176,7 +176,6 @@ def test_gather_is_what_execution_says(pair: tuple[Operator, Intrinsic]) -> None
 @given(pairs("abcde"))
 @settings(
     max_examples=1500,
-    deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
@@ -189,7 +188,7 @@ def test_operators_drawn_are_of_every_kind() -> None:
     seen: set[str] = set()
 
     @given(pairs())
-    @settings(max_examples=300, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=300, derandomize=True, database=None)
     def look(pair: tuple[Operator, Intrinsic]) -> None:
         op = pair[0]
         names = [load.tensor.name for load in op.sources]
@@ -248,7 +247,7 @@ def test_a_faulty_rule_is_found_and_shrunk(judge: Judge, loops: int, words: str)
     op, intrinsic = find(
         pairs(),
         lambda pair: words in counterexample(pair[0], pair[1], judge),
-        settings=settings(max_examples=500, derandomize=True, database=None, deadline=None),
+        settings=settings(max_examples=500, derandomize=True, database=None),
     )
     assert len(op.iterations) <= loops + 1
     assert len(intrinsic.iterations) <= 2
@@ -299,7 +298,7 @@ def test_padding_and_copies() -> None:
 
 
 @given(pairs())
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 def test_enumeration_is_the_filter(pair: tuple[Operator, Intrinsic]) -> None:
     op, intrinsic = pair
     try:
@@ -325,7 +324,7 @@ def test_enumeration_is_the_filter(pair: tuple[Operator, Intrinsic]) -> None:
 
 
 @given(pairs())
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 def test_access_is_algorithm_1_on_matched_iterations(pair: tuple[Operator, Intrinsic]) -> None:
     op, intrinsic = pair
     for matrix in matchings(op, intrinsic):
@@ -335,7 +334,7 @@ def test_access_is_algorithm_1_on_matched_iterations(pair: tuple[Operator, Intri
 
 
 @given(pairs(), st.randoms(use_true_random=False))
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 def test_simulation_is_the_operator(pair: tuple[Operator, Intrinsic], random: object) -> None:
     op, intrinsic = pair
     try:
@@ -384,7 +383,7 @@ def _turns(op: Operator, intrinsic: Intrinsic, matrix: np.ndarray) -> bool:
 
 
 @given(pairs())
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 def test_paper_is_the_union_of_base_matches(pair: tuple[Operator, Intrinsic]) -> None:
     op, intrinsic = pair
     try:

@@ -67,7 +67,7 @@ def brute_force(found: UnionSet) -> list[tuple[int, ...]]:
 
 
 @given(unions())
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300, derandomize=True)
 def test_unions_are_those_of_brute_force(found: UnionSet) -> None:
     expected = brute_force(found)
     assert list(found) == expected

@@ -71,7 +71,7 @@ def _read(op: StagedOperand, array: np.ndarray, software: dict[str, int]) -> Any
     return array[tuple(indices)] if inside else array.dtype.type(0)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(mappings())
 def test_a_call_reads_what_the_operator_reads(mapping: Mapping) -> None:
     """Of every live slot the staged elements are the operator's own."""
@@ -90,7 +90,7 @@ def test_a_call_reads_what_the_operator_reads(mapping: Mapping) -> None:
             assert value == _read(op, inputs[op.load.tensor.name], software), (op.name, at)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(mappings())
 def test_padded_slots_add_nothing(mapping: Mapping) -> None:
     """In a slot beyond a fused reduction some source holds zero."""
@@ -106,7 +106,7 @@ def test_padded_slots_add_nothing(mapping: Mapping) -> None:
         assert 0 in values
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(mappings())
 def test_in_place_moves_nothing(mapping: Mapping) -> None:
     """Whatever is called in place equals its tensor byte for byte."""

@@ -10,9 +10,11 @@ from typing import Any, cast
 import pytest
 
 import amos
+from amos.codegen import probe as probing
 from amos.intrinsics import Intrinsic
-from amos.measure import Runner, host_machine
+from amos.measure import Runner, host, host_machine, worker
 from amos.measure.host import cache_file
+from amos.perfmodel.host import Cache, Cpu
 
 VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
 WMMA = amos.intrinsics.get("wmma_m16n16k16_f16_f32")
@@ -135,6 +137,78 @@ def test_a_failed_probe_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Runner, "request", lambda *_, **__: {"failure": "crash", "message": "gone"})
     with Runner() as runner, pytest.raises(amos.AmosError, match="could not be probed: gone"):
         runner.probe([VNNI], {}, 1)
+
+
+def _cpu(cores: int, *caches: tuple[int, int]) -> Cpu:
+    """A CPU with caches of so many KiB, and so many of each."""
+    found = (Cache(n + 1, size << 10, units) for n, (size, units) in enumerate(caches))
+    return Cpu("none", cores, frozenset(), tuple(found))
+
+
+_CPUS = {
+    "one core": _cpu(1, (32, 1), (512, 1)),
+    "desktop": _cpu(16, (48, 16), (1024, 16), (64 << 10, 1)),
+    "two cores of a large server": _cpu(2, (48, 2), (2048, 2), (480 << 10, 1)),
+    "one unit of stacked cache": _cpu(8, (32, 8), (1024, 8), (2300 << 10, 1)),
+    "a whole server": _cpu(96, (32, 96), (1024, 96), (96 << 10, 12)),
+}
+
+
+@pytest.mark.parametrize("here", _CPUS.values(), ids=_CPUS)
+def test_a_probe_of_any_cpu_is_short(here: Cpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However large its caches are: seconds of a core that streams 4 GB a second."""
+    monkeypatch.setattr(host, "default_memory", lambda: 16 << 30)
+    streamed = 0
+    for name, who in host._probe_sizes(here).items():
+        for size, cores in who.values():
+            assert 0 < size * cores <= 3 << 30, name
+            passes = max(1, min(1000, (64 << 20) // size))
+            # Read and written, and once before the clock runs.
+            streamed += 2 * passes * size * (probing.timings(passes * size) + 1)
+    assert streamed / 4e9 < 25
+
+
+@pytest.mark.parametrize("name", ["one core", "desktop", "two cores of a large server"])
+def test_memory_is_measured_beyond_the_caches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "default_memory", lambda: 16 << 30)
+    sizes, cache = host._probe_sizes(_CPUS[name]), _CPUS[name].caches[-1].capacity
+    assert all(size * cores > 2 * cache for size, cores in sizes["DRAM"].values())
+
+
+def test_all_cores_together_exceed_every_unit_of_the_last_cache() -> None:
+    here = _CPUS["a whole server"]
+    size, cores = host._probe_sizes(here)["DRAM"]["all"]
+    last = here.caches[-1]
+    assert size * cores > 2 * last.capacity * last.units
+
+
+def test_no_more_is_streamed_than_a_worker_may_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "default_memory", lambda: 1 << 30)
+    for here in _CPUS.values():
+        for who in host._probe_sizes(here).values():
+            # The array as it is made and as a kernel gets it.
+            assert all(2 * size * cores <= 1 << 29 for size, cores in who.values())
+
+
+@pytest.mark.parametrize(("seconds", "rounds"), [(1.0, 2), (30.0, 1)])
+def test_a_long_round_is_not_made_twice(
+    seconds: float, rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, asked = [0.0], [0]
+
+    def bandwidth(size: int, cores: int, *, write: bool) -> float:
+        clock[0] += seconds
+        asked[0] += 1
+        return 1e9 * asked[0]
+
+    monkeypatch.setattr("amos.measure.worker.time.perf_counter", lambda: clock[0])
+    monkeypatch.setattr(probing, "probe_bandwidth", bandwidth)
+    monkeypatch.setattr(probing, "probe_launch", lambda cores: 1e-6)
+    monkeypatch.setattr(probing, "probe_clock", lambda: 2e9)
+    levels = {"L1": {"one": (1 << 14, 1)}}
+    found = worker._probe({"intrinsics": [], "levels": levels, "cores": 1, "chains": []})
+    assert asked[0] == 2 * rounds
+    assert found["write"]["L1"]["one"] == 1e9 * asked[0]
 
 
 def test_this_machine() -> None:

@@ -77,7 +77,7 @@ def _seconds(mapping: Mapping, machine: Machine = A100, /, **values: Value) -> f
     return _said(mapping, machine, **values).seconds
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.sampled_from(MAPPINGS), seeds, st.sampled_from([A100, V100]))
 def test_blocks_are_those_of_the_kernel(mapping: Mapping, seed: int, machine: Machine) -> None:
     """Grid, stages, copies and shared memory, to the byte."""
@@ -104,7 +104,7 @@ def test_blocks_are_those_of_the_kernel(mapping: Mapping, seed: int, machine: Ma
         assert tile.row(source.padding or 0) == source.row * source.element.bytes
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(st.sampled_from(MAPPINGS), seeds)
 def test_a_batch_is_its_rows(mapping: Mapping, seed: int) -> None:
     machine = catalogue.get("a100", [mapping.intrinsic])
@@ -202,7 +202,7 @@ def test_bank_conflicts_are_said() -> None:
     assert not any("conflicts" in text for _, text in none.reasons)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.sampled_from(MAPPINGS), seeds)
 def test_nothing_beats_the_peak_and_slower_is_slower(mapping: Mapping, seed: int) -> None:
     machine = catalogue.get("a100", [mapping.intrinsic])

@@ -56,7 +56,7 @@ def _touched(op: StagedOperand, covered: dict[str, int]) -> int:
     return len(found)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.sampled_from(MAPPINGS), seeds)
 def test_footprints_are_exact_without_gaps(mapping: Mapping, seed: int) -> None:
     structure = Structure(mapping)
@@ -75,7 +75,7 @@ def test_footprints_are_exact_without_gaps(mapping: Mapping, seed: int) -> None:
             assert part.footprint(operand)[depth, 0] == counted, (op.name, depth)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.sampled_from(MAPPINGS), seeds)
 def test_blocks_and_tiles_cover_their_loops(mapping: Mapping, seed: int) -> None:
     """What is inside the outermost depth is at least the loop, and less than one span more."""
@@ -307,7 +307,7 @@ def test_packed_constants_are_one_stream() -> None:
     assert (image.packed, weight.packed) == (False, True)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(st.sampled_from(MAPPINGS), seeds, st.sampled_from(MODELS))
 def test_a_batch_is_its_rows(mapping: Mapping, seed: int, model: str) -> None:
     space, rng, structure = ScheduleSpace(mapping), np.random.default_rng(seed), Structure(mapping)
@@ -356,7 +356,7 @@ def test_a_loop_of_one_step_is_not_shared_out() -> None:
     assert predict(mapping, machine, Schedule.of(whole)).rows[0].compute == one.rows[0].compute / 2
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.sampled_from(MAPPINGS), seeds, st.sampled_from([2.0, 3.0, 10.0]))
 def test_a_slower_machine_is_never_faster(mapping: Mapping, seed: int, factor: float) -> None:
     schedule = ScheduleSpace(mapping).sample(np.random.default_rng(seed))
@@ -383,7 +383,7 @@ def test_a_slower_machine_is_never_faster(mapping: Mapping, seed: int, factor: f
     assert predict(mapping, everything, schedule).seconds == pytest.approx(before * factor)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.sampled_from(MAPPINGS), seeds)
 def test_nothing_beats_the_peak(mapping: Mapping, seed: int) -> None:
     schedule = ScheduleSpace(mapping).sample(np.random.default_rng(seed))

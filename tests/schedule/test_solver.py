@@ -104,7 +104,7 @@ def test_all_ways_agree_on_small_problems(csp: CSP) -> None:
         assert (solver.solve(csp, partial) is not None) == (point in expected)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.sampled_from(SPACES), seeds)
 def test_propagation_and_the_solver_agree(space: ScheduleSpace, seed: int) -> None:
     """On random assignments of real spaces, feasible or not."""
@@ -124,7 +124,7 @@ def test_propagation_and_the_solver_agree(space: ScheduleSpace, seed: int) -> No
     assert space.violations(space.schedule(solved)) == ()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.sampled_from(SPACES), seeds)
 def test_bounds_hold_for_every_completion(space: ScheduleSpace, seed: int) -> None:
     """What a partial assignment leaves possible contains what its completions are."""
@@ -184,7 +184,7 @@ def test_a_conflict_of_any_size_is_the_smallest(csp: CSP) -> None:
         assert _brute(CSP(csp.variables, rest + kept))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.lists(
         st.sampled_from(

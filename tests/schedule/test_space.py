@@ -28,7 +28,7 @@ MAPPINGS = list(amos.enumerate_mappings(CONV, VNNI, rule="gather"))
 seeds = st.integers(0, 2**32 - 1)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.sampled_from(MAPPINGS), seeds)
 def test_what_is_drawn_is_feasible(mapping: Mapping, seed: int) -> None:
     space, rng = ScheduleSpace(mapping), np.random.default_rng(seed)
@@ -43,7 +43,7 @@ def test_what_is_drawn_is_feasible(mapping: Mapping, seed: int) -> None:
         assert space.check(schedule) is schedule
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.sampled_from(MAPPINGS), seeds)
 def test_the_same_seed_draws_the_same(mapping: Mapping, seed: int) -> None:
     space = ScheduleSpace(mapping)
@@ -51,7 +51,7 @@ def test_the_same_seed_draws_the_same(mapping: Mapping, seed: int) -> None:
     assert drawn[0] == drawn[1]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.sampled_from(MAPPINGS), seeds)
 def test_a_child_takes_every_variable_from_a_parent(mapping: Mapping, seed: int) -> None:
     space, rng = ScheduleSpace(mapping), np.random.default_rng(seed)

@@ -14,11 +14,10 @@ import numpy as np
 
 from amos.codegen.cuda.staging import SharedOperand
 from amos.intrinsics.expression import evaluate
-from amos.perfmodel.banks import matrix_cycles, wavefronts
+from amos.perfmodel.banks import BANK_BYTES, WORD, matrix_cycles, wavefronts
+from amos.perfmodel.gpu_costs import WARP
 
 __all__ = ["bank_conflicts"]
-
-_WARP, _WORD = 32, 4
 
 
 def bank_conflicts(source: SharedOperand) -> int:
@@ -35,12 +34,12 @@ def bank_conflicts(source: SharedOperand) -> int:
     if size == 2 or layout is None:
         return matrix_cycles(rows, width, stride) - matrix_cycles(rows, width, 16)
     along = source.columns.target == "r1"
-    wide = max(size, _WORD) if along else size
+    wide = max(size, WORD) if along else size
     total = 0
     for e in range(0, layout.elements, wide // size):
         places = []
-        for lane in range(_WARP):
+        for lane in range(WARP):
             at = {index: evaluate(text, {"lane": lane, "e": e}) for index, text in layout.where}
             places.append(at[source.rows.target] * stride + at[source.columns.target] * size)
-        total += wavefronts(np.array([places]), wide) - max(1, _WARP * wide // 128)
+        total += wavefronts(np.array([places]), wide) - max(1, WARP * wide // BANK_BYTES)
     return total

@@ -9,25 +9,21 @@ from amos.codegen.cuda.expression import Expr, Value, at_most, text, variable
 from amos.codegen.cuda.program import BlockProgram
 from amos.codegen.cuda.staging import STEP, SharedOperand
 from amos.codegen.cuda.text import block, identifier
+from amos.perfmodel.gpu_costs import ASYNC_BYTES, HELD_COPIES
 
 __all__ = ["address", "copy_code", "is_async", "loop_values"]
 
 _MOVED = {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "uint2", 16: "uint4"}
-#: Bytes that ``cp.async`` moves at least.
-_ASYNC_BYTES = 4
-#: Copies of a thread that are held in registers while the stage before is multiplied.
-#: More of them would crowd out the accumulators.
-_HELD = 8
 
 
 def is_async(program: BlockProgram, source: SharedOperand) -> bool:
     """Whether a source's copies are made by ``cp.async``."""
-    return program.is_async and source.vector * source.element.bytes >= _ASYNC_BYTES
+    return program.is_async and source.vector * source.element.bytes >= ASYNC_BYTES
 
 
 def is_held(program: BlockProgram, source: SharedOperand) -> bool:
     """Whether a source waits in registers until the stage before is multiplied."""
-    few = -(-source.copies // program.threads) <= _HELD
+    few = -(-source.copies // program.threads) <= HELD_COPIES
     return program.depth > 1 and few and not is_async(program, source)
 
 
@@ -208,7 +204,7 @@ def _each(
     """The copies of one thread."""
     whole = source.copies % program.threads == 0
     return [
-        "#pragma unroll" if count <= _HELD else f"#pragma unroll {_HELD // 2}",
+        "#pragma unroll" if count <= HELD_COPIES else f"#pragma unroll {HELD_COPIES // 2}",
         f"for (int i = 0; i < {count}; ++i) {{",
         f"  const int e = thread + i * {program.threads};",
         *([] if whole else [f"  if (e >= {source.copies}) break;"]),

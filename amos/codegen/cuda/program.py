@@ -14,27 +14,23 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
-from amos.codegen.cuda.staging import ROW_ALIGNMENT, SharedOperand
+from amos.codegen.cuda.staging import SharedOperand
 from amos.codegen.cuda.types import CudaType, cuda_type
 from amos.errors import BuildError
 from amos.mapping.mapping import Mapping
 from amos.mapping.nest import Loop, Nest
 from amos.mapping.staging import StagedOperand, staged_destination
+from amos.perfmodel.gpu_costs import ASYNC, MAX_THREADS, ROW_ALIGNMENT, WARP
 
 __all__ = ["STATIC_LIMIT", "BlockProgram", "capability"]
 
-WARP = 32
-#: Threads of a block, on every architecture (CUDA C++ Programming Guide, table of
-#: technical specifications).
-_MAX_THREADS = 1024
 #: Shared memory that a kernel may declare statically.
 STATIC_LIMIT = 48 * 1024
-#: Shared memory of a block after opting in, by compute capability (the same table).
+#: Shared memory of a block after opting in, by compute capability (CUDA C++ Programming
+#: Guide, table of technical specifications).
 _SHARED = {70: 96, 75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 120: 99}
 #: Architectures beyond this one are not known to exist.
 _NEWEST = 121
-#: First architecture with cp.async.
-_ASYNC = 80
 
 
 def capability(architecture: str) -> int:
@@ -104,13 +100,13 @@ class BlockProgram:
         for name in ("steps", "stages", "split"):
             if getattr(self, name) < 1:
                 raise BuildError(f"{where}: {name}: expected at least 1, got {getattr(self, name)}")
-        if self.stages > 2 and here < _ASYNC:
+        if self.stages > 2 and here < ASYNC:
             raise BuildError(
                 f"{where}: {self.stages} stages need cp.async, which begins with sm_80"
             )
-        if self.threads > _MAX_THREADS:
+        if self.threads > MAX_THREADS:
             raise BuildError(
-                f"{where}: {self.threads} threads in a block, but {_MAX_THREADS} are allowed"
+                f"{where}: {self.threads} threads in a block, but {MAX_THREADS} are allowed"
             )
         if self.split > 1 and not self.result.atomic:
             raise BuildError(
@@ -204,7 +200,7 @@ class BlockProgram:
     @property
     def is_async(self) -> bool:
         """Whether copies of 4 bytes and more are made by ``cp.async``."""
-        return self.depth > 1 and capability(self.architecture) >= _ASYNC
+        return self.depth > 1 and capability(self.architecture) >= ASYNC
 
     @cached_property
     def sources(self) -> tuple[SharedOperand, ...]:

@@ -19,11 +19,10 @@ from amos.codegen.cuda.types import CudaType, cuda_type
 from amos.ir import BufferLoad
 from amos.mapping.nest import Group, Nest
 from amos.mapping.runs import Runs
+from amos.perfmodel.gpu_costs import ROW_ALIGNMENT
 
-__all__ = ["ROW_ALIGNMENT", "Axis", "SharedOperand"]
+__all__ = ["Axis", "SharedOperand"]
 
-#: Bytes that every row of a fragment starts at a multiple of, and a copy at most moves.
-ROW_ALIGNMENT = 16
 #: Name of the axis that runs over the reduction steps of one stage.
 STEP = "step"
 
