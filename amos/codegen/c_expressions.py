@@ -173,7 +173,12 @@ class CExpressions:
             raise ExportError("a permutation cannot be taken apart lane by lane in C here")
         elements: list[str] = []
         for part in node.vectors:
-            text, lanes = self._value(part), split(type_of(part))[1]
+            lanes = split(type_of(part))[1]
+            if type(part).__name__ == "Broadcast":
+                # Of any length, also one that no vector type has.
+                elements += [self._value(part.value)] * lanes
+                continue
+            text = self._value(part)
             self._note(type_of(part))
             elements += [f"({text})[{n}]" for n in range(lanes)] if lanes > 1 else [text]
         picked = [elements[int(index)] for index in node.indices]
