@@ -174,6 +174,12 @@ class CPrinter(CExpressions):
     def _on_BufferStore(self, node: Any, depth: int) -> Iterator[str]:
         kind, (index,) = type_of(node.value), node.indices
         lanes, whole = split(kind)[1], split(self._buffers[node.buffer].dtype)[1] > 1
+        if type(node.value).__name__ == "Shuffle" and lanes & (lanes - 1):
+            # GNU C has no vectors of such a length.
+            given = f"(const {c_type(split(kind)[0])}[]){{{', '.join(self._picked(node.value))}}}"
+            target = self._address(node.buffer, index)
+            yield f"{_pad(depth)}memcpy({target}, {given}, {vector_bytes(kind)});"
+            return
         try:
             value = self._value(node.value)
             if lanes == 1 or whole:
