@@ -30,10 +30,10 @@ from contenders.workloads import find, names
 from amos.perfmodel.host import cpu
 
 RESULTS = Path(__file__).parent / "results"
-#: ``onednn-vnni`` may use no later instructions than AMOS's kernels do; where the CPU has
-#: none that oneDNN would use, it is left out.
+#: ``amos`` uses VNNI, and ``onednn-vnni`` may use nothing later; ``amos-amx`` uses AMX, as
+#: plain ``onednn`` does where the CPU has it. Without AMX, the two are left out.
 CONTENDERS = (
-    *("amos", "fixM1", "fixM2", "onednn_f32", "onednn_u8"),
+    *("amos", "amos-amx", "fixM1", "fixM2", "onednn_f32", "onednn_u8"),
     *("onednn-vnni_f32", "onednn-vnni_u8", "pytorch", "pytorch-vnni", "metaschedule"),
 )
 #: Seconds between two turns, in which idle thread pools go to sleep.
@@ -88,7 +88,7 @@ def entries(given: argparse.Namespace, workload: str) -> list[tuple[str, int]]:
     work, made = find(workload), []
     for contender in given.contenders.split(","):
         if (
-            contender.endswith(("-vnni", "-vnni_f32", "-vnni_u8"))
+            contender.endswith(("-amx", "-vnni", "-vnni_f32", "-vnni_u8"))
             and "amx_int8" not in cpu().features
         ):
             continue
@@ -101,7 +101,7 @@ def entries(given: argparse.Namespace, workload: str) -> list[tuple[str, int]]:
         elif contender == "metaschedule":
             if metaschedule.supported(work) and workload in names(given.meta_workloads):
                 made += [(contender, n) for n in numbers(given.meta_trials)]
-        elif contender == "amos":
+        elif contender.startswith("amos"):
             made += [(contender, n) for n in numbers(given.trials)]
         elif work.operator == "conv2d":
             made += [(contender, n) for n in numbers(given.fixed_trials)]

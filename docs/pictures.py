@@ -50,10 +50,9 @@ def figures() -> dict[str, Any]:
 
 
 def draw(browser: Browser) -> None:
-    """Each figure on a white page."""
+    """Each figure on a page of its own."""
     for name, figure in figures().items():
         page = browser.new_page(viewport={"width": 820, "height": int(figure.layout.height)})
-        figure.update_layout(paper_bgcolor="white", font_color="#333")
         page.set_content(figure.to_html(include_plotlyjs=True, config={"displayModeBar": False}))
         page.add_style_tag(content="body { margin: 0 }")
         page.wait_for_selector(".main-svg")

@@ -29,7 +29,7 @@ _COLOURS = 256
 #: Figures as data alone: a notebook that brought the library along would have megabytes.
 os.environ["PLOTLY_RENDERER"] = "plotly_mimetype"
 
-#: The pixels of one figure, RGBA, on no ground: the page around it is light or dark.
+#: The pixels of one figure, RGBA.
 DRAW = """async ([{data, layout}, width]) => {
   const height = layout.height ?? 420;
   const figure = {data, layout: {...layout, width, height}};

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 Golden = Callable[[str, str], None]
+Contrast = Callable[[str, str], float]
 
 #: What a Chromium is called, Debian's name first.
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -42,6 +44,27 @@ def golden(request: pytest.FixtureRequest) -> Golden:
             path.write_text(text, encoding="utf-8")
         assert path.exists(), f"{path} is missing; run pytest --update-golden"
         assert text == path.read_text(encoding="utf-8")
+
+    return compare
+
+
+@pytest.fixture(scope="session")
+def contrast() -> Contrast:
+    """``contrast(a, b)`` of two colours, as WCAG counts it; texts as style sheets have them."""
+
+    def light(text: str) -> float:
+        if text.startswith("#"):
+            digits = text[1:] if len(text) == 7 else "".join(2 * digit for digit in text[1:])
+            parts = [int(digits[n : n + 2], 16) for n in (0, 2, 4)]
+        else:
+            parts = [int(part) for part in re.findall(r"\d+", text)]
+        shares = [part / 255 for part in parts]
+        linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in shares]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    def compare(one: str, other: str) -> float:
+        low, high = sorted((light(one), light(other)))
+        return (high + 0.05) / (low + 0.05)
 
     return compare
 

@@ -6,6 +6,7 @@ These run at every call of a kernel, which has loaded TVM before.
 from __future__ import annotations
 
 import ctypes
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,7 @@ def borrow(
         )
     if write and not array.flags.writeable:
         raise BuildError(f"{where}: expected an array to write to, got a read-only one")
-    if held(str(tensor.dtype)) != array.dtype.name:
+    if array.dtype != _container(str(tensor.dtype)):
         if write:
             raise BuildError(
                 f"{where}: expected {tensor.dtype} as bit patterns in {held(str(tensor.dtype))}, "
@@ -83,17 +84,16 @@ def values_of(value: Any, tensor: Tensor) -> np.ndarray:
     return bits
 
 
-def overlap(first: Any, second: Any) -> bool:
-    """Whether two TVM arrays share memory."""
-    spans = [(int(t.data_ptr()), int(t.data_ptr()) + _bytes(t)) for t in (first, second)]
-    return spans[0][0] < spans[1][1] and spans[1][0] < spans[0][1]
+def overlap(first: Any, second: Any, sizes: tuple[int, int]) -> bool:
+    """Whether two TVM arrays of so many bytes share memory."""
+    one, other = int(first.data_ptr()), int(second.data_ptr())
+    return one < other + sizes[1] and other < one + sizes[0]
 
 
-def _bytes(tensor: Any) -> int:
-    size = np.dtype(str(tensor.dtype)).itemsize
-    for extent in tensor.shape:
-        size *= int(extent)
-    return size
+@cache
+def _container(kind: str) -> np.dtype[Any]:
+    """NumPy's dtype of what holds the values of a dtype."""
+    return np.dtype(held(kind))
 
 
 def _checked(array: np.ndarray, tensor: Tensor, where: str) -> np.ndarray:

@@ -17,6 +17,7 @@ from amos.codegen.lowering import lowered
 from amos.codegen.program import Argument, stage
 from amos.errors import BuildError, ExportError
 from amos.intrinsics import implementations
+from amos.mapping.strided import loads_rows
 from amos.schedule import Candidate
 
 __all__ = ["CKernel", "Parameter", "c_kernel"]
@@ -86,6 +87,11 @@ def c_kernel(candidate: Candidate, implementation: str | None = None) -> CKernel
     kind = implementation or ("native" if "llvm" in known else "generic")
     if kind == "native" and "llvm" not in known:
         raise ExportError(f"{unit.name}: no native implementation is known")
+    if kind == "native" and loads_rows(unit):
+        raise ExportError(
+            f"{unit.name}: the C of a kernel cannot name tile registers; "
+            "implementation 'generic' can be exported"
+        )
     program, module = scheduled(candidate, kind)
     try:
         function = lowered(module)

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from amos._toolchain import load_tvm
+from amos.codegen.amx import ask_for_tiles
 from amos.codegen.arrays import from_tensor, to_tensor
 from amos.codegen.kernel import _last_line, _target
-from amos.codegen.tensor_intrin import call_function
+from amos.codegen.tensor_intrin import attributes, call_function
 from amos.errors import BuildError
 from amos.intrinsics import Intrinsic
+from amos.mapping.strided import loads_rows
 
 __all__ = ["compile_object", "run_calls"]
 
@@ -32,7 +34,10 @@ def run_calls(intrinsic: Intrinsic, kind: str, arrays: Sequence[np.ndarray]) -> 
     Raises:
         BuildError: TVM refuses it.
     """
-    library = _compile(intrinsic, kind, len(arrays[-1]), _target())
+    if kind == "native" and loads_rows(intrinsic):
+        ask_for_tiles()
+    target = _target(attributes(intrinsic, kind))
+    library = _compile(intrinsic, kind, len(arrays[-1]), target)
     kinds = intrinsic.dtypes
     tensors = [to_tensor(a, k) for a, k in zip(arrays, kinds, strict=True)]
     library["main"](*tensors)

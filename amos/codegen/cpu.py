@@ -13,6 +13,7 @@ from amos.codegen.tensor_intrin import register_tensor_intrin
 from amos.ir import dtype
 from amos.mapping.nest import Loop
 from amos.mapping.staging_vectors import vector_copy
+from amos.mapping.strided import StridedOperand
 from amos.perfmodel.host import cpu
 from amos.schedule import Schedule
 
@@ -210,7 +211,7 @@ def _inside(sch: Any, block: Any, loop: Any) -> int:
 
 def _tail(op: Any) -> int:
     """Trailing dimensions that walk the tensor contiguously: the tile and its lanes."""
-    return len(op.fragment) + 1
+    return 2 if isinstance(op, StridedOperand) else len(op.fragment) + 1
 
 
 def _copy_block(sch: Any, block: Any, tail: int, width: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping as MappingType
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -12,16 +13,19 @@ import numpy as np
 from amos._display import Shown
 from amos._toolchain import load_tvm
 from amos.codegen.alignment import aligned_to_elements
+from amos.codegen.amx import ask_for_tiles, schedule_tiles
+from amos.codegen.amx_program import TileProgram
 from amos.codegen.arrays import from_tensor, held, to_tensor
 from amos.codegen.borrow import borrow, overlap, values_of
 from amos.codegen.cpu import schedule_cpu
 from amos.codegen.program import Argument, Program
-from amos.codegen.tensor_intrin import implementation
+from amos.codegen.tensor_intrin import attributes, implementation
 from amos.errors import AmosError, BuildError
 from amos.ir import dtype
 from amos.mapping.mapping import Mapping
 from amos.mapping.nest import Nest
 from amos.mapping.staging import stage_array
+from amos.mapping.strided import loads_rows
 from amos.perfmodel.host import cpu
 from amos.schedule import Candidate, Schedule, ScheduleSpace
 
@@ -53,11 +57,16 @@ class Kernel(Shown):
         self.candidate, self.implementation, self._program = candidate, kind, program
         self.source = str(module.script())
         try:
-            self._library = tvm.compile(aligned_to_elements(module), target=_target())
+            target = _target(attributes(candidate.mapping.intrinsic, kind))
+            self._library = tvm.compile(aligned_to_elements(module), target=target)
         except Exception as error:
             raise BuildError(f"{candidate}: TVM cannot compile it: {_last_line(error)}") from error
         self._run = self._library["main"]
         self._tensors = {t.name: t for t in candidate.mapping.operator.inputs}
+        #: Bytes of each argument.
+        self._sizes = tuple(
+            prod(a.shape) * np.dtype(held(a.dtype)).itemsize for a in program.arguments
+        )
         #: Packed constants by the position of their argument.
         self._packed: dict[int, Any] = {}
 
@@ -139,8 +148,8 @@ class Kernel(Shown):
             return [*made, to_tensor(np.zeros(last.shape, dtype(last.dtype).numpy), last.dtype)]
         tensor = self.candidate.mapping.operator.result
         target = borrow(out, tensor, last.shape, role="output", write=True)
-        for argument, given in zip(self._program.arguments, made, strict=False):
-            if overlap(given, target):
+        for argument, given, size in zip(self._program.arguments, made, self._sizes, strict=False):
+            if overlap(given, target, (size, self._sizes[-1])):
                 raise BuildError(
                     f"output {tensor.name!r}: shares memory with input {argument.tensor!r}"
                 )
@@ -252,6 +261,8 @@ def build(
     if not isinstance(candidate, Candidate):
         raise BuildError(f"cannot build a {type(candidate).__name__}; give a mapping or a trial")
     kind = _implementation(candidate, implementation)
+    if _tiled(candidate, kind):
+        ask_for_tiles()
     program, module = scheduled(candidate, kind)
     return Kernel(candidate, program, kind, module)
 
@@ -269,14 +280,22 @@ def scheduled(candidate: Candidate, kind: str) -> tuple[Program, Any]:
     """
     ScheduleSpace(candidate.mapping).check(candidate.schedule)
     padded = candidate.schedule.padded(Nest(candidate.mapping))
-    program = Program(candidate.mapping, padded, candidate.schedule)
+    program: Program
     try:
-        made = schedule_cpu(program, candidate.schedule, kind)
+        if _tiled(candidate, kind):
+            program = TileProgram(candidate.mapping, padded, candidate.schedule)
+            return program, schedule_tiles(program, candidate.schedule)
+        program = Program(candidate.mapping, padded, candidate.schedule)
+        return program, schedule_cpu(program, candidate.schedule, kind).mod
     except AmosError:
         raise
     except Exception as error:
         raise BuildError(f"{candidate}: TVM cannot schedule it: {_last_line(error)}") from error
-    return program, made.mod
+
+
+def _tiled(candidate: Candidate, kind: str) -> bool:
+    """Whether accumulators live in registers that the generator numbers itself."""
+    return kind == "native" and loads_rows(candidate.mapping.intrinsic)
 
 
 def _implementation(candidate: Candidate, wanted: str | None) -> str:
@@ -292,12 +311,13 @@ def _implementation(candidate: Candidate, wanted: str | None) -> str:
     return wanted or found
 
 
-def _target() -> Any:
+def _target(attributes: tuple[str, ...] = ()) -> Any:
     load_tvm()
     import tvm
 
     name = str(tvm.target.codegen.llvm_get_system_cpu())
-    return tvm.target.Target({"kind": "llvm", "mcpu": name, "num-cores": cpu().cores})
+    target: dict[str, Any] = {"kind": "llvm", "mcpu": name, "num-cores": cpu().cores}
+    return tvm.target.Target(target | ({"mattr": list(attributes)} if attributes else {}))
 
 
 def _last_line(error: BaseException) -> str:

@@ -12,11 +12,14 @@ from typing import Any
 import numpy as np
 
 from amos._toolchain import load_tvm
+from amos.codegen.amx import ask_for_tiles
+from amos.codegen.amx_probe import MOST_CHAINS, tile_chains
 from amos.codegen.arrays import decoded, held, to_tensor
 from amos.codegen.kernel import _target as cpu_target
-from amos.codegen.tensor_intrin import implementation, register_tensor_intrin
+from amos.codegen.tensor_intrin import attributes, implementation, register_tensor_intrin
 from amos.intrinsics import Intrinsic
 from amos.ir import dtype
+from amos.mapping.strided import loads_rows
 from amos.perfmodel.host import cpu
 
 __all__ = ["probe_bandwidth", "probe_clock", "probe_intrinsic", "probe_launch"]
@@ -40,6 +43,8 @@ def probe_intrinsic(intrinsic: Intrinsic, chains: int, cores: int = 1) -> float:
     from tvm import s_tir, te
 
     kind = implementation(intrinsic, cpu().features)
+    if kind == "native" and loads_rows(intrinsic):
+        return _probe_tiles(intrinsic, min(chains, MOST_CHAINS), cores)
     sources = [
         te.placeholder(load.tensor.shape, held(str(load.tensor.dtype)), name=load.tensor.name)
         for load in intrinsic.sources
@@ -86,6 +91,13 @@ def probe_intrinsic(intrinsic: Intrinsic, chains: int, cores: int = 1) -> float:
     data.append(np.zeros(shape, dtype(kinds[-1]).numpy))
     tensors = [to_tensor(a, k) for a, k in zip(data, kinds, strict=True)]
     return _seconds(sch.mod, tensors) / (_CALLS * chains)
+
+
+def _probe_tiles(intrinsic: Intrinsic, chains: int, cores: int) -> float:
+    ask_for_tiles()
+    made = tile_chains(intrinsic, _CALLS, chains, cores)
+    out = to_tensor(np.zeros((cores, chains, 16, 16), intrinsic.dtypes[-1]), intrinsic.dtypes[-1])
+    return _seconds(made, [out], attributes(intrinsic, "native")) / (_CALLS * chains)
 
 
 def probe_bandwidth(size: int, cores: int, *, write: bool) -> float:
@@ -165,12 +177,12 @@ def probe_launch(cores: int) -> float:
     return _seconds(sch.mod, [to_tensor(np.zeros(cores, "int32"), "int32") for _ in range(2)])
 
 
-def _seconds(module: Any, tensors: list[Any]) -> float:
+def _seconds(module: Any, tensors: list[Any], attributes: tuple[str, ...] = ()) -> float:
     """Best of a few timings: a probe asks what the machine can do, not what it did."""
     load_tvm()
     import tvm
 
-    library = tvm.compile(module, target=cpu_target())
+    library = tvm.compile(module, target=cpu_target(attributes))
     timer = library.mod.time_evaluator("main", tvm.cpu(), number=1, repeat=_REPEAT, min_repeat_ms=2)
     times = [float(t) for t in timer(*tensors).results]
     return min(times) if min(times) > 0 else statistics.median(times)

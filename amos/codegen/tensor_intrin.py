@@ -21,7 +21,7 @@ from amos.intrinsics import Intrinsic, implementations
 from amos.ir import BufferLoad
 from amos.ir.floats import integer_limits
 
-__all__ = ["call_function", "holdable", "implementation", "register_tensor_intrin"]
+__all__ = ["attributes", "call_function", "holdable", "implementation", "register_tensor_intrin"]
 
 #: Types that no buffer of a CPU kernel can hold.
 _UNHELD = ("int4", "uint4", "bool", "float8_e4m3", "float8_e5m2")
@@ -41,6 +41,11 @@ def implementation(intrinsic: Intrinsic, features: frozenset[str]) -> str:
         return "generic"
     needed = {*intrinsic.requires, *source.requires}
     return "native" if needed <= features else "generic"
+
+
+def attributes(intrinsic: Intrinsic, kind: str) -> tuple[str, ...]:
+    """Attributes of LLVM's target that the emitted instructions need named."""
+    return implementations(intrinsic.name)["llvm"].flags if kind == "native" else ()
 
 
 def holdable(intrinsic: Intrinsic) -> None:

@@ -42,8 +42,7 @@ def script(state: State, subject: Subject, offer: Offer, found: Mapping | None) 
         row = [int(a == t) for a in subject.assignment]
         lines.append(f"    {row},  # {step.name}")
     lines += ["]", ""]
-    given = subject.order == tuple(range(len(subject.order)))
-    fed = "" if given else f", order={subject.order}"
+    fed = "" if subject.as_given else f", order={subject.order}"
     rule = f"rule={subject.rule!r}"
     lines.append(f"print(amos.check_matching(op, intrinsic, matching, {rule}{fed}))")
     if found is not None:
@@ -55,7 +54,7 @@ def _mapping(subject: Subject, found: Mapping) -> list[str]:
     lines = [""]
     if found.rule != subject.rule:
         lines.append(f"# Refused under rule {subject.rule!r}; {found.rule!r} makes this of it.")
-    commute = "" if subject.order == tuple(range(len(subject.order))) else ", commute=True"
+    commute = "" if subject.as_given else ", commute=True"
     lines += [
         f"space = amos.enumerate_mappings(op, intrinsic, rule={found.rule!r}{commute})",
         f"mapping = space.find({found.name!r})",

@@ -16,11 +16,11 @@ from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib import resources
 from typing import Any
 from urllib.parse import urlsplit
 
 from amos.errors import ServeError
+from amos.explorer import assets
 from amos.explorer.engine import Engine
 
 __all__ = ["Server", "is_loopback"]
@@ -28,10 +28,10 @@ __all__ = ["Server", "is_loopback"]
 #: Bytes of one message, seconds that a connection may be silent, answers at a time.
 _LONGEST, _SILENT, _TOGETHER = 32_768, 60, 8
 
+_SCRIPTS = (*assets.SCRIPTS, "page.js")
 _FILES = {
     "/": ("index.html", "text/html; charset=utf-8"),
-    "/explorer.js": ("explorer.js", "text/javascript; charset=utf-8"),
-    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+    **{f"/{name}": (name, "text/javascript; charset=utf-8") for name in _SCRIPTS},
     "/explorer.css": ("explorer.css", "text/css; charset=utf-8"),
 }
 _HEADERS = {
@@ -140,8 +140,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not name:
             self._refuse(HTTPStatus.NOT_FOUND, "there is no such page")
             return
-        content = (resources.files("amos.explorer") / "static" / name).read_bytes()
-        self._send(HTTPStatus.OK, content, kind)
+        self._send(HTTPStatus.OK, assets.read(name), kind)
 
     do_HEAD = do_GET
 

@@ -109,6 +109,11 @@ class Subject:
         rows = np.arange(len(self.intrinsic.iterations))
         return np.asarray(np.equal.outer(rows, np.array(self.assignment, dtype=int)))
 
+    @property
+    def as_given(self) -> bool:
+        """True if the intrinsic's sources are fed in the operator's own order."""
+        return self.order == tuple(range(len(self.order)))
+
     def judged(self, rule: str, order: tuple[int, ...] | None = None) -> Verdict:
         """What a rule says of the matching that is looked at, in its order or another."""
         op, unit = self.operator, self.intrinsic

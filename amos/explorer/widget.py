@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from importlib import resources
 from typing import Any
 
 from amos.errors import ToolchainError
+from amos.explorer import assets
 from amos.explorer.engine import Engine
 from amos.explorer.state import State
 from amos.explorer.subject import AUTO
@@ -76,15 +76,11 @@ def _widget() -> Any:
             "`amos serve` needs nothing"
         ) from error
 
-    files = resources.files("amos.explorer") / "static"
-
     class Explorer(anywidget.AnyWidget):  # type: ignore[misc]
         """The explorer."""
 
-        _esm = "\n".join(
-            (files / name).read_text(encoding="utf-8") for name in ("explorer.js", "widget.js")
-        )
-        _css = (files / "explorer.css").read_text(encoding="utf-8")
+        _esm = assets.module("widget.js")
+        _css = assets.read("explorer.css").decode()
         state = traitlets.Dict().tag(sync=True)
 
         def __init__(self, engine: Engine, state: State) -> None:

@@ -9,7 +9,7 @@ from amos.intrinsics.description import Intrinsic
 from amos.intrinsics.implementation import Implementation
 from amos.intrinsics.memory import FragmentLayout, Memory
 
-__all__ = ["intrinsics"]
+__all__ = ["CONFIGURE", "configuration", "intrinsics"]
 
 _MANUAL = (
     "Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2A, TDPBSSD/TDPBSUD/"
@@ -39,11 +39,28 @@ __attribute__((constructor)) static void ask_for_tiles(void) {
   }
 }
 """
+#: Name of the function that sets the tile registers up, in LLVM's own language.
+CONFIGURE = "amos_amx_configure"
 #: palette, start row, reserved; then bytes a row of eight tiles, and rows of them.
 _CONFIGURE = """
 struct { uint8_t palette, start, none[14]; uint16_t colsb[16]; uint8_t rows[16]; } shape = {1, 0};
 for (int t = 0; t < 3; ++t) { shape.colsb[t] = 64; shape.rows[t] = 16; }
 _tile_loadconfig(&shape);
+"""
+
+
+def configuration() -> str:
+    """A function, in LLVM's own language, that makes all eight tiles 16 rows of 64 bytes."""
+    shape = bytes([1]) + bytes(15) + (64).to_bytes(2, "little") * 8 + bytes(16)
+    shape += bytes([16] * 8) + bytes(8)
+    text = "".join(f"\\{byte:02X}" for byte in shape)
+    return f"""
+@{CONFIGURE}_shape = linkonce_odr hidden constant [64 x i8] c"{text}", align 64
+declare void @llvm.x86.ldtilecfg(ptr)
+define linkonce_odr hidden i32 @{CONFIGURE}() alwaysinline "target-features"="+amx-tile" {{
+  call void @llvm.x86.ldtilecfg(ptr @{CONFIGURE}_shape)
+  ret i32 0
+}}
 """
 
 
@@ -86,12 +103,33 @@ def _variant(
         source=_MANUAL,
         description=f"a 16x16 tile, each element adding {depth} products",
         requires=("amx_tile", feature),
-        registers=4,
+        registers=8,
         timing=[_TIMING],
         shapes=ShapeFamily(_ROWS, _ROWS, tuple(range(group, depth + 1, group))),
     )
     instruction = name.split("_")[1].removeprefix("t")
-    source = f"""{_CONFIGURE}
+    yield Implementation(
+        name,
+        "llvm",
+        _llvm(instruction, depth, group),
+        "x86_64",
+        ("amx_tile", feature),
+        ("+amx-tile", f"+{feature.replace('_', '-')}"),
+    )
+    yield Implementation(
+        name,
+        "c",
+        _c(instruction, depth, group),
+        "x86_64",
+        ("amx_tile", feature),
+        ("-mamx-tile", f"-m{feature.replace('_', '-')}"),
+        _HEADERS,
+    )
+
+
+def _c(instruction: str, depth: int, group: int) -> str:
+    """One call by itself, in C: the second source is packed first."""
+    return f"""{_CONFIGURE}
 static __thread {"int8_t" if group == 4 else "uint16_t"} packed[16][{depth}];
 for (int row = 0; row < 16; ++row)
   for (int e = 0; e < {depth}; ++e)
@@ -103,12 +141,31 @@ _tile_{instruction}(0, 1, 2);
 _tile_stored(0, Dst, 64);
 _tile_release();
 """
-    yield Implementation(
-        name,
-        "c",
-        source,
-        "x86_64",
-        ("amx_tile", feature),
-        ("-mamx-tile", f"-m{feature.replace('_', '-')}"),
-        _HEADERS,
-    )
+
+
+def _llvm(instruction: str, depth: int, group: int) -> str:
+    """One call by itself: the second source is packed first."""
+    kind = "int8" if group == 4 else "uint16"
+    return f"""
+packed = T.alloc_buffer((16, 16, {group}), "{kind}")
+for row, column, e in T.grid(16, 16, {group}):
+    with T.sblock("pack"):
+        v_row, v_column, v_e = T.axis.remap("SSS", [row, column, e])
+        packed[v_row, v_column, v_e] = Src2[v_row * {group} + v_e, v_column]
+with T.sblock("call"):
+    T.reads(Dst[0:16, 0:16], Src1[0:16, 0:{depth}], packed[0:16, 0:16, 0:{group}])
+    T.writes(Dst[0:16, 0:16])
+    T.attr(T.int32(0), "pragma_import_llvm", {configuration()!r})
+    T.evaluate(T.call_extern("int32", "{CONFIGURE}"))
+    T.evaluate(T.call_llvm_intrin("int32", "llvm.x86.tileloadd64", T.int8(0),
+        T.address_of(Dst[0, 0]), T.int64(64)))
+    T.evaluate(T.call_llvm_intrin("int32", "llvm.x86.tileloadd64", T.int8(1),
+        T.address_of(Src1[0, 0]), T.int64(64)))
+    T.evaluate(T.call_llvm_intrin("int32", "llvm.x86.tileloadd64", T.int8(2),
+        T.address_of(packed[0, 0, 0]), T.int64(64)))
+    T.evaluate(T.call_llvm_intrin("int32", "llvm.x86.t{instruction}", T.int8(0),
+        T.int8(1), T.int8(2)))
+    T.evaluate(T.call_llvm_intrin("int32", "llvm.x86.tilestored64", T.int8(0),
+        T.address_of(Dst[0, 0]), T.int64(64)))
+    T.evaluate(T.call_llvm_intrin("int32", "llvm.x86.tilerelease"))
+"""

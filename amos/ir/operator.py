@@ -180,7 +180,7 @@ class Operator(Shown):
             return accumulator
         return self.epilogue.result(accumulator)
 
-    @property
+    @cached_property
     def result(self) -> Tensor:
         """The output tensor with the dtype of what is stored."""
         return replace(self.output.tensor, dtype=self.result_dtype)

@@ -15,6 +15,7 @@ from itertools import product
 from math import prod
 
 from amos.mapping.staging import StagedOperand
+from amos.mapping.strided import loads_rows
 
 __all__ = ["VectorCopy", "VectorPlan", "vector_copy"]
 
@@ -92,7 +93,7 @@ class VectorCopy:
 
 def vector_copy(op: StagedOperand) -> VectorCopy | None:
     """How to copy an operand in vectors, or ``None`` where its elements are no such runs."""
-    if op.in_place or not op.fragment:
+    if op.in_place or not op.fragment or loads_rows(op.nest.mapping.intrinsic):
         return None
     digits = [
         d

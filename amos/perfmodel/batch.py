@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from amos.errors import MachineError
+from amos.mapping.strided import loads_rows
 from amos.perfmodel.blocks import runs_warps
 from amos.perfmodel.copies import copies
 from amos.perfmodel.fits import demands, fragments, kept_fragments, live_fragments
@@ -164,7 +165,8 @@ def _crowding(
     each source, their loads are bound to calls of its own and hardly move.
     """
     registers = structure.mapping.intrinsic.registers
-    if not registers:
+    if not registers or loads_rows(structure.mapping.intrinsic):
+        # Tile registers have numbers, and no compiler moves them to memory.
         return 1.0
     costs, spare = machine.costs, registers / 8
     crowded = (live_fragments(structure, part) - (registers - spare)) / spare

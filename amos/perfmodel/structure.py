@@ -15,8 +15,14 @@ import numpy as np
 from amos.ir import dtype
 from amos.mapping.mapping import Mapping
 from amos.mapping.nest import Group, Loop, Nest
-from amos.mapping.staging import StagedOperand, staged_destination, staged_sources
+from amos.mapping.staging import StagedOperand
 from amos.mapping.staging_vectors import vector_copy
+from amos.mapping.strided import (
+    StridedOperand,
+    destination_form,
+    loads_rows,
+    source_forms,
+)
 from amos.perfmodel.tiles import Tile, tiles
 
 __all__ = ["Dimension", "LoopBatch", "Operand", "Structure"]
@@ -198,12 +204,12 @@ class Structure:
     @cached_property
     def sources(self) -> tuple[Operand, ...]:
         """Sources, in the intrinsic's order."""
-        return tuple(self._operand(op) for op in staged_sources(self.nest))
+        return tuple(self._operand(op) for op in source_forms(self.nest))
 
     @cached_property
     def destination(self) -> Operand:
         """The destination."""
-        return self._operand(staged_destination(self.nest))
+        return self._operand(destination_form(self.nest))
 
     @cached_property
     def tiles(self) -> tuple[Tile, ...]:
@@ -221,7 +227,7 @@ class Structure:
         found: dict[Any, Border] = {}
         number = {x.name: n for n, x in enumerate((*self.spatial, *self.reduce))}
         extents = self.mapping.operator.extents
-        for op in staged_sources(self.nest):
+        for op in source_forms(self.nest):
             for index, size in zip(op.load.indices, op.load.tensor.shape, strict=True):
                 low, high = index.bounds(extents)
                 inside = not op.load.padded or (low >= 0 and high < size)
@@ -284,6 +290,11 @@ class Structure:
 
 def _copy(staged: StagedOperand) -> tuple[Copy, int]:
     """How elements are found, and the divisions that it takes to find one."""
+    if isinstance(staged, StridedOperand):
+        return "run", 0
+    if loads_rows(staged.nest.mapping.intrinsic) and _guarded(staged):
+        # Rows gathered from windows: no two of them lie where the first says.
+        return "stride", 0
     groups = [staged.nest.groups[t] for t in staged.fragment if staged.nest.groups[t].lanes > 1]
     used = [g for g in groups if set(g.members) & staged.load.names]
     if not used:

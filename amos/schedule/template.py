@@ -12,7 +12,8 @@ from typing import Literal, Protocol
 
 from amos.mapping.mapping import Mapping
 from amos.mapping.nest import Loop, Nest
-from amos.mapping.staging import StagedOperand, staged_destination, staged_sources
+from amos.mapping.staging import StagedOperand
+from amos.mapping.strided import destination_form, source_forms
 from amos.perfmodel import Machine
 from amos.perfmodel.gpu_costs import OTHER_REGISTERS, THREAD_REGISTERS, fragment_registers
 from amos.schedule.constraints import Constraint, Role, Value, Variable
@@ -84,12 +85,12 @@ class Situation:
     @cached_property
     def sources(self) -> tuple[StagedOperand, ...]:
         """Staged sources, in the intrinsic's order."""
-        return staged_sources(self.nest)
+        return source_forms(self.nest)
 
     @cached_property
     def destination(self) -> StagedOperand:
         """The staged destination."""
-        return staged_destination(self.nest)
+        return destination_form(self.nest)
 
     @cached_property
     def gathered(self) -> tuple[StagedOperand, ...]:

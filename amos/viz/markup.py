@@ -20,7 +20,7 @@ from amos.viz.blocks import (
     Note,
     Table,
 )
-from amos.viz.palette import BAD, INK, colour
+from amos.viz.palette import BAD, INK, MARK, colour, line_colour
 from amos.viz.plain import cell
 
 __all__ = ["markup"]
@@ -44,7 +44,7 @@ _STYLE = f"""<style>
 .amos td.n {{ text-align: right; font-variant-numeric: tabular-nums; }}
 .amos table.m td {{ text-align: center; min-width: 1.3em; }}
 .amos table.m td.o {{ color: {INK}; font-weight: 600; }}
-.amos td.x {{ outline: 3px solid {BAD}; outline-offset: -3px; }}
+.amos td.x {{ outline: 3px solid {MARK}; outline-offset: -3px; }}
 .amos tr.idle th {{ box-shadow: inset 4px 0 {BAD}; }}
 /* 4.5 to 1 on either ground; no one colour has that on both. */
 .amos .good {{ color: #1f7a4a; }} .amos .bad {{ color: #c62f36; }}
@@ -181,7 +181,9 @@ def _curve(curve: Curve) -> str:
                 # A best-so-far stays until it falls: a staircase.
                 path += f"M{here}" if not before else f"H{here.split()[0]}L{here}"
                 before = here
-        parts.append(f'<path d="{path}" fill="none" stroke="{colour(number)}" stroke-width="2"/>')
+        parts.append(
+            f'<path d="{path}" fill="none" stroke="{line_colour(number)}" stroke-width="2"/>'
+        )
     for text, y in ((f"{max(finite):.3g} s", 16), (f"{min(finite):.3g} s", _HEIGHT - 20)):
         parts.append(f'<text x="0" y="{y}">{text}</text>')
     parts.append(f'<text x="56" y="{_HEIGHT - 4}">trial 1 to {count}</text>')

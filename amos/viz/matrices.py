@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from amos.errors import MappingError
 from amos.viz.blocks import Matrix
 from amos.viz.pages import xyz
-from amos.viz.palette import BAD, INK, colour
-from amos.viz.plotting import graph_objects, styled
+from amos.viz.palette import INK, MARK, OUTSIDE, ZERO, colour
+from amos.viz.plotting import graph_objects, rows_down, styled
 
 if TYPE_CHECKING:
     from amos.mapping import Mapping
@@ -55,12 +55,11 @@ def matching(found: Mapping | Verdict) -> Any:
                 x1=c + 0.5,
                 y0=r - 0.5,
                 y1=r + 0.5,
-                line=dict(color=BAD, width=3),
+                line=dict(color=MARK, width=3),
                 row=1,
                 col=column,
             )
-    figure.update_yaxes(autorange="reversed", showgrid=False, zeroline=False)
-    figure.update_xaxes(showgrid=False, zeroline=False)
+    rows_down(figure)
     name = getattr(found, "name", str(found).split(":")[0])
     what = f"{name}: {pairing.operator.name} on {pairing.intrinsic.name}"
     return styled(figure, what, height=310)
@@ -72,7 +71,7 @@ def _heatmap(matrix: Matrix, groups: int) -> Any:
         [0 if not one else -1 if n is None else n + 1 for one, n in zip(row, paint, strict=True)]
         for row, paint in zip(matrix.values, matrix.colours, strict=True)
     ]
-    bands = ["#b3b3b3", "rgba(128,128,128,0.12)", *(colour(n) for n in range(groups))]
+    bands = [OUTSIDE, ZERO, *(colour(n) for n in range(groups))]
     scale = [(edge / len(bands), band) for n, band in enumerate(bands) for edge in (n, n + 1)]
     return graph_objects().Heatmap(
         z=values,

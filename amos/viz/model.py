@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from amos.errors import ExploreError
-from amos.viz.palette import colour
+from amos.viz.palette import line_colour
 from amos.viz.plotting import axes, graph_objects, styled
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def accuracy(found: Exploration | Mapping[str, tuple[Any, Any]]) -> Any:
             y=y.tolist(),
             name=label,
             mode="markers",
-            marker=dict(color=colour(number), size=5, symbol=number // 8),
+            marker=dict(color=line_colour(number), size=5, symbol=number // 8),
         )
     axes(figure, "predicted seconds", "measured seconds", log_x=True, log_y=True)
     mean = f", {np.mean(shares):.1%} of pairs in the right order" if shares else ""
@@ -140,7 +140,7 @@ def roofline(candidate: Candidate, machine: Machine) -> Any:
             y=[low * level.bandwidth, peak, peak],
             name=f"{level.level}: {level.bandwidth / 1e9:,.0f} GB/s",
             mode="lines",
-            line_color=colour(number),
+            line_color=line_colour(number),
             legendgroup=level.level,
         )
         if np.isfinite(level.intensity):
@@ -149,7 +149,7 @@ def roofline(candidate: Candidate, machine: Machine) -> Any:
                 y=[rate],
                 name=f"{level.level}: {level.intensity:.3g} operations a byte",
                 mode="markers",
-                marker=dict(color=colour(number), size=11, line=dict(width=1)),
+                marker=dict(color=line_colour(number), size=11, line=dict(width=1)),
                 legendgroup=level.level,
             )
     axes(figure, "operations per byte", "operations per second", log_x=True, log_y=True)

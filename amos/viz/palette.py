@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-__all__ = ["BAD", "COLOURS", "INK", "PALE", "colour"]
+__all__ = ["BAD", "COLOURS", "INK", "LINES", "MARK", "OUTSIDE", "ZERO", "colour", "line_colour"]
 
 #: After Okabe and Ito; dark text is readable on each of them.
 COLOURS = ("#56b4e9", "#f0a830", "#3cc29a", "#d98bb9", "#e8dc4a", "#ef7f3c", "#9aa7ff", "#b3b3b3")
+#: The same hues for lines and points, which have no ground of their own: 3 to 1 against white
+#: and against a dark page, as WCAG asks of what is drawn.
+LINES = ("#1f86c9", "#c07a10", "#0f9470", "#c0609a", "#8f8200", "#d9601a", "#6f7ce8", "#808080")
 #: Text on a coloured ground.
 INK = "#111"
-#: What is wrong.
-BAD = "#e5484d"
-#: What is there, but belongs to nothing.
-PALE = "#9a9a9a"
+#: What is wrong, on the page, and around a cell: 3 to 1 against each of the grounds.
+BAD, MARK = "#e5484d", "#8f0f14"
+#: A cell whose ones belong to nothing, and one of zeros.
+OUTSIDE, ZERO = "#b3b3b3", "#eceef1"
 
 
 def colour(number: int) -> str:
     """The colour of a group; after the last it begins anew."""
     return COLOURS[number % len(COLOURS)]
+
+
+def line_colour(number: int) -> str:
+    """The colour of a line or a point; after the last it begins anew."""
+    return LINES[number % len(LINES)]

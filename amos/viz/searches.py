@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from amos.errors import ExploreError
-from amos.viz.palette import colour
+from amos.viz.palette import line_colour
 from amos.viz.plotting import axes, graph_objects, styled
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def progress(found: Exploration | Mapping[str, Exploration | Sequence[float]]) -
             y=[value if math.isfinite(value) else None for value in values],
             name=name,
             mode="lines",
-            line=dict(shape="hv", color=colour(number), width=2),
+            line=dict(shape="hv", color=line_colour(number), width=2),
             hovertemplate=f"{name}: trial %{{x}}, %{{y:.4g}} s<extra></extra>",
         )
     axes(figure, "trials", "best seconds so far", log_y=True)
@@ -81,7 +81,7 @@ def distribution(found: Exploration | Mapping[str, Exploration | Sequence[float]
             y=counts,
             width=[10 ** (low + n * width) * (10**width - 1) for n in range(bins)],
             name=f"{name}: {len(values)} of {len(list(_seconds(named[name])))}",
-            marker_color=colour(number),
+            marker_color=line_colour(number),
             opacity=0.7,
         )
     figure.update_layout(barmode="overlay", bargap=0)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from amos.errors import MappingError
-from amos.viz.plotting import graph_objects, styled
+from amos.viz.plotting import graph_objects, rows_down, styled
 
 if TYPE_CHECKING:
     from amos.ir import BufferLoad
@@ -147,8 +147,7 @@ def fragments(mapping: Mapping, calls: int = 16) -> Any:
         dict(label=str(n), method="animate", args=[[str(n)], dict(mode="immediate")]) for n in shown
     ]
     figure.update_layout(sliders=[dict(steps=steps, currentvalue_prefix="call ", pad_t=20)])
-    figure.update_yaxes(autorange="reversed", showgrid=False, zeroline=False)
-    figure.update_xaxes(showgrid=False, zeroline=False)
+    rows_down(figure)
     what = f"{mapping.name}: elements in the fragments, call by call ({total:,} calls)"
     return styled(figure, what, height=440)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from amos.errors import MachineError, UnknownNameError
-from amos.viz.palette import colour
+from amos.viz.palette import line_colour
 from amos.viz.plotting import axes, graph_objects, styled
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def space(
             customdata=names,
             mode="markers",
             name=f"{by} ← {group}",
-            marker=dict(color=colour(number), size=9, symbol=number // 8),
+            marker=dict(color=line_colour(number), size=9, symbol=number // 8),
             hovertemplate="%{customdata}<br>%{y:.3g} s, utilization %{x:.1%}<extra></extra>",
         )
     axes(figure, "utilization", "predicted seconds", log_y=True)

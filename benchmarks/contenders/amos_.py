@@ -24,6 +24,8 @@ INTRINSICS = (
     "vnni_dpbusd_lhs_m16k4_u8_s8_s32",
     "vnni_dpbusd_lanes_m16k4_u8_s8_s32",
 )
+#: Where the CPU has it, and AMOS is asked for it.
+AMX = "amx_tdpbusd_m16n16k64_u8_s8_s32"
 SEED = 0
 #: What is looked at before one of the intrinsics is chosen: the mappings that fill the
 #: lanes best, and schedules of each.
@@ -65,7 +67,9 @@ def promising(op: Operator) -> str:
 def tune(work: Workload, contender: str, trials: int, folder: Path) -> dict[str, Any]:
     """Explore; trials that fewer trials have measured before are taken from the record."""
     start = time.monotonic()
-    intrinsic = INTRINSIC if contender.startswith("fix") else promising(work.op)
+    intrinsic = AMX if contender == "amos-amx" else INTRINSIC
+    if contender == "amos":
+        intrinsic = promising(work.op)
     result = amos.explore(
         work.op,
         intrinsic,

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 #: Module to run, and where it shows a notebook.
 FRONTS = {"jupyterlab": "lab/tree", "notebook": "notebooks"}

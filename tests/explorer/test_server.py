@@ -16,6 +16,7 @@ import pytest
 from amos.cli import main
 from amos.errors import ServeError
 from amos.explorer import Engine
+from amos.explorer.assets import SCRIPTS
 from amos.explorer.server import Server, _names_us, is_loopback
 
 ASK = json.dumps({"kind": "judge", "state": {}}).encode()
@@ -42,8 +43,7 @@ def _ask(server: Server, body: bytes = ASK, **headers: str) -> int:
 def test_the_page_and_what_it_needs(server: Server) -> None:
     for path, kind in (
         ("/", "text/html"),
-        ("/explorer.js", "text/javascript"),
-        ("/page.js", "text/javascript"),
+        *((f"/{name}", "text/javascript") for name in (*SCRIPTS, "page.js")),
         ("/explorer.css", "text/css"),
     ):
         status, content, headers = _request(server, "GET", path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 import amos
 from amos.errors import AmosError, ToolchainError
 from amos.explorer import widget
+from amos.explorer.assets import SCRIPTS, read
+from amos.viz.palette import COLOURS, MARK
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +53,23 @@ def test_both_front_ends_draw_with_the_same_code() -> None:
     made = widget()
     assert "export async function explorer" in made._esm
     assert "export default" in made._esm
+    # One text, in which each script comes after those that it imports.
+    assert "import" not in re.findall(r"^\w+", made._esm, re.MULTILINE)
+    for front in ("widget.js", "page.js"):
+        before: list[str] = []
+        for name in (*SCRIPTS, front):
+            text = read(name).decode()
+            taken = re.findall(r'^import \{[^}]*\} from "\./([\w.]+)";$', text, re.MULTILINE)
+            assert set(taken) <= set(before)
+            assert len(taken) == len(re.findall(r"^import\b", text, re.MULTILINE))
+            before.append(name)
     assert ".amos-explorer" in made._css
+
+
+def test_groups_have_the_colours_of_pictures() -> None:
+    style = read("explorer.css").decode()
+    assert tuple(re.findall(r"--g\d: (#\w+);", style)) == COLOURS
+    assert f"--mark: {MARK};" in style
 
 
 def test_nonsense_is_refused_at_once() -> None:

@@ -20,6 +20,7 @@ from amos.schedule import ScheduleSpace, best_sampled
 from amos.validate import Verdict
 from amos.validate.buffers import FlatAccess
 from amos.viz.model import roofs
+from amos.viz.palette import BAD, COLOURS, INK, LINES, MARK, OUTSIDE, ZERO
 from amos.viz.slots import slots
 from amos.viz.spaces import landscape_of
 
@@ -214,6 +215,27 @@ def test_roofline_stays_under_its_roofs() -> None:
             level.intensity for level in levels if np.isfinite(level.intensity)
         ]
     assert drawn
+
+
+def test_figures_are_light_cards_whose_text_can_be_read(contrast: Any) -> None:
+    """Whatever the page is: 4.5 to 1 for text, 3 to 1 for what is drawn, as WCAG asks."""
+    for figure in (viz.matching(SPACE[0]), viz.fragments(SPACE[0], 2), viz.progress({"a": [1.0]})):
+        style = figure.layout.template.layout
+        assert (figure.layout.paper_bgcolor, figure.layout.font.color) == (None, None)
+        assert contrast(style.font.color, style.paper_bgcolor) >= 4.5
+        assert style.paper_bgcolor == style.plot_bgcolor
+    for ground in (*COLOURS, OUTSIDE, ZERO):
+        assert contrast(INK, ground) >= 4.5
+        assert contrast(MARK, ground) >= 3
+    # Lines are also drawn on the page itself, by the HTML of an exploration.
+    for ground in ("#ffffff", "#1e1e1e", "#111111"):
+        assert all(contrast(line, ground) >= 3 for line in (*LINES, BAD))
+
+
+def test_another_template_takes_the_place_of_ours() -> None:
+    figure = viz.progress({"a": [1.0]}).update_layout(template="plotly_dark")
+    assert "#ffffff" not in figure.to_json()
+    assert figure.layout.template.layout.paper_bgcolor == "rgb(17,17,17)"
 
 
 def test_a_figure_is_written_as_a_page(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-// The explorer in a notebook: messages go to the kernel. Follows explorer.js in one module.
+// The explorer in a notebook: messages go to the kernel.
+import { explorer } from "./explorer.js";
 
 export default {
   async render({ model, el }) {
