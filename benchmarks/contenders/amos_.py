@@ -102,7 +102,8 @@ def load(
     import tvm
 
     unit = amos.intrinsics.get(tuned.get("intrinsic", INTRINSIC))
-    space = amos.enumerate_mappings(work.op, unit, commute=True)
+    # The widest rule holds what an exploration may have found under any other.
+    space = amos.enumerate_mappings(work.op, unit, rule="gather", commute=True)
     mapping = space.find(tuned["mapping"])
     schedule = ScheduleSpace(mapping).check(Schedule.of(tuned["schedule"]))
     kernel = amos.build(Candidate(mapping, schedule))
