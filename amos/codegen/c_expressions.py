@@ -169,16 +169,24 @@ class CExpressions:
 
     def _of_Shuffle(self, node: Any) -> str:
         """A vector of picked elements; the compiler finds the permutation that it is."""
+        self._note(type_of(node))
+        return f"({c_type(type_of(node))}){{{', '.join(self._picked(node))}}}"
+
+    def _picked(self, node: Any) -> list[str]:
+        """The elements of a permutation, one by one."""
         if self._lane is not None:
             raise ExportError("a permutation cannot be taken apart lane by lane in C here")
         elements: list[str] = []
         for part in node.vectors:
-            text, lanes = self._value(part), split(type_of(part))[1]
+            lanes = split(type_of(part))[1]
+            if type(part).__name__ == "Broadcast":
+                # Of any length, also one that no vector type has.
+                elements += [self._value(part.value)] * lanes
+                continue
+            text = self._value(part)
             self._note(type_of(part))
             elements += [f"({text})[{n}]" for n in range(lanes)] if lanes > 1 else [text]
-        picked = [elements[int(index)] for index in node.indices]
-        self._note(type_of(node))
-        return f"({c_type(type_of(node))}){{{', '.join(picked)}}}"
+        return [elements[int(index)] for index in node.indices]
 
     def _of_Ramp(self, node: Any) -> str:
         if self._lane is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from amos._toolchain import load_tvm
@@ -22,6 +22,10 @@ __all__ = ["CPrinter"]
 #: Larger buffers are taken from the workspace instead of the stack.
 _STACK_BYTES = 1 << 15
 _ALIGN = 64
+#: Positions are as wide as addresses. Narrower ones would have to wrap around, as sums do,
+#: and be widened at each access.
+_POSITION = "int64_t"
+_ARITHMETIC = ("IntImm", "Add", "Sub", "Mul", "Div", "Mod", "RShift", "BitwiseAnd")
 
 
 @dataclass
@@ -34,6 +38,8 @@ class CPrinter(CExpressions):
 
     workspace: int = 0
     _whole: Any = None
+    #: Loop variables, and what is computed of them alone.
+    _positions: set[Any] = field(default_factory=set)
     #: Loop that runs in parallel around what is printed: its index and its steps.
     _parallel: tuple[str, int] | None = None
 
@@ -77,7 +83,23 @@ class CPrinter(CExpressions):
             return
         name = self._declare(node.var)
         self._note(kind)
-        yield f"{_pad(depth)}const {c_type(kind)} {name} = {value};"
+        spelled = c_type(kind)
+        if kind == "int32" and self._is_position(node.value):
+            self._positions.add(node.var)
+            spelled = _POSITION
+        yield f"{_pad(depth)}const {spelled} {name} = {value};"
+
+    def _is_position(self, node: Any) -> bool:
+        """Whether a value is made of loop variables and constants alone."""
+        ok = True
+
+        def look(each: Any) -> None:
+            nonlocal ok
+            known = type(each).__name__ in _ARITHMETIC or each in self._positions
+            ok = ok and known
+
+        _visit(node, look)
+        return ok
 
     def _bind_by_lanes(self, node: Any, depth: int) -> Iterator[str]:
         scalar, lanes = split(type_of(node.var))
@@ -147,14 +169,14 @@ class CPrinter(CExpressions):
         name = self._declare(node.loop_var)
         start, extent = self._value(node.min), self._value(node.extent)
         end = extent if start == "0" else f"{start} + {extent}"
-        kind = c_type(type_of(node.loop_var))
+        self._positions.add(node.loop_var)
         parallel, before = node.kind == 1, self._parallel
         if parallel:
             if type(node.extent).__name__ != "IntImm" or start != "0":
                 raise ExportError("a parallel loop of variable extent has no form in C here")
             self._parallel = (name, int(node.extent))
             yield f"{_pad(depth)}#pragma omp parallel for schedule(static)"
-        yield f"{_pad(depth)}for ({kind} {name} = {start}; {name} < {end}; ++{name}) {{"
+        yield f"{_pad(depth)}for ({_POSITION} {name} = {start}; {name} < {end}; ++{name}) {{"
         yield from self._block(node.body, depth + 1)
         yield f"{_pad(depth)}}}"
         self._parallel = before
@@ -174,6 +196,12 @@ class CPrinter(CExpressions):
     def _on_BufferStore(self, node: Any, depth: int) -> Iterator[str]:
         kind, (index,) = type_of(node.value), node.indices
         lanes, whole = split(kind)[1], split(self._buffers[node.buffer].dtype)[1] > 1
+        if type(node.value).__name__ == "Shuffle" and lanes & (lanes - 1):
+            # GNU C has no vectors of such a length.
+            given = f"(const {c_type(split(kind)[0])}[]){{{', '.join(self._picked(node.value))}}}"
+            target = self._address(node.buffer, index)
+            yield f"{_pad(depth)}memcpy({target}, {given}, {vector_bytes(kind)});"
+            return
         try:
             value = self._value(node.value)
             if lanes == 1 or whole:
