@@ -71,7 +71,7 @@ def host_machine(
     """
     known = {} if fresh else _load(cache_file())
     missing = [x for x in intrinsics if again or x.name not in known.get("peaks", {})]
-    levels = {} if known.get("read") and not levels_again else _probe_sizes(cpu())
+    levels = {} if known.get("read") and not levels_again else _probe_sizes(cpu(), runner)
     if missing or levels:
         with contextlib.ExitStack() as stack:
             worker = runner or stack.enter_context(Runner())
@@ -98,7 +98,7 @@ def _data_caches(here: Cpu) -> tuple[Cache, ...]:
     return tuple(Cache(n + 1, size, 1 if n == 2 else here.cores) for n, size in enumerate(_USUAL))
 
 
-def _probe_sizes(here: Cpu) -> dict[str, dict[str, tuple[int, int]]]:
+def _probe_sizes(here: Cpu, runner: Runner | None = None) -> dict[str, dict[str, tuple[int, int]]]:
     """Bytes that each core streams: half of its part of a cache, and well past the last.
 
     Every level is measured with one core and with all of them. What is streamed has a
@@ -107,8 +107,9 @@ def _probe_sizes(here: Cpu) -> dict[str, dict[str, tuple[int, int]]]:
     theirs, as it is for any kernel that moves no more than that.
     """
     caches, cores = _data_caches(here), here.cores
-    # Half of what a process may take is its limit; arrays are made, then copied.
-    memory = default_memory() // 4 or _MOST
+    # Arrays are made, then copied, beside what compiling leaves behind.
+    limit = runner.memory if runner is not None and runner.memory else default_memory()
+    memory = limit // 5 or _MOST
     most, most_together = min(_MOST, memory), min(max(_MOST, _MOST_EACH * cores), memory)
     sizes = {}
     for c in caches:

@@ -111,7 +111,7 @@ def test_bad_input(
 
 def test_options_of_explore(capsys: pytest.CaptureFixture[str]) -> None:
     small = [*GEMM, *SIZES, "--trials", "1"]
-    assert main([*small, "--flush-cache", "--memory-limit", "2048", "--json"]) == 0
+    assert main([*small, "--flush-cache", "--memory-limit", "8192", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["measured_seconds"] > 0
     assert main([*small, "--time-limit", "-1"]) == 2
     assert "time_limit" in capsys.readouterr().err

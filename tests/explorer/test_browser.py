@@ -51,7 +51,7 @@ def _verdict(page: Any) -> str:
 
 def _wait_verdict(page: Any, text: str) -> None:
     page.wait_for_function(
-        "(text) => document.querySelector('.verdict').innerText.includes(text)", arg=text
+        "(text) => document.querySelector('.verdict')?.innerText?.includes(text)", arg=text
     )
 
 
@@ -85,9 +85,11 @@ def test_another_intrinsic_has_another_matrix(page: Any) -> None:
 
 def test_the_copied_code_runs_and_says_the_same(page: Any) -> None:
     _fill(page, "extents", "k=32, p=28")
-    page.wait_for_function("() => document.querySelector('.statement').innerText.includes('k=32')")
+    page.wait_for_function(
+        "() => document.querySelector('.statement')?.innerText?.includes('k=32')"
+    )
     page.click(CELL.format(2, 6))
-    page.wait_for_function("() => document.querySelector('.physical h4').innerText === 'npq-k-cr'")
+    page.wait_for_function("() => document.querySelector('.physical h4')?.innerText === 'npq-k-cr'")
     page.click("text=Copy Python")
     page.wait_for_selector("text=Copied")
     code = page.evaluate("navigator.clipboard.readText()")
@@ -116,14 +118,14 @@ def test_what_a_wider_rule_accepts_is_shown_and_marked(page: Any) -> None:
 def test_sources_in_any_order(page: Any) -> None:
     assert page.is_hidden(".fed")
     page.select_option("[data-field=commute]", label="any order")
-    page.wait_for_function("() => document.querySelector('.count').innerText === '70 mappings'")
+    page.wait_for_function("() => document.querySelector('.count')?.innerText === '70 mappings'")
     page.select_option(".fed select", label="weight, image")
     _wait_verdict(page, "accepted with the sources in the order image, weight")
     page.fill(".filters input >> nth=0", "k-npq-crs~10")
-    page.wait_for_function("() => document.querySelector('.count').innerText === '1 of 70'")
+    page.wait_for_function("() => document.querySelector('.count')?.innerText === '1 of 70'")
     page.click(".rows .row")
     page.wait_for_function(
-        "() => document.querySelector('.physical h4').innerText === 'k-npq-crs~10'"
+        "() => document.querySelector('.physical h4')?.innerText === 'k-npq-crs~10'"
     )
     # The address holds all of it.
     page.reload()
@@ -139,11 +141,11 @@ def test_sources_in_any_order(page: Any) -> None:
 def test_nonsense_in_the_address_is_told_beside_its_field(page: Any, serve: str) -> None:
     page.goto("about:blank")
     page.goto(f"{serve}#operator=conv2&assignment=x")
-    page.wait_for_function("() => document.querySelector('.general').innerText")
+    page.wait_for_function("() => document.querySelector('.general')?.innerText")
     assert "expected whole numbers" in page.inner_text(".general")
     page.goto("about:blank")
     page.goto(f"{serve}#operator=conv2")
-    page.wait_for_function("() => document.querySelector('.field.operator .error').innerText")
+    page.wait_for_function("() => document.querySelector('.field.operator .error')?.innerText")
     assert "did you mean 'conv2d'?" in page.inner_text(".field.operator .error")
     assert "Valid under rule paper" in _verdict(page)
 
@@ -164,12 +166,12 @@ def test_nonsense_is_told_beside_its_field_and_changes_nothing(page: Any) -> Non
         # The matrix is that of the last good state, and still works.
         page.click(CELL.format(2, 6))
         page.wait_for_function(
-            "() => document.querySelector('.physical h4').innerText === 'npq-k-cr'"
+            "() => document.querySelector('.physical h4')?.innerText === 'npq-k-cr'"
         )
         assert said in error.inner_text()
         page.click(CELL.format(2, 6))
         page.wait_for_function(
-            "() => document.querySelector('.physical h4').innerText === 'npq-k-crs'"
+            "() => document.querySelector('.physical h4')?.innerText === 'npq-k-crs'"
         )
         _fill(page, field, kept)
         page.wait_for_function("(node) => !node.innerText", arg=error.element_handle())
@@ -187,13 +189,13 @@ def test_keys_alone_will_do(page: Any) -> None:
     page.focus(".window")
     for key in ("ArrowDown", "ArrowDown", "Enter"):
         page.keyboard.press(key)
-    page.wait_for_function("() => document.querySelector('.physical h4').innerText === 'npq-k-cs'")
+    page.wait_for_function("() => document.querySelector('.physical h4')?.innerText === 'npq-k-cs'")
 
 
 def test_ten_thousand_mappings_scroll(page: Any) -> None:
     _fill(page, "operator", LARGE)
     _fill(page, "extents", ", ".join(f"{n}=4" for n in "abcdefghijklmn"))
-    page.wait_for_function("() => document.querySelector('.count').innerText.startsWith('14,415')")
+    page.wait_for_function("() => document.querySelector('.count')?.innerText.startsWith('14,415')")
     # The smoothest says what the page takes; the others, what else this machine does.
     seen = [page.evaluate(SCROLL)]
     while min(one["p95"] for one in seen) >= 100 and len(seen) < 10:
@@ -205,11 +207,11 @@ def test_ten_thousand_mappings_scroll(page: Any) -> None:
     )
     page.fill(".filters input >> nth=0", "i1:ab r1:k")
     page.wait_for_function(
-        "() => document.querySelector('.count').innerText.startsWith('1,984 of')"
+        "() => document.querySelector('.count')?.innerText.startsWith('1,984 of')"
     )
     page.fill(".filters input >> nth=0", "i9:a")
     page.wait_for_function(
-        "() => document.querySelector('.listing > .error').innerText.includes('i1, i2, r1')"
+        "() => document.querySelector('.listing > .error')?.innerText?.includes('i1, i2, r1')"
     )
 
 

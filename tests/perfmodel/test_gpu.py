@@ -260,7 +260,6 @@ def test_a_cpu_has_no_use_for_any_of_it() -> None:
             warps=2 * np.ones_like(drawn.tile),
             padding=np.full((len(drawn), 2), 8),
             stages=3 * ones,
-            split=2 * ones,
         )
         for model in ("amos", "amos+"):
             same = evaluate(structure, XEON, drawn, model).seconds

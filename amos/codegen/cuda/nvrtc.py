@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -94,8 +95,13 @@ def _headers(library: Path) -> tuple[Path, ...]:
 def _ask(library: Path, arguments: list[str], data: bytes) -> bytes | str:
     """What the process says; a string is why there is no answer."""
     command = [sys.executable, "-I", __file__, str(library), *arguments]
+    # NVRTC opens its built-in functions by name alone; they lie beside it.
+    folders = [str(library.parent), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+    environment = os.environ | {"LD_LIBRARY_PATH": os.pathsep.join(folders)}
     try:
-        done = subprocess.run(command, input=data, capture_output=True, timeout=_TIMEOUT)
+        done = subprocess.run(
+            command, input=data, capture_output=True, timeout=_TIMEOUT, env=environment
+        )
     except subprocess.TimeoutExpired:
         return f"no answer within {_TIMEOUT} s"
     if not done.returncode:
