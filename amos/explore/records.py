@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from amos.errors import RecordError
@@ -28,6 +27,7 @@ from amos.explore.records_schema import (
     migrate,
     upgrade_rows,
 )
+from amos.measure.closing import Closing
 
 __all__ = ["SCHEMA_VERSION", "Records", "now"]
 
@@ -40,7 +40,7 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-class Records:
+class Records(Closing):
     """A record file.
 
     Several processes may write one file at once. A file of an older schema is
@@ -66,17 +66,6 @@ class Records:
         except RecordError:
             self._database.close()
             raise
-
-    def __enter__(self) -> Records:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the file."""

@@ -14,11 +14,11 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from types import TracebackType
 from typing import Any
 
 from amos.errors import MeasureError
 from amos.intrinsics import Intrinsic
+from amos.measure.closing import Closing
 from amos.measure.executor import Task
 from amos.measure.host import host_machine
 from amos.measure.identity import Identity, here
@@ -39,7 +39,7 @@ _SPREAD = 64
 _LOSSES = 2
 
 
-class DaskExecutor:
+class DaskExecutor(Closing):
     """Every worker of one kind of a Dask cluster.
 
     Args:
@@ -72,17 +72,6 @@ class DaskExecutor:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> DaskExecutor:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Leave the cluster as it was found."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Protocol
 
 from amos.errors import MeasureError
 from amos.intrinsics import Intrinsic
+from amos.measure.closing import Closing
 from amos.measure.host import host_machine
 from amos.measure.identity import Identity, here
 from amos.measure.measurement import Measurement
@@ -65,7 +65,7 @@ class Executor(AbstractContextManager["Executor"], Protocol):
         ...
 
 
-class LocalExecutor:
+class LocalExecutor(Closing):
     """One worker process on this machine.
 
     Args:
@@ -76,15 +76,8 @@ class LocalExecutor:
     def __init__(self, timeout: float = DEFAULT_TIMEOUT, memory: int | None = None) -> None:
         self.runner = Runner(timeout, memory)
 
-    def __enter__(self) -> LocalExecutor:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """End the worker."""
         self.runner.close()
 
     @property

@@ -13,13 +13,13 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 
 from amos.codegen.cuda import driver
 from amos.codegen.cuda.scheduled import architecture_of
 from amos.codegen.cuda.toolchain import compiler_of_image
 from amos.errors import MeasureError, ToolchainError
 from amos.intrinsics import Intrinsic
+from amos.measure.closing import Closing
 from amos.measure.executor import Executor, Task
 from amos.measure.identity import Identity
 from amos.measure.measurement import Measurement
@@ -80,7 +80,7 @@ def find_gpu(library: str = _LIBRARY) -> Gpu:
         raise MeasureError(f"no GPU: {said[-1] if said else 'its driver ends'}") from None
 
 
-class GpuExecutor:
+class GpuExecutor(Closing):
     """One GPU, driven by one worker process.
 
     Args:
@@ -104,15 +104,8 @@ class GpuExecutor:
         # The driver reserves far more address space than a machine has memory.
         self._runner = Runner(timeout, memory=0)
 
-    def __enter__(self) -> GpuExecutor:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """End the worker."""
         self._runner.close()
 
     @property

@@ -9,10 +9,10 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from types import TracebackType
 
 from amos.errors import MeasureError
 from amos.intrinsics import Intrinsic
+from amos.measure.closing import Closing
 from amos.measure.executor import Task
 from amos.measure.host import host_machine
 from amos.measure.identity import Identity, here
@@ -26,7 +26,7 @@ __all__ = ["RpcExecutor"]
 _CONNECT = 5.0
 
 
-class RpcExecutor:
+class RpcExecutor(Closing):
     """One board at a time of those with one key.
 
     Args:
@@ -50,15 +50,8 @@ class RpcExecutor:
             raise MeasureError(f"executor {address}: the tracker does not answer") from error
         self._address, self._runner = address, Runner(timeout, memory)
 
-    def __enter__(self) -> RpcExecutor:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """End the worker."""
         self._runner.close()
 
     @property

@@ -11,13 +11,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import IO, Any
 
 import numpy as np
 
 from amos.errors import MeasureError
 from amos.intrinsics import Implementation, Intrinsic, implementations
+from amos.measure.closing import Closing
 from amos.measure.measurement import Measurement
 from amos.measure.protocol import encode, receive, send
 from amos.perfmodel.host import cpu
@@ -42,7 +42,7 @@ def provided(intrinsic: Intrinsic) -> list[Intrinsic | Implementation]:
     return [intrinsic, *implementations(intrinsic.name).values()]
 
 
-class Runner:
+class Runner(Closing):
     """A guard process with one worker, started when needed and replaced when lost.
 
     Use as a context manager: leaving it ends both, whatever happened. They also
@@ -60,17 +60,6 @@ class Runner:
         self._process: subprocess.Popen[bytes] | None = None
         self._errors: IO[bytes] | None = None
         self._folder: str | None = None
-
-    def __enter__(self) -> Runner:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def pid(self) -> int | None:

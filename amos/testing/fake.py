@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
 
 from amos.explore.records_rows import candidate_key
 from amos.intrinsics import Intrinsic
 from amos.ir import Operator
 from amos.measure import Measurement, Runner
+from amos.measure.closing import Closing
 from amos.measure.executor import Task
 from amos.measure.identity import Identity
 from amos.perfmodel import Machine, catalogue
@@ -31,7 +31,7 @@ def fake_seconds(candidate: Candidate) -> float:
     return 1e-5 * (1 + int(candidate_key(candidate)[:8], 16) / 0xFFFFFFFF)
 
 
-class FakeExecutor:
+class FakeExecutor(Closing):
     """Workers do nothing, or what is asked of them; times depend on the candidate alone.
 
     Args:
@@ -51,15 +51,8 @@ class FakeExecutor:
         self._asked = 0
         self.overheads: list[float] = []
 
-    def __enter__(self) -> FakeExecutor:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """End the worker."""
         self.runner.close()
 
     @property

@@ -1,0 +1,22 @@
+"""What holds something open until a ``with`` block ends."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Self
+
+__all__ = ["Closing"]
+
+
+class Closing(ABC):
+    """Closed at the end of a ``with`` block, however it ends."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of what is held."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        self.close()
