@@ -17,13 +17,14 @@ from typing import Any
 from amos._toolchain import load_tvm
 from amos.codegen.amx_program import TileProgram
 from amos.codegen.cpu import (
-    _copy_block,
-    _parallelize,
-    _split_step,
-    _stage_blocks,
-    _tile,
-    _vectorize_tail,
+    copy_block,
+    parallelize,
+    split_step,
+    stage_blocks,
+    tile_loops,
+    vectorize_tail,
 )
+from amos.codegen.rewriting import rebuilt, with_body
 from amos.errors import BuildError
 from amos.intrinsics.amx import CONFIGURE, configuration
 from amos.ir import dtype
@@ -78,18 +79,18 @@ def schedule_tiles(program: TileProgram, schedule: Schedule) -> Any:
     main = sch.get_sblock("main")
     loops = _named_loops(sch, main, program)
     steps = [loops[loop.name] for loop in schedule.reduce_order(program.nest)]
-    outer, blocks, inner = _tile(sch, schedule.order(program.nest), loops, schedule)
+    outer, blocks, inner = tile_loops(sch, schedule.order(program.nest), loops, schedule)
     lanes = [loops[g.lane] for g in program.nest.groups.values()]
     single = [loops[x.name] for x in program.nest.spatial if x.extent == 1 and x.name in loops]
     sch.reorder(*single, *outer, *blocks, *steps, *inner, *lanes)
-    core, outer = _parallelize(sch, outer, int(schedule.get("parallel", 1)))
+    core, outer = parallelize(sch, outer, int(schedule.get("parallel", 1)))
     if program.crops:
         _crop(sch, program, [*outer, *blocks])
     places = [core, *(x for x in outer[:1] if x is not core)] if outer else []
-    _stage_blocks(sch, program, schedule, places)
-    _split_step(sch, steps, int(schedule.get("unroll", 1)))
+    stage_blocks(sch, program, schedule, places)
+    split_step(sch, steps, int(schedule.get("unroll", 1)))
     if program.moves_output:
-        _copy_block(sch, sch.get_sblock("unstage"), 1, int(schedule.get("vector", 64)))
+        copy_block(sch, sch.get_sblock("unstage"), 1, int(schedule.get("vector", 64)))
     nest = [sch.get(loop) for loop in sch.get_loops(main)]
     names = [x.loop_var for x in nest[len(nest) - len(lanes) - len(inner) :]]
     first = sch.get(steps[0]).loop_var if steps else names[0]
@@ -120,7 +121,7 @@ def _crop(sch: Any, program: TileProgram, surrounding: list[Any]) -> None:
         sch.reverse_compute_at(block, surrounding[-1])
     destination = program.destination
     if destination.dims[-1].extent == destination.load.tensor.shape[-1]:
-        _vectorize_tail(sch, block, 1, _LANES)
+        vectorize_tail(sch, block, 1, _LANES)
 
 
 class _Emitter:
@@ -155,32 +156,18 @@ class _Emitter:
         return tvm.IRModule({name: function.with_body(self._rewritten(function.body))})
 
     def _rewritten(self, stmt: Any) -> Any:
-        from tvm import s_tir, tirx
+        from tvm import tirx
 
-        kind = type(stmt).__name__
-        if kind == "For":
-            body = stmt
-            if stmt.loop_var.same_as(self.first):
-                body = self._tile(stmt)
-            else:
-                body = _around(stmt, self._rewritten(stmt.body))
-            if not stmt.loop_var.same_as(self.around):
-                return body
-            if stmt.loop_var.same_as(self.first):
-                return tirx.SeqStmt([_begin(), body, _call("llvm.x86.tilerelease")])
-            inside = tirx.SeqStmt([_begin(), body.body, _call("llvm.x86.tilerelease")])
-            return _around(stmt, inside)
-        if kind == "SeqStmt":
-            return tirx.SeqStmt([self._rewritten(each) for each in stmt.seq])
-        if kind != "SBlockRealize":
-            return stmt
-        inner = stmt.block
-        block = s_tir.SBlock(
-            inner.iter_vars, inner.reads, inner.writes, inner.name_hint,
-            self._rewritten(inner.body), inner.init, inner.alloc_buffers,
-            inner.match_buffers, inner.annotations,
-        )  # fmt: skip
-        return s_tir.SBlockRealize(stmt.iter_values, stmt.predicate, block)
+        if type(stmt).__name__ != "For":
+            return rebuilt(stmt, self._rewritten)
+        first = stmt.loop_var.same_as(self.first)
+        body = self._tile(stmt) if first else with_body(stmt, self._rewritten(stmt.body))
+        if not stmt.loop_var.same_as(self.around):
+            return body
+        if first:
+            return tirx.SeqStmt([_begin(), body, _call("llvm.x86.tilerelease")])
+        inside = tirx.SeqStmt([_begin(), body.body, _call("llvm.x86.tilerelease")])
+        return with_body(stmt, inside)
 
     def _tile(self, stmt: Any) -> Any:
         """Zero the accumulators, run the reduction, store them."""
@@ -199,7 +186,7 @@ class _Emitter:
         zero = [_call("llvm.x86.tilezero", _number(n)) for n in range(len(places))]
         body = tirx.SeqStmt(self._step(sources, values, places))
         for loop in reversed(steps):
-            body = _around(loop, body)
+            body = with_body(loop, body)
         store = [
             self._move("llvm.x86.tilestored64", n, *out, self._at(values, place))
             for n, place in enumerate(places)
@@ -314,7 +301,7 @@ class _Emitter:
             [length for _, length, _ in region], buffer.dtype, f"tile_{number}", strides=strides,
             elem_offset=tirx.Var(f"{op.name}_at", "int32"), offset_factor=1,
         )  # fmt: skip
-        ranges = [tvm_range(begin, length) for begin, length, _ in region]
+        ranges = [_range(begin, length) for begin, length, _ in region]
         whole = tirx.BufferRegion(buffer, ranges)
         rows = next(s * step for s, (_, _, step) in zip(strides, region, strict=True) if step)
         start = tirx.address_of(part[tuple([0] * len(region))])
@@ -335,7 +322,7 @@ class _Zero(dict[str, Any]):
         return 0
 
 
-def tvm_range(begin: Any, length: int) -> Any:
+def _range(begin: Any, length: int) -> Any:
     import tvm
 
     return tvm.ir.Range.from_min_extent(begin, length)
@@ -349,16 +336,6 @@ def _with(value: Any, known: dict[Any, int]) -> Any:
     for variable, number in known.items():
         analyzer.bind(variable, tirx.const(number, "int32"))
     return analyzer.simplify(value)
-
-
-def _around(loop: Any, body: Any) -> Any:
-    """The same loop around something else."""
-    from tvm import tirx
-
-    return tirx.For(
-        loop.loop_var, loop.min, loop.extent, loop.kind, body, loop.thread_binding,
-        loop.annotations,
-    )  # fmt: skip
 
 
 def _number(number: int) -> Any:

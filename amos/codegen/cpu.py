@@ -18,7 +18,15 @@ from amos.mapping.strided import StridedOperand
 from amos.perfmodel.host import cpu
 from amos.schedule import Schedule
 
-__all__ = ["schedule_cpu"]
+__all__ = [
+    "copy_block",
+    "parallelize",
+    "schedule_cpu",
+    "split_step",
+    "stage_blocks",
+    "tile_loops",
+    "vectorize_tail",
+]
 
 #: Bytes that one vectorized step of a copy moves, unless the schedule says.
 _COPY_BYTES = 64
@@ -51,7 +59,7 @@ def schedule_cpu(program: Program, schedule: Schedule, kind: str) -> Any:
         accumulators = sch.cache_write(main, 0, "global")
     order, width = schedule.order(program.nest), int(schedule.get("vector", _COPY_BYTES))
     steps = [loops[loop.name] for loop in schedule.reduce_order(program.nest)]
-    outer, blocks, inner = _tile(sch, order, loops, schedule)
+    outer, blocks, inner = tile_loops(sch, order, loops, schedule)
     count = int(schedule.get("parallel", 1))
     if program.parts is not None:
         outer, count = [loops[PART], *outer], count + 1
@@ -61,24 +69,24 @@ def schedule_cpu(program: Program, schedule: Schedule, kind: str) -> Any:
     sch.reorder(*single, *outer, *blocks, *steps, *inner, *lanes)
     for loop in inner:
         sch.unroll(loop)
-    core, outer = _parallelize(sch, outer, count)
+    core, outer = parallelize(sch, outer, count)
     if surrounding := [*outer, *blocks]:
         around = len(sch.get_loops(main)) - len(steps) - len(inner) - len(lanes)
         sch.reverse_compute_at(accumulators, surrounding[-1])
         _finish_copy(sch, accumulators, around, vector)
     # Where every step runs in parallel, the core's loop is the outermost one itself.
     places = [core, *(x for x in outer[:1] if x is not core)] if outer else []
-    _stage_blocks(sch, program, schedule, places)
+    stage_blocks(sch, program, schedule, places)
     unroll = int(schedule.get("unroll", 1))
     if program.parts is not None and len(steps) == 1:
         unroll = program.parts.unrolled
-    _split_step(sch, steps, unroll)
+    split_step(sch, steps, unroll)
     _initialize(sch, main, steps, lanes, inner, vector)
     if program.parts is not None:
         # What has too little parallelism has few sums.
-        _vectorize_tail(sch, sch.get_sblock("unstage"), 1, width)
+        vectorize_tail(sch, sch.get_sblock("unstage"), 1, width)
     elif not program.destination.in_place:
-        _copy_block(sch, sch.get_sblock("unstage"), 1, width)
+        copy_block(sch, sch.get_sblock("unstage"), 1, width)
     sch.tensorize(lanes[0], register_tensor_intrin(program.mapping.intrinsic, kind))
     module = _finished_loops(sch.mod, program)
     if schedule.get("copy") == "vectors":
@@ -110,7 +118,7 @@ def _named_loops(sch: Any, block: Any, program: Program) -> dict[str, Any]:
     return dict(zip(names, sch.get_loops(block), strict=True))
 
 
-def _tile(
+def tile_loops(
     sch: Any, order: tuple[Loop, ...], loops: dict[str, Any], schedule: Schedule
 ) -> tuple[list[Any], list[Any], list[Any]]:
     """Split each spatial loop into its outer part, its block and its register tile.
@@ -143,7 +151,7 @@ def _divide(sch: Any, loop: Any, factor: int) -> tuple[Any, Any]:
     return high, low
 
 
-def _parallelize(sch: Any, outer: list[Any], count: int) -> tuple[Any, list[Any]]:
+def parallelize(sch: Any, outer: list[Any], count: int) -> tuple[Any, list[Any]]:
     """Fuse the outermost loops and divide them over the cores.
 
     Returns:
@@ -176,7 +184,7 @@ def _even_ranges(steps: int, cores: int) -> int:
     return steps
 
 
-def _stage_blocks(sch: Any, program: Program, schedule: Schedule, places: list[Any]) -> None:
+def stage_blocks(sch: Any, program: Program, schedule: Schedule, places: list[Any]) -> None:
     """Copy sources ahead of the nest, or where they are used.
 
     Where they are used is the first of ``places``, outermost first, in which the
@@ -189,11 +197,11 @@ def _stage_blocks(sch: Any, program: Program, schedule: Schedule, places: list[A
         block = sch.get_sblock(f"stage_{op.name}")
         vectors = vector_copy(op) if schedule.get("copy") == "vectors" else None
         width = int(schedule.get("vector", _COPY_BYTES))
-        if vectors is not None and (schedule.get(f"stage.{op.name}") != "tile" or not places):
-            _share_out(sch, block, min([len(op.dims) - vectors.unit, *vectors.written_out]))
-            continue
         if schedule.get(f"stage.{op.name}") != "tile" or not places:
-            _copy_block(sch, block, _tail(op), width)
+            if vectors is not None:
+                _share_out(sch, block, min([len(op.dims) - vectors.unit, *vectors.written_out]))
+            else:
+                copy_block(sch, block, _tail(op), width)
             continue
         for place in places:
             sch.compute_at(block, place)
@@ -202,7 +210,7 @@ def _stage_blocks(sch: Any, program: Program, schedule: Schedule, places: list[A
             if copied * dtype(argument.dtype).bits // 8 <= _private_cache() // 2:
                 break
         if vectors is None:
-            _vectorize_tail(sch, block, min(_tail(op), inside), width)
+            vectorize_tail(sch, block, min(_tail(op), inside), width)
 
 
 def _share_out(sch: Any, block: Any, count: int) -> None:
@@ -236,15 +244,16 @@ def _tail(op: Any) -> int:
     return 2 if isinstance(op, StridedOperand) else len(op.fragment) + 1
 
 
-def _copy_block(sch: Any, block: Any, tail: int, width: int) -> None:
+def copy_block(sch: Any, block: Any, tail: int, width: int) -> None:
     """A copy at the top: parallel over its outer loops, vectorized inside."""
     loops = sch.get_loops(block)
     if len(loops) > tail:
         sch.parallel(sch.fuse(*loops[:-tail]) if len(loops) - tail > 1 else loops[0])
-    _vectorize_tail(sch, block, tail, width)
+    vectorize_tail(sch, block, tail, width)
 
 
-def _vectorize_tail(sch: Any, block: Any, tail: int, width: int) -> None:
+def vectorize_tail(sch: Any, block: Any, tail: int, width: int) -> None:
+    """Vectorize the last ``tail`` loops of a copy, at most ``width`` elements at a step."""
     loops = sch.get_loops(block)
     tail = min(tail, len(loops) - 1)
     if tail < 1:
@@ -272,7 +281,8 @@ def _finish_copy(sch: Any, block: Any, around: int, vector: bool) -> None:
         sch.vectorize(loops[-1])
 
 
-def _split_step(sch: Any, steps: list[Any], factor: int) -> None:
+def split_step(sch: Any, steps: list[Any], factor: int) -> None:
+    """Unroll steps of the innermost reduction, where ``factor`` divides it."""
     if steps and factor > 1 and int(sch.get(steps[-1]).extent) % factor == 0:
         high, low = sch.split(steps[-1], [None, factor])
         sch.unroll(low)

@@ -13,6 +13,7 @@ from typing import Any
 from amos.codegen.loops import Found, changed, find
 from amos.codegen.parts import PART
 from amos.codegen.program import MAIN, Program, spatial_variable, step_variable
+from amos.codegen.rewriting import with_body
 from amos.ir import Affine
 
 __all__ = ["skip_padding"]
@@ -76,9 +77,6 @@ def _guard(function: Any, loops: tuple[Any, ...], where: Any, size: int) -> Any:
     live = tirx.all(where >= 0, where < size)
 
     def guarded(loop: Any) -> Any:
-        return tirx.For(
-            loop.loop_var, loop.min, loop.extent, loop.kind,
-            tirx.IfThenElse(live, loop.body, None), loop.thread_binding, loop.annotations,
-        )  # fmt: skip
+        return with_body(loop, tirx.IfThenElse(live, loop.body, None))
 
     return function.with_body(changed(function.body, loops[depth].loop_var, guarded))

@@ -29,13 +29,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from amos.codegen.cuda.driver import Device, KernelError, compile_folder
-from amos.codegen.cuda.loader import Kernel
+from amos.codegen.cuda.driver import Device, KernelError, compile_folder, described
+from amos.codegen.cuda.loader import Kernel, read_launch
 from amos.export.baseline import baseline
 
-__all__ = ["GpuRow", "check_kernels", "described", "record_lines", "sentences", "summary"]
+__all__ = ["GpuRow", "check_kernels", "record_lines", "sentences", "summary"]
 
-_DRIVER = str(sys.modules[Device.__module__].__file__)
 #: Seconds that one kernel may take, with PyTorch's ways to do the same.
 _PATIENCE = 180.0
 #: Figures that are asked for: over PyTorch at batch 1, and of cuBLAS.
@@ -90,20 +89,6 @@ class GpuRow:
         return asdict(self) | {"baseline_seconds": self.baseline_seconds, "speed": self.speed}
 
 
-def described(library: str = "libcuda.so.1") -> dict[str, Any]:
-    """Name and compute capability of the GPU, from a process that ends with its answer.
-
-    Raises:
-        KernelError: there is no GPU.
-    """
-    command = [sys.executable, "-I", _DRIVER, library]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise KernelError((done.stderr.strip().splitlines() or ["the driver ends"])[-1])
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
-
-
 def check_kernels(
     folder: Path, names: Sequence[str], *, seed: int, timed: bool, pytorch: bool, library: str
 ) -> Iterator[GpuRow]:
@@ -114,7 +99,7 @@ def check_kernels(
     """
     gpu = described(library)
     for name in names:
-        needed = _launch(folder / name)["architecture"]
+        needed = read_launch(folder / name)["architecture"]
         if gpu["capability"] < int(needed.removeprefix("sm_")):
             raise KernelError(
                 f"{folder / name}: the kernel needs {needed}, and {gpu['name']} is "
@@ -137,14 +122,6 @@ def check_kernels(
                 left[done], gpu["name"], problem=f"its process ended or took {_PATIENCE:g} s"
             )
         left = left[done + 1 :]
-
-
-def _launch(folder: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads((folder / "launch.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise KernelError(f"{folder}: no launch.json that can be read: {error}") from None
-    return found
 
 
 def _process(
@@ -187,7 +164,7 @@ def _serve(folder: Path, given: argparse.Namespace) -> None:
 
 
 def _row(folder: Path, name: str, device: Device, given: argparse.Namespace) -> GpuRow:
-    launch = _launch(folder / name)
+    launch = read_launch(folder / name)
     known: dict[str, Any] = {
         "intrinsic": launch["intrinsic"],
         "operator": launch["operator"]["name"],

@@ -8,6 +8,7 @@ from amos.intrinsics.arithmetic import MEASURED, Arithmetic, Timing
 from amos.intrinsics.description import Intrinsic
 from amos.intrinsics.implementation import Implementation
 from amos.intrinsics.memory import Memory
+from amos.intrinsics.x86 import integer_vector
 
 __all__ = ["intrinsics"]
 
@@ -120,10 +121,9 @@ Dst[T.ramp(T.int32(0), 1, {lanes})] = T.call_llvm_pure_intrin(
 def _c(
     name: str, instruction: str, family: str, lanes: int, requires: tuple[str, ...], left: bool
 ) -> Implementation:
-    prefix, vector = ("_mm512", "__m512i") if lanes == 16 else ("_mm256", "__m256i")
+    prefix, vector, whole = integer_vector(lanes)
     suffix = "_avx_epi32" if family == "avxvnni" else "_epi32"
     alone, rows = ("Src2", "Src1") if left else ("Src1", "Src2")
-    whole = "si512" if lanes == 16 else "si256"
     source = f"""
 int group;
 memcpy(&group, {alone}, 4);

@@ -14,6 +14,7 @@ from amos.intrinsics.arithmetic import MEASURED, Timing
 from amos.intrinsics.description import Intrinsic
 from amos.intrinsics.implementation import Implementation
 from amos.intrinsics.memory import Memory
+from amos.intrinsics.x86 import integer_vector
 
 __all__ = ["intrinsics"]
 
@@ -69,8 +70,7 @@ Dst[T.ramp(T.int32(0), 1, {lanes})] = T.call_llvm_pure_intrin(
 
 
 def _c(name: str, lanes: int, requires: tuple[str, ...]) -> Implementation:
-    mm, vector = ("_mm512", "__m512i") if lanes == 16 else ("_mm256", "__m256i")
-    whole = "si512" if lanes == 16 else "si256"
+    mm, vector, whole = integer_vector(lanes)
     loads = [f"{mm}_loadu_{whole}((const {vector} *){x})" for x in ("Dst", "Src1", "Src2")]
     flags = ("-mavx512f", "-mavx512vl", "-mavx512vnni")
     return Implementation(

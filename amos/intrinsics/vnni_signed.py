@@ -18,6 +18,7 @@ from amos.intrinsics.arithmetic import MEASURED, Timing
 from amos.intrinsics.description import Intrinsic
 from amos.intrinsics.implementation import Implementation
 from amos.intrinsics.memory import Memory
+from amos.intrinsics.x86 import integer_vector
 
 __all__ = ["intrinsics"]
 
@@ -90,8 +91,7 @@ Dst[T.ramp(T.int32(0), 1, {lanes})] = T.call_llvm_pure_intrin(
 
 
 def _c(name: str, lanes: int, requires: tuple[str, ...]) -> Implementation:
-    mm, vector = ("_mm512", "__m512i") if lanes == 16 else ("_mm256", "__m256i")
-    whole = "si512" if lanes == 16 else "si256"
+    mm, vector, whole = integer_vector(lanes)
     source = f"""
 int group;
 memcpy(&group, Src1, 4);

@@ -8,9 +8,7 @@ what GPU is there, because whoever has begun with CUDA cannot fork workers any m
 from __future__ import annotations
 
 import ctypes
-import json
 import subprocess
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -66,18 +64,11 @@ def find_gpu(library: str = _LIBRARY) -> Gpu:
     except OSError:
         raise MeasureError(f"there is no NVIDIA driver here ({library})") from None
     try:
-        done = subprocess.run(
-            [sys.executable, "-I", driver.__file__, library],
-            capture_output=True,
-            text=True,
-            timeout=_PATIENCE,
-        )
-        return Gpu(**json.loads(done.stdout), library=library)
+        return Gpu(**driver.described(library, _PATIENCE), library=library)
     except subprocess.TimeoutExpired:
         raise MeasureError(f"the NVIDIA driver gives no answer within {_PATIENCE:g} s") from None
-    except (ValueError, TypeError):
-        said = done.stderr.strip().splitlines()
-        raise MeasureError(f"no GPU: {said[-1] if said else 'its driver ends'}") from None
+    except driver.KernelError as error:
+        raise MeasureError(f"no GPU: {error}") from None
 
 
 class GpuExecutor(Closing):

@@ -97,7 +97,6 @@ def _evaluate(
             view = shared.setdefault(units, Part(steps, groups, line))
         _level(result, view, machine, number, level, groups, cores, operands, refined)
         terms += [result.read[level.name], result.write[level.name]]
-    seconds = np.max(terms, axis=0)
     if refined:
         bound = overlapped(terms, machine.costs.overlap)
         staging, regions = copies(structure, machine, batch, part, cores)
@@ -105,6 +104,8 @@ def _evaluate(
         seconds = bound + result.staging + result.launch
         for need, capacity in demands(structure, machine, batch, part).values():
             seconds = np.where(need > capacity, np.inf, seconds)
+    else:
+        seconds = np.max(terms, axis=0)
     result.seconds[:] = seconds
     return result
 
@@ -169,7 +170,8 @@ def _crowding(
         # Tile registers have numbers, and no compiler moves them to memory.
         return 1.0
     costs, spare = machine.costs, registers / 8
-    crowded = (live_fragments(structure, part) - (registers - spare)) / spare
+    live = live_fragments(structure, part)
+    crowded = (live - (registers - spare)) / spare
     # Compilers for GPUs load the fragments of later steps ahead wherever they can.
     worst: np.ndarray | float = costs.spill if machine.cached else costs.spill_mixed
     if machine.cached and structure.reduce:
@@ -178,20 +180,13 @@ def _crowding(
         alone = np.min([fragments(op, part) for op in structure.sources], axis=0) == 1
         worst = np.where(alone & (together >= _MIXED), costs.spill_mixed, costs.spill)
         worst = worst * np.clip(crowded, 0.0, 1.0)
-        return 1.0 + worst + costs.reload * _reloads(structure, batch, part, together)
+        kept = kept_fragments(structure, batch, part, together)
+        spilled = np.clip(live + kept - registers, 0.0, kept)
+        # Nothing is kept beyond the last step of a stretch.
+        reloads = spilled * (1.0 - 1.0 / together) / fragments(structure.destination, part)
+        slower: np.ndarray = 1.0 + worst + costs.reload * reloads
+        return slower
     return 1.0 + worst * np.clip(crowded, 0.0, 1.0)
-
-
-def _reloads(
-    structure: Structure, batch: LoopBatch, part: Part, together: np.ndarray
-) -> np.ndarray:
-    """Fragments that are put aside and loaded again, for each call."""
-    kept = kept_fragments(structure, batch, part, together)
-    need = live_fragments(structure, part) + kept
-    spilled = np.clip(need - structure.mapping.intrinsic.registers, 0.0, kept)
-    # Nothing is kept beyond the last step of a stretch.
-    each: np.ndarray = spilled * (1.0 - 1.0 / together) / fragments(structure.destination, part)
-    return each
 
 
 def _level(

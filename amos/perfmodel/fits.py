@@ -51,9 +51,8 @@ def kept_fragments(
     for op in structure.sources:
         for dim in op.dims[: op.leading]:
             windows = [(n, step) for n, step in dim.terms if n >= spatial]
-            for (loop, step), (moved, pace) in product(windows, dim.terms):
-                if moved >= spatial:
-                    continue
+            tiles = [(n, pace) for n, pace in dim.terms if n < spatial]
+            for (loop, step), (moved, pace) in product(windows, tiles):
                 # After so many steps another position of the tile reads the same.
                 later = pace // gcd(step, pace)
                 tile = part.steps.tile[moved]

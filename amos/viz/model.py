@@ -98,8 +98,9 @@ def roofs(candidate: Candidate, machine: Machine) -> tuple[tuple[Roof, ...], flo
     mapping = candidate.mapping
     structure = Structure(mapping)
     said = predict(mapping, machine, candidate.schedule)
-    steps = int(Steps(structure, candidate.schedule.batch(structure)).parallel[0])
-    cores = min(machine.cores, steps)
+    batch = candidate.schedule.batch(structure)
+    steps = Steps(structure, batch, batch.split if machine.cached else None)
+    cores = min(machine.cores, int(steps.parallel[0]))
     operations = mapping.operator.operations
     found = []
     for number, (level, row) in enumerate(zip(machine.levels, said.rows[1:], strict=True)):

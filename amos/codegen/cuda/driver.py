@@ -20,7 +20,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["Device", "KernelError", "address", "compile_folder", "machine_code", "misfit"]
+__all__ = [
+    "Device",
+    "KernelError",
+    "address",
+    "compile_folder",
+    "described",
+    "machine_code",
+    "misfit",
+]
 
 #: CUdevice_attribute of the CUDA driver API.
 _L2, _MAJOR, _MINOR = 38, 75, 76
@@ -111,6 +119,27 @@ class Device:
             "cuMemcpyDtoH_v2", data.ctypes.data_as(ctypes.c_void_p), pointer,
             ctypes.c_size_t(data.nbytes),
         )  # fmt: skip
+
+
+def described(library: str = "libcuda.so.1", timeout: float | None = None) -> dict[str, Any]:
+    """What :func:`main` prints of the GPU, from a process that ends with its answer.
+
+    Args:
+        library: the driver.
+        timeout: seconds that it may take.
+
+    Raises:
+        KernelError: there is no GPU.
+        subprocess.TimeoutExpired: it takes longer.
+    """
+    command = [sys.executable, "-I", __file__, library]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+    try:
+        found: dict[str, Any] = json.loads(done.stdout)
+    except ValueError:
+        said = done.stderr.strip().splitlines()
+        raise KernelError(said[-1] if said else "its driver ends") from None
+    return found
 
 
 def address(array: Any) -> int:

@@ -25,7 +25,7 @@ import numpy as np
 
 from amos.codegen.cuda.driver import Device, KernelError, address, machine_code, misfit
 
-__all__ = ["Device", "Kernel", "KernelError", "reference"]
+__all__ = ["Device", "Kernel", "KernelError", "read_launch", "reference"]
 
 #: CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES of the CUDA driver API.
 _DYNAMIC_SHARED = 8
@@ -60,7 +60,7 @@ class Kernel:
         image: bytes = b"",
     ) -> None:
         self.folder = Path(folder)
-        self.launch = _read(self.folder) if launch is None else launch
+        self.launch = read_launch(self.folder) if launch is None else launch
         self.device = device or Device()
         needed = int(self.launch["architecture"].removeprefix("sm_"))
         if self.device.capability < needed:
@@ -246,7 +246,12 @@ _BITS: dict[str, np.dtype[Any]] = {
 _EIGHT = {"float8_e4m3": (3, 7), "float8_e5m2": (2, 15)}
 
 
-def _read(folder: Path) -> dict[str, Any]:
+def read_launch(folder: Path) -> dict[str, Any]:
+    """What ``launch.json`` says of a folder's kernel.
+
+    Raises:
+        KernelError: there is none, or it is damaged.
+    """
     try:
         launch: dict[str, Any] = json.loads((folder / "launch.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
