@@ -25,6 +25,7 @@ from amos.codegen.cpu import (
     vectorize_tail,
 )
 from amos.codegen.rewriting import rebuilt, with_body
+from amos.codegen.row_copies import write_rows
 from amos.errors import BuildError
 from amos.intrinsics.amx import CONFIGURE, configuration
 from amos.ir import dtype
@@ -42,6 +43,8 @@ _Operand = tuple[StagedOperand, Any]
 _TILES = 8
 #: Elements that one step of the copy to the output moves.
 _LANES = 16
+#: Bytes that one step of the copy of a row moves, unless the schedule says.
+_COPY_BYTES = 64
 
 
 @cache
@@ -96,7 +99,9 @@ def schedule_tiles(program: TileProgram, schedule: Schedule) -> Any:
     first = sch.get(steps[0]).loop_var if steps else names[0]
     around = sch.get(core).loop_var if core is not None else first
     emitter = _Emitter(program, names[: len(inner)], names[len(inner) :], first, around)
-    return emitter.module(sch.mod)
+    module = emitter.module(sch.mod)
+    width = int(schedule.get("vector", _COPY_BYTES))
+    return write_rows(module, program.sources, program.mapping.intrinsic.dtypes, width)
 
 
 def _named_loops(sch: Any, block: Any, program: TileProgram) -> dict[str, Any]:
