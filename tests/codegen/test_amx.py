@@ -94,6 +94,26 @@ def test_bytes_are_exact(text: str) -> None:
 
 
 @needs_amx
+@pytest.mark.parametrize("rows", [14, 7])
+@pytest.mark.parametrize("text", [OPERATORS[1], OPERATORS[9]])
+def test_tiles_of_fewer_rows(text: str, rows: int) -> None:
+    name = BYTES.replace("m16", f"m{rows}")
+    _check(_operator(text, ("uint8", "int8", "int32")), name, draws=2, mappings=1)
+
+
+@needs_amx
+def test_rows_that_divide_an_image_need_no_copy_and_no_crop() -> None:
+    extents = dict(n=1, c=64, k=32, p=14, q=14, r=1, s=1, stride=2)
+    op = resolve("conv2d", extents, dtype="u8s8", layout="NHWC")
+    name = BYTES.replace("m16", "m14")
+    mapping = next(m for m in _space(op, name) if m.groups["i1"] == ("q",))
+    nest = Nest(mapping)
+    assert source_forms(nest)[0].in_place and destination_form(nest).in_place
+    inputs = random_inputs(op, np.random.default_rng(2))
+    np.testing.assert_array_equal(build(mapping)(**inputs), evaluate(op, inputs))
+
+
+@needs_amx
 @pytest.mark.parametrize("text", OPERATORS[:4])
 def test_bfloats(text: str) -> None:
     _check(_operator(text, ("bfloat16", "bfloat16", "float32")), BFLOATS, draws=2, mappings=1)
