@@ -20,7 +20,7 @@ from amos.codegen.borrow import borrow, overlap, values_of
 from amos.codegen.cpu import schedule_cpu
 from amos.codegen.program import Argument, Program
 from amos.codegen.target import host_target
-from amos.codegen.tensor_intrin import implementation
+from amos.codegen.tensor_intrin import implementation, partial
 from amos.errors import AmosError, BuildError
 from amos.ir import dtype
 from amos.mapping.mapping import Mapping
@@ -285,7 +285,8 @@ def scheduled(candidate: Candidate, kind: str) -> tuple[Program, Any]:
         if _tiled(candidate, kind):
             program = TileProgram(candidate.mapping, padded, candidate.schedule)
             return program, schedule_tiles(program, candidate.schedule)
-        program = Program(candidate.mapping, padded, candidate.schedule)
+        parts = partial(candidate.mapping.intrinsic, kind)
+        program = Program(candidate.mapping, padded, candidate.schedule, parts)
         return program, schedule_cpu(program, candidate.schedule, kind).mod
     except AmosError:
         raise

@@ -16,7 +16,7 @@ from amos.codegen.amx import ask_for_tiles
 from amos.codegen.amx_probe import MOST_CHAINS, tile_chains
 from amos.codegen.arrays import decoded, held, to_tensor
 from amos.codegen.target import host_target
-from amos.codegen.tensor_intrin import implementation, register_tensor_intrin
+from amos.codegen.tensor_intrin import implementation, partial, register_tensor_intrin
 from amos.intrinsics import Intrinsic
 from amos.ir import dtype
 from amos.mapping.strided import loads_rows
@@ -51,9 +51,9 @@ def probe_intrinsic(intrinsic: Intrinsic, chains: int, cores: int = 1) -> float:
         te.placeholder(load.tensor.shape, held(str(load.tensor.dtype)), name=load.tensor.name)
         for load in intrinsic.sources
     ]
-    dst = intrinsic.destination
+    dst, parts = intrinsic.destination, partial(intrinsic, kind)
     lanes = {
-        it.name: te.reduce_axis((0, it.extent), name=it.name)
+        it.name: te.reduce_axis((0, it.extent // parts), name=it.name)
         for it in intrinsic.iterations
         if it.is_reduce
     }
@@ -61,8 +61,11 @@ def probe_intrinsic(intrinsic: Intrinsic, chains: int, cores: int = 1) -> float:
 
     def body(*position: Any) -> Any:
         at = lanes | {
-            index.names[0]: where for index, where in zip(dst.indices, position[2:], strict=True)
+            index.names[0]: where for index, where in zip(dst.indices, position[2:], strict=False)
         }
+        if parts > 1:
+            ((name, low),) = lanes.items()
+            at[name] = position[-1] * int(low.dom.extent) + low
         product: Any = None
         for load, buffer in zip(intrinsic.sources, sources, strict=True):
             element = buffer[tuple(at[i.names[0]] for i in load.indices)]
@@ -70,15 +73,18 @@ def probe_intrinsic(intrinsic: Intrinsic, chains: int, cores: int = 1) -> float:
             product = value if product is None else product * value
         return te.sum(product, axis=[steps, *lanes.values()])
 
-    shape = (cores, chains, *dst.tensor.shape)
+    held_parts = (parts,) if parts > 1 else ()
+    shape = (cores, chains, *dst.tensor.shape, *held_parts)
     sch = s_tir.Schedule(te.create_prim_func([*sources, te.compute(shape, body, name="main")]))
     main = sch.get_sblock("main")
     write = sch.cache_write(main, 0, "global")
     loops = sch.get_loops(main)
-    core, chain, step = loops[0], loops[1], loops[2 + len(dst.tensor.shape)]
+    core, chain, step = loops[0], loops[1], loops[len(shape)]
     order = {index.names[0]: loops[2 + n] for n, index in enumerate(dst.indices)}
-    order |= dict(zip(lanes, loops[3 + len(dst.tensor.shape) :], strict=True))
+    order |= dict(zip(lanes, loops[1 + len(shape) :], strict=True))
     inner = [order[it.name] for it in intrinsic.iterations]
+    if parts > 1:
+        inner.insert(-1, loops[len(shape) - 1])
     sch.reorder(core, step, chain, *inner)
     sch.parallel(core)
     sch.unroll(chain)
