@@ -108,14 +108,17 @@ def _seconds(
 
 
 def _streaming(size: np.ndarray, machine: Machine, cores: np.ndarray) -> np.ndarray:
-    """Moving so many bytes through the innermost memory that they fit."""
+    """Moving so many bytes through the innermost memory that they fit, each core its share."""
     groups = [np.minimum(cores, level.units) for level in machine.levels]
     alone = np.ones(len(size))
     rates = [
         np.minimum(level.rate(n, alone, write=False), level.rate(n, alone, write=True)) * n
         for level, n in zip(machine.levels, groups, strict=True)
     ]
-    fits = [(level.capacity >= size) | (level.capacity == 0) for level in machine.levels]
+    fits = [
+        (level.capacity * n >= size) | (level.capacity == 0)
+        for level, n in zip(machine.levels, groups, strict=True)
+    ]
     seconds: np.ndarray = size / np.select(fits, rates)
     return seconds
 
