@@ -31,7 +31,7 @@ AMX = "amx_tdpbusd_m16n16k64_u8_s8_s32"
 SEED = 0
 #: What is looked at before one of the intrinsics is chosen: the mappings that fill the
 #: lanes best, and schedules of each.
-MAPPINGS, SAMPLES = 4, 16
+MAPPINGS, SAMPLES = 4, 64
 
 
 def fixed_mapping(op: Operator, contender: str) -> tuple[str, ...]:
