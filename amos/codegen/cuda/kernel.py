@@ -176,7 +176,8 @@ class KernelText:
             "for (int stage = begin; stage < end; ++stage) {",
             *block([*wait, "__syncthreads();", f"const int next = stage + {p.depth - 1};"]),
             *block(["if (next < end) {", *block(f"{name}(next);" for name in fetch), "}"]),
-            *block([*commit, "multiply(stage);"]),
+            # Copies may part the threads of a warp, and products take all of them together.
+            *block([*commit, "__syncwarp();", "multiply(stage);"]),
             *(
                 block([f"if (next < end) {{ {' '.join(f'{n}(next);' for n in put)} }}"])
                 if put
