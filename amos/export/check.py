@@ -170,14 +170,13 @@ def _row(folder: Path, name: str, device: Device, given: argparse.Namespace) -> 
         "operator": launch["operator"]["name"],
     }
     try:
-        kernel = Kernel(folder / name, device)
-        known |= kernel.check(given.seed)
-        if not given.no_time and known["correct"]:
-            known["times"] = tuple(kernel.times())
-            known["seconds"] = statistics.median(known["times"])
-            known["tops"] = launch["operations"] / known["seconds"] / 1e12
-            known["baseline"] = {} if given.no_pytorch else baseline(launch)
-        kernel.unload()
+        with Kernel(folder / name, device) as kernel:
+            known |= kernel.check(given.seed)
+            if not given.no_time and known["correct"]:
+                known["times"] = tuple(kernel.times())
+                known["seconds"] = statistics.median(known["times"])
+                known["tops"] = launch["operations"] / known["seconds"] / 1e12
+                known["baseline"] = {} if given.no_pytorch else baseline(launch)
     except KernelError as error:
         known["problem"] = str(error)
     return GpuRow(name, device.name, **known)

@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 from types import ModuleType
 
-from amos.codegen.cuda import driver, loader
+from amos.codegen.cuda import driver, loader, timing, values
 from amos.codegen.cuda.kernel import KernelText
 from amos.codegen.cuda.launch import launch_of
 from amos.codegen.cuda.program import BlockProgram, capability
@@ -26,7 +26,7 @@ from amos.export.request import Request
 __all__ = ["LOADER", "files", "standalone"]
 
 #: Files that an export has beside the kernel, and where their text is.
-LOADER = {"load.py": loader, "driver.py": driver}
+LOADER = {"load.py": loader, "driver.py": driver, "timing.py": timing, "values.py": values}
 _IMPORTED = re.compile(r"^from amos\.(?:\w+\.)*(\w+) import", re.MULTILINE)
 #: Modules that have another name there.
 _RENAMED = {"loader": "load"}

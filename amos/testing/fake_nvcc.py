@@ -56,6 +56,7 @@ def _launch(name: str, parameters: str, dynamic: bool) -> str:
     size = "dynamic" if dynamic else "sizeof shared_memory"
     wrong = "" if dynamic else "if (dynamic) return 1;"
     return f"""
+extern "C" __attribute__((visibility("default"))) int count_{name} = {len(types)};
 extern "C" __attribute__((visibility("default"))) int launch_{name}(
     unsigned gx, unsigned gy, unsigned threads, unsigned dynamic, void **arguments) {{
   {wrong}

@@ -23,7 +23,8 @@ from amos.cli import main
 from amos.codegen.cuda import compilers
 from amos.codegen.cuda.driver import Device, KernelError, misfit
 from amos.codegen.cuda.emulate import compiler
-from amos.codegen.cuda.loader import Kernel, _encode, reference
+from amos.codegen.cuda.loader import Kernel
+from amos.codegen.cuda.values import encode, reference
 from amos.errors import BuildError, ExportError, MeasureError
 from amos.export import export, gpu_check
 from amos.export.check import GpuRow, summary
@@ -32,7 +33,7 @@ from amos.schedule import Candidate, ScheduleSpace
 from amos.testing.fake_cuda import fake_driver, fake_nvcc
 from amos.validate import evaluate
 
-FILES = ["kernel.cu", "launch.json", "load.py", "driver.py", "load.hpp"]
+FILES = ["kernel.cu", "launch.json", "load.py", "driver.py", "timing.py", "values.py", "load.hpp"]
 CONV = dict(n=2, c=3, k=9, p=5, q=6, stride=2, padding=1)
 
 
@@ -158,7 +159,7 @@ def test_eight_bit_floats_are_those_of_ml_dtypes(kind: str) -> None:
     number = types.float8_e4m3fn if kind == "e4m3" else types.float8_e5m2
     every = np.arange(256, dtype=np.uint8).view(number).astype(np.float32)
     finite = every[np.isfinite(every)]
-    codes = _encode(finite.astype(np.float64), f"float8_{kind}")
+    codes = encode(finite.astype(np.float64), f"float8_{kind}")
     assert np.array_equal(codes, np.arange(256)[np.isfinite(every)])
 
 
@@ -172,7 +173,11 @@ def test_reference_is_the_operator() -> None:
         "iterations": {it.name: it.extent for it in op.iterations},
         "operands": [described_operand(load) for load in op.operands],
     }
-    where, found, scale = reference(described, values, rng)
+    extents = op.extents
+    every = np.indices([extents[it.name] for it in op.spatial]).reshape(len(op.spatial), -1)
+    at = {it.name: index for it, index in zip(op.spatial, every, strict=True)}
+    where, found, scale = reference(described, values, at)
+    assert len(where) == op.output.tensor.elements
     inputs = {name: array.astype(np.float32) for name, array in values.items()}
     assert np.array_equal(evaluate(op, inputs).reshape(-1)[where], found)
     assert (scale >= np.abs(found)).all()

@@ -53,6 +53,10 @@ class GpuKernel:
         except KernelError as error:
             raise BuildError(str(error)) from error
 
+    def close(self) -> None:
+        """Give the kernel's module back to the driver."""
+        self._kernel.close()
+
     def prepare(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """Bit patterns of the inputs, in the kernel's order, and room for the output."""
         made = []

@@ -149,6 +149,7 @@ struct Thread {
 // What the lanes of a warp show each other, and two matrices that are put together of it.
 struct Exchange {
   const void *first[32], *second[32];
+  uint16_t rows[32][8];
   double left[1024], right[1024];
   bool gathered;
 };
@@ -302,17 +303,19 @@ namespace amos_emulation {
 // ldmatrix (PTX ISA): lane n gives the address of row n % 8 of matrix n / 8, and gets
 // columns 2 * (n % 4) and the next of row n / 4 of each, or of its transpose.
 inline void load_matrices(unsigned *x, const void *row, int count, bool transposed) {
-  const void **rows = machine.exchange[warp()].first;
-  if (lane() < 8 * count) check_address(row, 16, "ldmatrix: row not aligned");
-  rows[lane()] = row;
-  wait("ldmatrix");
+  auto &rows = machine.exchange[warp()].rows;
   const int n = lane();
+  if (n < 8 * count) {
+    check_address(row, 16, "ldmatrix: row not aligned");
+    std::memcpy(rows[n], row, 16);
+  }
+  wait("ldmatrix");
   for (int q = 0; q < count; ++q) {
     uint16_t pair[2];
     for (int i = 0; i < 2; ++i) {
       int r = n / 4, c = n % 4 * 2 + i;
       if (transposed) std::swap(r, c);
-      pair[i] = static_cast<const uint16_t *>(rows[q * 8 + r])[c];
+      pair[i] = rows[q * 8 + r][c];
     }
     std::memcpy(x + q, pair, 4);
   }
@@ -387,11 +390,12 @@ template <typename USE, int M, int N, int K, typename T, typename LAYOUT>
 void load_matrix_sync(fragment<USE, M, N, K, T, LAYOUT> &f,
                       const typename Held<T>::type *from, unsigned row) {
   check(from, row);
-  amos_emulation::wait("load_matrix_sync");
   for (int e = 0; e < f.num_elements; ++e) {
     const int i = e * 32 + amos_emulation::lane(), r = i / f.columns, c = i % f.columns;
     f.x[e] = from[std::is_same_v<LAYOUT, row_major> ? r * row + c : c * row + r];
   }
+  // All lanes take part, but what others wrote before is not awaited by that.
+  amos_emulation::wait("load_matrix_sync");
 }
 
 template <int M, int N, int K, typename T>
