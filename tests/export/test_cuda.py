@@ -37,7 +37,7 @@ FILES = ["kernel.cu", "launch.json", "load.py", "driver.py", "timing.py", "value
 CONV = dict(n=2, c=3, k=9, p=5, q=6, stride=2, padding=1)
 
 
-def exported(folder: Path, dtype: str = "f16", seed: int = 0) -> Candidate:
+def exported(folder: Path, dtype: str = "f16", seed: int = 0, name: str = "") -> Candidate:
     unit = {
         "f16": "wmma_m16n16k16_f16_f32",
         "s8": "wmma_m16n16k16_s8_s32",
@@ -51,7 +51,7 @@ def exported(folder: Path, dtype: str = "f16", seed: int = 0) -> Candidate:
     space = ScheduleSpace(mapping, machines.get(machine))
     candidate = Candidate(mapping, space.sample(np.random.default_rng(seed)))
     architecture = f"sm_{machines.get(machine).architecture}"
-    export(candidate, "cuda", folder, architecture=architecture, force=True)
+    export(candidate, "cuda", folder, name=name or None, architecture=architecture, force=True)
     return candidate
 
 
@@ -334,9 +334,152 @@ def test_a_kernel_that_harms_its_process(
     assert second.correct and not second.problem
 
 
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three kernels, and what checks them without AMOS."""
+    folder = tmp_path_factory.mktemp("three")
+    for n, name in enumerate(("first", "second", "third")):
+        exported(folder / name, seed=n, name=name)
+    gpu_check.write_check(folder)
+    return folder
+
+
+def checked(folder: Path, driver: str, *options: str, **more: str) -> tuple[int, str, list[dict]]:
+    """check.py in a process of its own: its status, what it printed, the rows that it left."""
+    outside = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | more
+    (folder / "results.json").unlink(missing_ok=True)
+    script = [sys.executable, "-P", "-c", _WITHOUT, str(folder), "--driver", driver, *options]
+    done = subprocess.run(script, capture_output=True, text=True, env=outside)
+    found = folder / "results.json"
+    rows = json.loads(found.read_text())["rows"] if found.exists() else []
+    return done.returncode, done.stdout + done.stderr, rows
+
+
+@pytest.mark.parametrize(
+    ("fails", "words"),
+    [
+        ("cuLaunchKernel:second", "cuLaunchKernel: an illegal memory access was encountered"),
+        ("cuGraphLaunch", "cuGraphLaunch: an illegal memory access was encountered"),
+    ],
+)
+def test_a_kernel_that_faults(three: Path, driver: str, nvcc: None, fails: str, words: str) -> None:
+    """Every later call of its process fails; what is said is the first, and the others go on."""
+    others = [] if "Graph" in fails else ["first", "third"]
+    options = ["--no-pytorch", *(["--no-time"] if others else [])]
+    status, printed, rows = checked(three, driver, *options, FAKE_CUDA_FAIL=fails)
+    assert status == 1 and [row["kernel"] for row in rows] == ["first", "second", "third"]
+    assert rows[1]["problem"] == words and f"second: {words}" in printed
+    assert [row["kernel"] for row in rows if row["correct"] and not row["problem"]] == others
+
+
+def test_pytorch_that_fails(three: Path, driver: str, nvcc: None, tmp_path: Path) -> None:
+    """An error of PyTorch is none of the kernel, which was measured already."""
+    (tmp_path / "torch.py").write_text(
+        "class cuda:\n    @staticmethod\n    def is_available():\n"
+        "        print('PyTorch says hello')\n"
+        "        raise RuntimeError('CUDA error: out of memory\\nand more')\n"
+    )
+    status, printed, rows = checked(three, driver, PYTHONPATH=str(tmp_path))
+    assert status == 0, printed
+    assert len(rows) == 3 and all(row["correct"] and row["seconds"] > 0 for row in rows)
+    assert {row["remark"] for row in rows} == {"PyTorch: RuntimeError: CUDA error: out of memory"}
+    assert "3 of 3 kernels are right" in printed
+
+
+def test_damaged_folders(three: Path, driver: str, nvcc: None, tmp_path: Path) -> None:
+    """Neither a launch nor a record that cannot be read ends the run, nor one that hangs."""
+    shutil.copytree(three, tmp_path / "all")
+    (tmp_path / "all" / "first" / "launch.json").write_text("{")
+    (tmp_path / "all" / "third" / "record.json").write_text("{}")
+    check = tmp_path / "all" / "check.py"
+    check.write_text(check.read_text().replace("_PATIENCE = 180.0", "_PATIENCE = 20.0"))
+    status, printed, rows = checked(
+        tmp_path / "all", driver, "--no-time", FAKE_CUDA_HANG="cuLaunchKernel:second"
+    )
+    assert status == 1 and "1 of 3 kernels are right" in printed
+    assert "no launch.json that can be read" in rows[0]["problem"]
+    assert rows[1]["problem"] == "it took more than 20 s"
+    assert rows[2]["correct"]
+    assert "record.json: its values are not those" in printed
+    assert (tmp_path / "all" / "records.jsonl").read_text() == ""
+
+
+def test_loading_and_closing(
+    tmp_path: Path, driver: str, nvcc: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An image that the driver refuses is followed by the next; a closed kernel is gone."""
+    monkeypatch.setenv("FAKE_CUDA_LOG", str(tmp_path / "log"))
+    exported(tmp_path / "one")
+    device = Device(driver)
+    with Kernel(tmp_path / "one", device) as kernel:
+        assert kernel.check()["correct"]
+        given = kernel.launch
+        (machine_code,) = tmp_path.glob("one/*.cubin")
+        both = iter([b"no machine code of this GPU", machine_code.read_bytes()])
+    assert (tmp_path / "log").read_text().count("cuModuleUnload") == 1
+    with pytest.raises(KernelError, match="was closed"):
+        kernel.run([])
+    kernel.close()  # once more is nothing
+    monkeypatch.setattr("amos.codegen.cuda.loader.images", lambda *_: both)
+    with Kernel(tmp_path / "one", device) as kernel:
+        assert kernel.check()["correct"]
+    with pytest.raises(KernelError, match="cuModuleLoadData: device kernel image is invalid"):
+        Kernel("nowhere", device, launch=given, image=b"no machine code at all")
+    large = given | {"dynamic_shared_bytes": 240 << 10}
+    with pytest.raises(KernelError, match=r"245760 bytes of shared memory.* has 232448"):
+        Kernel("nowhere", device, launch=large, image=b"-")
+
+
+def test_timing_without_graphs(
+    tmp_path: Path, driver: str, nvcc: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver that records no graphs is timed all the same."""
+    exported(tmp_path)
+    monkeypatch.setenv("FAKE_CUDA_LOG", str(tmp_path / "log"))
+    for old in (False, True):
+        if old:
+            monkeypatch.setenv("FAKE_CUDA_OLD", "1")
+        (tmp_path / "log").write_text("")
+        with Kernel(tmp_path, Device(driver)) as kernel:
+            assert len(kernel.times(3)) == 3 and min(kernel.times(1)) > 0
+        log = (tmp_path / "log").read_text()
+        assert ("cuGraphLaunch" in log) != old
+        assert "cuStreamDestroy" in log
+
+
+def test_the_stream_of_the_arrays(
+    tmp_path: Path, driver: str, nvcc: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A launch follows what the arrays' library has in hand, and wants the first GPU."""
+
+    class Stream:
+        cuda_stream = 77
+
+    class Torch:
+        class cuda:
+            current_stream = Stream
+
+    class Second:
+        index = 1
+
+    exported(tmp_path)
+    kernel, streams = Kernel(tmp_path, Device(driver)), []
+    monkeypatch.setattr(kernel, "run", lambda pointers, stream: streams.append(stream))
+    described = kernel.launch["arguments"]
+    arrays = [Array(a["dtype"], a["shape"]) for a in described]
+    kernel(*arrays)
+    monkeypatch.setitem(sys.modules, "torch", Torch)
+    kernel(*arrays)
+    kernel(*arrays, stream=5)
+    assert streams == [0, 77, 5] or streams == [77, 77, 5]
+    arrays[0].device = Second()  # type: ignore[attr-defined]
+    with pytest.raises(KernelError, match="first GPU, got one on number 1"):
+        kernel(*arrays)
+
+
 def test_what_rows_come_to() -> None:
     def row(name: str, seconds: float, beside: float | None) -> GpuRow:
-        ways = None if beside is None else {"eager": beside, "channels_last": 2 * beside}
+        ways = None if beside is None else {"eager": 4 * beside, "eager, graph": beside}
         return GpuRow(name, "G", correct=True, seconds=seconds, baseline=ways)
 
     rows = [row("batch1/a/wmma/1", 1.0, 2.0), row("batch1/a/mma/1", 0.5, 2.0)]
@@ -346,4 +489,5 @@ def test_what_rows_come_to() -> None:
     assert found["kernels"] == found["right"] == 6
     assert found["batch1"]["of"] == {"a": 4.0, "b": 1.0}
     assert found["batch1"]["speed"] == pytest.approx(2.0)
+    assert found["batch1"]["calls"] == pytest.approx(8.0)
     assert found["gemm"]["speed"] == pytest.approx(0.5)

@@ -107,6 +107,7 @@ def encode(values: np.ndarray, kind: str) -> np.ndarray:
 
 
 def decode(data: np.ndarray, kind: str) -> np.ndarray:
+    """Values of bit patterns."""
     if kind == "bfloat16":
         wide: np.ndarray = (data.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
         return wide
