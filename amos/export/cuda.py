@@ -79,7 +79,7 @@ def _header(program: BlockProgram, text: KernelText) -> str:
       {text.name}, cudaFuncAttributeMaxDynamicSharedMemorySize, {dynamic});
   if (allowed != cudaSuccess) return allowed;
 """
-    size = op.output.tensor.elements * program.result.bytes
+    size = op.output.tensor.elements * program.stored.bytes
     clear = f"""  cudaError_t cleared = cudaMemsetAsync({names[-1]}, 0, {size}, stream);
   if (cleared != cudaSuccess) return cleared;
 """

@@ -19,7 +19,16 @@ _KERNEL = re.compile(r"__launch_bounds__\((\d+)\)\s*(\w+)\((.*?)\)\s*\{", re.DOT
 _DYNAMIC = "extern __shared__ __align__(128) unsigned char shared_memory[];"
 #: Most shared memory of a block on any architecture.
 _MOST = 227 * 1024
-_FLAGS = ("-std=c++17", "-O1", "-w", "-fPIC", "-shared", "-fno-gnu-unique", "-fvisibility=hidden")
+_FLAGS = (
+    "-std=c++17",
+    "-O1",
+    "-w",
+    "-fPIC",
+    "-shared",
+    "-fno-gnu-unique",
+    "-ffp-contract=off",
+    "-fvisibility=hidden",
+)
 
 
 def main(headers: str, architectures: str, *arguments: str) -> int:

@@ -37,7 +37,13 @@ FILES = ["kernel.cu", "launch.json", "load.py", "driver.py", "timing.py", "value
 CONV = dict(n=2, c=3, k=9, p=5, q=6, stride=2, padding=1)
 
 
-def exported(folder: Path, dtype: str = "f16", seed: int = 0, name: str = "") -> Candidate:
+def exported(
+    folder: Path,
+    dtype: str = "f16",
+    seed: int = 0,
+    name: str = "",
+    epilogue: tuple[str, dict[str, str]] | None = None,
+) -> Candidate:
     unit = {
         "f16": "wmma_m16n16k16_f16_f32",
         "s8": "wmma_m16n16k16_s8_s32",
@@ -47,6 +53,7 @@ def exported(folder: Path, dtype: str = "f16", seed: int = 0, name: str = "") ->
     }[dtype]
     machine = "h200" if dtype.startswith("e") else "a100"
     op = operators.get("conv2d", dtype=dtype, **CONV)
+    op = op.with_epilogue(*epilogue) if epilogue else op
     mapping = amos.enumerate_mappings(op, amos.intrinsics.get(unit))[seed]
     space = ScheduleSpace(mapping, machines.get(machine))
     candidate = Candidate(mapping, space.sample(np.random.default_rng(seed)))
@@ -92,10 +99,12 @@ def test_launches_from_cpp(tmp_path: Path) -> None:
     nvcc = shutil.which("nvcc")
     if nvcc is None:
         pytest.skip("nvcc is not installed")
-    exported(tmp_path)
+    exported(tmp_path, "s8", epilogue=(EPILOGUE, {"bias": "int32", "skip": "uint8"}))
     (tmp_path / "main.cu").write_text(
         '#include "load.hpp"\n'
-        "int main() { half *in = 0; float *out = 0; return launch_conv2d(in, in, out); }\n"
+        "int main() {\n"
+        "  signed char *in = 0; int *bias = 0; float *scale = 0; unsigned char *out = 0;\n"
+        "  return launch_conv2d(in, in, bias, scale, out, out);\n}\n"
     )
     command = [nvcc, "-std=c++17", "-arch=sm_80", "-c", "main.cu", "-o", "main.o"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
@@ -114,6 +123,28 @@ def test_loader_on_a_fake_driver(tmp_path: Path, dtype: str, driver: str, nvcc: 
     path = tmp_path / "one" / "launch.json"
     launch = json.loads(path.read_text())
     launch["operator"]["operands"][0]["indices"][2]["constant"] += 1
+    path.write_text(json.dumps(launch))
+    assert not gpu_check.check_folder(tmp_path / "one", timed=False, library=driver)[0].correct
+
+
+EPILOGUE = "u8(relu((acc + bias[k]) * scale[k]) + skip[n,k,p,q])"
+
+
+@pytest.mark.parametrize("dtype", ["s8", "bf16"])
+def test_an_epilogue_goes_along(tmp_path: Path, dtype: str, driver: str, nvcc: None) -> None:
+    """Described in launch.json, computed by the kernel, and checked by arithmetic of its own."""
+    bias = "int32" if dtype == "s8" else "float32"
+    exported(tmp_path / "one", dtype, epilogue=(EPILOGUE, {"bias": bias, "skip": "uint8"}))
+    path = tmp_path / "one" / "launch.json"
+    launch = json.loads(path.read_text())
+    assert [a["role"] for a in launch["arguments"]] == ["input"] * 2 + ["epilogue"] * 3 + ["output"]
+    assert launch["arguments"][-1]["dtype"] == "uint8"
+    (row,) = gpu_check.check_folder(tmp_path / "one", timed=False, library=driver)
+    assert row.problem == "" and row.correct and row.elements == 2 * 9 * 5 * 6
+    assert row.largest_difference == 0 or dtype == "bf16"
+    # With another function in its description the same kernel is wrong.
+    assert launch["operator"]["epilogue"]["name"] == "add"
+    launch["operator"]["epilogue"]["arguments"][0]["name"] = "round"
     path.write_text(json.dumps(launch))
     assert not gpu_check.check_folder(tmp_path / "one", timed=False, library=driver)[0].correct
 
@@ -287,6 +318,7 @@ def test_suite_for_another_machine(
     assert "python" in capsys.readouterr().out
     made = sorted(str(p.parent.relative_to(suite)) for p in suite.rglob("launch.json"))
     random = [f"random/{op}_{kind}_0" for op in ("gemm", "mean") for kind in ("f16_f16", "f16_f32")]
+    random += [f"random/{op}_f16_f32_epilogue" for op in ("gemm", "mean")]
     best = [f"{g}/wmma/1" for g in ("batch1/gemm", "batch1/mean", "gemm/gemm_48")]
     best += [name.replace("wmma", "mma") for name in best]
     assert made == sorted(random + best)

@@ -39,6 +39,7 @@ _FLAGS = (
     "-O1",
     "-w",
     "-fno-strict-aliasing",
+    "-ffp-contract=off",
     "-fsanitize=undefined",
     "-fno-sanitize=vptr",
     "-fsanitize-undefined-trap-on-error",
@@ -148,8 +149,7 @@ def emulate(
                 reason = ended.stderr.decode(errors="replace").strip()
                 raise BuildError(f"{name}: on the host: {reason or f'signal {-ended.returncode}'}")
             raw = np.frombuffer(ended.stdout, np.uint8)
-            kind = program.mapping.intrinsic.dtypes[-1]
-            outputs.append(unpack(raw, kind, op.output.tensor.shape))
+            outputs.append(unpack(raw, program.stored_dtype, op.output.tensor.shape))
     return Emulation(tuple(outputs), evaluate(op, inputs))
 
 
@@ -161,13 +161,10 @@ def _bytes(array: np.ndarray, kind: str | None) -> bytes:
 
 def _main(program: BlockProgram, text: str) -> str:
     op = program.mapping.operator
-    kinds = {s.load.tensor.name: s.element for s in program.sources}
-    sizes = [t.elements * kinds[t.name].bytes for t in op.inputs]
-    result = cuda_type(program.mapping.intrinsic.dtypes[-1])
+    *kinds, result = (cuda_type(kind) for kind in program.arguments.values())
+    sizes = [t.elements * kind.bytes for t, kind in zip(op.inputs, kinds, strict=True)]
     out = op.output.tensor.elements * result.bytes
-    arguments = [
-        f"static_cast<const {kinds[t.name].name} *>(in[{n}])" for n, t in enumerate(op.inputs)
-    ]
+    arguments = [f"static_cast<const {kind.name} *>(in[{n}])" for n, kind in enumerate(kinds)]
     arguments.append(f"static_cast<{result.name} *>(out)")
     grid = ", ".join(f"{n}u" for n in program.grid)
     declared = _SHARED.search(text)

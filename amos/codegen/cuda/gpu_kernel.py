@@ -44,7 +44,7 @@ class GpuKernel:
         program = block_program(candidate.mapping, candidate.schedule, architecture)
         text, name = KernelText(program), kernel_name(program)
         self._operator = candidate.mapping.operator
-        self._result = candidate.mapping.intrinsic.dtypes[-1]
+        self._result = program.stored_dtype
         try:
             device = _device(library)
             image = image_for(text.source, architecture, device.capability, name)

@@ -89,11 +89,6 @@ class BlockProgram:
         here = capability(self.architecture)
         if intrinsic.family not in ("wmma", "mma"):
             raise BuildError(f"{intrinsic.name}: CUDA kernels use intrinsics of Tensor Cores only")
-        if self.mapping.operator.epilogue is not None:
-            raise BuildError(
-                f"{self.mapping.operator.name}: CUDA kernels have no epilogue; "
-                f"{self.mapping.operator.epilogue} is left to another kernel"
-            )
         needed = [capability(name) for name in intrinsic.requires if name.startswith("sm_")]
         if needed and here < max(needed):
             raise BuildError(
@@ -109,6 +104,11 @@ class BlockProgram:
         if self.threads > MAX_THREADS:
             raise BuildError(
                 f"{where}: {self.threads} threads in a block, but {MAX_THREADS} are allowed"
+            )
+        if self.split > 1 and self.mapping.operator.epilogue is not None:
+            raise BuildError(
+                f"{where}: a split reduction has no whole sum in any block, which the epilogue "
+                f"{self.mapping.operator.epilogue} needs"
             )
         if self.split > 1 and not self.result.atomic:
             raise BuildError(
@@ -261,6 +261,27 @@ class BlockProgram:
     def result(self) -> CudaType:
         """Type of an accumulator."""
         return cuda_type(self.mapping.intrinsic.dtypes[-1])
+
+    @property
+    def stored_dtype(self) -> str:
+        """Canonical type of an element of the output."""
+        accumulator, epilogue = self.mapping.intrinsic.dtypes[-1], self.mapping.operator.epilogue
+        return accumulator if epilogue is None else epilogue.result(accumulator)
+
+    @property
+    def stored(self) -> CudaType:
+        """Type of an element of the output."""
+        return cuda_type(self.stored_dtype)
+
+    @cached_property
+    def arguments(self) -> dict[str, str]:
+        """Canonical type of each argument of the kernel: inputs in order, then the output."""
+        op = self.mapping.operator
+        kinds = {source.load.tensor.name: source.dtype for source in self.sources}
+        for load in op.epilogue.loads if op.epilogue is not None else ():
+            kinds[load.tensor.name] = str(load.tensor.dtype)
+        made = {tensor.name: kinds[tensor.name] for tensor in op.inputs}
+        return made | {op.output.tensor.name: self.stored_dtype}
 
     @property
     def staging_bytes(self) -> int:
