@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -376,7 +377,9 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def checked(folder: Path, driver: str, *options: str, **more: str) -> tuple[int, str, list[dict]]:
+def checked(
+    folder: Path, driver: str, *options: str, **more: str
+) -> tuple[int, str, list[dict[str, Any]]]:
     """check.py in a process of its own: its status, what it printed, the rows that it left."""
     outside = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | more
     (folder / "results.json").unlink(missing_ok=True)

@@ -105,7 +105,7 @@ class Kernel:
 
     def close(self) -> None:
         """Give the module back; the kernel cannot be launched any more."""
-        if self._module:
+        if self._module.value:
             self.device.release("cuModuleUnload", self._module)
             self._module.value = None
 
@@ -146,7 +146,7 @@ class Kernel:
         Raises:
             KernelError: the driver refuses, or the kernel was closed.
         """
-        if not self._module:
+        if not self._module.value:
             raise KernelError(f"{self.launch['kernel']}: it was closed")
         last = self.launch["arguments"][-1]
         if last["zeroed"]:

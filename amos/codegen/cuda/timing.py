@@ -53,7 +53,7 @@ class Timer:
             *(("cuEventDestroy_v2", event) for event in self._events),
             ("cuStreamDestroy_v2", self._stream),
         ):
-            if handle:
+            if handle.value:
                 self._device.release(function, handle)
                 handle.value = None
 

@@ -247,7 +247,7 @@ def _value(
     if name == "acc":
         return total
     if name == "number":
-        return _as(np.float64(node["value"]), kind)
+        return _as(np.asarray(node["value"]), kind)
     if name == "read":
         place = _flat(node["load"], at)[0]
         return _as(values[node["load"]["tensor"]].reshape(-1)[place], kind)
