@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import amos
-from amos.ir import Operator
+from amos.ir import Operator, aligned
 from amos.measure.host import host_machine
 from amos.schedule import Candidate, Schedule, ScheduleSpace
 from amos.schedule.sampled import best_sampled
@@ -110,7 +110,8 @@ def load(
     constants = {name: inputs[name] for name in work.op.constants}
     rest = {name: array for name, array in inputs.items() if name not in constants}
     kernel.pack(**constants)
-    out = np.full(expected.shape, -1, np.int32)
+    out = aligned(expected.shape, np.int32)
+    out[...] = -1
     kernel(**rest, out=out)
     if not np.array_equal(out, expected):
         raise ValueError("differs from NumPy")

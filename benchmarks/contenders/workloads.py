@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import amos
-from amos.ir import Operator
+from amos.ir import Operator, aligned_copy
 from amos.operators.registry import builder
 from amos.operators.tables import layer_entry, layers
 from amos.validate import random_inputs
@@ -210,7 +210,7 @@ class Workload:
             stride = int(self.op_parameter("stride"))
             whole, image = made["upsampled"], np.zeros_like(made["upsampled"])
             image[:, :, ::stride, ::stride] = whole[:, :, ::stride, ::stride]
-            made["upsampled"] = image
+            made["upsampled"] = aligned_copy(image)
         return made
 
 
