@@ -18,18 +18,20 @@ from amos.schedule.sampled import best_sampled
 from contenders.workloads import Workload
 
 INTRINSIC = "vnni_dpbusd_m16k4_u8_s8_s32"
-#: The instruction with weights in the lanes, with activations there, and with both.
+#: The instruction with weights in the lanes, with activations there, with both, and with
+#: parts of one sum.
 INTRINSICS = (
     INTRINSIC,
     "vnni_dpbusd_lhs_m16k4_u8_s8_s32",
     "vnni_dpbusd_lanes_m16k4_u8_s8_s32",
+    "vnni_dpbusd_dot_m1k64_u8_s8_s32",
 )
 #: Where the CPU has it, and AMOS is asked for it.
 AMX = "amx_tdpbusd_m16n16k64_u8_s8_s32"
 SEED = 0
 #: What is looked at before one of the intrinsics is chosen: the mappings that fill the
 #: lanes best, and schedules of each.
-MAPPINGS, SAMPLES = 4, 16
+MAPPINGS, SAMPLES = 4, 64
 
 
 def fixed_mapping(op: Operator, contender: str) -> tuple[str, ...]:

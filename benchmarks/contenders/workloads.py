@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import amos
-from amos.ir import Operator, aligned_copy
+from amos.ir import Operator
 from amos.operators.registry import builder
 from amos.operators.tables import layer_entry, layers
 from amos.validate import random_inputs
@@ -167,6 +167,9 @@ SHAPES: dict[str, dict[str, dict[str, int]]] = {
 _BUILT = {"dense": "gemm"}
 _FLAT = {"conv1d": "NHC", "conv2d": "NHWC", "dilated_conv2d": "NHWC", "batched_conv2d": "NHWC"}
 _FLAT |= {"conv3d": "NDHWC", "grouped_conv2d": "NHWGC", "depthwise_conv2d": "NHWC"}
+_FLAT |= {"transposed_conv2d": "NHWC"}
+#: The form of an operator that is mapped, where its builder knows several.
+_FORMS = {"transposed_conv2d": {"form": "phases"}}
 
 
 @dataclass(frozen=True)
@@ -198,19 +201,14 @@ class Workload:
     def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Random data; the constants that make an operator what its name says are these.
 
-        A row is summed with coefficients of one, a scan's triangle is one up to its
-        diagonal, and zeros part the rows of an image that is convolved transposed.
+        A row is summed with coefficients of one, and a scan's triangle is one up to its
+        diagonal.
         """
         made = random_inputs(self.op, rng)
         if self.operator in ("mean", "variance"):
             made["coefficient"][:] = 1
         elif self.operator == "scan":
             made["triangle"][:] = np.triu(np.ones(made["triangle"].shape))
-        elif self.operator == "transposed_conv2d":
-            stride = int(self.op_parameter("stride"))
-            whole, image = made["upsampled"], np.zeros_like(made["upsampled"])
-            image[:, :, ::stride, ::stride] = whole[:, :, ::stride, ::stride]
-            made["upsampled"] = aligned_copy(image)
         return made
 
 
@@ -222,7 +220,7 @@ def find(name: str) -> Workload:
         values: dict[str, Any] = dict(SHAPES[table][row])
         operator = _BUILT.get(table, table)
         if table in _FLAT:
-            values |= _layout(table)
+            values |= _layout(table) | _FORMS.get(table, {})
     else:
         entry = layer_entry(text)
         operator, values = entry.operator, dict(entry.parameters)

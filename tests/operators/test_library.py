@@ -171,6 +171,42 @@ def test_transposed_convolution_scatters_the_kernel(
     np.testing.assert_array_equal(got, inner)
 
 
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize(
+    ("r", "s", "stride", "padding", "extra"),
+    [
+        (4, 4, 2, 1, 0), (3, 3, 2, 1, 1), (2, 2, 2, 0, 0), (5, 5, 3, 1, 0), (3, 5, 2, 0, 1),
+        (3, 3, 1, 1, 0), (1, 1, 1, 0, 0), (7, 7, 5, 2, 2), (1, 1, 2, 0, 1), (2, 2, 3, 1, 3),
+    ],
+)  # fmt: skip
+def test_phases_of_a_transposed_convolution_are_the_same_operator(
+    r: int, s: int, stride: int, padding: int, extra: int, layout: str
+) -> None:
+    """Also where some phases have fewer taps than others, or none at all."""
+    h = 3
+    p, q = ((h - 1) * stride - 2 * padding + size + extra for size in (r, s))
+    given = dict(n=2, c=2, k=3, p=p, q=q, r=r, s=s, stride=stride, padding=padding, layout=layout)
+    whole, phases = (
+        operators.get("transposed_conv2d", **given, form=f) for f in ("upsampled", "phases")
+    )
+    arrays = random(phases)
+    upsampled = np.zeros(whole.inputs[0].shape)
+    first = layout.index("H")
+    upsampled[(slice(None),) * first + (slice(None, None, stride),) * 2] = arrays["image"]
+    expected = execute(whole, {"upsampled": upsampled, "weight": arrays["weight"]})
+    np.testing.assert_array_equal(execute(phases, arrays), expected)
+    # No phase reads more taps than the longest one needs.
+    taps = -(-(r + stride - 1) // stride) * -(-(s + stride - 1) // stride)
+    assert phases.points <= whole.points * taps / (r * s)
+
+
+def test_phases_that_differ_in_length_are_refused() -> None:
+    with pytest.raises(OperatorError, match="5 outputs along 'q' are no multiple of the stride 2"):
+        operators.transposed_conv2d(p=6, q=5, form="phases")
+    with pytest.raises(OperatorError, match="unknown form 'zeros': expected 'upsampled' or"):
+        operators.transposed_conv2d(form="zeros")
+
+
 def test_transposed_convolution_refuses_what_no_image_gives() -> None:
     with pytest.raises(OperatorError, match="is not below the kernel's 4×4"):
         operators.transposed_conv2d(padding=4)
