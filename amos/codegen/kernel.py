@@ -22,7 +22,7 @@ from amos.codegen.program import Argument, Program
 from amos.codegen.target import host_target
 from amos.codegen.tensor_intrin import implementation, partial
 from amos.errors import AmosError, BuildError
-from amos.ir import dtype
+from amos.ir import aligned, dtype
 from amos.mapping.mapping import Mapping
 from amos.mapping.nest import Nest
 from amos.mapping.staging import stage_array
@@ -123,7 +123,7 @@ class Kernel(Shown):
                 arguments = self._prepare(bound)
                 self._run(*arguments)
                 return self.result(arguments)
-            out = np.empty(tensor.shape, dtype(kind).numpy)
+            out = aligned(tensor.shape, dtype(kind).numpy)
         self._run(*self._prepare(bound, out))
         return out
 

@@ -166,12 +166,13 @@ def crowding(
         slower: np.ndarray = 1.0 + (costs.spill if machine.cached else costs.spill_mixed) * crowded
         return slower
     code = stretch(structure, batch, part)
-    alone = np.min([fragments(op, part) for op in structure.sources], axis=0) == 1
-    worst = np.where(alone & (code.steps >= _MIXED), costs.spill_mixed, costs.spill)
+    each = np.min([fragments(op, part) for op in structure.sources], axis=0)
+    worst = np.where((each == 1) & (code.steps >= _MIXED), costs.spill_mixed, costs.spill)
     kept = kept_fragments(structure, batch, part, code.steps)
-    # Nothing is kept beyond the last step of a stretch.
+    # Nothing is kept beyond the last step of a stretch. A fragment is kept for several calls,
+    # and it is their accumulators that give way.
     spilled = np.clip(live + kept - registers, 0.0, kept) * (1.0 - 1.0 / code.steps)
-    reloads = spilled / fragments(structure.destination, part)
+    reloads = spilled * each / fragments(structure.destination, part)
     slower = 1.0 + worst * crowded + costs.reload * reloads
     slower = slower + costs.sunk * sunk(structure, part, code)
     return slower

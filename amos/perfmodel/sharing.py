@@ -42,6 +42,6 @@ def exchanges(operand: Operand, machine: Machine, part: Part, cores: np.ndarray)
         whole = whole & (length >= dim.extent)
     own, run = own * operand.size, run * operand.size
     share = np.clip(2.0 - run / (_PAGE / 2), 0.0, 1.0)
-    near = (cores > 1) & (own > _FOLLOWED * _PAGE)
-    seconds: np.ndarray = np.where(near, own / machine.line * share * machine.exchange, 0.0)
+    share = share * np.clip(own / (_FOLLOWED * _PAGE) - 1.0, 0.0, 1.0)
+    seconds: np.ndarray = (cores > 1) * share * own / machine.line * machine.exchange
     return seconds

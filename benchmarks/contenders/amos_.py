@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import amos
-from amos.ir import Operator
+from amos.ir import Operator, aligned
 from amos.measure.host import host_machine
 from amos.schedule import Candidate, Schedule, ScheduleSpace
 from amos.schedule.sampled import best_sampled
@@ -151,7 +151,8 @@ def _loaded(
     names = [tensor.name for tensor in mapping.operator.inputs]
     kernel.pack(**{name: known[name] for name in op.constants})
     rest = {name: known[name] for name in names if name not in op.constants}
-    out = np.full(op.output.tensor.shape, -1, np.int32)
+    out = aligned(op.output.tensor.shape, np.int32)
+    out[...] = -1
     arguments = kernel.prepare(rest, out)
     timer = kernel._library.mod.time_evaluator
 

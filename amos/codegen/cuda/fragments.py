@@ -207,9 +207,12 @@ def _plain_load(source: SharedOperand, layout: FragmentLayout) -> str:
         )
     at = _place(where, rows, columns, source.row, "e")
     held = "double" if source.element.bytes == 8 else source.element.name
+    value = f"from[{at}]"
+    if source.dtype == "tfloat32":  # the instruction itself would cut off what is too fine
+        value = f"nvcuda::wmma::__float_to_tf32({value})"
     return (
         f"  for (int e = 0; e < {layout.elements}; ++e)\n"
-        f"    reinterpret_cast<{held} *>(f.x)[e] = from[{at}];"
+        f"    reinterpret_cast<{held} *>(f.x)[e] = {value};"
     )
 
 

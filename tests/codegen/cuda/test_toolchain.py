@@ -48,6 +48,7 @@ def test_compiles_for(machine: str) -> None:
     done = compile_cuda(KernelText(program).source, architecture)
     assert done.instructions["HMMA"] > 0
     assert 0 < done.registers <= 255
+    assert done.stack == done.spills == 0
     assert done.static_shared == (0 if program.is_dynamic else program.shared_bytes)
     assert program.shared_bytes <= believed_shared(space, candidate.schedule)
 
@@ -117,6 +118,14 @@ def test_refusals() -> None:
         architecture_of(machines.get("xeon_4110"))
     with pytest.raises(BuildError, match="ELF"):
         tensor_core_instructions(b"text")
+
+
+def test_arrays_out_of_registers_are_reported() -> None:
+    """What is indexed by a variable lies in local memory: no spill, and as slow."""
+    supported("sm_80")
+    body = "float a[64]; for (int j = 0; j < n; ++j) a[j * n % 64] += o[j]; o[0] = a[o[1] > 0];"
+    done = compile_cuda(f'extern "C" __global__ void k(float *o, int n) {{ {body} }}', "sm_80")
+    assert done.spills == 0 and done.stack >= 256
 
 
 def test_no_compiler_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
