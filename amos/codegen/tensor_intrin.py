@@ -220,7 +220,7 @@ def _loops(intrinsic: Intrinsic, parts: int = 1) -> list[str]:
     depth = summed.extent // parts
     steps = [(n, depth if n == summed.name else x, k) for n, x, k in steps]
     steps.insert(len(steps) - 1, (_PART, parts, "S"))
-    at = {summed.name: f"v_{_PART} * {depth} + v_{summed.name}"}
+    at: dict[str, int | str] = {summed.name: f"v_{_PART} * {depth} + v_{summed.name}"}
     return _nest(intrinsic, steps, _product(intrinsic, _single(intrinsic) | at), part=_PART)
 
 

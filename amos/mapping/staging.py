@@ -109,12 +109,15 @@ class StagedOperand:
                     return False
                 continue
             # Gathered: iterations that walk the dimension from end to end, one inside the
-            # other; one alone if it became lanes, and then in the last dimension.
+            # other; of them only the innermost may be lanes, alone and in the last dimension.
             if not _walks(index, extents, size):
                 return False
-            if len(index.names) > 1 and any(n in self._matched for n in index.names):
+            *digits, innermost = index.names
+            if any(name in self._matched for name in digits):
                 return False
-            owner = [t for t in live if index.names[0] in self.nest.groups[t].members]
+            owner = [t for t in live if innermost in self.nest.groups[t].members]
+            if digits and innermost in self._matched and not owner:
+                return False
             if owner:
                 group = self.nest.groups[owner[0]]
                 if d != last or group.is_padded or len(group.members) > 1:

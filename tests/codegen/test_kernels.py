@@ -132,6 +132,21 @@ def test_an_operand_in_place_stays_in_place_under_padding() -> None:
     assert "T.min" in kernel.source
 
 
+@pytest.mark.parametrize("block", [16, 8, 6])
+def test_blocks_of_a_row_are_read_and_written_where_they_lie(block: int) -> None:
+    """Lanes may be the innermost digit of a dimension; where they are padded, copies are made."""
+    op = amos.operators.scan_by_blocks(n=5, k=48, block=block, dtype="u8s8")[1]
+    mapping = amos.enumerate_mappings(op, VNNI).find("i-j")
+    rng, space = np.random.default_rng(0), ScheduleSpace(mapping)
+    inputs = random_inputs(mapping.operator, rng)
+    expected = evaluate(mapping.operator, inputs)
+    for schedule in [space.smallest(), *space.draw(3, rng)]:
+        kernel = amos.build(mapping, schedule, implementation="generic")
+        assert np.array_equal(kernel(**inputs), expected), str(schedule)
+    smallest = amos.build(mapping, space.smallest(), implementation="generic").source
+    assert ("stage_Src1" in smallest) == (block == 6)
+
+
 def test_an_output_of_phases_is_written_where_it_lies() -> None:
     """Steps and phases of a dimension are its digits; a tile of them is no copy."""
     mapping = amos.enumerate_mappings(UNEVEN["transposed_by_phases"], VNNI, rule="access")[0]

@@ -8,7 +8,7 @@ import pytest
 import amos
 from amos.codegen.tensor_intrin import implementation
 from amos.errors import IntrinsicError
-from amos.intrinsics import Implementation
+from amos.intrinsics import Implementation, Intrinsic
 from amos.ir import Operator
 from amos.perfmodel.host import cpu
 from amos.schedule import Schedule, ScheduleSpace
@@ -40,7 +40,7 @@ def _operator(name: str) -> Operator:
 
 @pytest.mark.parametrize("unit", DOTS, ids=lambda unit: unit.name)
 @pytest.mark.parametrize("name", OPERATORS)
-def test_parts_add_up_to_the_sum(name: str, unit: amos.Intrinsic) -> None:
+def test_parts_add_up_to_the_sum(name: str, unit: Intrinsic) -> None:
     rng = np.random.default_rng(len(name))
     space = amos.enumerate_mappings(_operator(name), unit, rule="gather")
     assert len(space)

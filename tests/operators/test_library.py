@@ -228,6 +228,25 @@ def test_scan_mean_and_variance_mean_what_they_say() -> None:
     np.testing.assert_allclose(got, x.var(axis=1))
 
 
+@pytest.mark.parametrize(("k", "block"), [(12, 3), (12, 12), (7, 1), (5, 5), (1, 1)])
+def test_a_scan_by_blocks_is_the_scan(k: int, block: int) -> None:
+    carry, within = operators.scan_by_blocks(n=3, k=k, block=block)
+    assert within.epilogue is not None
+    x = np.random.default_rng(0).integers(-9, 10, (3, k)).astype(float)
+    before = (np.arange(k)[:, None] < np.arange(k // block) * block).astype(float)
+    sums = execute(carry, {"data": x, "before": before})
+    inside = execute(within, {"data": x, "triangle": np.triu(np.ones((block, block)))})
+    # What the epilogue says: acc + carry[n,u].
+    got = inside + np.repeat(sums, block, axis=1)
+    np.testing.assert_array_equal(got, np.cumsum(x, axis=1))
+    assert carry.points + within.points == 3 * k * (k // block + block)
+
+
+def test_a_scan_by_blocks_needs_whole_blocks() -> None:
+    with pytest.raises(OperatorError, match="7 elements are no multiple of the block 2"):
+        operators.scan_by_blocks(n=2, k=7, block=2)
+
+
 def test_attention_and_contraction_are_their_einsum() -> None:
     for name, spec in [
         ("attention_scores", "bhid,bhjd->bhij"),
