@@ -40,6 +40,8 @@ class Costs:
             other and with sources from memory.
         streams: reading beyond the innermost level takes longer by this share for
             each fragment that a step reads of an operand.
+        sweep: reading beyond the innermost level takes so many times as long where an
+            operand was laid out in reading order.
         retain: how fast a cache forgets what a loop sweeps over: a sweep over ``x``
             times its capacity finds ``x ** -retain`` of it again; infinite would be
             strict replacement of the oldest line.
@@ -59,6 +61,7 @@ class Costs:
     reload: float = 0.7
     sunk: float = 2.5
     streams: float = 0.25
+    sweep: float = 1.25
     retain: float = 5.35
     overlap: float = 3.7
 
