@@ -27,6 +27,8 @@ class Costs:
         window: calls that a core can have in flight out of order, across tiles.
         serial: going on to the next element of a copy whose step is not unrolled.
         read: reading one element that does not move with its neighbours.
+        near: the share of ``read`` for an element that lies next to the one before it,
+            where only padding keeps them from moving together.
         test: testing whether a step of a copy lies in the tensor's padding.
         digits: finding one element, for each division that it takes.
         plain: the share of ``digits`` that it takes in a copy made where it is used,
@@ -53,6 +55,7 @@ class Costs:
     window: float = 60.0
     serial: float = 0.57
     read: float = 0.19
+    near: float = 0.4
     test: float = 6.9
     digits: float = 5.2
     plain: float = 0.65
