@@ -97,9 +97,9 @@ def _evaluate(
         bound = overlapped(terms, machine.costs.overlap)
         staging, regions = copies(structure, machine, batch, part, cores)
         result.staging[:], result.launch[:] = staging, machine.launch * regions
-        seconds = bound + result.staging + result.launch
         if machine.cached and machine.exchange:
-            seconds = seconds + exchanges(structure.destination, machine, part, cores)
+            result.exchange[:] = exchanges(structure.destination, machine, part, cores)
+        seconds = bound + result.staging + result.launch + result.exchange
         for need, capacity in demands(structure, machine, batch, part).values():
             seconds = np.where(need > capacity, np.inf, seconds)
     else:
