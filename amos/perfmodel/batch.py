@@ -9,22 +9,19 @@ from __future__ import annotations
 import numpy as np
 
 from amos.errors import MachineError
-from amos.mapping.strided import loads_rows
 from amos.perfmodel.blocks import runs_warps
 from amos.perfmodel.copies import copies
-from amos.perfmodel.fits import demands, fragments, kept_fragments, live_fragments
+from amos.perfmodel.crowding import crowding, left_out, stretch
+from amos.perfmodel.fits import demands, fragments
 from amos.perfmodel.gpu import predict_blocks
 from amos.perfmodel.machine import Level, Machine
 from amos.perfmodel.part import Part, Steps, pick
+from amos.perfmodel.sharing import exchanges
 from amos.perfmodel.structure import LoopBatch, Operand, Structure
 from amos.perfmodel.terms import BatchPrediction, joined, overlapped
 
 __all__ = ["MODELS", "BatchPrediction", "evaluate", "not_padding", "overflows"]
 
-#: Steps of an innermost reduction that compilers unroll by themselves.
-_FEW = 8
-#: Steps in one stretch of code whose loads compilers mix.
-_MIXED = 3
 #: Rows that are evaluated at once.
 _CHUNK = 4096
 
@@ -79,9 +76,10 @@ def _evaluate(
         length = part.trips[-1] / part.trips[steps.begin]
         ahead = 1.0 + machine.costs.window / (length * chains)
         spacing = np.maximum(peak.interval, peak.latency / (chains * ahead))
-        spacing = spacing * _crowding(structure, machine, batch, part)
+        spacing = spacing * crowding(structure, machine, batch, part)
         if machine.cached:
             calls = calls * not_padding(structure, batch)
+            calls = calls * left_out(structure, part, stretch(structure, batch, part))
     else:
         calls = part.trips[-1] * steps.tile.prod(axis=0)
         spacing = np.full(rows, peak.latency)
@@ -102,6 +100,8 @@ def _evaluate(
         staging, regions = copies(structure, machine, batch, part, cores)
         result.staging[:], result.launch[:] = staging, machine.launch * regions
         seconds = bound + result.staging + result.launch
+        if machine.cached and machine.exchange:
+            seconds = seconds + exchanges(structure.destination, machine, part, cores)
         for need, capacity in demands(structure, machine, batch, part).values():
             seconds = np.where(need > capacity, np.inf, seconds)
     else:
@@ -153,40 +153,6 @@ def not_padding(structure: Structure, batch: LoopBatch) -> np.ndarray | float:
             outside = outside & (batch.tile[:, loop] == 1)
         share = share * np.where(outside, border.live, 1.0)
     return share
-
-
-def _crowding(
-    structure: Structure, machine: Machine, batch: LoopBatch, part: Part
-) -> np.ndarray | float:
-    """Slower calls when the compiler has hardly a register to spare.
-
-    Several steps of a reduction in one stretch of code let the compiler move loads of
-    later steps ahead of earlier calls, which needs more registers: steps that the
-    schedule unrolls, or all of a short loop. Where a step has several fragments of
-    each source, their loads are bound to calls of its own and hardly move.
-    """
-    registers = structure.mapping.intrinsic.registers
-    if not registers or loads_rows(structure.mapping.intrinsic):
-        # Tile registers have numbers, and no compiler moves them to memory.
-        return 1.0
-    costs, spare = machine.costs, registers / 8
-    live = live_fragments(structure, part)
-    crowded = (live - (registers - spare)) / spare
-    # Compilers for GPUs load the fragments of later steps ahead wherever they can.
-    worst: np.ndarray | float = costs.spill if machine.cached else costs.spill_mixed
-    if machine.cached and structure.reduce:
-        last = structure.extents[batch.reduce[:, -1]]
-        together = np.where(last <= _FEW, last, batch.unroll)
-        alone = np.min([fragments(op, part) for op in structure.sources], axis=0) == 1
-        worst = np.where(alone & (together >= _MIXED), costs.spill_mixed, costs.spill)
-        worst = worst * np.clip(crowded, 0.0, 1.0)
-        kept = kept_fragments(structure, batch, part, together)
-        spilled = np.clip(live + kept - registers, 0.0, kept)
-        # Nothing is kept beyond the last step of a stretch.
-        reloads = spilled * (1.0 - 1.0 / together) / fragments(structure.destination, part)
-        slower: np.ndarray = 1.0 + worst + costs.reload * reloads
-        return slower
-    return 1.0 + worst * np.clip(crowded, 0.0, 1.0)
 
 
 def _level(

@@ -36,6 +36,8 @@ class Costs:
             code and each has only one fragment of some source.
         reload: calls are slower by this share for each fragment, per call, that
             overlapping windows keep beyond what the registers hold.
+        sunk: the same for calls that compilers move behind a condition, one after the
+            other and with sources from memory.
         streams: reading beyond the innermost level takes longer by this share for
             each fragment that a step reads of an operand.
         retain: how fast a cache forgets what a loop sweeps over: a sweep over ``x``
@@ -55,6 +57,7 @@ class Costs:
     spill: float = 0.005
     spill_mixed: float = 0.6
     reload: float = 0.7
+    sunk: float = 2.5
     streams: float = 0.25
     retain: float = 5.35
     overlap: float = 3.7
@@ -144,6 +147,8 @@ class Machine(Shown):
         source: where the figures come from.
         costs: what generated code spends besides the calls.
         line: bytes that memory levels exchange at a time.
+        exchange: seconds to get a line back that another core fetched because it writes
+            nearby; 0 if that does not happen.
         gpu: what CUDA kernels spend; other machines have no use for it.
     """
 
@@ -157,6 +162,7 @@ class Machine(Shown):
     source: str = ""
     costs: Costs = Costs()
     line: int = 64
+    exchange: float = 0.0
     gpu: GpuCosts = GpuCosts()
 
     def __post_init__(self) -> None:
