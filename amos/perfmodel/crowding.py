@@ -163,9 +163,7 @@ def crowding(
     crowded = np.clip((live - (registers - spare)) / spare, 0.0, 1.0)
     if not machine.cached or not structure.reduce:
         # Compilers for GPUs load the fragments of later steps ahead wherever they can.
-        slower: np.ndarray = 1.0 + (
-            costs.spill if machine.cached else costs.spill_mixed
-        ) * crowded
+        slower: np.ndarray = 1.0 + (costs.spill if machine.cached else costs.spill_mixed) * crowded
         return slower
     code = stretch(structure, batch, part)
     each = np.min([fragments(op, part) for op in structure.sources], axis=0)
