@@ -218,7 +218,7 @@ def time_workload(
                 "tuning_seconds": round(known.get("seconds", 0.0), 1),
                 "median_seconds": middle,
                 "spread": (high - low) / middle,
-                "tops": work.op.operations / middle / 1e12,
+                "tops": work.operations / middle / 1e12,
                 "mapping": known.get("mapping", ""),
                 "rounds": given.rounds,
                 "others": stolen,

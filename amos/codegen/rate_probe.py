@@ -18,7 +18,7 @@ from amos._toolchain import load_tvm
 from amos.codegen.amx import ask_for_tiles
 from amos.codegen.amx_probe import MOST_CHAINS, fed_tiles, tile_chains
 from amos.codegen.arrays import decoded, held, to_tensor
-from amos.codegen.tensor_intrin import implementation, register_tensor_intrin
+from amos.codegen.tensor_intrin import implementation, partial, register_tensor_intrin
 from amos.intrinsics import Intrinsic
 from amos.ir import aligned, dtype
 from amos.mapping.strided import loads_rows
@@ -121,9 +121,16 @@ def _arguments(
     rng = np.random.default_rng(0)
     *kinds, last = intrinsic.dtypes
     made = [_random(shape, kind, rng) for shape, kind in zip(shapes, kinds, strict=True)]
-    out = aligned((cores, *tile, *intrinsic.destination.tensor.shape), dtype(last).numpy)
+    shape = (cores, *tile, *intrinsic.destination.tensor.shape, *_parts(intrinsic))
+    out = aligned(shape, dtype(last).numpy)
     out[...] = 0
     return [to_tensor(a, kind) for a, kind in zip((*made, out), intrinsic.dtypes, strict=True)]
+
+
+def _parts(intrinsic: Intrinsic) -> tuple[int, ...]:
+    """What a sum in the lanes of a register adds to the destination's shape."""
+    parts = partial(intrinsic, implementation(intrinsic, cpu().features))
+    return (parts,) if parts > 1 else ()
 
 
 def _random(shape: tuple[int, ...], kind: str, rng: np.random.Generator) -> np.ndarray:
@@ -153,20 +160,25 @@ def _scheduled(
     from tvm import s_tir, te
 
     *given, kind = intrinsic.dtypes
-    dst, count = intrinsic.destination, len(tile)
+    dst, count, parts = intrinsic.destination, len(tile), _parts(intrinsic)
     around = [(steps, n) if steps else () for n in tile]
     sources = [
         te.placeholder((*outer, *load.tensor.shape), held(name), name=load.tensor.name)
         for outer, load, name in zip(around, intrinsic.sources, given, strict=True)
     ]
     reduced = [it for it in intrinsic.iterations if it.is_reduce]
-    lanes = {it.name: te.reduce_axis((0, it.extent), name=it.name) for it in reduced}
+    lanes = {
+        it.name: te.reduce_axis((0, it.extent // prod(parts)), name=it.name) for it in reduced
+    }
     again = te.reduce_axis((0, repeat), name="again")
     step = te.reduce_axis((0, steps or 1), name="step")
 
     def body(*position: Any) -> Any:
-        moving = zip(dst.indices, position[1 + count :], strict=True)
+        moving = zip(dst.indices, position[1 + count :], strict=False)
         at = lanes | {index.names[0]: where for index, where in moving}
+        if parts:
+            ((name, low),) = lanes.items()
+            at[name] = position[-1] * int(low.dom.extent) + low
         product: Any = None
         for n, (load, buffer) in enumerate(zip(intrinsic.sources, sources, strict=True)):
             outer = (step, position[1 + n]) if steps else ()
@@ -175,7 +187,7 @@ def _scheduled(
             product = value if product is None else product * value
         return te.sum(product, axis=[again, step, *lanes.values()])
 
-    out = te.compute((cores, *tile, *dst.tensor.shape), body, name="main")
+    out = te.compute((cores, *tile, *dst.tensor.shape, *parts), body, name="main")
     sch = s_tir.Schedule(te.create_prim_func([*sources, out]))
     main = sch.get_sblock("main")
     write = sch.cache_write(main, 0, "global")
@@ -183,9 +195,11 @@ def _scheduled(
     # The longer one outside, as in kernels: what the shorter one indexes stays in registers.
     unrolled = [loop for _, loop in sorted(zip(tile, rest, strict=False), key=lambda t: -t[0])]
     spatial, (outer, inner, *last) = rest[count : -2 - len(lanes)], rest[-2 - len(lanes) :]
-    order = {index.names[0]: loop for index, loop in zip(dst.indices, spatial, strict=True)}
+    order = {index.names[0]: loop for index, loop in zip(dst.indices, spatial, strict=False)}
     order |= dict(zip(lanes, last, strict=True))
     calls = [order[it.name] for it in intrinsic.iterations]
+    if parts:
+        calls.insert(-1, spatial[-1])
     sch.reorder(core, outer, inner, *unrolled, *calls)
     sch.parallel(core)
     for loop in unrolled:

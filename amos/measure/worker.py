@@ -79,9 +79,22 @@ def _measure(request: dict[str, Any], references: References, wait: Wait) -> dic
             kernel = RemoteKernel(kernel, request["board"])
         except AmosError as error:
             return {"failure": "unreachable", "message": str(error)}
-    arguments = kernel.prepare(inputs)
-    wait()
-    kernel.run(arguments)
+    try:
+        arguments = kernel.prepare(inputs)
+        wait()
+        kernel.run(arguments)
+        return _judged(kernel, request, arguments, references)
+    finally:
+        if request.get("gpu"):  # the driver keeps what is not given back
+            kernel.close()
+
+
+def _judged(
+    kernel: Any, request: dict[str, Any], arguments: Any, references: References
+) -> dict[str, Any]:
+    """What a kernel has computed, and how long it takes."""
+    candidate = request["candidate"]
+    inputs, expected = references.get(candidate.mapping.operator)
     got = kernel.result(arguments)
     difference = _difference(got, expected)
     reply: dict[str, Any] = {

@@ -9,22 +9,19 @@ from __future__ import annotations
 import numpy as np
 
 from amos.errors import MachineError
-from amos.mapping.strided import loads_rows
 from amos.perfmodel.blocks import runs_warps
 from amos.perfmodel.copies import copies
-from amos.perfmodel.fits import demands, fragments, kept_fragments, live_fragments
+from amos.perfmodel.crowding import crowding, left_out, stretch
+from amos.perfmodel.fits import demands, fragments
 from amos.perfmodel.gpu import predict_blocks
 from amos.perfmodel.machine import Level, Machine
 from amos.perfmodel.part import Part, Steps, pick
+from amos.perfmodel.sharing import exchanges
 from amos.perfmodel.structure import LoopBatch, Operand, Structure
 from amos.perfmodel.terms import BatchPrediction, joined, overlapped
 
 __all__ = ["MODELS", "BatchPrediction", "evaluate", "not_padding", "overflows"]
 
-#: Steps of an innermost reduction that compilers unroll by themselves.
-_FEW = 8
-#: Steps in one stretch of code whose loads compilers mix.
-_MIXED = 3
 #: Rows that are evaluated at once.
 _CHUNK = 4096
 
@@ -78,17 +75,16 @@ def _evaluate(
         # Calls of the next tiles start before those of this one are done.
         length = part.trips[-1] / part.trips[steps.begin]
         ahead = 1.0 + machine.costs.window / (length * chains)
-        spacing = np.maximum(peak.interval, peak.latency / (chains * ahead))
-        spacing = spacing * _crowding(structure, machine, batch, part)
         if machine.cached:
             calls = calls * not_padding(structure, batch)
+            calls = calls * left_out(structure, part, stretch(structure, batch, part))
+        calls = calls * crowding(structure, machine, batch, part)
+        terms = [calls * peak.interval, calls * (peak.latency / (chains * ahead))]
     else:
         calls = part.trips[-1] * steps.tile.prod(axis=0)
-        spacing = np.full(rows, peak.latency)
-    compute = calls * spacing
+        terms = [calls * peak.latency]
     result = BatchPrediction.empty(rows)
-    result.compute[:] = compute
-    terms = [compute]
+    result.compute[:] = np.max(terms, axis=0)
     for number, level in enumerate(machine.levels):
         units = machine.cores if number == 0 else machine.levels[number - 1].units
         view = part if units >= machine.cores else shared.get(units)
@@ -101,7 +97,9 @@ def _evaluate(
         bound = overlapped(terms, machine.costs.overlap)
         staging, regions = copies(structure, machine, batch, part, cores)
         result.staging[:], result.launch[:] = staging, machine.launch * regions
-        seconds = bound + result.staging + result.launch
+        if machine.cached and machine.exchange:
+            result.exchange[:] = exchanges(structure.destination, machine, part, cores)
+        seconds = bound + result.staging + result.launch + result.exchange
         for need, capacity in demands(structure, machine, batch, part).values():
             seconds = np.where(need > capacity, np.inf, seconds)
     else:
@@ -155,40 +153,6 @@ def not_padding(structure: Structure, batch: LoopBatch) -> np.ndarray | float:
     return share
 
 
-def _crowding(
-    structure: Structure, machine: Machine, batch: LoopBatch, part: Part
-) -> np.ndarray | float:
-    """Slower calls when the compiler has hardly a register to spare.
-
-    Several steps of a reduction in one stretch of code let the compiler move loads of
-    later steps ahead of earlier calls, which needs more registers: steps that the
-    schedule unrolls, or all of a short loop. Where a step has several fragments of
-    each source, their loads are bound to calls of its own and hardly move.
-    """
-    registers = structure.mapping.intrinsic.registers
-    if not registers or loads_rows(structure.mapping.intrinsic):
-        # Tile registers have numbers, and no compiler moves them to memory.
-        return 1.0
-    costs, spare = machine.costs, registers / 8
-    live = live_fragments(structure, part)
-    crowded = (live - (registers - spare)) / spare
-    # Compilers for GPUs load the fragments of later steps ahead wherever they can.
-    worst: np.ndarray | float = costs.spill if machine.cached else costs.spill_mixed
-    if machine.cached and structure.reduce:
-        last = structure.extents[batch.reduce[:, -1]]
-        together = np.where(last <= _FEW, last, batch.unroll)
-        alone = np.min([fragments(op, part) for op in structure.sources], axis=0) == 1
-        worst = np.where(alone & (together >= _MIXED), costs.spill_mixed, costs.spill)
-        worst = worst * np.clip(crowded, 0.0, 1.0)
-        kept = kept_fragments(structure, batch, part, together)
-        spilled = np.clip(live + kept - registers, 0.0, kept)
-        # Nothing is kept beyond the last step of a stretch.
-        reloads = spilled * (1.0 - 1.0 / together) / fragments(structure.destination, part)
-        slower: np.ndarray = 1.0 + worst + costs.reload * reloads
-        return slower
-    return 1.0 + worst * np.clip(crowded, 0.0, 1.0)
-
-
 def _level(
     result: BatchPrediction,
     part: Part,
@@ -218,13 +182,12 @@ def _level(
     result.read[name] = result.bytes_in[name] / level.rate(groups, together, write=False)
     if refined and number > 0:
         # Reads of several streams, between calls, miss more of the bandwidth.
-        one = np.ones(len(groups))
-        ordered = [op.packed and machine.cached for op in operands[:-1]]
-        streams = [
-            one if alone else fragments(op, part)
-            for op, alone in zip(operands, ordered, strict=False)
+        slower = [
+            np.full(len(groups), machine.costs.sweep)
+            if op.packed and machine.cached
+            else 1.0 + machine.costs.streams * fragments(op, part)
+            for op in operands[:-1]
         ]
-        slower = [1.0 + machine.costs.streams * count for count in streams]
         spread = (reads * np.stack(slower)).sum(axis=0)
         result.read[name] = spread / level.rate(groups, together, write=False)
     result.write[name] = result.bytes_out[name] / level.rate(groups, together, write=True)

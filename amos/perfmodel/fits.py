@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
-from math import gcd
-
 import numpy as np
 
 from amos.perfmodel.blocks import Blocks, runs_warps
@@ -12,7 +9,7 @@ from amos.perfmodel.machine import Machine
 from amos.perfmodel.part import Part, pick
 from amos.perfmodel.structure import LoopBatch, Operand, Structure
 
-__all__ = ["demands", "fragments", "kept_fragments", "live_fragments"]
+__all__ = ["demands", "fragments", "live_fragments"]
 
 
 def fragments(operand: Operand, part: Part) -> np.ndarray:
@@ -29,37 +26,6 @@ def live_fragments(structure: Structure, part: Part) -> np.ndarray:
     sources = [fragments(op, part) for op in structure.sources]
     need = fragments(structure.destination, part) + (len(sources) > 1)
     return need + np.min(sources, axis=0) if sources else need
-
-
-def kept_fragments(
-    structure: Structure, batch: LoopBatch, part: Part, together: np.ndarray
-) -> np.ndarray:
-    """Fragments of sources that one step of the reduction leaves for a later one.
-
-    Where windows overlap, steps of the innermost reduction read some of the same
-    fragments. If the steps are one stretch of code, compilers load such a fragment
-    once and keep it, whether or not a register is free.
-
-    Args:
-        structure: the mapping.
-        batch: the schedules.
-        part: their nests.
-        together: how many steps of the innermost reduction are one stretch of code.
-    """
-    kept = np.zeros(len(batch))
-    spatial, last = part.steps.spatial, batch.reduce[:, -1]
-    for op in structure.sources:
-        for dim in op.dims[: op.leading]:
-            windows = [(n, step) for n, step in dim.terms if n >= spatial]
-            tiles = [(n, pace) for n, pace in dim.terms if n < spatial]
-            for (loop, step), (moved, pace) in product(windows, tiles):
-                # After so many steps another position of the tile reads the same.
-                later = pace // gcd(step, pace)
-                tile = part.steps.tile[moved]
-                common = np.maximum(tile - step * later // pace, 0.0) / tile
-                here = (last == loop) & (together > later)
-                kept = kept + np.where(here, common * fragments(op, part), 0.0)
-    return kept
 
 
 def demands(

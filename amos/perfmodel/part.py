@@ -111,11 +111,14 @@ class Part:
                 ways = np.minimum(steps.parts, parts)
                 self.outer[steps.begin] = np.ceil(steps.outer[steps.begin] / ways)
                 parts = np.ceil(parts / ways)
-            for position in range(steps.spatial):
-                most = np.minimum(steps.outer[position], parts)
-                ways = np.where(steps.shared[position], most, 1.0)
-                self.outer[position] = np.ceil(steps.outer[position] / ways)
-                parts = np.ceil(parts / ways)
+            # The fused steps are dealt out as ranges: whole inner loops, part of an outer one.
+            share = np.ceil(
+                np.where(steps.shared, steps.outer[: steps.spatial], 1.0).prod(axis=0) / parts
+            )
+            for position in reversed(range(steps.spatial)):
+                mine = np.minimum(steps.outer[position], share)
+                self.outer[position] = np.where(steps.shared[position], mine, steps.outer[position])
+                share = np.where(steps.shared[position], share / mine, share)
         self.trips = np.ones((self.count + 1, len(steps)), dtype=_SINGLE)
         np.cumprod(self.outer, axis=0, out=self.trips[1:])
         self._cover: dict[int, np.ndarray] = {}

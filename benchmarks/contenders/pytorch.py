@@ -9,7 +9,7 @@ results.
 * Mean, variance and scan are the reductions themselves (``coefficient`` is all ones and
   ``triangle`` one below its diagonal), not products with constants. ``var_f32`` also
   centres and squares, which ``variance`` is given done.
-* A transposed convolution starts from the image without the inserted zeros.
+* A transposed convolution starts from the image without the inserted zeros, as ours does.
 """
 
 from __future__ import annotations
@@ -168,9 +168,13 @@ def _batched_conv2d(torch: Any, work: Workload, inputs: Arrays) -> dict[str, Way
 
 def _transposed_conv2d(torch: Any, work: Workload, inputs: Arrays) -> dict[str, Way]:
     stride, padding = int(work.op_parameter("stride")), int(work.op_parameter("padding"))
-    image = np.ascontiguousarray(inputs["upsampled"][:, :, ::stride, ::stride])
+    image = np.ascontiguousarray(np.moveaxis(inputs["image"], -1, 1))
     weight = inputs["weight"]
-    sizes = [work.op.extents[name] for name in ("p", "q")]
+    sizes = [int(work.op_parameter(name)) for name in ("p", "q")]
+
+    def back(got: np.ndarray) -> np.ndarray:
+        return np.moveaxis(got, 1, -1)
+
     each = [[n] * 2 for n in (stride, padding)]
     missing = [
         size - ((n - 1) * stride - 2 * padding + window)
@@ -182,17 +186,18 @@ def _transposed_conv2d(torch: Any, work: Workload, inputs: Arrays) -> dict[str, 
         x = x.to(memory_format=torch.channels_last)
         ways[f"deconv_{name}"] = (
             lambda x=x, w=w: function(x, w, None, *each, missing),
-            _same,
+            back,
         )
     # PyTorch 2.13's other engine, oneDNN, computes something else.
     torch.backends.quantized.engine = "fbgemm"
     # Results must fit the byte that this call returns.
     scale = float(ways["deconv_f32"][0]().abs().max()) / 120
     x8 = torch._make_per_tensor_quantized_tensor(owned(torch, image), 1.0, 0)
+    x8 = x8.contiguous(memory_format=torch.channels_last)
     w8 = torch._make_per_tensor_quantized_tensor(torch.from_numpy(weight.copy()), 1.0, 0)
     packed = torch.ops.quantized.conv_transpose2d_prepack(w8, None, *each, missing, [1, 1], 1)
     call = torch.ops.quantized.conv_transpose2d
-    return ways | {"deconv_u8": (lambda: call(x8, packed, scale, 128), _same)}
+    return ways | {"deconv_u8": (lambda: call(x8, packed, scale, 128), back)}
 
 
 def _floats(torch: Any, array: np.ndarray) -> Any:

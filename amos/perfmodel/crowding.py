@@ -1,0 +1,178 @@
+"""Fragments that compilers keep in registers, and what happens when there are too many.
+
+What LLVM does was read from the machine code of the samples that constants are fitted on
+(``amos reproduce fig5``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from math import gcd
+
+import numpy as np
+
+from amos.mapping.strided import loads_rows
+from amos.perfmodel.fits import fragments, live_fragments
+from amos.perfmodel.machine import Machine
+from amos.perfmodel.part import Part
+from amos.perfmodel.structure import LoopBatch, Operand, Structure
+
+__all__ = ["Stretch", "crowding", "finds_again", "kept_fragments", "stretch"]
+
+#: Loads and calls of the longest stretch that LLVM makes by unrolling a loop completely.
+_LONGEST = 240
+#: Steps in one stretch of code whose loads compilers mix.
+_MIXED = 3
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """One stretch of code for each schedule.
+
+    Attributes:
+        steps: float: steps of the reduction in it.
+        whole: bool: it is the whole reduction.
+    """
+
+    steps: np.ndarray
+    whole: np.ndarray
+
+
+def stretch(structure: Structure, batch: LoopBatch, part: Part) -> Stretch:
+    """Steps that the schedule unrolls, and those of loops that compilers unroll then.
+
+    A loop is unrolled if what comes of it is no longer than :data:`_LONGEST`; the one
+    around it is looked at after that.
+    """
+    operands = (*structure.sources, structure.destination)
+    size = np.sum([fragments(op, part) for op in operands], axis=0)
+    steps, whole = np.ones(len(batch)), np.ones(len(batch), dtype=bool)
+    for position in reversed(range(part.steps.begin, part.count)):
+        trips = part.steps.outer[position]
+        if position == part.count - 1:
+            steps = np.where(trips % batch.unroll == 0, batch.unroll, 1).astype(float)
+            trips = trips / steps
+        whole = whole & (steps * trips * size <= _LONGEST)
+        steps = np.where(whole, steps * trips, steps)
+    return Stretch(steps, whole)
+
+
+def finds_again(operand: Operand, batch: LoopBatch, part: Part, staged: np.ndarray) -> np.ndarray:
+    """Whether compilers see that two steps read the same fragment of an operand.
+
+    They do not where its address depends on the outermost loop that is shared out: of
+    that loop alone they do not know that it begins at no negative number. A copy that is
+    made where it is used has addresses of its own.
+
+    Args:
+        operand: a source.
+        batch: the schedules.
+        part: their nests.
+        staged: bool: the source is copied ahead of the nest, or not at all.
+    """
+    live = part.steps.outer[: part.steps.spatial] > 1
+    first = np.argmax(live, axis=0)
+    loop = np.take_along_axis(part.steps.loop[: part.steps.spatial], first[None], axis=0)[0]
+    indexed = np.zeros(len(part.steps.where), dtype=bool)
+    indexed[list(operand.indexed)] = True
+    return np.asarray(~(staged & indexed[loop] & live.any(axis=0)))
+
+
+def kept_fragments(
+    structure: Structure, batch: LoopBatch, part: Part, together: np.ndarray
+) -> np.ndarray:
+    """Fragments of sources that one step of the reduction leaves for a later one.
+
+    Where windows overlap, steps of the innermost reduction read some of the same
+    fragments. If the steps are one stretch of code and compilers see it, they load such
+    a fragment once and keep it, whether or not a register is free.
+
+    Args:
+        structure: the mapping.
+        batch: the schedules.
+        part: their nests.
+        together: how many steps of the innermost reduction are one stretch of code.
+    """
+    kept = np.zeros(len(batch))
+    spatial, last = part.steps.spatial, batch.reduce[:, -1]
+    ahead = dict(zip(structure.choices, batch.ahead.T, strict=True))
+    for op in structure.sources:
+        seen = finds_again(op, batch, part, ahead.get(op.name, np.ones(len(batch), dtype=bool)))
+        for dim in op.dims[: op.leading]:
+            windows = [(n, step) for n, step in dim.terms if n >= spatial]
+            tiles = [(n, pace) for n, pace in dim.terms if n < spatial]
+            for (loop, step), (moved, pace) in product(windows, tiles):
+                # After so many steps another position of the tile reads the same.
+                later = pace // gcd(step, pace)
+                tile = part.steps.tile[moved]
+                common = np.maximum(tile - step * later // pace, 0.0) / tile
+                here = seen & (last == loop) & (together > later)
+                kept = kept + np.where(here, common * fragments(op, part), 0.0)
+    return kept
+
+
+def sunk(structure: Structure, part: Part, code: Stretch) -> np.ndarray:
+    """Share of the calls that compilers move behind the condition for their result.
+
+    The last register tile along a loop that it does not divide is written in part, each
+    position under a condition. Where the whole reduction is one stretch of code, calls
+    are only made there. What they read was loaded before, and waits in memory if it is
+    more than the registers hold.
+    """
+    registers = structure.mapping.intrinsic.registers or 0
+    loaded = np.sum([fragments(op, part) for op in structure.sources], axis=0) * code.steps
+    positions = np.where(_cut(structure, part), part.steps.tile, 1.0).prod(axis=0)
+    moved = code.whole & (structure.destination.copied == 0) & (loaded > registers)
+    return np.where(moved, 1.0 - 1.0 / positions, 0.0)
+
+
+def left_out(structure: Structure, part: Part, code: Stretch) -> np.ndarray:
+    """Share of the calls that are made, where compilers leave out the results nobody gets.
+
+    Those of whole register tiles beyond the end of a loop that was made longer, if the
+    reduction is one stretch of code, which can be moved behind the condition.
+    """
+    beyond = np.where(_cut(structure, part), 1.0, part.steps.stretch).prod(axis=0)
+    moved = code.whole & (structure.destination.copied == 0)
+    return np.where(moved, 1.0 / beyond, 1.0)
+
+
+def _cut(structure: Structure, part: Part) -> np.ndarray:
+    """Whether a register tile reaches beyond the end of a loop: spatial loops x schedules."""
+    extents = structure.extents[: part.steps.spatial, None]
+    return np.asarray(extents % part.steps.tile > 0)
+
+
+def crowding(
+    structure: Structure, machine: Machine, batch: LoopBatch, part: Part
+) -> np.ndarray | float:
+    """Slower calls when the compiler has hardly a register to spare.
+
+    Several steps of a reduction in one stretch of code let the compiler move loads of
+    later steps ahead of earlier calls, which needs more registers: steps that the
+    schedule unrolls, or all of a short loop. Where a step has several fragments of
+    each source, their loads are bound to calls of its own and hardly move.
+    """
+    registers = structure.mapping.intrinsic.registers
+    if not registers or loads_rows(structure.mapping.intrinsic):
+        # Tile registers have numbers, and no compiler moves them to memory.
+        return 1.0
+    costs, spare = machine.costs, registers / 8
+    live = live_fragments(structure, part)
+    crowded = np.clip((live - (registers - spare)) / spare, 0.0, 1.0)
+    if not machine.cached or not structure.reduce:
+        # Compilers for GPUs load the fragments of later steps ahead wherever they can.
+        slower: np.ndarray = 1.0 + (costs.spill if machine.cached else costs.spill_mixed) * crowded
+        return slower
+    code = stretch(structure, batch, part)
+    each = np.min([fragments(op, part) for op in structure.sources], axis=0)
+    worst = np.where((each == 1) & (code.steps >= _MIXED), costs.spill_mixed, costs.spill)
+    kept = kept_fragments(structure, batch, part, code.steps)
+    # Nothing is kept beyond the last step of a stretch. A fragment is kept for several calls,
+    # and it is their accumulators that give way.
+    spilled = np.clip(live + kept - registers, 0.0, kept) * (1.0 - 1.0 / code.steps)
+    reloads = spilled * each / fragments(structure.destination, part)
+    slower = 1.0 + worst * crowded + costs.reload * reloads
+    slower = slower + costs.sunk * sunk(structure, part, code)
+    return slower
