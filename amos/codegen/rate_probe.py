@@ -30,9 +30,9 @@ __all__ = ["RateProgram", "fed_program", "register_program", "tiles"]
 _CALLS = 1 << 18
 #: Bytes of the sources, which fit the nearest cache of every CPU with room to spare.
 _BYTES = 1 << 14
-#: Register tiles to try, as fragments of the smaller source and of the larger one. How many
-#: registers there are, and how many loads a cycle has, makes one of them the best.
-_TILES = ((14, 2), (8, 3), (6, 4), (4, 3))
+#: Register tiles to try where there are 32 registers, and where there are fewer, as
+#: fragments of the smaller source and of the larger one.
+_MANY, _TILES, _FEW = 32, ((14, 2), (8, 3)), ((6, 2), (4, 3))
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,8 @@ def tiles(intrinsic: Intrinsic) -> tuple[tuple[int, int], ...]:
     if _numbered(intrinsic):
         return ((2, 2),)
     first, second = (prod(load.tensor.shape) for load in intrinsic.sources)
-    return _TILES if first <= second else tuple((n, m) for m, n in _TILES)
+    found = _TILES if intrinsic.registers >= _MANY else _FEW
+    return found if first <= second else tuple((n, m) for m, n in found)
 
 
 def register_program(intrinsic: Intrinsic, chains: int, cores: int) -> RateProgram:
@@ -167,9 +168,7 @@ def _scheduled(
         for outer, load, name in zip(around, intrinsic.sources, given, strict=True)
     ]
     reduced = [it for it in intrinsic.iterations if it.is_reduce]
-    lanes = {
-        it.name: te.reduce_axis((0, it.extent // prod(parts)), name=it.name) for it in reduced
-    }
+    lanes = {it.name: te.reduce_axis((0, it.extent // prod(parts)), name=it.name) for it in reduced}
     again = te.reduce_axis((0, repeat), name="again")
     step = te.reduce_axis((0, steps or 1), name="step")
 
