@@ -112,11 +112,12 @@ class Part:
                 self.outer[steps.begin] = np.ceil(steps.outer[steps.begin] / ways)
                 parts = np.ceil(parts / ways)
             # The fused steps are dealt out as ranges: whole inner loops, part of an outer one.
-            share = np.ceil(np.where(steps.shared, steps.outer[: steps.spatial], 1.0).prod(axis=0) / parts)
+            fused = np.where(steps.shared, steps.outer[: steps.spatial], 1.0)
+            share = np.ceil(fused.prod(axis=0) / parts)
             for position in reversed(range(steps.spatial)):
-                mine = np.minimum(steps.outer[position], share)
-                self.outer[position] = np.where(steps.shared[position], mine, steps.outer[position])
-                share = np.where(steps.shared[position], share / mine, share)
+                mine = np.minimum(fused[position], share)
+                self.outer[position] *= mine / fused[position]
+                share /= mine
         self.trips = np.ones((self.count + 1, len(steps)), dtype=_SINGLE)
         np.cumprod(self.outer, axis=0, out=self.trips[1:])
         self._cover: dict[int, np.ndarray] = {}
@@ -124,6 +125,9 @@ class Part:
         self._elements: dict[str, np.ndarray] = {}
         self._footprint: dict[str, np.ndarray] = {}
         self._traffic: dict[tuple[str, bool], np.ndarray] = {}
+        self._moves: dict[str, np.ndarray] = {}
+        self._used: np.ndarray | None = None
+        self._several = self.outer > 1
 
     def cover(self, loop: int) -> np.ndarray:
         """Steps of a loop that are inside each depth: depths × schedules."""
@@ -204,10 +208,20 @@ class Part:
 
     def moves(self, operand: Operand) -> np.ndarray:
         """Where a loop goes on to another part of an operand: positions × schedules."""
-        indexed = np.zeros(len(self.steps.where), dtype=bool)
-        indexed[list(operand.indexed)] = True
-        found: np.ndarray = indexed[self.steps.loop] & (self.outer > 1)
-        return found
+        if operand.name not in self._moves:
+            indexed = np.zeros(len(self.steps.where), dtype=bool)
+            indexed[list(operand.indexed)] = True
+            self._moves[operand.name] = indexed[self.steps.loop] & self._several
+        return self._moves[operand.name]
+
+    def used(self, operands: tuple[Operand, ...]) -> np.ndarray:
+        """Bytes of all operands that one execution of each depth touches: depths × schedules."""
+        if self._used is None:
+            first, second, *others = (self.footprint(op) for op in operands)
+            self._used = first + second
+            for footprint in others:
+                self._used += footprint
+        return self._used
 
     def _moved(self, operand: Operand, windows: bool) -> np.ndarray:
         footprint, moves = self.footprint(operand), self.moves(operand)

@@ -110,7 +110,7 @@ def _machine(*levels: Level, cores: int = 1) -> Machine:
     costs = Costs(
         window=0.0,
         broadcast=1.0,
-        streams=0.0,
+        sweep=1.0,
         retain=math.inf,
         overlap=math.inf,
     )
