@@ -39,6 +39,6 @@ def as_fitted(machine: Machine) -> Machine:
     Args:
         machine: what a probe measured; ``source`` names the CPU.
     """
-    if "Intel" in machine.source:
+    if machine.source.startswith("measured on Intel"):
         return replace(machine, costs=_INTEL, exchange=machine.exchange or _INTEL_EXCHANGE)
     return machine

@@ -227,15 +227,16 @@ class Part:
         footprint, moves = self.footprint(operand), self.moves(operand)
         total = np.empty_like(footprint)
         total[0] = footprint[0]
-        anywhere = np.zeros(len(self.steps), dtype=bool)
-        # At the nearest loop outside that moves through the operand: bytes of all its
-        # steps together, or how many steps there are.
-        moved = footprint[:-1] * self.trips[:-1] if windows else self.trips[1:]
-        nearest = moved[0] if self.count else footprint[0]
+        # Of the loops outside that move through the operand the nearest counts, which is
+        # the one with the most bytes of all its steps together, or the most steps.
+        if windows:
+            np.multiply(footprint[:-1], self.trips[:-1], out=total[1:])
+            total[1:] *= moves
+            for position in range(self.count):
+                np.maximum(total[position], total[position + 1], out=total[position + 1])
+            return total
+        times = np.ones_like(footprint[0])
         for position in range(self.count):
-            here, once = moves[position], footprint[position + 1]
-            anywhere |= here
-            nearest = np.where(here, moved[position], nearest)
-            whole = nearest if windows else once * nearest
-            total[position + 1] = np.where(anywhere, whole, once)
+            np.maximum(times, self.trips[position + 1] * moves[position], out=times)
+            np.multiply(footprint[position + 1], times, out=total[position + 1])
         return total
