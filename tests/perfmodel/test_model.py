@@ -232,7 +232,8 @@ def test_overlapping_windows_that_outgrow_the_registers_are_loaded_again() -> No
 
     def slower(tile: int, reduce: str, **more: str) -> float:
         values: dict[str, int | str] = {"tile.p": tile, "reduce": reduce, **more}
-        mapping, schedule = _convolution(56, {"order": "i1.tile p q", "parallel": 1} | values)
+        base: dict[str, int | str] = {"order": "i1.tile p q", "parallel": 1}
+        mapping, schedule = _convolution(56, base | values)
         free, dear = (
             predict(
                 mapping,
