@@ -47,11 +47,11 @@ def evaluate(
         raise MachineError(f"model {model!r}: expected one of {', '.join(MODELS)}")
     if len(batch) <= _CHUNK:
         return _evaluate(structure, machine, batch, model == "amos+")
-    # In pieces whose arrays stay in the cache.
-    starts = range(0, len(batch), _CHUNK)
+    # In equal pieces whose arrays stay in the cache.
+    size = -(-len(batch) // -(-len(batch) // _CHUNK))
     parts = [
-        _evaluate(structure, machine, batch.rows(slice(n, n + _CHUNK)), model == "amos+")
-        for n in starts
+        _evaluate(structure, machine, batch.rows(slice(n, n + size)), model == "amos+")
+        for n in range(0, len(batch), size)
     ]
     return joined(parts)
 
@@ -182,13 +182,12 @@ def _level(
     result.bytes_in[name], result.bytes_out[name] = reads.sum(axis=0), moved[-1]
     result.source[name] = reads.argmax(axis=0)
     result.trips[name] = pick(part.trips, depth)
-    result.read[name] = result.bytes_in[name] / level.rate(groups, together, write=False)
+    weighed = result.bytes_in[name]
     if refined and number > 0:
         # Calls wait for what was laid out in order: nothing of it was read before.
         ordered = [op.packed and machine.cached for op in operands[:-1]]
-        slower = np.where(ordered, machine.costs.sweep, 1.0)
-        spread = (reads * slower[:, None]).sum(axis=0)
-        result.read[name] = spread / level.rate(groups, together, write=False)
+        weighed = np.where(ordered, machine.costs.sweep, 1.0) @ reads
+    result.read[name] = weighed / level.rate(groups, together, write=False)
     result.write[name] = result.bytes_out[name] / level.rate(groups, together, write=True)
 
 

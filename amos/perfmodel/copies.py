@@ -33,6 +33,7 @@ def copies(
     ahead = dict(zip(structure.choices, batch.ahead.T, strict=True))
     region = part.steps.region
     parts = np.ones(len(batch)) if part.steps.parts is None else part.steps.parts
+    rates = _rates(machine, cores)
     for op in (*structure.sources, structure.destination):
         if not op.copied:
             continue
@@ -42,11 +43,14 @@ def copies(
             for loop in op.indexed:
                 if loop < part.steps.spatial:
                     count *= part.steps.stretch[loop]
-        whole = _seconds(op, count, part, batch, machine, cores, np.zeros(len(batch), dtype=int))
+        outside = np.zeros(len(batch), dtype=int)
+        whole = _seconds(op, count, part, batch, machine, cores, rates, outside)
         if op.choice:
             place = _place(op, machine, part, cores)
             count = pick(part.elements(op), place) * pick(part.trips, place) * cores
-            tiled = _seconds(op, count, part, batch, machine, cores, place, plain=machine.cached)
+            tiled = _seconds(
+                op, count, part, batch, machine, cores, rates, place, plain=machine.cached
+            )
             # Without a loop to be inside of, all of it is staged ahead.
             first = ahead[op.name] | ((region == 0) & (parts == 1))
             seconds += np.where(first, whole, tiled)
@@ -64,7 +68,7 @@ def copies(
 def _sums(op: Operand, parts: np.ndarray, machine: Machine) -> np.ndarray:
     """Reading the accumulators of every part, by one core, to add them up."""
     size = parts * (op.size * prod(dim.extent for dim in op.dims))
-    return _streaming(size, machine, np.ones(len(size)))
+    return _streaming(size, machine, _rates(machine, np.ones(len(size))))
 
 
 def _place(op: Operand, machine: Machine, part: Part, cores: np.ndarray) -> np.ndarray:
@@ -89,12 +93,13 @@ def _seconds(
     batch: LoopBatch,
     machine: Machine,
     cores: np.ndarray,
+    rates: list[np.ndarray],
     depth: np.ndarray,
     *,
     plain: bool = False,
 ) -> np.ndarray:
     """A copy shared out to all cores: bound by its instructions or by the memory."""
-    streaming = _streaming((elements + op.origin) * op.size, machine, cores)
+    streaming = _streaming((elements + op.origin) * op.size, machine, rates)
     if op.copy == "run":
         return streaming
     division = machine.costs.digits * (machine.costs.plain if plain else 1.0)
@@ -107,17 +112,21 @@ def _seconds(
     return seconds
 
 
-def _streaming(size: np.ndarray, machine: Machine, cores: np.ndarray) -> np.ndarray:
+def _streaming(size: np.ndarray, machine: Machine, rates: list[np.ndarray]) -> np.ndarray:
     """Moving so many bytes through the innermost memory that they fit."""
-    groups = [np.minimum(cores, level.units) for level in machine.levels]
-    alone = np.ones(len(size))
-    rates = [
-        np.minimum(level.rate(n, alone, write=False), level.rate(n, alone, write=True)) * n
-        for level, n in zip(machine.levels, groups, strict=True)
-    ]
     fits = [(level.capacity >= size) | (level.capacity == 0) for level in machine.levels]
     seconds: np.ndarray = size / np.select(fits, rates)
     return seconds
+
+
+def _rates(machine: Machine, cores: np.ndarray) -> list[np.ndarray]:
+    """Bytes per second that the cores together move in and out of each level."""
+    alone, rates = np.ones(len(cores)), []
+    for level in machine.levels:
+        groups = np.minimum(cores, level.units)
+        read, write = (level.rate(groups, alone, write=out) for out in (False, True))
+        rates.append(np.minimum(read, write) * groups)
+    return rates
 
 
 def _cycles(

@@ -53,6 +53,7 @@ class Steps:
     ) -> None:
         self.spatial, reductions = len(structure.spatial), len(structure.reduce)
         self.rows = len(batch)
+        self._fragments: dict[str, np.ndarray] = {}
         extents = structure.extents.astype(float)[:, None]
         self.tile = _columns(batch.tile)
         span = self.tile if batch.block is None else self.tile * _columns(batch.block)
@@ -83,6 +84,16 @@ class Steps:
     def runs(self) -> dict[tuple[int, int], np.ndarray]:
         """(loop, position) → the schedules in which the loop is there."""
         return {(n, p): self.loop[p] == n for n, at in enumerate(self.where) for p in at}
+
+    def fragments(self, operand: Operand) -> np.ndarray:
+        """Distinct fragments of an operand in one register tile."""
+        if operand.name not in self._fragments:
+            count = np.ones(self.rows)
+            for loop in operand.indexed:
+                if loop < self.spatial:
+                    count *= self.tile[loop]
+            self._fragments[operand.name] = count
+        return self._fragments[operand.name]
 
     def __len__(self) -> int:
         return self.rows
