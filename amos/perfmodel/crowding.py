@@ -122,7 +122,7 @@ def sunk(structure: Structure, part: Part, code: Stretch) -> np.ndarray:
     """
     registers = structure.mapping.intrinsic.registers or 0
     loaded = np.sum([fragments(op, part) for op in structure.sources], axis=0) * code.steps
-    positions = np.where(_cut(structure, part), part.steps.tile, 1.0).prod(axis=0)
+    positions = np.where(part.steps.cut, part.steps.tile, 1.0).prod(axis=0)
     moved = code.whole & (structure.destination.copied == 0) & (loaded > registers)
     return np.where(moved, 1.0 - 1.0 / positions, 0.0)
 
@@ -133,15 +133,9 @@ def left_out(structure: Structure, part: Part, code: Stretch) -> np.ndarray:
     Those of whole register tiles beyond the end of a loop that was made longer, if the
     reduction is one stretch of code, which can be moved behind the condition.
     """
-    beyond = np.where(_cut(structure, part), 1.0, part.steps.stretch).prod(axis=0)
+    beyond = np.where(part.steps.cut, 1.0, part.steps.stretch).prod(axis=0)
     moved = code.whole & (structure.destination.copied == 0)
     return np.where(moved, 1.0 / beyond, 1.0)
-
-
-def _cut(structure: Structure, part: Part) -> np.ndarray:
-    """Whether a register tile reaches beyond the end of a loop: spatial loops x schedules."""
-    extents = structure.extents[: part.steps.spatial, None]
-    return np.asarray(extents % part.steps.tile > 0)
 
 
 def crowding(

@@ -20,7 +20,8 @@ _SINGLE = np.float32
 
 def pick(values: np.ndarray, depth: np.ndarray) -> np.ndarray:
     """One depth of each schedule: depths × schedules → schedules."""
-    picked: np.ndarray = values[depth, np.arange(values.shape[1])].astype(float)
+    rows = values.shape[1]
+    picked: np.ndarray = values.take(depth * rows + np.arange(rows)).astype(float)
     return picked
 
 
@@ -34,6 +35,7 @@ class Steps:
     are padded, hence the rounding up.
 
     Attributes:
+        extents: float, spatial loops × 1.
         tile: float, spatial loops × schedules: steps held in registers.
         loop: int, positions × schedules: the loop at each position.
         outer: float, positions × schedules: its steps there.
@@ -55,6 +57,7 @@ class Steps:
         self.rows = len(batch)
         self._fragments: dict[str, np.ndarray] = {}
         extents = structure.extents.astype(float)[:, None]
+        self.extents = extents[: self.spatial]
         self.tile = _columns(batch.tile)
         span = self.tile if batch.block is None else self.tile * _columns(batch.block)
         whole = np.ceil(extents[: self.spatial] / span)
@@ -84,6 +87,11 @@ class Steps:
     def runs(self) -> dict[tuple[int, int], np.ndarray]:
         """(loop, position) → the schedules in which the loop is there."""
         return {(n, p): self.loop[p] == n for n, at in enumerate(self.where) for p in at}
+
+    @cached_property
+    def cut(self) -> np.ndarray:
+        """Whether a register tile reaches beyond the end of a loop: spatial loops × schedules."""
+        return np.asarray(self.extents % self.tile > 0)
 
     def fragments(self, operand: Operand) -> np.ndarray:
         """Distinct fragments of an operand in one register tile."""
