@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from amos.cli.gpu_records import measured_lines, write_benchmarks, write_lines
+from amos.cli.gpu_records import write_benchmarks, write_lines
 from amos.cli.options import AsJson
 from amos.cli.output import print_json, print_line, print_table
 
@@ -132,6 +132,7 @@ def gpu_check_command(
 ) -> None:
     """Check exported CUDA kernels on the GPU of this machine, and time them."""
     from amos.export import gpu_check
+    from amos.export.check import record_lines
 
     if write:
         made = gpu_check.write_suite(folder, arch, shapes=shapes, seed=seed)
@@ -140,7 +141,7 @@ def gpu_check_command(
         return
     rows = gpu_check.check_folder(folder, seed=seed, timed=timed, pytorch=pytorch, library=driver)
     if records is not None:
-        write_lines(measured_lines(rows, folder), records)
+        write_lines(record_lines(rows, folder), records)
     if as_json:
         print_json([row.to_dict() for row in rows])
     else:

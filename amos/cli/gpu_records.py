@@ -13,14 +13,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from amos.errors import ExportError, RecordError
+from amos.errors import ExportError
 
 if TYPE_CHECKING:
     from amos.explore import Exploration, Trial
-    from amos.export.gpu_check import GpuRow
     from amos.perfmodel import Machine
 
-__all__ = ["check_target", "export_top", "measured_lines", "write_benchmarks", "write_lines"]
+__all__ = ["check_target", "export_top", "write_benchmarks", "write_lines"]
 
 _RECORD = "record.json"
 
@@ -81,21 +80,6 @@ def _identity(machine: Machine) -> Any:
     from amos.measure.identity import Identity
 
     return Identity(machine.name, "described", machine.cores)
-
-
-def measured_lines(rows: Sequence[GpuRow], folder: Path) -> list[str]:
-    """A record of each measured kernel that came with one, as a line of JSON.
-
-    Raises:
-        RecordError: a record is damaged.
-    """
-    from amos.codegen.cuda.driver import KernelError
-    from amos.export.check import record_lines
-
-    try:
-        return record_lines(rows, folder)
-    except KernelError as error:
-        raise RecordError(str(error)) from error
 
 
 #: Extent of the large product, the intrinsics that compete, and how many elements apart

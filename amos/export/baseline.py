@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import importlib
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-__all__ = ["Convolution", "baseline", "library_calls"]
+__all__ = ["GRAPH", "Convolution", "baseline", "library_calls", "own_calls"]
 
+#: What the name of a way ends in whose calls a CUDA graph makes.
+GRAPH = ", graph"
+
+#: Seconds of calls before the first timing.
+_WARM_UP = 0.1
 _TYPES = {
     "float16": "float16",
     "bfloat16": "bfloat16",
@@ -28,8 +34,9 @@ def baseline(launch: dict[str, Any], repeat: int = 20) -> dict[str, float]:
         repeat: timings, of which the median counts.
 
     Returns:
-        ``eager``, ``channels_last`` and ``mm``, as far as they are there; nothing where
-        PyTorch is not installed, sees no GPU, or has no such operator.
+        ``eager``, ``channels_last``, ``mm``, ``mean`` and ``cumsum``, as far as they are
+        there, each also with its calls made by a CUDA graph; nothing where PyTorch is not
+        installed, sees no GPU, or has no such operator.
     """
     try:
         torch = importlib.import_module("torch")
@@ -38,14 +45,24 @@ def baseline(launch: dict[str, Any], repeat: int = 20) -> dict[str, float]:
     inputs = launch["arguments"][:-1]
     if not torch.cuda.is_available() or any(a["dtype"] not in _TYPES for a in inputs):
         return {}
+    if launch["operator"].get("epilogue"):
+        return {}
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     torch.backends.cudnn.benchmark = True
     tensors = {
         a["name"]: torch.randn(a["shape"], device="cuda").to(getattr(torch, _TYPES[a["dtype"]]))
         for a in inputs
     }
-    calls = library_calls(torch, launch, tensors)
-    return {way: _timed(torch, run, repeat) for way, run in calls.items()}
+    found = {}
+    with torch.no_grad():
+        calls = library_calls(torch, launch, tensors) | own_calls(launch, tensors)
+        for way, run in calls.items():
+            found[way] = _timed(torch, run, repeat)
+            if recorded := _recorded(torch, run):
+                found[way + GRAPH] = _timed(torch, recorded, repeat) / _CALLS
+    del tensors
+    torch.cuda.empty_cache()
+    return found
 
 
 def library_calls(
@@ -77,6 +94,19 @@ def library_calls(
     made = [found.image(image), found.weight(weights[0])]
     function = getattr(torch.nn.functional, f"conv{found.rank}d")
     return _formats(torch, function, made, found.arguments)
+
+
+def own_calls(launch: dict[str, Any], tensors: dict[str, Any]) -> dict[str, Callable[[], Any]]:
+    """What PyTorch itself has for operators that are products here.
+
+    A mean is a product with equal coefficients, a scan one with a triangle of ones, so
+    that Tensor Cores can have them. PyTorch is spared these.
+    """
+    first = tensors[launch["operator"]["operands"][0]["tensor"]]
+    kind = launch["operator"].get("name", "")
+    if kind in ("mean", "variance"):  # the squares are there
+        return {"mean": lambda: first.mean(1)}
+    return {"cumsum": lambda: first.cumsum(1)} if kind == "scan" else {}
 
 
 def _formats(
@@ -223,17 +253,43 @@ def _place(indices: list[dict[str, Any]], name: str) -> int:
     return next(n for n, x in enumerate(indices) if list(x["terms"]) == [name])
 
 
+#: Calls in one span that is timed, and in one graph.
+_CALLS = 10
+
+
+def _recorded(torch: Any, run: Callable[[], Any]) -> Callable[[], Any] | None:
+    """A graph of several calls; nothing where a call cannot be recorded."""
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    try:
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            run()
+        torch.cuda.current_stream().wait_stream(stream)
+        with torch.cuda.graph(graph):
+            for _ in range(_CALLS):
+                run()
+    except RuntimeError:
+        torch.cuda.synchronize()  # an error of the GPU itself is none of recording
+        return None
+    replay: Callable[[], Any] = graph.replay
+    return replay
+
+
 def _timed(torch: Any, run: Callable[[], Any], repeat: int) -> float:
-    """Median seconds of one call, over spans of ten."""
-    for _ in range(5):
+    """Median seconds of one call, over spans of several."""
+    end = time.perf_counter() + _WARM_UP
+    while True:  # the clocks of the GPU rise, and cuDNN chooses
         run()
+        torch.cuda.synchronize()
+        if time.perf_counter() >= end:
+            break
     spans = []
     for _ in range(repeat):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
-        for _ in range(10):
+        for _ in range(_CALLS):
             run()
-        end.record()
+        stop.record()
         torch.cuda.synchronize()
-        spans.append(start.elapsed_time(end) / 10)
+        spans.append(start.elapsed_time(stop) / _CALLS)
     return float(statistics.median(spans)) / 1e3

@@ -4,10 +4,12 @@ This file is copied to the top of a folder that ``amos gpu-check --write`` makes
 stands for itself: ``python check.py`` there needs NumPy, NVIDIA's driver, nvcc or the
 PTX that lies beside the kernels, and PyTorch only to compare with. Kernels run in a
 process of their own, which is replaced when one of them harms it. What was found is in
-``results.json``, and in ``records.jsonl`` for ``amos records import``.
+``results.json``, written anew after each kernel, and in ``records.jsonl`` for ``amos
+records import``.
 
 Times are those of kernels one after another, their data in the caches as the one before
-left it; PyTorch's are made in the same way.
+left it, launched by a CUDA graph; PyTorch's calls are timed both as they are made, and by a
+graph in the same way.
 """
 
 from __future__ import annotations
@@ -24,14 +26,14 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from amos.codegen.cuda.driver import Device, KernelError, compile_folder, described
 from amos.codegen.cuda.loader import Kernel, read_launch
-from amos.export.baseline import baseline
+from amos.export.baseline import GRAPH, baseline
 
 __all__ = ["GpuRow", "check_kernels", "record_lines", "sentences", "summary"]
 
@@ -56,8 +58,10 @@ class GpuRow:
         times: seconds of one launch, measured several times; empty if it was not timed.
         seconds: their median.
         tops: operations a second, in 10¹².
-        baseline: seconds of each way that PyTorch has, as ``eager``.
+        baseline: seconds of each way that PyTorch has, as ``eager``; ``eager, graph`` is
+            the same without what launching costs.
         problem: why it did not run; empty if it did.
+        remark: why PyTorch was not measured, if it failed.
     """
 
     kernel: str
@@ -72,6 +76,7 @@ class GpuRow:
     tops: float | None = None
     baseline: dict[str, float] | None = None
     problem: str = ""
+    remark: str = ""
 
     @property
     def baseline_seconds(self) -> float | None:
@@ -84,9 +89,16 @@ class GpuRow:
         best = self.baseline_seconds
         return None if best is None or not self.seconds else best / self.seconds
 
+    @property
+    def speed_of_calls(self) -> float | None:
+        """The same beside PyTorch's calls as they are made, without graphs."""
+        calls = [t for way, t in (self.baseline or {}).items() if not way.endswith(GRAPH)]
+        return min(calls) / self.seconds if calls and self.seconds else None
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as JSON has them."""
-        return asdict(self) | {"baseline_seconds": self.baseline_seconds, "speed": self.speed}
+        found = {"baseline_seconds": self.baseline_seconds, "speed": self.speed}
+        return asdict(self) | found | {"speed_of_calls": self.speed_of_calls}
 
 
 def check_kernels(
@@ -99,13 +111,17 @@ def check_kernels(
     """
     gpu = described(library)
     for name in names:
-        needed = read_launch(folder / name)["architecture"]
+        try:
+            needed = read_launch(folder / name)["architecture"]
+        except (KernelError, KeyError):  # its row will say so
+            continue
         if gpu["capability"] < int(needed.removeprefix("sm_")):
             raise KernelError(
                 f"{folder / name}: the kernel needs {needed}, and {gpu['name']} is "
                 f"sm_{gpu['capability']}"
             )
     if shutil.which("nvcc"):
+        sys.stderr.write(f"nvcc compiles {len(names)} kernels for {gpu['name']}\n")
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(lambda n: compile_folder(folder / n, gpu["capability"]), names))
     options = ["--seed", str(seed)]
@@ -116,21 +132,19 @@ def check_kernels(
         done = 0
         for row in _process(folder, left, options, library):
             done += 1
-            yield row
-        if done < len(left):
-            yield GpuRow(
-                left[done], gpu["name"], problem=f"its process ended or took {_PATIENCE:g} s"
-            )
-        left = left[done + 1 :]
+            yield replace(row, gpu=row.gpu or gpu["name"])
+        left = left[done:]
 
 
 def _process(
     folder: Path, names: Sequence[str], options: Sequence[str], library: str
 ) -> Iterator[GpuRow]:
-    """Rows of a process of its own; it ends early if a kernel harms it."""
+    """Rows of a process of its own, at least one; it ends early if a kernel harms it."""
     me = ["-m", __spec__.name] if __spec__ is not None and __package__ else [__file__]
     command = [sys.executable, *me, str(folder), "--driver", library, "--serve", *options]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    )
     assert process.stdin is not None
     assert process.stdout is not None
     try:
@@ -139,89 +153,114 @@ def _process(
                 process.stdin.write(f"{name}\n")
                 process.stdin.flush()
             except BrokenPipeError:
+                yield GpuRow(name, "", problem=_end(process))
                 return
             if not select.select([process.stdout], [], [], _PATIENCE)[0]:
+                yield GpuRow(name, "", problem=f"it took more than {_PATIENCE:g} s")
                 return
             line = process.stdout.readline()
             if not line.startswith("{"):
+                yield GpuRow(name, "", problem=_end(process))
                 return
             row = GpuRow(**json.loads(line))
             yield row
-            if row.problem:  # after an error the context of a GPU is of no use
+            if row.problem or row.remark:  # after an error the context of a GPU is of no use
                 return
     finally:
         process.kill()
         process.communicate()
 
 
+def _end(process: subprocess.Popen[str]) -> str:
+    """How a process ended that has closed its pipes."""
+    try:
+        return f"its process ended with status {process.wait(10)}"
+    except subprocess.TimeoutExpired:
+        return "its process closed its pipes"
+
+
 def _serve(folder: Path, given: argparse.Namespace) -> None:
     """Read names of kernels, write rows."""
     device = Device(given.driver)
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no answer
     for line in sys.stdin:
         row = _row(folder, line.strip(), device, given)
-        sys.stdout.write(json.dumps(asdict(row)) + "\n")
-        sys.stdout.flush()
+        answers.write(json.dumps(asdict(row)) + "\n")
+        answers.flush()
 
 
 def _row(folder: Path, name: str, device: Device, given: argparse.Namespace) -> GpuRow:
-    launch = read_launch(folder / name)
-    known: dict[str, Any] = {
-        "intrinsic": launch["intrinsic"],
-        "operator": launch["operator"]["name"],
-    }
+    known: dict[str, Any] = {}
     try:
-        kernel = Kernel(folder / name, device)
-        known |= kernel.check(given.seed)
-        if not given.no_time and known["correct"]:
-            known["times"] = tuple(kernel.times())
-            known["seconds"] = statistics.median(known["times"])
-            known["tops"] = launch["operations"] / known["seconds"] / 1e12
-            known["baseline"] = {} if given.no_pytorch else baseline(launch)
-        kernel.unload()
+        launch = read_launch(folder / name)
+        known |= {"intrinsic": launch["intrinsic"], "operator": launch["operator"]["name"]}
+        with Kernel(folder / name, device) as kernel:
+            known |= kernel.check(given.seed)
+            if not given.no_time and known["correct"]:
+                known["times"] = tuple(kernel.times())
+                known["seconds"] = statistics.median(known["times"])
+                known["tops"] = launch["operations"] / known["seconds"] / 1e12
+                if not given.no_pytorch:
+                    known |= _beside(launch)
     except KernelError as error:
-        known["problem"] = str(error)
+        known |= {"problem": str(error), "correct": False}
+    except Exception as error:  # of one kernel; the others are checked all the same
+        said = f"{type(error).__name__}: {error}".splitlines()[0]
+        known |= {"problem": said, "correct": False}
     return GpuRow(name, device.name, **known)
+
+
+def _beside(launch: dict[str, Any]) -> dict[str, Any]:
+    """What PyTorch takes; an error of it is no error of the kernel."""
+    try:
+        return {"baseline": baseline(launch)}
+    except Exception as error:
+        return {"remark": f"PyTorch: {type(error).__name__}: {error}".splitlines()[0]}
 
 
 def summary(rows: Sequence[GpuRow]) -> dict[str, Any]:
     """What the rows come to: how many are right, and the two figures that are asked for.
 
     Of kernels of one operator in ``batch1`` and ``gemm`` the fastest right one counts.
+    ``speed`` is beside the best way that PyTorch has, graphs included, ``calls`` beside
+    its calls as they are made.
     """
     found: dict[str, Any] = {"kernels": len(rows), "right": sum(row.correct for row in rows)}
-    for group in _ASKED:
-        best: dict[str, float] = {}
+    for group, asked in _ASKED.items():
+        best: dict[str, tuple[float, float]] = {}
         for row in rows:
             part = Path(row.kernel).parts
             if part[0] == group and len(part) > 1 and row.correct and row.speed is not None:
-                best[part[1]] = max(best.get(part[1], 0.0), row.speed)
+                this = row.speed, row.speed_of_calls or row.speed
+                best[part[1]] = max(best.get(part[1], this), this)
         if best:
-            mean = math.exp(sum(map(math.log, best.values())) / len(best))
-            found[group] = {"speed": mean, "asked": _ASKED[group], "of": best}
+            strict, calls = (
+                math.exp(sum(map(math.log, speeds)) / len(best))
+                for speeds in zip(*best.values(), strict=True)
+            )
+            each = {name: speeds[0] for name, speeds in best.items()}
+            found[group] = {"speed": strict, "calls": calls, "asked": asked, "of": each}
     return found
 
 
 def sentences(found: dict[str, Any]) -> Iterator[str]:
     """A summary in words."""
     yield f"{found['right']} of {found['kernels']} kernels are right"
-    if "batch1" in found:
-        part = found["batch1"]
-        yield (
-            f"batch 1: {part['speed']:.2f} times as fast as PyTorch, the better of eager and "
-            f"channels_last: geometric mean of {len(part['of'])} operators (asked: {part['asked']})"
-        )
-    if "gemm" in found:
-        part = found["gemm"]
-        yield f"square product: {part['speed']:.2f} of cuBLAS's speed (asked: {part['asked']})"
+    for group, words in (("batch1", "batch 1"), ("gemm", "square product")):
+        if part := found.get(group):
+            yield (
+                f"{words}: {part['calls']:.2f} times as fast as PyTorch's calls (the better of "
+                f"eager and channels_last), {part['speed']:.2f} times where a graph launches "
+                f"both: geometric mean of {len(part['of'])} (asked: {part['asked']})"
+            )
 
 
 def record_lines(rows: Iterable[GpuRow], folder: Path) -> list[str]:
     """A record of each measured kernel that came with one, as a line of JSON.
 
-    The name of the machine stays the described one's: its space has the schedule.
-
-    Raises:
-        KernelError: a record is damaged.
+    The name of the machine stays the described one's: its space has the schedule. A
+    damaged record is left out, and said so.
     """
     lines = []
     for row in rows:
@@ -231,10 +270,12 @@ def record_lines(rows: Iterable[GpuRow], folder: Path) -> list[str]:
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
             sealed = record.pop("digest")
-        except (ValueError, KeyError, AttributeError) as error:
-            raise KernelError(f"{path}: no record: {error}") from None
-        if sealed != _digest({k: v for k, v in record.items() if k != "id"}):
-            raise KernelError(f"{path}: its values are not those that were written")
+            damaged = sealed != _digest({k: v for k, v in record.items() if k != "id"})
+        except (OSError, ValueError, KeyError, AttributeError):
+            damaged = True
+        if damaged:
+            sys.stderr.write(f"check: {path}: its values are not those that were written\n")
+            continue
         where = record["machine"] | {"model": row.gpu, "system": "", "compilers": {}}
         failure = "" if row.correct else "error" if row.problem else "wrong"
         record |= {
@@ -278,7 +319,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = sorted(
         str(p.parent.relative_to(given.folder)) for p in given.folder.rglob("launch.json")
     )
-    rows = []
+    rows: list[GpuRow] = []
     try:
         if given.serve:
             _serve(given.folder, given)
@@ -296,25 +337,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
             rows.append(row)
             sys.stdout.write(f"{_sentence(row)}\n")
             sys.stdout.flush()
-        lines = record_lines(rows, given.folder)
+            _keep(given.folder, rows)
     except KernelError as error:
         sys.stderr.write(f"check: {error}\n")
         return 2
+    lines = record_lines(rows, given.folder)
+    _write(given.folder / "records.jsonl", "".join(f"{line}\n" for line in lines))
     found = summary(rows)
-    whole = {"gpu": rows[0].gpu, "summary": found, "rows": [row.to_dict() for row in rows]}
-    (given.folder / "results.json").write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
-    records = "".join(f"{line}\n" for line in lines)
-    (given.folder / "records.jsonl").write_text(records, encoding="utf-8")
     sys.stdout.write("".join(f"{line}\n" for line in sentences(found)))
     return 0 if found["right"] == found["kernels"] else 1
 
 
+def _keep(folder: Path, rows: Sequence[GpuRow]) -> None:
+    """What is known so far; a run that is ended early leaves it."""
+    made = {"gpu": rows[0].gpu, "summary": summary(rows), "rows": [r.to_dict() for r in rows]}
+    _write(folder / "results.json", json.dumps(made, indent=1) + "\n")
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        part = path.with_suffix(".part")
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    except OSError as error:  # the rows were printed all the same
+        sys.stderr.write(f"check: {path}: {error.strerror}\n")
+
+
 def _sentence(row: GpuRow) -> str:
     if row.problem or not row.correct:
-        return f"{row.kernel}: {row.problem or 'WRONG'}"
+        wrong = f"WRONG by {row.largest_difference:g}"
+        return f"{row.kernel}: {row.problem or wrong}"
     if row.seconds is None:
         return f"{row.kernel}: right"
     beside = "" if row.speed is None else f", {row.speed:.2f} times PyTorch's speed"
+    beside += f"; {row.remark}" if row.remark else ""
     return f"{row.kernel}: right, {row.seconds * 1e6:.2f} us, {row.tops:.3g} Top/s{beside}"
 
 

@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 from types import ModuleType
 
-from amos.codegen.cuda import driver, loader
+from amos.codegen.cuda import driver, loader, timing, values
 from amos.codegen.cuda.kernel import KernelText
 from amos.codegen.cuda.launch import launch_of
 from amos.codegen.cuda.program import BlockProgram, capability
@@ -26,7 +26,7 @@ from amos.export.request import Request
 __all__ = ["LOADER", "files", "standalone"]
 
 #: Files that an export has beside the kernel, and where their text is.
-LOADER = {"load.py": loader, "driver.py": driver}
+LOADER = {"load.py": loader, "driver.py": driver, "timing.py": timing, "values.py": values}
 _IMPORTED = re.compile(r"^from amos\.(?:\w+\.)*(\w+) import", re.MULTILINE)
 #: Modules that have another name there.
 _RENAMED = {"loader": "load"}
@@ -79,7 +79,7 @@ def _header(program: BlockProgram, text: KernelText) -> str:
       {text.name}, cudaFuncAttributeMaxDynamicSharedMemorySize, {dynamic});
   if (allowed != cudaSuccess) return allowed;
 """
-    size = op.output.tensor.elements * program.result.bytes
+    size = op.output.tensor.elements * program.stored.bytes
     clear = f"""  cudaError_t cleared = cudaMemsetAsync({names[-1]}, 0, {size}, stream);
   if (cleared != cudaSuccess) return cleared;
 """

@@ -38,6 +38,8 @@ TYPES: dict[str, tuple[str | tuple[str, ...], str]] = {
     "e4m3_f32_mma": ("e4m3", "mma_sync_m16n8k32_e4m3_f32"),
     "e5m2_f32_mma": ("e5m2", "mma_sync_m16n8k32_e5m2_f32"),
 }
+#: Types whose operators are also written with an epilogue behind them.
+_FINISHED = ("f16_f32", "s8_s32", "bf16_f32_mma", "s8_s32_mma")
 #: Extents are drawn up to this; windows, steps and padding stay as they are.
 _LARGEST = 40
 _KEPT = ("r", "s", "t", "stride", "dilation", "padding", "h", "w", "depth")
@@ -108,8 +110,9 @@ def machine_for(architecture: str) -> Machine:
 def write_suite(folder: Path, architecture: str, *, shapes: int, seed: int) -> list[Path]:
     """Export kernels of every operator of Table 6 in every type, on random shapes.
 
-    Mapping and schedule are drawn by chance, so that many kinds of kernels are there.
-    Types that the architecture lacks are left out.
+    Mapping and schedule are drawn by chance, so that many kinds of kernels are there. Types
+    that the architecture lacks are left out. Four types also come with an epilogue: bias
+    and scale along the last loop, a residual sum, and eight bits.
 
     Raises:
         MeasureError: no machine of that architecture is described.
@@ -123,13 +126,22 @@ def write_suite(folder: Path, architecture: str, *, shapes: int, seed: int) -> l
             unit = intrinsic(unit_name)
             if max(capability(x) for x in unit.requires) > here:
                 continue
-            for number in range(shapes):
+            wanted: list[int | str] = [*range(shapes), *(["epilogue"] if kind in _FINISHED else [])]
+            for which in wanted:
                 op = _random_shape(name, dtype, rng)
+                op = _finished(op) if which == "epilogue" else op
                 candidate = _random_candidate(op, unit, machine, rng)
-                path = Path(folder, "random", f"{name}_{kind}_{number}")
+                path = Path(folder, "random", f"{name}_{kind}_{which}")
                 export(candidate, "cuda", path, architecture=architecture)
                 made.append(path)
     return made
+
+
+def _finished(op: Operator) -> Operator:
+    names = [it.name for it in op.spatial]
+    text = f"s8(relu((acc + bias[{names[-1]}]) * scale[{names[-1]}]) + skip[{','.join(names)}])"
+    bias = "int32" if op.output.tensor.dtype == "int32" else "float32"
+    return op.with_epilogue(text, {"bias": bias, "skip": "uint8"})
 
 
 def _random_shape(name: str, dtype: str | tuple[str, ...], rng: np.random.Generator) -> Operator:

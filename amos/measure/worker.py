@@ -79,9 +79,22 @@ def _measure(request: dict[str, Any], references: References, wait: Wait) -> dic
             kernel = RemoteKernel(kernel, request["board"])
         except AmosError as error:
             return {"failure": "unreachable", "message": str(error)}
-    arguments = kernel.prepare(inputs)
-    wait()
-    kernel.run(arguments)
+    try:
+        arguments = kernel.prepare(inputs)
+        wait()
+        kernel.run(arguments)
+        return _judged(kernel, request, arguments, references)
+    finally:
+        if request.get("gpu"):  # the driver keeps what is not given back
+            kernel.close()
+
+
+def _judged(
+    kernel: Any, request: dict[str, Any], arguments: Any, references: References
+) -> dict[str, Any]:
+    """What a kernel has computed, and how long it takes."""
+    candidate = request["candidate"]
+    inputs, expected = references.get(candidate.mapping.operator)
     got = kernel.result(arguments)
     difference = _difference(got, expected)
     reply: dict[str, Any] = {
@@ -168,7 +181,7 @@ _LONG = 20.0
 
 
 def _probe(request: dict[str, Any]) -> dict[str, Any]:
-    from amos.codegen import probe
+    from amos.codegen import probe, rate_probe
 
     cores, best = request["cores"], dict[tuple[str, ...], float]()
 
@@ -186,6 +199,8 @@ def _probe(request: dict[str, Any]) -> dict[str, Any]:
                 for busy in {1, cores}:
                     interval = probe.probe_intrinsic(unit, chains, busy)
                     keep(("peaks", unit.name, "interval"), interval, min)
+            for tile in rate_probe.tiles(unit):
+                keep(("peaks", unit.name, "fed"), probe.probe_fed(unit, tile, cores), min)
         for name, runs in request["levels"].items():
             for who, (size, busy) in runs.items():
                 for key, write in (("read", False), ("write", True)):

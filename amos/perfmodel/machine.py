@@ -125,15 +125,20 @@ class Peak:
         latency: seconds until a dependent call can start.
         interval: seconds between independent calls (the inverse of throughput).
         source: where the figures come from.
+        fed: the interval where sources come from the nearest cache, as a kernel's must,
+            and the CPU has the clock that it keeps while they do; 0 if not known.
     """
 
     latency: float
     interval: float
     source: str = ""
+    fed: float = 0.0
 
     def __post_init__(self) -> None:
         if not (self.interval > 0 and self.latency > 0):
             raise MachineError("latency and interval of an intrinsic must be positive")
+        if self.fed < 0:
+            raise MachineError("the interval of an intrinsic that is fed must not be negative")
 
 
 @dataclass(frozen=True)
@@ -194,8 +199,9 @@ class Machine(Shown):
                 f"write {level.write_bandwidth / 1e9:.1f} GB/s"
             )
         for name, peak in self.peaks.items():
+            near = f"{peak.fed * 1e9:.3g} ns from the nearest cache, " if peak.fed else ""
             lines.append(
-                f"  {name}: one every {peak.interval * 1e9:.3g} ns on each core, "
+                f"  {name}: one every {peak.interval * 1e9:.3g} ns on each core, {near}"
                 f"latency {peak.latency * 1e9:.3g} ns"
             )
         return "\n".join(lines)

@@ -134,8 +134,8 @@ class LoopBatch:
             is left out. On a CUDA machine bytes.
         warps: int, rows × spatial loops: warps of a thread block; 1 if left out. This
             and the following are of CUDA machines alone.
-        padding: int, rows × sources: elements behind each row in shared memory; 0 if
-            left out.
+        padding: int, rows × sources: elements behind each row in shared memory, -1 if
+            rows are swizzled; 0 if left out.
         stages: int, rows: stages of shared memory; 1 if left out.
         split: int, rows: parts of the reduction; 1 if left out. Of CPUs as well.
         vectors: bool, rows: sources are copied in whole vectors where they can be; none

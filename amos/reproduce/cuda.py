@@ -66,6 +66,7 @@ class CudaRow:
         registers: of one thread.
         space_registers: what the schedule space counts for a thread.
         spills: bytes of registers kept in memory, stores and loads.
+        stack: bytes of local memory of a thread: spills, and arrays out of registers.
         shared_bytes: shared memory of a block, as compiled or asked for at launch.
         space_shared_bytes: what the schedule space counts for it.
         tensor_core_instructions: in the machine code.
@@ -84,6 +85,7 @@ class CudaRow:
     registers: int = 0
     space_registers: int = 0
     spills: int = 0
+    stack: int = 0
     shared_bytes: int = 0
     space_shared_bytes: int = 0
     tensor_core_instructions: int = 0
@@ -239,15 +241,20 @@ def _compiled(program: BlockProgram) -> dict[str, Any]:
                 f"{kernel_name(program)}: {declared} bytes of shared memory were declared, but "
                 f"{done.compiler} reports {done.static_shared}"
             )
-        if done.spills > SPILL_LIMIT or done.registers * program.threads > _REGISTER_FILE:
+        if (
+            max(done.spills, done.stack) > SPILL_LIMIT
+            or done.registers * program.threads > _REGISTER_FILE
+        ):
             raise BuildError(
                 f"{kernel_name(program)}: {done.registers} registers for each of "
-                f"{program.threads} threads, {done.spills} bytes spilled"
+                f"{program.threads} threads, {done.spills} bytes spilled, {done.stack} bytes of "
+                "local memory"
             )
         return {
             "compiled": True,
             "registers": done.registers,
             "spills": done.spills,
+            "stack": done.stack,
             "tensor_core_instructions": sum(done.instructions.values()),
             "compiler": done.compiler,
         }

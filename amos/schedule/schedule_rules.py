@@ -159,8 +159,9 @@ class LoopOrder:
 class SplitReduction:
     """Parts of a reduction side by side, each into an accumulator of its own.
 
-    A GPU always has the choice. A CPU has it where the smallest tiles make fewer steps
-    than there are cores, and a part is long enough to be worth a start.
+    A GPU has the choice unless an epilogue follows, which needs whole sums. A CPU has it
+    where the smallest tiles make fewer steps than there are cores, and a part is long
+    enough to be worth a start.
     """
 
     name = "split"
@@ -184,7 +185,7 @@ class SplitReduction:
         if situation.mapping.intrinsic.dtypes[-1] not in _ADDED:
             return 1
         if situation.warps:
-            return max(_GRID_SPLITS)
+            return 1 if situation.mapping.operator.epilogue is not None else max(_GRID_SPLITS)
         if machine is not None:
             most = min(most, machine.cores) if machine.cached else 1
         if prod(loop.extent for loop in situation.spatial) >= most:

@@ -19,7 +19,16 @@ _KERNEL = re.compile(r"__launch_bounds__\((\d+)\)\s*(\w+)\((.*?)\)\s*\{", re.DOT
 _DYNAMIC = "extern __shared__ __align__(128) unsigned char shared_memory[];"
 #: Most shared memory of a block on any architecture.
 _MOST = 227 * 1024
-_FLAGS = ("-std=c++17", "-O1", "-w", "-fPIC", "-shared", "-fno-gnu-unique", "-fvisibility=hidden")
+_FLAGS = (
+    "-std=c++17",
+    "-O1",
+    "-w",
+    "-fPIC",
+    "-shared",
+    "-fno-gnu-unique",
+    "-ffp-contract=off",
+    "-fvisibility=hidden",
+)
 
 
 def main(headers: str, architectures: str, *arguments: str) -> int:
@@ -56,6 +65,7 @@ def _launch(name: str, parameters: str, dynamic: bool) -> str:
     size = "dynamic" if dynamic else "sizeof shared_memory"
     wrong = "" if dynamic else "if (dynamic) return 1;"
     return f"""
+extern "C" __attribute__((visibility("default"))) int count_{name} = {len(types)};
 extern "C" __attribute__((visibility("default"))) int launch_{name}(
     unsigned gx, unsigned gy, unsigned threads, unsigned dynamic, void **arguments) {{
   {wrong}

@@ -13,6 +13,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +25,8 @@ from amos.cli import main
 from amos.codegen.cuda import compilers
 from amos.codegen.cuda.driver import Device, KernelError, misfit
 from amos.codegen.cuda.emulate import compiler
-from amos.codegen.cuda.loader import Kernel, _encode, reference
+from amos.codegen.cuda.loader import Kernel
+from amos.codegen.cuda.values import encode, reference
 from amos.errors import BuildError, ExportError, MeasureError
 from amos.export import export, gpu_check
 from amos.export.check import GpuRow, summary
@@ -32,11 +35,17 @@ from amos.schedule import Candidate, ScheduleSpace
 from amos.testing.fake_cuda import fake_driver, fake_nvcc
 from amos.validate import evaluate
 
-FILES = ["kernel.cu", "launch.json", "load.py", "driver.py", "load.hpp"]
+FILES = ["kernel.cu", "launch.json", "load.py", "driver.py", "timing.py", "values.py", "load.hpp"]
 CONV = dict(n=2, c=3, k=9, p=5, q=6, stride=2, padding=1)
 
 
-def exported(folder: Path, dtype: str = "f16", seed: int = 0) -> Candidate:
+def exported(
+    folder: Path,
+    dtype: str = "f16",
+    seed: int = 0,
+    name: str = "",
+    epilogue: tuple[str, dict[str, str]] | None = None,
+) -> Candidate:
     unit = {
         "f16": "wmma_m16n16k16_f16_f32",
         "s8": "wmma_m16n16k16_s8_s32",
@@ -46,11 +55,12 @@ def exported(folder: Path, dtype: str = "f16", seed: int = 0) -> Candidate:
     }[dtype]
     machine = "h200" if dtype.startswith("e") else "a100"
     op = operators.get("conv2d", dtype=dtype, **CONV)
+    op = op.with_epilogue(*epilogue) if epilogue else op
     mapping = amos.enumerate_mappings(op, amos.intrinsics.get(unit))[seed]
     space = ScheduleSpace(mapping, machines.get(machine))
     candidate = Candidate(mapping, space.sample(np.random.default_rng(seed)))
     architecture = f"sm_{machines.get(machine).architecture}"
-    export(candidate, "cuda", folder, architecture=architecture, force=True)
+    export(candidate, "cuda", folder, name=name or None, architecture=architecture, force=True)
     return candidate
 
 
@@ -91,10 +101,12 @@ def test_launches_from_cpp(tmp_path: Path) -> None:
     nvcc = shutil.which("nvcc")
     if nvcc is None:
         pytest.skip("nvcc is not installed")
-    exported(tmp_path)
+    exported(tmp_path, "s8", epilogue=(EPILOGUE, {"bias": "int32", "skip": "uint8"}))
     (tmp_path / "main.cu").write_text(
         '#include "load.hpp"\n'
-        "int main() { half *in = 0; float *out = 0; return launch_conv2d(in, in, out); }\n"
+        "int main() {\n"
+        "  signed char *in = 0; int *bias = 0; float *scale = 0; unsigned char *out = 0;\n"
+        "  return launch_conv2d(in, in, bias, scale, out, out);\n}\n"
     )
     command = [nvcc, "-std=c++17", "-arch=sm_80", "-c", "main.cu", "-o", "main.o"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
@@ -117,11 +129,34 @@ def test_loader_on_a_fake_driver(tmp_path: Path, dtype: str, driver: str, nvcc: 
     assert not gpu_check.check_folder(tmp_path / "one", timed=False, library=driver)[0].correct
 
 
+EPILOGUE = "u8(relu((acc + bias[k]) * scale[k]) + skip[n,k,p,q])"
+
+
+@pytest.mark.parametrize("dtype", ["s8", "bf16"])
+def test_an_epilogue_goes_along(tmp_path: Path, dtype: str, driver: str, nvcc: None) -> None:
+    """Described in launch.json, computed by the kernel, and checked by arithmetic of its own."""
+    bias = "int32" if dtype == "s8" else "float32"
+    exported(tmp_path / "one", dtype, epilogue=(EPILOGUE, {"bias": bias, "skip": "uint8"}))
+    path = tmp_path / "one" / "launch.json"
+    launch = json.loads(path.read_text())
+    assert [a["role"] for a in launch["arguments"]] == ["input"] * 2 + ["epilogue"] * 3 + ["output"]
+    assert launch["arguments"][-1]["dtype"] == "uint8"
+    (row,) = gpu_check.check_folder(tmp_path / "one", timed=False, library=driver)
+    assert row.problem == "" and row.correct and row.elements == 2 * 9 * 5 * 6
+    assert row.largest_difference == 0 or dtype == "bf16"
+    # With another function in its description the same kernel is wrong.
+    assert launch["operator"]["epilogue"]["name"] == "add"
+    launch["operator"]["epilogue"]["arguments"][0]["name"] = "round"
+    path.write_text(json.dumps(launch))
+    assert not gpu_check.check_folder(tmp_path / "one", timed=False, library=driver)[0].correct
+
+
 class Array:
     """What a library's array looks like to the loader."""
 
     def __init__(self, dtype: str, shape: list[int], at: int = 256, *, cuda: bool = True) -> None:
         self.dtype, self.shape, self.is_cuda, self._at = dtype, tuple(shape), cuda, at
+        self.device = SimpleNamespace(index=0)
 
     def data_ptr(self) -> int:
         return self._at
@@ -158,7 +193,7 @@ def test_eight_bit_floats_are_those_of_ml_dtypes(kind: str) -> None:
     number = types.float8_e4m3fn if kind == "e4m3" else types.float8_e5m2
     every = np.arange(256, dtype=np.uint8).view(number).astype(np.float32)
     finite = every[np.isfinite(every)]
-    codes = _encode(finite.astype(np.float64), f"float8_{kind}")
+    codes = encode(finite.astype(np.float64), f"float8_{kind}")
     assert np.array_equal(codes, np.arange(256)[np.isfinite(every)])
 
 
@@ -172,7 +207,11 @@ def test_reference_is_the_operator() -> None:
         "iterations": {it.name: it.extent for it in op.iterations},
         "operands": [described_operand(load) for load in op.operands],
     }
-    where, found, scale = reference(described, values, rng)
+    extents = op.extents
+    every = np.indices([extents[it.name] for it in op.spatial]).reshape(len(op.spatial), -1)
+    at = {it.name: index for it, index in zip(op.spatial, every, strict=True)}
+    where, found, scale = reference(described, values, at)
+    assert len(where) == op.output.tensor.elements
     inputs = {name: array.astype(np.float32) for name, array in values.items()}
     assert np.array_equal(evaluate(op, inputs).reshape(-1)[where], found)
     assert (scale >= np.abs(found)).all()
@@ -282,6 +321,7 @@ def test_suite_for_another_machine(
     assert "python" in capsys.readouterr().out
     made = sorted(str(p.parent.relative_to(suite)) for p in suite.rglob("launch.json"))
     random = [f"random/{op}_{kind}_0" for op in ("gemm", "mean") for kind in ("f16_f16", "f16_f32")]
+    random += [f"random/{op}_f16_f32_epilogue" for op in ("gemm", "mean")]
     best = [f"{g}/wmma/1" for g in ("batch1/gemm", "batch1/mean", "gemm/gemm_48")]
     best += [name.replace("wmma", "mma") for name in best]
     assert made == sorted(random + best)
@@ -329,9 +369,153 @@ def test_a_kernel_that_harms_its_process(
     assert second.correct and not second.problem
 
 
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three kernels, and what checks them without AMOS."""
+    folder = tmp_path_factory.mktemp("three")
+    for n, name in enumerate(("first", "second", "third")):
+        exported(folder / name, seed=n, name=name)
+    gpu_check.write_check(folder)
+    return folder
+
+
+def checked(
+    folder: Path, driver: str, *options: str, **more: str
+) -> tuple[int, str, list[dict[str, Any]]]:
+    """check.py in a process of its own: its status, what it printed, the rows that it left."""
+    outside = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | more
+    (folder / "results.json").unlink(missing_ok=True)
+    script = [sys.executable, "-P", "-c", _WITHOUT, str(folder), "--driver", driver, *options]
+    done = subprocess.run(script, capture_output=True, text=True, env=outside)
+    found = folder / "results.json"
+    rows = json.loads(found.read_text())["rows"] if found.exists() else []
+    return done.returncode, done.stdout + done.stderr, rows
+
+
+@pytest.mark.parametrize(
+    ("fails", "words"),
+    [
+        ("cuLaunchKernel:second", "cuLaunchKernel: an illegal memory access was encountered"),
+        ("cuGraphLaunch", "cuGraphLaunch: an illegal memory access was encountered"),
+    ],
+)
+def test_a_kernel_that_faults(three: Path, driver: str, nvcc: None, fails: str, words: str) -> None:
+    """Every later call of its process fails; what is said is the first, and the others go on."""
+    others = [] if "Graph" in fails else ["first", "third"]
+    options = ["--no-pytorch", *(["--no-time"] if others else [])]
+    status, printed, rows = checked(three, driver, *options, FAKE_CUDA_FAIL=fails)
+    assert status == 1 and [row["kernel"] for row in rows] == ["first", "second", "third"]
+    assert rows[1]["problem"] == words and f"second: {words}" in printed
+    assert [row["kernel"] for row in rows if row["correct"] and not row["problem"]] == others
+
+
+def test_pytorch_that_fails(three: Path, driver: str, nvcc: None, tmp_path: Path) -> None:
+    """An error of PyTorch is none of the kernel, which was measured already."""
+    (tmp_path / "torch.py").write_text(
+        "class cuda:\n    @staticmethod\n    def is_available():\n"
+        "        print('PyTorch says hello')\n"
+        "        raise RuntimeError('CUDA error: out of memory\\nand more')\n"
+    )
+    status, printed, rows = checked(three, driver, PYTHONPATH=str(tmp_path))
+    assert status == 0, printed
+    assert len(rows) == 3 and all(row["correct"] and row["seconds"] > 0 for row in rows)
+    assert {row["remark"] for row in rows} == {"PyTorch: RuntimeError: CUDA error: out of memory"}
+    assert "3 of 3 kernels are right" in printed
+
+
+def test_damaged_folders(three: Path, driver: str, nvcc: None, tmp_path: Path) -> None:
+    """Neither a launch nor a record that cannot be read ends the run, nor one that hangs."""
+    shutil.copytree(three, tmp_path / "all")
+    (tmp_path / "all" / "first" / "launch.json").write_text("{")
+    (tmp_path / "all" / "third" / "record.json").write_text("{}")
+    check = tmp_path / "all" / "check.py"
+    check.write_text(check.read_text().replace("_PATIENCE = 180.0", "_PATIENCE = 20.0"))
+    status, printed, rows = checked(
+        tmp_path / "all", driver, "--no-time", FAKE_CUDA_HANG="cuLaunchKernel:second"
+    )
+    assert status == 1 and "1 of 3 kernels are right" in printed
+    assert "no launch.json that can be read" in rows[0]["problem"]
+    assert rows[1]["problem"] == "it took more than 20 s"
+    assert rows[2]["correct"]
+    assert "record.json: its values are not those" in printed
+    assert (tmp_path / "all" / "records.jsonl").read_text() == ""
+
+
+def test_loading_and_closing(
+    tmp_path: Path, driver: str, nvcc: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An image that the driver refuses is followed by the next; a closed kernel is gone."""
+    monkeypatch.setenv("FAKE_CUDA_LOG", str(tmp_path / "log"))
+    exported(tmp_path / "one")
+    device = Device(driver)
+    with Kernel(tmp_path / "one", device) as kernel:
+        assert kernel.check()["correct"]
+        given = kernel.launch
+        (machine_code,) = tmp_path.glob("one/*.cubin")
+        both = iter([b"no machine code of this GPU", machine_code.read_bytes()])
+    assert (tmp_path / "log").read_text().count("cuModuleUnload") == 1
+    with pytest.raises(KernelError, match="was closed"):
+        kernel.run([])
+    kernel.close()  # once more is nothing
+    monkeypatch.setattr("amos.codegen.cuda.loader.images", lambda *_: both)
+    with Kernel(tmp_path / "one", device) as kernel:
+        assert kernel.check()["correct"]
+    with pytest.raises(KernelError, match="cuModuleLoadData: device kernel image is invalid"):
+        Kernel("nowhere", device, launch=given, image=b"no machine code at all")
+    large = given | {"dynamic_shared_bytes": 240 << 10}
+    with pytest.raises(KernelError, match=r"245760 bytes of shared memory.* has 232448"):
+        Kernel("nowhere", device, launch=large, image=b"-")
+
+
+def test_timing_without_graphs(
+    tmp_path: Path, driver: str, nvcc: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver that records no graphs is timed all the same."""
+    exported(tmp_path)
+    monkeypatch.setenv("FAKE_CUDA_LOG", str(tmp_path / "log"))
+    for old in (False, True):
+        if old:
+            monkeypatch.setenv("FAKE_CUDA_OLD", "1")
+        (tmp_path / "log").write_text("")
+        with Kernel(tmp_path, Device(driver)) as kernel:
+            assert len(kernel.times(3)) == 3 and min(kernel.times(1)) > 0
+        log = (tmp_path / "log").read_text()
+        assert ("cuGraphLaunch" in log) != old
+        assert "cuStreamDestroy" in log
+
+
+def test_the_stream_of_the_arrays(
+    tmp_path: Path, driver: str, nvcc: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A launch follows what the arrays' library has in hand, and wants the first GPU."""
+
+    class Torch:
+        class cuda:
+            @staticmethod
+            def current_stream(device: object) -> SimpleNamespace:
+                return SimpleNamespace(cuda_stream=77)
+
+    exported(tmp_path)
+    monkeypatch.setenv("FAKE_CUDA_LOG", str(tmp_path / "log"))
+    kernel, streams = Kernel(tmp_path, Device(driver)), list[int]()
+    monkeypatch.setattr(kernel, "run", lambda pointers, stream: streams.append(stream))
+    arrays = [Array(a["dtype"], a["shape"]) for a in kernel.launch["arguments"]]
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    kernel(*arrays)
+    monkeypatch.setitem(sys.modules, "torch", Torch)
+    kernel(*arrays)
+    kernel(*arrays, stream=5)
+    assert streams == [0, 77, 5]
+    log = (tmp_path / "log").read_text()
+    assert log.count("cuCtxPushCurrent") == log.count("cuCtxPopCurrent") == 3
+    arrays[0].device = SimpleNamespace(index=1)
+    with pytest.raises(KernelError, match="first GPU, got one on number 1"):
+        kernel(*arrays)
+
+
 def test_what_rows_come_to() -> None:
     def row(name: str, seconds: float, beside: float | None) -> GpuRow:
-        ways = None if beside is None else {"eager": beside, "channels_last": 2 * beside}
+        ways = None if beside is None else {"eager": 4 * beside, "eager, graph": beside}
         return GpuRow(name, "G", correct=True, seconds=seconds, baseline=ways)
 
     rows = [row("batch1/a/wmma/1", 1.0, 2.0), row("batch1/a/mma/1", 0.5, 2.0)]
@@ -341,4 +525,5 @@ def test_what_rows_come_to() -> None:
     assert found["kernels"] == found["right"] == 6
     assert found["batch1"]["of"] == {"a": 4.0, "b": 1.0}
     assert found["batch1"]["speed"] == pytest.approx(2.0)
+    assert found["batch1"]["calls"] == pytest.approx(8.0)
     assert found["gemm"]["speed"] == pytest.approx(0.5)

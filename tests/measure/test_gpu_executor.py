@@ -92,6 +92,20 @@ def test_measured_and_right(fakes: tuple[str, Path], log: Path) -> None:
     # Inputs as bit patterns: half precision; the output is read back once.
     assert ["3840"] in calls(log, "cuMemcpyHtoD") and ["2304"] in calls(log, "cuMemcpyHtoD")
     assert calls(log, "cuMemcpyDtoH") == [["3840"]]
+    # Many launches are one graph, and the driver gets the module back.
+    assert calls(log, "cuGraphLaunch") and len(calls(log, "cuModuleUnload")) == 1
+
+
+def test_an_epilogue_is_measured(fakes: tuple[str, Path], log: Path) -> None:
+    """Bias and scale are uploaded like the sources; a byte an element comes back."""
+    op = operators.get("gemm", dtype="s8", m=40, n=24, k=48)
+    op = op.with_epilogue("u8(relu((acc + bias[n]) * scale[n]))", {"bias": "int32"})
+    mapping = amos.enumerate_mappings(op, amos.intrinsics.get("mma_sync_m16n8k32_s8_s32"))[0]
+    schedule = ScheduleSpace(mapping, machines.get("a100")).smallest()
+    result = measured(fakes[0], Candidate(mapping, schedule))
+    assert result.ok, result.message
+    assert result.max_difference == 0 and result.verified_elements == 960
+    assert calls(log, "cuMemcpyDtoH") == [["960"]]
 
 
 def test_more_than_48_kib_is_asked_for(fakes: tuple[str, Path], log: Path) -> None:

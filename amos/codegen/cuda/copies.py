@@ -11,8 +11,10 @@ from amos.codegen.cuda.staging import STEP, SharedOperand
 from amos.codegen.cuda.text import block, identifier
 from amos.perfmodel.gpu_costs import ASYNC_BYTES, HELD_COPIES
 
-__all__ = ["address", "copy_code", "is_async", "loop_values"]
+__all__ = ["copy_code", "element_at", "is_async", "loop_values"]
 
+#: Largest value of an ``int``; places in larger tensors are computed with 64 bits.
+_INT = 2**31 - 1
 _MOVED = {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "uint2", 16: "uint4"}
 
 
@@ -45,12 +47,18 @@ def loop_values(
     return values, guards
 
 
-def address(shape: Sequence[int], indices: Sequence[Value]) -> Value:
-    """Element of a row-major tensor."""
+def element_at(shape: Sequence[int], indices: Sequence[Value]) -> str:
+    """C text of the place of an element in a row-major tensor."""
     total: Value = 0
-    for d, at in enumerate(indices):
-        total = total + at * prod(shape[d + 1 :])
-    return total
+    steps = [prod(shape[d + 1 :]) for d in range(len(shape))]
+    for at, step in zip(indices, steps, strict=True):
+        total = total + at * step
+    if at_most(total) <= _INT:
+        return text(total)
+    terms = [
+        f"static_cast<long long>({text(i)}) * {s}" for i, s in zip(indices, steps, strict=True)
+    ]
+    return " + ".join(terms)
 
 
 class _Gather:
@@ -70,10 +78,12 @@ class _Gather:
         tensors = [load.tensor.name for load in program.mapping.operator.operands]
         self._taken = {identifier(name) for name in tensors}
         row, column, local = self._position()
+        place = source.column(text(row), text(column))
+        begin: Value = column if place == text(column) else Expr(place, 0, source.row - 1)
         self.shared = text(
             sum(
                 (local[axis.name] * axis.stride for axis in source.axes),
-                row * source.row + column,
+                row * source.row + begin,
             )
         )
         #: Lines that the place in shared memory needs.
@@ -140,7 +150,7 @@ class _Gather:
                 self.guards.append(f"{text(at)} < {size}")
             indices.append(at)
         self.guards = list(dict.fromkeys(self.guards))
-        return text(address(load.tensor.shape, indices))
+        return element_at(load.tensor.shape, indices)
 
     def _reduction(self, local: dict[str, Value]) -> dict[str, Value]:
         """Values of the reduction loops at this step of this stage."""

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,13 +26,14 @@ __all__ = [
     "KernelError",
     "address",
     "compile_folder",
+    "current_stream",
     "described",
-    "machine_code",
+    "images",
     "misfit",
 ]
 
 #: CUdevice_attribute of the CUDA driver API.
-_L2, _MAJOR, _MINOR = 38, 75, 76
+_L2, _MAJOR, _MINOR, _SHARED = 38, 75, 76, 97
 #: What PyTorch and CuPy call a type that has another name there.
 _NAMES = {
     "bfloat16": ("bfloat16", "uint16"),
@@ -64,13 +66,14 @@ class Device:
         device, context = ctypes.c_int(), ctypes.c_void_p()
         self.call("cuDeviceGet", ctypes.byref(device), 0)
         self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-        self.call("cuCtxSetCurrent", context)
+        self._context = context
+        self.enter()
         name = ctypes.create_string_buffer(256)
         self.call("cuDeviceGetName", name, 256, device)
         #: Name of the GPU.
         self.name = name.value.decode()
         numbers = []
-        for attribute in (_MAJOR, _MINOR, _L2):
+        for attribute in (_MAJOR, _MINOR, _L2, _SHARED):
             value = ctypes.c_int()
             self.call("cuDeviceGetAttribute", ctypes.byref(value), attribute, device)
             numbers.append(value.value)
@@ -78,10 +81,25 @@ class Device:
         self.capability = numbers[0] * 10 + numbers[1]
         #: Bytes of the cache that all multiprocessors share.
         self.cache = numbers[2]
+        #: Bytes of shared memory that a block may ask for.
+        self.shared = numbers[3]
         version = ctypes.c_int()
         self.call("cuDriverGetVersion", ctypes.byref(version))
         #: Newest CUDA version that the driver knows, as ``"12.9"``.
         self.driver = f"{version.value // 1000}.{version.value % 1000 // 10}"
+
+    def enter(self) -> None:
+        """Make its context that of the calling thread; each thread has its own."""
+        self.call("cuCtxSetCurrent", self._context)
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """The same for a while: PyTorch may be at work on another GPU."""
+        self.call("cuCtxPushCurrent_v2", self._context)
+        try:
+            yield
+        finally:
+            self.release("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
 
     def call(self, function: str, *arguments: Any) -> None:
         """Call the driver.
@@ -96,6 +114,15 @@ class Device:
             reason = text.value.decode() if text.value else f"error {status}"
             raise KernelError(f"{function}: {reason}")
 
+    def release(self, function: str, *arguments: Any) -> None:
+        """Call a function that gives something back.
+
+        Behind an error of a kernel every call fails with that error, which is on its way
+        already: it must not be hidden by one of cleaning up.
+        """
+        with contextlib.suppress(KernelError):
+            self.call(function, *arguments)
+
     def allocate(self, size: int) -> ctypes.c_uint64:
         """Memory on the GPU."""
         pointer = ctypes.c_uint64()
@@ -104,7 +131,7 @@ class Device:
 
     def free(self, pointer: ctypes.c_uint64) -> None:
         """Give memory back."""
-        self.call("cuMemFree_v2", pointer)
+        self.release("cuMemFree_v2", pointer)
 
     def upload(self, pointer: ctypes.c_uint64, data: np.ndarray) -> None:
         """Copy a contiguous array to the GPU."""
@@ -149,6 +176,25 @@ def address(array: Any) -> int:
     return int(array.data.ptr)
 
 
+def current_stream(array: Any) -> int:
+    """The stream on which the library of an array works at present."""
+    torch = hasattr(array, "data_ptr")
+    library = sys.modules.get("torch" if torch else "cupy")
+    if library is None:
+        return 0
+    if torch:  # each GPU has its own
+        return int(library.cuda.current_stream(array.device).cuda_stream)
+    return int(library.cuda.get_current_stream().ptr)
+
+
+def _number(array: Any) -> int:
+    """Which GPU an array is on."""
+    device = getattr(array, "device", None)
+    found = getattr(device, "index", None)  # PyTorch
+    found = getattr(device, "id", None) if found is None else found  # CuPy
+    return found if isinstance(found, int) else 0
+
+
 def misfit(argument: dict[str, Any], array: Any) -> str:
     """Why an array is not what ``launch.json`` says of an argument; empty if it is."""
     names = _NAMES.get(argument["dtype"], (argument["dtype"],))
@@ -158,6 +204,8 @@ def misfit(argument: dict[str, Any], array: Any) -> str:
         return f"expected {' or '.join(names)} {argument['shape']}, got {kind} {shape}"
     if not getattr(array, "is_cuda", True):
         return "expected a tensor on the GPU, got one of the host"
+    if number := _number(array):
+        return f"expected a tensor on the first GPU, got one on number {number}"
     ordered = array.is_contiguous() if hasattr(array, "data_ptr") else array.flags.c_contiguous
     if not ordered or address(array) % 16:
         return "expected a contiguous array that begins at a multiple of 16 bytes"
@@ -183,14 +231,19 @@ def compile_folder(folder: Path, capability: int) -> bytes:
     return image
 
 
-def machine_code(folder: Path, capability: int) -> bytes:
-    """What the driver loads: machine code for this GPU, or PTX that it compiles itself."""
-    if image := compile_folder(folder, capability):
-        return image
-    ptx = folder / "kernel.ptx"
+def images(folder: Path, capability: int) -> Iterator[bytes]:
+    """What the driver may load: machine code for this GPU, then PTX that it compiles itself.
+
+    Raises:
+        KernelError: there is neither.
+    """
+    image, ptx = compile_folder(folder, capability), folder / "kernel.ptx"
+    if image:
+        yield image
     if ptx.exists():
-        return ptx.read_bytes() + b"\0"
-    raise KernelError(f"{folder}: there is neither nvcc here nor kernel.ptx in the folder")
+        yield ptx.read_bytes() + b"\0"
+    elif not image:
+        raise KernelError(f"{folder}: there is neither nvcc here nor kernel.ptx in the folder")
 
 
 def main(library: str = "libcuda.so.1") -> int:

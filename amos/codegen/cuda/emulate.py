@@ -9,11 +9,13 @@ out. What is emulated are the instructions themselves: WMMA, ``mma.sync``,
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -30,16 +32,22 @@ __all__ = ["HEADERS", "Emulation", "compiler", "draw_inputs", "emulate"]
 
 #: Folder of the headers that stand for CUDA.
 HEADERS = Path(__file__).parent / "emulation"
-#: A shift, an overflow or an address that is not aligned ends the program.
+#: A shift, an overflow or an address that is not aligned ends the program; registers that
+#: were never written hold nonsense.
 _FLAGS = (
     "-std=c++17",
     "-O1",
     "-w",
     "-fno-strict-aliasing",
+    "-ffp-contract=off",
     "-fsanitize=undefined",
     "-fno-sanitize=vptr",
     "-fsanitize-undefined-trap-on-error",
 )
+_UNWRITTEN = "-ftrivial-auto-var-init=pattern"
+#: How a kernel declares its shared memory: as large as it is, or as the launch says. On the
+#: host it ends where its memory does.
+_SHARED = re.compile(r"^(extern )?__shared__ .*shared_memory\[(.*)\];$", re.MULTILINE)
 #: Seconds that a compiler or a kernel may take.
 _TIMEOUT = 300
 #: Order of threads and arrival of copies, in the two runs.
@@ -49,6 +57,13 @@ _RUNS = (("0", "1"), ("1", "0"))
 def compiler() -> str | None:
     """A C++ compiler for the host, if there is one."""
     return shutil.which("g++") or shutil.which("clang++")
+
+
+@cache
+def _flags(tool: str) -> tuple[str, ...]:
+    """Options of a compiler; that for registers began with GCC 12 and Clang 8."""
+    asked = [tool, _UNWRITTEN, "-x", "c++", "-fsyntax-only", "-"]
+    return (*_FLAGS, _UNWRITTEN) if not _run(asked, b"").returncode else _FLAGS
 
 
 @dataclass(frozen=True)
@@ -123,7 +138,7 @@ def emulate(
     with tempfile.TemporaryDirectory(prefix="amos-") as folder:
         text, binary = Path(folder, "main.cpp"), Path(folder, "main")
         text.write_text(_main(program, source or KernelText(program).source), encoding="utf-8")
-        done = _run([tool, *_FLAGS, f"-I{HEADERS}", str(text), "-o", str(binary)], None)
+        done = _run([tool, *_flags(tool), f"-I{HEADERS}", str(text), "-o", str(binary)], None)
         if done.returncode:
             raise BuildError(f"{name}: {tool} refuses it: {_first_error(done.stderr)}")
         data = b"".join(_bytes(np.asarray(inputs[t.name]), t.dtype) for t in op.inputs)
@@ -134,8 +149,7 @@ def emulate(
                 reason = ended.stderr.decode(errors="replace").strip()
                 raise BuildError(f"{name}: on the host: {reason or f'signal {-ended.returncode}'}")
             raw = np.frombuffer(ended.stdout, np.uint8)
-            kind = program.mapping.intrinsic.dtypes[-1]
-            outputs.append(unpack(raw, kind, op.output.tensor.shape))
+            outputs.append(unpack(raw, program.stored_dtype, op.output.tensor.shape))
     return Emulation(tuple(outputs), evaluate(op, inputs))
 
 
@@ -147,27 +161,23 @@ def _bytes(array: np.ndarray, kind: str | None) -> bytes:
 
 def _main(program: BlockProgram, text: str) -> str:
     op = program.mapping.operator
-    kinds = {s.load.tensor.name: s.element for s in program.sources}
-    sizes = [t.elements * kinds[t.name].bytes for t in op.inputs]
-    result = cuda_type(program.mapping.intrinsic.dtypes[-1])
+    *kinds, result = (cuda_type(kind) for kind in program.arguments.values())
+    sizes = [t.elements * kind.bytes for t, kind in zip(op.inputs, kinds, strict=True)]
     out = op.output.tensor.elements * result.bytes
-    arguments = [
-        f"static_cast<const {kinds[t.name].name} *>(in[{n}])" for n, t in enumerate(op.inputs)
-    ]
+    arguments = [f"static_cast<const {kind.name} *>(in[{n}])" for n, kind in enumerate(kinds)]
     arguments.append(f"static_cast<{result.name} *>(out)")
     grid = ", ".join(f"{n}u" for n in program.grid)
-    if program.is_dynamic:  # the launch gives it; here it is declared as large as asked for
-        text = text.replace(
-            "extern __shared__ __align__(128) unsigned char shared_memory[];",
-            f"__shared__ __align__(128) unsigned char shared_memory[{program.shared_bytes}];",
-        )
+    declared = _SHARED.search(text)
+    size = (declared and declared.group(2)) or program.shared_bytes
+    shared = f"static unsigned char *const shared_memory = amos_emulation::guarded({size}, 128);"
+    text = _SHARED.sub(shared, text)
     return f"""{text}
 #include "main.h"
 int main(int, char **order) {{
   const void *in[] = {{{", ".join(f"read_tensor({n})" for n in sizes)}}};
   void *out = tensor({out});
   {f"std::memset(out, 0, {out});" if program.zeroed else ""}
-  amos_emulation::launch({{{grid}}}, {program.threads}, shared_memory, sizeof shared_memory,
+  amos_emulation::launch({{{grid}}}, {program.threads}, shared_memory, {size},
                          order[1][0] == '1', order[2][0] == '1',
                          [&] {{ {kernel_name(program)}({", ".join(arguments)}); }});
   return std::fwrite(out, 1, {out}, stdout) == {out} ? 0 : 4;

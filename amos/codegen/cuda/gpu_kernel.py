@@ -44,7 +44,7 @@ class GpuKernel:
         program = block_program(candidate.mapping, candidate.schedule, architecture)
         text, name = KernelText(program), kernel_name(program)
         self._operator = candidate.mapping.operator
-        self._result = candidate.mapping.intrinsic.dtypes[-1]
+        self._result = program.stored_dtype
         try:
             device = _device(library)
             image = image_for(text.source, architecture, device.capability, name)
@@ -52,6 +52,10 @@ class GpuKernel:
             self._kernel = Kernel(name, device, launch=launch, image=image)
         except KernelError as error:
             raise BuildError(str(error)) from error
+
+    def close(self) -> None:
+        """Give the kernel's module back to the driver."""
+        self._kernel.close()
 
     def prepare(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """Bit patterns of the inputs, in the kernel's order, and room for the output."""

@@ -13,11 +13,13 @@ from functools import cached_property
 from math import prod
 
 from amos.codegen.cuda.copies import copy_code, is_async, is_held
+from amos.codegen.cuda.epilogue import epilogue_helpers
 from amos.codegen.cuda.fragments import copy_helpers, fragment_code
 from amos.codegen.cuda.output import output_code
 from amos.codegen.cuda.program import BlockProgram
 from amos.codegen.cuda.staging import STEP, SharedOperand
 from amos.codegen.cuda.text import block, identifier
+from amos.codegen.cuda.types import cuda_type
 
 __all__ = ["KernelText", "kernel_name"]
 
@@ -49,7 +51,7 @@ class KernelText:
             [
                 self._comment(),
                 _HEADERS,
-                copy_helpers(p) + fragment_code(p),
+                copy_helpers(p) + epilogue_helpers(p) + fragment_code(p),
                 "",
                 self._shared(),
                 "",
@@ -64,15 +66,9 @@ class KernelText:
     @cached_property
     def parameters(self) -> str:
         """The function's parameters: each input once, then the output."""
-        made = [
-            f"const {self._type(tensor.name)} *__restrict__ {identifier(tensor.name)}"
-            for tensor in self.program.mapping.operator.inputs
-        ]
-        out = self.program.mapping.operator.output.tensor.name
-        return ", ".join([*made, f"{self.program.result.name} *__restrict__ {identifier(out)}"])
-
-    def _type(self, tensor: str) -> str:
-        return next(s.element.name for s in self.program.sources if s.load.tensor.name == tensor)
+        *inputs, (out, kind) = self.program.arguments.items()
+        made = [f"const {cuda_type(k).name} *__restrict__ {identifier(n)}" for n, k in inputs]
+        return ", ".join([*made, f"{cuda_type(kind).name} *__restrict__ {identifier(out)}"])
 
     def _comment(self) -> str:
         p = self.program
@@ -176,7 +172,8 @@ class KernelText:
             "for (int stage = begin; stage < end; ++stage) {",
             *block([*wait, "__syncthreads();", f"const int next = stage + {p.depth - 1};"]),
             *block(["if (next < end) {", *block(f"{name}(next);" for name in fetch), "}"]),
-            *block([*commit, "multiply(stage);"]),
+            # Copies may part the threads of a warp, and products take all of them together.
+            *block([*commit, "__syncwarp();", "multiply(stage);"]),
             *(
                 block([f"if (next < end) {{ {' '.join(f'{n}(next);' for n in put)} }}"])
                 if put

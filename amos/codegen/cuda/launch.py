@@ -6,6 +6,7 @@ from typing import Any
 
 from amos.codegen.cuda.program import BlockProgram
 from amos.ir import BufferLoad
+from amos.ir.epilogue import Node
 from amos.schedule import Schedule
 
 __all__ = ["described_operand", "launch_of"]
@@ -20,22 +21,20 @@ def launch_of(program: BlockProgram, name: str, schedule: Schedule) -> dict[str,
         schedule: that the program was made from.
     """
     op = program.mapping.operator
-    by_tensor = {s.load.tensor.name: s.dtype for s in program.sources}
-    arguments = [
-        {"name": t.name, "dtype": by_tensor[t.name], "shape": list(t.shape), "role": "input"}
-        | {"zeroed": False}
-        for t in op.inputs
-    ]
-    out = op.output.tensor
-    arguments.append(
-        {
-            "name": out.name,
-            "dtype": program.mapping.intrinsic.dtypes[-1],
-            "shape": list(out.shape),
-            "role": "output",
-            "zeroed": program.zeroed,
-        }
-    )
+    tensors = {tensor.name: tensor for tensor in (*op.inputs, op.output.tensor)}
+    sources = {load.tensor.name for load in op.sources}
+    arguments = []
+    for key, kind in program.arguments.items():
+        role = "output" if key == op.output.tensor.name else "epilogue"
+        arguments.append(
+            {
+                "name": key,
+                "dtype": kind,
+                "shape": list(tensors[key].shape),
+                "role": "input" if key in sources else role,
+                "zeroed": role == "output" and program.zeroed,
+            }
+        )
     return {
         "kernel": name,
         "architecture": program.architecture,
@@ -50,10 +49,32 @@ def launch_of(program: BlockProgram, name: str, schedule: Schedule) -> dict[str,
         "schedule": schedule.as_dict(),
         "operator": {
             "name": op.name,
-            "text": str(op.compute),
+            "text": str(op.compute) + (f" then {op.epilogue}" if op.epilogue else ""),
             "iterations": {it.name: it.extent for it in op.iterations},
             "operands": [described_operand(load) for load in op.operands],
+            **_epilogue(program),
         },
+    }
+
+
+def _epilogue(program: BlockProgram) -> dict[str, Any]:
+    """What is stored instead of a sum; nothing if it is the sum."""
+    epilogue, accumulator = program.mapping.operator.epilogue, program.mapping.intrinsic.dtypes[-1]
+    if epilogue is None:
+        return {}
+
+    def described(node: Node) -> dict[str, Any]:
+        made: dict[str, Any] = {"name": node.name, "kind": node.kind(accumulator)}
+        if node.load is not None:
+            return made | {"name": "read", "load": described_operand(node.load)}
+        if node.name == "number":
+            return made | {"value": node.value}
+        return made | {"arguments": [described(each) for each in node.arguments]}
+
+    return {
+        "accumulator": accumulator,
+        "epilogue": described(epilogue.expression),
+        "result": program.stored_dtype,
     }
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
-from amos.codegen.cuda.copies import address, loop_values
+from amos.codegen.cuda.copies import element_at, loop_values
+from amos.codegen.cuda.epilogue import SUM, finished
 from amos.codegen.cuda.expression import Expr, Value, at_most, text
 from amos.codegen.cuda.fragments import result_layout
 from amos.codegen.cuda.program import BlockProgram
@@ -100,10 +101,16 @@ def _store(program: BlockProgram, lanes: dict[str, Value], value: str) -> list[s
         values |= group.decode(fused)
     load = program.destination.load
     known = {name: values.get(name, 0) for name in load.names}
-    total = address(load.tensor.shape, [index.evaluate(known) for index in load.indices])
+    place = element_at(load.tensor.shape, [index.evaluate(known) for index in load.indices])
     out = identifier(load.tensor.name)
-    if program.parts > 1:
-        store = f"atomicAdd({out} + {text(total)}, {value});"
+    if program.mapping.operator.epilogue is not None:
+        lines = [
+            f"const {program.result.name} {SUM} = {value};",
+            f"{out}[{place}] = {finished(program, known)};",
+        ]
+    elif program.parts > 1:
+        lines = [f"atomicAdd({out} + {place}, {value});"]
     else:
-        store = f"{out}[{text(total)}] = {value};"
-    return [f"if ({' && '.join(dict.fromkeys(guards))})", f"  {store}"] if guards else [store]
+        lines = [f"{out}[{place}] = {value};"]
+    when = f"if ({' && '.join(dict.fromkeys(guards))}) " if guards else ""
+    return [f"{when}{{", *block(lines), "}"] if when or len(lines) > 1 else lines

@@ -29,6 +29,8 @@ STATIC_LIMIT = 48 * 1024
 #: Shared memory of a block after opting in, by compute capability (CUDA C++ Programming
 #: Guide, table of technical specifications).
 _SHARED = {70: 96, 75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 120: 99}
+#: Blocks along the second dimension of a grid (the same table), and the largest ``int``.
+_GRID_Y, _INT = 65535, 2**31 - 1
 #: Architectures beyond this one are not known to exist.
 _NEWEST = 121
 
@@ -61,7 +63,8 @@ class BlockProgram:
         split: parts of the reduction that run at the same time.
         vector: bytes that one copy moves at most.
         padding: elements added to the rows of an operand in shared memory, by its
-            name; those of an operand left out are as few as keep its banks apart.
+            name, or -1 for rows that are swizzled; those of an operand left out are as few
+            as keep its banks apart.
         order: names of spatial loops, outermost first, in which blocks are numbered.
         reduce_order: names of reduction loops, outermost first.
 
@@ -87,11 +90,6 @@ class BlockProgram:
         here = capability(self.architecture)
         if intrinsic.family not in ("wmma", "mma"):
             raise BuildError(f"{intrinsic.name}: CUDA kernels use intrinsics of Tensor Cores only")
-        if self.mapping.operator.epilogue is not None:
-            raise BuildError(
-                f"{self.mapping.operator.name}: CUDA kernels have no epilogue; "
-                f"{self.mapping.operator.epilogue} is left to another kernel"
-            )
         needed = [capability(name) for name in intrinsic.requires if name.startswith("sm_")]
         if needed and here < max(needed):
             raise BuildError(
@@ -108,15 +106,54 @@ class BlockProgram:
             raise BuildError(
                 f"{where}: {self.threads} threads in a block, but {MAX_THREADS} are allowed"
             )
+        if self.split > 1 and self.mapping.operator.epilogue is not None:
+            raise BuildError(
+                f"{where}: a split reduction has no whole sum in any block, which the epilogue "
+                f"{self.mapping.operator.epilogue} needs"
+            )
         if self.split > 1 and not self.result.atomic:
             raise BuildError(
                 f"{where}: a split reduction cannot add to {self.result.name} atomically"
             )
+        for source in self.sources:
+            if intrinsic.family == "wmma" and (source.padding or 0) < 0:
+                raise BuildError(
+                    f"{where}: WMMA reads rows as they lie; rows of {source.name} cannot be "
+                    "swizzled"
+                )
+            if source.row * source.element.bytes % ROW_ALIGNMENT:
+                raise BuildError(
+                    f"{where}: rows of {source.name} with {self.padding[source.name]} elements of "
+                    f"padding do not begin at multiples of {ROW_ALIGNMENT} bytes"
+                )
         if self.shared_bytes > self.shared_limit:
             raise BuildError(
                 f"{where}: {self.shared_bytes} bytes of shared memory in a block, but "
                 f"{self.shared_limit} are there"
             )
+        self._check_counts(where)
+
+    def _check_counts(self, where: str) -> None:
+        """What is counted in integers of 32 bits, and the launch, stay within their limits."""
+        for count, most, what in (
+            (self.grid[0], _INT, "blocks along x"),
+            (self.grid[1], _GRID_Y, "blocks along y"),
+            (self.sequence * self.staged, _INT, "steps of the reduction"),
+            *(
+                (loop.extent + self.spans.get(loop.name, 1), _INT, f"steps of {loop.name}")
+                for loop in self.nest.spatial
+            ),
+            *(
+                (
+                    group.size + 2 * group.lanes * self.spans.get(group.tile, 1),
+                    _INT,
+                    f"places along {name}",
+                )
+                for name, group in self.nest.groups.items()
+            ),
+        ):
+            if count > most:
+                raise BuildError(f"{where}: {count} {what}, but a kernel counts to {most}")
 
     @cached_property
     def nest(self) -> Nest:
@@ -230,6 +267,27 @@ class BlockProgram:
     def result(self) -> CudaType:
         """Type of an accumulator."""
         return cuda_type(self.mapping.intrinsic.dtypes[-1])
+
+    @property
+    def stored_dtype(self) -> str:
+        """Canonical type of an element of the output."""
+        accumulator, epilogue = self.mapping.intrinsic.dtypes[-1], self.mapping.operator.epilogue
+        return accumulator if epilogue is None else epilogue.result(accumulator)
+
+    @property
+    def stored(self) -> CudaType:
+        """Type of an element of the output."""
+        return cuda_type(self.stored_dtype)
+
+    @cached_property
+    def arguments(self) -> dict[str, str]:
+        """Canonical type of each argument of the kernel: inputs in order, then the output."""
+        op = self.mapping.operator
+        kinds = {source.load.tensor.name: source.dtype for source in self.sources}
+        for load in op.epilogue.loads if op.epilogue is not None else ():
+            kinds[load.tensor.name] = str(load.tensor.dtype)
+        made = {tensor.name: kinds[tensor.name] for tensor in op.inputs}
+        return made | {op.output.tensor.name: self.stored_dtype}
 
     @property
     def staging_bytes(self) -> int:

@@ -15,7 +15,10 @@ long namespace new not nullptr operator or private protected public register ret
 short signed sizeof static struct switch template this throw true try typedef typename
 union unsigned using virtual void volatile while xor wmma nvcuda a b c e i k f x begin
 end stage next step thread warp lane leaving live to from element clear multiply
-multiply_add load_a load_b shared_memory threadIdx blockIdx main
+multiply_add load_a load_b shared_memory threadIdx blockIdx blockDim gridDim warpSize main
+copy_async commit_copies wait_copies multiply atomicAdd dim3 uint2 uint4 live leaving
+FragmentA FragmentB FragmentC sum rintf i_add i_subtract i_multiply i_max i_min f_add
+f_subtract f_multiply f_max f_min
 """
 _TAKEN = frozenset(_WORDS.split())
 

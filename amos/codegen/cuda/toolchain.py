@@ -43,6 +43,8 @@ class Compiled:
         cubin: machine code.
         registers: of one thread.
         spills: bytes of registers that a thread keeps in memory, stores and loads.
+        stack: bytes of local memory of a thread: what spills take, and arrays that are
+            not held in registers.
         static_shared: bytes of shared memory that the kernel declares.
         compiler: name and version.
     """
@@ -51,6 +53,7 @@ class Compiled:
     cubin: bytes
     registers: int
     spills: int
+    stack: int
     static_shared: int
     compiler: str
 
@@ -94,6 +97,7 @@ class Compiler:
             cubin,
             _number(r"Used (\d+) registers", log, where),
             sum(int(n) for n in re.findall(r"(\d+) bytes spill (?:stores|loads)", log)),
+            sum(int(n) for n in re.findall(r"(\d+) bytes stack frame", log)),
             int(match.group(1)) if (match := re.search(r"(\d+) bytes smem", log)) else 0,
             self.name,
         )

@@ -35,6 +35,8 @@ _TYPES = {
     "float64": CudaType("double", "0.0", 8, atomic=True),
     "int8": CudaType("signed char", "(signed char)0", 1),
     "uint8": CudaType("unsigned char", "(unsigned char)0", 1),
+    "int16": CudaType("short", "(short)0", 2),
+    "uint16": CudaType("unsigned short", "(unsigned short)0", 2),
     "int32": CudaType("int", "0", 4, atomic=True),
     # There is no arithmetic on eight-bit floats in memory: they are moved as bytes.
     "float8_e4m3": CudaType("unsigned char", "(unsigned char)0", 1),

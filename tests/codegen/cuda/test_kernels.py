@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -65,6 +67,8 @@ def program(mapping: Mapping, architecture: str, rng: np.random.Generator) -> Bl
     nest = Nest(mapping)
     live = [loop for loop in nest.spatial if loop.extent > 1]
     atomic = mapping.intrinsic.dtypes[-1] != "float16"
+    names = [operand.tensor.name for operand in mapping.intrinsic.sources]
+    swizzled = mapping.intrinsic.family == "mma" and rng.integers(2)
     return BlockProgram(
         mapping,
         architecture,
@@ -74,6 +78,7 @@ def program(mapping: Mapping, architecture: str, rng: np.random.Generator) -> Bl
         stages=int(rng.integers(1, 5 if capability(architecture) >= 80 else 3)),
         split=int(rng.integers(1, 4)) if atomic else 1,
         vector=int(rng.choice([16, 8, 4])),
+        padding=dict.fromkeys(names, -1) if swizzled else {},
         order=tuple(map(str, rng.permutation([x.name for x in live]))),
         reduce_order=tuple(map(str, rng.permutation([x.name for x in nest.reduce]))),
     )
@@ -99,6 +104,31 @@ def test_operators(number: int, name: str) -> None:
     """Every other operator, in one type after another, under one rule after another."""
     unit = list(UNITS)[number % len(UNITS)]
     check(number, name, unit, ("paper", "access", "gather")[number % 3])
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("unit", "text"),
+    [
+        ("mma_sync_m16n8k16_f16_f32", "a[m,k] * b[n,k]"),
+        ("mma_sync_m16n8k8_bf16_f32", "a[k,m] * b[k,n]"),
+        ("mma_sync_m16n8k8_tf32_f32", "a[k,m] * b[k,n]"),
+        ("mma_sync_m16n8k32_s8_s32", "a[m,k] * b[n,k]"),
+    ],
+)
+def test_swizzled_rows(unit: str, text: str) -> None:
+    """What copies write to other places is read from there, along both sides."""
+    intrinsic = amos.intrinsics.get(unit)
+    kinds = dict(zip(("a", "b", "out"), intrinsic.dtypes, strict=True))
+    sizes = dict(m=48, n=40, k=96)
+    op = Operator.parse(f"out[m,n] += {text}", extents=sizes, dtypes=kinds, name="gemm")
+    mapping = amos.enumerate_mappings(op, intrinsic)[0]
+    padding = {"Src1": -1, "Src2": -1}
+    made = BlockProgram(mapping, "sm_80", {"i1.tile": 2}, {"i2.tile": 2}, 2, 3, padding=padding)
+    source = KernelText(made).source
+    assert source.count(" ^ ") >= 2  # where copies write, and where fragments are read
+    assert run(made).problem == ""
+    found_out(made, "copy_async<16>(to + at_row", "copy_async<16>(to + 0 * at_row")
 
 
 @needs_compiler
@@ -128,6 +158,16 @@ HOLES = {
     "the edge of the output": ("< 49)", "< 64)"),
     "an alignment": ("copy_async<16>(to + ", "copy_async<16>(to + 1 + "),
     "a slot": ("shared_Src2 + stage % 3", "shared_Src2 + stage % 2"),
+    "room": ("shared_memory[", "shared_memory[-128 + "),
+    "half a warp": ("    multiply(stage);", "    if (lane < 16) multiply(stage);"),
+    "a barrier of the warp": ("_major);\n    __syncwarp();", "_major);"),
+}
+#: The same for fewer stages. With one, the next must not be copied before this one was read;
+#: with two, accumulators leave through memory that the last stage was read from.
+FEWER_HOLES = {
+    "before": (1, "    __syncthreads();\n    multiply(stage);", "    multiply(stage);"),
+    "behind": (1, "    multiply(stage);\n    __syncthreads();", "    multiply(stage);"),
+    "the last": (2, "  wait_copies<0>();\n  __syncthreads();", "  wait_copies<0>();"),
 }
 
 
@@ -138,12 +178,39 @@ def test_kernel_without_holes() -> None:
 
 @needs_compiler
 @pytest.mark.parametrize(
-    "hole", [pytest.param(h, marks=[pytest.mark.slow] * (n > 2)) for n, h in enumerate(HOLES)]
+    "hole",
+    [pytest.param(h, marks=[pytest.mark.slow] * (2 < n < 6)) for n, h in enumerate(HOLES)],
 )
 def test_holes_are_found(hole: str) -> None:
     """The emulation is no formality: each of these is an error on a GPU."""
+    found_out(pipelined(), *HOLES[hole])
+
+
+@needs_compiler
+@pytest.mark.parametrize("hole", FEWER_HOLES)
+def test_holes_with_fewer_stages_are_found(hole: str) -> None:
+    stages, before, after = FEWER_HOLES[hole]
+    made = replace(pipelined(), stages=stages)
+    assert run(made).equal
+    found_out(made, before, after)
+
+
+@needs_compiler
+def test_places_beyond_32_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors of 2^31 elements and more are indexed with 64 bits; here smaller ones are."""
+    op = operators.get("conv2d", dtype="f16", n=2, c=64, k=4096, p=600, q=600)
+    space = amos.enumerate_mappings(op, amos.intrinsics.get("wmma_m16n16k16_f16_f32"))
+    source = KernelText(BlockProgram(space[0], "sm_80")).source
+    (stored,) = (line for line in source.splitlines() if line.strip().startswith("out["))
+    assert stored.count("static_cast<long long>") == 4  # 2 * 4096 * 600 * 600 elements
+    assert "image + (live ? static_cast" not in source
+    monkeypatch.setattr("amos.codegen.cuda.copies._INT", 100)
     made = pipelined()
-    before, after = HOLES[hole]
+    assert "static_cast<long long>" in KernelText(made).source
+    assert run(made).equal
+
+
+def found_out(made: BlockProgram, before: str, after: str) -> None:
     source = KernelText(made).source
     assert before in source
     try:
@@ -153,7 +220,7 @@ def test_holes_are_found(hole: str) -> None:
 
 
 def test_refusals() -> None:
-    op = operators.get("gemm", dtype="f16", m=64, n=64, k=512)
+    op = operators.get("gemm", dtype="f16", m=64, n=64, k=1 << 20)
     wmma = amos.enumerate_mappings(op, amos.intrinsics.get("wmma_m16n16k16_f16_f32"))[0]
     tiles, warps = {"i1.tile": 4, "i2.tile": 4}, {"i1.tile": 8, "i2.tile": 8}
     for arguments, words in [
@@ -162,6 +229,9 @@ def test_refusals() -> None:
         (dict(architecture="sm_60"), ["wmma_m16n16k16_f16_f32", "sm_70", "sm_60"]),
         (dict(architecture="sm_70", stages=3), ["3 stages", "cp.async", "sm_80"]),
         (dict(architecture="sm_80", block=warps), ["2048 threads", "1024"]),
+        (dict(architecture="sm_80", padding={"Src2": -1}), ["Src2", "WMMA", "swizzled"]),
+        (dict(architecture="sm_80", padding={"Src1": 4}), ["Src1", "4 elements", "16 bytes"]),
+        (dict(architecture="sm_80", split=1 << 20), ["65536 blocks along y", "65535"]),
         (
             dict(architecture="sm_80", tile=tiles, block={"i1.tile": 8}, steps=4, stages=4),
             ["bytes of shared memory", str(163 * 1024)],
@@ -177,8 +247,8 @@ def test_refusals() -> None:
         BlockProgram(host, "sm_80")
     last = operators.get("gemm", dtype="f16").with_epilogue("relu(acc)")
     mapping = amos.enumerate_mappings(last, amos.intrinsics.get("wmma_m16n16k16_f16_f32"))[0]
-    with pytest.raises(BuildError, match="no epilogue"):
-        BlockProgram(mapping, "sm_80")
+    with pytest.raises(BuildError, match="whole sum"):
+        BlockProgram(mapping, "sm_80", split=2)
     half = operators.get("gemm", dtype=("f16", "f16", "f16"))
     mapping = amos.enumerate_mappings(half, amos.intrinsics.get("wmma_m16n16k16_f16_f16"))[0]
     with pytest.raises(BuildError, match="atomically"):

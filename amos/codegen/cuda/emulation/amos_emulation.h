@@ -1,15 +1,18 @@
 // CUDA on the host: enough of it to run a generated kernel, one block after another.
 //
-// Every CUDA thread is a fiber. Fibers run in turn until each has come to a barrier, in
-// ascending or descending order, so that an order which no barrier enforces differs
-// between two runs. Copies by cp.async arrive when they are waited for, or at once:
-// a missing wait, or a stage that is overwritten too early, differs between the two.
-// Shared memory starts as NaN, tensors end where their memory does, and what hardware
-// asks of addresses is checked.
+// Every CUDA thread is a fiber. A warp runs until each of its threads has come to a barrier
+// of the block before the next warp begins, in ascending or descending order: as far ahead of
+// the others as a GPU could let it. So an order which no barrier enforces differs between two
+// runs. Copies by cp.async arrive when they are waited for, or at once: a missing wait, or a
+// stage that is overwritten too early, differs between the two. Threads of a warp that come
+// to different instructions for a whole warp are found out. Shared memory starts as NaN,
+// it and tensors end where their memory does, and what hardware asks of addresses is checked.
 #pragma once
 #define AMOS_EMULATION 1
 
+#include <sys/mman.h>
 #include <ucontext.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstdint>
@@ -29,7 +32,7 @@
 #define __launch_bounds__(...)
 #define __align__(n) alignas(n)
 
-struct uint2 { unsigned x, y; };
+struct alignas(8) uint2 { unsigned x, y; };
 struct alignas(16) uint4 { unsigned x, y, z, w; };
 struct dim3 { unsigned x, y, z; };
 
@@ -38,6 +41,19 @@ namespace amos_emulation {
 [[noreturn]] inline void fail(const char *what) {
   std::fprintf(stderr, "emulation: %s\n", what);
   std::exit(9);
+}
+
+// Memory that ends where no other begins, up to a multiple of an alignment.
+inline unsigned char *guarded(size_t bytes, size_t alignment) {
+  const size_t page = sysconf(_SC_PAGESIZE), whole = (bytes + alignment - 1) / alignment * alignment;
+  const size_t room = (whole + page - 1) / page * page;
+  char *memory = static_cast<char *>(mmap(nullptr, room + 2 * page, PROT_READ | PROT_WRITE,
+                                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  if (memory == MAP_FAILED || mprotect(memory, page, PROT_NONE) ||
+      mprotect(memory + page + room, page, PROT_NONE))
+    fail("no memory");
+  std::memset(memory + page, 0xff, room);
+  return reinterpret_cast<unsigned char *>(memory + page + room - whole);
 }
 
 inline float narrow(float value, int bits, int least, float top) {
@@ -112,6 +128,14 @@ struct __nv_bfloat16 {
   }
 };
 
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fsub_rn(float a, float b) { return a - b; }
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __int2float_rn(int value) { return static_cast<float>(value); }
+inline int __float2int_rn(float value) { return static_cast<int>(std::nearbyint(value)); }
+inline float __bfloat162float(__nv_bfloat16 value) { return value; }
+inline __nv_bfloat16 __float2bfloat16_rn(float value) { return __nv_bfloat16(value); }
+
 namespace amos_emulation {
 
 struct Copy {
@@ -125,7 +149,7 @@ struct Thread {
   std::vector<char> stack;
   dim3 index;
   bool done;
-  int waits;  // 0: runs; 1: at a barrier of its warp; 2: at one of the block
+  const char *waits;  // for what: one of the block, anything else of its warp; null: it runs
   std::vector<Copy> open;               // copies of the group that is being made
   std::deque<std::vector<Copy>> groups;  // groups on their way
 };
@@ -133,6 +157,7 @@ struct Thread {
 // What the lanes of a warp show each other, and two matrices that are put together of it.
 struct Exchange {
   const void *first[32], *second[32];
+  uint16_t rows[32][8];
   double left[1024], right[1024];
   bool gathered;
 };
@@ -155,45 +180,49 @@ inline void enter() {
   swapcontext(&machine.current->context, &machine.scheduler);
 }
 
-inline void wait(int kind) {
-  machine.current->waits = kind;
+constexpr const char *of_block = "__syncthreads";
+
+inline void wait(const char *what) {
+  machine.current->waits = what;
   swapcontext(&machine.current->context, &machine.scheduler);
 }
 
 inline int lane() { return machine.current->index.x % 32; }
 inline int warp() { return machine.current->index.x / 32; }
 
-// Runs every fiber once; then lets those go on whose barrier is complete.
-inline void run_block() {
-  const int count = static_cast<int>(machine.threads.size());
+// Runs a warp until all of its threads are done or wait for the block.
+inline void run_warp(int first) {
   for (;;) {
-    for (int n = 0; n < count; ++n) {
-      Thread &thread = machine.threads[machine.descending ? count - 1 - n : n];
+    for (int n = 0; n < 32; ++n) {
+      Thread &thread = machine.threads[first + (machine.descending ? 31 - n : n)];
       if (thread.done || thread.waits) continue;
       machine.current = &thread;
       swapcontext(&machine.scheduler, &thread.context);
     }
-    bool moved = false;
-    int done = 0, block = 0;
-    for (int first = 0; first < count; first += 32) {
-      int here = 0, ended = 0;
-      for (int n = first; n < first + 32; ++n) {
-        here += machine.threads[n].waits == 1;
-        ended += machine.threads[n].done;
-        block += machine.threads[n].waits == 2;
-      }
-      done += ended;
-      if (here == 32) {
-        for (int n = first; n < first + 32; ++n) machine.threads[n].waits = 0;
-        moved = true;
-      }
+    const Thread &one = machine.threads[first];
+    for (int n = first; n < first + 32; ++n) {
+      const Thread &other = machine.threads[n];
+      if (other.done != one.done || (!one.done && std::strcmp(other.waits, one.waits)))
+        fail("threads of a warp wait at different barriers");
+    }
+    if (one.done || one.waits == of_block) return;
+    for (int n = first; n < first + 32; ++n) machine.threads[n].waits = nullptr;
+  }
+}
+
+// Runs warp after warp, each as far as a barrier of the block lets it.
+inline void run_block() {
+  const int count = static_cast<int>(machine.threads.size());
+  for (;;) {
+    int done = 0;
+    for (int first = 0; first < count; first += 32)
+      run_warp(machine.descending ? count - 32 - first : first);
+    for (auto &thread : machine.threads) {
+      done += thread.done;
+      thread.waits = nullptr;
     }
     if (done == count) return;
-    if (block == count) {
-      for (auto &thread : machine.threads) thread.waits = 0;
-      moved = true;
-    }
-    if (!moved) fail("threads wait at different barriers");
+    if (done) fail("threads wait at different barriers");
   }
 }
 
@@ -213,7 +242,7 @@ inline void launch(dim3 grid, int threads, void *shared, size_t bytes, bool desc
         thread.stack.resize(1 << 16);
         thread.index = {static_cast<unsigned>(n), 0, 0};
         thread.done = false;
-        thread.waits = 0;
+        thread.waits = nullptr;
         thread.open.clear();
         thread.groups.clear();
         getcontext(&thread.context);
@@ -242,8 +271,8 @@ using Sum = std::conditional_t<std::is_same_v<T, double>, double,
 #define threadIdx (amos_emulation::machine.current->index)
 #define blockIdx (amos_emulation::machine.block)
 
-inline void __syncthreads() { amos_emulation::wait(2); }
-inline void __syncwarp() { amos_emulation::wait(1); }
+inline void __syncthreads() { amos_emulation::wait(amos_emulation::of_block); }
+inline void __syncwarp() { amos_emulation::wait("__syncwarp"); }
 
 template <typename T>
 T atomicAdd(T *to, T value) {
@@ -282,21 +311,23 @@ namespace amos_emulation {
 // ldmatrix (PTX ISA): lane n gives the address of row n % 8 of matrix n / 8, and gets
 // columns 2 * (n % 4) and the next of row n / 4 of each, or of its transpose.
 inline void load_matrices(unsigned *x, const void *row, int count, bool transposed) {
-  const void **rows = machine.exchange[warp()].first;
-  if (lane() < 8 * count) check_address(row, 16, "ldmatrix: row not aligned");
-  rows[lane()] = row;
-  wait(1);
+  auto &rows = machine.exchange[warp()].rows;
   const int n = lane();
+  if (n < 8 * count) {
+    check_address(row, 16, "ldmatrix: row not aligned");
+    std::memcpy(rows[n], row, 16);
+  }
+  wait("ldmatrix");
   for (int q = 0; q < count; ++q) {
     uint16_t pair[2];
     for (int i = 0; i < 2; ++i) {
       int r = n / 4, c = n % 4 * 2 + i;
       if (transposed) std::swap(r, c);
-      pair[i] = static_cast<const uint16_t *>(rows[q * 8 + r])[c];
+      pair[i] = rows[q * 8 + r][c];
     }
     std::memcpy(x + q, pair, 4);
   }
-  wait(1);
+  wait("ldmatrix");
 }
 
 // c += a * b of a warp whose lanes hold elements where three functions say.
@@ -307,7 +338,7 @@ void multiply(X *c, const Y *a, const Y *b, A where_a, B where_b, C where_c) {
   seen.first[lane()] = a;
   seen.second[lane()] = b;
   seen.gathered = false;
-  wait(1);
+  wait("mma");
   if (!seen.gathered)
     for (int n = 0; n < 32; ++n) {
       for (int e = 0; e < M * K / 32; ++e)
@@ -324,7 +355,7 @@ void multiply(X *c, const Y *a, const Y *b, A where_a, B where_b, C where_c) {
       sum += static_cast<Sum<R>>(seen.left[at / N * K + k] * seen.right[k * N + at % N]);
     mine[e] = static_cast<R>(sum);
   }
-  wait(1);
+  wait("mma");
 }
 
 }  // namespace amos_emulation
@@ -371,12 +402,15 @@ void load_matrix_sync(fragment<USE, M, N, K, T, LAYOUT> &f,
     const int i = e * 32 + amos_emulation::lane(), r = i / f.columns, c = i % f.columns;
     f.x[e] = from[std::is_same_v<LAYOUT, row_major> ? r * row + c : c * row + r];
   }
+  // All lanes take part, but what others wrote before is not awaited by that.
+  amos_emulation::wait("load_matrix_sync");
 }
 
 template <int M, int N, int K, typename T>
 void store_matrix_sync(T *to, const fragment<accumulator, M, N, K, T> &f, unsigned row,
                        layout_t layout) {
   check(to, row);
+  amos_emulation::wait("store_matrix_sync");
   for (int e = 0; e < f.num_elements; ++e) {
     const int i = e * 32 + amos_emulation::lane(), r = i / N, c = i % N;
     to[layout == mem_row_major ? r * row + c : c * row + r] = f.x[e];

@@ -1,0 +1,280 @@
+"""Data that a kernel is checked with, and what it must make of them, in NumPy alone.
+
+This file is copied beside every exported kernel. Everything here is computed from what
+``launch.json`` says of the operator, element by element, and shares nothing with the
+kernel: an epilogue's arithmetic too is written anew, from what :mod:`amos.ir.epilogue`
+states.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["compared", "decode", "drawn", "encode", "reference", "size_of"]
+
+#: Output elements that are compared.
+_SAMPLES = 4096
+#: Terms of a sum in half precision that are not zero.
+_FEW = 400
+#: Share of the sum of absolute terms by which a result may be off, by its type.
+_TOLERANCE = {"float32": 2e-5, "float64": 1e-12, "float16": 1e-3, "int32": 0.0}
+#: The same for sources of eight bits: their sums keep about 14 bits (see the intrinsic).
+_EIGHT_BITS = 2e-3
+#: What holds the bit pattern of an element.
+_BITS: dict[str, np.dtype[Any]] = {
+    "float16": np.dtype(np.float16),
+    "bfloat16": np.dtype(np.uint16),
+    "float32": np.dtype(np.float32),
+    "tfloat32": np.dtype(np.float32),
+    "float64": np.dtype(np.float64),
+    "int8": np.dtype(np.int8),
+    "uint8": np.dtype(np.uint8),
+    "int16": np.dtype(np.int16),
+    "uint16": np.dtype(np.uint16),
+    "int32": np.dtype(np.int32),
+    "float8_e4m3": np.dtype(np.uint8),
+    "float8_e5m2": np.dtype(np.uint8),
+}
+#: 2**31 - 1 is no float32; this is the largest one that an int32 holds.
+_LARGEST_FLOAT = 2147483520
+#: Bits after the point and exponent's bias of an eight-bit float.
+_EIGHT = {"float8_e4m3": (3, 7), "float8_e5m2": (2, 15)}
+
+
+def size_of(argument: dict[str, Any]) -> int:
+    """Bytes of a tensor that ``launch.json`` describes."""
+    return int(np.prod(argument["shape"], dtype=np.int64)) * _BITS[argument["dtype"]].itemsize
+
+
+def drawn(launch: dict[str, Any], rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Values of each input, by name, that its type holds exactly.
+
+    Integers over their full range; floats of few bits, so that sums are exact in any
+    order. For sums in half precision they are small integers, most of them zero if a sum
+    is long. What an epilogue reads has many magnitudes.
+    """
+    *inputs, out = launch["arguments"]
+    share = 1.0
+    if out["dtype"] == "float16":
+        share = min(1.0, _FEW / max(1, _length(launch["operator"])))
+    return {a["name"]: _draw(a, share if out["dtype"] == "float16" else 0.0, rng) for a in inputs}
+
+
+def _draw(argument: dict[str, Any], share: float, rng: np.random.Generator) -> np.ndarray:
+    kind, shape = argument["dtype"], argument["shape"]
+    values: np.ndarray
+    if share:
+        values = rng.integers(-2, 3, shape) * (rng.random(shape) < share) * 1.0
+    elif argument["role"] == "epilogue" and kind in ("float32", "bfloat16"):
+        sizes = rng.integers(128, 256, shape) / 128 * 2.0 ** rng.integers(-18, 2, shape)
+        values = np.where(rng.random(shape) < 0.25, -sizes, sizes)
+    elif argument["role"] == "epilogue" and kind != "int8" and kind != "uint8":
+        values = rng.integers(0 if kind[0] == "u" else -(1 << 12), 1 << 12, shape) * 1.0
+    elif kind in ("int8", "uint8"):
+        low = -128 if kind == "int8" else 0
+        values = rng.integers(low, low + 256, shape).astype(np.float64)
+    elif kind in _EIGHT:
+        values = rng.integers(-4, 5, shape) / 4.0
+    else:
+        values = rng.integers(-128, 129, shape) / 64.0
+    return values
+
+
+def _length(operator: dict[str, Any]) -> int:
+    """Terms of one sum."""
+    kept = {name for index in operator["operands"][-1]["indices"] for name in index["terms"]}
+    extents = operator["iterations"]
+    return int(np.prod([extents[n] for n in extents if n not in kept], dtype=np.int64))
+
+
+def encode(values: np.ndarray, kind: str) -> np.ndarray:
+    """Bit patterns of values that the type holds exactly."""
+    if kind == "bfloat16":
+        return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    if kind in _EIGHT:
+        bits, bias = _EIGHT[kind]
+        size = np.abs(values)
+        exponent = np.maximum(np.frexp(size)[1] - 1, 1 - bias)
+        steps = np.rint(size / np.ldexp(1.0, exponent - bits)).astype(np.int64)
+        # A normal number's leading one and a subnormal's zero fall out of one formula.
+        code = ((exponent + bias - 1) << bits) + steps
+        code = np.where(size > 0, code, 0)
+        return np.asarray(code + (np.signbit(values).astype(np.int64) << 7)).astype(np.uint8)
+    made: np.ndarray = values.astype(_BITS[kind])
+    return made
+
+
+def decode(data: np.ndarray, kind: str) -> np.ndarray:
+    """Values of bit patterns."""
+    if kind == "bfloat16":
+        wide: np.ndarray = (data.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+        return wide
+    made: np.ndarray = data.view(_BITS[kind])
+    return made
+
+
+def compared(
+    launch: dict[str, Any],
+    values: dict[str, np.ndarray],
+    made: np.ndarray,
+    rng: np.random.Generator,
+) -> dict[str, Any]:
+    """Compare some elements of an output with what the operator says.
+
+    Args:
+        launch: what ``launch.json`` says.
+        values: of each input, by name.
+        made: bytes of the output.
+        rng: chooses the elements.
+
+    Returns:
+        ``correct``, ``largest_difference`` and the number of ``elements`` compared.
+    """
+    *inputs, out = launch["arguments"]
+    operator = launch["operator"]
+    got = decode(made, out["dtype"]).astype(np.float64)
+    at = _some(operator, rng)
+    where, total, scale = reference(operator, values, at)
+    allowed = scale * _tolerance(inputs, operator.get("accumulator", out["dtype"]))
+    if operator.get("epilogue"):
+        total, allowed = _finished(operator, values, at, total, allowed)
+    difference = np.abs(got[where] - total)
+    difference[~np.isfinite(got[where])] = np.inf
+    return {
+        "correct": bool((difference <= allowed).all()),
+        "largest_difference": float(difference.max()),
+        "elements": len(where),
+    }
+
+
+def _tolerance(inputs: list[dict[str, Any]], accumulator: str) -> float:
+    if any(argument["dtype"] in _EIGHT for argument in inputs):
+        return _EIGHT_BITS
+    return _TOLERANCE[accumulator]
+
+
+def _some(operator: dict[str, Any], rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Values of the iterations of some elements of the output; of all if they are few."""
+    extents = operator["iterations"]
+    names = sorted({n for index in operator["operands"][-1]["indices"] for n in index["terms"]})
+    size = int(np.prod([extents[n] for n in names], dtype=np.int64))
+    flat = np.unique(rng.integers(0, size, _SAMPLES)) if size > _SAMPLES else np.arange(size)
+    at: dict[str, np.ndarray] = {}
+    for name in names:
+        at[name] = flat % extents[name]
+        flat = flat // extents[name]
+    return at
+
+
+def reference(
+    operator: dict[str, Any], values: dict[str, np.ndarray], at: dict[str, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Some sums of an operator: flat positions, values, sums of absolute terms."""
+    extents = operator["iterations"]
+    where = np.atleast_1d(_flat(operator["operands"][-1], at)[0])
+    inner = [n for n in extents if n not in at]
+    total, scale = np.zeros(len(where)), np.zeros(len(where))
+    for first in np.ndindex(*(extents[n] for n in inner[:-1])):
+        point = at | dict(zip(inner[:-1], first, strict=True))
+        point = {n: v[:, None] if isinstance(v, np.ndarray) else v for n, v in point.items()}
+        if inner:
+            point[inner[-1]] = np.arange(extents[inner[-1]])[None, :]
+        product: Any = 1.0
+        for operand in operator["operands"][:-1]:
+            place, live = _flat(operand, point)
+            read = values[operand["tensor"]].reshape(-1)[np.where(live, place, 0)]
+            product = product * np.where(live, read, 0.0)
+        product = np.broadcast_to(product, (len(where), extents[inner[-1]] if inner else 1))
+        total += product.sum(axis=1)
+        scale += np.abs(product).sum(axis=1)
+    return where, total, scale
+
+
+def _flat(operand: dict[str, Any], at: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Flat position of an element, and whether it lies inside the tensor."""
+    place: Any = 0
+    live: Any = True
+    for index, size in zip(operand["indices"], operand["shape"], strict=True):
+        value: Any = index["constant"]
+        for name, factor in index["terms"].items():
+            value = value + at[name] * factor
+        live = live & (value >= 0) & (value < size)
+        place = place * size + value
+    return np.asarray(place), np.asarray(live)
+
+
+def _finished(
+    operator: dict[str, Any],
+    values: dict[str, np.ndarray],
+    at: dict[str, np.ndarray],
+    total: np.ndarray,
+    allowed: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """What an epilogue makes of sums, and by how much that may be off if they are."""
+    kind = operator["accumulator"]
+
+    def finish(sums: np.ndarray) -> np.ndarray:
+        with np.errstate(over="ignore", invalid="ignore"):
+            value = _value(operator["epilogue"], _as(sums, kind), values, at)
+            return _stored(value, operator["result"])
+
+    right = finish(total)
+    if kind == "int32":
+        return right, np.zeros(len(right))
+    off = np.maximum(*(np.abs(finish(total + sign * allowed) - right) for sign in (-1, 1)))
+    small = {"float32": 1e-6, "bfloat16": 2.0**-7}.get(operator["result"])
+    return right, off + (1.0 if small is None else small * np.abs(right))
+
+
+def _as(value: np.ndarray, kind: str) -> np.ndarray:
+    """As ``int32``, which wraps around, or ``float32``."""
+    if kind == "float32":
+        return np.asarray(value, np.float32)
+    wide = np.asarray(value).astype(np.int64)
+    return ((wide + 2**31) % 2**32 - 2**31).astype(np.int32)
+
+
+def _value(
+    node: dict[str, Any],
+    total: np.ndarray,
+    values: dict[str, np.ndarray],
+    at: dict[str, np.ndarray],
+) -> np.ndarray:
+    """A node of an epilogue; its kind is ``int32`` or ``float32``."""
+    name, kind = node["name"], node["kind"]
+    if name == "acc":
+        return total
+    if name == "number":
+        return _as(np.asarray(node["value"]), kind)
+    if name == "read":
+        place = _flat(node["load"], at)[0]
+        return _as(values[node["load"]["tensor"]].reshape(-1)[place], kind)
+    below = [_value(each, total, values, at) for each in node["arguments"]]
+    first, *others = (_as(each, kind) for each in below)
+    if name == "f32":
+        return first
+    if name == "round":
+        return first if kind == "int32" else np.rint(first)
+    if name == "relu":
+        return np.where(first > 0, first, first.dtype.type(0))
+    if name == "clip":
+        above = np.where(first > others[0], first, others[0])
+        return np.where(above < others[1], above, others[1])
+    (second,) = others
+    if name in ("max", "min"):
+        return np.where(first > second if name == "max" else first < second, first, second)
+    made = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply}[name]
+    if kind == "float32":
+        return np.asarray(made(first, second))
+    return _as(made(first.astype(np.int64), second.astype(np.int64)), kind)
+
+
+def _stored(value: np.ndarray, kind: str) -> np.ndarray:
+    """As the result's type: integers nearest, ties to even, and clamped."""
+    if kind in ("float32", "bfloat16"):
+        return np.asarray(value, np.float64)
+    limits = np.iinfo(_BITS[kind])
+    high = limits.max if value.dtype.kind == "i" else min(limits.max, _LARGEST_FLOAT)
+    return np.clip(np.rint(np.asarray(value, np.float64)), limits.min, high)
