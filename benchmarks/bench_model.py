@@ -1,7 +1,7 @@
 """How many candidates a second the performance model evaluates on one core.
 
 Random feasible candidates, blocks and padded tiles included, of every kind of mapping
-of three layers on a CPU, and on the described A100. A batch holds several thousand
+of three layers on a CPU, and on the described A100. A batch holds a thousand
 different ones, repeated to the size that a search ranks at once; the best of five runs
 counts.
 """
@@ -62,8 +62,8 @@ def rate(machine: Machine, intrinsic: str, count: int, times: int) -> tuple[floa
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--candidates", type=int, default=2000, help="different ones of a mapping")
-    parser.add_argument("--repeated", type=int, default=10)
+    parser.add_argument("--candidates", type=int, default=1000, help="different ones of a mapping")
+    parser.add_argument("--repeated", type=int, default=20)
     arguments = parser.parse_args()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})

@@ -47,11 +47,11 @@ def evaluate(
         raise MachineError(f"model {model!r}: expected one of {', '.join(MODELS)}")
     if len(batch) <= _CHUNK:
         return _evaluate(structure, machine, batch, model == "amos+")
-    # In pieces whose arrays stay in the cache.
-    starts = range(0, len(batch), _CHUNK)
+    # In equal pieces whose arrays stay in the cache.
+    size = -(-len(batch) // -(-len(batch) // _CHUNK))
     parts = [
-        _evaluate(structure, machine, batch.rows(slice(n, n + _CHUNK)), model == "amos+")
-        for n in starts
+        _evaluate(structure, machine, batch.rows(slice(n, n + size)), model == "amos+")
+        for n in range(0, len(batch), size)
     ]
     return joined(parts)
 
@@ -77,8 +77,11 @@ def _evaluate(
         ahead = 1.0 + machine.costs.window / (length * chains)
         if machine.cached:
             calls = calls * not_padding(structure, batch)
-            calls = calls * left_out(structure, part, stretch(structure, batch, part))
-        calls = calls * crowding(structure, machine, batch, part)
+            code = stretch(structure, batch, part)
+            calls = calls * left_out(structure, part, code)
+            calls = calls * crowding(structure, machine, batch, part, code)
+        else:
+            calls = calls * crowding(structure, machine, batch, part)
         terms = [calls * peak.interval, calls * (peak.latency / (chains * ahead))]
     else:
         calls = part.trips[-1] * steps.tile.prod(axis=0)
@@ -179,17 +182,12 @@ def _level(
     result.bytes_in[name], result.bytes_out[name] = reads.sum(axis=0), moved[-1]
     result.source[name] = reads.argmax(axis=0)
     result.trips[name] = pick(part.trips, depth)
-    result.read[name] = result.bytes_in[name] / level.rate(groups, together, write=False)
+    weighed = result.bytes_in[name]
     if refined and number > 0:
-        # Reads of several streams, between calls, miss more of the bandwidth.
-        slower = [
-            np.full(len(groups), machine.costs.sweep)
-            if op.packed and machine.cached
-            else 1.0 + machine.costs.streams * fragments(op, part)
-            for op in operands[:-1]
-        ]
-        spread = (reads * np.stack(slower)).sum(axis=0)
-        result.read[name] = spread / level.rate(groups, together, write=False)
+        # Calls wait for what was laid out in order: nothing of it was read before.
+        ordered = [op.packed and machine.cached for op in operands[:-1]]
+        weighed = np.where(ordered, machine.costs.sweep, 1.0) @ reads
+    result.read[name] = weighed / level.rate(groups, together, write=False)
     result.write[name] = result.bytes_out[name] / level.rate(groups, together, write=True)
 
 
@@ -202,11 +200,9 @@ def _cache_traffic(
     there: caches do not replace strictly the oldest line, so a sweep over somewhat
     more than the capacity keeps some of it from one time to the next.
     """
-    used = part.footprint(operands[0]) + part.footprint(operands[-1])
-    for op in operands[1:-1]:
-        used += part.footprint(op)
+    used = part.used(operands)
     # Footprints only shrink inward.
-    depth = np.minimum((used > capacity).sum(axis=0), part.count)
+    depth = np.minimum((used > capacity).sum(axis=0, dtype=np.int8), part.count).astype(np.intp)
     around = np.maximum(depth - 1, 0)
     kept = 0.0 if retain is None else np.minimum(1.0, capacity / pick(used, around)) ** retain
     moved = []

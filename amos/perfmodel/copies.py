@@ -37,6 +37,7 @@ def copies(
     ahead = dict(zip(structure.choices, batch.ahead.T, strict=True))
     region = part.steps.region
     parts = np.ones(len(batch)) if part.steps.parts is None else part.steps.parts
+    reach = _reach(machine, cores)
     if machine.cached and _partial(structure):
         seconds += part.steps.padded * parts * _FOLD / machine.clock / cores
     for op in (*structure.sources, structure.destination):
@@ -48,11 +49,14 @@ def copies(
             for loop in op.indexed:
                 if loop < part.steps.spatial:
                     count *= part.steps.stretch[loop]
-        whole = _seconds(op, count, part, batch, machine, cores, np.zeros(len(batch), dtype=int))
+        outside = np.zeros(len(batch), dtype=int)
+        whole = _seconds(op, count, part, batch, machine, cores, reach, outside)
         if op.choice:
             place = _place(op, machine, part, cores)
             count = pick(part.elements(op), place) * pick(part.trips, place) * cores
-            tiled = _seconds(op, count, part, batch, machine, cores, place, plain=machine.cached)
+            tiled = _seconds(
+                op, count, part, batch, machine, cores, reach, place, plain=machine.cached
+            )
             # Without a loop to be inside of, all of it is staged ahead.
             first = ahead[op.name] | ((region == 0) & (parts == 1))
             seconds += np.where(first, whole, tiled)
@@ -76,7 +80,7 @@ def _partial(structure: Structure) -> bool:
 def _sums(op: Operand, parts: np.ndarray, machine: Machine) -> np.ndarray:
     """Reading the accumulators of every part, by one core, to add them up."""
     size = parts * (op.size * prod(dim.extent for dim in op.dims))
-    return _streaming(size, machine, np.ones(len(size)))
+    return _streaming(size, _reach(machine, np.ones(len(size))))
 
 
 def _place(op: Operand, machine: Machine, part: Part, cores: np.ndarray) -> np.ndarray:
@@ -101,12 +105,13 @@ def _seconds(
     batch: LoopBatch,
     machine: Machine,
     cores: np.ndarray,
+    reach: list[tuple[np.ndarray, np.ndarray]],
     depth: np.ndarray,
     *,
     plain: bool = False,
 ) -> np.ndarray:
     """A copy shared out to all cores: bound by its instructions or by the memory."""
-    streaming = _streaming((elements + op.origin) * op.size, machine, cores)
+    streaming = _streaming((elements + op.origin) * op.size, reach)
     if op.copy == "run":
         return streaming
     division = machine.costs.digits * (machine.costs.plain if plain else 1.0)
@@ -119,20 +124,23 @@ def _seconds(
     return seconds
 
 
-def _streaming(size: np.ndarray, machine: Machine, cores: np.ndarray) -> np.ndarray:
+def _streaming(size: np.ndarray, reach: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
     """Moving so many bytes through the innermost memory that they fit, each core its share."""
-    groups = [np.minimum(cores, level.units) for level in machine.levels]
-    alone = np.ones(len(size))
-    rates = [
-        np.minimum(level.rate(n, alone, write=False), level.rate(n, alone, write=True)) * n
-        for level, n in zip(machine.levels, groups, strict=True)
-    ]
-    fits = [
-        (level.capacity * n >= size) | (level.capacity == 0)
-        for level, n in zip(machine.levels, groups, strict=True)
-    ]
+    fits = [room >= size for room, _ in reach]
+    rates = [rate for _, rate in reach]
     seconds: np.ndarray = size / np.select(fits, rates)
     return seconds
+
+
+def _reach(machine: Machine, cores: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Of each level, the bytes that the cores together have there and move in a second."""
+    alone, found = np.ones(len(cores)), []
+    for level in machine.levels:
+        groups = np.minimum(cores, level.units)
+        read, write = (level.rate(groups, alone, write=out) for out in (False, True))
+        room = groups * (level.capacity or np.inf)
+        found.append((room, np.minimum(read, write) * groups))
+    return found
 
 
 def _cycles(

@@ -124,7 +124,7 @@ def sunk(structure: Structure, part: Part, code: Stretch) -> np.ndarray:
     """
     registers = structure.mapping.intrinsic.registers or 0
     loaded = np.sum([fragments(op, part) for op in structure.sources], axis=0) * code.steps
-    positions = np.where(_cut(structure, part), part.steps.tile, 1.0).prod(axis=0)
+    positions = np.where(part.steps.cut, part.steps.tile, 1.0).prod(axis=0)
     moved = code.whole & (structure.destination.copied == 0) & (loaded > registers)
     return np.where(moved, 1.0 - 1.0 / positions, 0.0)
 
@@ -135,19 +135,17 @@ def left_out(structure: Structure, part: Part, code: Stretch) -> np.ndarray:
     Those of whole register tiles beyond the end of a loop that was made longer, if the
     reduction is one stretch of code, which can be moved behind the condition.
     """
-    beyond = np.where(_cut(structure, part), 1.0, part.steps.stretch).prod(axis=0)
+    beyond = np.where(part.steps.cut, 1.0, part.steps.stretch).prod(axis=0)
     moved = code.whole & (structure.destination.copied == 0)
     return np.where(moved, 1.0 / beyond, 1.0)
 
 
-def _cut(structure: Structure, part: Part) -> np.ndarray:
-    """Whether a register tile reaches beyond the end of a loop: spatial loops x schedules."""
-    extents = structure.extents[: part.steps.spatial, None]
-    return np.asarray(extents % part.steps.tile > 0)
-
-
 def crowding(
-    structure: Structure, machine: Machine, batch: LoopBatch, part: Part
+    structure: Structure,
+    machine: Machine,
+    batch: LoopBatch,
+    part: Part,
+    code: Stretch | None = None,
 ) -> np.ndarray | float:
     """Slower calls when the compiler has hardly a register to spare.
 
@@ -155,6 +153,13 @@ def crowding(
     later steps ahead of earlier calls, which needs more registers: steps that the
     schedule unrolls, or all of a short loop. Where a step has several fragments of
     each source, their loads are bound to calls of its own and hardly move.
+
+    Args:
+        structure: the mapping.
+        machine: its constants.
+        batch: the schedules.
+        part: their nests.
+        code: what compilers for CPUs unroll; ``None`` for those of other machines.
     """
     registers = structure.mapping.intrinsic.registers
     if not registers or loads_rows(structure.mapping.intrinsic):
@@ -163,11 +168,9 @@ def crowding(
     costs, spare = machine.costs, registers / 8
     live = live_fragments(structure, part)
     crowded = np.clip((live - (registers - spare)) / spare, 0.0, 1.0)
-    if not machine.cached or not structure.reduce:
+    if code is None or not structure.reduce:
         # Compilers for GPUs load the fragments of later steps ahead wherever they can.
-        slower: np.ndarray = 1.0 + (costs.spill if machine.cached else costs.spill_mixed) * crowded
-        return slower
-    code = stretch(structure, batch, part)
+        return np.asarray(1.0 + (costs.spill_mixed if code is None else costs.spill) * crowded)
     each = np.min([fragments(op, part) for op in structure.sources], axis=0)
     worst = np.where((each == 1) & (code.steps >= _MIXED), costs.spill_mixed, costs.spill)
     kept = kept_fragments(structure, batch, part, code.steps)
@@ -176,5 +179,4 @@ def crowding(
     spilled = np.clip(live + kept - registers, 0.0, kept) * (1.0 - 1.0 / code.steps)
     reloads = spilled * each / fragments(structure.destination, part)
     slower = 1.0 + worst * crowded + costs.reload * reloads
-    slower = slower + costs.sunk * sunk(structure, part, code)
-    return slower
+    return np.asarray(slower + costs.sunk * sunk(structure, part, code))

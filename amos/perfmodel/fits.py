@@ -14,11 +14,7 @@ __all__ = ["demands", "fragments", "live_fragments"]
 
 def fragments(operand: Operand, part: Part) -> np.ndarray:
     """Distinct fragments of an operand in one step of the reduction."""
-    count = np.ones(len(part.steps))
-    for loop in operand.indexed:
-        if loop < part.steps.spatial:
-            count = count * part.steps.tile[loop]
-    return count
+    return part.steps.fragments(operand)
 
 
 def live_fragments(structure: Structure, part: Part) -> np.ndarray:

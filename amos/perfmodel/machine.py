@@ -41,8 +41,6 @@ class Costs:
             overlapping windows keep beyond what the registers hold.
         sunk: the same for calls that compilers move behind a condition, one after the
             other and with sources from memory.
-        streams: reading beyond the innermost level takes longer by this share for
-            each fragment that a step reads of an operand.
         sweep: reading beyond the innermost level takes so many times as long where an
             operand was laid out in reading order.
         retain: how fast a cache forgets what a loop sweeps over: a sweep over ``x``
@@ -54,9 +52,9 @@ class Costs:
 
     broadcast: float = 0.95
     window: float = 60.0
-    serial: float = 0.52
+    serial: float = 0.48
     read: float = 0.38
-    near: float = 0.05
+    near: float = 0.025
     test: float = 4.5
     digits: float = 5.2
     plain: float = 0.65
@@ -64,10 +62,9 @@ class Costs:
     spill_mixed: float = 0.6
     reload: float = 1.2
     sunk: float = 1.5
-    streams: float = 0.12
     sweep: float = 1.6
-    retain: float = 3.8
-    overlap: float = 5.2
+    retain: float = 4.5
+    overlap: float = 5.7
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ _SINGLE = np.float32
 
 def pick(values: np.ndarray, depth: np.ndarray) -> np.ndarray:
     """One depth of each schedule: depths × schedules → schedules."""
-    picked: np.ndarray = values[depth, np.arange(values.shape[1])].astype(float)
+    rows = values.shape[1]
+    picked: np.ndarray = values.take(depth * rows + np.arange(rows)).astype(float)
     return picked
 
 
@@ -34,6 +35,7 @@ class Steps:
     are padded, hence the rounding up.
 
     Attributes:
+        extents: float, spatial loops × 1.
         tile: float, spatial loops × schedules: steps held in registers.
         loop: int, positions × schedules: the loop at each position.
         outer: float, positions × schedules: its steps there.
@@ -53,7 +55,9 @@ class Steps:
     ) -> None:
         self.spatial, reductions = len(structure.spatial), len(structure.reduce)
         self.rows = len(batch)
+        self._fragments: dict[str, np.ndarray] = {}
         extents = structure.extents.astype(float)[:, None]
+        self.extents = extents[: self.spatial]
         self.tile = _columns(batch.tile)
         span = self.tile if batch.block is None else self.tile * _columns(batch.block)
         whole = np.ceil(extents[: self.spatial] / span)
@@ -84,6 +88,21 @@ class Steps:
         """(loop, position) → the schedules in which the loop is there."""
         return {(n, p): self.loop[p] == n for n, at in enumerate(self.where) for p in at}
 
+    @cached_property
+    def cut(self) -> np.ndarray:
+        """Whether a register tile reaches beyond the end of a loop: spatial loops × schedules."""
+        return np.asarray(self.extents % self.tile > 0)
+
+    def fragments(self, operand: Operand) -> np.ndarray:
+        """Distinct fragments of an operand in one register tile."""
+        if operand.name not in self._fragments:
+            count = np.ones(self.rows)
+            for loop in operand.indexed:
+                if loop < self.spatial:
+                    count *= self.tile[loop]
+            self._fragments[operand.name] = count
+        return self._fragments[operand.name]
+
     def __len__(self) -> int:
         return self.rows
 
@@ -112,13 +131,12 @@ class Part:
                 self.outer[steps.begin] = np.ceil(steps.outer[steps.begin] / ways)
                 parts = np.ceil(parts / ways)
             # The fused steps are dealt out as ranges: whole inner loops, part of an outer one.
-            share = np.ceil(
-                np.where(steps.shared, steps.outer[: steps.spatial], 1.0).prod(axis=0) / parts
-            )
+            fused = np.where(steps.shared, steps.outer[: steps.spatial], 1.0)
+            share = np.ceil(fused.prod(axis=0) / parts)
             for position in reversed(range(steps.spatial)):
-                mine = np.minimum(steps.outer[position], share)
-                self.outer[position] = np.where(steps.shared[position], mine, steps.outer[position])
-                share = np.where(steps.shared[position], share / mine, share)
+                mine = np.minimum(fused[position], share)
+                self.outer[position] *= mine / fused[position]
+                share /= mine
         self.trips = np.ones((self.count + 1, len(steps)), dtype=_SINGLE)
         np.cumprod(self.outer, axis=0, out=self.trips[1:])
         self._cover: dict[int, np.ndarray] = {}
@@ -126,6 +144,9 @@ class Part:
         self._elements: dict[str, np.ndarray] = {}
         self._footprint: dict[str, np.ndarray] = {}
         self._traffic: dict[tuple[str, bool], np.ndarray] = {}
+        self._moves: dict[str, np.ndarray] = {}
+        self._used: np.ndarray | None = None
+        self._several = self.outer > 1
 
     def cover(self, loop: int) -> np.ndarray:
         """Steps of a loop that are inside each depth: depths × schedules."""
@@ -206,24 +227,35 @@ class Part:
 
     def moves(self, operand: Operand) -> np.ndarray:
         """Where a loop goes on to another part of an operand: positions × schedules."""
-        indexed = np.zeros(len(self.steps.where), dtype=bool)
-        indexed[list(operand.indexed)] = True
-        found: np.ndarray = indexed[self.steps.loop] & (self.outer > 1)
-        return found
+        if operand.name not in self._moves:
+            indexed = np.zeros(len(self.steps.where), dtype=bool)
+            indexed[list(operand.indexed)] = True
+            self._moves[operand.name] = indexed[self.steps.loop] & self._several
+        return self._moves[operand.name]
+
+    def used(self, operands: tuple[Operand, ...]) -> np.ndarray:
+        """Bytes of all operands that one execution of each depth touches: depths × schedules."""
+        if self._used is None:
+            first, second, *others = (self.footprint(op) for op in operands)
+            self._used = first + second
+            for footprint in others:
+                self._used += footprint
+        return self._used
 
     def _moved(self, operand: Operand, windows: bool) -> np.ndarray:
         footprint, moves = self.footprint(operand), self.moves(operand)
         total = np.empty_like(footprint)
         total[0] = footprint[0]
-        anywhere = np.zeros(len(self.steps), dtype=bool)
-        # At the nearest loop outside that moves through the operand: bytes of all its
-        # steps together, or how many steps there are.
-        moved = footprint[:-1] * self.trips[:-1] if windows else self.trips[1:]
-        nearest = moved[0] if self.count else footprint[0]
+        # Of the loops outside that move through the operand the nearest counts, which is
+        # the one with the most bytes of all its steps together, or the most steps.
+        if windows:
+            np.multiply(footprint[:-1], self.trips[:-1], out=total[1:])
+            total[1:] *= moves
+            for position in range(self.count):
+                np.maximum(total[position], total[position + 1], out=total[position + 1])
+            return total
+        times = np.ones_like(footprint[0])
         for position in range(self.count):
-            here, once = moves[position], footprint[position + 1]
-            anywhere |= here
-            nearest = np.where(here, moved[position], nearest)
-            whole = nearest if windows else once * nearest
-            total[position + 1] = np.where(anywhere, whole, once)
+            np.maximum(times, self.trips[position + 1] * moves[position], out=times)
+            np.multiply(footprint[position + 1], times, out=total[position + 1])
         return total

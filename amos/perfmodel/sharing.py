@@ -32,6 +32,8 @@ def exchanges(operand: Operand, machine: Machine, part: Part, cores: np.ndarray)
         part: the nest of one core.
         cores: how many run.
     """
+    if not part.steps.spatial:
+        return np.zeros(len(part.steps))
     own, run = np.ones((2, len(part.steps)))
     whole = np.ones(len(part.steps), dtype=bool)
     for dim in reversed(operand.dims):

@@ -46,8 +46,8 @@ class BatchPrediction:
     @staticmethod
     def empty(rows: int) -> BatchPrediction:
         """No time at all, and no levels."""
-        seconds, compute, *others = np.zeros((5, rows))
-        return BatchPrediction(seconds, compute, {}, {}, {}, {}, {}, {}, *others)
+        seconds, compute, staging, launch, exchange = np.zeros((5, rows))
+        return BatchPrediction(seconds, compute, {}, {}, {}, {}, {}, {}, staging, launch, exchange)
 
 
 def joined(parts: Sequence[BatchPrediction]) -> BatchPrediction:

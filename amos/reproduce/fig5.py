@@ -62,7 +62,6 @@ TERMS: Mapping[str, Mapping[str, float]] = {
     "crowded registers": {"spill": 0.0, "spill_mixed": 0.0},
     "windows kept beyond the registers": {"reload": 0.0},
     "calls moved behind conditions": {"sunk": 0.0},
-    "reads of several streams": {"streams": 0.0},
     "reads in order": {"sweep": 1.0},
     "caches that keep part": {"retain": math.inf},
     "levels in each other's way": {"overlap": math.inf},

@@ -101,15 +101,19 @@ def test_the_stored_samples_are_ranked_better_than_by_the_equation_alone() -> No
     refined = fig5.judge(stored, fig5.HELD_BACK).overall
     paper = fig5.judge(stored, fig5.HELD_BACK, "amos").overall
     # Nothing of these layers was used for fitting; the samples do not change.
-    assert refined.pairwise > 0.89
+    assert refined.pairwise > 0.9
     assert refined.pairwise > paper.pairwise + 0.15
     assert np.isfinite(refined.trials)
 
 
-def test_the_constants_hold_on_a_cpu_that_nothing_was_fitted_on() -> None:
+def test_a_cpu_of_another_maker_has_constants_of_its_own() -> None:
     other = fig5.second_cpu()
     assert other["machine"] != fig5.stored().machine.source
     assert set(other["layers"]) == set(fig5.HELD_BACK)
-    assert other["pairwise"] > 0.88
-    assert other["pairwise"] > other["paper_equation"]["pairwise"] + 0.1
-    assert other["top10_within_5pct"] >= 16
+    assert set(other["fitted_on"]["layers"]) == set(fig5.FITTED_ON)
+    assert other["pairwise"] > 0.91
+    assert other["recall"]["40"] > 0.9
+    assert other["top10_within_5pct"] == 17
+    # Those of the first CPU carry some way.
+    assert other["pairwise"] > other["first_constants"]["pairwise"] > 0.89
+    assert other["first_constants"]["pairwise"] > other["paper_equation"]["pairwise"] + 0.1
