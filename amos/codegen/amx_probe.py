@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 from amos._toolchain import load_tvm
@@ -14,6 +15,8 @@ __all__ = ["MOST_CHAINS", "fed_tiles", "tile_chains"]
 
 #: Accumulators beside one tile of each source.
 MOST_CHAINS = 6
+#: Tile registers, and rows of a full one.
+_TILES, _ROWS = 8, 16
 
 
 def tile_chains(intrinsic: Intrinsic, calls: int, chains: int, cores: int) -> Any:
@@ -27,7 +30,7 @@ def tile_chains(intrinsic: Intrinsic, calls: int, chains: int, cores: int) -> An
 
     Returns:
         a prim func of one tile of each source, and of the accumulators, cores × chains ×
-        16 × 16.
+        rows × 16.
     """
     first, second = MOST_CHAINS, MOST_CHAINS + 1
     multiply = "llvm.x86." + intrinsic.name.split("_")[1]
@@ -35,7 +38,9 @@ def tile_chains(intrinsic: Intrinsic, calls: int, chains: int, cores: int) -> An
     load = [_load(first, "a[0, 0, 0, 0]"), _load(second, "b[0, 0, 0, 0]")]
     step = [_emit(multiply, *(f"T.int8({t})" for t in (n, first, second))) for n in range(chains)]
     lines = [*zero, *load, f"for step in range({calls}):", *(f"    {line}" for line in step)]
-    return _function(intrinsic, (1, 1), 1, (chains, 1), cores, lines)
+    rows = intrinsic.sources[0].tensor.shape[0]
+    heights = (*[rows] * (MOST_CHAINS + 1), _ROWS)
+    return _function(intrinsic, (1, 1), 1, (chains, 1), cores, heights, lines)
 
 
 def fed_tiles(
@@ -53,7 +58,7 @@ def fed_tiles(
 
     Returns:
         a prim func of the sources, steps × tiles × their shape, and the accumulators,
-        cores × tiles × tiles × 16 × 16.
+        cores × tiles × tiles × rows × 16.
     """
     rows, columns = tile
     multiply = "llvm.x86." + intrinsic.name.split("_")[1]
@@ -70,7 +75,9 @@ def fed_tiles(
         ]
     lines = [*zero, f"for again, step in T.grid({repeat}, {steps}):"]
     lines += [f"    {line}" for line in step]
-    return _function(intrinsic, tile, steps, tile, cores, lines)
+    height = intrinsic.sources[0].tensor.shape[0]
+    heights = [_ROWS if count <= n < count + columns else height for n in range(_TILES)]
+    return _function(intrinsic, tile, steps, tile, cores, heights, lines)
 
 
 def _function(
@@ -79,6 +86,7 @@ def _function(
     steps: int,
     accumulators: tuple[int, ...],
     cores: int,
+    heights: Sequence[int],
     lines: list[str],
 ) -> Any:
     """A function that runs lines of TVMScript on each core and stores the accumulators."""
@@ -88,7 +96,7 @@ def _function(
     shapes = [
         (steps, n, *load.tensor.shape) for n, load in zip(tile, intrinsic.sources, strict=True)
     ]
-    out = (cores, *accumulators, 16, 16)
+    out = (cores, *accumulators, *intrinsic.destination.tensor.shape)
     *given, kind = map(held, intrinsic.dtypes)
     places = itertools.product(*map(range, accumulators))
     store = [
@@ -111,7 +119,7 @@ def _function(
         f"            v_core = T.axis.spatial({cores}, core)",
         f"            T.reads({_whole('a', shapes[0])}, {_whole('b', shapes[1])})",
         f"            T.writes({_whole('out', out)})",
-        f'{inside}T.attr(T.int32(0), "pragma_import_llvm", {configuration()!r})',
+        f'{inside}T.attr(T.int32(0), "pragma_import_llvm", {configuration(heights)!r})',
         f'{inside}T.evaluate(T.call_extern("int32", "{CONFIGURE}"))',
         *(inside + line for line in (*lines, *store)),
         inside + _emit("llvm.x86.tilerelease"),

@@ -194,6 +194,7 @@ def stage_blocks(sch: Any, program: Program, schedule: Schedule, places: list[An
     Where they are used is the first of ``places``, outermost first, in which the
     copy fits the cache: once for each core, so that neither waits for the other
     nor reads what the other has just written, or else once for each outermost step.
+    Rows that lie as in the tensor are left to :mod:`amos.codegen.row_copies`.
     """
     for op, argument in zip(program.sources, program.arguments, strict=False):
         if op.in_place or argument.packed is not None:
@@ -204,8 +205,10 @@ def stage_blocks(sch: Any, program: Program, schedule: Schedule, places: list[An
         if schedule.get(f"stage.{op.name}") != "tile" or not places:
             if vectors is not None:
                 _share_out(sch, block, min([len(op.dims) - vectors.unit, *vectors.written_out]))
+            elif isinstance(op, StridedOperand):
+                _share_out(sch, block, len(op.dims) - 1)
             else:
-                copy_block(sch, block, _tail(op), width)
+                copy_block(sch, block, len(op.fragment) + 1, width)
             continue
         for place in places:
             sch.compute_at(block, place)
@@ -213,8 +216,8 @@ def stage_blocks(sch: Any, program: Program, schedule: Schedule, places: list[An
             copied = prod(int(sch.get(each).extent) for each in sch.get_loops(block)[-inside:])
             if copied * dtype(argument.dtype).bits // 8 <= _private_cache() // 2:
                 break
-        if vectors is None:
-            vectorize_tail(sch, block, min(_tail(op), inside), width)
+        if vectors is None and not isinstance(op, StridedOperand):
+            vectorize_tail(sch, block, min(len(op.fragment) + 1, inside), width)
 
 
 def _share_out(sch: Any, block: Any, count: int) -> None:
@@ -241,11 +244,6 @@ def _inside(sch: Any, block: Any, loop: Any) -> int:
     loops = [sch.get(each) for each in sch.get_loops(block)]
     around = next(n for n, each in enumerate(loops) if each.same_as(sch.get(loop)))
     return len(loops) - around - 1
-
-
-def _tail(op: Any) -> int:
-    """Trailing dimensions that walk the tensor contiguously: the tile and its lanes."""
-    return 2 if isinstance(op, StridedOperand) else len(op.fragment) + 1
 
 
 def copy_block(sch: Any, block: Any, tail: int, width: int) -> None:

@@ -132,7 +132,7 @@ class Program:
             if tensor.name in self.mapping.operator.constants and not op.in_place:
                 made.append(Argument(tensor.name, kind, op.shape, op))
             else:
-                shape = op.shape if op.in_place else tensor.shape
+                shape = op.shape if op.in_place else op.source_shape
                 made.append(Argument(tensor.name, kind, shape))
         operator, out = self.mapping.operator, self.destination
         extra = operator.epilogue.loads if operator.epilogue is not None else ()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-__all__ = ["GRAPH", "Convolution", "baseline", "library_calls"]
+__all__ = ["GRAPH", "Convolution", "baseline", "library_calls", "own_calls"]
 
 #: What the name of a way ends in whose calls a CUDA graph makes.
 GRAPH = ", graph"
@@ -34,9 +34,9 @@ def baseline(launch: dict[str, Any], repeat: int = 20) -> dict[str, float]:
         repeat: timings, of which the median counts.
 
     Returns:
-        ``eager``, ``channels_last`` and ``mm``, as far as they are there, each also with
-        its calls made by a CUDA graph; nothing where PyTorch is not installed, sees no GPU,
-        or has no such operator.
+        ``eager``, ``channels_last``, ``mm``, ``mean`` and ``cumsum``, as far as they are
+        there, each also with its calls made by a CUDA graph; nothing where PyTorch is not
+        installed, sees no GPU, or has no such operator.
     """
     try:
         torch = importlib.import_module("torch")
@@ -55,7 +55,8 @@ def baseline(launch: dict[str, Any], repeat: int = 20) -> dict[str, float]:
     }
     found = {}
     with torch.no_grad():
-        for way, run in library_calls(torch, launch, tensors).items():
+        calls = library_calls(torch, launch, tensors) | own_calls(launch, tensors)
+        for way, run in calls.items():
             found[way] = _timed(torch, run, repeat)
             if recorded := _recorded(torch, run):
                 found[way + GRAPH] = _timed(torch, recorded, repeat) / _CALLS
@@ -93,6 +94,19 @@ def library_calls(
     made = [found.image(image), found.weight(weights[0])]
     function = getattr(torch.nn.functional, f"conv{found.rank}d")
     return _formats(torch, function, made, found.arguments)
+
+
+def own_calls(launch: dict[str, Any], tensors: dict[str, Any]) -> dict[str, Callable[[], Any]]:
+    """What PyTorch itself has for operators that are products here.
+
+    A mean is a product with equal coefficients, a scan one with a triangle of ones, so
+    that Tensor Cores can have them. PyTorch is spared these.
+    """
+    first = tensors[launch["operator"]["operands"][0]["tensor"]]
+    kind = launch["operator"].get("name", "")
+    if kind in ("mean", "variance"):  # the squares are there
+        return {"mean": lambda: first.mean(1)}
+    return {"cumsum": lambda: first.cumsum(1)} if kind == "scan" else {}
 
 
 def _formats(

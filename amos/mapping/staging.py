@@ -88,6 +88,11 @@ class StagedOperand:
         return tuple(dim.extent for dim in self.dims)
 
     @property
+    def source_shape(self) -> tuple[int, ...]:
+        """Shape under which :meth:`locate` takes the tensor."""
+        return self.load.tensor.shape
+
+    @property
     def elements(self) -> int:
         """Elements of the buffer."""
         return prod(self.shape)
@@ -241,6 +246,7 @@ def stage_array(staged: StagedOperand, array: np.ndarray) -> np.ndarray:
     live: Any = True
     for value, bound in guards:
         live = live & (value >= 0) & (value < bound)
+    array = array.reshape(staged.source_shape)
     clipped = tuple(
         np.clip(index, 0, size - 1) for index, size in zip(indices, array.shape, strict=True)
     )

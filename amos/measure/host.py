@@ -22,6 +22,7 @@ from amos.intrinsics import Intrinsic
 from amos.measure.runner import Runner, default_memory
 from amos.perfmodel.host import Cache, Cpu, cpu
 from amos.perfmodel.machine import Level, Machine, Peak
+from amos.perfmodel.makers import as_fitted
 
 __all__ = ["cache_file", "host_machine"]
 
@@ -132,7 +133,7 @@ def _machine(here: Cpu, known: dict[str, Any]) -> Machine:
         name: Peak(figures["latency"], figures["interval"], "measured", figures.get("fed", 0.0))
         for name, figures in known["peaks"].items()
     }
-    return Machine(
+    measured = Machine(
         name="host",
         cores=here.cores,
         clock=known["clock"],
@@ -144,6 +145,7 @@ def _machine(here: Cpu, known: dict[str, Any]) -> Machine:
         features=tuple(sorted(here.features)),
         source=f"measured on {here.model}",
     )
+    return as_fitted(measured)
 
 
 def _level(name: str, size: int, units: int, cores: int, known: dict[str, Any]) -> Level:

@@ -12,7 +12,16 @@ import numpy as np
 
 from amos.perfmodel.gpu_costs import WARP
 
-__all__ = ["BANK_BYTES", "WORD", "element_cycles", "matrix_cycles", "store_cycles", "wavefronts"]
+__all__ = [
+    "BANK_BYTES",
+    "WORD",
+    "element_cycles",
+    "matrix_cycles",
+    "store_cycles",
+    "swizzle_period",
+    "swizzled",
+    "wavefronts",
+]
 
 #: Bytes that all banks deliver in a cycle, and bytes of a word.
 BANK_BYTES, WORD = 128, 4
@@ -42,7 +51,27 @@ def wavefronts(addresses: np.ndarray, width: int) -> int:
     return cycles
 
 
-def matrix_cycles(rows: int, width: int, stride: int) -> int:
+def swizzle_period(width: int) -> int:
+    """Rows after which the pieces of a row change places; 0 where there is nothing to gain.
+
+    A row of so many bytes has ``width / 16`` pieces; eight pieces fill all banks. Piece ``c``
+    of row ``r`` takes the place of ``c ^ (r / period % pieces)``, so that one piece each of
+    eight rows lies in eight different places of four banks.
+
+    >>> [swizzle_period(width) for width in (16, 32, 64, 128, 48)]
+    [0, 4, 2, 1, 0]
+    """
+    pieces = width // _ROW
+    return _ROWS // pieces if pieces in (2, 4, 8) and width % _ROW == 0 else 0
+
+
+def swizzled(row: np.ndarray, at: np.ndarray, width: int) -> np.ndarray:
+    """Byte in its row at which byte ``at`` lies if rows are swizzled."""
+    period = swizzle_period(width)
+    return at ^ (row // period % (width // _ROW) * _ROW) if period else at
+
+
+def matrix_cycles(rows: int, width: int, stride: int, *, swizzle: bool = False) -> int:
     """Loading a fragment by ``ldmatrix``, eight rows of 16 bytes at a time.
 
     Rows follow one another at the padded stride. WMMA loads of 16 bits, and of 8 bits
@@ -53,16 +82,21 @@ def matrix_cycles(rows: int, width: int, stride: int) -> int:
         rows: rows of the fragment.
         width: bytes of a row.
         stride: bytes from one row to the next.
+        swizzle: whether pieces of 16 bytes change places from row to row.
 
+    >>> matrix_cycles(16, 32, 32, swizzle=True)
+    4
     >>> [matrix_cycles(16, 32, 32 + 2 * padding) for padding in (0, 8, 16)]
     [8, 4, 16]
     """
     matrices = -(-rows // _ROWS) * -(-width // _ROW)
-    return matrices * wavefronts(np.arange(_ROWS)[None] * stride, _ROW)
+    row = np.arange(_ROWS)
+    first = swizzled(row, np.zeros(_ROWS, int), width) if swizzle else 0
+    return matrices * wavefronts((row * stride + first)[None], _ROW)
 
 
 def element_cycles(
-    rows: int, columns: int, stride: int, bits: int, *, along: bool
+    rows: int, columns: int, stride: int, bits: int, *, along: bool, swizzle: bool = False
 ) -> tuple[int, int]:
     """Loading a fragment whose elements each lane fetches by itself.
 
@@ -76,6 +110,7 @@ def element_cycles(
         stride: bytes from one row to the next.
         bits: of one element.
         along: whether a row runs along the reduction.
+        swizzle: whether pieces of 16 bytes change places from row to row.
 
     Returns:
         cycles, and instructions of the warp.
@@ -91,12 +126,16 @@ def element_cycles(
             for e in inside:
                 i, k = first + at_other, start + at_reduction + e
                 row, column = (i, k) if along else (k, i)
-                found.append(row * stride + column * bits // 8)
+                at = column * bits // 8
+                at = swizzled(row, at, columns * bits // 8) if swizzle else at
+                found.append(row * stride + at)
     width = max(1, bits // 8) * (packed if along else 1)
     return wavefronts(np.stack(found), max(1, width)), len(found)
 
 
-def store_cycles(rows: int, columns: int, stride: int, size: float, width: int) -> int:
+def store_cycles(
+    rows: int, columns: int, stride: int, size: float, width: int, *, swizzle: bool = False
+) -> int:
     """Filling one fragment: neighbouring threads write pieces of a row, then the next row.
 
     Args:
@@ -105,9 +144,11 @@ def store_cycles(rows: int, columns: int, stride: int, size: float, width: int) 
         stride: bytes from one row to the next.
         size: bytes of an element.
         width: bytes that one thread writes at once.
+        swizzle: whether pieces of 16 bytes change places from row to row.
     """
     pieces = max(1, round(columns * size / width))
-    at = np.arange(rows)[:, None] * stride + np.arange(pieces) * width
+    row, first = np.arange(rows)[:, None], np.arange(pieces)[None] * width
+    at = row * stride + (swizzled(row, first, int(columns * size)) if swizzle else first)
     flat = at.reshape(-1)
     lanes = min(WARP, BANK_BYTES // max(width, WORD), len(flat))
     whole = len(flat) // lanes * lanes

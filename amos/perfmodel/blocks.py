@@ -141,7 +141,9 @@ class Blocks:
         *sources, result = self.structure.tiles
         stage = np.zeros(len(self.warps))
         for number, tile in enumerate(sources):
-            row = np.array([tile.row(0)]) + (self.padding[number] * tile.size).astype(int)
+            row = np.array([tile.row(0)]) + (
+                np.maximum(self.padding[number], 0) * tile.size
+            ).astype(int)
             stage += self.fragments(number) * tile.rows.lanes * row
         leaving = self.warps * result.elements * result.size if result.hidden else 0.0
         return np.maximum(stage * self.depth, leaving)

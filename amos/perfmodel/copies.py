@@ -154,5 +154,6 @@ def _cycles(
     unrolled = (costs.test / width if op.guarded else 0.0) + found * width / whole
     short = _UNROLLED // 2 if op.divisions else _UNROLLED
     finding = np.where(width <= short, unrolled, costs.serial + found)
-    cycles: np.ndarray = finding + costs.read * op.live
+    reading = costs.read * (costs.near if op.near else 1.0)
+    cycles: np.ndarray = finding + reading * op.live
     return cycles

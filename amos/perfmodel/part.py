@@ -112,7 +112,9 @@ class Part:
                 self.outer[steps.begin] = np.ceil(steps.outer[steps.begin] / ways)
                 parts = np.ceil(parts / ways)
             # The fused steps are dealt out as ranges: whole inner loops, part of an outer one.
-            share = np.ceil(np.where(steps.shared, steps.outer[: steps.spatial], 1.0).prod(axis=0) / parts)
+            share = np.ceil(
+                np.where(steps.shared, steps.outer[: steps.spatial], 1.0).prod(axis=0) / parts
+            )
             for position in reversed(range(steps.spatial)):
                 mine = np.minimum(steps.outer[position], share)
                 self.outer[position] = np.where(steps.shared[position], mine, steps.outer[position])

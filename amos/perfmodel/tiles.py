@@ -88,18 +88,20 @@ class Tile:
         return found
 
     def row(self, padding: int) -> int:
-        """Bytes from one row to the next with so many elements of padding."""
+        """Bytes from one row to the next with so many elements of padding; -1: swizzled."""
         width = -(-int(self.columns.lanes * self.size) // ROW_ALIGNMENT) * ROW_ALIGNMENT
-        return width + int(padding * self.size)
+        return width + int(max(padding, 0) * self.size)
 
     def cycles(self, padding: int, width: int, architecture: int) -> tuple[int, int, int]:
         """Cycles of shared memory to load the fragment and to fill it, and load instructions."""
         key = "cycles", padding, width, architecture
         if key not in self._known:
-            load, instructions = self._load(self.row(padding), architecture)
+            swizzle = padding < 0
+            load, instructions = self._load(self.row(padding), architecture, swizzle=swizzle)
             rows, columns = self.rows.lanes, self.columns.lanes
             piece = self.vector(width)
-            fill = store_cycles(rows, columns, self.row(padding), self.size, piece)
+            row = self.row(padding)
+            fill = store_cycles(rows, columns, row, self.size, piece, swizzle=swizzle)
             self._known[key] = load, fill, instructions
         found: tuple[int, int, int] = self._known[key]
         return found
@@ -110,22 +112,23 @@ class Tile:
         if key not in self._known:
             row = self.row(0)
             least = min(self._load(row + 16 * n, architecture)[0] for n in range(8))
-            self._known[key] = self._load(self.row(padding), architecture)[0] / least
-        found: float = self._known[key]
-        return found
+            found = self._load(self.row(padding), architecture, swizzle=padding < 0)[0]
+            self._known[key] = found / least
+        longer: float = self._known[key]
+        return longer
 
-    def _load(self, stride: int, architecture: int) -> tuple[int, int]:
+    def _load(self, stride: int, architecture: int, *, swizzle: bool = False) -> tuple[int, int]:
         rows, columns = self.rows.lanes, self.columns.lanes
         along = self.columns.kind == "reduce"
         by_matrix = self.bits == 16 or (self.bits == 8 and along and self.hidden)
         if by_matrix:
-            cycles = matrix_cycles(rows, int(columns * self.size), stride)
+            cycles = matrix_cycles(rows, int(columns * self.size), stride, swizzle=swizzle)
             if architecture >= _MATRICES:
                 return cycles, 1
             if self.bits == 16:
                 # Each half of a warp loads the fragment for itself.
                 return 2 * cycles, 2
-        return element_cycles(rows, columns, stride, self.bits, along=along)
+        return element_cycles(rows, columns, stride, self.bits, along=along, swizzle=swizzle)
 
     @cached_property
     def sectors(self) -> float:

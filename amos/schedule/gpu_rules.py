@@ -9,15 +9,26 @@ from __future__ import annotations
 
 from amos.ir import dtype
 from amos.mapping.staging import StagedOperand
+from amos.perfmodel.banks import swizzle_period
 from amos.perfmodel.gpu_costs import ASYNC, MAX_THREADS, REGISTER_FILE, RESERVED, WARP
 from amos.schedule.constraints import Le, Prod, Select, Sum
 from amos.schedule.template import Draft, Primitive, Situation
 
-__all__ = ["Bind", "Pipeline", "StorageAlignment", "ThreadLimit", "row_bytes", "shared_bytes"]
+__all__ = [
+    "SWIZZLED",
+    "Bind",
+    "Pipeline",
+    "StorageAlignment",
+    "ThreadLimit",
+    "row_bytes",
+    "shared_bytes",
+]
 
 _BUFFERS = (1, 2, 3, 4)
 #: Bytes that a padded row is longer: one and two of the widest accesses of a thread.
 _PADDING = (0, 16, 32)
+#: Stands for no padding, and pieces of rows that change places from row to row.
+SWIZZLED = -1
 
 
 class Bind:
@@ -47,7 +58,7 @@ class StorageAlignment:
         return situation.warps and bool(situation.spatial)
 
     def apply(self, situation: Situation) -> list[Primitive]:
-        """Elements of padding for each source, in steps that keep rows aligned."""
+        """Elements of padding for each source, in steps that keep rows aligned; or a swizzle."""
         held = [op for op in situation.sources if op.name in situation.scratchpads]
         return [
             Primitive(
@@ -55,7 +66,10 @@ class StorageAlignment:
                 op.name,
                 self.name,
                 scope=situation.scratchpads[op.name],
-                values=tuple(n * 8 // _bits(situation, op) for n in _PADDING),
+                values=(
+                    *(n * 8 // _bits(situation, op) for n in _PADDING),
+                    *((SWIZZLED,) if can_swizzle(situation, op) else ()),
+                ),
             )
             for op in held
         ]
@@ -132,7 +146,8 @@ def shared_bytes(draft: Draft, scope: str, held: list[str]) -> None:
         if op.name not in held:
             continue
         sides = fragment_sides(situation, op)
-        choices = tuple(max(n * (row + padding) for n, row in sides) for padding in _PADDING)
+        paddings = (*_PADDING, 0) if can_swizzle(situation, op) else _PADDING
+        choices = tuple(max(n * (row + padding) for n, row in sides) for padding in paddings)
         size = draft.derived(f"bytes.{op.name}", rule)
         amount = draft.derived(f"{scope}.{op.name}", rule, "other")
         loops = tuple(f"span.{loop}" for loop in situation.indexed(op))
@@ -178,6 +193,13 @@ def fragment_sides(situation: Situation, op: StagedOperand) -> tuple[tuple[int, 
     size = max(1, _bits(situation, op) // 8)
     sides = ((rows, row), (max(1, row // size), rows * size))
     return tuple((n, -(-length // 16) * 16) for n, length in sides)
+
+
+def can_swizzle(situation: Situation, op: StagedOperand) -> bool:
+    """Whether lanes know where their elements are, and rows have pieces that can change places."""
+    if situation.mapping.intrinsic.family != "mma":
+        return False
+    return any(swizzle_period(row) for _, row in fragment_sides(situation, op))
 
 
 def row_bytes(situation: Situation, op: StagedOperand) -> tuple[int, int]:

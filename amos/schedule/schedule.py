@@ -48,7 +48,7 @@ class Schedule:
     * ``unroll``: steps of the innermost reduction loop that are staged in shared
       memory together, and unrolled;
     * ``align.OPERAND``: elements of padding behind each row of a fragment in shared
-      memory, by default 0;
+      memory, by default 0; -1 swizzles rows instead, which takes no memory;
     * ``pipeline``: buffers in shared memory, of which all but the one in use are
       being filled, by default 1;
     * ``vector``: bytes that one thread copies at once, by default 16;

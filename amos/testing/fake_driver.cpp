@@ -79,6 +79,8 @@ int cuDevicePrimaryCtxRetain(void **context, int) {
   return *context = nullptr, called("cuDevicePrimaryCtxRetain");
 }
 int cuCtxSetCurrent(void *) { return called("cuCtxSetCurrent"); }
+int cuCtxPushCurrent_v2(void *) { return called("cuCtxPushCurrent"); }
+int cuCtxPopCurrent_v2(void **) { return called("cuCtxPopCurrent"); }
 int cuCtxSynchronize() { return called("cuCtxSynchronize"); }
 int cuDeviceGetName(char *name, int size, int) {
   return std::snprintf(name, size, "Fake GPU"), called("cuDeviceGetName");

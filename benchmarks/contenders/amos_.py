@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ INTRINSICS = (
 )
 #: Where the CPU has it, and AMOS is asked for it.
 AMX = "amx_tdpbusd_m16n16k64_u8_s8_s32"
+#: On full tiles, and on those whose rows divide most images.
+AMX_FORMS = (AMX, "amx_tdpbusd_m14n16k64_u8_s8_s32", "amx_tdpbusd_m7n16k64_u8_s8_s32")
 SEED = 0
 #: What is looked at before one of the intrinsics is chosen: the mappings that fill the
 #: lanes best, and schedules of each.
@@ -52,9 +54,9 @@ def fixed_mapping(op: Operator, contender: str) -> tuple[str, ...]:
     raise LookupError(f"{op.name} has no mapping like {contender}'s")
 
 
-def promising(op: Operator) -> str:
-    """The form of the instruction from which the model expects most, measuring nothing."""
-    units = [amos.intrinsics.get(name) for name in INTRINSICS]
+def promising(op: Operator, forms: Sequence[str]) -> str:
+    """The form of an instruction from which the model expects most, measuring nothing."""
+    units = [amos.intrinsics.get(name) for name in forms]
     machine, best = host_machine(units), {}
     for unit in units:
         space = list(amos.enumerate_mappings(op, unit, commute=True))
@@ -63,7 +65,7 @@ def promising(op: Operator) -> str:
             found = best_sampled(mapping, machine, SAMPLES, np.random.default_rng(SEED))
             if found is not None:
                 best[unit.name] = min(best.get(unit.name, math.inf), found[0].seconds)
-    return min(best, key=lambda name: best[name]) if best else INTRINSIC
+    return min(best, key=lambda name: best[name]) if best else forms[0]
 
 
 def tune(work: Workload, contender: str, trials: int, folder: Path) -> dict[str, Any]:
@@ -80,9 +82,9 @@ def tune(work: Workload, contender: str, trials: int, folder: Path) -> dict[str,
 
 def _tuned(op: Operator, contender: str, trials: int, folder: Path) -> dict[str, Any]:
     """The best candidate that so many trials find for one operator."""
-    intrinsic = AMX if contender == "amos-amx" else INTRINSIC
-    if contender == "amos":
-        intrinsic = promising(op)
+    intrinsic = INTRINSIC
+    if contender.startswith("amos"):
+        intrinsic = promising(op, AMX_FORMS if contender == "amos-amx" else INTRINSICS)
     result = amos.explore(
         op,
         intrinsic,

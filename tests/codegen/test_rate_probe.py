@@ -15,7 +15,7 @@ from amos.perfmodel.host import cpu
 
 VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
 LANES_FIRST = amos.intrinsics.get("vnni_dpbusd_lhs_m16k4_u8_s8_s32")
-AMX = amos.intrinsics.get("amx_tdpbusd_m16n16k64_u8_s8_s32")
+AMX = "amx_tdpbusd_m16n16k64_u8_s8_s32"
 FLOATS = amos.intrinsics.get("avx512_fmadd_m16_f32_f32")
 
 
@@ -73,11 +73,13 @@ def _grouped(source: np.ndarray) -> np.ndarray:
     return source.reshape(16, 16, 4).transpose(0, 2, 1).reshape(64, 16).astype(np.int64)
 
 
-def test_tiles_are_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
-    _native(AMX)
+@pytest.mark.parametrize("rows", [16, 7])
+def test_tiles_are_multiplied(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    unit = amos.intrinsics.get(AMX.replace("m16", f"m{rows}"))
+    _native(unit)
     monkeypatch.setattr(rate_probe, "_CALLS", 48)
     monkeypatch.setattr(rate_probe, "_BYTES", 8192)
-    program = fed_program(AMX, (2, 2), 2)
+    program = fed_program(unit, (2, 2), 2)
     first, second, out = _run(program)
     again = program.calls // (4 * len(first))
     for i, j in np.ndindex(2, 2):
@@ -86,10 +88,10 @@ def test_tiles_are_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
             for step in range(len(first))
         )
         assert np.array_equal(out[0, i, j], again * expected)
-    chains = register_program(AMX, 6, 1)
+    chains = register_program(unit, 6, 1)
     first, second, out = _run(chains)
     expected = chains.calls // 6 * (first[0, 0].astype(np.int64) @ _grouped(second[0, 0]))
-    assert all(np.array_equal(each, expected) for each in out.reshape(6, 16, 16))
+    assert all(np.array_equal(each, expected) for each in out.reshape(6, rows, 16))
 
 
 def test_tiles_put_the_smaller_source_on_the_long_side() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from amos import operators
 from amos.codegen.cuda.launch import described_operand
-from amos.export.baseline import Convolution, baseline, library_calls
+from amos.export.baseline import Convolution, baseline, library_calls, own_calls
 from amos.ir import Operator
 from amos.validate import evaluate, random_inputs
 
@@ -58,6 +58,23 @@ def test_calls(name: str) -> None:
     for call in calls.values():
         wanted = expected if found is None else found.output(expected)
         assert torch.allclose(call(), wanted, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["mean", "variance", "scan"])
+def test_own_calls(name: str) -> None:
+    """What PyTorch has for these is what the product gives on the operator's constants."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    op, launch = small(name)
+    launch["operator"]["name"] = name  # type: ignore[index]
+    inputs = random_inputs(op, np.random.default_rng(0))
+    *_, constant = inputs
+    ones = np.ones_like(inputs[constant])
+    inputs[constant] = np.triu(ones) if name == "scan" else ones / ones.size
+    tensors = {key: torch.from_numpy(array) for key, array in inputs.items()}
+    (call,) = own_calls(launch, tensors).values()
+    assert torch.allclose(call(), torch.from_numpy(evaluate(op, inputs)))
+    launch["operator"]["name"] = "gemm"  # type: ignore[index]
+    assert own_calls(launch, tensors) == {}
 
 
 def test_forms() -> None:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -155,6 +156,7 @@ class Array:
 
     def __init__(self, dtype: str, shape: list[int], at: int = 256, *, cuda: bool = True) -> None:
         self.dtype, self.shape, self.is_cuda, self._at = dtype, tuple(shape), cuda, at
+        self.device = SimpleNamespace(index=0)
 
     def data_ptr(self) -> int:
         return self._at
@@ -487,27 +489,26 @@ def test_the_stream_of_the_arrays(
 ) -> None:
     """A launch follows what the arrays' library has in hand, and wants the first GPU."""
 
-    class Stream:
-        cuda_stream = 77
-
     class Torch:
         class cuda:
-            current_stream = Stream
-
-    class Second:
-        index = 1
+            @staticmethod
+            def current_stream(device: object) -> SimpleNamespace:
+                return SimpleNamespace(cuda_stream=77)
 
     exported(tmp_path)
-    kernel, streams = Kernel(tmp_path, Device(driver)), []
+    monkeypatch.setenv("FAKE_CUDA_LOG", str(tmp_path / "log"))
+    kernel, streams = Kernel(tmp_path, Device(driver)), list[int]()
     monkeypatch.setattr(kernel, "run", lambda pointers, stream: streams.append(stream))
-    described = kernel.launch["arguments"]
-    arrays = [Array(a["dtype"], a["shape"]) for a in described]
+    arrays = [Array(a["dtype"], a["shape"]) for a in kernel.launch["arguments"]]
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
     kernel(*arrays)
     monkeypatch.setitem(sys.modules, "torch", Torch)
     kernel(*arrays)
     kernel(*arrays, stream=5)
-    assert streams == [0, 77, 5] or streams == [77, 77, 5]
-    arrays[0].device = Second()  # type: ignore[attr-defined]
+    assert streams == [0, 77, 5]
+    log = (tmp_path / "log").read_text()
+    assert log.count("cuCtxPushCurrent") == log.count("cuCtxPopCurrent") == 3
+    arrays[0].device = SimpleNamespace(index=1)
     with pytest.raises(KernelError, match="first GPU, got one on number 1"):
         kernel(*arrays)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from amos.codegen.cuda.staging import SharedOperand
 from amos.intrinsics.expression import evaluate
-from amos.perfmodel.banks import BANK_BYTES, WORD, matrix_cycles, wavefronts
+from amos.perfmodel.banks import BANK_BYTES, WORD, matrix_cycles, swizzled, wavefronts
 from amos.perfmodel.gpu_costs import WARP
 
 __all__ = ["bank_conflicts"]
@@ -29,10 +29,12 @@ def bank_conflicts(source: SharedOperand) -> int:
     """
     size = source.element.bytes
     rows, width, stride = source.rows.lanes, source.columns.lanes * size, source.row * size
+    swizzle = source.padding is not None and source.padding < 0
     memory = source.nest.mapping.intrinsic.memory
     layout = next(m.layout for m in memory if m.operand == source.name)
     if size == 2 or layout is None:
-        return matrix_cycles(rows, width, stride) - matrix_cycles(rows, width, 16)
+        found = matrix_cycles(rows, width, stride, swizzle=swizzle)
+        return found - matrix_cycles(rows, width, 16)
     along = source.columns.target == "r1"
     wide = max(size, WORD) if along else size
     total = 0
@@ -40,6 +42,9 @@ def bank_conflicts(source: SharedOperand) -> int:
         places = []
         for lane in range(WARP):
             at = {index: evaluate(text, {"lane": lane, "e": e}) for index, text in layout.where}
-            places.append(at[source.rows.target] * stride + at[source.columns.target] * size)
+            row, column = at[source.rows.target], at[source.columns.target] * size
+            if swizzle:
+                column = int(swizzled(np.array(row), np.array(column), width))
+            places.append(row * stride + column)
         total += wavefronts(np.array([places]), wide) - max(1, WARP * wide // BANK_BYTES)
     return total

@@ -78,10 +78,12 @@ class _Gather:
         tensors = [load.tensor.name for load in program.mapping.operator.operands]
         self._taken = {identifier(name) for name in tensors}
         row, column, local = self._position()
+        place = source.column(text(row), text(column))
+        begin: Value = column if place == text(column) else Expr(place, 0, source.row - 1)
         self.shared = text(
             sum(
                 (local[axis.name] * axis.stride for axis in source.axes),
-                row * source.row + column,
+                row * source.row + begin,
             )
         )
         #: Lines that the place in shared memory needs.

@@ -92,6 +92,15 @@ class Device:
         """Make its context that of the calling thread; each thread has its own."""
         self.call("cuCtxSetCurrent", self._context)
 
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """The same for a while: PyTorch may be at work on another GPU."""
+        self.call("cuCtxPushCurrent_v2", self._context)
+        try:
+            yield
+        finally:
+            self.release("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+
     def call(self, function: str, *arguments: Any) -> None:
         """Call the driver.
 
@@ -169,11 +178,13 @@ def address(array: Any) -> int:
 
 def current_stream(array: Any) -> int:
     """The stream on which the library of an array works at present."""
-    library = sys.modules.get("torch" if hasattr(array, "data_ptr") else "cupy")
+    torch = hasattr(array, "data_ptr")
+    library = sys.modules.get("torch" if torch else "cupy")
     if library is None:
         return 0
-    stream = library.cuda.current_stream() if hasattr(array, "data_ptr") else None
-    return int(stream.cuda_stream if stream else library.cuda.get_current_stream().ptr)
+    if torch:  # each GPU has its own
+        return int(library.cuda.current_stream(array.device).cuda_stream)
+    return int(library.cuda.get_current_stream().ptr)
 
 
 def _number(array: Any) -> int:

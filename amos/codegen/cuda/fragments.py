@@ -170,7 +170,7 @@ def _ldmatrix(letter: str, source: SharedOperand, layout: FragmentLayout) -> str
     return (
         f"  const int q = lane / 8 % {count};\n"
         f"  {_matrix_name(count, transposed)}("
-        f"f.x, from + {row} * {source.row} + {own[columns]});"
+        f"f.x, from + {row} * {source.row} + {source.column(row, own[columns])});"
     )
 
 
@@ -200,12 +200,12 @@ def _plain_load(source: SharedOperand, layout: FragmentLayout) -> str:
     packed = 4 // source.element.bytes
     columns, rows = source.columns.target, source.rows.target
     if packed > 1 and columns == "r1":
-        at = _place(where, rows, columns, source.row, f"r * {packed}")
+        at = _place(where, rows, columns, source, f"r * {packed}")
         return (
             f"  for (int r = 0; r < {layout.elements // packed}; ++r)\n"
             f"    f.x[r] = *reinterpret_cast<const unsigned *>(from + {at});"
         )
-    at = _place(where, rows, columns, source.row, "e")
+    at = _place(where, rows, columns, source, "e")
     held = "double" if source.element.bytes == 8 else source.element.name
     value = f"from[{at}]"
     if source.dtype == "tfloat32":  # the instruction itself would cut off what is too fine
@@ -216,11 +216,12 @@ def _plain_load(source: SharedOperand, layout: FragmentLayout) -> str:
     )
 
 
-def _place(where: dict[str, str], rows: str, columns: str, row: int, e: str) -> str:
+def _place(where: dict[str, str], rows: str, columns: str, source: SharedOperand, e: str) -> str:
     def formula(index: str) -> str:
         return to_c(re.sub(r"\be\b", f"({e})", where[index]))
 
-    return f"({formula(rows)}) * {row} + {formula(columns)}"
+    column = source.column(formula(rows), formula(columns))
+    return f"({formula(rows)}) * {source.row} + {column}"
 
 
 def _multiply(program: BlockProgram, counts: list[int]) -> str:

@@ -136,9 +136,9 @@ class Kernel:
         for argument, array in zip(wanted, arrays, strict=True):
             if problem := misfit(argument, array):
                 raise KernelError(f"{self.launch['kernel']}: {argument['name']}: {problem}")
-        self.device.enter()
         where = current_stream(arrays[-1]) if stream is None else stream
-        self.run([ctypes.c_uint64(address(a)) for a in arrays], where)
+        with self.device.entered():
+            self.run([ctypes.c_uint64(address(a)) for a in arrays], where)
 
     def run(self, pointers: list[ctypes.c_uint64], stream: int = 0) -> None:
         """Launch on addresses; the output is cleared first where the kernel asks for it.

@@ -63,7 +63,8 @@ class BlockProgram:
         split: parts of the reduction that run at the same time.
         vector: bytes that one copy moves at most.
         padding: elements added to the rows of an operand in shared memory, by its
-            name; those of an operand left out are as few as keep its banks apart.
+            name, or -1 for rows that are swizzled; those of an operand left out are as few
+            as keep its banks apart.
         order: names of spatial loops, outermost first, in which blocks are numbered.
         reduce_order: names of reduction loops, outermost first.
 
@@ -115,6 +116,11 @@ class BlockProgram:
                 f"{where}: a split reduction cannot add to {self.result.name} atomically"
             )
         for source in self.sources:
+            if intrinsic.family == "wmma" and (source.padding or 0) < 0:
+                raise BuildError(
+                    f"{where}: WMMA reads rows as they lie; rows of {source.name} cannot be "
+                    "swizzled"
+                )
             if source.row * source.element.bytes % ROW_ALIGNMENT:
                 raise BuildError(
                     f"{where}: rows of {source.name} with {self.padding[source.name]} elements of "

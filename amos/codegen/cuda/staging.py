@@ -19,6 +19,7 @@ from amos.codegen.cuda.types import CudaType, cuda_type
 from amos.ir import BufferLoad
 from amos.mapping.nest import Group, Nest
 from amos.mapping.runs import Runs
+from amos.perfmodel.banks import swizzle_period
 from amos.perfmodel.gpu_costs import ROW_ALIGNMENT
 
 __all__ = ["Axis", "SharedOperand"]
@@ -56,7 +57,8 @@ class SharedOperand:
         steps: reduction steps in a stage.
         dtype: canonical type of an element.
         padding: elements added to each row; ``None`` takes the fewest that let eight
-            successive rows lie in different banks.
+            successive rows lie in different banks, -1 lets pieces of rows change places
+            instead.
         widest: bytes that one copy moves at most.
     """
 
@@ -123,10 +125,29 @@ class SharedOperand:
         size = self.element.bytes
         width = -(-self.columns.lanes * size // ROW_ALIGNMENT) * ROW_ALIGNMENT
         if self.padding is not None:
-            return width // size + self.padding
+            return width // size + max(self.padding, 0)
         # An odd number of 16-byte units: eight rows fall into different banks.
         odd = width if width // ROW_ALIGNMENT % 2 else width + ROW_ALIGNMENT
         return odd // size
+
+    def swizzle(self, row: str) -> str:
+        """What a column of a row is combined with by ``^``, as C; empty if rows lie as they are.
+
+        Args:
+            row: number of the row, as C that needs no brackets.
+        """
+        width = self.row * self.element.bytes
+        period = swizzle_period(width) if self.padding is not None and self.padding < 0 else 0
+        if not period:
+            return ""
+        pieces, piece = width // ROW_ALIGNMENT, ROW_ALIGNMENT // self.element.bytes
+        turn = row if period == 1 else f"{row} / {period}"
+        return f"{turn} % {pieces} * {piece}"
+
+    def column(self, row: str, column: str) -> str:
+        """C of the place of a column in its row."""
+        change = self.swizzle(f"({row})")
+        return f"(({column}) ^ ({change}))" if change else column
 
     @cached_property
     def axes(self) -> tuple[Axis, ...]:

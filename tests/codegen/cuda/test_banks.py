@@ -51,6 +51,30 @@ def test_ldmatrix_reads_without_conflict(unit: str) -> None:
         assert [bank_conflicts(s) for s in BlockProgram(mapping, "sm_90").sources] == [0, 0]
 
 
+@pytest.mark.parametrize("unit", [n for n in NAMES if n.startswith("mma_sync")])
+def test_swizzled_rows_read_without_conflict(unit: str) -> None:
+    """Where the space offers it, as well as the best padding, and in less shared memory."""
+    for text in TEXTS if unit in HALF else TEXTS[1:2]:
+        mapping = mapped(unit, text)
+        variables = ScheduleSpace(mapping, machines.get("h200")).variables
+        names = [operand.tensor.name for operand in mapping.intrinsic.sources]
+        able = [name for name in names if -1 in variables[f"align.{name}"]]
+        assert able, text
+        padded = BlockProgram(mapping, "sm_90").sources
+        swizzled = BlockProgram(mapping, "sm_90", padding=dict.fromkeys(able, -1)).sources
+        for one, other in zip(swizzled, padded, strict=True):
+            assert bank_conflicts(one) <= bank_conflicts(other)
+            assert one.bytes <= other.bytes
+            if one.swizzle("row"):
+                assert one.bytes < other.bytes and bank_conflicts(one) == 0
+
+
+def test_what_a_swizzle_spares() -> None:
+    """Sixteen rows of 32 bytes: reads as with padding, and stores as without."""
+    read = matrix_cycles(16, 32, 32, swizzle=True)
+    assert (read, store_cycles(16, 16, 32, 2, 16, swizzle=True)) == (4, 4)
+
+
 @pytest.mark.parametrize("unit", WORDS)
 def test_words_along_the_reduction_without_conflict(unit: str) -> None:
     """Types of other sizes, by the lanes of their layout."""

@@ -67,6 +67,8 @@ def program(mapping: Mapping, architecture: str, rng: np.random.Generator) -> Bl
     nest = Nest(mapping)
     live = [loop for loop in nest.spatial if loop.extent > 1]
     atomic = mapping.intrinsic.dtypes[-1] != "float16"
+    names = [operand.tensor.name for operand in mapping.intrinsic.sources]
+    swizzled = mapping.intrinsic.family == "mma" and rng.integers(2)
     return BlockProgram(
         mapping,
         architecture,
@@ -76,6 +78,7 @@ def program(mapping: Mapping, architecture: str, rng: np.random.Generator) -> Bl
         stages=int(rng.integers(1, 5 if capability(architecture) >= 80 else 3)),
         split=int(rng.integers(1, 4)) if atomic else 1,
         vector=int(rng.choice([16, 8, 4])),
+        padding=dict.fromkeys(names, -1) if swizzled else {},
         order=tuple(map(str, rng.permutation([x.name for x in live]))),
         reduce_order=tuple(map(str, rng.permutation([x.name for x in nest.reduce]))),
     )
@@ -101,6 +104,31 @@ def test_operators(number: int, name: str) -> None:
     """Every other operator, in one type after another, under one rule after another."""
     unit = list(UNITS)[number % len(UNITS)]
     check(number, name, unit, ("paper", "access", "gather")[number % 3])
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("unit", "text"),
+    [
+        ("mma_sync_m16n8k16_f16_f32", "a[m,k] * b[n,k]"),
+        ("mma_sync_m16n8k8_bf16_f32", "a[k,m] * b[k,n]"),
+        ("mma_sync_m16n8k8_tf32_f32", "a[k,m] * b[k,n]"),
+        ("mma_sync_m16n8k32_s8_s32", "a[m,k] * b[n,k]"),
+    ],
+)
+def test_swizzled_rows(unit: str, text: str) -> None:
+    """What copies write to other places is read from there, along both sides."""
+    intrinsic = amos.intrinsics.get(unit)
+    kinds = dict(zip(("a", "b", "out"), intrinsic.dtypes, strict=True))
+    sizes = dict(m=48, n=40, k=96)
+    op = Operator.parse(f"out[m,n] += {text}", extents=sizes, dtypes=kinds, name="gemm")
+    mapping = amos.enumerate_mappings(op, intrinsic)[0]
+    padding = {"Src1": -1, "Src2": -1}
+    made = BlockProgram(mapping, "sm_80", {"i1.tile": 2}, {"i2.tile": 2}, 2, 3, padding=padding)
+    source = KernelText(made).source
+    assert source.count(" ^ ") >= 2  # where copies write, and where fragments are read
+    assert run(made).problem == ""
+    found_out(made, "copy_async<16>(to + at_row", "copy_async<16>(to + 0 * at_row")
 
 
 @needs_compiler
@@ -201,6 +229,7 @@ def test_refusals() -> None:
         (dict(architecture="sm_60"), ["wmma_m16n16k16_f16_f32", "sm_70", "sm_60"]),
         (dict(architecture="sm_70", stages=3), ["3 stages", "cp.async", "sm_80"]),
         (dict(architecture="sm_80", block=warps), ["2048 threads", "1024"]),
+        (dict(architecture="sm_80", padding={"Src2": -1}), ["Src2", "WMMA", "swizzled"]),
         (dict(architecture="sm_80", padding={"Src1": 4}), ["Src1", "4 elements", "16 bytes"]),
         (dict(architecture="sm_80", split=1 << 20), ["65536 blocks along y", "65535"]),
         (

@@ -86,7 +86,8 @@ def test_counts_are_the_disassembler_s(tmp_path: Path) -> None:
 
 def test_shared_memory_agrees_with_the_space() -> None:
     """Exactly, where the reduction is as long as the stages that a schedule asks for."""
-    for unit in ("wmma_m16n16k16_f16_f32", "wmma_m16n16k16_s8_s32"):
+    swizzled = 0
+    for unit in ("wmma_m16n16k16_f16_f32", "wmma_m16n16k16_s8_s32", "mma_sync_m16n8k32_s8_s32"):
         op = operators.get("gemm", dtype="s8" if "s8" in unit else "f16", m=256, n=256, k=8192)
         mapping = amos.enumerate_mappings(op, amos.intrinsics.get(unit))[0]
         for machine in ("a100", "h200"):
@@ -94,7 +95,11 @@ def test_shared_memory_agrees_with_the_space() -> None:
             architecture = architecture_of(machines.get(machine))
             for schedule in space.draw(20, np.random.default_rng(0)):
                 program = block_program(mapping, schedule, architecture)
-                assert program.shared_bytes == believed_shared(space, schedule)
+                if "mma_sync" not in unit:
+                    assert program.shared_bytes == believed_shared(space, schedule)
+                assert program.shared_bytes <= believed_shared(space, schedule)
+                swizzled += schedule.get("align.Src1") == -1
+    assert swizzled > 4
 
 
 def test_every_schedule_of_the_space_fits() -> None:
