@@ -36,6 +36,8 @@ CONTENDERS = (
     *("amos", "amos-amx", "fixM1", "fixM2", "onednn_f32", "onednn_u8"),
     *("onednn-vnni_f32", "onednn-vnni_u8", "pytorch", "pytorch-vnni", "metaschedule"),
 )
+#: What the machine can do at most, with VNNI and with AMX, takes turns with all of them.
+PEAKS = ("peak", "peak-amx")
 #: Seconds between two turns, in which idle thread pools go to sleep.
 PAUSE = 0.005
 QUICK = dict(workloads="resnet18:C5,resnet18:C4", trials="4", rounds=5)
@@ -86,13 +88,15 @@ def numbers(text: str) -> list[int]:
 def entries(given: argparse.Namespace, workload: str) -> list[tuple[str, int]]:
     """Contenders of a workload with their trials; 0 where nothing is tuned."""
     work, made = find(workload), []
-    for contender in given.contenders.split(","):
+    for contender in [*given.contenders.split(","), *PEAKS]:
         if (
             contender.endswith(("-amx", "-vnni", "-vnni_f32", "-vnni_u8"))
             and "amx_int8" not in cpu().features
         ):
             continue
-        if contender.startswith("onednn"):
+        if contender in PEAKS:
+            made.append((contender, 0))
+        elif contender.startswith("onednn"):
             if onednn.supported(work):
                 made.append((contender, 0))
         elif contender.startswith("pytorch"):
@@ -113,7 +117,7 @@ def family(contender: str, kind: str = "") -> str:
     if contender.startswith(("onednn", "pytorch")):
         library = contender.partition("_")[0]
         return library.replace("onednn", "primitive") if kind == "primitive" else library
-    return "metaschedule" if contender == "metaschedule" else "amos"
+    return contender if contender in ("metaschedule", *PEAKS) else "amos"
 
 
 class Store:
@@ -214,7 +218,7 @@ def time_workload(
                 "tuning_seconds": round(known.get("seconds", 0.0), 1),
                 "median_seconds": middle,
                 "spread": (high - low) / middle,
-                "tops": work.op.operations / middle / 1e12,
+                "tops": work.operations / middle / 1e12,
                 "mapping": known.get("mapping", ""),
                 "rounds": given.rounds,
                 "others": stolen,
@@ -225,7 +229,7 @@ def time_workload(
 
 def asked(contender: str) -> str:
     """The contender that a row's name belongs to: rows of one differ in what was called."""
-    known = (c for c in CONTENDERS if contender == c or contender.startswith(f"{c}_"))
+    known = (c for c in (*CONTENDERS, *PEAKS) if contender == c or contender.startswith(f"{c}_"))
     return max(known, key=len, default=contender)
 
 
@@ -245,7 +249,16 @@ def others(before: tuple[float, float]) -> float:
     return round(stolen / total, 4) if total else 0.0
 
 
-def machine(peak: float) -> dict[str, Any]:
+def peak_tops(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """10^12 operations a second that the machine could do, the median of all workloads' runs."""
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        if asked(row["contender"]) in PEAKS:
+            found.setdefault(row["contender"], []).append(row["tops"])
+    return {name: float(np.median(values)) for name, values in sorted(found.items())}
+
+
+def machine(rows: list[dict[str, Any]]) -> dict[str, Any]:
     def installed(name: str) -> str:
         try:
             return version(name)
@@ -257,7 +270,8 @@ def machine(peak: float) -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "features": sorted(f for f in cpu().features if f.startswith(("avx512", "amx"))),
         "caches": [cache.capacity for cache in cpu().caches],
-        "peak_tops": peak / 1e12,
+        "peak_tops": peak_tops(rows).get("peak_registers", 0.0),
+        "peaks": peak_tops(rows),
         "load": os.getloadavg()[0],
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
@@ -277,8 +291,6 @@ def main() -> int:
     tune_all(pool, given, tuned)
     print(f"tuned in {time.monotonic() - start:.0f} s; load {os.getloadavg()[0]:.2f}", flush=True)
     try:
-        results.value["machine"] = machine(pool.ask("amos", "peak"))
-        peaks = [pool.ask("amos", "peak") for _ in range(2)]
         for workload in names(given.workloads):
             rows = results.value["rows"]
             done = {(asked(r["contender"]), r["trials"]) for r in rows if r["workload"] == workload}
@@ -287,12 +299,9 @@ def main() -> int:
             fresh = time_workload(pool, given, workload, tuned)
             # One workload's rows are always of one run: old ones would not compare.
             results.value["rows"] = [r for r in rows if r["workload"] != workload] + fresh
+            results.value["machine"] = machine(results.value["rows"])
             results.save()
             print("\n".join(table(fresh, results.value["machine"])), flush=True)
-        # The highest rate of any moment: the peak is not what others left over.
-        peaks += [pool.ask("amos", "peak"), results.value["machine"]["peak_tops"] * 1e12]
-        results.value["machine"]["peak_tops"] = max(peaks) / 1e12
-        results.save()
     finally:
         pool.close()
     text = table(results.value["rows"], results.value["machine"])

@@ -60,8 +60,18 @@ def test_the_report(modules: tuple[ModuleType, ModuleType]) -> None:
         }
 
     rows = [row("amos", 16, 1e-4), row("onednn_f32_call", 0, 2e-4), row("fixM1", 16, 5e-5)]
-    machine = {"cpu": "A", "cores": 2, "peak_tops": 2.0}
-    text = "\n".join(report.table(rows, machine))
+    rows += [row("peak_registers", 0, 4e-5), row("peak_fed", 0, 5e-5)]
+    machine = {"cpu": "A", "cores": 2, "peak_tops": 2.5, "peaks": {"peak_fed": 2.0}}
+    lines = report.table(rows, machine)
+    text = "\n".join(lines)
+    assert "peak_fed 2.00" in lines[0]
+    assert [line.split()[-2:] for line in lines[3:6]] == [
+        ["40.0%", "50.0%"],
+        ["20.0%", "25.0%"],
+        ["80.0%", "100.0%"],
+    ]
+    amx = [*rows, row("peak-amx_registers", 0, 1e-5), row("peak-amx_fed", 0, 2e-5)]
+    assert report.table(amx, machine)[4].split()[-2:] == ["5.0%", "10.0%"]
     assert "fixM1 16 0.50 (worst 0.50, 1), onednn_f32_call 2.00 (worst 2.00, 1)" in text
     drawn = ElementTree.fromstring(report.picture("resnet18", rows, machine))
     titles = [node.text for node in drawn.iter("{http://www.w3.org/2000/svg}title")]

@@ -157,7 +157,7 @@ def fig5_command(
         viz.write(viz.accuracy(figure.predictions(found, costs)), plot)
     result = figure.fig5(found, costs)
     if dataset is None and not measure:
-        result["second_cpu"] = figure.second_cpu(costs)
+        result["second_cpu"] = figure.second_cpu()
     if as_json:
         print_json(result)
         return
@@ -231,7 +231,9 @@ def _sets(result: dict[str, Any]) -> None:
     ]
     if "second_cpu" in result:
         other = result["second_cpu"]
+        judged += [("refined", "fitted on, second CPU", other["fitted_on"])]
         judged += [("refined", "held back, second CPU", other)]
+        judged += [("first CPU's constants", "held back, second CPU", other["first_constants"])]
         judged += [("paper's equation", "held back, second CPU", other["paper_equation"])]
     rows: list[list[object]] = [
         [title, name, one["samples"], one["pairwise"]]

@@ -25,6 +25,7 @@ from amos.codegen.cpu import (
     vectorize_tail,
 )
 from amos.codegen.rewriting import rebuilt, with_body
+from amos.codegen.row_copies import write_rows
 from amos.errors import BuildError
 from amos.intrinsics.amx import CONFIGURE, configuration
 from amos.ir import dtype
@@ -40,8 +41,12 @@ _Operand = tuple[StagedOperand, Any]
 
 #: Tile registers of palette 1.
 _TILES = 8
+#: Rows of a full tile.
+_ROWS = 16
 #: Elements that one step of the copy to the output moves.
 _LANES = 16
+#: Bytes that one step of the copy of a row moves, unless the schedule says.
+_COPY_BYTES = 64
 
 
 @cache
@@ -96,7 +101,9 @@ def schedule_tiles(program: TileProgram, schedule: Schedule) -> Any:
     first = sch.get(steps[0]).loop_var if steps else names[0]
     around = sch.get(core).loop_var if core is not None else first
     emitter = _Emitter(program, names[: len(inner)], names[len(inner) :], first, around)
-    return emitter.module(sch.mod)
+    module = emitter.module(sch.mod)
+    width = int(schedule.get("vector", _COPY_BYTES))
+    return write_rows(module, program.sources, program.mapping.intrinsic.dtypes, width)
 
 
 def _named_loops(sch: Any, block: Any, program: TileProgram) -> dict[str, Any]:
@@ -142,6 +149,8 @@ class _Emitter:
 
         self.program, self.first, self.around = program, first, around
         self.inner, self.lanes = inner, lanes
+        #: Rows of each tile register.
+        self.rows = (_ROWS,) * _TILES
         self.simplify = sym.Analyzer().simplify
         kinds = program.mapping.intrinsic.dtypes
         operands = (*program.sources, program.destination)
@@ -165,8 +174,8 @@ class _Emitter:
         if not stmt.loop_var.same_as(self.around):
             return body
         if first:
-            return tirx.SeqStmt([_begin(), body, _call("llvm.x86.tilerelease")])
-        inside = tirx.SeqStmt([_begin(), body.body, _call("llvm.x86.tilerelease")])
+            return tirx.SeqStmt([_begin(self.rows), body, _call("llvm.x86.tilerelease")])
+        inside = tirx.SeqStmt([_begin(self.rows), body.body, _call("llvm.x86.tilerelease")])
         return with_body(stmt, inside)
 
     def _tile(self, stmt: Any) -> Any:
@@ -245,6 +254,13 @@ class _Emitter:
                 f"{len(places)} accumulators and {counts[kept]} fragments leave none of "
                 f"{_TILES} tile registers"
             )
+        # Accumulators have the rows of the first source; the second is as deep as a tile.
+        given = (self.program.nest.groups[sources[0][0].fragment[0]].lanes, _ROWS)
+        self.rows = (
+            *[given[0]] * len(places),
+            *[given[kept]] * counts[kept],
+            *[given[turns]] * (_TILES - base),
+        )
         multiply = "llvm.x86." + self.program.mapping.intrinsic.name.split("_")[1]
         registers: dict[Any, int] = {}
         made: list[Any] = []
@@ -350,10 +366,10 @@ def _call(instruction: str, *arguments: Any) -> Any:
     return tirx.Evaluate(tirx.call_llvm_intrin("int32", instruction, *arguments))
 
 
-def _begin() -> Any:
+def _begin(rows: tuple[int, ...]) -> Any:
     """Set the tile registers up."""
     from tvm import ir, tirx
 
     body = tirx.Evaluate(tirx.call_extern("int32", CONFIGURE))
-    text = ir.StringImm(configuration())
+    text = ir.StringImm(configuration(rows))
     return tirx.AttrStmt(tirx.const(0, "int32"), "pragma_import_llvm", text, body)

@@ -16,10 +16,43 @@ from amos.errors import BuildError
 from amos.ir import Tensor, dtype
 from amos.ir.floats import unpack
 
-__all__ = ["borrow", "overlap", "values_of"]
+__all__ = ["Taker", "borrow", "values_of"]
 
 #: DLPack's number of the device whose memory the CPU reads.
 _CPU = 1
+
+
+class Taker:
+    """Takes an array for one argument of a kernel, call after call.
+
+    What fits as it is, which an array nearly always does, is found out by a few comparisons;
+    for anything else, and to say what is wrong, there is :func:`borrow`.
+    """
+
+    def __init__(
+        self, tensor: Tensor, shape: tuple[int, ...], *, role: str = "input", write: bool = False
+    ) -> None:
+        import tvm_ffi
+
+        self._tensor, self._shape, self._role, self._write = tensor, shape, role, write
+        kind = str(tensor.dtype)
+        # What a container stands for another dtype in is not taken as it is.
+        self._dtype = dtype(kind).numpy if held(kind) == dtype(kind).numpy.name else None
+        self._given, self._reshaped = tensor.shape, shape != tensor.shape
+        self._share = tvm_ffi.from_dlpack
+
+    def __call__(self, value: Any) -> Any:
+        """A TVM array over the memory of ``value``; see :func:`borrow`."""
+        if (
+            type(value) is np.ndarray
+            and value.dtype is self._dtype
+            and value.shape == self._given
+            and (flags := value.flags).c_contiguous
+            and flags.writeable
+        ):
+            made = value.reshape(self._shape) if self._reshaped else value
+            return self._share(made, require_alignment=0)
+        return borrow(value, self._tensor, self._shape, role=self._role, write=self._write)
 
 
 def borrow(
@@ -82,12 +115,6 @@ def values_of(value: Any, tensor: Tensor) -> np.ndarray:
         flat = np.ascontiguousarray(bits).reshape(-1).view(np.uint8)
         return unpack(flat, kind, tensor.shape)
     return bits
-
-
-def overlap(first: Any, second: Any, sizes: tuple[int, int]) -> bool:
-    """Whether two TVM arrays of so many bytes share memory."""
-    one, other = int(first.data_ptr()), int(second.data_ptr())
-    return one < other + sizes[1] and other < one + sizes[0]
 
 
 @cache

@@ -17,7 +17,7 @@ from amos.codegen.c_expressions import ByLanes, CBuffer, CExpressions, type_of
 from amos.codegen.c_types import c_type, split, vector_bytes
 from amos.errors import ExportError
 
-__all__ = ["CPrinter"]
+__all__ = ["CPrinter", "SeenOtherwise"]
 
 #: Larger buffers are taken from the workspace instead of the stack.
 _STACK_BYTES = 1 << 15
@@ -26,6 +26,10 @@ _ALIGN = 64
 #: and be widened at each access.
 _POSITION = "int64_t"
 _ARITHMETIC = ("IntImm", "Add", "Sub", "Mul", "Div", "Mod", "RShift", "BitwiseAnd")
+
+
+class SeenOtherwise(ExportError):
+    """Memory that holds one dtype after another."""
 
 
 @dataclass
@@ -117,7 +121,7 @@ class CPrinter(CExpressions):
         known = self._buffers[node.data.args[0]]
         kind = str(node.buffer.dtype)
         if kind != known.dtype:
-            raise ExportError(
+            raise SeenOtherwise(
                 f"buffer {node.buffer.name}: {known.dtype} seen as {kind} has no form"
             )
         self._buffers[node.buffer] = known

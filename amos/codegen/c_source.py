@@ -10,7 +10,7 @@ from typing import Any
 from amos._toolchain import load_tvm
 from amos.codegen.arrays import held
 from amos.codegen.c_operations import definitions
-from amos.codegen.c_printer import CPrinter
+from amos.codegen.c_printer import CPrinter, SeenOtherwise
 from amos.codegen.c_types import EXTERNS, c_type, helpers, identifier
 from amos.codegen.kernel import scheduled
 from amos.codegen.lowering import lowered
@@ -93,13 +93,11 @@ def c_kernel(candidate: Candidate, implementation: str | None = None) -> CKernel
             "implementation 'generic' can be exported"
         )
     program, module = scheduled(candidate, kind)
-    try:
-        function = lowered(module)
-    except Exception as error:
-        raise BuildError(f"{candidate}: TVM cannot lower it: {error}") from error
     parameters, names = _parameters(program.arguments)
-    printer = CPrinter()
-    body = printer.function(function, names)
+    try:
+        printer, body = _printed(candidate, module, names)
+    except SeenOtherwise:
+        printer, body = _printed(candidate, module, names, share=False)
     workspace, packing = printer.workspace, {}
     for name, argument in zip(names, program.arguments, strict=True):
         if argument.packed is not None:
@@ -115,6 +113,18 @@ def c_kernel(candidate: Candidate, implementation: str | None = None) -> CKernel
     return CKernel(
         parameters, text, body, packing, workspace, kind, features, flags, printer.rounds
     )
+
+
+def _printed(
+    candidate: Candidate, module: Any, names: list[str], share: bool = True
+) -> tuple[CPrinter, str]:
+    """A new printer, and the body that it has printed of a scheduled module."""
+    try:
+        function = lowered(module, share)
+    except Exception as error:
+        raise BuildError(f"{candidate}: TVM cannot lower it: {error}") from error
+    printer = CPrinter()
+    return printer, printer.function(function, names)
 
 
 def _parameters(arguments: Sequence[Argument]) -> tuple[tuple[Parameter, ...], list[str]]:

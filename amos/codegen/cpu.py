@@ -53,17 +53,16 @@ def schedule_cpu(program: Program, schedule: Schedule, kind: str) -> Any:
     loops = _named_loops(sch, main, program)
     # A fragment of one element leaves no lane to vectorize.
     vector = any(group.kind == "spatial" for group in program.nest.groups.values())
-    if program.crops:
-        accumulators = sch.get_sblock("unstage")
-    else:
-        accumulators = sch.cache_write(main, 0, "global")
+    # Parts of a sum are lanes too, but are no longer there when it is written back.
+    parted = program.partial > 1
+    finishing = _finishing(sch, main, program)
     order, width = schedule.order(program.nest), int(schedule.get("vector", _COPY_BYTES))
     steps = [loops[loop.name] for loop in schedule.reduce_order(program.nest)]
     outer, blocks, inner = tile_loops(sch, order, loops, schedule)
     count = int(schedule.get("parallel", 1))
     if program.parts is not None:
         outer, count = [loops[PART], *outer], count + 1
-    lanes = [loops[g.lane] for g in _lane_order(program)]
+    lanes = [loops[name] for name in program.lanes]
     # Loops of a single step, which no schedule names, stand outside, where they part nothing.
     single = [loops[x.name] for x in program.nest.spatial if x.extent == 1 and x.name in loops]
     sch.reorder(*single, *outer, *blocks, *steps, *inner, *lanes)
@@ -72,8 +71,9 @@ def schedule_cpu(program: Program, schedule: Schedule, kind: str) -> Any:
     core, outer = parallelize(sch, outer, count)
     if surrounding := [*outer, *blocks]:
         around = len(sch.get_loops(main)) - len(steps) - len(inner) - len(lanes)
-        sch.reverse_compute_at(accumulators, surrounding[-1])
-        _finish_copy(sch, accumulators, around, vector)
+        for block in finishing:
+            sch.reverse_compute_at(block, surrounding[-1])
+            _finish_copy(sch, block, around, vector)
     # Where every step runs in parallel, the core's loop is the outermost one itself.
     places = [core, *(x for x in outer[:1] if x is not core)] if outer else []
     stage_blocks(sch, program, schedule, places)
@@ -81,7 +81,7 @@ def schedule_cpu(program: Program, schedule: Schedule, kind: str) -> Any:
     if program.parts is not None and len(steps) == 1:
         unroll = program.parts.unrolled
     split_step(sch, steps, unroll)
-    _initialize(sch, main, steps, lanes, inner, vector)
+    _initialize(sch, main, steps, lanes, inner, vector or parted)
     if program.parts is not None:
         # What has too little parallelism has few sums.
         vectorize_tail(sch, sch.get_sblock("unstage"), 1, width)
@@ -94,6 +94,14 @@ def schedule_cpu(program: Program, schedule: Schedule, kind: str) -> Any:
     return s_tir.Schedule(module)
 
 
+def _finishing(sch: Any, main: Any, program: Program) -> list[Any]:
+    """The blocks that take the accumulators of one tile from registers, in order."""
+    made = [sch.get_sblock("fold")] if program.partial > 1 else []
+    if program.crops:
+        made.append(sch.get_sblock("unstage"))
+    return made or [sch.cache_write(main, 0, "global")]
+
+
 def _finished_loops(module: Any, program: Program) -> Any:
     """The module without the steps that add nothing."""
     import tvm
@@ -104,10 +112,6 @@ def _finished_loops(module: Any, program: Program) -> Any:
         part, step = spatial_variable(0), step_variable(program.parts.loop)
         function = shorten_last_part(function, program.parts, MAIN, part, step)
     return tvm.IRModule({name: function})
-
-
-def _lane_order(program: Program) -> list[Any]:
-    return [program.nest.groups[it.name] for it in program.mapping.intrinsic.iterations]
 
 
 def _named_loops(sch: Any, block: Any, program: Program) -> dict[str, Any]:
@@ -190,6 +194,7 @@ def stage_blocks(sch: Any, program: Program, schedule: Schedule, places: list[An
     Where they are used is the first of ``places``, outermost first, in which the
     copy fits the cache: once for each core, so that neither waits for the other
     nor reads what the other has just written, or else once for each outermost step.
+    Rows that lie as in the tensor are left to :mod:`amos.codegen.row_copies`.
     """
     for op, argument in zip(program.sources, program.arguments, strict=False):
         if op.in_place or argument.packed is not None:
@@ -200,8 +205,10 @@ def stage_blocks(sch: Any, program: Program, schedule: Schedule, places: list[An
         if schedule.get(f"stage.{op.name}") != "tile" or not places:
             if vectors is not None:
                 _share_out(sch, block, min([len(op.dims) - vectors.unit, *vectors.written_out]))
+            elif isinstance(op, StridedOperand):
+                _share_out(sch, block, len(op.dims) - 1)
             else:
-                copy_block(sch, block, _tail(op), width)
+                copy_block(sch, block, len(op.fragment) + 1, width)
             continue
         for place in places:
             sch.compute_at(block, place)
@@ -209,8 +216,8 @@ def stage_blocks(sch: Any, program: Program, schedule: Schedule, places: list[An
             copied = prod(int(sch.get(each).extent) for each in sch.get_loops(block)[-inside:])
             if copied * dtype(argument.dtype).bits // 8 <= _private_cache() // 2:
                 break
-        if vectors is None:
-            vectorize_tail(sch, block, min(_tail(op), inside), width)
+        if vectors is None and not isinstance(op, StridedOperand):
+            vectorize_tail(sch, block, min(len(op.fragment) + 1, inside), width)
 
 
 def _share_out(sch: Any, block: Any, count: int) -> None:
@@ -237,11 +244,6 @@ def _inside(sch: Any, block: Any, loop: Any) -> int:
     loops = [sch.get(each) for each in sch.get_loops(block)]
     around = next(n for n, each in enumerate(loops) if each.same_as(sch.get(loop)))
     return len(loops) - around - 1
-
-
-def _tail(op: Any) -> int:
-    """Trailing dimensions that walk the tensor contiguously: the tile and its lanes."""
-    return 2 if isinstance(op, StridedOperand) else len(op.fragment) + 1
 
 
 def copy_block(sch: Any, block: Any, tail: int, width: int) -> None:

@@ -16,13 +16,13 @@ from amos.codegen.alignment import aligned_to_elements
 from amos.codegen.amx import ask_for_tiles, schedule_tiles
 from amos.codegen.amx_program import TileProgram
 from amos.codegen.arrays import from_tensor, held, to_tensor
-from amos.codegen.borrow import borrow, overlap, values_of
+from amos.codegen.borrow import Taker, values_of
 from amos.codegen.cpu import schedule_cpu
 from amos.codegen.program import Argument, Program
 from amos.codegen.target import host_target
-from amos.codegen.tensor_intrin import implementation
+from amos.codegen.tensor_intrin import implementation, partial
 from amos.errors import AmosError, BuildError
-from amos.ir import dtype
+from amos.ir import aligned, dtype
 from amos.mapping.mapping import Mapping
 from amos.mapping.nest import Nest
 from amos.mapping.staging import stage_array
@@ -67,8 +67,14 @@ class Kernel(Shown):
         self._sizes = tuple(
             prod(a.shape) * np.dtype(held(a.dtype)).itemsize for a in program.arguments
         )
+        *given, last = program.arguments
+        self._take = tuple(Taker(self._tensors[a.tensor], a.shape) for a in given)
+        result = candidate.mapping.operator.result
+        self._take_out = Taker(result, last.shape, role="output", write=True)
         #: Packed constants by the position of their argument.
         self._packed: dict[int, Any] = {}
+        #: Inputs that a call gives: all but what is packed.
+        self._open = frozenset(self._tensors)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -89,7 +95,9 @@ class Kernel(Shown):
                 )
             for number, argument in enumerate(self._program.arguments[:-1]):
                 if argument.tensor == name:
-                    self._packed[number] = self._tensor(argument, array)
+                    self._packed[number] = self._tensor(number, array)
+        packed = {self._program.arguments[number].tensor for number in self._packed}
+        self._open = frozenset(self._tensors) - packed
         return self
 
     def __call__(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
@@ -107,16 +115,16 @@ class Kernel(Shown):
             BuildError: an input is missing, unknown, or of another shape, dtype,
                 layout or device; ``out`` is that, read-only, or overlaps an input.
         """
-        bound = self._bind(arrays, named)
-        tensor = self.candidate.mapping.operator.result
-        kind = str(tensor.dtype)
-        if out is None and held(kind) != dtype(kind).numpy.name:
-            arguments = self.prepare(bound)
-            self._run(*arguments)
-            return self.result(arguments)
+        bound = named if not arrays and named.keys() == self._open else self._bind(arrays, named)
         if out is None:
-            out = np.empty(tensor.shape, dtype(kind).numpy)
-        self._run(*self.prepare(bound, out))
+            tensor = self.candidate.mapping.operator.result
+            kind = str(tensor.dtype)
+            if held(kind) != dtype(kind).numpy.name:
+                arguments = self._prepare(bound)
+                self._run(*arguments)
+                return self.result(arguments)
+            out = aligned(tensor.shape, dtype(kind).numpy)
+        self._run(*self._prepare(bound, out))
         return out
 
     def result(self, arguments: list[Any]) -> np.ndarray:
@@ -138,22 +146,30 @@ class Kernel(Shown):
             BuildError: an input is missing, unknown, or of another shape, dtype,
                 layout or device; ``out`` is that, read-only, or overlaps an input.
         """
-        bound = self._bind((), inputs)
+        return self._prepare(self._bind((), inputs), out)
+
+    def _prepare(self, bound: MappingType[str, Any], out: Any = None) -> list[Any]:
+        """As :meth:`prepare`, of inputs that are known to be those that are open."""
+        arguments = self._program.arguments
         made = [
-            self._tensor(a, bound[a.tensor]) if a.tensor in bound else self._packed[number]
-            for number, a in enumerate(self._program.arguments[:-1])
+            self._tensor(number, bound[a.tensor]) if a.tensor in bound else self._packed[number]
+            for number, a in enumerate(arguments[:-1])
         ]
-        last = self._program.arguments[-1]
         if out is None:
+            last = arguments[-1]
             return [*made, to_tensor(np.zeros(last.shape, dtype(last.dtype).numpy), last.dtype)]
-        tensor = self.candidate.mapping.operator.result
-        target = borrow(out, tensor, last.shape, role="output", write=True)
-        for argument, given, size in zip(self._program.arguments, made, self._sizes, strict=False):
-            if overlap(given, target, (size, self._sizes[-1])):
+        target = self._take_out(out)
+        start = target.data_ptr()
+        end = start + self._sizes[-1]
+        for number, given in enumerate(made):
+            first = given.data_ptr()
+            if first < end and start < first + self._sizes[number]:
                 raise BuildError(
-                    f"output {tensor.name!r}: shares memory with input {argument.tensor!r}"
+                    f"output {arguments[-1].tensor!r}: shares memory with input "
+                    f"{arguments[number].tensor!r}"
                 )
-        return [*made, target]
+        made.append(target)
+        return made
 
     def export(self, path: str) -> None:
         """Write the compiled kernel as a shared library, which needs a C compiler."""
@@ -221,12 +237,13 @@ class Kernel(Shown):
             raise BuildError(f"missing input {', '.join(missing)}")
         return bound
 
-    def _tensor(self, argument: Argument, array: Any) -> Any:
-        tensor = self._tensors[argument.tensor]
-        if argument.packed is not None:
-            staged = stage_array(argument.packed, values_of(array, tensor))
-            return to_tensor(staged, argument.dtype)
-        return borrow(array, tensor, argument.shape)
+    def _tensor(self, number: int, array: Any) -> Any:
+        """The argument of that number, made of an array of the user's."""
+        argument: Argument = self._program.arguments[number]
+        if argument.packed is None:
+            return self._take[number](array)
+        staged = stage_array(argument.packed, values_of(array, self._tensors[argument.tensor]))
+        return to_tensor(staged, argument.dtype)
 
 
 def build(
@@ -285,7 +302,8 @@ def scheduled(candidate: Candidate, kind: str) -> tuple[Program, Any]:
         if _tiled(candidate, kind):
             program = TileProgram(candidate.mapping, padded, candidate.schedule)
             return program, schedule_tiles(program, candidate.schedule)
-        program = Program(candidate.mapping, padded, candidate.schedule)
+        parts = partial(candidate.mapping.intrinsic, kind)
+        program = Program(candidate.mapping, padded, candidate.schedule, parts)
         return program, schedule_cpu(program, candidate.schedule, kind).mod
     except AmosError:
         raise

@@ -10,11 +10,13 @@ from amos._toolchain import load_tvm
 __all__ = ["lowered"]
 
 
-def lowered(module: Any) -> Any:
+def lowered(module: Any, share: bool = True) -> Any:
     """Lower the only function of a module as TVM's pipeline does, up to its calling convention.
 
     Args:
         module: what a schedule has made, or an unscheduled function's module.
+        share: whether buffers that are not used at the same time may be the same memory,
+            which then is seen as one dtype after another.
 
     Returns:
         A prim func of plain loops, stores and calls: no blocks are left, buffers are
@@ -39,7 +41,7 @@ def lowered(module: Any) -> Any:
         blocks.LoopPartition(),
     ]
     simplify = [
-        flat.StorageRewrite(),
+        *([flat.StorageRewrite()] if share else []),
         blocks.HoistIfThenElse(),
         flat.UnrollLoop(),
         blocks.RenormalizeSplitPattern(),

@@ -12,20 +12,15 @@ from typing import Any
 import numpy as np
 
 from amos._toolchain import load_tvm
-from amos.codegen.amx import ask_for_tiles
-from amos.codegen.amx_probe import MOST_CHAINS, tile_chains
-from amos.codegen.arrays import decoded, held, to_tensor
+from amos.codegen.arrays import to_tensor
+from amos.codegen.rate_probe import RateProgram, fed_program, register_program
 from amos.codegen.target import host_target
-from amos.codegen.tensor_intrin import implementation, register_tensor_intrin
 from amos.intrinsics import Intrinsic
-from amos.ir import dtype
-from amos.mapping.strided import loads_rows
-from amos.perfmodel.host import cpu
 
-__all__ = ["probe_bandwidth", "probe_clock", "probe_intrinsic", "probe_launch"]
+__all__ = ["probe_bandwidth", "probe_clock", "probe_fed", "probe_intrinsic", "probe_launch"]
 
-#: Calls in one chain: long enough that starting a region does not count.
-_CALLS = 20_000
+#: Links of the chain that tells the clock: long enough that a start does not count.
+_LINKS = 20_000
 #: int32 elements summed or incremented in one unrolled step: eight 64-byte vectors.
 _STEP = 128
 _REPEAT = 15
@@ -41,65 +36,22 @@ def probe_intrinsic(intrinsic: Intrinsic, chains: int, cores: int = 1) -> float:
     Operands stay in registers. With one chain this is the latency of the
     intrinsic; with enough chains, the inverse of its throughput.
     """
-    load_tvm()
-    from tvm import s_tir, te
-
-    kind = implementation(intrinsic, cpu().features)
-    if kind == "native" and loads_rows(intrinsic):
-        return _probe_tiles(intrinsic, min(chains, MOST_CHAINS), cores)
-    sources = [
-        te.placeholder(load.tensor.shape, held(str(load.tensor.dtype)), name=load.tensor.name)
-        for load in intrinsic.sources
-    ]
-    dst = intrinsic.destination
-    lanes = {
-        it.name: te.reduce_axis((0, it.extent), name=it.name)
-        for it in intrinsic.iterations
-        if it.is_reduce
-    }
-    steps = te.reduce_axis((0, _CALLS), name="step")
-
-    def body(*position: Any) -> Any:
-        at = lanes | {
-            index.names[0]: where for index, where in zip(dst.indices, position[2:], strict=True)
-        }
-        product: Any = None
-        for load, buffer in zip(intrinsic.sources, sources, strict=True):
-            element = buffer[tuple(at[i.names[0]] for i in load.indices)]
-            value = decoded(element, str(load.tensor.dtype), str(dst.tensor.dtype))
-            product = value if product is None else product * value
-        return te.sum(product, axis=[steps, *lanes.values()])
-
-    shape = (cores, chains, *dst.tensor.shape)
-    sch = s_tir.Schedule(te.create_prim_func([*sources, te.compute(shape, body, name="main")]))
-    main = sch.get_sblock("main")
-    write = sch.cache_write(main, 0, "global")
-    loops = sch.get_loops(main)
-    core, chain, step = loops[0], loops[1], loops[2 + len(dst.tensor.shape)]
-    order = {index.names[0]: loops[2 + n] for n, index in enumerate(dst.indices)}
-    order |= dict(zip(lanes, loops[3 + len(dst.tensor.shape) :], strict=True))
-    inner = [order[it.name] for it in intrinsic.iterations]
-    sch.reorder(core, step, chain, *inner)
-    sch.parallel(core)
-    sch.unroll(chain)
-    sch.reverse_compute_at(write, core)
-    sch.decompose_reduction(main, step)
-    sch.tensorize(inner[0], register_tensor_intrin(intrinsic, kind))
-    kinds = intrinsic.dtypes
-    data = [
-        np.ones(x.tensor.shape, dtype(k).numpy)
-        for x, k in zip(intrinsic.sources, kinds, strict=False)
-    ]
-    data.append(np.zeros(shape, dtype(kinds[-1]).numpy))
-    tensors = [to_tensor(a, k) for a, k in zip(data, kinds, strict=True)]
-    return _seconds(sch.mod, tensors) / (_CALLS * chains)
+    return _interval(register_program(intrinsic, chains, cores))
 
 
-def _probe_tiles(intrinsic: Intrinsic, chains: int, cores: int) -> float:
-    ask_for_tiles()
-    made = tile_chains(intrinsic, _CALLS, chains, cores)
-    out = to_tensor(np.zeros((cores, chains, 16, 16), intrinsic.dtypes[-1]), intrinsic.dtypes[-1])
-    return _seconds(made, [out]) / (_CALLS * chains)
+def probe_fed(intrinsic: Intrinsic, tile: tuple[int, int], cores: int = 1) -> float:
+    """Seconds between two calls on one core that reads its sources from the nearest cache.
+
+    Args:
+        intrinsic: one with two sources.
+        tile: fragments of the first and of the second in the register tile.
+        cores: how many work at once.
+    """
+    return _interval(fed_program(intrinsic, tile, cores))
+
+
+def _interval(program: RateProgram) -> float:
+    return _seconds(program.module, program.tensors) / program.calls
 
 
 def probe_bandwidth(size: int, cores: int, *, write: bool) -> float:
@@ -163,14 +115,14 @@ def probe_clock() -> float:
     from tvm import s_tir, te, tirx
 
     seed = te.placeholder((1,), "int64", name="seed")
-    step = te.reduce_axis((0, _CALLS), name="step")
+    step = te.reduce_axis((0, _LINKS), name="step")
     chain = te.comm_reducer(
         lambda x, y: (x * y) ^ seed[0], lambda kind: tirx.const(1, kind), name="chain"
     )
     out = te.compute((1,), lambda i: chain(seed[i], axis=step), name="main")
     module = s_tir.Schedule(te.create_prim_func([seed, out])).mod
     arrays = [np.array([0x9E3779B97F4A7C1], "int64"), np.zeros(1, "int64")]
-    return _CHAIN_CYCLES * _CALLS / _seconds(module, arrays)
+    return _CHAIN_CYCLES * _LINKS / _seconds(module, arrays)
 
 
 def probe_launch(cores: int) -> float:

@@ -35,6 +35,8 @@ __all__ = ["MAIN", "Argument", "Program", "spatial_variable", "stage", "step_var
 
 #: The block of the calls, after tensorization.
 MAIN = "main_update_o"
+#: The loop over parts of a sum in the lanes of a call.
+PARTIAL = "reduce.lane"
 
 
 @dataclass(frozen=True)
@@ -63,11 +65,13 @@ class Program:
         mapping: what goes where.
         padded: new extent of each spatial loop that is made longer.
         schedule: whose order constants are packed in; ``None`` for the tensor's own.
+        partial: parts of each sum that the implementation keeps in its lanes.
     """
 
     mapping: Mapping
     padded: MappingType[str, int] = field(default_factory=dict)
     schedule: Schedule | None = None
+    partial: int = 1
 
     @cached_property
     def nest(self) -> Nest:
@@ -100,7 +104,14 @@ class Program:
     def dimensions(self) -> tuple[str, ...]:
         """The loops that move along the accumulators, one for each of their dimensions."""
         own = tuple(dim.index.names[0] for dim in self.destination.dims)
+        own = own if self.partial == 1 else (*own, PARTIAL)
         return own if self.parts is None else (PART, *own)
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        """The loops inside a call, in the order of its iterations, parts before the rest."""
+        lanes = [self.nest.groups[it.name].lane for it in self.mapping.intrinsic.iterations]
+        return (*lanes,) if self.partial == 1 else (*lanes[:-1], PARTIAL, lanes[-1])
 
     @property
     def crops(self) -> bool:
@@ -121,7 +132,7 @@ class Program:
             if tensor.name in self.mapping.operator.constants and not op.in_place:
                 made.append(Argument(tensor.name, kind, op.shape, op))
             else:
-                shape = op.shape if op.in_place else tensor.shape
+                shape = op.shape if op.in_place else op.source_shape
                 made.append(Argument(tensor.name, kind, shape))
         operator, out = self.mapping.operator, self.destination
         extra = operator.epilogue.loads if operator.epilogue is not None else ()
@@ -150,12 +161,22 @@ class Program:
             else stage(op, buffer)
             for op, buffer, a in zip(self.sources, given, self.arguments, strict=False)
         ]
-        main = self._main(staged)
+        main = self._folded(self._main(staged))
         extra = {
             a.tensor: buffer
             for a, buffer in list(zip(self.arguments, given, strict=False))[len(self.sources) :]
         }
         return te.create_prim_func([*given, self._out(main, extra)])
+
+    def _folded(self, main: Any) -> Any:
+        """The accumulators with what lanes hold of each added up."""
+        from tvm import te
+
+        if self.partial == 1:
+            return main
+        lane = te.reduce_axis((0, self.partial), name=_identifier(PARTIAL))
+        shape = main.shape[:-1]
+        return te.compute(shape, lambda *at: te.sum(main[(*at, lane)], axis=lane), name="fold")
 
     def _out(self, main: Any, tensors: MappingType[str, Any]) -> Any:
         """The output: the accumulators as they are, cropped, or moved; and finished."""
@@ -197,7 +218,7 @@ class Program:
             for name, extent in steps.items()
         }
         lanes = {
-            g.lane: te.reduce_axis((0, g.lanes), name=_identifier(g.lane))
+            g.lane: te.reduce_axis((0, g.lanes // self.partial), name=_identifier(g.lane))
             for g in self.nest.groups.values()
             if g.kind == "reduce"
         }
@@ -209,6 +230,9 @@ class Program:
             at = dict(zip(names, position, strict=True)) | axes | lanes
             if parts is not None:
                 at[parts.loop] = parts.at(at[PART], axes[parts.loop])
+            if self.partial > 1:
+                ((summed, low),) = lanes.items()
+                at[summed] = at[PARTIAL] * int(low.dom.extent) + low
             inside = at | {n: tirx.min(at[n], loops[n] - 1) for n in self.padded}
             product: Any = None
             for op, buffer, given in zip(self.sources, staged, kinds, strict=True):
@@ -221,6 +245,8 @@ class Program:
             return te.sum(product, axis=[*axes.values(), *lanes.values()])
 
         shape = pad_operand(self.destination, self.padded).shape
+        if self.partial > 1:
+            shape = (*shape, self.partial)
         if parts is not None:
             shape = (parts.count, *shape)
         return te.compute(shape, body, name="main")

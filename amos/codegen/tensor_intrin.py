@@ -21,7 +21,10 @@ from amos.intrinsics import Intrinsic, implementations
 from amos.ir import BufferLoad
 from amos.ir.floats import integer_limits
 
-__all__ = ["call_function", "holdable", "implementation", "register_tensor_intrin"]
+__all__ = ["call_function", "holdable", "implementation", "partial", "register_tensor_intrin"]
+
+#: The iteration over the parts that an implementation keeps of each sum.
+_PART = "part"
 
 #: Types that no buffer of a CPU kernel can hold.
 _UNHELD = ("int4", "uint4", "bool", "float8_e4m3", "float8_e5m2")
@@ -41,6 +44,16 @@ def implementation(intrinsic: Intrinsic, features: frozenset[str]) -> str:
         return "generic"
     needed = {*intrinsic.requires, *source.requires}
     return "native" if needed <= features else "generic"
+
+
+def partial(intrinsic: Intrinsic, kind: str) -> int:
+    """Parts of each sum that an implementation keeps apart, to be added up in the end.
+
+    Args:
+        intrinsic: the intrinsic.
+        kind: ``"native"`` or ``"generic"``.
+    """
+    return implementations(intrinsic.name)["llvm"].partial if kind == "native" else 1
 
 
 def holdable(intrinsic: Intrinsic) -> None:
@@ -78,7 +91,9 @@ def register_tensor_intrin(intrinsic: Intrinsic, kind: str) -> str:
 
     holdable(intrinsic)
     body = implementations(intrinsic.name)["llvm"].source if kind == "native" else None
-    pattern, emitted = _script(intrinsic, None, pattern=True), _script(intrinsic, body)
+    parts = partial(intrinsic, kind)
+    pattern = _script(intrinsic, None, pattern=True, parts=parts)
+    emitted = _script(intrinsic, body, parts=parts)
     # Two descriptions may have had the same name in one process.
     digest = hashlib.sha256((pattern + emitted).encode()).hexdigest()[:12]
     name = f"amos.{intrinsic.name}.{kind}.{digest}"
@@ -127,28 +142,62 @@ def call_function(intrinsic: Intrinsic, kind: str, calls: int) -> Any:
             f"            {load.tensor.name} = T.match_buffer({row}, {load.tensor.shape}, "
             f'"{_held(load)}", offset_factor=1)'
         )
-    lines += ["            " + line for line in _statements(intrinsic, body)]
+    parts = partial(intrinsic, kind)
+    made = _statements(intrinsic, body)
+    if parts > 1:
+        made = _added_up(intrinsic, made, parts)
+    lines += ["            " + line for line in made]
     return from_source("\n".join(lines))
 
 
-def _script(intrinsic: Intrinsic, body: str | None, *, pattern: bool = False) -> str:
+def _added_up(intrinsic: Intrinsic, body: list[str], parts: int) -> list[str]:
+    """A call that keeps parts of its sum, and their addition to the destination."""
+    dst = intrinsic.destination
+    name, kept = dst.tensor.name, f"{dst.tensor.name}_parts"
+    read = ", ".join([f"{kept}[0:{parts}]", *map(_region, intrinsic.sources)])
+    inside = [line.replace(f"{name}[", f"{kept}[").replace(f"{name}.", f"{kept}.") for line in body]
+    return [
+        f'{kept} = T.sblock_alloc_buffer(({parts},), "{_held(dst)}")',
+        f"for {_PART} in range({parts}):",
+        '    with T.sblock("clear"):',
+        f"        v_part = T.axis.spatial({parts}, {_PART})",
+        f"        {kept}[v_part] = 0",
+        'with T.sblock("parts"):',
+        f"    T.reads({read})",
+        f"    T.writes({kept}[0:{parts}])",
+        *("    " + line for line in inside),
+        f"for {_PART} in range({parts}):",
+        '    with T.sblock("add"):',
+        f"        v_part = T.axis.reduce({parts}, {_PART})",
+        f"        {_element(dst)} = {_element(dst)} + {kept}[v_part]",
+    ]
+
+
+def _script(
+    intrinsic: Intrinsic, body: str | None, *, pattern: bool = False, parts: int = 1
+) -> str:
     """TVMScript of a function that does what the intrinsic does.
 
     With ``body`` that text is the block; without it, the meaning. As a pattern,
     the meaning is the plain multiply-add that a schedule has before
-    tensorization, whatever the rounding.
+    tensorization, whatever the rounding. With ``parts`` the destination holds so
+    many parts of each sum.
     """
-    arguments = ", ".join(map(_argument, intrinsic.operands))
-    reads = ", ".join(map(_region, (intrinsic.destination, *intrinsic.sources)))
+    arguments = ", ".join(
+        _argument(x, *([parts] if parts > 1 and x is intrinsic.destination else []))
+        for x in intrinsic.operands
+    )
+    written = _region(intrinsic.destination, *([parts] if parts > 1 else []))
+    reads = ", ".join([written, *map(_region, intrinsic.sources)])
     lines = [
         "# from tvm.script import tirx as T",
         "@T.prim_func(s_tir=True)",
         f"def main({arguments}):",
         '    with T.sblock("root"):',
         f"        T.reads({reads})",
-        f"        T.writes({_region(intrinsic.destination)})",
+        f"        T.writes({written})",
     ]
-    made = _loops(intrinsic) if pattern else _statements(intrinsic, body)
+    made = _loops(intrinsic, parts) if pattern else _statements(intrinsic, body)
     return "\n".join(lines + ["        " + line for line in made])
 
 
@@ -158,17 +207,24 @@ def _statements(intrinsic: Intrinsic, body: str | None) -> list[str]:
     return _saturating(intrinsic) if intrinsic.arithmetic.saturate else _loops(intrinsic)
 
 
-def _loops(intrinsic: Intrinsic) -> list[str]:
+def _loops(intrinsic: Intrinsic, parts: int = 1) -> list[str]:
     """One multiply-add in a nest over the intrinsic iterations.
 
     TVM binds no variable to a loop of extent 1 before it matches a pattern, so
     none is bound here.
     """
     steps = [(it.name, it.extent, "R" if it.is_reduce else "S") for it in intrinsic.iterations]
-    return _nest(intrinsic, steps, _product(intrinsic, _single(intrinsic)))
+    if parts == 1:
+        return _nest(intrinsic, steps, _product(intrinsic, _single(intrinsic)))
+    (summed,) = intrinsic.compute.reduce
+    depth = summed.extent // parts
+    steps = [(n, depth if n == summed.name else x, k) for n, x, k in steps]
+    steps.insert(len(steps) - 1, (_PART, parts, "S"))
+    at: dict[str, int | str] = {summed.name: f"v_{_PART} * {depth} + v_{summed.name}"}
+    return _nest(intrinsic, steps, _product(intrinsic, _single(intrinsic) | at), part=_PART)
 
 
-def _single(intrinsic: Intrinsic) -> dict[str, int]:
+def _single(intrinsic: Intrinsic) -> dict[str, int | str]:
     """The only value of each iteration of extent 1."""
     return {it.name: 0 for it in intrinsic.iterations if it.extent == 1}
 
@@ -196,9 +252,14 @@ def _saturating(intrinsic: Intrinsic) -> list[str]:
 
 
 def _nest(
-    intrinsic: Intrinsic, steps: list[tuple[str, int, str]], value: str, *, add: bool = True
+    intrinsic: Intrinsic,
+    steps: list[tuple[str, int, str]],
+    value: str,
+    *,
+    add: bool = True,
+    part: str = "",
 ) -> list[str]:
-    dst = _element(intrinsic.destination, _single(intrinsic))
+    dst = _element(intrinsic.destination, _single(intrinsic), *([part] if part else []))
     add = add and intrinsic.compute.accumulate
     lines, inside = [], ""
     if steps:
@@ -215,7 +276,7 @@ def _nest(
     return lines
 
 
-def _product(intrinsic: Intrinsic, at: dict[str, int], kind: str = "") -> str:
+def _product(intrinsic: Intrinsic, at: dict[str, int | str], kind: str = "") -> str:
     kind = kind or intrinsic.dtypes[-1]
     return " * ".join(
         decoded_text(_element(x, at), str(x.tensor.dtype), kind) for x in intrinsic.sources
@@ -226,8 +287,8 @@ def _held(load: BufferLoad) -> str:
     return held(str(load.tensor.dtype))
 
 
-def _argument(load: BufferLoad) -> str:
-    shape = load.tensor.shape
+def _argument(load: BufferLoad, *last: int) -> str:
+    shape = (*load.tensor.shape, *last)
     return f'{load.tensor.name}: T.Buffer({shape}, "{_held(load)}", offset_factor=1)'
 
 
@@ -235,11 +296,12 @@ def _ranges(load: BufferLoad, *first: str) -> str:
     return ", ".join([*first, *(f"0:{size}" for size in load.tensor.shape)]) or "()"
 
 
-def _region(load: BufferLoad) -> str:
-    return f"{load.tensor.name}[{_ranges(load)}]"
+def _region(load: BufferLoad, *last: int) -> str:
+    sizes = ", ".join(f"0:{size}" for size in (*load.tensor.shape, *last))
+    return f"{load.tensor.name}[{sizes or '()'}]"
 
 
-def _element(load: BufferLoad, at: dict[str, int] | None = None) -> str:
-    names = [index.names[0] for index in load.indices]
+def _element(load: BufferLoad, at: dict[str, int | str] | None = None, *last: str) -> str:
+    names = [*(index.names[0] for index in load.indices), *last]
     inner = ", ".join(str(at[n]) if at and n in at else f"v_{n}" for n in names)
     return f"{load.tensor.name}[{inner or '()'}]"

@@ -23,6 +23,8 @@ __all__ = ["EPSILON", "Guided"]
 EPSILON = 0.1
 #: Share of a batch that varies the best measured candidates, and how many of them.
 _LOCAL, _VARIED = 0.5, 4
+#: How much slower than the best a candidate may score whose outermost loop is another.
+_CLOSE = 1.5
 #: Scores that the method is told at a time.
 _ROUND = 64
 _ATTEMPTS = 50
@@ -87,10 +89,23 @@ class Guided:
                 chosen.append(candidate)
 
     def _promising(self) -> Iterator[Candidate]:
-        """What was found, best score first, one for each register tile and mapping first."""
+        """What was found, best score first, one for each register tile and mapping first.
+
+        Before that one for each outermost loop that was not tried, if its score is close:
+        what is wrong with the score of one, such as lines of a cache that get into each
+        other's way, is wrong with all that share it, however much else differs.
+        """
         seen: set[Hashable] = set()
-        later = []
-        for candidate, _ in self.search.leaders(len(self.search.results)):
+        later, leaders = [], self.search.leaders(len(self.search.results))
+        tried = {_outermost(trial.candidate) for trial in self._problem.trials}
+        for candidate, score in leaders:
+            if score > _CLOSE * leaders[0][1]:
+                break
+            if _outermost(candidate) not in tried:
+                tried.add(_outermost(candidate))
+                seen.add(niche(candidate))
+                yield candidate
+        for candidate, _ in leaders:
             signature = niche(candidate)
             if signature in seen:
                 later.append(candidate)
@@ -110,3 +125,8 @@ class Guided:
     def _random(self) -> Iterator[Candidate]:
         for _ in range(_ATTEMPTS * 4):
             yield self.search.random()
+
+
+def _outermost(candidate: Candidate) -> str:
+    """The outermost spatial loop."""
+    return str(candidate.schedule.get("order", "")).partition(" ")[0]

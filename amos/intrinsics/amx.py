@@ -1,8 +1,8 @@
-"""Intel AMX: multiply-add of tiles of 16 rows of 64 bytes."""
+"""Intel AMX: multiply-add of tiles of up to 16 rows of 64 bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from amos.intrinsics.arithmetic import ShapeFamily, Timing
 from amos.intrinsics.description import Intrinsic
@@ -25,6 +25,9 @@ _TIMING = Timing(
 )
 #: Rows of a tile, and columns of 32 bits.
 _ROWS = tuple(range(1, 17))
+#: Rows of the first source that have a name: full tiles, and those that divide the images of
+#: 7, 14, 28, 56 and 112 pixels in which most networks end.
+_NAMED = (16, 14, 7)
 #: Linux grants the registers of the tiles to a process that asks for them (the kernel's
 #: Documentation/arch/x86/xstate.rst): ARCH_REQ_XCOMP_PERM of the state XFEATURE_XTILEDATA.
 _HEADERS = """
@@ -44,15 +47,19 @@ CONFIGURE = "amos_amx_configure"
 #: palette, start row, reserved; then bytes a row of eight tiles, and rows of them.
 _CONFIGURE = """
 struct { uint8_t palette, start, none[14]; uint16_t colsb[16]; uint8_t rows[16]; } shape = {1, 0};
-for (int t = 0; t < 3; ++t) { shape.colsb[t] = 64; shape.rows[t] = 16; }
+for (int t = 0; t < 3; ++t) { shape.colsb[t] = 64; shape.rows[t] = t < 2 ? ROWS : 16; }
 _tile_loadconfig(&shape);
 """
 
 
-def configuration() -> str:
-    """A function, in LLVM's own language, that makes all eight tiles 16 rows of 64 bytes."""
+def configuration(rows: Sequence[int]) -> str:
+    """A function, in LLVM's own language, that makes tiles of so many rows of 64 bytes.
+
+    Args:
+        rows: of each of the eight tiles, in order; at most 16.
+    """
     shape = bytes([1]) + bytes(15) + (64).to_bytes(2, "little") * 8 + bytes(16)
-    shape += bytes([16] * 8) + bytes(8)
+    shape += bytes(rows) + bytes(8)
     text = "".join(f"\\{byte:02X}" for byte in shape)
     return f"""
 @{CONFIGURE}_shape = linkonce_odr hidden constant [64 x i8] c"{text}", align 64
@@ -65,28 +72,31 @@ define linkonce_odr hidden i32 @{CONFIGURE}() alwaysinline "target-features"="+a
 
 
 def intrinsics() -> Iterator[Intrinsic | Implementation]:
-    """``tdpbusd`` and ``tdpbf16ps`` on full tiles.
+    """``tdpbusd`` and ``tdpbf16ps`` on full tiles, and on some with fewer rows.
 
     The second source lies in its tile in groups: four bytes, or two bfloat16
     numbers, that follow one another along the reduction share a 32-bit column.
     """
-    yield from _variant("amx_tdpbusd_m16n16k64_u8_s8_s32", 64, ("u8", "s8", "s32"), "amx_int8")
-    yield from _variant("amx_tdpbf16ps_m16n16k32_bf16_f32", 32, ("bf16", "bf16", "f32"), "amx_bf16")
+    for rows in _NAMED:
+        name = f"amx_tdpbusd_m{rows}n16k64_u8_s8_s32"
+        yield from _variant(name, rows, 64, ("u8", "s8", "s32"), "amx_int8")
+        name = f"amx_tdpbf16ps_m{rows}n16k32_bf16_f32"
+        yield from _variant(name, rows, 32, ("bf16", "bf16", "f32"), "amx_bf16")
 
 
 def _variant(
-    name: str, depth: int, kinds: tuple[str, str, str], feature: str
+    name: str, rows: int, depth: int, kinds: tuple[str, str, str], feature: str
 ) -> Iterator[Intrinsic | Implementation]:
     group = depth // 16
-    first = FragmentLayout(16, depth, (("i1", "lane"), ("r1", "e")))
+    first = FragmentLayout(rows, depth, (("i1", "lane"), ("r1", "e")))
     grouped = FragmentLayout(
         16, depth, (("r1", f"lane * {group} + e % {group}"), ("i2", f"e // {group}"))
     )
-    result = FragmentLayout(16, 16, (("i1", "lane"), ("i2", "e")))
+    result = FragmentLayout(rows, 16, (("i1", "lane"), ("i2", "e")))
     yield Intrinsic.define(
         name,
         "Dst[i1, i2] += Src1[i1, r1] * Src2[r1, i2]",
-        {"i1": 16, "i2": 16, "r1": depth},
+        {"i1": rows, "i2": 16, "r1": depth},
         dict(zip(("Src1", "Src2", "Dst"), kinds, strict=True)),
         [
             Memory.parse(
@@ -101,7 +111,7 @@ def _variant(
         ],
         family="amx",
         source=_MANUAL,
-        description=f"a 16x16 tile, each element adding {depth} products",
+        description=f"a {rows}x16 tile, each element adding {depth} products",
         requires=("amx_tile", feature),
         registers=8,
         timing=[_TIMING],
@@ -111,7 +121,7 @@ def _variant(
     yield Implementation(
         name,
         "llvm",
-        _llvm(instruction, depth, group),
+        _llvm(instruction, rows, depth, group),
         "x86_64",
         ("amx_tile", feature),
         ("+amx-tile", f"+{feature.replace('_', '-')}"),
@@ -119,7 +129,7 @@ def _variant(
     yield Implementation(
         name,
         "c",
-        _c(instruction, depth, group),
+        _c(instruction, rows, depth, group),
         "x86_64",
         ("amx_tile", feature),
         ("-mamx-tile", f"-m{feature.replace('_', '-')}"),
@@ -127,9 +137,9 @@ def _variant(
     )
 
 
-def _c(instruction: str, depth: int, group: int) -> str:
+def _c(instruction: str, rows: int, depth: int, group: int) -> str:
     """One call by itself, in C: the second source is packed first."""
-    return f"""{_CONFIGURE}
+    return f"""{_CONFIGURE.replace("ROWS", str(rows))}
 static __thread {"int8_t" if group == 4 else "uint16_t"} packed[16][{depth}];
 for (int row = 0; row < 16; ++row)
   for (int e = 0; e < {depth}; ++e)
@@ -143,7 +153,7 @@ _tile_release();
 """
 
 
-def _llvm(instruction: str, depth: int, group: int) -> str:
+def _llvm(instruction: str, rows: int, depth: int, group: int) -> str:
     """One call by itself: the second source is packed first."""
     kind = "int8" if group == 4 else "uint16"
     return f"""
@@ -153,9 +163,9 @@ for row, column, e in T.grid(16, 16, {group}):
         v_row, v_column, v_e = T.axis.remap("SSS", [row, column, e])
         packed[v_row, v_column, v_e] = Src2[v_row * {group} + v_e, v_column]
 with T.sblock("call"):
-    T.reads(Dst[0:16, 0:16], Src1[0:16, 0:{depth}], packed[0:16, 0:16, 0:{group}])
-    T.writes(Dst[0:16, 0:16])
-    T.attr(T.int32(0), "pragma_import_llvm", {configuration()!r})
+    T.reads(Dst[0:{rows}, 0:16], Src1[0:{rows}, 0:{depth}], packed[0:16, 0:16, 0:{group}])
+    T.writes(Dst[0:{rows}, 0:16])
+    T.attr(T.int32(0), "pragma_import_llvm", {configuration((rows, rows, *[16] * 6))!r})
     T.evaluate(T.call_extern("int32", "{CONFIGURE}"))
     T.evaluate(T.call_llvm_intrin("int32", "llvm.x86.tileloadd64", T.int8(0),
         T.address_of(Dst[0, 0]), T.int64(64)))

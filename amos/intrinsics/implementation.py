@@ -42,6 +42,10 @@ class Implementation:
             target that have to be named (``"+dotprod"``).
         headers: text before the function: ``#include`` lines, helpers.
         architectures: for ``cuda`` every architecture that it is compiled for.
+        partial: for ``llvm`` how many parts of each sum the source keeps, where that is
+            not one: the destination gets that many elements as a last dimension, each
+            adds consecutive products of a call, and whoever calls adds them up in the
+            end. Only for an intrinsic with one reduction.
     """
 
     intrinsic: str
@@ -52,6 +56,7 @@ class Implementation:
     flags: tuple[str, ...] = ()
     headers: str = ""
     architectures: tuple[str, ...] = ()
+    partial: int = 1
 
     def __post_init__(self) -> None:
         where = f"implementation of {self.intrinsic!r}"
@@ -63,5 +68,7 @@ class Implementation:
             raise IntrinsicError(
                 f"{where}: machine: expected {' or '.join(_MACHINES)}, got {self.machine!r}"
             )
+        if self.partial < 1 or (self.partial > 1 and self.kind != "llvm"):
+            raise IntrinsicError(f"{where}: partial: expected 1, or more for llvm")
         if self.kind == "cuda" and not self.architectures:
             raise IntrinsicError(f"{where}: architectures: expected at least one, such as 'sm_80'")

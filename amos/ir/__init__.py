@@ -1,6 +1,7 @@
 """Iterations, affine indices, tensors, and the operators built from them."""
 
 from amos.ir.affine import Affine
+from amos.ir.aligned import aligned, aligned_copy
 from amos.ir.dtypes import DType, dtype, resolve_dtypes
 from amos.ir.epilogue import Epilogue
 from amos.ir.nodes import BufferLoad, Compute, Iteration, Kind, Product, Tensor
@@ -18,6 +19,8 @@ __all__ = [
     "Product",
     "Tensor",
     "access_matrix",
+    "aligned",
+    "aligned_copy",
     "dtype",
     "resolve_dtypes",
 ]

@@ -88,6 +88,11 @@ class StagedOperand:
         return tuple(dim.extent for dim in self.dims)
 
     @property
+    def source_shape(self) -> tuple[int, ...]:
+        """Shape under which :meth:`locate` takes the tensor."""
+        return self.load.tensor.shape
+
+    @property
     def elements(self) -> int:
         """Elements of the buffer."""
         return prod(self.shape)
@@ -108,19 +113,27 @@ class StagedOperand:
                 if kept[d] != size:
                     return False
                 continue
-            # Gathered: only one iteration that walks the dimension from end to end,
-            # and, if it became lanes, in the last dimension and alone.
-            if len(index.names) != 1 or index != Affine(((index.names[0], 1),)):
+            # Gathered: iterations that walk the dimension from end to end, one inside the
+            # other; of them only the innermost may be lanes, alone and in the last dimension.
+            if not _walks(index, extents, size):
                 return False
-            if extents[index.names[0]] != size:
+            *digits, innermost = index.names
+            if any(name in self._matched for name in digits):
                 return False
-            owner = [t for t in live if index.names[0] in self.nest.groups[t].members]
+            owner = [t for t in live if innermost in self.nest.groups[t].members]
+            if digits and innermost in self._matched and not owner:
+                return False
             if owner:
                 group = self.nest.groups[owner[0]]
                 if d != last or group.is_padded or len(group.members) > 1:
                     return False
                 live.remove(owner[0])
         return not live
+
+    @cached_property
+    def _matched(self) -> frozenset[str]:
+        """Software iterations that are lanes, or tiles of them."""
+        return frozenset(n for group in self.nest.groups.values() for n in group.members)
 
     @cached_property
     def _loops(self) -> dict[str, int]:
@@ -185,6 +198,16 @@ class StagedOperand:
         return values
 
 
+def _walks(index: Affine, extents: MappingType[str, int], size: int) -> bool:
+    """Whether iterations in written order are the digits of a dimension of that size."""
+    step = size
+    for name, coefficient in index.terms:
+        if step % extents[name] or coefficient != step // extents[name]:
+            return False
+        step = coefficient
+    return step == 1 and bool(index.terms) and not index.constant
+
+
 def staged_sources(nest: Nest) -> tuple[StagedOperand, ...]:
     """Staged form of each source, in the intrinsic's order."""
     mapping = nest.mapping
@@ -223,6 +246,7 @@ def stage_array(staged: StagedOperand, array: np.ndarray) -> np.ndarray:
     live: Any = True
     for value, bound in guards:
         live = live & (value >= 0) & (value < bound)
+    array = array.reshape(staged.source_shape)
     clipped = tuple(
         np.clip(index, 0, size - 1) for index, size in zip(indices, array.shape, strict=True)
     )

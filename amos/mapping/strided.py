@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from amos.ir import Affine
+from amos.ir import Affine, dtype
 from amos.mapping.nest import Group, Nest
 from amos.mapping.staging import (
     Guard,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from amos.intrinsics import Intrinsic
+    from amos.ir import BufferLoad
 
 __all__ = ["StridedOperand", "destination_form", "loads_rows", "source_forms"]
 
@@ -42,8 +44,8 @@ class StridedOperand(StagedOperand):
     """An operand in its tensor's own order, lanes being steps along its dimensions.
 
     Attributes:
-        merged: how many dimensions of the tensor each dimension stands for, a fused
-            index walking through all of them.
+        merged: how many dimensions of the tensor each dimension stands for, one element
+            after the other as they lie.
     """
 
     merged: tuple[int, ...] = ()
@@ -60,21 +62,20 @@ class StridedOperand(StagedOperand):
         """True if no lane or window reaches beyond the tensor."""
         return self.shape == self.sizes and not any(dim.offset for dim in self.dims)
 
+    @property
+    def source_shape(self) -> tuple[int, ...]:
+        """The tensor's shape with dimensions merged."""
+        return self.sizes
+
     def locate(self, position: Sequence[Any]) -> tuple[list[Any], list[Guard]]:
-        """Tensor element that belongs at a position; see :meth:`StagedOperand.locate`."""
+        """Element that belongs at a position; see :meth:`StagedOperand.locate`."""
         indices: list[Any] = []
         guards: list[Guard] = []
-        for dim, count, size, where in zip(
-            self.dims, self.merged, self.sizes, position, strict=True
-        ):
+        for dim, size, where in zip(self.dims, self.sizes, position, strict=True):
             at = where + dim.offset if dim.offset else where
             if dim.offset < 0 or dim.offset + dim.extent > size:
                 guards.append((at, size))
-            shape = self.load.tensor.shape[len(indices) : len(indices) + count]
-            for n, extent in enumerate(shape):
-                weight = prod(shape[n + 1 :])
-                part = at // weight if weight > 1 else at
-                indices.append(part % extent if n else part)
+            indices.append(at)
         return indices, guards
 
 
@@ -114,30 +115,24 @@ def _strided(op: StagedOperand) -> StridedOperand | None:
     row, column = (nest.groups[target] for target in op.fragment)
     if any(not set(g.members) <= load.names or not g.members for g in (row, column)):
         return None
-    owner = {name: g for g in nest.groups.values() for name in g.members}
     indices = [_moving(index, nest.mapping.operator.extents) for index in load.indices]
     dims: list[StagedDim] = []
     merged: list[int] = []
     while (d := sum(merged)) < len(indices):
-        groups = {owner[n].target: owner[n] for n in indices[d].names if n in owner}
-        fused = [g for g in groups.values() if len(g.members) > 1]
-        if not set(groups) <= {row.target, column.target}:
+        found = _regular(nest, indices[d:], load.tensor.shape[d:])
+        if found is None:
             return None
-        if not fused:
-            index = _substituted(indices[d], groups)
-            merged.append(1)
-        elif _walks_through(indices[d:], load.tensor.shape[d:], fused[0]):
-            index = _fused(fused[0])
-            merged.append(len(fused[0].members))
-        else:
+        index, count = found
+        moved = {g.target for g in nest.groups.values() if g.lane in index.names}
+        if not moved <= {row.target, column.target}:
             return None
-        size = prod(load.tensor.shape[d : d + merged[-1]])
-        dims.append(_dim(nest, index, d, size))
+        dims.append(_dim(nest, index, d, prod(load.tensor.shape[d : d + count])))
+        merged.append(count)
     rows = [dim for dim in dims if row.lane in dim.index.names]
     columns = [dim for dim in dims if column.lane in dim.index.names]
     if len(rows) != 1 or columns != dims[-1:] or dims[-1].index.coefficient(column.lane) != 1:
         return None
-    if rows[0].index.coefficient(row.lane) < 0:
+    if rows[0].index.coefficient(row.lane) < 0 or _disturbed(nest, dims[-1].index, column, load):
         return None
     return StridedOperand(op.name, load, tuple(dims), nest, op.fragment, tuple(merged))
 
@@ -148,14 +143,61 @@ def _moving(index: Affine, extents: MappingType[str, int]) -> Affine:
     return index.restrict(moving) if moving else index
 
 
-def _walks_through(indices: list[Affine], shape: tuple[int, ...], group: Group) -> bool:
-    """True if the members of a group are the whole dimensions of a tensor, one by one."""
-    count = len(group.members)
-    walked = zip(indices[:count], shape[:count], strict=True)
-    pairs = list(zip(walked, group.members, group.radices, strict=False))
-    return len(pairs) == count and all(
-        _walks(index, name) and size == radix for (index, size), name, radix in pairs
-    )
+def _regular(
+    nest: Nest, indices: list[Affine], shape: tuple[int, ...]
+) -> tuple[Affine, int] | None:
+    """The first dimensions of a tensor as one in which every fused index takes even steps.
+
+    Channels that follow a window's columns (``image[…, q * 2 + s, c]`` with ``s`` and ``c``
+    fused) are such: one pixel after the other, ``q * 6 + (s * 3 + c)`` for three of them.
+
+    Args:
+        nest: the loop nest.
+        indices: an index of each dimension.
+        shape: their sizes.
+
+    Returns:
+        the index as tiles and lanes, and for how many dimensions it stands; ``None`` if
+        no number of them will do.
+    """
+    extents = nest.mapping.operator.extents
+    owner = {name: g for g in nest.groups.values() for name in g.members}
+    flat = Affine(())
+    for count, (index, size) in enumerate(zip(indices, shape, strict=True), 1):
+        low, high = index.bounds(extents)
+        if count > 1 and (low < 0 or high >= size):
+            return None  # A step beyond this dimension would end in the one before it.
+        flat = flat * size + index
+        groups = {owner[n].target: owner[n] for n in flat.names if n in owner}
+        if all(_step(flat, group) is not None for group in groups.values()):
+            # A dimension of one element behind these is nothing to step along.
+            still = (x.bounds(extents) == (0, 0) for x in indices[count:])
+            behind = takewhile(all, zip((n == 1 for n in shape[count:]), still, strict=True))
+            return _substituted(flat, groups), count + len(list(behind))
+    return None
+
+
+def _step(index: Affine, group: Group) -> int | None:
+    """How far one step of a fused index moves; ``None`` if not each as far as the others."""
+    steps: set[tuple[int, int]] = set()
+    weight = group.size
+    for name, radix in zip(group.members, group.radices, strict=True):
+        weight //= radix
+        if radix > 1 or group.size == 1:
+            steps.add(divmod(index.coefficient(name), weight))
+    if len(steps) != 1:
+        return None
+    step, rest = steps.pop()
+    return None if rest else step
+
+
+def _disturbed(nest: Nest, index: Affine, column: Group, load: BufferLoad) -> bool:
+    """Whether lanes beyond the reduction read what other steps are there for.
+
+    Their weights are zero, which only an integer is sure to heed.
+    """
+    alone = set(index.names) <= {column.tile, column.lane}
+    return column.is_padded and not alone and not dtype(load.tensor.dtype or "float32").is_integer
 
 
 def _fused(group: Group) -> Affine:
@@ -166,10 +208,10 @@ def _fused(group: Group) -> Affine:
 
 def _substituted(index: Affine, groups: dict[str, Group]) -> Affine:
     """An index with its matched iterations written as tiles and lanes."""
-    made = Affine((), index.constant)
-    owner = {name: g for g in groups.values() for name in g.members}
-    for name, step in index.terms:
-        made = made + (_fused(owner[name]) if name in owner else Affine(((name, 1),))) * step
+    members = {name for group in groups.values() for name in group.members}
+    made = index.restrict(name for name in index.names if name not in members)
+    for group in groups.values():
+        made = made + _fused(group) * (_step(index, group) or 0)
     return made
 
 

@@ -22,11 +22,12 @@ from amos.intrinsics import Intrinsic
 from amos.measure.runner import Runner, default_memory
 from amos.perfmodel.host import Cache, Cpu, cpu
 from amos.perfmodel.machine import Level, Machine, Peak
+from amos.perfmodel.makers import as_fitted
 
 __all__ = ["cache_file", "host_machine"]
 
 #: Raised when a probe measures something else under the same name.
-_VERSION = 3
+_VERSION = 4
 #: Assumed when the system does not describe its caches (bytes; level 1, 2, 3).
 _USUAL = (32 << 10, 1 << 20, 8 << 20)
 #: Bytes that one pass streams to be in memory: at the least, at the most (half a second
@@ -84,7 +85,7 @@ def host_machine(
 def _better(known: Any, found: Any, key: str = "") -> Any:
     """The better of each figure: a machine is what it can do when nothing disturbs it."""
     if not isinstance(found, dict):
-        lower = key in ("latency", "interval", "launch")
+        lower = key in ("latency", "interval", "fed", "launch")
         return min(known, found) if lower else max(known, found)
     merged = dict(known)
     for name, value in found.items():
@@ -129,10 +130,10 @@ def _machine(here: Cpu, known: dict[str, Any]) -> Machine:
     capacity = {f"L{c.level}": c.capacity for c in _data_caches(here)} | {"DRAM": 0}
     units = {f"L{c.level}": c.units for c in _data_caches(here)} | {"DRAM": 1}
     peaks = {
-        name: Peak(figures["latency"], figures["interval"], "measured")
+        name: Peak(figures["latency"], figures["interval"], "measured", figures.get("fed", 0.0))
         for name, figures in known["peaks"].items()
     }
-    return Machine(
+    measured = Machine(
         name="host",
         cores=here.cores,
         clock=known["clock"],
@@ -144,6 +145,7 @@ def _machine(here: Cpu, known: dict[str, Any]) -> Machine:
         features=tuple(sorted(here.features)),
         source=f"measured on {here.model}",
     )
+    return as_fitted(measured)
 
 
 def _level(name: str, size: int, units: int, cores: int, known: dict[str, Any]) -> Level:

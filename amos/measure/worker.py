@@ -181,7 +181,7 @@ _LONG = 20.0
 
 
 def _probe(request: dict[str, Any]) -> dict[str, Any]:
-    from amos.codegen import probe
+    from amos.codegen import probe, rate_probe
 
     cores, best = request["cores"], dict[tuple[str, ...], float]()
 
@@ -199,6 +199,8 @@ def _probe(request: dict[str, Any]) -> dict[str, Any]:
                 for busy in {1, cores}:
                     interval = probe.probe_intrinsic(unit, chains, busy)
                     keep(("peaks", unit.name, "interval"), interval, min)
+            for tile in rate_probe.tiles(unit):
+                keep(("peaks", unit.name, "fed"), probe.probe_fed(unit, tile, cores), min)
         for name, runs in request["levels"].items():
             for who, (size, busy) in runs.items():
                 for key, write in (("read", False), ("write", True)):

@@ -30,6 +30,7 @@ from amos.operators.matrices import (
     grouped_fc,
     mean,
     scan,
+    scan_by_blocks,
     variance,
 )
 from amos.operators.registry import Builder, builder, get, names, register
@@ -64,6 +65,7 @@ __all__ = [
     "register",
     "resolve",
     "scan",
+    "scan_by_blocks",
     "transposed_conv2d",
     "variance",
 ]

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from amos.errors import OperatorError
 from amos.ir import Operator
+from amos.operators.phases import Phases
 from amos.operators.registry import build, register
 from amos.operators.windows import Axis, access, letters
 
@@ -185,7 +186,7 @@ def conv3d(
     )
 
 
-@register("T2D", "transposed 2-D convolution, over a zero-inserted image")
+@register("T2D", "transposed 2-D convolution, over a zero-inserted image or by phases")
 def transposed_conv2d(
     *,
     n: int = 1,
@@ -197,6 +198,8 @@ def transposed_conv2d(
     s: int = 4,
     stride: int = 2,
     padding: int = 1,
+    form: str = "upsampled",
+    layout: str = "NCHW",
     dtype: Dtype = None,
     name: str = "transposed_conv2d",
 ) -> Operator:
@@ -209,25 +212,73 @@ def transposed_conv2d(
     Table 6's 7 mappings instead of 35. With a kernel stored reversed it would be
     an ordinary convolution. By default DCGAN's third layer, 8×8 -> 16×16.
 
+    ``form="phases"`` computes the same of the ``image`` without the zeros, in one
+    step in ``stride``² (:mod:`amos.operators.phases`). Its extents are named ``p`` and
+    ``q`` for the output's steps, and ``a`` and ``b`` for the phases of one step;
+    ``layout`` is ``NCHW`` or ``NHWC``.
+
     Raises:
-        OperatorError: ``padding`` is r (or s) or more, or no image gives ``p``, ``q``.
+        OperatorError: ``padding`` is r (or s) or more, no image gives ``p``, ``q``, or
+            phases of them are not all equally long.
+
+    >>> print(transposed_conv2d(form="phases", layout="NHWC").compute.dst)
+    out[n, p*2 + a, q*2 + b, k]
     """
     border = (r - 1 - padding, s - 1 - padding)
     if min(border) < 0:
         raise OperatorError(
             f"transposed_conv2d: padding {padding} is not below the kernel's {r}×{s}"
         )
+    if form not in ("upsampled", "phases"):
+        raise OperatorError(f"unknown form {form!r}: expected 'upsampled' or 'phases'")
+    order = letters(layout, "NCHW", "NHWC")
     h, below = _upsampled("p", p, r, stride, padding)
     w, right = _upsampled("q", q, s, stride, padding)
-    image = f"upsampled[n, c, p + r - {border[0]}, q + s - {border[1]}]"
-    if max(*border, below, right):
-        image = f"pad({image})"
+    if form == "phases":
+        rows = Phases("p", "r", "a", p, r, stride, border[0])
+        columns = Phases("q", "s", "b", q, s, stride, border[1])
+        return _by_phases(
+            rows, columns, order, dict(N=n, C=c, H=(h - 1) // stride + 1, W=(w - 1) // stride + 1),
+            k, dtype, name,
+        )  # fmt: skip
+    inserted = {"N": "n", "C": "c", "H": f"p + r - {border[0]}", "W": f"q + s - {border[1]}"}
+    out = access("out", order, {"N": "n", "C": "k", "H": "p", "W": "q"})
+    image = access("upsampled", order, inserted, max(*border, below, right))
+    sizes = {"N": n, "C": c, "H": h, "W": w}
     return build(
-        f"out[n,k,p,q] += {image} * weight[c, k, {r - 1}-r, {s - 1}-s]",
+        f"{out} += {image} * weight[c, k, {r - 1}-r, {s - 1}-s]",
         {"n": n, "c": c, "k": k, "p": p, "q": q, "r": r, "s": s},
         name=name,
         dtype=dtype,
-        shapes={"upsampled": [n, c, h, w]},
+        shapes={"upsampled": [sizes[letter] for letter in order]},
+    )
+
+
+def _by_phases(
+    rows: Phases,
+    columns: Phases,
+    order: str,
+    sizes: dict[str, int],
+    k: int,
+    dtype: Dtype,
+    name: str,
+) -> Operator:
+    """The transposed convolution whose axes are these, over an image of these sizes."""
+    out = access("out", order, {"N": "n", "C": "k", "H": rows.written, "W": columns.written})
+    # Which phases read beyond the image, bounds tell; pad() costs nothing where none does.
+    image = access("image", order, {"N": "n", "C": "c", "H": rows.read, "W": columns.read}, 1)
+    weight = f"weight[c, k, {rows.tap}, {columns.tap}]"
+    if rows.partial or columns.partial:
+        weight = f"pad({weight})"
+    return build(
+        f"{out} += {image} * {weight}",
+        {"n": sizes["N"], "c": sizes["C"], "k": k, **rows.extents, **columns.extents},
+        name=name,
+        dtype=dtype,
+        shapes={
+            "image": [sizes[letter] for letter in order],
+            "weight": [sizes["C"], k, rows.r, columns.r],
+        },
     )
 
 

@@ -10,6 +10,9 @@ out[n, i] += data[n, k] * triangle[k, i]  with n=2, i=4, k=4
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from amos.errors import OperatorError
 from amos.ir import Operator
 from amos.operators.registry import build, register
 
@@ -23,6 +26,7 @@ __all__ = [
     "grouped_fc",
     "mean",
     "scan",
+    "scan_by_blocks",
     "variance",
 ]
 
@@ -171,3 +175,41 @@ def scan(*, n: int = 1024, k: int = 256, dtype: Dtype = None, name: str = "scan"
     """
     text = "out[n,i] += data[n,k] * triangle[k,i]"
     return build(text, {"n": n, "i": k, "k": k}, name=name, dtype=dtype)
+
+
+def scan_by_blocks(
+    *, n: int = 1024, k: int = 256, block: int = 16, dtype: Dtype = None, name: str = "scan"
+) -> tuple[Operator, Operator]:
+    """The scan as two operators, one after the other, of ``k/block + block`` steps an element.
+
+    A product with a whole triangle takes ``k`` steps an element, most of which multiply what
+    is alike: every element of a block gets the sum of all blocks before it. That sum is the
+    first operator, ``carry[n,u] += data[n,k] * before[k,u]`` with ``before[k,u]`` 1 where
+    ``k < u*block``; the second scans within each block,
+    ``out[n,u*block+i] += data[n,u*block+j] * triangle[j,i]``, and adds ``carry`` in its
+    epilogue. Dakkak et al. scan segments on matrix units alike.
+
+    Raises:
+        OperatorError: ``block`` does not divide ``k``.
+
+    >>> print(scan_by_blocks(n=2, k=6, block=3)[1].compute)
+    out[n, u*3 + i] += data[n, u*3 + j] * triangle[j, i]
+    """
+    if block < 1 or k % block:
+        raise OperatorError(f"scan by blocks: {k} elements are no multiple of the block {block}")
+    count = k // block
+    carry = build(
+        "carry[n,u] += data[n,k] * before[k,u]",
+        {"n": n, "u": count, "k": k},
+        name=f"{name}.carry",
+        dtype=dtype,
+    )
+    within = build(
+        f"out[n,u*{block}+i] += data[n,u*{block}+j] * triangle[j,i]",
+        {"n": n, "u": count, "i": block, "j": block},
+        name=name,
+        dtype=dtype,
+    )
+    kind = carry.result_dtype
+    within = within.with_epilogue("acc + carry[n,u]", {"carry": kind} if kind else {})
+    return replace(carry, constants=("before",)), replace(within, constants=("triangle",))

@@ -18,7 +18,7 @@ __all__ = ["Builder", "apply_dtype", "build", "builder", "get", "names", "regist
 P = ParamSpec("P")
 
 #: Parameters that are no extents and have a type of their own.
-_WORDS = ("layout", "dtype", "name")
+_WORDS = ("layout", "form", "dtype", "name")
 
 
 @dataclass(frozen=True)

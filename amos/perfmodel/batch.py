@@ -75,18 +75,16 @@ def _evaluate(
         # Calls of the next tiles start before those of this one are done.
         length = part.trips[-1] / part.trips[steps.begin]
         ahead = 1.0 + machine.costs.window / (length * chains)
-        spacing = np.maximum(peak.interval, peak.latency / (chains * ahead))
-        spacing = spacing * crowding(structure, machine, batch, part)
         if machine.cached:
             calls = calls * not_padding(structure, batch)
             calls = calls * left_out(structure, part, stretch(structure, batch, part))
+        calls = calls * crowding(structure, machine, batch, part)
+        terms = [calls * peak.interval, calls * (peak.latency / (chains * ahead))]
     else:
         calls = part.trips[-1] * steps.tile.prod(axis=0)
-        spacing = np.full(rows, peak.latency)
-    compute = calls * spacing
+        terms = [calls * peak.latency]
     result = BatchPrediction.empty(rows)
-    result.compute[:] = compute
-    terms = [compute]
+    result.compute[:] = np.max(terms, axis=0)
     for number, level in enumerate(machine.levels):
         units = machine.cores if number == 0 else machine.levels[number - 1].units
         view = part if units >= machine.cores else shared.get(units)
@@ -99,9 +97,9 @@ def _evaluate(
         bound = overlapped(terms, machine.costs.overlap)
         staging, regions = copies(structure, machine, batch, part, cores)
         result.staging[:], result.launch[:] = staging, machine.launch * regions
-        seconds = bound + result.staging + result.launch
         if machine.cached and machine.exchange:
-            seconds = seconds + exchanges(structure.destination, machine, part, cores)
+            result.exchange[:] = exchanges(structure.destination, machine, part, cores)
+        seconds = bound + result.staging + result.launch + result.exchange
         for need, capacity in demands(structure, machine, batch, part).values():
             seconds = np.where(need > capacity, np.inf, seconds)
     else:
@@ -184,13 +182,12 @@ def _level(
     result.read[name] = result.bytes_in[name] / level.rate(groups, together, write=False)
     if refined and number > 0:
         # Reads of several streams, between calls, miss more of the bandwidth.
-        one = np.ones(len(groups))
-        ordered = [op.packed and machine.cached for op in operands[:-1]]
-        streams = [
-            one if alone else fragments(op, part)
-            for op, alone in zip(operands, ordered, strict=False)
+        slower = [
+            np.full(len(groups), machine.costs.sweep)
+            if op.packed and machine.cached
+            else 1.0 + machine.costs.streams * fragments(op, part)
+            for op in operands[:-1]
         ]
-        slower = [1.0 + machine.costs.streams * count for count in streams]
         spread = (reads * np.stack(slower)).sum(axis=0)
         result.read[name] = spread / level.rate(groups, together, write=False)
     result.write[name] = result.bytes_out[name] / level.rate(groups, together, write=True)

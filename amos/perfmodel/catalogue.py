@@ -31,6 +31,7 @@ _MACHINE: dict[str, tuple[type, ...]] = {
     "features": (list,),
     "costs": (dict,),
     "line": (int,),
+    "exchange": _NUMBER,
     "gpu": (dict,),
 }
 _LEVEL: dict[str, tuple[type, ...]] = {
@@ -54,6 +55,7 @@ _OPTIONAL = {
     "core_write",
     "scratchpad",
     "line",
+    "exchange",
     "gpu",
     *_COSTS,
     *_GPU,
@@ -143,6 +145,7 @@ def from_toml(text: str, where: str = "machine") -> Machine:
             source=data["source"],
             costs=Costs(**costs),
             line=data.get("line", 64),
+            exchange=data.get("exchange", 0.0),
             gpu=GpuCosts(**gpu),
         )
     except MachineError as error:

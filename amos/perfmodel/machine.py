@@ -18,8 +18,9 @@ __all__ = ["Costs", "Level", "Machine", "Peak"]
 class Costs:
     """What generated code spends besides the calls, in cycles of one core.
 
-    The values are fitted to measurements; ``amos reproduce fig5`` prints on which
-    set they were fitted and how they do on another.
+    The values are fitted to measurements on an AMD Zen 5; ``amos reproduce fig5`` prints
+    on which set they were fitted and how they do on another. Those of other CPUs are in
+    :mod:`amos.perfmodel.makers`.
 
     Attributes:
         broadcast: loading a fragment that fills a register by replication, as a
@@ -27,6 +28,8 @@ class Costs:
         window: calls that a core can have in flight out of order, across tiles.
         serial: going on to the next element of a copy whose step is not unrolled.
         read: reading one element that does not move with its neighbours.
+        near: the share of ``read`` for an element that lies next to the one before it,
+            where only padding keeps them from moving together.
         test: testing whether a step of a copy lies in the tensor's padding.
         digits: finding one element, for each division that it takes.
         plain: the share of ``digits`` that it takes in a copy made where it is used,
@@ -40,6 +43,8 @@ class Costs:
             other and with sources from memory.
         streams: reading beyond the innermost level takes longer by this share for
             each fragment that a step reads of an operand.
+        sweep: reading beyond the innermost level takes so many times as long where an
+            operand was laid out in reading order.
         retain: how fast a cache forgets what a loop sweeps over: a sweep over ``x``
             times its capacity finds ``x ** -retain`` of it again; infinite would be
             strict replacement of the oldest line.
@@ -47,20 +52,22 @@ class Costs:
             exponent; infinite would be the plain maximum.
     """
 
-    broadcast: float = 0.8
+    broadcast: float = 0.95
     window: float = 60.0
-    serial: float = 0.57
-    read: float = 0.19
-    test: float = 6.9
+    serial: float = 0.52
+    read: float = 0.38
+    near: float = 0.05
+    test: float = 4.5
     digits: float = 5.2
     plain: float = 0.65
     spill: float = 0.005
     spill_mixed: float = 0.6
-    reload: float = 0.7
-    sunk: float = 2.5
-    streams: float = 0.25
-    retain: float = 5.35
-    overlap: float = 3.7
+    reload: float = 1.2
+    sunk: float = 1.5
+    streams: float = 0.12
+    sweep: float = 1.6
+    retain: float = 3.8
+    overlap: float = 5.2
 
 
 @dataclass(frozen=True)
@@ -121,15 +128,20 @@ class Peak:
         latency: seconds until a dependent call can start.
         interval: seconds between independent calls (the inverse of throughput).
         source: where the figures come from.
+        fed: the interval where sources come from the nearest cache, as a kernel's must,
+            and the CPU has the clock that it keeps while they do; 0 if not known.
     """
 
     latency: float
     interval: float
     source: str = ""
+    fed: float = 0.0
 
     def __post_init__(self) -> None:
         if not (self.interval > 0 and self.latency > 0):
             raise MachineError("latency and interval of an intrinsic must be positive")
+        if self.fed < 0:
+            raise MachineError("the interval of an intrinsic that is fed must not be negative")
 
 
 @dataclass(frozen=True)
@@ -170,6 +182,8 @@ class Machine(Shown):
             raise MachineError(f"machine {self.name!r}: cores must be positive, got {self.cores}")
         if not self.clock > 0:
             raise MachineError(f"machine {self.name!r}: clock must be positive, got {self.clock}")
+        if not self.exchange >= 0:
+            raise MachineError(f"machine {self.name!r}: exchange is negative: {self.exchange}")
         if not self.launch >= 0:
             raise MachineError(f"machine {self.name!r}: launch is negative: {self.launch}")
         if not self.levels or self.levels[-1].capacity != 0:
@@ -188,8 +202,9 @@ class Machine(Shown):
                 f"write {level.write_bandwidth / 1e9:.1f} GB/s"
             )
         for name, peak in self.peaks.items():
+            near = f"{peak.fed * 1e9:.3g} ns from the nearest cache, " if peak.fed else ""
             lines.append(
-                f"  {name}: one every {peak.interval * 1e9:.3g} ns on each core, "
+                f"  {name}: one every {peak.interval * 1e9:.3g} ns on each core, {near}"
                 f"latency {peak.latency * 1e9:.3g} ns"
             )
         return "\n".join(lines)

@@ -81,6 +81,7 @@ class Prediction(Shown):
         destination: the output tensor.
         reasons: on a GPU, why terms are what they are: term (as ``"shared read"``)
             and words.
+        exchange: seconds that cores wait for lines of the output that others took.
     """
 
     seconds: float
@@ -89,6 +90,7 @@ class Prediction(Shown):
     launch: float
     destination: str
     reasons: tuple[tuple[str, str], ...] = ()
+    exchange: float = 0.0
 
     @property
     def levels(self) -> pd.DataFrame:
@@ -117,6 +119,7 @@ class Prediction(Shown):
         others = {
             "starting parallel regions": self.launch,
             "staging of operands": self.staging,
+            "lines of the output that cores take from each other": self.exchange,
         }
         name = max(others, key=lambda key: others[key])
         if others[name] > seconds:
@@ -171,7 +174,7 @@ def prediction_of(
         rows.append(
             LevelTime(
                 name,
-                int(batch.trips[name][row]),
+                round(float(batch.trips[name][row])),
                 inside,
                 float(batch.read[name][row]),
                 float(batch.write[name][row]),
@@ -188,4 +191,5 @@ def prediction_of(
         float(batch.launch[row]),
         mapping.operator.output.tensor.name,
         explain(batch, row, names),
+        float(batch.exchange[row]),
     )

@@ -42,6 +42,11 @@ def exchanges(operand: Operand, machine: Machine, part: Part, cores: np.ndarray)
         whole = whole & (length >= dim.extent)
     own, run = own * operand.size, run * operand.size
     share = np.clip(2.0 - run / (_PAGE / 2), 0.0, 1.0)
+    # Where the loop that parts them does not go up in the cores, they do not start at the
+    # same place of the others, and meet half of the time.
+    first = np.where(part.steps.shared, part.steps.outer[: part.steps.spatial], 1.0)
+    live = np.take_along_axis(first, np.argmax(first > 1, axis=0)[None], axis=0)[0]
+    share = share * np.where(live % cores == 0, 1.0, 0.5)
     share = share * np.clip(own / (_FOLLOWED * _PAGE) - 1.0, 0.0, 1.0)
     seconds: np.ndarray = (cores > 1) * share * own / machine.line * machine.exchange
     return seconds

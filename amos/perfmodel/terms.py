@@ -26,6 +26,7 @@ class BatchPrediction:
         source: level name → index of the source with the most traffic.
         staging: copies of operands into and out of their staged form.
         launch: starting parallel regions.
+        exchange: lines of the output that cores take from each other.
         notes: what else a machine's terms have to say, by name; nothing on a CPU.
     """
 
@@ -39,13 +40,14 @@ class BatchPrediction:
     source: dict[str, np.ndarray]
     staging: np.ndarray
     launch: np.ndarray
+    exchange: np.ndarray
     notes: dict[str, np.ndarray] = field(default_factory=dict)
 
     @staticmethod
     def empty(rows: int) -> BatchPrediction:
         """No time at all, and no levels."""
-        seconds, compute, staging, launch = np.zeros((4, rows))
-        return BatchPrediction(seconds, compute, {}, {}, {}, {}, {}, {}, staging, launch)
+        seconds, compute, *others = np.zeros((5, rows))
+        return BatchPrediction(seconds, compute, {}, {}, {}, {}, {}, {}, *others)
 
 
 def joined(parts: Sequence[BatchPrediction]) -> BatchPrediction:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from amos.errors import OperatorError
-from amos.ir import DType, dtype, resolve_dtypes
+from amos.ir import DType, aligned_copy, dtype, resolve_dtypes
 from amos.ir.floats import quantize
 
 if TYPE_CHECKING:
@@ -129,6 +129,7 @@ def random_inputs(op: Operator, rng: np.random.Generator) -> dict[str, np.ndarra
     every format holds them exactly and short sums are exact in any order. An
     open dtype is taken as float32. The tensors of an epilogue are drawn over many
     magnitudes, so that scaled sums fall inside the range of the result and outside.
+    Each array begins at a cache line, so that timings with them can be compared.
     """
     own = {load.tensor.name for load in op.sources}
 
@@ -143,7 +144,7 @@ def random_inputs(op: Operator, rng: np.random.Generator) -> dict[str, np.ndarra
         values = rng.integers(-top, top, tensor.shape, endpoint=True) / unit
         return values.astype(known.numpy)
 
-    return {tensor.name: draw(tensor) for tensor in op.inputs}
+    return {tensor.name: aligned_copy(draw(tensor)) for tensor in op.inputs}
 
 
 def _draw_magnitudes(shape: tuple[int, ...], kind: DType, rng: np.random.Generator) -> np.ndarray:

@@ -4,32 +4,36 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import amos
-from amos.ir import Operator
+from amos.ir import Operator, aligned
 from amos.measure.host import host_machine
 from amos.schedule import Candidate, Schedule, ScheduleSpace
 from amos.schedule.sampled import best_sampled
 from contenders.workloads import Workload
 
 INTRINSIC = "vnni_dpbusd_m16k4_u8_s8_s32"
-#: The instruction with weights in the lanes, with activations there, and with both.
+#: The instruction with weights in the lanes, with activations there, with both, and with
+#: parts of one sum.
 INTRINSICS = (
     INTRINSIC,
     "vnni_dpbusd_lhs_m16k4_u8_s8_s32",
     "vnni_dpbusd_lanes_m16k4_u8_s8_s32",
+    "vnni_dpbusd_dot_m1k64_u8_s8_s32",
 )
 #: Where the CPU has it, and AMOS is asked for it.
 AMX = "amx_tdpbusd_m16n16k64_u8_s8_s32"
+#: On full tiles, and on those whose rows divide most images.
+AMX_FORMS = (AMX, "amx_tdpbusd_m14n16k64_u8_s8_s32", "amx_tdpbusd_m7n16k64_u8_s8_s32")
 SEED = 0
 #: What is looked at before one of the intrinsics is chosen: the mappings that fill the
 #: lanes best, and schedules of each.
-MAPPINGS, SAMPLES = 4, 16
+MAPPINGS, SAMPLES = 4, 64
 
 
 def fixed_mapping(op: Operator, contender: str) -> tuple[str, ...]:
@@ -50,9 +54,9 @@ def fixed_mapping(op: Operator, contender: str) -> tuple[str, ...]:
     raise LookupError(f"{op.name} has no mapping like {contender}'s")
 
 
-def promising(op: Operator) -> str:
-    """The form of the instruction from which the model expects most, measuring nothing."""
-    units = [amos.intrinsics.get(name) for name in INTRINSICS]
+def promising(op: Operator, forms: Sequence[str]) -> str:
+    """The form of an instruction from which the model expects most, measuring nothing."""
+    units = [amos.intrinsics.get(name) for name in forms]
     machine, best = host_machine(units), {}
     for unit in units:
         space = list(amos.enumerate_mappings(op, unit, commute=True))
@@ -61,27 +65,37 @@ def promising(op: Operator) -> str:
             found = best_sampled(mapping, machine, SAMPLES, np.random.default_rng(SEED))
             if found is not None:
                 best[unit.name] = min(best.get(unit.name, math.inf), found[0].seconds)
-    return min(best, key=lambda name: best[name]) if best else INTRINSIC
+    return min(best, key=lambda name: best[name]) if best else forms[0]
 
 
 def tune(work: Workload, contender: str, trials: int, folder: Path) -> dict[str, Any]:
-    """Explore; trials that fewer trials have measured before are taken from the record."""
+    """Explore; trials that fewer trials have measured before are taken from the record.
+
+    Where a workload has several stages they share the trials.
+    """
     start = time.monotonic()
-    intrinsic = AMX if contender == "amos-amx" else INTRINSIC
-    if contender == "amos":
-        intrinsic = promising(work.op)
+    share = max(1, trials // len(work.stages))
+    made = [_tuned(op, contender, share, folder) for op in work.stages]
+    seconds = time.monotonic() - start
+    return {"seconds": seconds, **made[-1]} | ({"before": made[:-1]} if made[:-1] else {})
+
+
+def _tuned(op: Operator, contender: str, trials: int, folder: Path) -> dict[str, Any]:
+    """The best candidate that so many trials find for one operator."""
+    intrinsic = INTRINSIC
+    if contender.startswith("amos"):
+        intrinsic = promising(op, AMX_FORMS if contender == "amos-amx" else INTRINSICS)
     result = amos.explore(
-        work.op,
+        op,
         intrinsic,
         trials=trials,
         seed=SEED,
         commute=True,
-        only=fixed_mapping(work.op, contender),
+        only=fixed_mapping(op, contender),
         records=folder / "amos.db",
     )
     best = result.best
     return {
-        "seconds": time.monotonic() - start,
         "replayed": result.replayed,
         "intrinsic": intrinsic,
         "mapping": best.mapping.name,
@@ -97,33 +111,54 @@ def load(
     """Build and check; what is timed by name: seconds of so many runs, each on its own.
 
     Raises:
-        ValueError: the kernel computes something else.
+        ValueError: the kernels compute something else.
     """
+    known = dict(work.staged_inputs(inputs))
+    calls, timers = [], []
+    for op, found in zip(work.stages, [*tuned.get("before", ()), tuned], strict=True):
+        call, timer, out = _loaded(op, found, known)
+        calls.append(call)
+        timers.append(timer)
+        known[op.output.tensor.name] = out
+    for once in calls:
+        once()
+    if not np.array_equal(out, expected):
+        raise ValueError("differs from NumPy")
+
+    def bare(runs: int) -> float:
+        return sum(timer(runs) for timer in timers)
+
+    def call_all(runs: int) -> float:
+        start = time.perf_counter()
+        for _ in range(runs):
+            for once in calls:
+                once()
+        return (time.perf_counter() - start) / runs
+
+    return {"kernel": bare, "call": call_all}
+
+
+def _loaded(
+    op: Operator, tuned: dict[str, Any], known: dict[str, np.ndarray]
+) -> tuple[Callable[[], Any], Callable[[int], float], np.ndarray]:
+    """A kernel's call, its seconds of so many runs without the call, and its output."""
     import tvm
 
     unit = amos.intrinsics.get(tuned.get("intrinsic", INTRINSIC))
     # The widest rule holds what an exploration may have found under any other.
-    space = amos.enumerate_mappings(work.op, unit, rule="gather", commute=True)
+    space = amos.enumerate_mappings(op, unit, rule="gather", commute=True)
     mapping = space.find(tuned["mapping"])
     schedule = ScheduleSpace(mapping).check(Schedule.of(tuned["schedule"]))
     kernel = amos.build(Candidate(mapping, schedule))
-    constants = {name: inputs[name] for name in work.op.constants}
-    rest = {name: array for name, array in inputs.items() if name not in constants}
-    kernel.pack(**constants)
-    out = np.full(expected.shape, -1, np.int32)
-    kernel(**rest, out=out)
-    if not np.array_equal(out, expected):
-        raise ValueError("differs from NumPy")
+    names = [tensor.name for tensor in mapping.operator.inputs]
+    kernel.pack(**{name: known[name] for name in op.constants})
+    rest = {name: known[name] for name in names if name not in op.constants}
+    out = aligned(op.output.tensor.shape, np.int32)
+    out[...] = -1
     arguments = kernel.prepare(rest, out)
     timer = kernel._library.mod.time_evaluator
 
-    def bare(runs: int) -> float:
+    def seconds(runs: int) -> float:
         return float(timer("main", tvm.cpu(), number=runs)(*arguments).mean)
 
-    def call(runs: int) -> float:
-        start = time.perf_counter()
-        for _ in range(runs):
-            kernel(**rest, out=out)
-        return (time.perf_counter() - start) / runs
-
-    return {"kernel": bare, "call": call}
+    return lambda: kernel(**rest, out=out), seconds, out

@@ -9,7 +9,7 @@ results.
 * Mean, variance and scan are the reductions themselves (``coefficient`` is all ones and
   ``triangle`` one below its diagonal), not products with constants. ``var_f32`` also
   centres and squares, which ``variance`` is given done.
-* A transposed convolution starts from the image without the inserted zeros.
+* A transposed convolution starts from the image without the inserted zeros, as ours does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from contenders.onednn import prepare
+from contenders.onednn import owned, prepare
 from contenders.workloads import Workload
 
 #: How far a result may be off, as a share of the largest, by the dtype in a call's name.
@@ -79,7 +79,7 @@ def _same(got: np.ndarray) -> np.ndarray:
 
 def _row_sums(torch: Any, work: Workload, inputs: Arrays) -> dict[str, Way]:
     array = inputs["x" if work.operator == "mean" else "square"]
-    count, bytes_, floats = array.shape[1], torch.from_numpy(array), _floats(torch, array)
+    count, bytes_, floats = array.shape[1], owned(torch, array), _floats(torch, array)
     ways: dict[str, Way] = {
         "sum_s32": (lambda: torch.sum(bytes_, 1, dtype=torch.int32), _same),
         "mean_f32": (lambda: torch.mean(floats, 1), lambda got: got * count),
@@ -90,7 +90,7 @@ def _row_sums(torch: Any, work: Workload, inputs: Arrays) -> dict[str, Way]:
 
 
 def _scan(torch: Any, work: Workload, inputs: Arrays) -> dict[str, Way]:
-    bytes_, floats = torch.from_numpy(inputs["data"]), _floats(torch, inputs["data"])
+    bytes_, floats = owned(torch, inputs["data"]), _floats(torch, inputs["data"])
     return {
         "cumsum_s32": (lambda: torch.cumsum(bytes_, 1, dtype=torch.int32), _same),
         "cumsum_f32": (lambda: torch.cumsum(floats, 1), _same),
@@ -111,7 +111,7 @@ def _grouped_fc(torch: Any, work: Workload, inputs: Arrays) -> dict[str, Way]:
     ways = _products(torch, x, weight.transpose(0, 2, 1), back)
     function, each = torch.ops.onednn.qlinear_pointwise, []
     for rows, matrix in zip(x, weight, strict=True):
-        given = torch.from_numpy(np.ascontiguousarray(rows))
+        given = owned(torch, rows)
         packed = torch.ops.onednn.qlinear_prepack(torch.from_numpy(matrix.copy()), given.shape)
         each.append((given, packed, *_unscaled(torch, len(matrix))))
 
@@ -137,7 +137,7 @@ def _products(torch: Any, x: np.ndarray, y: np.ndarray, back: Any) -> dict[str, 
 def _batched_conv2d(torch: Any, work: Workload, inputs: Arrays) -> dict[str, Way]:
     """One int8 call for each sample, or all of them as groups of one convolution."""
     weight = inputs["weight"]
-    image = torch.from_numpy(inputs["image"])
+    image = owned(torch, inputs["image"])
     if work.op_parameter("layout") == "NHWC":
         image = image.permute(0, 3, 1, 2)
     samples, channels = weight.shape[:2]
@@ -168,9 +168,13 @@ def _batched_conv2d(torch: Any, work: Workload, inputs: Arrays) -> dict[str, Way
 
 def _transposed_conv2d(torch: Any, work: Workload, inputs: Arrays) -> dict[str, Way]:
     stride, padding = int(work.op_parameter("stride")), int(work.op_parameter("padding"))
-    image = np.ascontiguousarray(inputs["upsampled"][:, :, ::stride, ::stride])
+    image = np.ascontiguousarray(np.moveaxis(inputs["image"], -1, 1))
     weight = inputs["weight"]
-    sizes = [work.op.extents[name] for name in ("p", "q")]
+    sizes = [int(work.op_parameter(name)) for name in ("p", "q")]
+
+    def back(got: np.ndarray) -> np.ndarray:
+        return np.moveaxis(got, 1, -1)
+
     each = [[n] * 2 for n in (stride, padding)]
     missing = [
         size - ((n - 1) * stride - 2 * padding + window)
@@ -182,17 +186,18 @@ def _transposed_conv2d(torch: Any, work: Workload, inputs: Arrays) -> dict[str, 
         x = x.to(memory_format=torch.channels_last)
         ways[f"deconv_{name}"] = (
             lambda x=x, w=w: function(x, w, None, *each, missing),
-            _same,
+            back,
         )
     # PyTorch 2.13's other engine, oneDNN, computes something else.
     torch.backends.quantized.engine = "fbgemm"
     # Results must fit the byte that this call returns.
     scale = float(ways["deconv_f32"][0]().abs().max()) / 120
-    x8 = torch._make_per_tensor_quantized_tensor(torch.from_numpy(image), 1.0, 0)
+    x8 = torch._make_per_tensor_quantized_tensor(owned(torch, image), 1.0, 0)
+    x8 = x8.contiguous(memory_format=torch.channels_last)
     w8 = torch._make_per_tensor_quantized_tensor(torch.from_numpy(weight.copy()), 1.0, 0)
     packed = torch.ops.quantized.conv_transpose2d_prepack(w8, None, *each, missing, [1, 1], 1)
     call = torch.ops.quantized.conv_transpose2d
-    return ways | {"deconv_u8": (lambda: call(x8, packed, scale, 128), _same)}
+    return ways | {"deconv_u8": (lambda: call(x8, packed, scale, 128), back)}
 
 
 def _floats(torch: Any, array: np.ndarray) -> Any:

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np
 
 from amos.validate import evaluate
-from contenders import amos_, metaschedule, onednn, pytorch
+from contenders import amos_, metaschedule, onednn, peaks, pytorch
 from contenders.workloads import Workload, find
 
 #: Seconds that one timing spans, and calls that come before it.
@@ -48,7 +48,9 @@ class Worker:
         """Names of what can be timed, each checked against NumPy first."""
         work = find(workload)
         inputs, expected = self._data(work)
-        if contender.startswith("onednn"):
+        if contender.startswith("peak"):
+            found = peaks.load(work, contender)
+        elif contender.startswith("onednn"):
             found = onednn.load(work, contender.rpartition("_")[2], inputs, expected)
         elif contender.startswith("pytorch"):
             found = pytorch.load(work, inputs, expected)
@@ -76,16 +78,6 @@ class Worker:
     def drop(self) -> None:
         self.loaded.clear()
         self.data.clear()
-
-    def peak(self) -> float:
-        """Operations per second of the instruction alone, on all cores."""
-        import amos
-        from amos.codegen.probe import probe_intrinsic
-
-        unit = amos.intrinsics.get(amos_.INTRINSIC)
-        cores = len(os.sched_getaffinity(0))
-        best = min(probe_intrinsic(unit, chains, cores) for chains in (8, 12, 16, 24))
-        return unit.operations * cores / best
 
     def _data(self, work: Workload) -> tuple[dict[str, np.ndarray], np.ndarray]:
         if work.name not in self.data:

@@ -14,6 +14,7 @@ import numpy as np
 
 import amos
 from amos.ir import Operator
+from amos.operators import scan_by_blocks
 from amos.operators.registry import builder
 from amos.operators.tables import layer_entry, layers
 from amos.validate import random_inputs
@@ -167,6 +168,11 @@ SHAPES: dict[str, dict[str, dict[str, int]]] = {
 _BUILT = {"dense": "gemm"}
 _FLAT = {"conv1d": "NHC", "conv2d": "NHWC", "dilated_conv2d": "NHWC", "batched_conv2d": "NHWC"}
 _FLAT |= {"conv3d": "NDHWC", "grouped_conv2d": "NHWGC", "depthwise_conv2d": "NHWC"}
+_FLAT |= {"transposed_conv2d": "NHWC"}
+#: Block of a scan by its length, near the square root; shorter ones are one product.
+_BLOCKS = {1000: 40, 512: 32, 256: 16, 224: 16}
+#: The form of an operator that is mapped, where its builder knows several.
+_FORMS = {"transposed_conv2d": {"form": "phases"}}
 
 
 @dataclass(frozen=True)
@@ -195,23 +201,44 @@ class Workload:
         made = builder(self.operator)(**self.values, dtype=dtype, name=self.name)
         return replace(made, constants=(weight,) if weight else ())
 
+    @cached_property
+    def stages(self) -> tuple[Operator, ...]:
+        """The operators that are mapped, one after the other: the last has the result.
+
+        What an earlier one makes the next read under the name of its output.
+        """
+        block = _BLOCKS.get(self.op.extents["k"]) if self.operator == "scan" else None
+        if block is None:
+            return (self.op,)
+        return scan_by_blocks(**self.values, block=block, dtype=DTYPE, name=self.name)
+
+    @property
+    def operations(self) -> int:
+        """Arithmetic operations of all stages."""
+        return sum(op.operations for op in self.stages)
+
     def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Random data; the constants that make an operator what its name says are these.
 
-        A row is summed with coefficients of one, a scan's triangle is one up to its
-        diagonal, and zeros part the rows of an image that is convolved transposed.
+        A row is summed with coefficients of one, and a scan's triangle is one up to its
+        diagonal.
         """
         made = random_inputs(self.op, rng)
         if self.operator in ("mean", "variance"):
             made["coefficient"][:] = 1
         elif self.operator == "scan":
             made["triangle"][:] = np.triu(np.ones(made["triangle"].shape))
-        elif self.operator == "transposed_conv2d":
-            stride = int(self.op_parameter("stride"))
-            whole, image = made["upsampled"], np.zeros_like(made["upsampled"])
-            image[:, :, ::stride, ::stride] = whole[:, :, ::stride, ::stride]
-            made["upsampled"] = image
         return made
+
+    def staged_inputs(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """What the stages are given, of what the operator is."""
+        if len(self.stages) == 1:
+            return inputs
+        elements, blocks = self.stages[0].inputs[1].shape
+        block = elements // blocks
+        before = np.arange(elements)[:, None] < np.arange(blocks) * block
+        corner = np.ascontiguousarray(inputs["triangle"][:block, :block])
+        return {"data": inputs["data"], "triangle": corner, "before": before.astype(np.int8)}
 
 
 def find(name: str) -> Workload:
@@ -222,7 +249,7 @@ def find(name: str) -> Workload:
         values: dict[str, Any] = dict(SHAPES[table][row])
         operator = _BUILT.get(table, table)
         if table in _FLAT:
-            values |= _layout(table)
+            values |= _layout(table) | _FORMS.get(table, {})
     else:
         entry = layer_entry(text)
         operator, values = entry.operator, dict(entry.parameters)

@@ -75,6 +75,8 @@ OPERATORS = [
     "O[m,b,n] += A[m,b,k] * B[b,k,n] with b=2,m=32,n=32,k=64",
     "O[x,k] += A[x*2+s,c] * B[s,c,k] with x=29,k=32,s=3,c=64",
     "O[x,k] += A[x+s] * B[s,k] with x=50,k=5,s=31",
+    "O[x,k] += A[x*2+s,c] * B[s,c,k] with x=29,k=20,s=5,c=3",
+    "O[x,k] += A[x,c+s] * B[s,c,k] with x=19,k=17,s=3,c=7",
 ]
 
 
@@ -92,6 +94,26 @@ def test_bytes_are_exact(text: str) -> None:
 
 
 @needs_amx
+@pytest.mark.parametrize("rows", [14, 7])
+@pytest.mark.parametrize("text", [OPERATORS[1], OPERATORS[9]])
+def test_tiles_of_fewer_rows(text: str, rows: int) -> None:
+    name = BYTES.replace("m16", f"m{rows}")
+    _check(_operator(text, ("uint8", "int8", "int32")), name, draws=2, mappings=1)
+
+
+@needs_amx
+def test_rows_that_divide_an_image_need_no_copy_and_no_crop() -> None:
+    extents = dict(n=1, c=64, k=32, p=14, q=14, r=1, s=1, stride=2)
+    op = resolve("conv2d", extents, dtype="u8s8", layout="NHWC")
+    name = BYTES.replace("m16", "m14")
+    mapping = next(m for m in _space(op, name) if m.groups["i1"] == ("q",))
+    nest = Nest(mapping)
+    assert source_forms(nest)[0].in_place and destination_form(nest).in_place
+    inputs = random_inputs(op, np.random.default_rng(2))
+    np.testing.assert_array_equal(build(mapping)(**inputs), evaluate(op, inputs))
+
+
+@needs_amx
 @pytest.mark.parametrize("text", OPERATORS[:4])
 def test_bfloats(text: str) -> None:
     _check(_operator(text, ("bfloat16", "bfloat16", "float32")), BFLOATS, draws=2, mappings=1)
@@ -103,6 +125,45 @@ def test_bfloats(text: str) -> None:
 def test_convolutions(layout: str, stride: int) -> None:
     extents = dict(n=1, c=64, k=32, p=7, q=13, r=3, s=3, stride=stride)
     _check(resolve("conv2d", extents, dtype="u8s8", layout=layout), BYTES, draws=1, mappings=5)
+
+
+@needs_amx
+@pytest.mark.parametrize(("channels", "stride"), [(1, 1), (3, 2), (5, 3), (13, 1)])
+def test_few_channels_are_read_beside_their_neighbours(channels: int, stride: int) -> None:
+    extents = dict(n=1, c=channels, k=19, p=6, q=17, r=3, s=5, stride=stride)
+    op = resolve("conv2d", extents, dtype="u8s8", layout="NHWC")
+    space, rng = _space(op, BYTES), np.random.default_rng(5)
+    mapping = next(m for m in space if m.groups["i1"] == ("q",) and m.groups["r1"] == ("s", "c"))
+    image = source_forms(Nest(mapping))[0]
+    # A pixel is as far from the next as it has channels, and no element lies there twice.
+    assert isinstance(image, StridedOperand) and len(image.shape) == 3
+    assert image.dims[-1].index.coefficient("i1.lane") == stride * channels
+    inputs = random_inputs(op, rng)
+    expected = evaluate(op, inputs)
+    for _ in range(2):
+        kernel = build(Candidate(mapping, ScheduleSpace(mapping).sample(rng)))
+        np.testing.assert_array_equal(kernel(**inputs), expected, str(kernel.candidate))
+
+
+def test_rows_are_merged_only_where_steps_are_even() -> None:
+    def image(text: str, kinds: tuple[str, str, str], name: str, **groups: tuple[str, ...]) -> bool:
+        space = _space(_operator(text, kinds), name, "gather")
+        mapping = next(m for m in space if all(m.groups[n] == g for n, g in groups.items()))
+        return isinstance(source_forms(Nest(mapping))[0], StridedOperand)
+
+    bytes_, floats = ("uint8", "int8", "int32"), ("bfloat16", "bfloat16", "float32")
+    text = "O[x,k] += A[x*2+s,c] * B[s,c,k] with x=29,k=20,s=5,c=3"
+    assert image(text, bytes_, BYTES, i1=("x",), r1=("s", "c"))
+    # Lanes beyond the fifteen read the next pixel: zero times infinity would be no zero.
+    assert not image(text, floats, BFLOATS, i1=("x",), r1=("s", "c"))
+    # All channels of a pixel fill a fragment, or nothing stands behind them.
+    assert image(text.replace("c=3", "c=32"), floats, BFLOATS, i1=("x",), r1=("s", "c"))
+    assert image(text, floats, BFLOATS, i1=("x",), r1=("c",))
+    # Every other column of a window, or a channel that runs into the next pixel.
+    dilated = "O[x,k] += A[x+s*2,c] * B[s,c,k] with x=29,k=20,s=5,c=3"
+    assert not image(dilated, bytes_, BYTES, i1=("x",), r1=("s", "c"))
+    beyond = "O[x,k] += A[x+s,c+e] * B[s,c,e,k] with x=19,k=17,s=3,c=3,e=2"
+    assert not image(beyond, bytes_, BYTES, i1=("x",), r1=("s", "c"))
 
 
 @needs_amx

@@ -38,6 +38,9 @@ OPERATORS = {
         extents=dict(n=1, k=17, p=2, q=3, c=2, r=3, s=3),
         shapes=dict(image=(1, 2, 2, 3)),
     ),
+    "transposed_by_phases": amos.operators.transposed_conv2d(
+        c=3, k=17, p=4, q=6, r=3, s=2, padding=0, form="phases", layout="NHWC"
+    ),
     "pixel_shuffle": Operator.parse(
         "out[a*4+d,n] += x[a,c] * weight[d,n,c]", extents=dict(a=3, d=4, n=5, c=6)
     ),
@@ -93,6 +96,9 @@ UNEVEN = {
         extents=dict(n=1, k=19, p=7, q=5, c=3, r=3, s=3),
         shapes=dict(image=(1, 3, 14, 10)),
     ),
+    "transposed_by_phases": amos.operators.transposed_conv2d(
+        c=4, k=32, p=10, q=14, form="phases", layout="NHWC"
+    ),
     "backwards": Operator.parse(
         "out[p,k] += image[10-p,c] * weight[k,c]", extents=dict(p=11, k=16, c=4)
     ),
@@ -124,6 +130,29 @@ def test_an_operand_in_place_stays_in_place_under_padding() -> None:
     kernel = amos.build(mapping, schedule, implementation="generic")
     assert "stage_Src1" not in kernel.source
     assert "T.min" in kernel.source
+
+
+@pytest.mark.parametrize("block", [16, 8, 6])
+def test_blocks_of_a_row_are_read_and_written_where_they_lie(block: int) -> None:
+    """Lanes may be the innermost digit of a dimension; where they are padded, copies are made."""
+    op = amos.operators.scan_by_blocks(n=5, k=48, block=block, dtype="u8s8")[1]
+    mapping = amos.enumerate_mappings(op, VNNI).find("i-j")
+    rng, space = np.random.default_rng(0), ScheduleSpace(mapping)
+    inputs = random_inputs(mapping.operator, rng)
+    expected = evaluate(mapping.operator, inputs)
+    for schedule in [space.smallest(), *space.draw(3, rng)]:
+        kernel = amos.build(mapping, schedule, implementation="generic")
+        assert np.array_equal(kernel(**inputs), expected), str(schedule)
+    smallest = amos.build(mapping, space.smallest(), implementation="generic").source
+    assert ("stage_Src1" in smallest) == (block == 6)
+
+
+def test_an_output_of_phases_is_written_where_it_lies() -> None:
+    """Steps and phases of a dimension are its digits; a tile of them is no copy."""
+    mapping = amos.enumerate_mappings(UNEVEN["transposed_by_phases"], VNNI, rule="access")[0]
+    assert mapping.groups["i1"] == ("k",)
+    kernel = amos.build(mapping, ScheduleSpace(mapping).smallest(), implementation="generic")
+    assert "unstage" not in kernel.source
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -33,6 +33,7 @@ CASES = [
     ("vnni_dpbusd_m16k4_u8_s8_s32", CONV, "generic"),
     ("avxvnni_dpbusd_m8k4_u8_s8_s32", GEMM, None),
     ("vnni_dpwssd_m16k2_s16_s32", GEMV, None),
+    ("vnni_dpbusd_dot_m1k64_u8_s8_s32", GEMV, None),
     ("avx512_fmadd_m16_f32_f32", BMM, None),
     ("avx512bf16_dpbf16ps_m16k2_bf16_f32", CONV, None),
     ("avx512bf16_dpbf16ps_m16k2_bf16_f32", GEMM, "generic"),

@@ -171,6 +171,42 @@ def test_transposed_convolution_scatters_the_kernel(
     np.testing.assert_array_equal(got, inner)
 
 
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize(
+    ("r", "s", "stride", "padding", "extra"),
+    [
+        (4, 4, 2, 1, 0), (3, 3, 2, 1, 1), (2, 2, 2, 0, 0), (5, 5, 3, 1, 0), (3, 5, 2, 0, 1),
+        (3, 3, 1, 1, 0), (1, 1, 1, 0, 0), (7, 7, 5, 2, 2), (1, 1, 2, 0, 1), (2, 2, 3, 1, 3),
+    ],
+)  # fmt: skip
+def test_phases_of_a_transposed_convolution_are_the_same_operator(
+    r: int, s: int, stride: int, padding: int, extra: int, layout: str
+) -> None:
+    """Also where some phases have fewer taps than others, or none at all."""
+    h = 3
+    p, q = ((h - 1) * stride - 2 * padding + size + extra for size in (r, s))
+    given = dict(n=2, c=2, k=3, p=p, q=q, r=r, s=s, stride=stride, padding=padding, layout=layout)
+    whole, phases = (
+        operators.get("transposed_conv2d", **given, form=f) for f in ("upsampled", "phases")
+    )
+    arrays = random(phases)
+    upsampled = np.zeros(whole.inputs[0].shape)
+    first = layout.index("H")
+    upsampled[(slice(None),) * first + (slice(None, None, stride),) * 2] = arrays["image"]
+    expected = execute(whole, {"upsampled": upsampled, "weight": arrays["weight"]})
+    np.testing.assert_array_equal(execute(phases, arrays), expected)
+    # No phase reads more taps than the longest one needs.
+    taps = -(-(r + stride - 1) // stride) * -(-(s + stride - 1) // stride)
+    assert phases.points <= whole.points * taps / (r * s)
+
+
+def test_phases_that_differ_in_length_are_refused() -> None:
+    with pytest.raises(OperatorError, match="5 outputs along 'q' are no multiple of the stride 2"):
+        operators.transposed_conv2d(p=6, q=5, form="phases")
+    with pytest.raises(OperatorError, match="unknown form 'zeros': expected 'upsampled' or"):
+        operators.transposed_conv2d(form="zeros")
+
+
 def test_transposed_convolution_refuses_what_no_image_gives() -> None:
     with pytest.raises(OperatorError, match="is not below the kernel's 4×4"):
         operators.transposed_conv2d(padding=4)
@@ -190,6 +226,25 @@ def test_scan_mean_and_variance_mean_what_they_say() -> None:
     square = (x - x.mean(axis=1, keepdims=True)) ** 2
     got = execute(operators.variance(i=3, k=5), {"square": square, "coefficient": fifth})
     np.testing.assert_allclose(got, x.var(axis=1))
+
+
+@pytest.mark.parametrize(("k", "block"), [(12, 3), (12, 12), (7, 1), (5, 5), (1, 1)])
+def test_a_scan_by_blocks_is_the_scan(k: int, block: int) -> None:
+    carry, within = operators.scan_by_blocks(n=3, k=k, block=block)
+    assert within.epilogue is not None
+    x = np.random.default_rng(0).integers(-9, 10, (3, k)).astype(float)
+    before = (np.arange(k)[:, None] < np.arange(k // block) * block).astype(float)
+    sums = execute(carry, {"data": x, "before": before})
+    inside = execute(within, {"data": x, "triangle": np.triu(np.ones((block, block)))})
+    # What the epilogue says: acc + carry[n,u].
+    got = inside + np.repeat(sums, block, axis=1)
+    np.testing.assert_array_equal(got, np.cumsum(x, axis=1))
+    assert carry.points + within.points == 3 * k * (k // block + block)
+
+
+def test_a_scan_by_blocks_needs_whole_blocks() -> None:
+    with pytest.raises(OperatorError, match="7 elements are no multiple of the block 2"):
+        operators.scan_by_blocks(n=2, k=7, block=2)
 
 
 def test_attention_and_contraction_are_their_einsum() -> None:

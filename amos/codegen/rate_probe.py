@@ -1,0 +1,211 @@
+"""Programs that run an intrinsic as fast as this CPU can, from registers or from a cache.
+
+With operands in registers the rate is what the units can do. No kernel has it: sources
+must be loaded, which takes issue slots, and many CPUs lower their clock the more of
+their units are busy. So the other program is a kernel's innermost loop and nothing else: a
+register tile of accumulators, and random sources that stay in the nearest cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from amos._toolchain import load_tvm
+from amos.codegen.amx import ask_for_tiles
+from amos.codegen.amx_probe import MOST_CHAINS, fed_tiles, tile_chains
+from amos.codegen.arrays import decoded, held, to_tensor
+from amos.codegen.tensor_intrin import implementation, partial, register_tensor_intrin
+from amos.intrinsics import Intrinsic
+from amos.ir import aligned, dtype
+from amos.mapping.strided import loads_rows
+from amos.perfmodel.host import cpu
+
+__all__ = ["RateProgram", "fed_program", "register_program", "tiles"]
+
+#: Calls on each core in one run: long enough that starting a region does not count.
+_CALLS = 1 << 18
+#: Bytes of the sources, which fit the nearest cache of every CPU with room to spare.
+_BYTES = 1 << 14
+#: Register tiles to try, as fragments of the smaller source and of the larger one. How many
+#: registers there are, and how many loads a cycle has, makes one of them the best.
+_TILES = ((14, 2), (8, 3), (6, 4), (4, 3))
+
+
+@dataclass(frozen=True)
+class RateProgram:
+    """A program to be timed.
+
+    Attributes:
+        module: its only function is ``main``.
+        tensors: the arguments.
+        calls: how many calls of the intrinsic each core makes in one run.
+    """
+
+    module: Any
+    tensors: list[Any]
+    calls: int
+
+
+def tiles(intrinsic: Intrinsic) -> tuple[tuple[int, int], ...]:
+    """Register tiles, one of which should feed the intrinsic as fast as any.
+
+    There are none for an intrinsic with other than two sources.
+    """
+    if len(intrinsic.sources) != 2:
+        return ()
+    if _numbered(intrinsic):
+        return ((2, 2),)
+    first, second = (prod(load.tensor.shape) for load in intrinsic.sources)
+    return _TILES if first <= second else tuple((n, m) for m, n in _TILES)
+
+
+def register_program(intrinsic: Intrinsic, chains: int, cores: int) -> RateProgram:
+    """Each core calls the intrinsic on operands in registers.
+
+    Args:
+        intrinsic: the intrinsic.
+        chains: accumulators that take turns; with one, a call waits for the last.
+        cores: how many work at once.
+    """
+    numbered = _numbered(intrinsic)
+    tile = (min(chains, MOST_CHAINS) if numbered else chains, *[1] * (len(intrinsic.sources) - 1))
+    repeat = max(1, _CALLS // prod(tile))
+    if numbered:
+        module = tile_chains(intrinsic, repeat, tile[0], cores)
+    else:
+        module = _scheduled(intrinsic, tile, None, repeat, cores)
+    around = (1, 1) if numbered else ()
+    shapes = [(*around, *load.tensor.shape) for load in intrinsic.sources]
+    return RateProgram(module, _arguments(intrinsic, shapes, tile, cores), prod(tile) * repeat)
+
+
+def fed_program(intrinsic: Intrinsic, tile: tuple[int, int], cores: int) -> RateProgram:
+    """Each core calls the intrinsic on sources from its nearest cache.
+
+    Args:
+        intrinsic: one with two sources.
+        tile: fragments of the first and of the second in a register tile.
+        cores: how many work at once.
+    """
+    sizes = [
+        n * prod(load.tensor.shape) * dtype(kind).bits // 8
+        for n, load, kind in zip(tile, intrinsic.sources, intrinsic.dtypes, strict=False)
+    ]
+    steps = max(2, _BYTES // sum(sizes))
+    repeat = max(1, _CALLS // (prod(tile) * steps))
+    make = fed_tiles if _numbered(intrinsic) else _scheduled
+    module = make(intrinsic, tile, steps, repeat, cores)
+    shapes = [
+        (steps, n, *load.tensor.shape) for n, load in zip(tile, intrinsic.sources, strict=True)
+    ]
+    calls = prod(tile) * steps * repeat
+    return RateProgram(module, _arguments(intrinsic, shapes, tile, cores), calls)
+
+
+def _numbered(intrinsic: Intrinsic) -> bool:
+    """Whether operands are in registers that have to be named."""
+    native = implementation(intrinsic, cpu().features) == "native"
+    if native and loads_rows(intrinsic):
+        ask_for_tiles()
+        return True
+    return False
+
+
+def _arguments(
+    intrinsic: Intrinsic, shapes: list[tuple[int, ...]], tile: tuple[int, ...], cores: int
+) -> list[Any]:
+    rng = np.random.default_rng(0)
+    *kinds, last = intrinsic.dtypes
+    made = [_random(shape, kind, rng) for shape, kind in zip(shapes, kinds, strict=True)]
+    shape = (cores, *tile, *intrinsic.destination.tensor.shape, *_parts(intrinsic))
+    out = aligned(shape, dtype(last).numpy)
+    out[...] = 0
+    return [to_tensor(a, kind) for a, kind in zip((*made, out), intrinsic.dtypes, strict=True)]
+
+
+def _parts(intrinsic: Intrinsic) -> tuple[int, ...]:
+    """What a sum in the lanes of a register adds to the destination's shape."""
+    parts = partial(intrinsic, implementation(intrinsic, cpu().features))
+    return (parts,) if parts > 1 else ()
+
+
+def _random(shape: tuple[int, ...], kind: str, rng: np.random.Generator) -> np.ndarray:
+    """Values whose bits change: on some CPUs units draw less power on zeros, and run faster."""
+    known = dtype(kind)
+    if known.is_integer:
+        limits = np.iinfo(known.numpy)
+        return rng.integers(limits.min, limits.max, shape, known.numpy, endpoint=True)
+    # Of either sign, so that sums over many calls stay finite.
+    return (rng.integers(-64, 64, shape, endpoint=True) / 64).astype(known.numpy)
+
+
+def _scheduled(
+    intrinsic: Intrinsic, tile: tuple[int, ...], steps: int | None, repeat: int, cores: int
+) -> Any:
+    """The program of an intrinsic whose operands TVM and LLVM keep in registers.
+
+    Args:
+        intrinsic: the intrinsic.
+        tile: for each source, how many accumulators there are along it.
+        steps: of the reduction, each with sources of its own; without, there is one
+            fragment of each source.
+        repeat: how often all of that is done.
+        cores: how many work at once.
+    """
+    load_tvm()
+    from tvm import s_tir, te
+
+    *given, kind = intrinsic.dtypes
+    dst, count, parts = intrinsic.destination, len(tile), _parts(intrinsic)
+    around = [(steps, n) if steps else () for n in tile]
+    sources = [
+        te.placeholder((*outer, *load.tensor.shape), held(name), name=load.tensor.name)
+        for outer, load, name in zip(around, intrinsic.sources, given, strict=True)
+    ]
+    reduced = [it for it in intrinsic.iterations if it.is_reduce]
+    lanes = {
+        it.name: te.reduce_axis((0, it.extent // prod(parts)), name=it.name) for it in reduced
+    }
+    again = te.reduce_axis((0, repeat), name="again")
+    step = te.reduce_axis((0, steps or 1), name="step")
+
+    def body(*position: Any) -> Any:
+        moving = zip(dst.indices, position[1 + count :], strict=False)
+        at = lanes | {index.names[0]: where for index, where in moving}
+        if parts:
+            ((name, low),) = lanes.items()
+            at[name] = position[-1] * int(low.dom.extent) + low
+        product: Any = None
+        for n, (load, buffer) in enumerate(zip(intrinsic.sources, sources, strict=True)):
+            outer = (step, position[1 + n]) if steps else ()
+            element = buffer[(*outer, *(at[index.names[0]] for index in load.indices))]
+            value = decoded(element, given[n], kind)
+            product = value if product is None else product * value
+        return te.sum(product, axis=[again, step, *lanes.values()])
+
+    out = te.compute((cores, *tile, *dst.tensor.shape, *parts), body, name="main")
+    sch = s_tir.Schedule(te.create_prim_func([*sources, out]))
+    main = sch.get_sblock("main")
+    write = sch.cache_write(main, 0, "global")
+    core, *rest = sch.get_loops(main)
+    # The longer one outside, as in kernels: what the shorter one indexes stays in registers.
+    unrolled = [loop for _, loop in sorted(zip(tile, rest, strict=False), key=lambda t: -t[0])]
+    spatial, (outer, inner, *last) = rest[count : -2 - len(lanes)], rest[-2 - len(lanes) :]
+    order = {index.names[0]: loop for index, loop in zip(dst.indices, spatial, strict=False)}
+    order |= dict(zip(lanes, last, strict=True))
+    calls = [order[it.name] for it in intrinsic.iterations]
+    if parts:
+        calls.insert(-1, spatial[-1])
+    sch.reorder(core, outer, inner, *unrolled, *calls)
+    sch.parallel(core)
+    for loop in unrolled:
+        sch.unroll(loop)
+    sch.reverse_compute_at(write, core)
+    sch.decompose_reduction(main, outer)
+    found = implementation(intrinsic, cpu().features)
+    sch.tensorize(calls[0], register_tensor_intrin(intrinsic, found))
+    return sch.mod
