@@ -71,6 +71,8 @@ def finds_again(operand: Operand, batch: LoopBatch, part: Part, staged: np.ndarr
         part: their nests.
         staged: bool: the source is copied ahead of the nest, or not at all.
     """
+    if not part.steps.spatial:
+        return np.ones(len(batch), dtype=bool)
     live = part.steps.outer[: part.steps.spatial] > 1
     first = np.argmax(live, axis=0)
     loop = np.take_along_axis(part.steps.loop[: part.steps.spatial], first[None], axis=0)[0]
