@@ -11,7 +11,7 @@ from amos.codegen.cuda.staging import STEP, SharedOperand
 from amos.codegen.cuda.text import block, identifier
 from amos.perfmodel.gpu_costs import ASYNC_BYTES, HELD_COPIES
 
-__all__ = ["copy_code", "element_at", "is_async", "loop_values"]
+__all__ = ["copy_code", "element_at", "is_async", "loop_values", "may_part"]
 
 #: Largest value of an ``int``; places in larger tensors are computed with 64 bits.
 _INT = 2**31 - 1
@@ -27,6 +27,13 @@ def is_held(program: BlockProgram, source: SharedOperand) -> bool:
     """Whether a source waits in registers until the stage before is multiplied."""
     few = -(-source.copies // program.threads) <= HELD_COPIES
     return program.depth > 1 and few and not is_async(program, source)
+
+
+def may_part(program: BlockProgram, source: SharedOperand) -> bool:
+    """Whether the threads of a warp may go different ways while they copy a source."""
+    if source.copies % program.threads:
+        return True
+    return not is_async(program, source) and bool(_Gather(program, source).guards)
 
 
 def loop_values(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from amos.codegen.cuda.copies import copy_code, is_async, is_held
+from amos.codegen.cuda.copies import copy_code, is_async, is_held, may_part
 from amos.codegen.cuda.epilogue import epilogue_helpers
 from amos.codegen.cuda.fragments import copy_helpers, fragment_code
 from amos.codegen.cuda.output import output_code
@@ -160,6 +160,8 @@ class KernelText:
                 *block(["__syncthreads();", "multiply(stage);", "__syncthreads();"]),
                 "}",
             ]
+        # Products take all threads of a warp together.
+        together = ["__syncwarp();"] if any(may_part(p, s) for s in p.sources) else []
         some = any(is_async(p, s) for s in p.sources)
         commit = ["commit_copies();"] if some else []
         wait = [f"wait_copies<{p.depth - 2}>();"] if some else []
@@ -172,8 +174,7 @@ class KernelText:
             "for (int stage = begin; stage < end; ++stage) {",
             *block([*wait, "__syncthreads();", f"const int next = stage + {p.depth - 1};"]),
             *block(["if (next < end) {", *block(f"{name}(next);" for name in fetch), "}"]),
-            # Copies may part the threads of a warp, and products take all of them together.
-            *block([*commit, "__syncwarp();", "multiply(stage);"]),
+            *block([*commit, *together, "multiply(stage);"]),
             *(
                 block([f"if (next < end) {{ {' '.join(f'{n}(next);' for n in put)} }}"])
                 if put
