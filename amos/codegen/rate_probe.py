@@ -28,11 +28,13 @@ __all__ = ["RateProgram", "fed_program", "register_program", "tiles"]
 
 #: Calls on each core in one run: long enough that starting a region does not count.
 _CALLS = 1 << 18
+#: Operations after which the loops that stand for an instruction have run long enough.
+_OPERATIONS = 1 << 24
 #: Bytes of the sources, which fit the nearest cache of every CPU with room to spare.
 _BYTES = 1 << 14
-#: Register tiles to try, as fragments of the smaller source and of the larger one. How many
-#: registers there are, and how many loads a cycle has, makes one of them the best.
-_TILES = ((14, 2), (8, 3), (6, 4), (4, 3))
+#: Register tiles to try where there are 32 registers, and where there are fewer, as
+#: fragments of the smaller source and of the larger one.
+_MANY, _TILES, _FEW = 32, ((14, 2), (8, 3)), ((6, 2), (4, 3))
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,8 @@ def tiles(intrinsic: Intrinsic) -> tuple[tuple[int, int], ...]:
     if _numbered(intrinsic):
         return ((2, 2),)
     first, second = (prod(load.tensor.shape) for load in intrinsic.sources)
-    return _TILES if first <= second else tuple((n, m) for m, n in _TILES)
+    found = _TILES if intrinsic.registers >= _MANY else _FEW
+    return found if first <= second else tuple((n, m) for m, n in found)
 
 
 def register_program(intrinsic: Intrinsic, chains: int, cores: int) -> RateProgram:
@@ -73,7 +76,7 @@ def register_program(intrinsic: Intrinsic, chains: int, cores: int) -> RateProgr
     """
     numbered = _numbered(intrinsic)
     tile = (min(chains, MOST_CHAINS) if numbered else chains, *[1] * (len(intrinsic.sources) - 1))
-    repeat = max(1, _CALLS // prod(tile))
+    repeat = max(1, _count(intrinsic) // prod(tile))
     if numbered:
         module = tile_chains(intrinsic, repeat, tile[0], cores)
     else:
@@ -96,7 +99,7 @@ def fed_program(intrinsic: Intrinsic, tile: tuple[int, int], cores: int) -> Rate
         for n, load, kind in zip(tile, intrinsic.sources, intrinsic.dtypes, strict=False)
     ]
     steps = max(2, _BYTES // sum(sizes))
-    repeat = max(1, _CALLS // (prod(tile) * steps))
+    repeat = max(1, _count(intrinsic) // (prod(tile) * steps))
     make = fed_tiles if _numbered(intrinsic) else _scheduled
     module = make(intrinsic, tile, steps, repeat, cores)
     shapes = [
@@ -104,6 +107,13 @@ def fed_program(intrinsic: Intrinsic, tile: tuple[int, int], cores: int) -> Rate
     ]
     calls = prod(tile) * steps * repeat
     return RateProgram(module, _arguments(intrinsic, shapes, tile, cores), calls)
+
+
+def _count(intrinsic: Intrinsic) -> int:
+    """Calls on each core in one run."""
+    if implementation(intrinsic, cpu().features) == "native":
+        return _CALLS
+    return min(_CALLS, _OPERATIONS // intrinsic.operations)
 
 
 def _numbered(intrinsic: Intrinsic) -> bool:

@@ -39,7 +39,7 @@ OPERATORS = {
         shapes=dict(image=(1, 2, 2, 3)),
     ),
     "transposed_by_phases": amos.operators.transposed_conv2d(
-        c=3, k=17, p=4, q=6, r=3, s=2, padding=0, form="phases", layout="NHWC"
+        c=3, k=17, p=4, q=2, r=4, s=2, padding=1, form="phases", layout="NHWC"
     ),
     "pixel_shuffle": Operator.parse(
         "out[a*4+d,n] += x[a,c] * weight[d,n,c]", extents=dict(a=3, d=4, n=5, c=6)
@@ -130,6 +130,17 @@ def test_an_operand_in_place_stays_in_place_under_padding() -> None:
     kernel = amos.build(mapping, schedule, implementation="generic")
     assert "stage_Src1" not in kernel.source
     assert "T.min" in kernel.source
+
+
+@pytest.mark.parametrize(("r", "s", "stride"), [(3, 1, 2), (2, 5, 3)])
+def test_phases_of_different_lengths(r: int, s: int, stride: int) -> None:
+    """The shorter ones read zeros behind the ends of a kernel that is packed ahead."""
+    op = amos.operators.transposed_conv2d(
+        c=5, k=17, p=2 * stride, q=3 * stride, r=r, s=s, stride=stride, padding=0,
+        form="phases", layout="NHWC",
+    )  # fmt: skip
+    for mapping in list(amos.enumerate_mappings(op, VNNI, rule="access"))[:2]:
+        _check(mapping, "generic", samples=1, seed=0)
 
 
 @pytest.mark.parametrize("block", [16, 8, 6])
