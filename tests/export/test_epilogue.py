@@ -16,7 +16,7 @@ from amos.codegen.c_types import c_type, helpers
 from amos.export import export
 from amos.export.c import OPTIONS
 from amos.export.reference import inputs_of
-from amos.ir import Operator, dtype
+from amos.ir import dtype
 from amos.ir.floats import pack
 from amos.perfmodel.host import cpu
 from amos.schedule import Candidate, ScheduleSpace
@@ -265,13 +265,3 @@ def test_roundings_agree_on_every_cpu(lanes: int, flags: tuple[str, ...], tmp_pa
     np.testing.assert_array_equal(made[1], np.where(x < y, x, y))
     np.testing.assert_array_equal(made[2].view(np.uint32), np.rint(x).view(np.uint32))
     np.testing.assert_array_equal(near, np.rint(x).astype(np.int32))
-
-
-def test_a_gpu_kernel_says_that_it_has_none(tmp_path: Path) -> None:
-    op = Operator.parse("out[i,j] += a[i,k] * b[k,j]", extents=dict(i=64, j=64, k=64))
-    unit = amos.intrinsics.get("wmma_m16n16k16_f16_f32")
-    mapping = amos.enumerate_mappings(op.with_epilogue("acc + bias[j]"), unit)[0]
-    schedule = ScheduleSpace(mapping, amos.machines.get("a100")).sample(np.random.default_rng(0))
-    found = Candidate(mapping, schedule)
-    with pytest.raises(amos.AmosError, match="CUDA kernels have no epilogue"):
-        export(found, "cuda", tmp_path)
