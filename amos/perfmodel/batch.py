@@ -15,7 +15,7 @@ from amos.perfmodel.crowding import crowding, left_out, stretch
 from amos.perfmodel.fits import demands, fragments
 from amos.perfmodel.gpu import predict_blocks
 from amos.perfmodel.machine import Level, Machine
-from amos.perfmodel.part import Part, Steps, pick
+from amos.perfmodel.part import Part, Steps, pick, pick_at, places
 from amos.perfmodel.sharing import exchanges
 from amos.perfmodel.structure import LoopBatch, Operand, Structure
 from amos.perfmodel.terms import BatchPrediction, joined, overlapped
@@ -204,14 +204,16 @@ def _cache_traffic(
     # Footprints only shrink inward.
     depth = np.minimum((used > capacity).sum(axis=0, dtype=np.int8), part.count).astype(np.intp)
     around = np.maximum(depth - 1, 0)
-    kept = 0.0 if retain is None else np.minimum(1.0, capacity / pick(used, around)) ** retain
+    here, outside = places(depth), places(around)
+    whole, nearly = depth == 0, around == 0
+    kept = 0.0 if retain is None else np.minimum(1.0, capacity / pick_at(used, outside)) ** retain
     moved = []
     for op in operands:
         traffic = part.traffic(op, windows=retain is not None)
         # What fits as a whole stays in the memory inside from one run to the next.
-        missed = np.where(depth == 0, 0.0, pick(traffic, depth))
+        missed = np.where(whole, 0.0, pick_at(traffic, here))
         if retain is not None:
-            least = np.where(around == 0, 0.0, pick(traffic, around))
+            least = np.where(nearly, 0.0, pick_at(traffic, outside))
             missed = missed + (least - missed) * kept
         moved.append(missed)
     return depth, moved

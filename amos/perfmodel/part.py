@@ -13,15 +13,26 @@ import numpy as np
 
 from amos.perfmodel.structure import Dimension, LoopBatch, Operand, Structure
 
-__all__ = ["Part", "Steps", "pick"]
+__all__ = ["Part", "Steps", "pick", "pick_at", "places"]
 
 _SINGLE = np.float32
 
 
 def pick(values: np.ndarray, depth: np.ndarray) -> np.ndarray:
     """One depth of each schedule: depths × schedules → schedules."""
-    rows = values.shape[1]
-    picked: np.ndarray = values.take(depth * rows + np.arange(rows)).astype(float)
+    return pick_at(values, places(depth))
+
+
+def places(depth: np.ndarray) -> np.ndarray:
+    """Where one depth of each schedule is among depths × schedules, for :func:`pick_at`."""
+    rows = len(depth)
+    found: np.ndarray = depth * rows + np.arange(rows)
+    return found
+
+
+def pick_at(values: np.ndarray, where: np.ndarray) -> np.ndarray:
+    """The values at places that :func:`places` has found."""
+    picked: np.ndarray = values.take(where).astype(float)
     return picked
 
 

@@ -64,7 +64,9 @@ def joined(parts: Sequence[BatchPrediction]) -> BatchPrediction:
 
 def overlapped(terms: Sequence[np.ndarray], exponent: float) -> np.ndarray:
     """A smooth maximum: terms of like size get in each other's way."""
-    longest = np.max(terms, axis=0)
-    shares = np.stack(terms) / longest
-    whole: np.ndarray = longest * (shares**exponent).sum(axis=0) ** (1.0 / exponent)
+    shares = np.stack(terms)
+    longest = shares.max(axis=0)
+    shares /= longest
+    np.power(shares, exponent, out=shares)
+    whole: np.ndarray = longest * shares.sum(axis=0) ** (1.0 / exponent)
     return whole
