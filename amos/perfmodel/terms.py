@@ -68,5 +68,6 @@ def overlapped(terms: Sequence[np.ndarray], exponent: float) -> np.ndarray:
     longest = shares.max(axis=0)
     shares /= longest
     np.power(shares, exponent, out=shares)
-    whole: np.ndarray = longest * shares.sum(axis=0) ** (1.0 / exponent)
+    # One term after the other: NumPy adds those of a single row in another order.
+    whole: np.ndarray = longest * np.asarray(sum(shares)) ** (1.0 / exponent)
     return whole
