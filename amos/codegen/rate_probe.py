@@ -167,7 +167,41 @@ def _scheduled(
         cores: how many work at once.
     """
     load_tvm()
-    from tvm import s_tir, te
+    from tvm import s_tir
+
+    dst, count, parts = intrinsic.destination, len(tile), _parts(intrinsic)
+    reduced = [it.name for it in intrinsic.iterations if it.is_reduce]
+    sch = s_tir.Schedule(_computed(intrinsic, tile, steps, repeat, cores))
+    main = sch.get_sblock("main")
+    write = sch.cache_write(main, 0, "global")
+    core, *rest = sch.get_loops(main)
+    # The longer one outside, as in kernels: what the shorter one indexes stays in registers.
+    unrolled = [loop for _, loop in sorted(zip(tile, rest, strict=False), key=lambda t: -t[0])]
+    spatial, (outer, inner, *last) = rest[count : -2 - len(reduced)], rest[-2 - len(reduced) :]
+    order = {
+        index.names[0]: loop
+        for index, loop in zip(dst.indices, spatial[: len(dst.indices)], strict=True)
+    }
+    order |= dict(zip(reduced, last, strict=True))
+    calls = [order[it.name] for it in intrinsic.iterations]
+    if parts:
+        calls.insert(-1, spatial[-1])
+    sch.reorder(core, outer, inner, *unrolled, *calls)
+    sch.parallel(core)
+    for loop in unrolled:
+        sch.unroll(loop)
+    sch.reverse_compute_at(write, core)
+    sch.decompose_reduction(main, outer)
+    found = implementation(intrinsic, cpu().features)
+    sch.tensorize(calls[0], register_tensor_intrin(intrinsic, found))
+    return sch.mod
+
+
+def _computed(
+    intrinsic: Intrinsic, tile: tuple[int, ...], steps: int | None, repeat: int, cores: int
+) -> Any:
+    """What the program of :func:`_scheduled` computes, before it is scheduled."""
+    from tvm import te
 
     *given, kind = intrinsic.dtypes
     dst, count, parts = intrinsic.destination, len(tile), _parts(intrinsic)
@@ -182,7 +216,7 @@ def _scheduled(
     step = te.reduce_axis((0, steps or 1), name="step")
 
     def body(*position: Any) -> Any:
-        moving = zip(dst.indices, position[1 + count :], strict=False)
+        moving = zip(dst.indices, position[1 + count : 1 + count + len(dst.indices)], strict=True)
         at = lanes | {index.names[0]: where for index, where in moving}
         if parts:
             ((name, low),) = lanes.items()
@@ -196,24 +230,4 @@ def _scheduled(
         return te.sum(product, axis=[again, step, *lanes.values()])
 
     out = te.compute((cores, *tile, *dst.tensor.shape, *parts), body, name="main")
-    sch = s_tir.Schedule(te.create_prim_func([*sources, out]))
-    main = sch.get_sblock("main")
-    write = sch.cache_write(main, 0, "global")
-    core, *rest = sch.get_loops(main)
-    # The longer one outside, as in kernels: what the shorter one indexes stays in registers.
-    unrolled = [loop for _, loop in sorted(zip(tile, rest, strict=False), key=lambda t: -t[0])]
-    spatial, (outer, inner, *last) = rest[count : -2 - len(lanes)], rest[-2 - len(lanes) :]
-    order = {index.names[0]: loop for index, loop in zip(dst.indices, spatial, strict=False)}
-    order |= dict(zip(lanes, last, strict=True))
-    calls = [order[it.name] for it in intrinsic.iterations]
-    if parts:
-        calls.insert(-1, spatial[-1])
-    sch.reorder(core, outer, inner, *unrolled, *calls)
-    sch.parallel(core)
-    for loop in unrolled:
-        sch.unroll(loop)
-    sch.reverse_compute_at(write, core)
-    sch.decompose_reduction(main, outer)
-    found = implementation(intrinsic, cpu().features)
-    sch.tensorize(calls[0], register_tensor_intrin(intrinsic, found))
-    return sch.mod
+    return te.create_prim_func([*sources, out])
