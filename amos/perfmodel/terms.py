@@ -69,5 +69,8 @@ def overlapped(terms: Sequence[np.ndarray], exponent: float) -> np.ndarray:
     shares /= longest
     np.power(shares, exponent, out=shares)
     # One term after the other: NumPy adds those of a single row in another order.
-    whole: np.ndarray = longest * np.asarray(sum(shares)) ** (1.0 / exponent)
+    total, *others = shares
+    for share in others:
+        total += share
+    whole: np.ndarray = longest * total ** (1.0 / exponent)
     return whole
