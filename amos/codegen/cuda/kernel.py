@@ -189,24 +189,33 @@ class KernelText:
         """One stage: load the warp's fragments of each step, multiply all pairs."""
         p = self.program
         tiled = [x.name for x in p.spatial if p.tile_of(x.name) > 1]
-        inner: list[str] = []
-        for source, letter in zip(p.sources, "ab", strict=True):
-            own = [n for n in tiled if n in source.loops]
+        own = [[n for n in tiled if n in source.loops] for source in p.sources]
+        counts = [prod(p.tile_of(n) for n in loops) for loops in own]
+        held = counts.index(min(counts))
+        loads, pairs = [], []
+        for number, (source, letter) in enumerate(zip(p.sources, "ab", strict=True)):
             terms = [f"from_{source.name}"]
             for axis in source.axes:
                 if axis.name == STEP:
                     terms.append(f"step * {axis.stride}")
-                elif axis.name in own:
+                elif axis.name in own[number]:
                     terms.append(f"t_{identifier(axis.name)} * {axis.stride}")
-            count = prod(p.tile_of(n) for n in own)
-            inner.append(f"Fragment{letter.upper()} {letter}[{count}];")
-            call = f"load_{letter}({letter}[{_index(p, own)}], {' + '.join(terms)});"
-            inner += _nest(p, own, [call])
-        pairs = [
-            f"{letter}[{_index(p, [n for n in tiled if n in source.loops])}]"
-            for source, letter in zip(p.sources, "ab", strict=True)
-        ]
-        inner += _nest(p, tiled, [f"multiply_add(c[{_index(p, tiled)}], {', '.join(pairs)});"])
+            place = _index(p, own[number]) if number == held else "0"
+            loads.append(f"load_{letter}({letter}[{place}], {' + '.join(terms)});")
+            pairs.append(f"{letter}[{place}]")
+        other = 1 - held
+        inner = [f"Fragment{'AB'[held]} {'ab'[held]}[{counts[held]}];"]
+        inner += _nest(p, own[held], [loads[held]])
+        product = f"multiply_add(c[{_index(p, tiled)}], {', '.join(pairs)});"
+        inner += _nest(
+            p,
+            own[other],
+            [
+                f"Fragment{'AB'[other]} {'ab'[other]}[1];",
+                loads[other],
+                *_nest(p, [n for n in tiled if n not in own[other]], [product]),
+            ],
+        )
         lines = ["auto multiply = [&](int stage) {"]
         for source in p.sources:
             lines += block([_warp_base(p, source)])
