@@ -217,9 +217,7 @@ def copy_code(program: BlockProgram, source: SharedOperand) -> list[str]:
         read = read.replace(f"{moved}{{}}", f"static_cast<{moved}>(0)") if size < 8 else read
     if is_async(program, source):
         copied = [
-            f"const bool live = {live};",
-            f"copy_async<{size}>(to + {gather.shared},",
-            f"                {tensor} + (live ? {gather.address} : 0), live);",
+            f"copy_async<{size}>(to + {gather.shared}, {tensor} + {gather.address}, {live});",
         ]
         body = _each(program, source, count, [*gather.lines, *copied])
         return _function(f"fetch_{source.name}", [to, *body])

@@ -14,7 +14,7 @@ from math import prod
 
 from amos.codegen.cuda.copies import copy_code, is_async, is_held, may_part
 from amos.codegen.cuda.epilogue import epilogue_helpers
-from amos.codegen.cuda.fragments import copy_helpers, fragment_code
+from amos.codegen.cuda.fragments import copy_helpers, fragment_code, lane_place
 from amos.codegen.cuda.output import output_code
 from amos.codegen.cuda.program import BlockProgram
 from amos.codegen.cuda.staging import STEP, SharedOperand
@@ -141,10 +141,13 @@ class KernelText:
 
     def _stages(self) -> list[str]:
         p = self.program
-        if p.parts == 1:
-            return [f"const int begin = 0, end = {p.sequence};"]
+        # A single part has blockIdx.y = 0, which the compiler does not know: it would unroll
+        # a loop of known length whatever it is told, into code beyond the instruction cache.
+        lines = [f"const int begin = blockIdx.y * {p.share};"]
+        if p.parts * p.share == p.sequence:
+            return [*lines, f"const int end = begin + {p.share};"]
         return [
-            f"const int begin = blockIdx.y * {p.share};",
+            *lines,
             f"const int end = begin + {p.share} < {p.sequence} ? begin + {p.share} : {p.sequence};",
         ]
 
@@ -153,9 +156,10 @@ class KernelText:
         p = self.program
         fetch = [f"fetch_{s.name}" for s in p.sources]
         put = [f"put_{s.name}" for s in p.sources if is_held(p, s)]
+        stages = ("#pragma unroll 1", "for (int stage = begin; stage < end; ++stage) {")
         if p.depth == 1:
             return [
-                "for (int stage = begin; stage < end; ++stage) {",
+                *stages,
                 *block(f"{name}(stage);" for name in (*fetch, *put)),
                 *block(["__syncthreads();", "multiply(stage);", "__syncthreads();"]),
                 "}",
@@ -166,12 +170,13 @@ class KernelText:
         commit = ["commit_copies();"] if some else []
         wait = [f"wait_copies<{p.depth - 2}>();"] if some else []
         return [
+            "#pragma unroll 1",
             f"for (int stage = begin; stage < begin + {p.depth - 1}; ++stage) {{",
             *block(["if (stage < end) {"]),
             *block(block(f"{name}(stage);" for name in (*fetch, *put))),
             *block(["}", *commit]),
             "}",
-            "for (int stage = begin; stage < end; ++stage) {",
+            *stages,
             *block([*wait, "__syncthreads();", f"const int next = stage + {p.depth - 1};"]),
             *block(["if (next < end) {", *block(f"{name}(next);" for name in fetch), "}"]),
             *block([*commit, *together, "multiply(stage);"]),
@@ -238,6 +243,8 @@ def _warp_base(program: BlockProgram, source: SharedOperand) -> str:
         if axis.name != STEP and program.warps_of(axis.name) > 1:
             stride = axis.stride * program.tile_of(axis.name)
             terms.append(f"warp_{identifier(axis.name)} * {stride}")
+    if lane_place(program, source):
+        terms.append(f"lane_{'ab'[source.number]}()")
     return f"const {source.element.name} *const from_{source.name} = {' + '.join(terms)};"
 
 
