@@ -13,6 +13,11 @@ __all__ = ["ContenderError", "Pool"]
 
 WORKER = Path(__file__).with_name("worker.py")
 
+#: A thread of OpenMP on each core, as TVM's pool does by itself. Kernels of virtual machines
+#: may pack threads onto few cores, and a thread that waits for another one on its own core
+#: spins for milliseconds first.
+ONE_EACH = {"OMP_PROC_BIND": "true", "OMP_PLACES": "threads"}
+
 
 class ContenderError(Exception):
     """A contender cannot do what was asked; the rest of the run goes on."""
@@ -50,6 +55,8 @@ class Pool:
 
     def _start(self, family: str) -> subprocess.Popen[str]:
         environment = dict(os.environ)
+        if family.startswith(("onednn", "primitive", "pytorch")):
+            environment |= ONE_EACH
         if family.startswith("primitive"):
             environment["ONEDNN_VERBOSE"] = "profile_exec"
         if family.endswith("-vnni"):
