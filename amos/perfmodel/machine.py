@@ -43,6 +43,8 @@ class Costs:
             other and with sources from memory.
         sweep: reading beyond the innermost level takes so many times as long where an
             operand was laid out in reading order.
+        late: waiting for a line of the output that nothing fetched ahead from beyond the
+            caches near a core.
         retain: how fast a cache forgets what a loop sweeps over: a sweep over ``x``
             times its capacity finds ``x ** -retain`` of it again; infinite would be
             strict replacement of the oldest line.
@@ -63,6 +65,7 @@ class Costs:
     reload: float = 1.2
     sunk: float = 1.5
     sweep: float = 1.6
+    late: float = 18.0
     retain: float = 4.5
     overlap: float = 5.7
 

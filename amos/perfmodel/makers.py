@@ -23,6 +23,7 @@ _INTEL = Costs(
     reload=2.2,
     sunk=1.2,
     sweep=1.1,
+    late=12.0,
     retain=9.8,
     overlap=3.4,
 )

@@ -63,6 +63,7 @@ TERMS: Mapping[str, Mapping[str, float]] = {
     "windows kept beyond the registers": {"reload": 0.0},
     "calls moved behind conditions": {"sunk": 0.0},
     "reads in order": {"sweep": 1.0},
+    "lines that nothing fetched ahead": {"late": 0.0},
     "caches that keep part": {"retain": math.inf},
     "levels in each other's way": {"overlap": math.inf},
 }
