@@ -17,6 +17,7 @@ from amos.perfmodel.gpu import predict_blocks
 from amos.perfmodel.machine import Level, Machine
 from amos.perfmodel.part import Part, Steps, pick, pick_at, places
 from amos.perfmodel.sharing import exchanges
+from amos.perfmodel.stores import unforeseen
 from amos.perfmodel.structure import LoopBatch, Operand, Structure
 from amos.perfmodel.terms import BatchPrediction, joined, overlapped
 
@@ -24,6 +25,8 @@ __all__ = ["MODELS", "BatchPrediction", "evaluate", "not_padding", "overflows"]
 
 #: Rows that are evaluated at once.
 _CHUNK = 4096
+#: Number of the level beyond the caches near a core, from which a line takes long.
+_BEYOND = 2
 
 #: ``amos`` is the equation of the paper alone, ``amos+`` adds what it leaves out.
 MODELS = ("amos", "amos+")
@@ -189,6 +192,10 @@ def _level(
         weighed = np.where(ordered, machine.costs.sweep, 1.0) @ reads
     result.read[name] = weighed / level.rate(groups, together, write=False)
     result.write[name] = result.bytes_out[name] / level.rate(groups, together, write=True)
+    if refined and machine.cached and number == _BEYOND:
+        late = unforeseen(operands[-1], machine, part) * machine.costs.late / machine.clock
+        waiting = result.bytes_out[name] / machine.line * late
+        result.write[name] = np.maximum(result.write[name], waiting)
 
 
 def _cache_traffic(
