@@ -6,6 +6,8 @@ schedules. :mod:`amos.perfmodel.model` says what the terms mean.
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from amos.errors import MachineError
@@ -70,7 +72,7 @@ def _evaluate(
     cores = np.minimum(machine.cores, steps.parallel)
     line = machine.line if refined else 1
     part = Part(steps, cores, line)
-    shared = {1: Part(steps, None, line)}
+    shared: dict[int, Part] = {}
     operands = (*structure.sources, structure.destination)
     chains = fragments(structure.destination, part)
     if refined:
@@ -91,12 +93,16 @@ def _evaluate(
         terms = [calls * peak.latency]
     result = BatchPrediction.empty(rows)
     result.compute[:] = np.max(terms, axis=0)
+    most = _most(operands, line)
     for number, level in enumerate(machine.levels):
+        if number and most <= machine.levels[number - 1].capacity:
+            _nothing(result, level)
+            continue
         units = machine.cores if number == 0 else machine.levels[number - 1].units
         view = part if units >= machine.cores else shared.get(units)
         groups = np.minimum(cores, units)
         if view is None:
-            view = shared.setdefault(units, Part(steps, groups, line))
+            view = shared[units] = Part(steps, groups if units > 1 else None, line)
         _level(result, view, machine, number, level, groups, cores, operands, refined)
         terms += [result.read[level.name], result.write[level.name]]
     if refined:
@@ -157,6 +163,23 @@ def not_padding(structure: Structure, batch: LoopBatch) -> np.ndarray | float:
             outside = outside & (batch.tile[:, loop] == 1)
         share = share * np.where(outside, border.live, 1.0)
     return share
+
+
+def _most(operands: tuple[Operand, ...], line: int) -> float:
+    """Bytes of all operands, each piece of them in a line of its own."""
+    return sum(
+        op.size * prod(dim.extent for dim in op.dims) * max(1.0, line / op.fragment)
+        for op in operands
+    )
+
+
+def _nothing(result: BatchPrediction, level: Level) -> None:
+    """A level that nothing crosses, as all of it stays in the one inside under any schedule."""
+    name, rows = level.name, len(result.seconds)
+    for table in (result.bytes_in, result.bytes_out, result.read, result.write):
+        table[name] = np.zeros(rows)
+    result.trips[name] = np.ones(rows)
+    result.source[name] = np.zeros(rows, dtype=np.intp)
 
 
 def _level(

@@ -124,7 +124,7 @@ def kept_fragments(
     return kept, moves / together
 
 
-def tested(structure: Structure, part: Part) -> np.ndarray:
+def written_if(structure: Structure, part: Part) -> np.ndarray:
     """Positions of the output that are written under a condition, for each call.
 
     All those of a register tile that does not divide a loop.
@@ -202,5 +202,7 @@ def crowding(
     # of all calls that a kept one is for give way.
     each = np.where(live > registers - 2, each, 1.0)
     moves = spilled * moves * each / fragments(structure.destination, part)
-    slower = 1.0 + worst * crowded + costs.reload * moves + costs.branch * tested(structure, part)
+    slower = (
+        1.0 + worst * crowded + costs.reload * moves + costs.branch * written_if(structure, part)
+    )
     return np.asarray(slower + costs.sunk * sunk(structure, part, code))
