@@ -55,7 +55,8 @@ class KernelText:
                 "",
                 self._shared(),
                 "",
-                f'extern "C" __global__ void __launch_bounds__({p.threads})\n'
+                f'extern "C" __global__ void __launch_bounds__({p.threads}, '
+                f"{p.granted[1]})\n"
                 f"{self.name or kernel_name(p)}({self.parameters}) {{",
                 *block(self._body()),
                 "}",
@@ -196,7 +197,6 @@ class KernelText:
         tiled = [x.name for x in p.spatial if p.tile_of(x.name) > 1]
         own = [[n for n in tiled if n in source.loops] for source in p.sources]
         counts = [prod(p.tile_of(n) for n in loops) for loops in own]
-        held = counts.index(min(counts))
         loads, pairs = [], []
         for number, (source, letter) in enumerate(zip(p.sources, "ab", strict=True)):
             terms = [f"from_{source.name}"]
@@ -205,12 +205,12 @@ class KernelText:
                     terms.append(f"step * {axis.stride}")
                 elif axis.name in own[number]:
                     terms.append(f"t_{identifier(axis.name)} * {axis.stride}")
-            place = _index(p, own[number]) if number == held else "0"
+            place = _index(p, own[number]) if number == p.held else "0"
             loads.append(f"load_{letter}({letter}[{place}], {' + '.join(terms)});")
             pairs.append(f"{letter}[{place}]")
-        other = 1 - held
-        inner = [f"Fragment{'AB'[held]} {'ab'[held]}[{counts[held]}];"]
-        inner += _nest(p, own[held], [loads[held]])
+        other = 1 - p.held
+        inner = [f"Fragment{'AB'[p.held]} {'ab'[p.held]}[{counts[p.held]}];"]
+        inner += _nest(p, own[p.held], [loads[p.held]])
         product = f"multiply_add(c[{_index(p, tiled)}], {', '.join(pairs)});"
         inner += _nest(
             p,
