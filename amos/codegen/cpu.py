@@ -6,6 +6,7 @@ from math import prod
 from typing import Any
 
 from amos._toolchain import load_tvm
+from amos.codegen.edges import part_edges
 from amos.codegen.parts import PART, shorten_last_part
 from amos.codegen.program import MAIN, Program, spatial_variable, step_variable
 from amos.codegen.shuffling import shuffle_staging
@@ -88,7 +89,7 @@ def schedule_cpu(program: Program, schedule: Schedule, kind: str) -> Any:
     elif not program.destination.in_place:
         copy_block(sch, sch.get_sblock("unstage"), 1, width)
     sch.tensorize(lanes[0], register_tensor_intrin(program.mapping.intrinsic, kind))
-    module = _finished_loops(sch.mod, program)
+    module = _finished_loops(sch.mod, program, schedule)
     if schedule.get("copy") == "vectors":
         module = shuffle_staging(module, program)
     return s_tir.Schedule(module)
@@ -102,12 +103,13 @@ def _finishing(sch: Any, main: Any, program: Program) -> list[Any]:
     return made or [sch.cache_write(main, 0, "global")]
 
 
-def _finished_loops(module: Any, program: Program) -> Any:
-    """The module without the steps that add nothing."""
+def _finished_loops(module: Any, program: Program, schedule: Schedule) -> Any:
+    """The module without the steps that add nothing, and without conditions at edges."""
     import tvm
 
     ((name, function),) = module.functions.items()
     function = skip_padding(function, program)
+    function = part_edges(function, program, schedule)
     if program.parts is not None:
         part, step = spatial_variable(0), step_variable(program.parts.loop)
         function = shorten_last_part(function, program.parts, MAIN, part, step)

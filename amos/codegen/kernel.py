@@ -19,6 +19,7 @@ from amos.codegen.arrays import from_tensor, held, to_tensor
 from amos.codegen.borrow import Taker, values_of
 from amos.codegen.cpu import schedule_cpu
 from amos.codegen.program import Argument, Program
+from amos.codegen.stack import pipeline
 from amos.codegen.target import host_target
 from amos.codegen.tensor_intrin import implementation, partial
 from amos.errors import AmosError, BuildError
@@ -58,7 +59,9 @@ class Kernel(Shown):
         self.candidate, self.implementation, self._program = candidate, kind, program
         self.source = str(module.script())
         try:
-            self._library = tvm.compile(aligned_to_elements(module), target=host_target())
+            self._library = tvm.compile(
+                aligned_to_elements(module), target=host_target(), tir_pipeline=pipeline()
+            )
         except Exception as error:
             raise BuildError(f"{candidate}: TVM cannot compile it: {_last_line(error)}") from error
         self._run = self._library["main"]

@@ -233,7 +233,9 @@ class Program:
             if self.partial > 1:
                 ((summed, low),) = lanes.items()
                 at[summed] = at[PARTIAL] * int(low.dom.extent) + low
-            inside = at | {n: tirx.min(at[n], loops[n] - 1) for n in self.padded}
+            # Where tiles are cropped, none reads beyond the end: see :mod:`amos.codegen.edges`.
+            beyond = () if self.crops else self.padded
+            inside = at | {n: tirx.min(at[n], loops[n] - 1) for n in beyond}
             product: Any = None
             for op, buffer, given in zip(self.sources, staged, kinds, strict=True):
                 values = defaultdict(int, inside if op.in_place else at)

@@ -91,7 +91,7 @@ def test_files(tmp_path: Path) -> None:
     assert [a["name"] for a in launch["arguments"]] == ["image", "weight", "out"]
     assert launch["operations"] == candidate.mapping.operator.operations
     assert (
-        f'"C" __global__ void __launch_bounds__({launch["block"][0]})'
+        f'"C" __global__ void __launch_bounds__({launch["block"][0]}, '
         in (tmp_path / "kernel.cu").read_text()
     )
     assert "import amos" not in (tmp_path / "load.py").read_text()

@@ -16,7 +16,7 @@ from amos.intrinsics import FragmentLayout
 from amos.intrinsics.expression import to_c
 from amos.ir import dtype
 
-__all__ = ["copy_helpers", "fragment_code", "result_layout"]
+__all__ = ["copy_helpers", "fragment_code", "lane_place", "result_layout"]
 
 _WMMA_TYPES = {"tfloat32": "wmma::precision::tf32"}
 _INLINE = "__device__ __forceinline__"
@@ -141,17 +141,26 @@ def _register(kind: str, layout: FragmentLayout) -> tuple[str, int]:
     return held, max(1, layout.elements * known.bits // 32)
 
 
+def lane_place(program: BlockProgram, source: SharedOperand) -> bool:
+    """Whether ``lane_a`` or ``lane_b`` says where in a fragment a lane begins to load.
+
+    Added once a stage, it leaves constants between the fragments of a warp, which the
+    instruction has room for.
+    """
+    return program.mapping.intrinsic.family == "mma" and source.element.bytes == 2
+
+
 def _mma_load(letter: str, source: SharedOperand, layout: FragmentLayout) -> str:
     head = (
         f"{_INLINE} void load_{letter.lower()}(Fragment{letter} &f, "
-        f"const {source.element.name} *from) {{\n  const int lane = threadIdx.x % 32;\n"
+        f"const {source.element.name} *from) {{\n"
     )
     if source.element.bytes == 2:
-        return head + _ldmatrix(letter, source, layout) + "\n}"
-    return head + _plain_load(source, layout) + "\n}"
+        return _ldmatrix(letter, source, layout, head)
+    return head + "  const int lane = threadIdx.x % 32;\n" + _plain_load(source, layout) + "\n}"
 
 
-def _ldmatrix(letter: str, source: SharedOperand, layout: FragmentLayout) -> str:
+def _ldmatrix(letter: str, source: SharedOperand, layout: FragmentLayout, head: str) -> str:
     """Eight-by-eight matrices of 16-bit elements, each lane naming one of their rows.
 
     The first register of a lane holds the matrix at the origin; the next one lies
@@ -165,12 +174,12 @@ def _ldmatrix(letter: str, source: SharedOperand, layout: FragmentLayout) -> str
     columns, rows = source.columns.target, source.rows.target
     # A register holds two neighbours along the reduction: rows of shared memory that
     # run along it are taken as they are, others are transposed on the way.
-    transposed = columns != "r1"
     row = f"({own[rows]} + lane % 8)"
     return (
-        f"  const int q = lane / 8 % {count};\n"
-        f"  {_matrix_name(count, transposed)}("
-        f"f.x, from + {row} * {source.row} + {source.column(row, own[columns])});"
+        f"{_INLINE} int lane_{letter.lower()}() {{\n"
+        f"  const int lane = threadIdx.x % 32, q = lane / 8 % {count};\n"
+        f"  return {row} * {source.row} + {source.column(row, own[columns])};\n}}\n"
+        f"{head}  {_matrix_name(count, columns != 'r1')}(f.x, from);\n}}"
     )
 
 
