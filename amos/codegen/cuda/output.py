@@ -49,13 +49,11 @@ def _accumulator(program: BlockProgram) -> str:
 def _through_memory(program: BlockProgram) -> list[str]:
     """WMMA hides which lane holds what: the fragment is stored, then read by element."""
     rows, columns = program.scratch_shape
-    layout = "col" if program.by_columns else "row"
     first, second = program.destination.fragment
     slow, fast = (second, first) if program.by_columns else (first, second)
     lanes = dict(zip((slow, fast), _element(rows, columns), strict=True))
     return [
-        f"wmma::store_matrix_sync(leaving, {_accumulator(program)}, {columns}, "
-        f"wmma::mem_{layout}_major);",
+        f"store_c(leaving, {_accumulator(program)});",
         "__syncwarp();",
         "#pragma unroll",
         f"for (int k = 0; k < {rows * columns // 32}; ++k) {{",
