@@ -64,10 +64,10 @@ class Costs:
     spill: float = 0.005
     spill_mixed: float = 0.6
     reload: float = 0.85
-    branch: float = 2.0
+    branch: float = 1.5
     sunk: float = 1.5
     sweep: float = 1.6
-    late: float = 18.0
+    late: float = 12.0
     retain: float = 4.5
     overlap: float = 5.7
 

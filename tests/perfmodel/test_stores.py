@@ -75,3 +75,16 @@ def test_small_outputs_wait_for_nothing() -> None:
     found = machine()
     off = replace(found, costs=replace(found.costs, late=0.0))
     assert evaluate(structure, found, batch).seconds == evaluate(structure, off, batch).seconds
+
+
+def test_lines_that_are_written_one_by_one_are_fetched_in_pairs() -> None:
+    structure = convolution()
+
+    def crossing(order: tuple[str, ...]) -> float:
+        return float(
+            evaluate(structure, machine(), schedule(structure, 1, order)).bytes_out["L3"][0]
+        )
+
+    # With channels outside, the second line of each pair is gone when its turn comes.
+    ratio = crossing(("i1.tile", "p", "q")) / crossing(("p", "q", "i1.tile"))
+    assert ratio == pytest.approx(2.0, rel=0.05)
