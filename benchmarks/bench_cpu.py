@@ -39,7 +39,7 @@ CONTENDERS = (
 #: What the machine can do at most, with VNNI and with AMX, takes turns with all of them.
 PEAKS = ("peak", "peak-amx")
 #: Seconds between two turns, in which idle thread pools go to sleep.
-PAUSE = 0.005
+PAUSE = 0.01
 QUICK = dict(workloads="resnet18:C5,resnet18:C4", trials="4", rounds=5)
 #: What half an hour on two cores shows best.
 SHORT = dict(workloads="resnet18", trials="16,64", rounds=25)

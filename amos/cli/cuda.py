@@ -38,12 +38,12 @@ def cuda_command(
         print_json(to_json(rows))
         return
     print_table(
-        ["operator", "dtype", "arch", "mapping", "registers", "spills", "shared", "in the space"]
-        + ["Tensor Core", "simulated"],
+        ["operator", "dtype", "arch", "mapping", "registers", "in the space", "spills"]
+        + ["shared", "in the space", "agree", "Tensor Core", "simulated"],
         [
-            [row.operator, row.dtype, row.arch, row.mapping, row.registers, row.spills]
-            + [row.shared_bytes, row.space_shared_bytes, row.tensor_core_instructions]
-            + [_word(row)]
+            [row.operator, row.dtype, row.arch, row.mapping, row.registers, row.space_registers]
+            + [row.spills, row.shared_bytes, row.space_shared_bytes]
+            + ["yes" if row.agree else "no", row.tensor_core_instructions, _word(row)]
             for row in rows
         ],
     )
@@ -51,10 +51,10 @@ def cuda_command(
         if row.problem:
             print_line(f"{row.operator}, {row.dtype}, {row.arch}: {row.problem}")
     spilling = sum(row.spills > 0 for row in rows)
-    agree = sum(row.shared_bytes == row.space_shared_bytes for row in rows)
     print_line(
         f"{sum(row.compiled for row in rows)} of {len(rows)} compiled, {spilling} with spills; "
-        f"{agree} use the shared memory that the space counts, the others less; "
+        f"{sum(row.agree is True for row in rows)} keep to the registers, the shared memory and "
+        "the resident blocks that the space counts on; "
         f"{sum(row.simulated_equal is True for row in rows)} equal the operator on the host. "
         "Nothing here ran on a GPU."
     )

@@ -27,12 +27,14 @@ from amos.perfmodel.makers import as_fitted
 __all__ = ["cache_file", "host_machine"]
 
 #: Raised when a probe measures something else under the same name.
-_VERSION = 4
+_VERSION = 5
 #: Assumed when the system does not describe its caches (bytes; level 1, 2, 3).
 _USUAL = (32 << 10, 1 << 20, 8 << 20)
 #: Bytes that one pass streams to be in memory: at the least, at the most (half a second
 #: of a slow core), and at the most by each of very many cores.
 _LEAST, _MOST, _MOST_EACH = 64 << 20, 1 << 30, 32 << 20
+#: Times the cache before it that a core streams, to measure a cache.
+_TIMES_BEFORE = 16
 
 
 def cache_file() -> Path:
@@ -102,20 +104,23 @@ def _data_caches(here: Cpu) -> tuple[Cache, ...]:
 def _probe_sizes(here: Cpu, runner: Runner | None = None) -> dict[str, dict[str, tuple[int, int]]]:
     """Bytes that each core streams: half of its part of a cache, and well past the last.
 
-    Every level is measured with one core and with all of them. What is streamed has a
-    limit, so that a probe takes seconds with any cache: a larger level is measured
-    there. Where the caches hold more than the limit, the figure of memory is therefore
-    theirs, as it is for any kernel that moves no more than that.
+    Not more than some times the cache before: that is enough to leave it, and of a large
+    shared cache a virtual machine may have no more than a share. Every level is measured
+    with one core and with all of them. What is streamed has a limit, so that a probe takes
+    seconds with any cache: a larger level is measured there. Where the caches hold more
+    than the limit, the figure of memory is therefore theirs, as it is for any kernel that
+    moves no more than that.
     """
     caches, cores = _data_caches(here), here.cores
     # Arrays are made, then copied, beside what compiling leaves behind.
     limit = runner.memory if runner is not None and runner.memory else default_memory()
     memory = limit // 5 or _MOST
     most, most_together = min(_MOST, memory), min(max(_MOST, _MOST_EACH * cores), memory)
-    sizes = {}
+    sizes, before = {}, most
     for c in caches:
         sharing = -(-cores // c.units)
-        half = min(c.capacity // 2, most // 4)
+        half = min(c.capacity // 2, most // 4, _TIMES_BEFORE * before * sharing)
+        before = c.capacity
         each = min(half // sharing, most_together // cores)
         sizes[f"L{c.level}"] = {"one": (half, 1), "all": (each, cores)}
     last = caches[-1]

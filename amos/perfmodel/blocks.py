@@ -10,23 +10,20 @@ from amos.perfmodel.gpu_costs import (
     ASYNC,
     ASYNC_BYTES,
     HELD_COPIES,
-    REGISTER_FILE,
     RESERVED,
     THREAD_REGISTERS,
     WARP,
-    fragment_registers,
     resident,
+)
+from amos.perfmodel.gpu_registers import (
+    blocks_by_registers,
+    fragment_registers,
+    thread_registers,
 )
 from amos.perfmodel.machine import Machine
 from amos.perfmodel.structure import LoopBatch, Structure
 
 __all__ = ["Blocks", "runs_warps"]
-
-#: Registers of a thread beside those of fragments, as compilers for sm_80 come out with
-#: in kernels of GEMM (18 to 45; the schedule space is on the safe side with more).
-_OTHER_REGISTERS = 32
-#: Registers are given to a warp in groups of so many for each thread.
-_REGISTER_GROUP = 8
 
 
 def runs_warps(structure: Structure, machine: Machine) -> bool:
@@ -159,21 +156,16 @@ class Blocks:
 
     @cached_property
     def registers(self) -> np.ndarray:
-        """Registers of a thread: accumulators, fragments of the sources in use, the rest.
-
-        The source that changes least is held, of the others one fragment.
-        """
-        sources = [self.own(n) for n in range(len(self.structure.sources))]
-        live = self.own(-1) + np.min(sources, axis=0) + (len(sources) > 1)
-        need = live * fragment_registers(self.structure.mapping.intrinsic) + _OTHER_REGISTERS
-        return np.asarray(np.ceil(need / _REGISTER_GROUP) * _REGISTER_GROUP)
+        """Registers of a thread, as the schedule space counts them."""
+        counts = [self.own(n) for n in range(len(self.structure.tiles))]
+        return thread_registers(self.structure.mapping.intrinsic, counts)
 
     @cached_property
     def prefetched(self) -> np.ndarray:
         """Whether registers are left to load fragments of the next step ahead."""
-        more = np.sum([self.own(n) for n in range(len(self.structure.sources))], axis=0)
-        size = fragment_registers(self.structure.mapping.intrinsic)
-        return np.asarray(self.registers + more * size <= THREAD_REGISTERS)
+        sizes = fragment_registers(self.structure.mapping.intrinsic)[:-1]
+        more = np.sum([self.own(n) * size for n, size in enumerate(sizes)], axis=0)
+        return np.asarray(self.registers + more <= THREAD_REGISTERS)
 
     @cached_property
     def occupancy(self) -> np.ndarray:
@@ -183,7 +175,8 @@ class Blocks:
         threads, registers and shared memory allow.
         """
         limit = resident(self.architecture)
-        registers = np.minimum(self.registers, THREAD_REGISTERS + 1) * self.threads
         pool = self.machine.levels[0].capacity // (self.shared + self._reserved)
-        fits = np.minimum(limit.threads // self.threads, REGISTER_FILE // registers)
+        fits = np.minimum(
+            limit.threads // self.threads, blocks_by_registers(self.threads, self.registers)
+        )
         return np.asarray(np.minimum(np.minimum(fits, pool), limit.blocks))

@@ -83,7 +83,7 @@ def finds_again(operand: Operand, batch: LoopBatch, part: Part, staged: np.ndarr
 
 def kept_fragments(
     structure: Structure, batch: LoopBatch, part: Part, together: np.ndarray
-) -> np.ndarray:
+) -> tuple[np.ndarray, np.ndarray]:
     """Fragments of sources that one step of the reduction leaves for a later one.
 
     Where windows overlap, steps of the innermost reduction read some of the same
@@ -95,8 +95,12 @@ def kept_fragments(
         batch: the schedules.
         part: their nests.
         together: how many steps of the innermost reduction are one stretch of code.
+
+    Returns:
+        the fragments, and how many stores and loads of them a step makes if all of them
+        wait in memory.
     """
-    kept = np.zeros(len(batch))
+    kept, moves = np.zeros((2, len(batch)))
     spatial, last = part.steps.spatial, batch.reduce[:, -1]
     ahead = dict(zip(structure.choices, batch.ahead.T, strict=True))
     for op in structure.sources:
@@ -108,10 +112,29 @@ def kept_fragments(
                 # After so many steps another position of the tile reads the same.
                 later = pace // gcd(step, pace)
                 tile = part.steps.tile[moved]
-                common = np.maximum(tile - step * later // pace, 0.0) / tile
+                gone = step * later // pace
+                left = np.maximum(tile - gone, 0.0)
                 here = seen & (last == loop) & (together > later)
-                kept = kept + np.where(here, common * fragments(op, part), 0.0)
-    return kept
+                found = np.where(here, left / tile * fragments(op, part), 0.0)
+                kept = kept + found
+                # Loaded by each later step, stored by the first that has it.
+                loads = np.minimum(together, structure.extents[loop]) - later
+                stores = 1.0 + (loads - 1.0) * np.minimum(gone / np.maximum(left, 1.0), 1.0)
+                moves = moves + found * (loads + stores)
+    return kept, moves / together
+
+
+def written_if(structure: Structure, part: Part) -> np.ndarray:
+    """Positions of the output that are written under a condition, for each call.
+
+    All those of a register tile that does not divide a loop.
+    """
+    steps = part.steps
+    positions = np.where(steps.cut, steps.tile, 1.0).prod(axis=0)
+    length = part.trips[-1] / part.trips[steps.begin]
+    written = steps.cut.any(axis=0) & (structure.destination.copied == 0)
+    each = length * fragments(structure.destination, part)
+    return np.asarray(np.where(written, positions / each, 0.0))
 
 
 def sunk(structure: Structure, part: Part, code: Stretch) -> np.ndarray:
@@ -173,10 +196,13 @@ def crowding(
         return np.asarray(1.0 + (costs.spill_mixed if code is None else costs.spill) * crowded)
     each = np.min([fragments(op, part) for op in structure.sources], axis=0)
     worst = np.where((each == 1) & (code.steps >= _MIXED), costs.spill_mixed, costs.spill)
-    kept = kept_fragments(structure, batch, part, code.steps)
-    # Nothing is kept beyond the last step of a stretch. A fragment is kept for several calls,
-    # and it is their accumulators that give way.
-    spilled = np.clip(live + kept - registers, 0.0, kept) * (1.0 - 1.0 / code.steps)
-    reloads = spilled * each / fragments(structure.destination, part)
-    slower = 1.0 + worst * crowded + costs.reload * reloads
+    kept, moves = kept_fragments(structure, batch, part, code.steps)
+    spilled = np.clip(live + kept - registers, 0.0, kept) / np.maximum(kept, 1.0)
+    # With no register for a second fragment of the source that changes, the accumulators
+    # of all calls that a kept one is for give way.
+    each = np.where(live > registers - 2, each, 1.0)
+    moves = spilled * moves * each / fragments(structure.destination, part)
+    slower = (
+        1.0 + worst * crowded + costs.reload * moves + costs.branch * written_if(structure, part)
+    )
     return np.asarray(slower + costs.sunk * sunk(structure, part, code))

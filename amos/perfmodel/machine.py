@@ -37,12 +37,15 @@ class Costs:
         spill: calls are slower by this share when fragments fill all registers.
         spill_mixed: the same where several steps of the reduction are one stretch of
             code and each has only one fragment of some source.
-        reload: calls are slower by this share for each fragment, per call, that
-            overlapping windows keep beyond what the registers hold.
+        reload: calls are slower by this share for each store or load, per call, of a
+            fragment that overlapping windows keep beyond what the registers hold.
+        branch: the same for each position of the output that is written under a condition.
         sunk: the same for calls that compilers move behind a condition, one after the
             other and with sources from memory.
         sweep: reading beyond the innermost level takes so many times as long where an
             operand was laid out in reading order.
+        late: waiting for a line of the output that nothing fetched ahead from beyond the
+            caches near a core.
         retain: how fast a cache forgets what a loop sweeps over: a sweep over ``x``
             times its capacity finds ``x ** -retain`` of it again; infinite would be
             strict replacement of the oldest line.
@@ -60,9 +63,11 @@ class Costs:
     plain: float = 0.65
     spill: float = 0.005
     spill_mixed: float = 0.6
-    reload: float = 1.2
+    reload: float = 0.85
+    branch: float = 1.5
     sunk: float = 1.5
     sweep: float = 1.6
+    late: float = 12.0
     retain: float = 4.5
     overlap: float = 5.7
 

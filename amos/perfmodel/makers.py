@@ -20,9 +20,11 @@ _INTEL = Costs(
     plain=0.92,
     spill=0.092,
     spill_mixed=0.46,
-    reload=2.2,
+    reload=1.6,
+    branch=5.0,
     sunk=1.2,
     sweep=1.1,
+    late=12.0,
     retain=9.8,
     overlap=3.4,
 )

@@ -127,12 +127,17 @@ class Part:
 
     Attributes:
         steps: the nest of all cores.
+        line: bytes that are brought in together at least.
+        written: the same where the destination is written.
         outer: float32, positions × schedules: steps of one group.
         trips: float32, depths × schedules: how often what is at a depth runs.
     """
 
-    def __init__(self, steps: Steps, groups: np.ndarray | None, line: int) -> None:
+    def __init__(
+        self, steps: Steps, groups: np.ndarray | None, line: int, written: int = 0
+    ) -> None:
         self.steps, self.line, self.count = steps, line, steps.count
+        self.written = written or line
         self.outer = steps.outer.astype(_SINGLE)
         if groups is not None:
             parts = groups.astype(float)
@@ -189,10 +194,11 @@ class Part:
 
     def _touched(self, operand: Operand) -> np.ndarray:
         total = self.elements(operand) * operand.size
-        if operand.leading and 0 < operand.fragment < self.line:
+        line = self.written if operand.written else self.line
+        if operand.leading and 0 < operand.fragment < line:
             # Less than a line is brought in as a whole line.
             run = operand.fragment * self.along(operand.dims[operand.leading - 1])
-            total *= np.maximum(1.0, self.line / run)
+            total *= np.maximum(1.0, line / run)
         return total
 
     def along(self, dim: Dimension) -> np.ndarray | float:

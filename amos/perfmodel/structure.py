@@ -73,6 +73,7 @@ class Operand:
         near: true if the elements of one fragment lie side by side in the tensor, though
             some of them are padding.
         packed: true if it was laid out ahead in the order in which it is read.
+        written: true for the destination.
         vectors: instructions for an element where the copy moves whole vectors; 0 if it
             cannot.
     """
@@ -91,6 +92,7 @@ class Operand:
     guarded: bool
     choice: bool
     packed: bool
+    written: bool
     vectors: float = 0.0
     near: bool = False
 
@@ -278,6 +280,7 @@ class Structure:
             _guarded(staged),
             moved and staged.name != names[-1],
             constant and not staged.in_place,
+            staged.name == names[-1],
             _vectors(staged) if moved and staged.name != names[-1] else 0.0,
             _near(staged),
         )

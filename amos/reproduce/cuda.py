@@ -25,11 +25,13 @@ from amos import intrinsics, machines, operators
 from amos.codegen.cuda.emulate import HEADERS, compiler, draw_inputs, emulate
 from amos.codegen.cuda.kernel import KernelText, kernel_name
 from amos.codegen.cuda.program import BlockProgram, capability
-from amos.codegen.cuda.scheduled import believed_shared, block_program
+from amos.codegen.cuda.scheduled import believed_registers, believed_shared, block_program
 from amos.codegen.cuda.toolchain import compile_cuda, compiler_for
 from amos.errors import AmosError, BuildError, UnknownNameError
 from amos.ir import Operator
 from amos.mapping import Mapping
+from amos.perfmodel.gpu_costs import REGISTER_FILE
+from amos.perfmodel.gpu_registers import granted
 from amos.schedule import Schedule, ScheduleSpace
 
 __all__ = ["ARCHITECTURES", "CudaRow", "cuda", "cuda_jobs"]
@@ -41,9 +43,6 @@ _TYPES = {"f16": "wmma_m16n16k16_f16_f32", "s8": "wmma_m16n16k16_s8_s32"}
 #: Bytes that a thread of a kernel may store and load for want of registers: eight words
 #: each way, next to the kilobytes that it computes. A row with more fails.
 SPILL_LIMIT = 64
-#: 32-bit registers that the threads of one block share (CUDA C++ Programming Guide,
-#: Technical Specifications per Compute Capability).
-_REGISTER_FILE = 65536
 #: Candidates that the model compares for a row.
 _TRIALS = 16
 #: Largest number of scalar statements that is executed on the host for a row.
@@ -63,12 +62,19 @@ class CudaRow:
         intrinsic: name of the intrinsic.
         mapping: name of the mapping.
         compiled: whether the compiler took it.
-        registers: of one thread.
-        space_registers: what the schedule space counts for a thread.
+        registers: of one thread, as the compiler reports.
+        space_registers: what the schedule space lets a thread have: the most that leaves
+            room for ``space_blocks``.
+        counted_registers: what the space counts that a thread needs, no more than that.
+        blocks: of one multiprocessor, as far as registers go, in the compiled kernel.
+        space_blocks: what the space promises.
         spills: bytes of registers kept in memory, stores and loads.
         stack: bytes of local memory of a thread: spills, and arrays out of registers.
         shared_bytes: shared memory of a block, as compiled or asked for at launch.
         space_shared_bytes: what the schedule space counts for it.
+        agree: whether the compiled kernel needs no more registers and no more shared
+            memory than the space says, and no fewer blocks are resident; ``None`` if it
+            was not compiled.
         tensor_core_instructions: in the machine code.
         simulated_equal: whether its source, executed on the host on a smaller
             operator, gives what the operator says; ``None`` without a C++ compiler.
@@ -84,10 +90,14 @@ class CudaRow:
     compiled: bool = False
     registers: int = 0
     space_registers: int = 0
+    counted_registers: int = 0
+    blocks: int = 0
+    space_blocks: int = 0
     spills: int = 0
     stack: int = 0
     shared_bytes: int = 0
     space_shared_bytes: int = 0
+    agree: bool | None = None
     tensor_core_instructions: int = 0
     simulated_equal: bool | None = None
     compiler: str = ""
@@ -176,17 +186,31 @@ def cuda_row(job: Job) -> CudaRow:
         mapping, schedule = _chosen(operators.get(name, dtype=kind), unit.name, arch)
         program = block_program(mapping, schedule, arch)
         space = ScheduleSpace(mapping, machines.get(ARCHITECTURES[arch]))
+        believed = believed_registers(space, schedule, arch)
         row = replace(
             row,
             mapping=mapping.name,
             shared_bytes=program.shared_bytes,
             space_shared_bytes=believed_shared(space, schedule),
-            space_registers=space.values(schedule).get("registers.thread", 0),
+            space_registers=believed.granted,
+            counted_registers=believed.counted,
+            space_blocks=believed.blocks,
         )
-        row = replace(row, **_compiled(program))
+        row = _compared(replace(row, **_compiled(program)), program.threads)
         return replace(row, **_executed(_smaller(program, name, kind, schedule)))
     except AmosError as error:
         return replace(row, problem=str(error))
+
+
+def _compared(row: CudaRow, threads: int) -> CudaRow:
+    """A compiled row beside what the space believes of it."""
+    _, blocks = granted(threads, row.registers, capability(row.arch))
+    agree = (
+        row.registers <= row.space_registers
+        and blocks >= row.space_blocks
+        and row.shared_bytes <= row.space_shared_bytes
+    )
+    return replace(row, blocks=blocks, agree=agree)
 
 
 def _chosen(op: Operator, unit: str, arch: str) -> tuple[Mapping, Schedule]:
@@ -243,7 +267,7 @@ def _compiled(program: BlockProgram) -> dict[str, Any]:
             )
         if (
             max(done.spills, done.stack) > SPILL_LIMIT
-            or done.registers * program.threads > _REGISTER_FILE
+            or done.registers * program.threads > REGISTER_FILE
         ):
             raise BuildError(
                 f"{kernel_name(program)}: {done.registers} registers for each of "

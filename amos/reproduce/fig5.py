@@ -61,8 +61,10 @@ TERMS: Mapping[str, Mapping[str, float]] = {
     "divisions that move out of loops": {"plain": 1.0},
     "crowded registers": {"spill": 0.0, "spill_mixed": 0.0},
     "windows kept beyond the registers": {"reload": 0.0},
+    "positions written under conditions": {"branch": 0.0},
     "calls moved behind conditions": {"sunk": 0.0},
     "reads in order": {"sweep": 1.0},
+    "lines that nothing fetched ahead": {"late": 0.0},
     "caches that keep part": {"retain": math.inf},
     "levels in each other's way": {"overlap": math.inf},
 }

@@ -8,7 +8,7 @@ from amos.errors import ScheduleError
 from amos.ir import dtype
 from amos.mapping.staging import StagedOperand
 from amos.schedule.constraints import Eq, In, Le, Prod, Select, Sum
-from amos.schedule.gpu_rules import ThreadLimit, shared_bytes
+from amos.schedule.gpu_rules import ThreadLimit, held_registers, shared_bytes
 from amos.schedule.template import ConstraintRule, Draft, Primitive, Situation
 
 __all__ = ["CONSTRAINT_RULES"]
@@ -150,7 +150,10 @@ class MemoryLimit:
     def apply(self, draft: Draft, template: list[Primitive]) -> None:
         """Fragments in registers; bytes in the scratchpad or the innermost cache."""
         situation = draft.situation
-        self._registers(draft)
+        if situation.warps:
+            held_registers(draft)
+        else:
+            self._registers(draft)
         levels = {level.name for level in situation.machine.levels} if situation.machine else set()
         for scope in sorted({p.scope for p in template if p.rule == "S2"} & levels):
             held = [p.subject for p in template if p.scope == scope and p.kind == "cache_read"]

@@ -10,7 +10,16 @@ from __future__ import annotations
 from amos.ir import dtype
 from amos.mapping.staging import StagedOperand
 from amos.perfmodel.banks import swizzle_period
-from amos.perfmodel.gpu_costs import ASYNC, MAX_THREADS, REGISTER_FILE, RESERVED, WARP
+from amos.perfmodel.gpu_costs import (
+    ASYNC,
+    MAX_THREADS,
+    OTHER_REGISTERS,
+    REGISTER_FILE,
+    RESERVED,
+    THREAD_REGISTERS,
+    WARP,
+)
+from amos.perfmodel.gpu_registers import fragment_registers
 from amos.schedule.constraints import Le, Prod, Select, Sum
 from amos.schedule.template import Draft, Primitive, Situation
 
@@ -20,6 +29,7 @@ __all__ = [
     "Pipeline",
     "StorageAlignment",
     "ThreadLimit",
+    "held_registers",
     "row_bytes",
     "shared_bytes",
 ]
@@ -105,25 +115,20 @@ class ThreadLimit:
         return any(primitive.kind == "bind" for primitive in template)
 
     def apply(self, draft: Draft, template: list[Primitive]) -> None:
-        """``warps``, ``threads`` and ``registers.used``."""
+        """``warps``, ``threads`` and ``registers.block``."""
         situation, rule = draft.situation, self.name
         blocks = tuple(f"block.{loop.name}" for loop in situation.spatial)
         warps = draft.derived("warps", rule)
         width = draft.given("warp", WARP, rule)
         threads = draft.derived("threads", rule)
         most = draft.given("threads.most", MAX_THREADS, rule)
-        size = draft.given("registers.fragment", situation.fragment_registers, rule)
-        spare = draft.given("registers.other", situation.other_registers, rule)
         file = draft.given("registers.file", REGISTER_FILE, rule)
-        tiles = draft.derived("registers.tiles", rule, "other")
-        thread = draft.derived("registers.thread", rule, "other")
+        thread = "registers.thread"
         used = draft.derived("registers.block", rule, "other")
         draft.require(
             Prod(warps, blocks, rule),
             Prod(threads, (warps, width), rule),
             Le(threads, most, rule, f"{{left}} threads in a block, but {MAX_THREADS} at most"),
-            Prod(tiles, ("fragments", size), rule),
-            Sum(thread, (tiles, spare), rule),
             Prod(used, (threads, thread), rule),
             Le(
                 used,
@@ -132,6 +137,46 @@ class ThreadLimit:
                 f"{{left}} registers for a thread block, but {REGISTER_FILE} are there",
             ),
         )
+
+
+def held_registers(draft: Draft) -> None:
+    """C5: the registers of a thread (:mod:`amos.perfmodel.gpu_registers`).
+
+    ``kept`` chooses the source that is held whole; of the other one fragment is live.
+    """
+    situation, rule = draft.situation, "C5"
+    operands = (*situation.sources, situation.destination)
+    intrinsic = situation.mapping.intrinsic
+    names = [load.tensor.name for load in intrinsic.operands]
+    sizes = dict(zip(names, fragment_registers(intrinsic), strict=True))
+    one = {}
+    for op in operands:
+        one[op.name] = draft.given(f"registers.one.{op.name}", sizes[op.name], rule)
+        count = draft.derived(f"fragments.{op.name}", rule)
+        whole = draft.derived(f"registers.{op.name}", rule, "other")
+        loops = tuple(f"tile.{loop}" for loop in situation.indexed(op))
+        draft.require(Prod(count, loops, rule), Prod(whole, (one[op.name], count), rule))
+    choices = []
+    for op in situation.sources:
+        rest = [one[other.name] for other in situation.sources if other is not op]
+        choice = draft.derived(f"registers.with.{op.name}", rule, "other")
+        draft.require(Sum(choice, (f"registers.{op.name}", *rest), rule))
+        choices.append(choice)
+    held = draft.derived("registers.held", rule, "other")
+    kept = draft.free("kept", len(choices), rule)
+    spare = draft.given("registers.other", OTHER_REGISTERS, rule)
+    thread = draft.derived("registers.thread", rule, "other")
+    limit = draft.given("registers", THREAD_REGISTERS, rule)
+    draft.require(
+        Select(held, kept, tuple(choices), rule),
+        Sum(thread, (f"registers.{situation.destination.name}", held, spare), rule),
+        Le(
+            thread,
+            limit,
+            rule,
+            f"{{left}} registers for a thread, but {THREAD_REGISTERS} are there for it",
+        ),
+    )
 
 
 def shared_bytes(draft: Draft, scope: str, held: list[str]) -> None:

@@ -15,7 +15,8 @@ from amos.mapping.nest import Loop, Nest
 from amos.mapping.staging import StagedOperand
 from amos.mapping.strided import destination_form, source_forms
 from amos.perfmodel import Machine
-from amos.perfmodel.gpu_costs import OTHER_REGISTERS, THREAD_REGISTERS, fragment_registers
+from amos.perfmodel.gpu_costs import OTHER_REGISTERS, THREAD_REGISTERS
+from amos.perfmodel.gpu_registers import fragment_registers
 from amos.schedule.constraints import Constraint, Role, Value, Variable
 from amos.schedule.csp import CSP
 
@@ -106,7 +107,8 @@ class Situation:
         known = self.mapping.intrinsic.registers
         if not self.warps:
             return known or _DEFAULT_REGISTERS
-        most = max(2, (THREAD_REGISTERS - self.other_registers) // self.fragment_registers)
+        each = fragment_registers(self.mapping.intrinsic)[-1]
+        most = max(2, (THREAD_REGISTERS - OTHER_REGISTERS) // each)
         return min(known, most) if known else most
 
     @cached_property
@@ -134,16 +136,6 @@ class Situation:
     def warps(self) -> bool:
         """Whether warps of a CUDA machine run the intrinsic, on data in shared memory."""
         return bool(self.machine and self.machine.architecture and self.scratchpads)
-
-    @cached_property
-    def fragment_registers(self) -> int:
-        """Registers of 32 bits that the largest fragment takes of each thread of a warp."""
-        return fragment_registers(self.mapping.intrinsic)
-
-    @property
-    def other_registers(self) -> int:
-        """Registers of a thread that hold no fragment."""
-        return OTHER_REGISTERS
 
     def indexed(self, operand: StagedOperand) -> tuple[str, ...]:
         """Spatial loops that move along an operand."""

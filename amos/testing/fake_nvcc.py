@@ -15,7 +15,7 @@ from pathlib import Path
 
 __all__ = ["main"]
 
-_KERNEL = re.compile(r"__launch_bounds__\((\d+)\)\s*(\w+)\((.*?)\)\s*\{", re.DOTALL)
+_KERNEL = re.compile(r"__launch_bounds__\((\d+), \d+\)\s*(\w+)\((.*?)\)\s*\{", re.DOTALL)
 _DYNAMIC = "extern __shared__ __align__(128) unsigned char shared_memory[];"
 #: Most shared memory of a block on any architecture.
 _MOST = 227 * 1024

@@ -66,7 +66,8 @@ def prepare() -> Any:
     """PyTorch with all cores and without gradients."""
     import torch
 
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    # Not the cores of this thread, which is bound to one of them by now.
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     torch.set_grad_enabled(False)
     return torch
 

@@ -31,7 +31,7 @@ def load(work: Workload, contender: str) -> dict[str, Timed]:
     found = _fastest(unit)
 
     def scaled(seconds: Timed) -> Timed:
-        return lambda runs: work.op.operations * seconds(1)
+        return lambda runs: work.operations * seconds(1)
 
     return {name: scaled(seconds) for name, seconds in found.items()}
 

@@ -13,6 +13,15 @@ __all__ = ["ContenderError", "Pool"]
 
 WORKER = Path(__file__).with_name("worker.py")
 
+#: A thread of OpenMP on each core, as TVM's pool does by itself. Kernels of virtual machines
+#: may pack threads onto few cores, and a thread that waits for another one on its own core
+#: spins for milliseconds first.
+ONE_EACH = {"OMP_PROC_BIND": "true", "OMP_PLACES": "threads"}
+
+#: Memory that is freed is used again, so that a bare primitive's time has no page faults of
+#: its result in it. Those of a call are what its users get.
+KEPT = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
+
 
 class ContenderError(Exception):
     """A contender cannot do what was asked; the rest of the run goes on."""
@@ -50,8 +59,11 @@ class Pool:
 
     def _start(self, family: str) -> subprocess.Popen[str]:
         environment = dict(os.environ)
+        if family.startswith(("onednn", "primitive", "pytorch")):
+            environment |= ONE_EACH
         if family.startswith("primitive"):
             environment["ONEDNN_VERBOSE"] = "profile_exec"
+            environment |= KEPT
         if family.endswith("-vnni"):
             environment["ONEDNN_MAX_CPU_ISA"] = "AVX512_CORE_VNNI"
         log = (self.folder / f"{family}.log").open("a")

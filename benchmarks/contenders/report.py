@@ -65,7 +65,43 @@ def table(rows: list[Row], machine: dict[str, Any]) -> list[str]:
         )
     for name, members in groups(rows).items():
         lines += [f"geometric mean of {name}: time / time of {text}" for text in _ratios(members)]
-    return lines
+    return lines + _fastest(rows)
+
+
+def is_call(row: Row) -> bool:
+    """Whether a row times a call of a library, as a user makes it."""
+    name = str(row["contender"])
+    return name.startswith(("onednn", "pytorch")) and not name.endswith("_primitive")
+
+
+def _fastest(rows: list[Row]) -> list[str]:
+    """The fastest of the libraries' calls over AMOS's kernel with the same instructions.
+
+    Where the CPU has AMX, calls held to VNNI stand against the kernels on VNNI. Networks are
+    told one by one, the shapes of single operators together.
+    """
+    found: dict[str, dict[str, float]] = {}
+    for name, members in groups(rows).items():
+        part = name if name.partition("@")[0] in ("resnet18", "heron") else "all operators"
+        by_workload: dict[str, list[Row]] = {}
+        for row in members:
+            by_workload.setdefault(row["workload"], []).append(row)
+        for work, turns in by_workload.items():
+            calls = [row for row in turns if is_call(row)]
+            held = [row for row in calls if "-vnni" in row["contender"]]
+            free = [row for row in calls if row not in held]
+            for kernel in turns:
+                amx = kernel["contender"] == "amos-amx"
+                against = free if amx or not held else held
+                if against and (amx or kernel["contender"] == "amos"):
+                    seconds = min(row["median_seconds"] for row in against)
+                    ratios = found.setdefault(f"{part}: fastest call / {label(kernel)}", {})
+                    ratios[work] = seconds / kernel["median_seconds"]
+    return [
+        f"geometric mean of {told} {_geomean(list(ratios.values())):.2f} "
+        f"(worst {min(ratios.values()):.2f}, {min(ratios, key=ratios.__getitem__)}; {len(ratios)})"
+        for told, ratios in sorted(found.items())
+    ]
 
 
 def _ratios(rows: list[Row]) -> list[str]:

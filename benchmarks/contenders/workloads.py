@@ -170,7 +170,7 @@ _FLAT = {"conv1d": "NHC", "conv2d": "NHWC", "dilated_conv2d": "NHWC", "batched_c
 _FLAT |= {"conv3d": "NDHWC", "grouped_conv2d": "NHWGC", "depthwise_conv2d": "NHWC"}
 _FLAT |= {"transposed_conv2d": "NHWC"}
 #: Block of a scan by its length, near the square root; shorter ones are one product.
-_BLOCKS = {1000: 40, 512: 32, 256: 16, 224: 16}
+_BLOCKS = {1000: 40, 512: 32, 256: 16, 224: 16, 128: 16}
 #: The form of an operator that is mapped, where its builder knows several.
 _FORMS = {"transposed_conv2d": {"form": "phases"}}
 

@@ -44,7 +44,7 @@ def test_a_space_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["space", *C5, "--mapping", "npq-k-c"]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("mapping    npq-k-c")
-    assert "fragments <= registers" in printed
+    assert "registers.thread <= registers" in printed
     assert "over 1 mappings" in printed
 
 
@@ -61,7 +61,7 @@ def test_divisors_only(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["tile_i2_tile=2", "tile.i2.tile=4"], ["tile.i2.tile in [2]", "tile.i2.tile in [4]"]),
         (["tile.zz=1"], ["unknown schedule variable 'tile.zz': did you mean"]),
-        (["tile.i1.tile=13", "tile.i2.tile=8"], ["fragments <= registers (rule C5)"]),
+        (["tile.i1.tile=13", "tile.i2.tile=8"], ["registers.thread <= registers (rule C5)"]),
         (["parallel"], ["'parallel' is not NAME=VALUE"]),
         (["unroll=3"], ["unroll = 3 is not one of 1, 2, 4"]),
     ],

@@ -7,83 +7,35 @@ host. So every call that the loader makes is made, with the arguments a driver g
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 
 import amos
-from amos import machines, operators
+from amos import operators
 from amos.cli import main
-from amos.codegen.cuda import compilers
 from amos.codegen.cuda.driver import Device, KernelError, misfit
-from amos.codegen.cuda.emulate import compiler
 from amos.codegen.cuda.loader import Kernel
 from amos.codegen.cuda.values import encode, reference
 from amos.errors import BuildError, ExportError, MeasureError
 from amos.export import export, gpu_check
-from amos.export.check import GpuRow, summary
-from amos.ir import Operator
 from amos.schedule import Candidate, ScheduleSpace
-from amos.testing.fake_cuda import fake_driver, fake_nvcc
+from amos.testing.fake_cuda import fake_driver
 from amos.validate import evaluate
 
 FILES = ["kernel.cu", "launch.json", "load.py", "driver.py", "timing.py", "values.py", "load.hpp"]
 CONV = dict(n=2, c=3, k=9, p=5, q=6, stride=2, padding=1)
+#: The fixture that exports a kernel.
+Exporter = Callable[..., Candidate]
 
 
-def exported(
-    folder: Path,
-    dtype: str = "f16",
-    seed: int = 0,
-    name: str = "",
-    epilogue: tuple[str, dict[str, str]] | None = None,
-) -> Candidate:
-    unit = {
-        "f16": "wmma_m16n16k16_f16_f32",
-        "s8": "wmma_m16n16k16_s8_s32",
-        "bf16": "mma_sync_m16n8k16_bf16_f32",
-        "e4m3": "mma_sync_m16n8k32_e4m3_f32",
-        "e5m2": "mma_sync_m16n8k32_e5m2_f32",
-    }[dtype]
-    machine = "h200" if dtype.startswith("e") else "a100"
-    op = operators.get("conv2d", dtype=dtype, **CONV)
-    op = op.with_epilogue(*epilogue) if epilogue else op
-    mapping = amos.enumerate_mappings(op, amos.intrinsics.get(unit))[seed]
-    space = ScheduleSpace(mapping, machines.get(machine))
-    candidate = Candidate(mapping, space.sample(np.random.default_rng(seed)))
-    architecture = f"sm_{machines.get(machine).architecture}"
-    export(candidate, "cuda", folder, name=name or None, architecture=architecture, force=True)
-    return candidate
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A driver that runs on the host what the fake compiler makes."""
-    if compiler() is None:
-        pytest.skip("the fake driver needs g++ or clang++")
-    return fake_driver(tmp_path_factory.mktemp("driver"), 90)
-
-
-@pytest.fixture
-def nvcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """That compiler in the place of nvcc."""
-    (tmp_path / "tools").mkdir()
-    found = fake_nvcc(tmp_path / "tools")
-    monkeypatch.setenv("PATH", f"{found}{os.pathsep}{os.environ['PATH']}")
-    compilers.cache_clear()
-    yield
-    compilers.cache_clear()
-
-
-def test_files(tmp_path: Path) -> None:
+def test_files(exported: Exporter, tmp_path: Path) -> None:
     candidate = exported(tmp_path)
     assert all((tmp_path / name).exists() for name in FILES)
     launch = json.loads((tmp_path / "launch.json").read_text())
@@ -91,13 +43,13 @@ def test_files(tmp_path: Path) -> None:
     assert [a["name"] for a in launch["arguments"]] == ["image", "weight", "out"]
     assert launch["operations"] == candidate.mapping.operator.operations
     assert (
-        f'"C" __global__ void __launch_bounds__({launch["block"][0]})'
+        f'"C" __global__ void __launch_bounds__({launch["block"][0]}, '
         in (tmp_path / "kernel.cu").read_text()
     )
     assert "import amos" not in (tmp_path / "load.py").read_text()
 
 
-def test_launches_from_cpp(tmp_path: Path) -> None:
+def test_launches_from_cpp(exported: Exporter, tmp_path: Path) -> None:
     nvcc = shutil.which("nvcc")
     if nvcc is None:
         pytest.skip("nvcc is not installed")
@@ -114,7 +66,9 @@ def test_launches_from_cpp(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["f16", "s8", "e4m3", "e5m2", "bf16"])
-def test_loader_on_a_fake_driver(tmp_path: Path, dtype: str, driver: str, nvcc: None) -> None:
+def test_loader_on_a_fake_driver(
+    exported: Exporter, tmp_path: Path, dtype: str, driver: str, nvcc: None
+) -> None:
     exported(tmp_path / "one", dtype, seed=1)
     (row,) = gpu_check.check_folder(tmp_path / "one", pytorch=False, library=driver)
     assert row.problem == ""
@@ -133,7 +87,9 @@ EPILOGUE = "u8(relu((acc + bias[k]) * scale[k]) + skip[n,k,p,q])"
 
 
 @pytest.mark.parametrize("dtype", ["s8", "bf16"])
-def test_an_epilogue_goes_along(tmp_path: Path, dtype: str, driver: str, nvcc: None) -> None:
+def test_an_epilogue_goes_along(
+    exported: Exporter, tmp_path: Path, dtype: str, driver: str, nvcc: None
+) -> None:
     """Described in launch.json, computed by the kernel, and checked by arithmetic of its own."""
     bias = "int32" if dtype == "s8" else "float32"
     exported(tmp_path / "one", dtype, epilogue=(EPILOGUE, {"bias": bias, "skip": "uint8"}))
@@ -217,7 +173,7 @@ def test_reference_is_the_operator() -> None:
     assert (scale >= np.abs(found)).all()
 
 
-def test_refusals(tmp_path: Path, driver: str) -> None:
+def test_refusals(exported: Exporter, tmp_path: Path, driver: str) -> None:
     candidate = exported(tmp_path)
     library = fake_driver(tmp_path, 75)
     with pytest.raises(KernelError, match="needs sm_80, and Fake GPU is sm_75"):
@@ -253,196 +209,8 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "launch.json" in message and message.count("\n") == 1
 
 
-def test_measured_elsewhere(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], driver: str, nvcc: None
-) -> None:
-    """The best of a search on the model, exported, measured, and taken into records."""
-    sizes = ["--extent", "m=48", "--extent", "n=40", "--extent", "k=64"]
-    search = ["explore", "gemm", "wmma_m16n16k16_f16_f32", "--machine", "a100", *sizes]
-    out = tmp_path / "top"
-    assert (
-        main(
-            [
-                *search,
-                "--trials",
-                "6",
-                "--executor",
-                "model",
-                "--export",
-                str(out),
-                "--top",
-                "2",
-                "--json",
-            ]
-        )
-        == 0
-    )
-    assert sorted(path.name for path in out.iterdir()) == ["1", "2"]
-    shutil.rmtree(out / "2")
-    lines, store = tmp_path / "measured.jsonl", tmp_path / "records.db"
-    assert (
-        main(["gpu-check", str(out), "--driver", driver, "--no-pytorch", "--records", str(lines)])
-        == 0
-    )
-    assert main(["records", "import", str(store), str(lines)]) == 0
-    capsys.readouterr()
-    assert main(["records", "list", str(store), "--json"]) == 0
-    (row,) = json.loads(capsys.readouterr().out)
-    assert row["machine"]["name"] == "a100"
-    assert main(["export", f"{store}:{row['id']}", "--format", "cuda", "--out", str(tmp_path)]) == 0
-    host = [*search[:4], "host", *sizes, "--export", str(out)]
-    capsys.readouterr()
-    assert main(host) == 2
-    assert "'host' is no GPU" in capsys.readouterr().err
-
-
-def test_suite_for_another_machine(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    driver: str,
-    nvcc: None,
-) -> None:
-    """Everything is written here, and checked by what was written, without AMOS."""
-    monkeypatch.setattr("amos.operators.TABLE_6", {"gemm": 1, "mean": 1})
-    monkeypatch.setattr("amos.cli.gpu_records._LARGE", 48)
-    monkeypatch.setattr(gpu_check, "TYPES", dict(list(gpu_check.TYPES.items())[:2]))
-    small = dict(m=40, n=24, k=48, i=40)
-    plain = operators.get
-
-    def get(name: str, dtype: str, **sizes: int) -> Operator:
-        known = operators.builder(name).defaults
-        return plain(name, dtype=dtype, **({k: v for k, v in small.items() if k in known} | sizes))
-
-    monkeypatch.setattr("amos.operators.get", get)
-    suite = tmp_path / "suite"
-    command = ["gpu-check", str(suite), "--write", "--shapes", "1", "--trials", "2", "--top", "1"]
-    assert main(command) == 0
-    assert "python" in capsys.readouterr().out
-    made = sorted(str(p.parent.relative_to(suite)) for p in suite.rglob("launch.json"))
-    random = [f"random/{op}_{kind}_0" for op in ("gemm", "mean") for kind in ("f16_f16", "f16_f32")]
-    random += [f"random/{op}_f16_f32_epilogue" for op in ("gemm", "mean")]
-    best = [f"{g}/wmma/1" for g in ("batch1/gemm", "batch1/mean", "gemm/gemm_48")]
-    best += [name.replace("wmma", "mma") for name in best]
-    assert made == sorted(random + best)
-    outside = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    script = [sys.executable, "-P", "-c", _WITHOUT, str(suite)]
-    none = subprocess.run(
-        [*script, "--driver", "libno.so.1"], capture_output=True, text=True, env=outside
-    )
-    assert none.returncode == 2 and none.stderr.count("\n") == 1
-    assert "there is no NVIDIA driver here (libno.so.1)" in none.stderr
-    done = subprocess.run(
-        [*script, "--driver", driver, "--no-pytorch"], capture_output=True, text=True, env=outside
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{len(made)} of {len(made)} kernels are right" in done.stdout
-    found = json.loads((suite / "results.json").read_text())
-    assert len(found["rows"]) == len(made) and all(row["correct"] for row in found["rows"])
-    store = tmp_path / "store.db"
-    assert main(["records", "import", str(store), str(suite / "records.jsonl")]) == 0
-    assert "6 added" in capsys.readouterr().out
-
-
-#: Runs check.py of a folder with AMOS out of reach.
-_WITHOUT = """
-import runpy, sys
-sys.modules["amos"] = None
-folder = sys.argv[1]
-sys.path.insert(0, folder)
-sys.argv[0] = folder + "/check.py"
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
-
-
-def test_a_kernel_that_harms_its_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, driver: str, nvcc: None
-) -> None:
-    """The others are checked all the same, by another process."""
-    for n in (1, 2):
-        exported(tmp_path / "all" / str(n), seed=n)
-    broken = tmp_path / "all" / "1" / "kernel.cu"
-    broken.write_text(broken.read_text().replace("__syncthreads();", "", 1))
-    monkeypatch.setattr("amos.export.check._PATIENCE", 60.0)
-    first, second = gpu_check.check_folder(tmp_path / "all", timed=False, library=driver)
-    assert first.problem or not first.correct
-    assert second.correct and not second.problem
-
-
-@pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three kernels, and what checks them without AMOS."""
-    folder = tmp_path_factory.mktemp("three")
-    for n, name in enumerate(("first", "second", "third")):
-        exported(folder / name, seed=n, name=name)
-    gpu_check.write_check(folder)
-    return folder
-
-
-def checked(
-    folder: Path, driver: str, *options: str, **more: str
-) -> tuple[int, str, list[dict[str, Any]]]:
-    """check.py in a process of its own: its status, what it printed, the rows that it left."""
-    outside = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | more
-    (folder / "results.json").unlink(missing_ok=True)
-    script = [sys.executable, "-P", "-c", _WITHOUT, str(folder), "--driver", driver, *options]
-    done = subprocess.run(script, capture_output=True, text=True, env=outside)
-    found = folder / "results.json"
-    rows = json.loads(found.read_text())["rows"] if found.exists() else []
-    return done.returncode, done.stdout + done.stderr, rows
-
-
-@pytest.mark.parametrize(
-    ("fails", "words"),
-    [
-        ("cuLaunchKernel:second", "cuLaunchKernel: an illegal memory access was encountered"),
-        ("cuGraphLaunch", "cuGraphLaunch: an illegal memory access was encountered"),
-    ],
-)
-def test_a_kernel_that_faults(three: Path, driver: str, nvcc: None, fails: str, words: str) -> None:
-    """Every later call of its process fails; what is said is the first, and the others go on."""
-    others = [] if "Graph" in fails else ["first", "third"]
-    options = ["--no-pytorch", *(["--no-time"] if others else [])]
-    status, printed, rows = checked(three, driver, *options, FAKE_CUDA_FAIL=fails)
-    assert status == 1 and [row["kernel"] for row in rows] == ["first", "second", "third"]
-    assert rows[1]["problem"] == words and f"second: {words}" in printed
-    assert [row["kernel"] for row in rows if row["correct"] and not row["problem"]] == others
-
-
-def test_pytorch_that_fails(three: Path, driver: str, nvcc: None, tmp_path: Path) -> None:
-    """An error of PyTorch is none of the kernel, which was measured already."""
-    (tmp_path / "torch.py").write_text(
-        "class cuda:\n    @staticmethod\n    def is_available():\n"
-        "        print('PyTorch says hello')\n"
-        "        raise RuntimeError('CUDA error: out of memory\\nand more')\n"
-    )
-    status, printed, rows = checked(three, driver, PYTHONPATH=str(tmp_path))
-    assert status == 0, printed
-    assert len(rows) == 3 and all(row["correct"] and row["seconds"] > 0 for row in rows)
-    assert {row["remark"] for row in rows} == {"PyTorch: RuntimeError: CUDA error: out of memory"}
-    assert "3 of 3 kernels are right" in printed
-
-
-def test_damaged_folders(three: Path, driver: str, nvcc: None, tmp_path: Path) -> None:
-    """Neither a launch nor a record that cannot be read ends the run, nor one that hangs."""
-    shutil.copytree(three, tmp_path / "all")
-    (tmp_path / "all" / "first" / "launch.json").write_text("{")
-    (tmp_path / "all" / "third" / "record.json").write_text("{}")
-    check = tmp_path / "all" / "check.py"
-    check.write_text(check.read_text().replace("_PATIENCE = 180.0", "_PATIENCE = 20.0"))
-    status, printed, rows = checked(
-        tmp_path / "all", driver, "--no-time", FAKE_CUDA_HANG="cuLaunchKernel:second"
-    )
-    assert status == 1 and "1 of 3 kernels are right" in printed
-    assert "no launch.json that can be read" in rows[0]["problem"]
-    assert rows[1]["problem"] == "it took more than 20 s"
-    assert rows[2]["correct"]
-    assert "record.json: its values are not those" in printed
-    assert (tmp_path / "all" / "records.jsonl").read_text() == ""
-
-
 def test_loading_and_closing(
-    tmp_path: Path, driver: str, nvcc: None, monkeypatch: pytest.MonkeyPatch
+    exported: Exporter, tmp_path: Path, driver: str, nvcc: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An image that the driver refuses is followed by the next; a closed kernel is gone."""
     monkeypatch.setenv("FAKE_CUDA_LOG", str(tmp_path / "log"))
@@ -468,7 +236,7 @@ def test_loading_and_closing(
 
 
 def test_timing_without_graphs(
-    tmp_path: Path, driver: str, nvcc: None, monkeypatch: pytest.MonkeyPatch
+    exported: Exporter, tmp_path: Path, driver: str, nvcc: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A driver that records no graphs is timed all the same."""
     exported(tmp_path)
@@ -485,7 +253,7 @@ def test_timing_without_graphs(
 
 
 def test_the_stream_of_the_arrays(
-    tmp_path: Path, driver: str, nvcc: None, monkeypatch: pytest.MonkeyPatch
+    exported: Exporter, tmp_path: Path, driver: str, nvcc: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A launch follows what the arrays' library has in hand, and wants the first GPU."""
 
@@ -511,19 +279,3 @@ def test_the_stream_of_the_arrays(
     arrays[0].device = SimpleNamespace(index=1)
     with pytest.raises(KernelError, match="first GPU, got one on number 1"):
         kernel(*arrays)
-
-
-def test_what_rows_come_to() -> None:
-    def row(name: str, seconds: float, beside: float | None) -> GpuRow:
-        ways = None if beside is None else {"eager": 4 * beside, "eager, graph": beside}
-        return GpuRow(name, "G", correct=True, seconds=seconds, baseline=ways)
-
-    rows = [row("batch1/a/wmma/1", 1.0, 2.0), row("batch1/a/mma/1", 0.5, 2.0)]
-    rows += [row("batch1/b/wmma/1", 1.0, 1.0), row("random/x", 1.0, 9.0)]
-    rows += [row("gemm/g/wmma/1", 2.0, 1.0), row("batch1/c/wmma/1", 1.0, None)]
-    found = summary(rows)
-    assert found["kernels"] == found["right"] == 6
-    assert found["batch1"]["of"] == {"a": 4.0, "b": 1.0}
-    assert found["batch1"]["speed"] == pytest.approx(2.0)
-    assert found["batch1"]["calls"] == pytest.approx(8.0)
-    assert found["gemm"]["speed"] == pytest.approx(0.5)

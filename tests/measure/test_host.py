@@ -177,6 +177,13 @@ def test_memory_is_measured_beyond_the_caches(name: str, monkeypatch: pytest.Mon
     assert all(size * cores > 2 * cache for size, cores in sizes["DRAM"].values())
 
 
+def test_of_a_large_cache_only_a_share_is_streamed() -> None:
+    """One that a machine shares with others: its L2 of 2 MiB is left all the same."""
+    sizes = host._probe_sizes(_CPUS["two cores of a large server"])["L3"]
+    assert sizes == {"one": (64 << 20, 1), "all": (32 << 20, 2)}
+    assert host._probe_sizes(_CPUS["desktop"])["L3"]["one"] == (32 << 20, 1)
+
+
 def test_all_cores_together_exceed_every_unit_of_the_last_cache() -> None:
     here = _CPUS["a whole server"]
     size, cores = host._probe_sizes(here)["DRAM"]["all"]

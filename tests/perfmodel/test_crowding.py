@@ -8,7 +8,7 @@ import pytest
 import amos
 from amos.ir import Operator
 from amos.perfmodel import LoopBatch, Machine, Structure
-from amos.perfmodel.crowding import left_out, stretch, sunk
+from amos.perfmodel.crowding import left_out, stretch, sunk, written_if
 from amos.perfmodel.machine import Level, Peak
 from amos.perfmodel.part import Part, Steps
 from amos.perfmodel.sharing import exchanges
@@ -68,6 +68,16 @@ def test_calls_sink_behind_conditions_where_a_tile_is_cut() -> None:
     # What two steps load fits the registers.
     assert share(62, 4, c=8) == 0.0
     assert share(62, 4, c=1024) == 0.0
+
+
+def test_positions_of_cut_tiles_are_written_under_conditions() -> None:
+    def each(p: int, tile: int) -> float:
+        structure, _, part = _made({"tile.p": tile, "tile.i1.tile": 2}, p)
+        return float(written_if(structure, part)[0])
+
+    # Four rows of two vectors of channels, for each 16 steps of eight calls.
+    assert each(62, 4) == pytest.approx(4 / (16 * 8))
+    assert each(60, 4) == 0.0
 
 
 def test_cores_that_write_side_by_side_take_lines_from_each_other() -> None:

@@ -117,16 +117,37 @@ class _Gather:
         source = self.source
         extents = {"column": source.columns.lanes // source.vector, "row": source.rows.lanes}
         extents |= {axis.name: axis.extent for axis in source.axes}
-        rest: Value = Expr("e", 0, source.copies - 1) if source.copies > 1 else 0
         found: dict[str, Value] = {}
         weight = 1
         for name, extent in extents.items():
-            value = rest // weight % extent
+            value = self._digit(weight, extent)
             weight *= extent
             if name == "column":
                 value = value * source.vector
             found[name] = self._let(f"at_{name}", value)
         return found.pop("row"), found.pop("column"), found
+
+    def _digit(self, weight: int, extent: int) -> Value:
+        """``e / weight % extent`` of ``e = thread + i * threads``.
+
+        Compilers do not know how many threads there are. Where a digit depends on the
+        thread alone, or on ``i`` alone, or is a sum of two such parts without carry, it is
+        written so: what depends on ``i`` becomes an immediate offset of one address, where
+        each copy would otherwise have an address of its own.
+        """
+        source, threads = self.source, self.program.threads
+        last = weight * extent == source.copies
+        thread = variable("thread", min(threads, source.copies))
+        turn = variable("i", -(-source.copies // threads))
+        if threads % (weight * extent) == 0:
+            return thread // weight % extent
+        if weight % threads == 0:
+            return turn // (weight // threads) % extent
+        if threads % weight == 0 and (last or weight * extent % threads == 0):
+            own = turn if last else turn % (weight * extent // threads)
+            found = thread // weight + own * (threads // weight)
+            return Expr(text(found), 0, extent - 1, False) if isinstance(found, Expr) else found
+        return Expr("e", 0, source.copies - 1) // weight % extent
 
     def _read(self, row: Value, column: Value, local: dict[str, Value]) -> str:
         source = self.source
@@ -196,9 +217,7 @@ def copy_code(program: BlockProgram, source: SharedOperand) -> list[str]:
         read = read.replace(f"{moved}{{}}", f"static_cast<{moved}>(0)") if size < 8 else read
     if is_async(program, source):
         copied = [
-            f"const bool live = {live};",
-            f"copy_async<{size}>(to + {gather.shared},",
-            f"                {tensor} + (live ? {gather.address} : 0), live);",
+            f"copy_async<{size}>(to + {gather.shared}, {tensor} + {gather.address}, {live});",
         ]
         body = _each(program, source, count, [*gather.lines, *copied])
         return _function(f"fetch_{source.name}", [to, *body])

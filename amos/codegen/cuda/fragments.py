@@ -9,16 +9,21 @@ through shared memory; with ``mma.sync`` every lane knows its elements, and sour
 from __future__ import annotations
 
 import re
+from math import prod
 
 from amos.codegen.cuda.program import BlockProgram
 from amos.codegen.cuda.staging import SharedOperand
 from amos.intrinsics import FragmentLayout
 from amos.intrinsics.expression import to_c
 from amos.ir import dtype
+from amos.perfmodel.gpu_costs import WARP
 
-__all__ = ["copy_helpers", "fragment_code", "result_layout"]
+__all__ = ["copy_helpers", "fragment_code", "lane_place", "result_layout"]
 
 _WMMA_TYPES = {"tfloat32": "wmma::precision::tf32"}
+#: Types whose loads by the headers' functions compilers do not see to be from shared memory:
+#: machine code then has generic loads, with addresses of 64 bits. PTX ISA, wmma.load.
+_UNINFERRED = {"bfloat16": "bf16", "tfloat32": "tf32", "float64": "f64"}
 _INLINE = "__device__ __forceinline__"
 
 
@@ -63,19 +68,15 @@ def _wmma(program: BlockProgram) -> str:
         f"{kind}, wmma::{'col' if source.transposed else 'row'}_major>;"
         for letter, source in (("A", a), ("B", b))
     ]
-    functions = [
-        f"{_INLINE} void load_{letter.lower()}(Fragment{letter} &f, "
-        f"const {source.element.name} *from) {{\n"
-        f"  wmma::load_matrix_sync(f, from, {source.row});\n{_rounded(source)}}}"
-        for letter, source in (("A", a), ("B", b))
-    ]
-    result = program.result.name
+    shape = f"m{m}n{n}k{k}"
     return "\n".join(
         [
             "using namespace nvcuda;",
             *declared,
-            f"using FragmentC = wmma::fragment<wmma::accumulator, {m}, {n}, {k}, {result}>;",
-            *functions,
+            f"using FragmentC = wmma::fragment<wmma::accumulator, {m}, {n}, {k}, "
+            f"{program.result.name}>;",
+            *(_wmma_load(program, source, shape) for source in (a, b)),
+            _wmma_store(program, shape),
             f"{_INLINE} void clear(FragmentC &f) {{\n"
             f"  wmma::fill_fragment(f, {program.result.zero});\n}}",
             f"{_INLINE} void multiply_add(\n"
@@ -83,6 +84,63 @@ def _wmma(program: BlockProgram) -> str:
             "  wmma::mma_sync(c, a, b, c);\n}",
         ]
     )
+
+
+def _wmma_load(program: BlockProgram, source: SharedOperand, shape: str) -> str:
+    letter = "ab"[source.number]
+    head = (
+        f"{_INLINE} void load_{letter}(Fragment{letter.upper()} &f, "
+        f"const {source.element.name} *from) {{\n"
+    )
+    plain = f"  wmma::load_matrix_sync(f, from, {source.row});\n"
+    if source.dtype not in _UNINFERRED:
+        return f"{head}{plain}}}"
+    count, held, constraint = _words(program, source.number)
+    side = "col" if source.transposed else "row"
+    name = f"wmma.load.{letter}.sync.aligned.{side}.{shape}.shared.{_UNINFERRED[source.dtype]}"
+    values = ", ".join(f"%{i}" for i in range(count))
+    outputs = ", ".join(f'"={constraint}"(x[{i}])' for i in range(count))
+    text = (
+        f"  {held} *const x = reinterpret_cast<{held} *>(f.x);\n"
+        "  const unsigned place = static_cast<unsigned>(__cvta_generic_to_shared(from));\n"
+        f'  asm volatile("{name} {{{values}}}, [%{count}], %{count + 1};"\n'
+        f'               : {outputs} : "r"(place), "r"({source.row}) : "memory");\n'
+    )
+    return f"{head}{_either(plain, text)}{_rounded(source)}}}"
+
+
+def _wmma_store(program: BlockProgram, shape: str) -> str:
+    """An accumulator to shared memory, contiguous where the output is."""
+    side, columns = "col" if program.by_columns else "row", program.scratch_shape[1]
+    result = program.result.name
+    head = f"{_INLINE} void store_c({result} *to, const FragmentC &f) {{\n"
+    plain = f"  wmma::store_matrix_sync(to, f, {columns}, wmma::mem_{side}_major);\n"
+    if program.mapping.intrinsic.dtypes[0] not in ("tfloat32", "float64"):
+        return f"{head}{plain}}}"
+    kind = "f64" if result == "double" else "f32"
+    count = prod(program.scratch_shape) // WARP
+    values = ", ".join(f"%{i}" for i in range(1, count + 1))
+    inputs = ", ".join(f'"{"d" if kind == "f64" else "f"}"(f.x[{i}])' for i in range(count))
+    text = (
+        "  const unsigned place = static_cast<unsigned>(__cvta_generic_to_shared(to));\n"
+        f'  asm volatile("wmma.store.d.sync.aligned.{side}.{shape}.shared.{kind} '
+        f'[%0], {{{values}}}, %{count + 1};"\n'
+        f'               :: "r"(place), {inputs}, "r"({columns}) : "memory");\n'
+    )
+    return f"{head}{_either(plain, text)}}}"
+
+
+def _either(emulated: str, text: str) -> str:
+    return f"#ifdef AMOS_EMULATION\n{emulated}#else\n{text}#endif\n"
+
+
+def _words(program: BlockProgram, operand: int) -> tuple[int, str, str]:
+    """Registers of a fragment of WMMA, their C type and constraint."""
+    intrinsic = program.mapping.intrinsic
+    lane = intrinsic.fragment_bytes(intrinsic.operands[operand]) // WARP
+    if intrinsic.dtypes[operand] == "float64":
+        return lane // 8, "double", "d"
+    return lane // 4, "unsigned", "r"
 
 
 def _rounded(source: SharedOperand) -> str:
@@ -141,17 +199,26 @@ def _register(kind: str, layout: FragmentLayout) -> tuple[str, int]:
     return held, max(1, layout.elements * known.bits // 32)
 
 
+def lane_place(program: BlockProgram, source: SharedOperand) -> bool:
+    """Whether ``lane_a`` or ``lane_b`` says where in a fragment a lane begins to load.
+
+    Added once a stage, it leaves constants between the fragments of a warp, which the
+    instruction has room for.
+    """
+    return program.mapping.intrinsic.family == "mma" and source.element.bytes == 2
+
+
 def _mma_load(letter: str, source: SharedOperand, layout: FragmentLayout) -> str:
     head = (
         f"{_INLINE} void load_{letter.lower()}(Fragment{letter} &f, "
-        f"const {source.element.name} *from) {{\n  const int lane = threadIdx.x % 32;\n"
+        f"const {source.element.name} *from) {{\n"
     )
     if source.element.bytes == 2:
-        return head + _ldmatrix(letter, source, layout) + "\n}"
-    return head + _plain_load(source, layout) + "\n}"
+        return _ldmatrix(letter, source, layout, head)
+    return head + "  const int lane = threadIdx.x % 32;\n" + _plain_load(source, layout) + "\n}"
 
 
-def _ldmatrix(letter: str, source: SharedOperand, layout: FragmentLayout) -> str:
+def _ldmatrix(letter: str, source: SharedOperand, layout: FragmentLayout, head: str) -> str:
     """Eight-by-eight matrices of 16-bit elements, each lane naming one of their rows.
 
     The first register of a lane holds the matrix at the origin; the next one lies
@@ -165,12 +232,12 @@ def _ldmatrix(letter: str, source: SharedOperand, layout: FragmentLayout) -> str
     columns, rows = source.columns.target, source.rows.target
     # A register holds two neighbours along the reduction: rows of shared memory that
     # run along it are taken as they are, others are transposed on the way.
-    transposed = columns != "r1"
     row = f"({own[rows]} + lane % 8)"
     return (
-        f"  const int q = lane / 8 % {count};\n"
-        f"  {_matrix_name(count, transposed)}("
-        f"f.x, from + {row} * {source.row} + {source.column(row, own[columns])});"
+        f"{_INLINE} int lane_{letter.lower()}() {{\n"
+        f"  const int lane = threadIdx.x % 32, q = lane / 8 % {count};\n"
+        f"  return {row} * {source.row} + {source.column(row, own[columns])};\n}}\n"
+        f"{head}  {_matrix_name(count, columns != 'r1')}(f.x, from);\n}}"
     )
 
 

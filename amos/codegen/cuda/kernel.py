@@ -14,7 +14,7 @@ from math import prod
 
 from amos.codegen.cuda.copies import copy_code, is_async, is_held, may_part
 from amos.codegen.cuda.epilogue import epilogue_helpers
-from amos.codegen.cuda.fragments import copy_helpers, fragment_code
+from amos.codegen.cuda.fragments import copy_helpers, fragment_code, lane_place
 from amos.codegen.cuda.output import output_code
 from amos.codegen.cuda.program import BlockProgram
 from amos.codegen.cuda.staging import STEP, SharedOperand
@@ -55,7 +55,8 @@ class KernelText:
                 "",
                 self._shared(),
                 "",
-                f'extern "C" __global__ void __launch_bounds__({p.threads})\n'
+                f'extern "C" __global__ void __launch_bounds__({p.threads}, '
+                f"{p.granted[1]})\n"
                 f"{self.name or kernel_name(p)}({self.parameters}) {{",
                 *block(self._body()),
                 "}",
@@ -141,10 +142,13 @@ class KernelText:
 
     def _stages(self) -> list[str]:
         p = self.program
-        if p.parts == 1:
-            return [f"const int begin = 0, end = {p.sequence};"]
+        # A single part has blockIdx.y = 0, which the compiler does not know: it would unroll
+        # a loop of known length whatever it is told, into code beyond the instruction cache.
+        lines = [f"const int begin = blockIdx.y * {p.share};"]
+        if p.parts * p.share == p.sequence:
+            return [*lines, f"const int end = begin + {p.share};"]
         return [
-            f"const int begin = blockIdx.y * {p.share};",
+            *lines,
             f"const int end = begin + {p.share} < {p.sequence} ? begin + {p.share} : {p.sequence};",
         ]
 
@@ -153,9 +157,10 @@ class KernelText:
         p = self.program
         fetch = [f"fetch_{s.name}" for s in p.sources]
         put = [f"put_{s.name}" for s in p.sources if is_held(p, s)]
+        stages = ("#pragma unroll 1", "for (int stage = begin; stage < end; ++stage) {")
         if p.depth == 1:
             return [
-                "for (int stage = begin; stage < end; ++stage) {",
+                *stages,
                 *block(f"{name}(stage);" for name in (*fetch, *put)),
                 *block(["__syncthreads();", "multiply(stage);", "__syncthreads();"]),
                 "}",
@@ -166,12 +171,13 @@ class KernelText:
         commit = ["commit_copies();"] if some else []
         wait = [f"wait_copies<{p.depth - 2}>();"] if some else []
         return [
+            "#pragma unroll 1",
             f"for (int stage = begin; stage < begin + {p.depth - 1}; ++stage) {{",
             *block(["if (stage < end) {"]),
             *block(block(f"{name}(stage);" for name in (*fetch, *put))),
             *block(["}", *commit]),
             "}",
-            "for (int stage = begin; stage < end; ++stage) {",
+            *stages,
             *block([*wait, "__syncthreads();", f"const int next = stage + {p.depth - 1};"]),
             *block(["if (next < end) {", *block(f"{name}(next);" for name in fetch), "}"]),
             *block([*commit, *together, "multiply(stage);"]),
@@ -189,24 +195,32 @@ class KernelText:
         """One stage: load the warp's fragments of each step, multiply all pairs."""
         p = self.program
         tiled = [x.name for x in p.spatial if p.tile_of(x.name) > 1]
-        inner: list[str] = []
-        for source, letter in zip(p.sources, "ab", strict=True):
-            own = [n for n in tiled if n in source.loops]
+        own = [[n for n in tiled if n in source.loops] for source in p.sources]
+        counts = [prod(p.tile_of(n) for n in loops) for loops in own]
+        loads, pairs = [], []
+        for number, (source, letter) in enumerate(zip(p.sources, "ab", strict=True)):
             terms = [f"from_{source.name}"]
             for axis in source.axes:
                 if axis.name == STEP:
                     terms.append(f"step * {axis.stride}")
-                elif axis.name in own:
+                elif axis.name in own[number]:
                     terms.append(f"t_{identifier(axis.name)} * {axis.stride}")
-            count = prod(p.tile_of(n) for n in own)
-            inner.append(f"Fragment{letter.upper()} {letter}[{count}];")
-            call = f"load_{letter}({letter}[{_index(p, own)}], {' + '.join(terms)});"
-            inner += _nest(p, own, [call])
-        pairs = [
-            f"{letter}[{_index(p, [n for n in tiled if n in source.loops])}]"
-            for source, letter in zip(p.sources, "ab", strict=True)
-        ]
-        inner += _nest(p, tiled, [f"multiply_add(c[{_index(p, tiled)}], {', '.join(pairs)});"])
+            place = _index(p, own[number]) if number == p.held else "0"
+            loads.append(f"load_{letter}({letter}[{place}], {' + '.join(terms)});")
+            pairs.append(f"{letter}[{place}]")
+        other = 1 - p.held
+        inner = [f"Fragment{'AB'[p.held]} {'ab'[p.held]}[{counts[p.held]}];"]
+        inner += _nest(p, own[p.held], [loads[p.held]])
+        product = f"multiply_add(c[{_index(p, tiled)}], {', '.join(pairs)});"
+        inner += _nest(
+            p,
+            own[other],
+            [
+                f"Fragment{'AB'[other]} {'ab'[other]}[1];",
+                loads[other],
+                *_nest(p, [n for n in tiled if n not in own[other]], [product]),
+            ],
+        )
         lines = ["auto multiply = [&](int stage) {"]
         for source in p.sources:
             lines += block([_warp_base(p, source)])
@@ -229,6 +243,8 @@ def _warp_base(program: BlockProgram, source: SharedOperand) -> str:
         if axis.name != STEP and program.warps_of(axis.name) > 1:
             stride = axis.stride * program.tile_of(axis.name)
             terms.append(f"warp_{identifier(axis.name)} * {stride}")
+    if lane_place(program, source):
+        terms.append(f"lane_{'ab'[source.number]}()")
     return f"const {source.element.name} *const from_{source.name} = {' + '.join(terms)};"
 
 

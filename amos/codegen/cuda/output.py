@@ -6,11 +6,12 @@ from math import prod
 
 from amos.codegen.cuda.copies import element_at, loop_values
 from amos.codegen.cuda.epilogue import SUM, finished
-from amos.codegen.cuda.expression import Expr, Value, at_most, text
+from amos.codegen.cuda.expression import Expr, Value, at_most, text, variable
 from amos.codegen.cuda.fragments import result_layout
 from amos.codegen.cuda.program import BlockProgram
 from amos.codegen.cuda.text import block, identifier
 from amos.intrinsics.expression import to_c
+from amos.perfmodel.gpu_costs import WARP
 
 __all__ = ["output_code"]
 
@@ -48,25 +49,32 @@ def _accumulator(program: BlockProgram) -> str:
 def _through_memory(program: BlockProgram) -> list[str]:
     """WMMA hides which lane holds what: the fragment is stored, then read by element."""
     rows, columns = program.scratch_shape
-    layout = "col" if program.by_columns else "row"
     first, second = program.destination.fragment
     slow, fast = (second, first) if program.by_columns else (first, second)
-    lanes = {slow: _part("i", "/", columns, rows), fast: _part("i", "%", columns, columns)}
+    lanes = dict(zip((slow, fast), _element(rows, columns), strict=True))
     return [
-        f"wmma::store_matrix_sync(leaving, {_accumulator(program)}, {columns}, "
-        f"wmma::mem_{layout}_major);",
+        f"store_c(leaving, {_accumulator(program)});",
         "__syncwarp();",
         "#pragma unroll",
         f"for (int k = 0; k < {rows * columns // 32}; ++k) {{",
-        "  const int i = k * 32 + lane;",
-        *block(_store(program, lanes, "leaving[i]")),
+        *block(_store(program, lanes, "leaving[k * 32 + lane]")),
         "}",
         "__syncwarp();",
     ]
 
 
-def _part(name: str, sign: str, size: int, extent: int) -> Value:
-    return Expr(f"{name} {sign} {size}", 0, extent - 1, False)
+def _element(rows: int, columns: int) -> tuple[Value, Value]:
+    """Row and column of element ``k * 32 + lane``.
+
+    Where a row holds half of a warp or less, the column is the lane's own, and rows follow
+    each other at a constant distance: the stores need one address and immediate offsets.
+    """
+    if WARP % columns:
+        at = Expr(f"k * {WARP} + lane", 0, rows * columns - 1, False)
+        return at // columns, at % columns
+    lane, together = Expr("lane", 0, WARP - 1), WARP // columns
+    row = variable("k", rows // together) * together + lane // columns
+    return row, lane % columns
 
 
 def _from_registers(program: BlockProgram) -> list[str]:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
+import numpy as np
+
 from amos.codegen.cuda.staging import SharedOperand
 from amos.codegen.cuda.types import CudaType, cuda_type
 from amos.errors import BuildError
@@ -21,6 +23,7 @@ from amos.mapping.mapping import Mapping
 from amos.mapping.nest import Loop, Nest
 from amos.mapping.staging import StagedOperand, staged_destination
 from amos.perfmodel.gpu_costs import ASYNC, MAX_THREADS, ROW_ALIGNMENT, WARP
+from amos.perfmodel.gpu_registers import fragment_registers, granted, thread_registers
 
 __all__ = ["STATIC_LIMIT", "BlockProgram", "capability"]
 
@@ -345,6 +348,34 @@ class BlockProgram:
     def accumulators(self) -> int:
         """Accumulators of one warp."""
         return prod(self.tile_of(x.name) for x in self.spatial)
+
+    @cached_property
+    def held(self) -> int:
+        """Number of the source whose fragments a warp holds all at once.
+
+        Of the other one they are loaded one by one, each used and forgotten.
+        """
+        sizes = fragment_registers(self.mapping.intrinsic)
+        needs = [self._own(source) * sizes[source.number] for source in self.sources]
+        rest = [sum(sizes[:-1]) - sizes[source.number] for source in self.sources]
+        both = [need + other for need, other in zip(needs, rest, strict=True)]
+        return both.index(min(both))
+
+    @cached_property
+    def registers(self) -> int:
+        """Registers that a thread needs, as the schedule space counts them."""
+        counts = [self._own(source) for source in self.sources]
+        arrays = [np.asarray(count) for count in (*counts, self.accumulators)]
+        return int(thread_registers(self.mapping.intrinsic, arrays))
+
+    @property
+    def granted(self) -> tuple[int, int]:
+        """Registers that the compiler may use for a thread, and the blocks that they allow."""
+        return granted(self.threads, self.registers, capability(self.architecture))
+
+    def _own(self, source: SharedOperand) -> int:
+        """Fragments of a source that a warp needs in one step."""
+        return prod(self.tile_of(name) for name in source.loops)
 
     @cached_property
     def zeroed(self) -> bool:

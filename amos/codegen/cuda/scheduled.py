@@ -2,14 +2,39 @@
 
 from __future__ import annotations
 
-from amos.codegen.cuda.program import BlockProgram
+from dataclasses import dataclass
+
+from amos.codegen.cuda.program import BlockProgram, capability
 from amos.errors import BuildError
 from amos.mapping.mapping import Mapping
 from amos.mapping.nest import Nest
 from amos.perfmodel import Machine
+from amos.perfmodel.gpu_costs import WARP
+from amos.perfmodel.gpu_registers import granted
 from amos.schedule import Schedule, ScheduleSpace
 
-__all__ = ["architecture_of", "believed_shared", "block_program"]
+__all__ = [
+    "Registers",
+    "architecture_of",
+    "believed_registers",
+    "believed_shared",
+    "block_program",
+]
+
+
+@dataclass(frozen=True)
+class Registers:
+    """What the space believes of a schedule's registers.
+
+    Attributes:
+        counted: that a thread needs.
+        granted: that it may use, the most that leave room for all ``blocks``.
+        blocks: of one multiprocessor that the count promises.
+    """
+
+    counted: int
+    granted: int
+    blocks: int
 
 
 def architecture_of(machine: Machine) -> str:
@@ -75,3 +100,17 @@ def believed_shared(space: ScheduleSpace, schedule: Schedule) -> int:
     values = space.values(schedule)
     out = space.mapping.intrinsic.destination.tensor.name
     return max(values.get("shared.used", 0), values.get(f"shared.{out}", 0))
+
+
+def believed_registers(space: ScheduleSpace, schedule: Schedule, architecture: str) -> Registers:
+    """Registers that the space counts for a thread, and what follows from the count.
+
+    Args:
+        space: of a machine with warps.
+        schedule: one of it.
+        architecture: of the kernel, as ``"sm_80"``.
+    """
+    values = space.values(schedule)
+    counted = values["registers.thread"]
+    most, blocks = granted(values.get("threads", WARP), counted, capability(architecture))
+    return Registers(counted, most, blocks)

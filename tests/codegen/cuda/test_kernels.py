@@ -160,7 +160,7 @@ HOLES = {
     "a slot": ("shared_Src2 + stage % 3", "shared_Src2 + stage % 2"),
     "room": ("shared_memory[", "shared_memory[-128 + "),
     "half a warp": ("    multiply(stage);", "    if (lane < 16) multiply(stage);"),
-    "a barrier of the warp": ("_major);\n    __syncwarp();", "_major);"),
+    "a barrier of the warp": ("    __syncwarp();\n    #pragma", "    #pragma"),
 }
 #: The same for fewer stages. With one, the next must not be copied before this one was read;
 #: with two, accumulators leave through memory that the last stage was read from.
