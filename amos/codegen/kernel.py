@@ -58,9 +58,10 @@ class Kernel(Shown):
 
         self.candidate, self.implementation, self._program = candidate, kind, program
         self.source = str(module.script())
+        passes = pipeline(tiles=_tiled(candidate, kind))
         try:
             self._library = tvm.compile(
-                aligned_to_elements(module), target=host_target(), tir_pipeline=pipeline()
+                aligned_to_elements(module), target=host_target(), tir_pipeline=passes
             )
         except Exception as error:
             raise BuildError(f"{candidate}: TVM cannot compile it: {_last_line(error)}") from error

@@ -17,23 +17,34 @@ from amos.codegen.rewriting import rebuilt
 
 __all__ = ["pipeline"]
 
-#: Bytes of the largest buffer that is put on the stack: the tile registers of AMX.
-_LARGEST = 8192
+#: Bytes of the largest buffer that is put on the stack. More than 27 vectors of
+#: accumulators leave LLVM few registers for sources; as values of its own, rather than
+#: memory that it promotes, it has been seen to spill them in the innermost loop.
+_LARGEST = 27 * 64
+#: The same for what tile registers are stored to, which LLVM keeps in no register.
+_LARGEST_OF_TILES = 8 * 1024
 #: TVM's mark of an allocation that is not to become a call of its runtime.
 _AS_IT_IS = "disable_lower_builtin"
 
 
 @cache
-def pipeline() -> str:
-    """The name under which TVM knows its own pipeline with small buffers on the stack."""
+def pipeline(tiles: bool = False) -> str:
+    """The name under which TVM knows its own pipeline with small buffers on the stack.
+
+    Args:
+        tiles: whether accumulators are in tile registers.
+    """
     load_tvm()
     import tvm
     from tvm.s_tir.pipeline import default_s_tir_pipeline
     from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
+    largest = _LARGEST_OF_TILES if tiles else _LARGEST
+    name = f"amos_cpu_{largest}"
+
     def place(module: Any, _: Any) -> Any:
         made = {
-            name: function.with_body(_placed(function.body))
+            name: function.with_body(_placed(function.body, largest))
             for name, function in module.functions.items()
         }
         return tvm.IRModule(made, attrs=module.attrs)
@@ -43,25 +54,26 @@ def pipeline() -> str:
         placing = tvm.transform.module_pass(place, opt_level=0)
         return tvm.transform.Sequential([first, placing]), *last
 
-    register_tir_pipeline("amos_cpu", passes)
-    return "amos_cpu"
+    register_tir_pipeline(name, passes)
+    return name
 
 
-def _placed(stmt: Any) -> Any:
+def _placed(stmt: Any, largest: int) -> Any:
     """The statement with small buffers allocated as they are written."""
     from tvm import tirx
 
     name = type(stmt).__name__
     if name == "AttrStmt":
-        return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, _placed(stmt.body))
-    if name != "AllocBuffer" or not _small(stmt.buffer):
-        return rebuilt(stmt, _placed)
+        return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, _placed(stmt.body, largest))
+    if name != "AllocBuffer" or _bytes(stmt.buffer) > largest:
+        return rebuilt(stmt, lambda inner: _placed(inner, largest))
     return tirx.AllocBuffer(stmt.buffer, {**stmt.annotations, _AS_IT_IS: tirx.const(True, "bool")})
 
 
-def _small(buffer: Any) -> bool:
+def _bytes(buffer: Any) -> int:
+    """Size of a buffer; more than any limit if it is not known."""
     import tvm
 
     kind = tvm.DataType(str(buffer.dtype))
-    sizes = [getattr(size, "value", _LARGEST + 1) for size in buffer.shape]
-    return prod(sizes) * int(kind.bits) * int(kind.lanes) // 8 <= _LARGEST
+    sizes = [getattr(size, "value", 1 << 40) for size in buffer.shape]
+    return prod(sizes) * int(kind.bits) * int(kind.lanes) // 8
