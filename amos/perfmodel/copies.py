@@ -33,7 +33,9 @@ def copies(
     structure: Structure, machine: Machine, batch: LoopBatch, part: Part, cores: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Seconds spent copying, and the parallel regions of the whole kernel."""
-    seconds, regions = np.zeros(len(batch)), np.ones(len(batch))
+    seconds = np.zeros(len(batch))
+    # Compilers run a loop of one step where it stands, whatever it is annotated with.
+    regions = np.where(part.steps.parallel > 1, 1.0, 0.0)
     ahead = dict(zip(structure.choices, batch.ahead.T, strict=True))
     region = part.steps.region
     parts = np.ones(len(batch)) if part.steps.parts is None else part.steps.parts
