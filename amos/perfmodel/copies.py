@@ -67,8 +67,6 @@ def copies(
             seconds += whole
             regions += 1
     if part.steps.parts is not None:
-        # A nest with nothing to share out starts no region, though one is counted for it.
-        regions += (parts > 1) & (part.steps.parallel == parts)
         seconds += np.where(parts > 1, _sums(structure.destination, parts, machine), 0.0)
     return seconds, regions
 

@@ -90,17 +90,6 @@ def test_blocks_and_tiles_cover_their_loops(mapping: Mapping, seed: int) -> None
     assert calls >= structure.nest.calls
 
 
-def test_a_loop_of_one_step_starts_no_parallel_region() -> None:
-    op = Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=8, j=16, k=8))
-    mapping = amos.enumerate_mappings(op, VNNI)[0]
-    one, two = (
-        predict(mapping, XEON, Schedule.of({"tile.i": t, "order": "i", "parallel": 1}))
-        for t in (8, 4)
-    )
-    assert (one.launch, two.launch) == (0.0, XEON.launch)
-    assert XEON.launch > 0
-
-
 def test_padding_costs_calls() -> None:
     """Five rows in tiles of two are six."""
     op = Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=5, j=16, k=8))
