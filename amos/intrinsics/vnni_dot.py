@@ -14,7 +14,7 @@ from amos.intrinsics.arithmetic import Timing
 from amos.intrinsics.description import Intrinsic
 from amos.intrinsics.implementation import Implementation
 from amos.intrinsics.memory import Memory
-from amos.intrinsics.x86 import integer_vector
+from amos.intrinsics.x86 import VNNI_FLAGS, VNNI_WIDTHS, integer_vector
 
 __all__ = ["intrinsics"]
 
@@ -27,7 +27,7 @@ _DEPTH = 4
 
 def intrinsics() -> Iterator[Intrinsic | Implementation]:
     """Unsigned by signed bytes on 512 and on 256 bits."""
-    for lanes, requires in ((16, ("avx512_vnni",)), (8, ("avx512_vnni", "avx512vl"))):
+    for lanes, requires in VNNI_WIDTHS:
         name = f"vnni_dpbusd_dot_m1k{lanes * _DEPTH}_u8_s8_s32"
         yield Intrinsic.define(
             name,
@@ -77,5 +77,6 @@ for (int n = 0; n < {lanes}; n++) {{
   *Dst = (int)((unsigned)*Dst + (unsigned)parts[n]);
 }}
 """
-    flags = ("-mavx512f", "-mavx512vl", "-mavx512vnni")
-    return Implementation(name, "c", source, "x86_64", requires, flags, "#include <immintrin.h>")
+    return Implementation(
+        name, "c", source, "x86_64", requires, VNNI_FLAGS, "#include <immintrin.h>"
+    )

@@ -14,7 +14,7 @@ from amos.intrinsics.arithmetic import MEASURED, Timing
 from amos.intrinsics.description import Intrinsic
 from amos.intrinsics.implementation import Implementation
 from amos.intrinsics.memory import Memory
-from amos.intrinsics.x86 import integer_vector
+from amos.intrinsics.x86 import VNNI_FLAGS, VNNI_WIDTHS, integer_vector
 
 __all__ = ["intrinsics"]
 
@@ -27,7 +27,7 @@ _DEPTH = 4
 
 def intrinsics() -> Iterator[Intrinsic | Implementation]:
     """Unsigned by signed bytes on 512 and on 256 bits."""
-    for lanes, requires in ((16, ("avx512_vnni",)), (8, ("avx512_vnni", "avx512vl"))):
+    for lanes, requires in VNNI_WIDTHS:
         name = f"vnni_dpbusd_lanes_m{lanes}k{_DEPTH}_u8_s8_s32"
         yield Intrinsic.define(
             name,
@@ -72,13 +72,12 @@ Dst[T.ramp(T.int32(0), 1, {lanes})] = T.call_llvm_pure_intrin(
 def _c(name: str, lanes: int, requires: tuple[str, ...]) -> Implementation:
     mm, vector, whole = integer_vector(lanes)
     loads = [f"{mm}_loadu_{whole}((const {vector} *){x})" for x in ("Dst", "Src1", "Src2")]
-    flags = ("-mavx512f", "-mavx512vl", "-mavx512vnni")
     return Implementation(
         name,
         "c",
         f"{mm}_storeu_{whole}(({vector} *)Dst, {mm}_dpbusd_epi32({', '.join(loads)}));",
         "x86_64",
         requires,
-        flags,
+        VNNI_FLAGS,
         "#include <immintrin.h>",
     )

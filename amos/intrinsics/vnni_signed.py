@@ -18,7 +18,7 @@ from amos.intrinsics.arithmetic import MEASURED, Timing
 from amos.intrinsics.description import Intrinsic
 from amos.intrinsics.implementation import Implementation
 from amos.intrinsics.memory import Memory
-from amos.intrinsics.x86 import integer_vector
+from amos.intrinsics.x86 import VNNI_FLAGS, VNNI_WIDTHS, integer_vector
 
 __all__ = ["intrinsics"]
 
@@ -33,7 +33,7 @@ _FLIP = -0x7F7F7F80
 
 def intrinsics() -> Iterator[Intrinsic | Implementation]:
     """Signed by signed bytes on 512 and on 256 bits."""
-    for lanes, requires in ((16, ("avx512_vnni",)), (8, ("avx512_vnni", "avx512vl"))):
+    for lanes, requires in VNNI_WIDTHS:
         name = f"vnni_dpbusd_signed_m{lanes}k{_DEPTH}_s8_s32"
         yield Intrinsic.define(
             name,
@@ -102,7 +102,12 @@ memcpy(&group, Src1, 4);
 {vector} extra = {mm}_dpbusd_epi32({mm}_setzero_{whole}(), flip, lanes);
 {mm}_storeu_{whole}(({vector} *)Dst, {mm}_sub_epi32(sum, extra));
 """
-    flags = ("-mavx512f", "-mavx512vl", "-mavx512vnni")
     return Implementation(
-        name, "c", source, "x86_64", requires, flags, "#include <immintrin.h>\n#include <string.h>"
+        name,
+        "c",
+        source,
+        "x86_64",
+        requires,
+        VNNI_FLAGS,
+        "#include <immintrin.h>\n#include <string.h>",
     )

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["integer_vector"]
+__all__ = ["VNNI_FLAGS", "VNNI_WIDTHS", "integer_vector"]
+
+#: Lanes of 32 bits of each form of ``vpdpbusd``, and the features that it needs.
+VNNI_WIDTHS = ((16, ("avx512_vnni",)), (8, ("avx512_vnni", "avx512vl")))
+#: What a C compiler is told so that it knows both.
+VNNI_FLAGS = ("-mavx512f", "-mavx512vl", "-mavx512vnni")
 
 
 def integer_vector(lanes: int) -> tuple[str, str, str]:
