@@ -83,25 +83,28 @@ def _fastest(rows: list[Row]) -> list[str]:
     found: dict[str, dict[str, float]] = {}
     for name, members in groups(rows).items():
         part = name if name.partition("@")[0] in ("resnet18", "heron") else "all operators"
-        by_workload: dict[str, list[Row]] = {}
-        for row in members:
-            by_workload.setdefault(row["workload"], []).append(row)
-        for work, turns in by_workload.items():
-            calls = [row for row in turns if is_call(row)]
-            held = [row for row in calls if "-vnni" in row["contender"]]
-            free = [row for row in calls if row not in held]
-            for kernel in turns:
-                amx = kernel["contender"] == "amos-amx"
-                against = free if amx or not held else held
-                if against and (amx or kernel["contender"] == "amos"):
-                    seconds = min(row["median_seconds"] for row in against)
-                    ratios = found.setdefault(f"{part}: fastest call / {label(kernel)}", {})
-                    ratios[work] = seconds / kernel["median_seconds"]
+        for work in dict.fromkeys(row["workload"] for row in members):
+            turns = [row for row in members if row["workload"] == work]
+            for kernel, ratio in _calls_over_kernels(turns).items():
+                found.setdefault(f"{part}: fastest call / {kernel}", {})[work] = ratio
     return [
         f"geometric mean of {told} {_geomean(list(ratios.values())):.2f} "
         f"(worst {min(ratios.values()):.2f}, {min(ratios, key=ratios.__getitem__)}; {len(ratios)})"
         for told, ratios in sorted(found.items())
     ]
+
+
+def _calls_over_kernels(rows: list[Row]) -> dict[str, float]:
+    """Of one workload: for each kernel of AMOS, the time of the fastest call over its own."""
+    calls = [row for row in rows if is_call(row)]
+    held = [row for row in calls if "-vnni" in row["contender"]]
+    free = [row for row in calls if row not in held]
+    against = {"amos": held or free, "amos-amx": free}
+    return {
+        label(row): min(call["median_seconds"] for call in chosen) / row["median_seconds"]
+        for row in rows
+        if (chosen := against.get(row["contender"]))
+    }
 
 
 def _ratios(rows: list[Row]) -> list[str]:
