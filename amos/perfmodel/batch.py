@@ -13,7 +13,7 @@ import numpy as np
 from amos.errors import MachineError
 from amos.perfmodel.blocks import runs_warps
 from amos.perfmodel.copies import copies
-from amos.perfmodel.crowding import crowding, left_out, stretch
+from amos.perfmodel.crowding import crowding, stretch
 from amos.perfmodel.fits import demands, fragments
 from amos.perfmodel.gpu import predict_blocks
 from amos.perfmodel.machine import Level, Machine
@@ -71,32 +71,21 @@ def _evaluate(
 ) -> BatchPrediction:
     if refined and runs_warps(structure, machine):
         return predict_blocks(structure, machine, batch)
-    peak = machine.peak(structure.mapping.intrinsic.name)
     rows = len(batch)
-    steps = Steps(structure, batch, batch.split if machine.cached else None)
+    cpu = refined and machine.cached
+    parted = machine.cores if cpu and not structure.destination.copied else 0
+    steps = Steps(structure, batch, batch.split if machine.cached else None, parted=parted)
     cores = np.minimum(machine.cores, steps.parallel)
     line = machine.line if refined else 1
-    written = line * _PAIR if refined and machine.cached else line
+    written = line * _PAIR if cpu else line
     part = Part(steps, cores, line, written)
     shared: dict[int, Part] = {}
     operands = (*structure.sources, structure.destination)
-    chains = fragments(structure.destination, part)
     if refined:
-        calls = _balanced(structure, steps, cores)
-        # Calls of the next tiles start before those of this one are done.
-        length = part.trips[-1] / part.trips[steps.begin]
-        ahead = 1.0 + machine.costs.window / (length * chains)
-        if machine.cached:
-            calls = calls * not_padding(structure, batch)
-            code = stretch(structure, batch, part)
-            calls = calls * left_out(structure, part, code)
-            calls = calls * crowding(structure, machine, batch, part, code)
-        else:
-            calls = calls * crowding(structure, machine, batch, part)
-        terms = [calls * peak.interval, calls * (peak.latency / (chains * ahead))]
+        terms = _busy(structure, machine, batch, part)
     else:
-        calls = part.trips[-1] * steps.tile.prod(axis=0)
-        terms = [calls * peak.latency]
+        latency = machine.peak(structure.mapping.intrinsic.name).latency
+        terms = [part.trips[-1] * steps.tile.prod(axis=0) * latency]
     result = BatchPrediction.empty(rows)
     result.compute[:] = np.max(terms, axis=0)
     most = _most(operands, written)
@@ -140,6 +129,28 @@ def overflows(structure: Structure, machine: Machine, batch: LoopBatch) -> list[
                 f"{capacity} fit, {need[0] - capacity:.0f} too many"
             )
     return said
+
+
+def _busy(structure: Structure, machine: Machine, batch: LoopBatch, part: Part) -> list[np.ndarray]:
+    """Seconds in which the busiest core starts calls, and in which calls wait for others."""
+    peak, steps = machine.peak(structure.mapping.intrinsic.name), part.steps
+    chains = fragments(structure.destination, part)
+    # Calls of the next tiles start before those of this one are done.
+    length = part.trips[-1] / part.trips[steps.begin]
+    ahead = 1.0 + machine.costs.window / (length * chains)
+    started = _balanced(structure, steps, np.minimum(machine.cores, steps.parallel))
+    if machine.cached:
+        code = stretch(structure, batch, part)
+        started = started * crowding(structure, machine, batch, part, code)
+        started = started * not_padding(structure, batch)
+    else:
+        started = started * crowding(structure, machine, batch, part)
+    waiting = started * (peak.latency / (chains * ahead))
+    if steps.edges is not None:
+        # A cut tile waits as long as a whole one.
+        waiting = waiting * steps.edges.tiles.prod(axis=0)
+        started = started * (steps.edges.tiles * steps.edges.steps).prod(axis=0)
+    return [started * peak.interval, waiting]
 
 
 def _balanced(structure: Structure, steps: Steps, cores: np.ndarray) -> np.ndarray:
@@ -271,4 +282,6 @@ def _register_traffic(operand: Operand, part: Part, broadcast: float) -> np.ndar
     size = operand.fragment
     if operand.copies > 1:
         size = max(size, size * operand.copies * broadcast)
-    return fragments(operand, part) * steps * size
+    edges = part.steps.edges
+    asked = 1.0 if edges is None else edges.fragments(operand)
+    return fragments(operand, part) * asked * steps * size

@@ -161,7 +161,8 @@ def _cycles(
     found = division * op.divisions
     unrolled = (costs.test / width if op.guarded else 0.0) + found * width / whole
     short = _UNROLLED // 2 if op.divisions else _UNROLLED
-    finding = np.where(width <= short, unrolled, costs.serial + found)
+    # Compilers write the padding of several elements at once.
+    finding = np.where(width <= short, unrolled, costs.serial * op.live + found)
     reading = costs.read * (costs.near if op.near else 1.0)
     cycles: np.ndarray = finding + reading * op.live
     return cycles

@@ -124,45 +124,6 @@ def kept_fragments(
     return kept, moves / together
 
 
-def written_if(structure: Structure, part: Part) -> np.ndarray:
-    """Positions of the output that are written under a condition, for each call.
-
-    All those of a register tile that does not divide a loop.
-    """
-    steps = part.steps
-    positions = np.where(steps.cut, steps.tile, 1.0).prod(axis=0)
-    length = part.trips[-1] / part.trips[steps.begin]
-    written = steps.cut.any(axis=0) & (structure.destination.copied == 0)
-    each = length * fragments(structure.destination, part)
-    return np.asarray(np.where(written, positions / each, 0.0))
-
-
-def sunk(structure: Structure, part: Part, code: Stretch) -> np.ndarray:
-    """Share of the calls that compilers move behind the condition for their result.
-
-    The last register tile along a loop that it does not divide is written in part, each
-    position under a condition. Where the whole reduction is one stretch of code, calls
-    are only made there. What they read was loaded before, and waits in memory if it is
-    more than the registers hold.
-    """
-    registers = structure.mapping.intrinsic.registers or 0
-    loaded = np.sum([fragments(op, part) for op in structure.sources], axis=0) * code.steps
-    positions = np.where(part.steps.cut, part.steps.tile, 1.0).prod(axis=0)
-    moved = code.whole & (structure.destination.copied == 0) & (loaded > registers)
-    return np.where(moved, 1.0 - 1.0 / positions, 0.0)
-
-
-def left_out(structure: Structure, part: Part, code: Stretch) -> np.ndarray:
-    """Share of the calls that are made, where compilers leave out the results nobody gets.
-
-    Those of whole register tiles beyond the end of a loop that was made longer, if the
-    reduction is one stretch of code, which can be moved behind the condition.
-    """
-    beyond = np.where(part.steps.cut, 1.0, part.steps.stretch).prod(axis=0)
-    moved = code.whole & (structure.destination.copied == 0)
-    return np.where(moved, 1.0 / beyond, 1.0)
-
-
 def crowding(
     structure: Structure,
     machine: Machine,
@@ -202,7 +163,4 @@ def crowding(
     # of all calls that a kept one is for give way.
     each = np.where(live > registers - 2, each, 1.0)
     moves = spilled * moves * each / fragments(structure.destination, part)
-    slower = (
-        1.0 + worst * crowded + costs.reload * moves + costs.branch * written_if(structure, part)
-    )
-    return np.asarray(slower + costs.sunk * sunk(structure, part, code))
+    return np.asarray(1.0 + worst * crowded + costs.reload * moves)

@@ -39,9 +39,6 @@ class Costs:
             code and each has only one fragment of some source.
         reload: calls are slower by this share for each store or load, per call, of a
             fragment that overlapping windows keep beyond what the registers hold.
-        branch: the same for each position of the output that is written under a condition.
-        sunk: the same for calls that compilers move behind a condition, one after the
-            other and with sources from memory.
         sweep: reading beyond the innermost level takes so many times as long where an
             operand was laid out in reading order.
         late: waiting for a line of the output that nothing fetched ahead from beyond the
@@ -64,8 +61,6 @@ class Costs:
     spill: float = 0.005
     spill_mixed: float = 0.6
     reload: float = 0.85
-    branch: float = 1.5
-    sunk: float = 1.5
     sweep: float = 1.6
     late: float = 12.0
     retain: float = 4.5

@@ -11,6 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
+from amos.perfmodel.edges import Edges
 from amos.perfmodel.structure import Dimension, LoopBatch, Operand, Structure
 
 __all__ = ["Part", "Steps", "pick", "pick_at", "places"]
@@ -43,7 +44,8 @@ class Steps:
     the blocks of the spatial loops between the two if there are any; depth ``d``
     means: inside are the loops from position ``d`` on, and always the register
     tiles. At the last depth only these are inside. Tiles that do not divide a loop
-    are padded, hence the rounding up.
+    are padded, hence the rounding up; with ``parted``, the cores of a machine whose
+    kernels write cut tiles apart, blocks have as many tiles as they run on average.
 
     Attributes:
         extents: float, spatial loops × 1.
@@ -53,6 +55,8 @@ class Steps:
         begin: position of the outermost reduction.
         padded: float: points of all spatial loops, rounded up to whole tiles.
         stretch: float, spatial loops × schedules: by what share each became longer, plus 1.
+        order: int, spatial loops × schedules: the loop at each of the outer positions.
+        edges: what is run of tiles at the end of a loop; ``None`` if all of it is.
         parallel: float: steps that are shared out to cores.
         shared: bool, spatial loops × schedules: positions that are shared out.
         parts: float: parts of the outermost reduction, each with steps of its own to
@@ -62,7 +66,12 @@ class Steps:
     """
 
     def __init__(
-        self, structure: Structure, batch: LoopBatch, split: np.ndarray | None = None
+        self,
+        structure: Structure,
+        batch: LoopBatch,
+        split: np.ndarray | None = None,
+        *,
+        parted: int = 0,
     ) -> None:
         self.spatial, reductions = len(structure.spatial), len(structure.reduce)
         self.rows = len(batch)
@@ -72,20 +81,25 @@ class Steps:
         self.tile = _columns(batch.tile)
         span = self.tile if batch.block is None else self.tile * _columns(batch.block)
         whole = np.ceil(extents[: self.spatial] / span)
+        self.padded = (whole * span).prod(axis=0)
+        self.stretch = whole * span / extents[: self.spatial]
         order, reduce = batch.order.T, batch.reduce.T
+        self.order = order
         loops, steps = [order], [np.take_along_axis(whole, order, axis=0)]
+        # Loops of one step are gone before the outermost are fused and shared out.
+        live = steps[0] > 1
+        self.shared = live & (np.cumsum(live, axis=0) <= batch.parallel)
+        self.edges = Edges(self, parted) if parted and self.spatial else None
         if batch.block is not None:
+            block = _columns(batch.block)
+            if self.edges is not None:
+                block = block * self.edges.tiles
             loops.append(order)
-            steps.append(np.take_along_axis(_columns(batch.block), order, axis=0))
+            steps.append(np.take_along_axis(block, order, axis=0))
         self.begin = self.spatial * len(loops)
         self.loop = np.concatenate([*loops, reduce])
         self.outer = np.concatenate([*steps, extents[:, 0][reduce]])
         self.count = len(self.loop)
-        self.padded = (whole * span).prod(axis=0)
-        self.stretch = whole * span / extents[: self.spatial]
-        # Loops of one step are gone before the outermost are fused and shared out.
-        live = self.outer[: self.spatial] > 1
-        self.shared = live & (np.cumsum(live, axis=0) <= batch.parallel)
         self.parallel = np.where(self.shared, self.outer[: self.spatial], 1.0).prod(axis=0)
         self.parts = split.astype(float) if split is not None and structure.reduce else None
         if self.parts is not None:
@@ -98,11 +112,6 @@ class Steps:
     def runs(self) -> dict[tuple[int, int], np.ndarray]:
         """(loop, position) → the schedules in which the loop is there."""
         return {(n, p): self.loop[p] == n for n, at in enumerate(self.where) for p in at}
-
-    @cached_property
-    def cut(self) -> np.ndarray:
-        """Whether a register tile reaches beyond the end of a loop: spatial loops × schedules."""
-        return np.asarray(self.extents % self.tile > 0)
 
     def fragments(self, operand: Operand) -> np.ndarray:
         """Distinct fragments of an operand in one register tile."""

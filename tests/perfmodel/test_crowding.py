@@ -1,4 +1,4 @@
-"""What compilers make one stretch of code, and what follows from it."""
+"""What compilers make of a nest, and what is run of it by the busiest core."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import amos
 from amos.ir import Operator
 from amos.perfmodel import LoopBatch, Machine, Structure
-from amos.perfmodel.crowding import left_out, stretch, sunk, written_if
+from amos.perfmodel.crowding import stretch
 from amos.perfmodel.machine import Level, Peak
 from amos.perfmodel.part import Part, Steps
 from amos.perfmodel.sharing import exchanges
@@ -26,7 +26,7 @@ def _made(
     (mapping,) = (m for m in amos.enumerate_mappings(op, VNNI) if m.groups["i1"] == ("k",))
     structure = Structure(mapping)
     batch = batch_of(structure, [Schedule.of({"order": "p q i1.tile", **values})])
-    steps = Steps(structure, batch, batch.split)
+    steps = Steps(structure, batch, batch.split, parted=2)
     return structure, batch, Part(steps, np.minimum(2, steps.parallel), 64)
 
 
@@ -42,42 +42,39 @@ def test_short_loops_become_one_stretch_of_code(
     assert (code.steps.tolist(), code.whole.tolist()) == ([steps], [whole])
 
 
-def test_results_that_nobody_gets_are_left_out_of_one_stretch() -> None:
-    """60 rows in blocks of 32 are 64: the last tiles lie beyond, if tiles divide the rows."""
-
-    def share(p: int, tile: int, block: int, unroll: int = 1, c: int = 64) -> float:
-        values: dict[str, int | str] = {"tile.p": tile, "block.p": block, "unroll": unroll}
-        structure, batch, part = _made(values, p, c=c)
-        return float(left_out(structure, part, stretch(structure, batch, part))[0])
-
-    assert share(60, 4, 8) == pytest.approx(60 / 64)
-    assert share(60, 4, 5) == 1.0
-    # 62 rows end within a tile.
-    assert share(62, 4, 8) == 1.0
-    # Loops that are left keep their calls where they are.
-    assert share(60, 4, 8, c=1024) == 1.0
-
-
-def test_calls_sink_behind_conditions_where_a_tile_is_cut() -> None:
-    def share(p: int, tile: int, c: int = 64) -> float:
-        structure, batch, part = _made({"tile.p": tile}, p, c=c)
-        return float(sunk(structure, part, stretch(structure, batch, part))[0])
-
-    assert share(62, 4) == pytest.approx(3 / 4)
-    assert share(60, 4) == share(62, 1) == 0.0
-    # What two steps load fits the registers.
-    assert share(62, 4, c=8) == 0.0
-    assert share(62, 4, c=1024) == 0.0
+@pytest.mark.parametrize(
+    ("p", "tile", "block", "tiles", "steps"),
+    [
+        (60, 4, 8, 15 / 16, 1.0),
+        (62, 4, 8, 1.0, 62 / 64),
+        (62, 4, 5, 16 / 20, 62 / 64),
+        (60, 4, 5, 15 / 15, 1.0),
+    ],
+)
+def test_tiles_beyond_the_end_are_not_run(
+    p: int, tile: int, block: int, tiles: float, steps: float
+) -> None:
+    """Tiles of so many rows, so many of them in a block; the last one is cut."""
+    values: dict[str, int | str] = {"tile.p": tile, "block.p": block, "tile.q": 2, "parallel": 0}
+    structure, _, part = _made(values, p)
+    edges = part.steps.edges
+    assert edges is not None
+    assert edges.tiles[:, 0].tolist() == [pytest.approx(tiles), 1.0, 1.0]
+    assert edges.steps[:, 0].tolist() == [pytest.approx(steps), 1.0, 1.0]
+    # Rows are asked for one by one, weights by every tile.
+    image, weight = structure.sources
+    assert (edges.fragments(image)[0], edges.fragments(weight)[0]) == (pytest.approx(steps), 1.0)
+    assert part.trips[part.steps.begin, 0] == pytest.approx(-(-p // tile) * 32 * 4)
 
 
-def test_positions_of_cut_tiles_are_written_under_conditions() -> None:
-    def each(p: int, tile: int) -> float:
-        structure, _, part = _made({"tile.p": tile, "tile.i1.tile": 2}, p)
-        return float(written_if(structure, part)[0])
-
-    # Four rows of two vectors of channels, for each 16 steps of eight calls.
-    assert each(62, 4) == pytest.approx(4 / (16 * 8))
-    assert each(60, 4) == 0.0
+def test_the_busiest_core_has_no_end_of_what_is_shared_out() -> None:
+    values: dict[str, int | str] = {"tile.p": 4, "block.p": 5, "tile.q": 3, "parallel": 1}
+    _, _, part = _made(values, 62)
+    edges = part.steps.edges
+    assert edges is not None
+    assert edges.tiles[:, 0].tolist() == [1.0, 1.0, 1.0]
+    # 64 columns in tiles of three.
+    assert edges.steps[:, 0].tolist() == [1.0, pytest.approx(64 / 66), 1.0]
 
 
 def test_cores_that_write_side_by_side_take_lines_from_each_other() -> None:

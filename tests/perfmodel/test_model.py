@@ -100,6 +100,16 @@ def test_padding_costs_calls() -> None:
     assert two.rows[0].compute == 6 * 2 * 2.5
 
 
+def test_a_cut_tile_makes_fewer_calls_and_waits_as_long() -> None:
+    """Twenty-five rows in tiles of eight are four tiles, the last one of a single row."""
+    op = Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=25, j=16, k=8))
+    mapping = amos.enumerate_mappings(op, VNNI)[0]
+    machine = _machine(Level("DRAM", 0, 1e9, 1e9))
+    assert predict(mapping, machine, Schedule.of({"tile.i": 8})).rows[0].compute == 25 * 2
+    slow = replace(machine, peaks={VNNI.name: Peak(latency=16.0, interval=1.0)})
+    assert predict(mapping, slow, Schedule.of({"tile.i": 8})).rows[0].compute == 4 * 2 * 16
+
+
 def _gemm() -> Mapping:
     op = Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=2, j=16, k=8))
     return amos.enumerate_mappings(op, VNNI)[0]
@@ -110,7 +120,6 @@ def _machine(*levels: Level, cores: int = 1) -> Machine:
     costs = Costs(
         window=0.0,
         broadcast=1.0,
-        branch=0.0,
         sweep=1.0,
         retain=math.inf,
         overlap=math.inf,
