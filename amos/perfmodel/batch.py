@@ -14,6 +14,7 @@ from amos.errors import MachineError
 from amos.perfmodel.blocks import runs_warps
 from amos.perfmodel.copies import copies
 from amos.perfmodel.crowding import crowding, stretch
+from amos.perfmodel.edges import parts_tiles
 from amos.perfmodel.fits import demands, fragments
 from amos.perfmodel.gpu import predict_blocks
 from amos.perfmodel.machine import Level, Machine
@@ -73,7 +74,7 @@ def _evaluate(
         return predict_blocks(structure, machine, batch)
     rows = len(batch)
     cpu = refined and machine.cached
-    parted = machine.cores if cpu and not structure.destination.copied else 0
+    parted = machine.cores if cpu and parts_tiles(structure) else 0
     steps = Steps(structure, batch, batch.split if machine.cached else None, parted=parted)
     cores = np.minimum(machine.cores, steps.parallel)
     line = machine.line if refined else 1

@@ -159,6 +159,8 @@ def _cycles(
     # The largest power of two that divides it.
     width = np.minimum(whole & -whole, _WIDTH if batch.vector is None else batch.vector)
     found = division * op.divisions
+    if op.copy == "rows":
+        return np.asarray((costs.test + costs.serial + found) / width)
     unrolled = (costs.test / width if op.guarded else 0.0) + found * width / whole
     short = _UNROLLED // 2 if op.divisions else _UNROLLED
     # Compilers write the padding of several elements at once.

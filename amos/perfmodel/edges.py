@@ -11,12 +11,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from amos.perfmodel.structure import Operand
+from amos.mapping.strided import loads_rows
+from amos.perfmodel.structure import Operand, Structure
 
 if TYPE_CHECKING:
     from amos.perfmodel.part import Steps
 
-__all__ = ["Edges"]
+__all__ = ["Edges", "parts_tiles"]
+
+
+def parts_tiles(structure: Structure) -> bool:
+    """Whether kernels write cut tiles apart: those whose results go straight to the output.
+
+    Tile registers are computed whole, and cropped when they are moved.
+    """
+    rows = loads_rows(structure.mapping.intrinsic)
+    return not structure.destination.copied and not rows
 
 
 class Edges:

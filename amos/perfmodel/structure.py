@@ -29,7 +29,7 @@ __all__ = ["Dimension", "LoopBatch", "Operand", "Structure"]
 
 
 #: How the elements of a copy are found.
-Copy = Literal["run", "stride", "digits"]
+Copy = Literal["run", "rows", "stride", "digits"]
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,9 @@ class Operand:
             is used in place or packed ahead.
         origin: elements of the tensor that the copy comes from or goes to.
         copy: how the copy finds its elements: ``"run"`` moves contiguous runs,
-            ``"stride"`` single elements at a fixed distance, ``"digits"`` takes
-            a fused index apart for each element.
+            ``"rows"`` contiguous rows that are found one by one, ``"stride"`` single
+            elements at a fixed distance, ``"digits"`` takes a fused index apart for each
+            element.
         divisions: how many divisions that takes for one element.
         live: share of its elements that are read; the others are padding.
         guarded: true if each element is tested for lying in the tensor's padding.
@@ -301,6 +302,9 @@ def _copy(staged: StagedOperand) -> tuple[Copy, int]:
         return "run", 0
     if loads_rows(staged.nest.mapping.intrinsic) and _guarded(staged):
         # Rows gathered from windows: no two of them lie where the first says.
+        *rows, row = (staged.nest.groups[t] for t in staged.fragment)
+        if staged.load.indices[-1].coefficient(row.members[-1]) == 1 and _walks(staged, row):
+            return "rows", max((len(g.members) for g in rows), default=1) - 1
         return "stride", 0
     groups = [staged.nest.groups[t] for t in staged.fragment if staged.nest.groups[t].lanes > 1]
     used = [g for g in groups if set(g.members) & staged.load.names]

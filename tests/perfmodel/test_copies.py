@@ -1,10 +1,15 @@
-"""What stands around the nest of calls: parallel regions."""
+"""What stands around the nest of calls: parallel regions, and rows that are copied."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 import amos
 from amos.ir import Operator
-from amos.perfmodel import predict
+from amos.perfmodel import Peak, Structure, predict
+from amos.perfmodel.edges import parts_tiles
 from amos.schedule import Schedule
 
 XEON = amos.machines.get("xeon_6240")
@@ -28,3 +33,29 @@ def test_the_parts_of_a_reduction_are_one_region() -> None:
     """Whether the nest itself has anything to share out or not."""
     assert _launch(**{"tile.i": 8, "split": 2}) == XEON.launch
     assert _launch(**{"tile.i": 4, "split": 2}) == XEON.launch
+
+
+def test_rows_of_windows_are_found_once_and_moved_in_vectors() -> None:
+    """Tile registers take 16 rows of 64 channels: wider steps find fewer places."""
+    unit = amos.intrinsics.get("amx_tdpbusd_m16n16k64_u8_s8_s32")
+    op = amos.operators.conv2d(
+        n=1, c=128, k=32, p=7, q=7, r=3, s=3, padding=1, layout="NHWC", dtype="u8s8"
+    )
+    (mapping,) = (
+        m
+        for m in amos.enumerate_mappings(op, unit, rule="access")
+        if m.groups == {"i1": ("p", "q"), "i2": ("k",), "r1": ("c",)}
+    )
+    structure = Structure(mapping)
+    image = structure.sources[0]
+    assert (image.copy, image.divisions, image.guarded) == ("rows", 1, True)
+    machine = replace(XEON, peaks={unit.name: Peak(1e-8, 1e-8)})
+
+    def staging(vector: int) -> float:
+        values: dict[str, int | str] = {"stage.Src1": "tile", "vector": vector, "parallel": 0}
+        return predict(mapping, machine, Schedule.of(values)).staging
+
+    assert staging(16) == pytest.approx(2 * staging(32), rel=0.01)
+    # Tile registers are computed whole, and cropped when they are moved.
+    assert not parts_tiles(structure)
+    assert parts_tiles(Structure(MAPPING))
