@@ -163,7 +163,6 @@ def _cycles(
         return np.asarray((costs.test + costs.serial + found) / width)
     unrolled = (costs.test / width if op.guarded else 0.0) + found * width / whole
     short = _UNROLLED // 2 if op.divisions else _UNROLLED
-    # Compilers write the padding of several elements at once.
     finding = np.where(width <= short, unrolled, costs.serial * op.live + found)
     reading = costs.read * (costs.near if op.near else 1.0)
     cycles: np.ndarray = finding + reading * op.live

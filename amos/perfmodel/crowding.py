@@ -6,7 +6,6 @@ What LLVM does was read from the machine code of the samples that constants are 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import product
 from math import gcd
 
@@ -18,7 +17,7 @@ from amos.perfmodel.machine import Machine
 from amos.perfmodel.part import Part
 from amos.perfmodel.structure import LoopBatch, Operand, Structure
 
-__all__ = ["Stretch", "crowding", "finds_again", "kept_fragments", "stretch"]
+__all__ = ["crowding", "finds_again", "kept_fragments", "stretch"]
 
 #: Loads and calls of the longest stretch that LLVM makes by unrolling a loop completely.
 _LONGEST = 240
@@ -26,24 +25,12 @@ _LONGEST = 240
 _MIXED = 3
 
 
-@dataclass(frozen=True)
-class Stretch:
-    """One stretch of code for each schedule.
+def stretch(structure: Structure, batch: LoopBatch, part: Part) -> np.ndarray:
+    """Steps of the reduction in one stretch of code, for each schedule.
 
-    Attributes:
-        steps: float: steps of the reduction in it.
-        whole: bool: it is the whole reduction.
-    """
-
-    steps: np.ndarray
-    whole: np.ndarray
-
-
-def stretch(structure: Structure, batch: LoopBatch, part: Part) -> Stretch:
-    """Steps that the schedule unrolls, and those of loops that compilers unroll then.
-
-    A loop is unrolled if what comes of it is no longer than :data:`_LONGEST`; the one
-    around it is looked at after that.
+    Those that the schedule unrolls, and those of loops that compilers unroll then: a loop
+    is unrolled if what comes of it is no longer than :data:`_LONGEST`; the one around it
+    is looked at after that.
     """
     operands = (*structure.sources, structure.destination)
     size = np.sum([fragments(op, part) for op in operands], axis=0)
@@ -55,7 +42,7 @@ def stretch(structure: Structure, batch: LoopBatch, part: Part) -> Stretch:
             trips = trips / steps
         whole = whole & (steps * trips * size <= _LONGEST)
         steps = np.where(whole, steps * trips, steps)
-    return Stretch(steps, whole)
+    return steps
 
 
 def finds_again(operand: Operand, batch: LoopBatch, part: Part, staged: np.ndarray) -> np.ndarray:
@@ -129,7 +116,7 @@ def crowding(
     machine: Machine,
     batch: LoopBatch,
     part: Part,
-    code: Stretch | None = None,
+    code: np.ndarray | None = None,
 ) -> np.ndarray | float:
     """Slower calls when the compiler has hardly a register to spare.
 
@@ -143,7 +130,7 @@ def crowding(
         machine: its constants.
         batch: the schedules.
         part: their nests.
-        code: what compilers for CPUs unroll; ``None`` for those of other machines.
+        code: steps in one stretch of code by compilers for CPUs; ``None`` on other machines.
     """
     registers = structure.mapping.intrinsic.registers
     if not registers or loads_rows(structure.mapping.intrinsic):
@@ -156,8 +143,8 @@ def crowding(
         # Compilers for GPUs load the fragments of later steps ahead wherever they can.
         return np.asarray(1.0 + (costs.spill_mixed if code is None else costs.spill) * crowded)
     each = np.min([fragments(op, part) for op in structure.sources], axis=0)
-    worst = np.where((each == 1) & (code.steps >= _MIXED), costs.spill_mixed, costs.spill)
-    kept, moves = kept_fragments(structure, batch, part, code.steps)
+    worst = np.where((each == 1) & (code >= _MIXED), costs.spill_mixed, costs.spill)
+    kept, moves = kept_fragments(structure, batch, part, code)
     spilled = np.clip(live + kept - registers, 0.0, kept) / np.maximum(kept, 1.0)
     # With no register for a second fragment of the source that changes, the accumulators
     # of all calls that a kept one is for give way.

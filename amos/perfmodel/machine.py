@@ -26,7 +26,8 @@ class Costs:
         broadcast: loading a fragment that fills a register by replication, as a
             share of loading the whole register.
         window: calls that a core can have in flight out of order, across tiles.
-        serial: going on to the next element of a copy whose step is not unrolled.
+        serial: going on to the next element of a copy whose step is not unrolled; nothing for
+            padding, of which compilers write several elements at once.
         read: reading one element that does not move with its neighbours.
         near: the share of ``read`` for an element that lies next to the one before it,
             where only padding keeps them from moving together.
