@@ -108,7 +108,9 @@ def _evaluate(
         result.staging[:], result.launch[:] = staging, machine.launch * regions
         if machine.cached and machine.exchange:
             result.exchange[:] = exchanges(structure.destination, machine, part, cores)
-        seconds = bound + result.staging + result.launch + result.exchange
+            # Some of it passes behind the rest.
+            bound = np.hypot(bound, result.exchange)
+        seconds = bound + result.staging + result.launch
         for need, capacity in demands(structure, machine, batch, part).values():
             seconds = np.where(need > capacity, np.inf, seconds)
     else:

@@ -115,7 +115,7 @@ def _seconds(
     if op.copy == "run":
         return streaming
     division = machine.costs.digits * (machine.costs.plain if plain else 1.0)
-    cycles = _cycles(op, part, batch, machine.costs, depth, division)
+    cycles = _cycles(op, part, batch, machine.costs, depth, division, fused=not plain)
     if op.vectors and batch.vectors is not None:
         # Never slower than finding elements one by one, whatever that was fitted to.
         together = np.minimum(op.vectors * _INSTRUCTION, cycles / 2)
@@ -144,13 +144,21 @@ def _reach(machine: Machine, cores: np.ndarray) -> list[tuple[np.ndarray, np.nda
 
 
 def _cycles(
-    op: Operand, part: Part, batch: LoopBatch, costs: Costs, depth: np.ndarray, division: float
+    op: Operand,
+    part: Part,
+    batch: LoopBatch,
+    costs: Costs,
+    depth: np.ndarray,
+    division: float,
+    *,
+    fused: bool,
 ) -> np.ndarray:
     """Cycles of one element that does not move with its neighbours.
 
     A short step is unrolled, which leaves one test and one set of divisions for it,
-    the divisions being the same for all steps of the last dimensions. A long one is
-    a loop over elements, each found and tested by itself.
+    the divisions being the same for all steps of the last dimensions unless the loops
+    around are fused, which takes several for each step. A long one is a loop over
+    elements, each found and tested by itself.
     """
     lanes = op.fragment / op.size
     last = part.along(op.dims[op.leading - 1]) if op.leading else 1.0
@@ -161,7 +169,8 @@ def _cycles(
     found = division * op.divisions
     if op.copy == "rows":
         return np.asarray((costs.test + costs.serial + found) / width)
-    unrolled = (costs.test / width if op.guarded else 0.0) + found * width / whole
+    once = found if fused else found * width / whole
+    unrolled = (costs.test / width if op.guarded else 0.0) + once
     short = _UNROLLED // 2 if op.divisions else _UNROLLED
     finding = np.where(width <= short, unrolled, costs.serial * op.live + found)
     reading = costs.read * (costs.near if op.near else 1.0)

@@ -11,11 +11,11 @@ __all__ = ["as_fitted"]
 #: Fitted on a server CPU of Intel with AVX-512 VNNI and AMX (cpu family 6, model 167).
 _INTEL = Costs(
     broadcast=0.67,
-    window=71.0,
+    window=60.0,
     serial=2.9,
-    read=1.3,
-    near=0.28,
-    test=0.055,
+    read=1.1,
+    near=0.34,
+    test=2.1,
     digits=3.7,
     plain=0.84,
     spill=0.1,
@@ -24,11 +24,11 @@ _INTEL = Costs(
     sweep=1.1,
     late=28.0,
     retain=5.8,
-    overlap=3.7,
+    overlap=4.0,
 )
-#: Seconds that a line takes longer where two cores write every other 512 bytes of 800 KiB
-#: than where each writes its half: measured there, 4.7 against 1.1 ns.
-_INTEL_EXCHANGE = 3.6e-9
+#: Seconds until a line that the other core took is back, fitted like the others. Kernels
+#: whose cores write every other 128 bytes of 784 KiB take 7.5 ns a line in all.
+_INTEL_EXCHANGE = 9e-9
 
 
 def as_fitted(machine: Machine) -> Machine:

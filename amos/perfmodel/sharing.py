@@ -1,8 +1,9 @@
 """Lines of the output that cores take from each other.
 
-Hardware fetches lines ahead of a sequence of stores, up to the end of the page. Where
-pieces that different cores write lie side by side in one page, each fetches lines that
-the other is about to write, and every one of them has to be fetched back.
+Hardware fetches a few lines ahead of a sequence of stores. Where short pieces that
+different cores write lie side by side, each fetches lines that the other is about to
+write, and every one of them has to be fetched back. In longer pieces that happens at the
+end only, where the next one begins.
 """
 
 from __future__ import annotations
@@ -15,16 +16,20 @@ from amos.perfmodel.structure import Operand
 
 __all__ = ["exchanges"]
 
-#: Bytes of a page, which hardware does not fetch beyond (Intel 64 and IA-32
-#: Architectures Optimization Reference Manual, Data Prefetching).
-_PAGE = 4096
-#: Pages of sequences that the hardware follows at once (ibid.); where a core writes no
-#: more of them, its output stays in its own cache.
-_FOLLOWED = 32
+#: Bytes that are fetched ahead of what a register tile writes side by side: pieces of
+#: 512 bytes have hardly been seen to cost anything in kernels.
+_AHEAD = 256
+#: Share of the lines that are fetched ahead where each is written by itself, and the next
+#: one lies farther on than that; fitted.
+_SINGLE = 0.5
+#: Bytes of a page, and pages of sequences that the hardware follows at once (Intel 64 and
+#: IA-32 Architectures Optimization Reference Manual, Data Prefetching); where a core
+#: writes no more of them, its output stays in its own cache.
+_PAGE, _FOLLOWED = 4096, 32
 
 
 def exchanges(operand: Operand, machine: Machine, part: Part, cores: np.ndarray) -> np.ndarray:
-    """Seconds that a core waits for lines of the output to come back.
+    """Seconds until the lines of a core have come back, whatever it does meanwhile.
 
     Args:
         operand: the destination, whose dimensions are in the order of memory.
@@ -34,16 +39,18 @@ def exchanges(operand: Operand, machine: Machine, part: Part, cores: np.ndarray)
     """
     if not part.steps.spatial:
         return np.zeros(len(part.steps))
-    own, run = np.ones((2, len(part.steps)))
-    whole = np.ones(len(part.steps), dtype=bool)
+    own, run, tile, pitch = np.ones((4, len(part.steps))) * operand.size
+    whole, filled = np.ones((2, len(part.steps)), dtype=bool)
     for dim in reversed(operand.dims):
-        along = part.along(dim)
-        length = along if isinstance(along, float) else along[0]
-        own = own * length
-        run = np.where(whole, run * length, run)
-        whole = whole & (length >= dim.extent)
-    own, run = own * operand.size, run * operand.size
-    share = np.clip(2.0 - run / (_PAGE / 2), 0.0, 1.0)
+        along = np.broadcast_to(part.along(dim), (part.count + 1, len(part.steps)))
+        first, last = along[0], along[-1]
+        own = own * first
+        run, pitch = np.where(whole, run * first, run), np.where(whole, pitch * dim.extent, pitch)
+        tile = np.where(filled, tile * last, tile)
+        whole, filled = whole & (first >= dim.extent), filled & (last >= dim.extent)
+    share = np.minimum(1.0, _AHEAD / run)
+    # Single lines far apart are no sequence to everything that looks for one.
+    share = share * np.where((tile > machine.line) | (pitch <= _AHEAD), 1.0, _SINGLE)
     # Where the loop that parts them does not go up in the cores, they do not start at the
     # same place of the others, and meet half of the time.
     first = np.where(part.steps.shared, part.steps.outer[: part.steps.spatial], 1.0)

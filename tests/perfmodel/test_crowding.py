@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import amos
 from amos.ir import Operator
-from amos.perfmodel import LoopBatch, Machine, Structure
+from amos.perfmodel import LoopBatch, Machine, Structure, predict
 from amos.perfmodel.crowding import stretch
 from amos.perfmodel.machine import Level, Peak
 from amos.perfmodel.part import Part, Steps
@@ -78,18 +80,31 @@ def test_cores_that_write_side_by_side_take_lines_from_each_other() -> None:
         "two", 2, 1.0, (Level("DRAM", 0, 1.0, 1.0),), {VNNI.name: Peak(1.0, 1.0)}, exchange=2.0
     )
 
-    def seconds(order: str, p: int = 60, k: int = 64) -> float:
-        structure, _, part = _made({"order": order, "parallel": 1}, p, k)
+    def seconds(order: str, p: int = 60, k: int = 64, wide: int = 1) -> float:
+        structure, _, part = _made({"order": order, "parallel": 1, "tile.i1.tile": wide}, p, k)
         return float(exchanges(structure.destination, machine, part, np.array([2]))[0])
 
     # Half of 960 KiB each, in pieces of 128 bytes: every line of it.
     assert seconds("i1.tile p q") == 60 * 64 * 128 / 64 * 2.0
-    # Half of the rows each lie together.
-    assert seconds("p q i1.tile") == 0.0
-    # Pieces of 3 KiB reach into the next page half of the time.
-    assert seconds("i1.tile p q", k=1536) == 60 * 64 * 3072 / 64 * 2.0 / 2
+    # Half of the rows each lie together: four lines where one half ends.
+    assert seconds("p q i1.tile", wide=2) == pytest.approx(4 * 2.0)
+    # Four lines of each piece of 3 KiB, fewer if they are written one at a time.
+    whole = 60 * 64 * 4 * 2.0
+    assert seconds("i1.tile p q", k=1536, wide=2) == pytest.approx(whole)
+    assert 0 < seconds("i1.tile p q", k=1536) < whole
     # Little is left where it is.
     assert seconds("i1.tile p q", p=16) == 0.0
+
+
+def test_other_work_passes_while_lines_come_back() -> None:
+    op = Operator.parse("out[p,k] += image[p,c] * weight[k,c]", extents=dict(p=4096, k=64, c=64))
+    mapping = amos.enumerate_mappings(op, VNNI)[0]
+    machine = replace(amos.machines.get("xeon_6240"), cores=2)
+    schedule = Schedule.of({"order": "i1.tile p", "parallel": 1, "tile.p": 8, "tile.i1.tile": 2})
+    alone = predict(mapping, machine, schedule)
+    found = predict(mapping, replace(machine, exchange=1e-8), schedule)
+    assert alone.exchange == 0.0 < found.exchange
+    assert max(alone.seconds, found.exchange) < found.seconds < alone.seconds + found.exchange
 
 
 def test_fused_steps_are_dealt_out_as_ranges() -> None:

@@ -178,7 +178,10 @@ def test_a_cache_keeps_part_of_what_does_not_fit() -> None:
 
 
 def test_a_copy_costs_what_its_steps_do() -> None:
-    """Gathering columns: short steps are unrolled, long ones find each element by itself."""
+    """Gathering columns: short steps are unrolled, long ones find each element by itself.
+
+    Where loops are fused, as in a copy ahead of the nest, no two steps share divisions.
+    """
     op = Operator.parse(
         "out[n,p,q,k] += pad(image[n,p+r-1,q+s-1,c]) * weight[k,c,r,s]",
         extents=dict(n=1, p=4, q=6, k=32, c=16, r=2, s=3),
@@ -191,13 +194,16 @@ def test_a_copy_costs_what_its_steps_do() -> None:
     image = next(op for op in structure.sources if op.copied)
     assert (image.copy, image.divisions, image.guarded, image.live) == ("digits", 1, True, 0.75)
     machine = replace(_machine(*LEVELS), costs=Costs(digits=50.0))
-    base = ScheduleSpace(mapping).smallest().as_dict() | {f"stage.{image.name}": "whole"}
-    short, long = (
-        predict(mapping, machine, Schedule.of(base | {"vector": n})).staging for n in (8, 64)
-    )
-    assert 0 < short < long
-    more = replace(machine, costs=replace(machine.costs, digits=100.0))
-    assert predict(mapping, more, Schedule.of(base | {"vector": 64})).staging > long
+    base = ScheduleSpace(mapping).smallest().as_dict()
+
+    def staging(where: str, vector: int, digits: float = 50.0) -> float:
+        costs = replace(machine.costs, digits=digits)
+        values = base | {f"stage.{image.name}": where, "vector": vector}
+        return predict(mapping, replace(machine, costs=costs), Schedule.of(values)).staging
+
+    assert 0 < staging("tile", 8) < staging("tile", 64)
+    assert staging("whole", 8) > 3 * staging("tile", 8)
+    assert staging("whole", 64, digits=100.0) > staging("whole", 64)
 
 
 def test_padding_is_staged_too() -> None:
