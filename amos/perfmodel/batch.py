@@ -83,7 +83,7 @@ def _evaluate(
     shared: dict[int, Part] = {}
     operands = (*structure.sources, structure.destination)
     if refined:
-        terms = _busy(structure, machine, batch, part)
+        terms = _busy(structure, machine, batch, part, cores)
     else:
         latency = machine.peak(structure.mapping.intrinsic.name).latency
         terms = [part.trips[-1] * steps.tile.prod(axis=0) * latency]
@@ -134,14 +134,16 @@ def overflows(structure: Structure, machine: Machine, batch: LoopBatch) -> list[
     return said
 
 
-def _busy(structure: Structure, machine: Machine, batch: LoopBatch, part: Part) -> list[np.ndarray]:
+def _busy(
+    structure: Structure, machine: Machine, batch: LoopBatch, part: Part, cores: np.ndarray
+) -> list[np.ndarray]:
     """Seconds in which the busiest core starts calls, and in which calls wait for others."""
     peak, steps = machine.peak(structure.mapping.intrinsic.name), part.steps
     chains = fragments(structure.destination, part)
     # Calls of the next tiles start before those of this one are done.
     length = part.trips[-1] / part.trips[steps.begin]
     ahead = 1.0 + machine.costs.window / (length * chains)
-    started = _balanced(structure, steps, np.minimum(machine.cores, steps.parallel))
+    started = _balanced(structure, steps, cores)
     if machine.cached:
         code = stretch(structure, batch, part)
         started = started * crowding(structure, machine, batch, part, code)

@@ -114,8 +114,7 @@ def _seconds(
     streaming = _streaming((elements + op.origin) * op.size, reach)
     if op.copy == "run":
         return streaming
-    division = machine.costs.digits * (machine.costs.plain if plain else 1.0)
-    cycles = _cycles(op, part, batch, machine.costs, depth, division, fused=not plain)
+    cycles = _cycles(op, part, batch, machine.costs, depth, plain=plain)
     if op.vectors and batch.vectors is not None:
         # Never slower than finding elements one by one, whatever that was fitted to.
         together = np.minimum(op.vectors * _INSTRUCTION, cycles / 2)
@@ -149,9 +148,8 @@ def _cycles(
     batch: LoopBatch,
     costs: Costs,
     depth: np.ndarray,
-    division: float,
     *,
-    fused: bool,
+    plain: bool,
 ) -> np.ndarray:
     """Cycles of one element that does not move with its neighbours.
 
@@ -166,10 +164,10 @@ def _cycles(
     whole = np.broadcast_to(tail, len(batch)).astype(int)
     # The largest power of two that divides it.
     width = np.minimum(whole & -whole, _WIDTH if batch.vector is None else batch.vector)
-    found = division * op.divisions
+    found = costs.digits * (costs.plain if plain else 1.0) * op.divisions
     if op.copy == "rows":
         return np.asarray((costs.test + costs.serial + found) / width)
-    once = found if fused else found * width / whole
+    once = found * width / whole if plain else found
     unrolled = (costs.test / width if op.guarded else 0.0) + once
     short = _UNROLLED // 2 if op.divisions else _UNROLLED
     finding = np.where(width <= short, unrolled, costs.serial * op.live + found)

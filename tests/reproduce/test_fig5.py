@@ -57,7 +57,7 @@ def test_each_term_is_worth_something_somewhere() -> None:
     sets = [fig5.fig5(fig5.stored(name))["terms"] for name in ("fig5", "fig5_second_cpu")]
     assert all(terms.keys() == fig5.TERMS.keys() for terms in sets)
     for term in fig5.TERMS:
-        assert max(where["pairwise"] for terms in sets for where in terms[term].values()) > 0
+        assert max(terms[term]["fitted_on"]["pairwise"] for terms in sets) > 0
 
 
 def test_fitting_moves_towards_the_right_constants(made: Dataset) -> None:
@@ -102,8 +102,8 @@ def test_the_stored_samples_are_ranked_better_than_by_the_equation_alone() -> No
     refined = fig5.judge(stored, fig5.HELD_BACK).overall
     paper = fig5.judge(stored, fig5.HELD_BACK, "amos").overall
     # Nothing of these layers was used for fitting; the samples do not change.
-    assert refined.pairwise > 0.915
-    assert refined.recall[40] > 0.905
+    assert refined.pairwise > 0.92
+    assert refined.recall[40] > 0.915
     assert fig5.judge(stored, fig5.HELD_BACK).within_5pct == len(fig5.HELD_BACK)
     assert refined.pairwise > paper.pairwise + 0.15
     assert np.isfinite(refined.trials)
@@ -119,5 +119,5 @@ def test_a_cpu_of_another_maker_has_constants_of_its_own() -> None:
     assert other["recall"]["40"] > 0.87
     assert other["top10_within_5pct"] == 17
     # Those of the first CPU carry some way.
-    assert other["pairwise"] > other["first_constants"]["pairwise"] > 0.87
+    assert other["pairwise"] > other["first_constants"]["pairwise"] > 0.88
     assert other["first_constants"]["pairwise"] > other["paper_equation"]["pairwise"] + 0.1
