@@ -150,7 +150,7 @@ def fig5_command(
             save(found, dataset)
     else:
         found = figure.stored() if dataset is None else load(dataset)
-    costs = figure.fit(found) if fit else None
+    costs = figure.fit(found, figure.FITTED_ON) if fit else None
     if plot is not None:
         from amos import viz
 

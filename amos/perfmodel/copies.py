@@ -27,6 +27,8 @@ _INSTRUCTION = 0.5
 #: Cycles of adding up what the lanes of an accumulator keep of one sum: measured for 16
 #: lanes, where LLVM takes four halvings, each a permutation and an addition that wait.
 _FOLD = 12.0
+#: By what a number of steps in single precision may be off.
+_EVEN = 1e-3
 
 
 def copies(
@@ -52,13 +54,13 @@ def copies(
                 if loop < part.steps.spatial:
                     count *= part.steps.stretch[loop]
         outside = np.zeros(len(batch), dtype=int)
-        whole = _seconds(op, count, part, batch, machine, cores, reach, outside)
+        whole = _seconds(op, count, part, batch, machine, cores, reach, outside, ahead=True)
         if op.choice:
-            place = _place(op, machine, part, cores)
+            spread = _spread(op, part)
+            place = _place(op, machine, part, cores, spread)
             count = pick(part.elements(op), place) * pick(part.trips, place) * cores
-            tiled = _seconds(
-                op, count, part, batch, machine, cores, reach, place, plain=machine.cached
-            )
+            count *= np.where(place == 0, spread, 1.0)
+            tiled = _seconds(op, count, part, batch, machine, cores, reach, place, ahead=False)
             # Without a loop to be inside of, all of it is staged ahead.
             first = ahead[op.name] | ((region == 0) & (parts == 1))
             seconds += np.where(first, whole, tiled)
@@ -83,7 +85,23 @@ def _sums(op: Operand, parts: np.ndarray, machine: Machine) -> np.ndarray:
     return _streaming(size, _reach(machine, np.ones(len(size))))
 
 
-def _place(op: Operand, machine: Machine, part: Part, cores: np.ndarray) -> np.ndarray:
+def _spread(op: Operand, part: Part) -> np.ndarray:
+    """How much more a core copies than it needs, where its range ends within a loop.
+
+    What is copied is a box: all of the inner loops for every outer step that the range
+    has a part of.
+    """
+    more = np.ones(len(part.steps))
+    for position in range(part.steps.spatial):
+        own = part.outer[position]
+        indexed = np.isin(part.steps.loop[position], list(op.indexed))
+        more *= np.where(indexed & part.steps.shared[position], np.ceil(own - _EVEN) / own, 1.0)
+    return more
+
+
+def _place(
+    op: Operand, machine: Machine, part: Part, cores: np.ndarray, spread: np.ndarray
+) -> np.ndarray:
     """Depth at which a copy stands that is made where it is used.
 
     It is made once for a core if the parallel steps divide evenly among the cores and
@@ -94,8 +112,30 @@ def _place(op: Operand, machine: Machine, part: Part, cores: np.ndarray) -> np.n
     if not machine.cached:
         return each
     private = max((x.capacity for x in machine.levels if x.units >= machine.cores), default=0)
-    once = (part.elements(op)[0] * op.size <= private // 2) & (part.steps.parallel % cores == 0)
+    held = part.elements(op)[0] * spread * op.size
+    once = (held <= private // 2) & (part.steps.parallel % cores == 0)
     return np.where(once, 0, each)
+
+
+def _tail(op: Operand, part: Part, depth: np.ndarray, *, ahead: bool) -> np.ndarray | float:
+    """Elements of the last staged dimension and of a fragment, that of padded tiles too."""
+    lanes = op.fragment / op.size
+    if not op.leading:
+        return lanes
+    dim, steps = op.dims[op.leading - 1], part.steps
+    if not dim.terms:
+        return float(min(dim.reach + 1, dim.points, dim.extent)) * lanes
+    points, reach = np.full(len(depth), float(dim.points)), np.full(len(depth), dim.reach + 1.0)
+    for loop, step in dim.terms:
+        here = pick(part.cover(loop), depth)
+        if loop < steps.spatial:
+            every = steps.extents[loop] * steps.stretch[loop]
+            # Blocks have as many tiles as they run on average, but stage all of them.
+            here = here if steps.edges is None else here / steps.edges.tiles[loop]
+            here = every if ahead else np.minimum(np.ceil(here - _EVEN), every)
+        points *= here
+        reach += (here - 1.0) * step
+    return np.asarray(np.minimum(points, reach) * lanes)
 
 
 def _seconds(
@@ -108,13 +148,15 @@ def _seconds(
     reach: list[tuple[np.ndarray, np.ndarray]],
     depth: np.ndarray,
     *,
-    plain: bool = False,
+    ahead: bool,
 ) -> np.ndarray:
     """A copy shared out to all cores: bound by its instructions or by the memory."""
     streaming = _streaming((elements + op.origin) * op.size, reach)
     if op.copy == "run":
         return streaming
-    cycles = _cycles(op, part, batch, machine.costs, depth, plain=plain)
+    plain = machine.cached and not ahead
+    tail = _tail(op, part, depth, ahead=ahead)
+    cycles = _cycles(op, part, batch, machine.costs, tail, plain=plain)
     if op.vectors and batch.vectors is not None:
         # Never slower than finding elements one by one, whatever that was fitted to.
         together = np.minimum(op.vectors * _INSTRUCTION, cycles / 2)
@@ -147,7 +189,7 @@ def _cycles(
     part: Part,
     batch: LoopBatch,
     costs: Costs,
-    depth: np.ndarray,
+    tail: np.ndarray | float,
     *,
     plain: bool,
 ) -> np.ndarray:
@@ -158,16 +200,16 @@ def _cycles(
     around are fused, which takes several for each step. A long one is a loop over
     elements, each found and tested by itself.
     """
-    lanes = op.fragment / op.size
-    last = part.along(op.dims[op.leading - 1]) if op.leading else 1.0
-    tail = (last if isinstance(last, float) else pick(last, depth)) * lanes
-    whole = np.broadcast_to(tail, len(batch)).astype(int)
+    whole = np.broadcast_to(np.rint(tail), len(batch)).astype(int)
     # The largest power of two that divides it.
     width = np.minimum(whole & -whole, _WIDTH if batch.vector is None else batch.vector)
     found = costs.digits * (costs.plain if plain else 1.0) * op.divisions
     if op.copy == "rows":
         return np.asarray((costs.test + costs.serial + found) / width)
-    once = found * width / whole if plain else found
+    # What the last dimension has no part in is the same for all steps of it.
+    moved = [n for n, _ in op.dims[op.leading - 1].terms] if op.leading else []
+    rows = plain or all(n < part.steps.spatial for n in moved)
+    once = found * width / whole if rows else found
     unrolled = (costs.test / width if op.guarded else 0.0) + once
     short = _UNROLLED // 2 if op.divisions else _UNROLLED
     finding = np.where(width <= short, unrolled, costs.serial * op.live + found)

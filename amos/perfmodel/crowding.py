@@ -23,6 +23,8 @@ __all__ = ["crowding", "finds_again", "kept_fragments", "stretch"]
 _LONGEST = 240
 #: Steps in one stretch of code whose loads compilers mix.
 _MIXED = 3
+#: Steps whose loads LLVM puts side by side.
+_PAIRED = 2
 
 
 def stretch(structure: Structure, batch: LoopBatch, part: Part) -> np.ndarray:
@@ -111,6 +113,21 @@ def kept_fragments(
     return kept, moves / together
 
 
+def _clustered(part: Part, code: np.ndarray, live: np.ndarray, registers: int) -> np.ndarray:
+    """Whether all accumulators of a loop wait in memory for loads that came too early.
+
+    LLVM puts loads that lie close together side by side, such as those of a fragment of
+    the weights for this step and for the next. Where no register is left for that, it
+    keeps every accumulator in memory around the loop. So it does with loops of two steps
+    that stand within no other reduction, in kernels that have a loop for each kind of cut
+    tile; elsewhere it mostly finds a better order.
+    """
+    steps = part.steps
+    cut = (steps.extents % steps.tile > 0).any(axis=0)
+    alone = (steps.outer[steps.begin :] > 1).sum(axis=0) <= 1
+    return np.asarray((code == _PAIRED) & alone & cut & (live > registers - _PAIRED))
+
+
 def crowding(
     structure: Structure,
     machine: Machine,
@@ -150,4 +167,5 @@ def crowding(
     # of all calls that a kept one is for give way.
     each = np.where(live > registers - 2, each, 1.0)
     moves = spilled * moves * each / fragments(structure.destination, part)
+    moves = moves + np.where(_clustered(part, code, live, registers), 2.0 / _PAIRED, 0.0)
     return np.asarray(1.0 + worst * crowded + costs.reload * moves)

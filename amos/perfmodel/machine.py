@@ -25,6 +25,8 @@ class Costs:
     Attributes:
         broadcast: loading a fragment that fills a register by replication, as a
             share of loading the whole register.
+        dense: calls that follow one another closely take so many times as long as in a
+            probe: the clock falls with the power they take, and loads come between them.
         window: calls that a core can have in flight out of order, across tiles.
         serial: going on to the next element of a copy whose step is not unrolled; nothing for
             padding, of which compilers write several elements at once.
@@ -43,15 +45,18 @@ class Costs:
         sweep: reading beyond the innermost level takes so many times as long where an
             operand was laid out in reading order.
         late: waiting for a line of the output that nothing fetched ahead from beyond the
-            caches near a core.
+            caches near a core; less if it comes from the outermost of these.
         retain: how fast a cache forgets what a loop sweeps over: a sweep over ``x``
             times its capacity finds ``x ** -retain`` of it again; infinite would be
             strict replacement of the oldest line.
         overlap: how well levels overlap: terms are added as powers with this
             exponent; infinite would be the plain maximum.
+        far: the same for what comes from beyond the caches near a core against the rest,
+            which hides less of it.
     """
 
     broadcast: float = 0.95
+    dense: float = 1.0
     window: float = 60.0
     serial: float = 0.48
     read: float = 0.38
@@ -66,6 +71,7 @@ class Costs:
     late: float = 12.0
     retain: float = 4.5
     overlap: float = 5.7
+    far: float = 5.7
 
 
 @dataclass(frozen=True)

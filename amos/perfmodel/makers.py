@@ -11,20 +11,22 @@ __all__ = ["as_fitted"]
 #: Fitted on a server CPU of Intel with AVX-512 VNNI and AMX (cpu family 6, model 167).
 _INTEL = Costs(
     broadcast=0.67,
-    window=60.0,
-    serial=2.9,
-    read=1.1,
-    near=0.34,
-    test=2.1,
+    dense=1.3,
+    window=70.0,
+    serial=2.7,
+    read=0.71,
+    near=0.24,
+    test=3.9,
     digits=3.7,
     plain=0.84,
     spill=0.1,
-    spill_mixed=0.6,
-    reload=1.6,
-    sweep=1.1,
-    late=28.0,
-    retain=5.8,
-    overlap=4.0,
+    spill_mixed=0.42,
+    reload=1.13,
+    sweep=1.0,
+    late=14.0,
+    retain=3.4,
+    overlap=2.8,
+    far=1.6,
 )
 #: Seconds until a line that the other core took is back, fitted like the others. Kernels
 #: whose cores write every other 128 bytes of 784 KiB take 7.5 ns a line in all.

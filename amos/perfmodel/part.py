@@ -206,9 +206,22 @@ class Part:
         line = self.written if operand.written else self.line
         if operand.leading and 0 < operand.fragment < line:
             # Less than a line is brought in as a whole line.
-            run = operand.fragment * self.along(operand.dims[operand.leading - 1])
-            total *= np.maximum(1.0, line / run)
+            total *= np.maximum(1.0, line / self._run(operand, line))
         return total
+
+    def _run(self, operand: Operand, line: int) -> np.ndarray | float:
+        """Bytes that lie side by side in what each depth touches, as far as lines go."""
+        run: np.ndarray | float = operand.fragment
+        whole: np.ndarray | bool = True
+        held = operand.fragment
+        for dim in reversed(operand.dims[: operand.leading]):
+            along = self.along(dim)
+            run = run * np.where(whole, along, 1.0)
+            whole = whole & np.asarray(along >= dim.extent)
+            held *= dim.extent
+            if held >= line:
+                break
+        return run
 
     def along(self, dim: Dimension) -> np.ndarray | float:
         """Positions of one dimension that each depth touches."""

@@ -7,10 +7,9 @@ makers were measured, each of which has constants of its own.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,11 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from amos.perfmodel import Costs, LoopBatch, Machine, Structure, as_fitted, evaluate
+from amos.perfmodel import Costs, Machine
 from amos.perfmodel.accuracy import best_of_first, pairwise, recall, trials_until
-from amos.perfmodel.residual import Residual, features
-from amos.reproduce.samples import Dataset, load, restore
-from amos.schedule import batch_of
+from amos.perfmodel.residual import Residual
+from amos.reproduce.fitting import fit
+from amos.reproduce.prepared import Prepared, halves, machine_of, prepare
+from amos.reproduce.samples import Dataset, load
 
 __all__ = [
     "FITTED_ON",
@@ -53,6 +53,7 @@ SHARES = (10, 20, 30, 40, 50, 60)
 #: What each term of the refined model costs to leave out: its constants when it is off.
 TERMS: Mapping[str, Mapping[str, float]] = {
     "calls of several tiles in flight": {"window": 0.0},
+    "calls in close order": {"dense": 1.0},
     "cheaper replicated loads": {"broadcast": 1.0},
     "elements copied one by one": {"serial": 0.0, "read": 0.0},
     "elements that lie side by side": {"near": 1.0},
@@ -65,10 +66,8 @@ TERMS: Mapping[str, Mapping[str, float]] = {
     "lines that nothing fetched ahead": {"late": 0.0},
     "caches that keep part": {"retain": math.inf},
     "levels in each other's way": {"overlap": math.inf},
+    "far memory that little hides": {"far": math.inf},
 }
-#: Logarithm by which two predictions must differ to count as well apart while fitting:
-#: about what two measurements of one candidate differ by.
-_APART = 0.06
 #: What AMOS reports for its model on a Tensor Core (section 7.2).
 PAPER = {"pairwise": 0.8569, "recall40": 0.914}
 
@@ -147,39 +146,6 @@ class Judged:
         }
 
 
-class _Prepared:
-    """The samples of a layer in the form that the model takes, made once."""
-
-    def __init__(self, dataset: Dataset, layer: str) -> None:
-        found, self.rounds = restore(dataset, layer)
-        self.measured = self.rounds.min(axis=0)
-        self.noise = _noise(self.rounds)
-        self.layer = layer
-        self.parts: list[tuple[Structure, LoopBatch, list[int]]] = []
-        order = sorted(range(len(found)), key=lambda n: found[n].mapping.name)
-        for _, group in itertools.groupby(order, key=lambda n: found[n].mapping.name):
-            rows = list(group)
-            structure = Structure(found[rows[0]].mapping)
-            batch = batch_of(structure, [found[n].schedule for n in rows])
-            self.parts.append((structure, batch, rows))
-
-    def predict(self, machine: Machine, model: str) -> np.ndarray:
-        seconds = np.empty(len(self.measured))
-        for structure, batch, rows in self.parts:
-            seconds[rows] = evaluate(structure, machine, batch, model).seconds
-        return seconds
-
-    def terms(self, machine: Machine) -> tuple[np.ndarray, np.ndarray]:
-        """Features of the learned correction, and the predicted seconds."""
-        found = [
-            (features(structure, machine, batch), rows) for structure, batch, rows in self.parts
-        ]
-        table = np.empty((len(self.measured), found[0][0].shape[1]))
-        for values, rows in found:
-            table[rows] = values
-        return table, self.predict(machine, "amos+")
-
-
 def stored(name: str = "fig5") -> Dataset:
     """Samples that come with the package: ``"fig5"``, or ``"fig5_second_cpu"``.
 
@@ -190,17 +156,6 @@ def stored(name: str = "fig5") -> Dataset:
     file = resources.files("amos.reproduce") / "data" / f"{name}.jsonl.gz"
     with resources.as_file(file) as path:
         return load(Path(path))
-
-
-def _halves(rounds: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Two independent measurements of each candidate: best of every other round."""
-    return (rounds[::2].min(axis=0), rounds[1::2].min(axis=0)) if len(rounds) > 1 else None
-
-
-def _noise(rounds: np.ndarray) -> float:
-    """Share by which two measurements differ, typically; 0 if there is only one."""
-    halves = _halves(rounds)
-    return 0.0 if halves is None else float(np.expm1(np.std(np.log(halves[0] / halves[1]))))
 
 
 def judge(
@@ -214,7 +169,7 @@ def judge(
         model: ``"amos+"`` or ``"amos"``.
         costs: constants of the model; those of the CPU's maker if omitted.
     """
-    return _judged(_prepare(dataset, layers), _machine(dataset, costs), model)
+    return _judged(prepare(dataset, layers), machine_of(dataset, costs), model)
 
 
 def present(dataset: Dataset) -> dict[str, tuple[str, ...]]:
@@ -224,27 +179,18 @@ def present(dataset: Dataset) -> dict[str, tuple[str, ...]]:
     return {name: layers for name, layers in found.items() if layers}
 
 
-def _prepare(dataset: Dataset, layers: Sequence[str]) -> list[_Prepared]:
-    return [_Prepared(dataset, layer) for layer in layers]
-
-
-def _machine(dataset: Dataset, costs: Costs | None) -> Machine:
-    machine = as_fitted(dataset.machine)
-    return machine if costs is None else replace(machine, costs=costs)
-
-
-def _judged(group: Sequence[_Prepared], machine: Machine, model: str = "amos+") -> Judged:
+def _judged(group: Sequence[Prepared], machine: Machine, model: str = "amos+") -> Judged:
     return _compare(model, group, [x.predict(machine, model) for x in group])
 
 
-def _compare(model: str, group: Sequence[_Prepared], predicted: Sequence[np.ndarray]) -> Judged:
+def _compare(model: str, group: Sequence[Prepared], predicted: Sequence[np.ndarray]) -> Judged:
     layers = tuple(_ranked(x, guess) for x, guess in zip(group, predicted, strict=True))
     guess, truth = np.concatenate(predicted), np.concatenate([x.measured for x in group])
     pooled = {"pairwise": pairwise(guess, truth), "recall40": recall(guess, truth, 0.4)}
     return Judged(model, layers, pooled)
 
 
-def _ranked(prepared: _Prepared, predicted: np.ndarray) -> Accuracy:
+def _ranked(prepared: Prepared, predicted: np.ndarray) -> Accuracy:
     measured = prepared.measured
     return Accuracy(
         prepared.layer,
@@ -257,14 +203,14 @@ def _ranked(prepared: _Prepared, predicted: np.ndarray) -> Accuracy:
     )
 
 
-def _repeatability(group: Sequence[_Prepared]) -> dict[str, Any] | None:
+def _repeatability(group: Sequence[Prepared]) -> dict[str, Any] | None:
     """How well half of the rounds ranks what the other half measured.
 
     An order that measuring again does not confirm can hardly be predicted. ``None`` if
     there was one round only.
     """
-    halves = [_halves(x.rounds) for x in group]
-    pairs = [pair for pair in halves if pair is not None]
+    found = [halves(x.rounds) for x in group]
+    pairs = [pair for pair in found if pair is not None]
     if not pairs:
         return None
     return {
@@ -277,48 +223,14 @@ def _repeatability(group: Sequence[_Prepared]) -> dict[str, Any] | None:
     }
 
 
-def fit(dataset: Dataset, layers: Sequence[str] = FITTED_ON, rounds: int = 4) -> Costs:
-    """Fit the constants of the model: coordinate descent over powers of two, refined.
-
-    What is minimized is the mean over layers of the share of pairs in the wrong order,
-    smoothed: a pair whose predictions hardly differ counts half.
-    """
-    prepared = _prepare(dataset, layers)
-    best = _machine(dataset, None).costs
-
-    def loss(costs: Costs) -> float:
-        machine = _machine(dataset, costs)
-        return float(np.mean([_misordered(x.predict(machine, "amos+"), x) for x in prepared]))
-
-    least = loss(best)
-    for turn in range(rounds):
-        factor = 2.0 ** (0.5**turn)
-        for field in fields(Costs):
-            for step in (factor, 1 / factor):
-                while True:
-                    trial = replace(best, **{field.name: getattr(best, field.name) * step})
-                    found = loss(trial)
-                    if found >= least * (1 - 1e-4):
-                        break
-                    best, least = trial, found
-    return best
-
-
-def _misordered(predicted: np.ndarray, prepared: _Prepared) -> float:
-    first, second = np.triu_indices(len(predicted), 1)
-    truth = np.sign(prepared.measured[first] - prepared.measured[second])
-    right = np.log(predicted[first] / predicted[second]) * truth
-    return float(np.mean(1.0 / (1.0 + np.exp(np.clip(right / _APART, -50.0, 50.0)))))
-
-
 def fig5(dataset: Dataset, costs: Costs | None = None) -> dict[str, Any]:
     """The whole comparison as plain values: both sets, by each model.
 
     With xgboost installed, the learned correction is judged too: trained on the
     first set alone.
     """
-    groups = {name: _prepare(dataset, layers) for name, layers in present(dataset).items()}
-    machine = _machine(dataset, costs)
+    groups = {name: prepare(dataset, layers) for name, layers in present(dataset).items()}
+    machine = machine_of(dataset, costs)
     refined = {name: _judged(group, machine) for name, group in groups.items()}
     result = {
         "machine": dataset.machine.source,
@@ -346,9 +258,9 @@ def second_cpu() -> dict[str, Any]:
     With the constants that were fitted on ResNet-18 there, and under ``first_constants``
     with those of the first CPU, as on a CPU that nothing was measured on before.
     """
-    dataset, first = stored("fig5_second_cpu"), _machine(stored(), None).costs
-    groups = {name: _prepare(dataset, layers) for name, layers in present(dataset).items()}
-    machine = _machine(dataset, None)
+    dataset, first = stored("fig5_second_cpu"), machine_of(stored(), None).costs
+    groups = {name: prepare(dataset, layers) for name, layers in present(dataset).items()}
+    machine = machine_of(dataset, None)
     held_back = groups["held_back"]
     return {
         "machine": dataset.machine.source,
@@ -361,7 +273,7 @@ def second_cpu() -> dict[str, Any]:
 
 
 def _worth(
-    groups: Mapping[str, Sequence[_Prepared]], machine: Machine, whole: Mapping[str, Judged]
+    groups: Mapping[str, Sequence[Prepared]], machine: Machine, whole: Mapping[str, Judged]
 ) -> dict[str, dict[str, dict[str, float]]]:
     """What each term adds: accuracy of the whole model less that without the term."""
     found: dict[str, dict[str, dict[str, float]]] = {}
@@ -377,7 +289,7 @@ def _worth(
     return found
 
 
-def _learned(groups: Mapping[str, Sequence[_Prepared]], machine: Machine) -> dict[str, Judged]:
+def _learned(groups: Mapping[str, Sequence[Prepared]], machine: Machine) -> dict[str, Judged]:
     train = [x.terms(machine) for x in groups["fitted_on"]]
     residual = Residual.train(
         np.concatenate([rows for rows, _ in train]),
@@ -394,6 +306,6 @@ def predictions(
     dataset: Dataset, costs: Costs | None = None, model: str = "amos+"
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """For each layer predicted and measured seconds of its samples."""
-    machine = _machine(dataset, costs)
-    prepared = [_Prepared(dataset, layer) for layer in dataset.layers]
+    machine = machine_of(dataset, costs)
+    prepared = [Prepared(dataset, layer) for layer in dataset.layers]
     return {x.layer: (x.predict(machine, model), x.measured) for x in prepared}

@@ -35,6 +35,36 @@ def test_the_parts_of_a_reduction_are_one_region() -> None:
     assert _launch(**{"tile.i": 4, "split": 2}) == XEON.launch
 
 
+def _gathered(lanes: tuple[str, ...], values: dict[str, int | str], p: int = 4) -> float:
+    op = Operator.parse(
+        "out[n,p,q,k] += pad(image[n,p+r-1,q+s-1,c]) * weight[k,c,r,s]",
+        extents=dict(n=1, p=p, q=6, k=32, c=3, r=2, s=3),
+        shapes=dict(image=(1, p, 6, 3)),
+    )
+    mapping = next(
+        m for m in amos.enumerate_mappings(op, VNNI, rule="access") if m.groups["r1"] == lanes
+    )
+    machine = replace(XEON, cores=2, levels=tuple(replace(x, units=2) for x in XEON.levels))
+    base: dict[str, int | str] = {"stage.Src1": "tile", "order": "p q i1.tile", "parallel": 1}
+    return predict(mapping, machine, Schedule.of(base | values)).staging
+
+
+def test_steps_of_a_copy_are_as_long_as_padded_rows_allow() -> None:
+    """Four lanes of six columns are three steps of 8; of eight columns, one step of 32."""
+    even, longer, odd = (_gathered(("r", "s", "c"), {"tile.q": n}) for n in (1, 4, 5))
+    assert longer > 2 * even
+    # Ten columns are five steps of 8 again, and more steps share the divisions of a row.
+    assert 0 < odd < even
+
+
+def test_a_core_copies_whole_steps_of_a_loop_that_its_range_ends_in() -> None:
+    """Seven rows of two tiles are three rows and a half for each core: it copies four."""
+    values: dict[str, int | str] = {"tile.q": 3, "parallel": 2}
+    seven, eight = (_gathered(("s",), values, p) for p in (7, 8))
+    # The window adds one row.
+    assert seven == pytest.approx(eight * 4.5 * (4 / 3.5) / 5, rel=1e-3)
+
+
 def test_rows_of_windows_are_found_once_and_moved_in_vectors() -> None:
     """Tile registers take 16 rows of 64 channels: wider steps find fewer places."""
     unit = amos.intrinsics.get("amx_tdpbusd_m16n16k64_u8_s8_s32")

@@ -9,8 +9,8 @@ import pytest
 
 import amos
 from amos.ir import Operator
-from amos.perfmodel import LoopBatch, Machine, Structure, predict
-from amos.perfmodel.crowding import stretch
+from amos.perfmodel import Costs, LoopBatch, Machine, Structure, predict
+from amos.perfmodel.crowding import crowding, stretch
 from amos.perfmodel.machine import Level, Peak
 from amos.perfmodel.part import Part, Steps
 from amos.perfmodel.sharing import exchanges
@@ -38,6 +38,38 @@ def _made(
 def test_short_loops_become_one_stretch_of_code(tile: int, unroll: int, steps: int) -> None:
     """Sixteen steps of two times the tile and one: 240 loads and calls at the most."""
     assert stretch(*_made({"tile.p": tile, "unroll": unroll})).tolist() == [steps]
+
+
+@pytest.mark.parametrize(
+    ("p", "tile", "unroll", "slower"),
+    [
+        (62, {"tile.p": 15, "tile.q": 2}, 2, 2.0),
+        (60, {"tile.p": 15, "tile.q": 2}, 2, 1.0),
+        (62, {"tile.p": 15, "tile.q": 2}, 4, 1.0),
+        (62, {"tile.p": 14, "tile.q": 2}, 2, 1.0),
+        (60, {"tile.p": 3, "tile.q": 3, "tile.i1.tile": 3}, 2, 2.0),
+    ],
+)
+def test_loads_side_by_side_push_the_accumulators_out(
+    p: int, tile: dict[str, int | str], unroll: int, slower: float
+) -> None:
+    """Of cut tiles with 27 or 30 accumulators: each is stored and loaded every two steps."""
+    structure, batch, part = _made({"unroll": unroll, **tile}, p)
+    machine = replace(
+        amos.machines.get("xeon_6240"), costs=Costs(spill=0.0, spill_mixed=0.0, reload=1.0)
+    )
+    found = crowding(structure, machine, batch, part, stretch(structure, batch, part))
+    assert np.broadcast_to(found, 1).tolist() == [slower]
+
+
+def test_lines_are_shared_by_what_lies_side_by_side() -> None:
+    structure, _, part = _made({"order": "q p i1.tile", "parallel": 1}, p=60, c=8)
+    image = structure.sources[0]
+    # Half of the columns of every row, eight bytes each.
+    assert part.footprint(image)[0, 0] == 60 * 32 * 8
+    # A column is eight bytes of a line, and so is its next one.
+    assert part.footprint(image)[1, 0] == 60 * 64
+    assert part.footprint(image)[-1, 0] == 64
 
 
 @pytest.mark.parametrize(

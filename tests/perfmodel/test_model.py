@@ -127,7 +127,7 @@ def _machine(*levels: Level, cores: int = 1) -> Machine:
     return Machine("paper", cores, 1.0, levels, {VNNI.name: peak}, launch=0.5, costs=costs, line=1)
 
 
-LEVELS = (Level("L1", 200, 64.0, 32.0), Level("DRAM", 0, 16.0, 8.0))
+LEVELS = (Level("L1", 208, 64.0, 32.0), Level("DRAM", 0, 16.0, 8.0))
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -140,15 +140,15 @@ def test_the_level_equation_by_hand(model: str) -> None:
     # Out of L1 a call reads 4 bytes into each of 16 lanes, and 64 bytes of weights.
     assert (one.bytes_in, one.bytes_out) == (4 * (4 * 16 + 64), 2 * 64)
     assert (one.compute, one.read, one.write) == (20.0, 512 / 64, 128 / 32)
-    # One row of each operand fits the 200 bytes of L1; the weights stay there.
+    # One row of each operand, 200 bytes, fits L1; the weights stay there.
     assert (two.trips, two.bytes_in, two.bytes_out) == (2, 2 * 8 + 128, 2 * 64)
     assert (two.compute, two.read, two.write) == (20.0, 144 / 16, 128 / 8)
-    bound = max(20.0, 9.0, 16.0)
     if model == "amos":
-        assert found.seconds == bound
+        assert found.seconds == max(20.0, 9.0, 16.0)
     else:
+        # Reads and writes of a level share its buffers.
         assert (found.staging, found.launch) == (0.0, 0.5)
-        assert found.seconds == bound + found.launch
+        assert found.seconds == max(20.0, 9.0 + 16.0) + found.launch
     assert found.bound == "issue of the intrinsic"
 
 
@@ -163,6 +163,47 @@ def test_what_fits_a_cache_is_not_loaded_again() -> None:
     found = predict(_gemm(), _machine(*levels), Schedule.of({}))
     assert (found.rows[2].bytes_in, found.rows[2].bytes_out) == (0, 0)
     assert found.rows[1].bytes_in == 512
+
+
+def test_calls_in_close_order_take_longer_than_a_probe_says() -> None:
+    machine = _machine(Level("DRAM", 0, 1e9, 1e9))
+    dense = replace(machine, costs=replace(machine.costs, dense=4.0))
+    one, two = (predict(_gemm(), dense, Schedule.of({"tile.i": tile})) for tile in (1, 2))
+    # Calls that wait for each other are in no such order.
+    assert (one.rows[0].compute, two.rows[0].compute) == (20.0, 16.0)
+
+
+def test_what_comes_from_far_is_hidden_less() -> None:
+    """Both ways of a level add up, and what the second cache lacks adds to the rest."""
+    caches = (Level("L1", 64, 8.0, 8.0), Level("L2", 128, 8.0, 8.0))
+    machine = _machine(*caches, Level("DRAM", 0, 4.0, 4.0))
+    costs = replace(machine.costs, far=1.0)
+    found = predict(_gemm(), replace(machine, costs=costs), Schedule.of({}))
+    calls, *levels = found.rows
+    first, second, memory = (level.read + level.write for level in levels)
+    assert min(first, second, memory) > 0
+    near = max(calls.compute, first, second)
+    assert found.seconds == pytest.approx(near + memory + found.launch)
+    hidden = replace(machine, costs=replace(costs, far=math.inf))
+    least = predict(_gemm(), hidden, Schedule.of({})).seconds
+    assert least == pytest.approx(max(near, memory) + found.launch)
+
+
+def test_a_cache_loses_part_of_what_nearly_fills_it() -> None:
+    """16 bytes of activations, 128 of weights and 128 of results: 272 together."""
+
+    def read(capacity: int, retain: float, scratchpad: bool = False) -> float:
+        machine = _machine(Level("L1", capacity, 64.0, 32.0, scratchpad=scratchpad), LEVELS[1])
+        machine = replace(machine, costs=replace(machine.costs, retain=retain))
+        return predict(_gemm(), machine, Schedule.of({})).rows[2].bytes_in
+
+    assert read(400, math.inf) == 0.0
+    assert read(400, 1.0) == pytest.approx(1.25 * read(500, 1.0))
+    assert read(400, 1.0) > read(400, 2.0) > 0
+    # Half of the cache is enough for all of it.
+    assert read(600, 1.0) == 0.0
+    # Nothing but the program decides what a scratchpad holds.
+    assert read(400, 1.0, scratchpad=True) == 0.0
 
 
 def test_a_cache_keeps_part_of_what_does_not_fit() -> None:

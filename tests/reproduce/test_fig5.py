@@ -11,7 +11,7 @@ import pytest
 
 from amos import machines
 from amos.errors import RecordError
-from amos.perfmodel import Costs, Structure, evaluate
+from amos.perfmodel import Costs, Structure, as_fitted, evaluate
 from amos.reproduce import fig5
 from amos.reproduce.samples import Dataset, Sample, candidates, load, save
 
@@ -66,6 +66,14 @@ def test_fitting_moves_towards_the_right_constants(made: Dataset) -> None:
     assert after.pairwise >= before.pairwise
 
 
+def test_the_stored_constants_are_where_fitting_ends() -> None:
+    """Close to, as they are rounded: one turn moves none of them far."""
+    stored = fig5.stored()
+    kept = as_fitted(stored.machine).costs
+    found = fig5.fit(stored, fig5.FITTED_ON, rounds=1)
+    assert found == kept
+
+
 def test_a_dataset_survives_its_file(made: Dataset, tmp_path: Path) -> None:
     save(made, tmp_path / "samples.gz")
     # The constants are the model's, so the file does not hold them.
@@ -102,8 +110,8 @@ def test_the_stored_samples_are_ranked_better_than_by_the_equation_alone() -> No
     refined = fig5.judge(stored, fig5.HELD_BACK).overall
     paper = fig5.judge(stored, fig5.HELD_BACK, "amos").overall
     # Nothing of these layers was used for fitting; the samples do not change.
-    assert refined.pairwise > 0.92
-    assert refined.recall[40] > 0.915
+    assert refined.pairwise > 0.93
+    assert refined.recall[40] > 0.935
     assert fig5.judge(stored, fig5.HELD_BACK).within_5pct == len(fig5.HELD_BACK)
     assert refined.pairwise > paper.pairwise + 0.15
     assert np.isfinite(refined.trials)
@@ -119,5 +127,5 @@ def test_a_cpu_of_another_maker_has_constants_of_its_own() -> None:
     assert other["recall"]["40"] > 0.87
     assert other["top10_within_5pct"] == 17
     # Those of the first CPU carry some way.
-    assert other["pairwise"] > other["first_constants"]["pairwise"] > 0.88
+    assert other["pairwise"] > other["first_constants"]["pairwise"] > 0.875
     assert other["first_constants"]["pairwise"] > other["paper_equation"]["pairwise"] + 0.1
