@@ -91,12 +91,9 @@ def _spread(op: Operand, part: Part) -> np.ndarray:
     What is copied is a box: all of the inner loops for every outer step that the range
     has a part of.
     """
-    more = np.ones(len(part.steps))
-    for position in range(part.steps.spatial):
-        own = part.outer[position]
-        indexed = np.isin(part.steps.loop[position], list(op.indexed))
-        more *= np.where(indexed & part.steps.shared[position], np.ceil(own - _EVEN) / own, 1.0)
-    return more
+    own = part.outer[: part.steps.spatial]
+    ends = part.moves(op)[: part.steps.spatial] & part.steps.shared
+    return np.asarray(np.where(ends, np.ceil(own - _EVEN) / own, 1.0).prod(axis=0))
 
 
 def _place(

@@ -113,19 +113,39 @@ def kept_fragments(
     return kept, moves / together
 
 
-def _clustered(part: Part, code: np.ndarray, live: np.ndarray, registers: int) -> np.ndarray:
+def _clustered(structure: Structure, part: Part, code: np.ndarray, live: np.ndarray) -> np.ndarray:
     """Whether all accumulators of a loop wait in memory for loads that came too early.
 
     LLVM puts loads that lie close together side by side, such as those of a fragment of
     the weights for this step and for the next. Where no register is left for that, it
     keeps every accumulator in memory around the loop. So it does with loops of two steps
     that stand within no other reduction, in kernels that have a loop for each kind of cut
-    tile; elsewhere it mostly finds a better order.
+    tile, and in tiles along several loops of a source where the loop around goes on along
+    one of them; elsewhere it mostly finds a better order.
     """
-    steps = part.steps
+    steps, registers = part.steps, structure.mapping.intrinsic.registers
+    found = (code == _PAIRED) & (live > registers - _PAIRED)
+    found &= (steps.outer[steps.begin :] > 1).sum(axis=0) <= 1
     cut = (steps.extents % steps.tile > 0).any(axis=0)
-    alone = (steps.outer[steps.begin :] > 1).sum(axis=0) <= 1
-    return np.asarray((code == _PAIRED) & alone & cut & (live > registers - _PAIRED))
+    rest = np.flatnonzero(found & ~cut)
+    found[rest] = _goes_on(structure, part, rest)
+    return np.asarray(found)
+
+
+def _goes_on(structure: Structure, part: Part, rows: np.ndarray) -> np.ndarray:
+    """Whether the loop around the reduction moves a tile along one of several own loops."""
+    steps = part.steps
+    counts = np.array([fragments(op, part)[rows] for op in structure.sources])
+    outer, loops = steps.outer[: steps.begin, rows], steps.loop[: steps.begin, rows]
+    around = steps.begin - 1 - np.argmax(outer[::-1] > 1, axis=0)
+    loop = np.take_along_axis(loops, around[None], axis=0)[0]
+    often = np.take_along_axis(outer, around[None], axis=0)[0] > _PAIRED
+    found = np.zeros(len(rows), dtype=bool)
+    for op, most in zip(structure.sources, counts == counts.max(axis=0), strict=True):
+        own = [n for n in op.indexed if n < steps.spatial]
+        several = (steps.tile[own][:, rows] > 1).sum(axis=0) > 1
+        found |= most & several & np.isin(loop, own)
+    return np.asarray(found & often)
 
 
 def crowding(
@@ -167,5 +187,5 @@ def crowding(
     # of all calls that a kept one is for give way.
     each = np.where(live > registers - 2, each, 1.0)
     moves = spilled * moves * each / fragments(structure.destination, part)
-    moves = moves + np.where(_clustered(part, code, live, registers), 2.0 / _PAIRED, 0.0)
+    moves = moves + np.where(_clustered(structure, part, code, live), 2.0 / _PAIRED, 0.0)
     return np.asarray(1.0 + worst * crowded + costs.reload * moves)

@@ -211,16 +211,17 @@ class Part:
 
     def _run(self, operand: Operand, line: int) -> np.ndarray | float:
         """Bytes that lie side by side in what each depth touches, as far as lines go."""
-        run: np.ndarray | float = operand.fragment
-        whole: np.ndarray | bool = True
-        held = operand.fragment
-        for dim in reversed(operand.dims[: operand.leading]):
+        last, *others = reversed(operand.dims[: operand.leading])
+        along = self.along(last)
+        run = operand.fragment * along
+        held, whole = operand.fragment * last.extent, np.asarray(along >= last.extent)
+        for dim in others:
+            if held >= line or not whole.any():
+                break
             along = self.along(dim)
             run = run * np.where(whole, along, 1.0)
             whole = whole & np.asarray(along >= dim.extent)
             held *= dim.extent
-            if held >= line:
-                break
         return run
 
     def along(self, dim: Dimension) -> np.ndarray | float:

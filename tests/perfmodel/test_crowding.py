@@ -45,6 +45,8 @@ def test_short_loops_become_one_stretch_of_code(tile: int, unroll: int, steps: i
     [
         (62, {"tile.p": 15, "tile.q": 2}, 2, 2.0),
         (60, {"tile.p": 15, "tile.q": 2}, 2, 1.0),
+        (60, {"tile.p": 15, "tile.q": 2, "order": "p i1.tile q"}, 2, 2.0),
+        (60, {"tile.p": 30, "order": "p i1.tile q"}, 2, 1.0),
         (62, {"tile.p": 15, "tile.q": 2}, 4, 1.0),
         (62, {"tile.p": 14, "tile.q": 2}, 2, 1.0),
         (60, {"tile.p": 3, "tile.q": 3, "tile.i1.tile": 3}, 2, 2.0),
@@ -53,7 +55,7 @@ def test_short_loops_become_one_stretch_of_code(tile: int, unroll: int, steps: i
 def test_loads_side_by_side_push_the_accumulators_out(
     p: int, tile: dict[str, int | str], unroll: int, slower: float
 ) -> None:
-    """Of cut tiles with 27 or 30 accumulators: each is stored and loaded every two steps."""
+    """Of tiles with 27 or 30 accumulators: each is stored and loaded every two steps."""
     structure, batch, part = _made({"unroll": unroll, **tile}, p)
     machine = replace(
         amos.machines.get("xeon_6240"), costs=Costs(spill=0.0, spill_mixed=0.0, reload=1.0)
