@@ -14,7 +14,7 @@ from amos.perfmodel.machine import Machine
 from amos.perfmodel.part import Part
 from amos.perfmodel.structure import Operand
 
-__all__ = ["exchanges"]
+__all__ = ["beside", "exchanges"]
 
 #: Bytes that are fetched ahead of what a register tile writes side by side: pieces of
 #: 512 bytes have hardly been seen to cost anything in kernels.
@@ -26,6 +26,9 @@ _SINGLE = 0.5
 #: IA-32 Architectures Optimization Reference Manual, Data Prefetching); where a core
 #: writes no more of them, its output stays in its own cache.
 _PAGE, _FOLLOWED = 4096, 32
+
+#: Fragments of the output that a register tile writes while all else goes on.
+_FEW = 7
 
 
 def exchanges(operand: Operand, machine: Machine, part: Part, cores: np.ndarray) -> np.ndarray:
@@ -59,3 +62,18 @@ def exchanges(operand: Operand, machine: Machine, part: Part, cores: np.ndarray)
     share = share * np.clip(own / (_FOLLOWED * _PAGE) - 1.0, 0.0, 1.0)
     seconds: np.ndarray = (cores > 1) * share * own / machine.line * machine.exchange
     return seconds
+
+
+def beside(bound: np.ndarray, exchange: np.ndarray, fragments: np.ndarray) -> np.ndarray:
+    """Seconds of a kernel whose lines have to come back while it does the rest.
+
+    A few stores wait in the buffers of a core until their lines are there, and the calls of
+    the next tiles go on. Of longer rows of stores only part passes behind the rest.
+
+    Args:
+        bound: seconds of the rest.
+        exchange: those of :func:`exchanges`.
+        fragments: how many of the output a register tile writes.
+    """
+    few = fragments <= _FEW
+    return np.asarray(np.where(few, np.maximum(bound, exchange), np.hypot(bound, exchange)))
