@@ -6,6 +6,7 @@ schedules. :mod:`amos.perfmodel.model` says what the terms mean.
 
 from __future__ import annotations
 
+import math
 from math import prod
 
 import numpy as np
@@ -127,8 +128,7 @@ def _evaluate(
         result.staging[:], result.launch[:] = staging, machine.launch * regions
         if machine.cached and machine.exchange:
             result.exchange[:] = exchanges(structure.destination, machine, part, cores)
-            lines = fragments(structure.destination, part)
-            bound = beside(bound, result.exchange, lines)
+            bound = beside(bound, result.exchange, fragments(structure.destination, part))
         seconds = bound + result.staging + result.launch
         for need, capacity in demands(structure, machine, batch, part).values():
             seconds = np.where(need > capacity, np.inf, seconds)
@@ -245,9 +245,6 @@ def _level(
         retain = machine.costs.retain if refined else None
         lost = _LOST if machine.cached else 0.0
         depth, moved = _cache_traffic(part, inner.capacity, operands, retain, lost)
-        if refined and machine.cached and number == _BEYOND:
-            near = machine.levels[0].capacity
-            moved[-1] = moved[-1] * _in_vain(part, operands, near, depth)
     name = level.name
     reads = np.stack(moved[:-1])
     together = np.ceil(cores / groups)
@@ -261,6 +258,9 @@ def _level(
         weighed = np.where(ordered, machine.costs.sweep, 1.0) @ reads
     result.read[name] = weighed / level.rate(groups, together, write=False)
     result.write[name] = result.bytes_out[name] / level.rate(groups, together, write=True)
+    if refined and machine.cached and number == _BEYOND:
+        near = machine.levels[0].capacity
+        result.write[name] *= _in_vain(part, operands, near, depth)
     if refined and machine.cached and 0 < number <= _BEYOND:
         late = unforeseen(operands[-1], machine, part) * machine.costs.late / machine.clock
         if number < _BEYOND:
@@ -275,7 +275,7 @@ def _in_vain(part: Part, operands: tuple[Operand, ...], near: int, depth: np.nda
     within = np.minimum((part.used(operands) > near).sum(axis=0, dtype=np.int8), part.count)
     pairs = part.footprint(output) / part.elements(output)
     more = pick(pairs, within.astype(np.intp)) / pick(pairs, depth)
-    return np.asarray(1.0 + _VAIN * (more - 1.0))
+    return np.asarray(1.0 + _VAIN * (np.minimum(more, _PAIR) - 1.0))
 
 
 def _cache_traffic(
@@ -291,7 +291,7 @@ def _cache_traffic(
     there, and those of that depth do not find all of it: caches do not replace strictly
     the oldest line, and do not fill evenly. Of a sweep over ``x`` times the capacity the
     share ``even * x ** retain`` is lost up to the capacity, and beyond it
-    ``(1 - even) * x ** -retain`` is found.
+    ``(1 - even) * x ** -retain`` is found; with ``retain`` infinite all of it, and nothing.
     """
     used = part.used(operands)
     # Footprints only shrink inward.
@@ -302,6 +302,8 @@ def _cache_traffic(
         return depth, [np.where(whole, 0.0, traffic) for traffic in plain]
     around = np.maximum(depth - 1, 0)
     outside, inside = places(around), places(np.minimum(depth + 1, part.count))
+    if math.isinf(retain):
+        even = 0.0
     lost = even * np.minimum(1.0, pick_at(used, here) / capacity) ** retain
     kept = (1.0 - even) * np.minimum(1.0, capacity / pick_at(used, outside)) ** retain
     moved = []

@@ -15,7 +15,7 @@ from amos.perfmodel.machine import Costs, Machine
 from amos.perfmodel.part import Part, pick
 from amos.perfmodel.structure import LoopBatch, Operand, Structure
 
-__all__ = ["copies"]
+__all__ = ["copies", "spread"]
 
 #: Elements of a step that compilers still unroll; half as many if finding one takes
 #: divisions.
@@ -56,10 +56,10 @@ def copies(
         outside = np.zeros(len(batch), dtype=int)
         whole = _seconds(op, count, part, batch, machine, cores, reach, outside, ahead=True)
         if op.choice:
-            spread = _spread(op, part)
-            place = _place(op, machine, part, cores, spread)
+            box = spread(op, part)
+            place = _place(op, machine, part, cores, box)
             count = pick(part.elements(op), place) * pick(part.trips, place) * cores
-            count *= np.where(place == 0, spread, 1.0)
+            count *= np.where(place == 0, box, 1.0)
             tiled = _seconds(op, count, part, batch, machine, cores, reach, place, ahead=False)
             # Without a loop to be inside of, all of it is staged ahead.
             first = ahead[op.name] | ((region == 0) & (parts == 1))
@@ -85,19 +85,32 @@ def _sums(op: Operand, parts: np.ndarray, machine: Machine) -> np.ndarray:
     return _streaming(size, _reach(machine, np.ones(len(size))))
 
 
-def _spread(op: Operand, part: Part) -> np.ndarray:
-    """How much more a core copies than it needs, where its range ends within a loop.
+def spread(op: Operand, part: Part) -> np.ndarray:
+    """How much more a core copies than it needs, if what it needs is one range of steps.
 
-    What is copied is a box: all of the inner loops for every outer step that the range
-    has a part of.
+    What is copied is a box: every outer step that the range has a part of, and where these
+    are several, all of the loops inside.
     """
-    own = part.outer[: part.steps.spatial]
-    ends = part.moves(op)[: part.steps.spatial] & part.steps.shared
-    return np.asarray(np.where(ends, np.ceil(own - _EVEN) / own, 1.0).prod(axis=0))
+    steps = part.steps
+    shared = np.where(steps.shared, steps.outer[: steps.spatial], 1.0).astype(np.int64)
+    own = np.where(steps.shared, part.outer[: steps.spatial], 1.0)
+    share = np.rint(own.prod(axis=0)).astype(np.int64)
+    more, several = np.ones(len(steps)), np.zeros(len(steps), dtype=bool)
+    indexed = np.zeros(len(steps.where), dtype=bool)
+    indexed[list(op.indexed)] = True
+    inside = shared.prod(axis=0)
+    for position in range(steps.spatial):
+        inside = inside // shared[position]
+        even = share % inside == 0
+        begun = np.where(even, share // inside, -(-(share - np.gcd(share, inside)) // inside) + 1)
+        held = np.where(several, shared[position], np.minimum(begun, shared[position]))
+        several = several | (held > 1)
+        more *= np.where(indexed[steps.loop[position]], held / own[position], 1.0)
+    return more
 
 
 def _place(
-    op: Operand, machine: Machine, part: Part, cores: np.ndarray, spread: np.ndarray
+    op: Operand, machine: Machine, part: Part, cores: np.ndarray, box: np.ndarray
 ) -> np.ndarray:
     """Depth at which a copy stands that is made where it is used.
 
@@ -109,7 +122,7 @@ def _place(
     if not machine.cached:
         return each
     private = max((x.capacity for x in machine.levels if x.units >= machine.cores), default=0)
-    held = part.elements(op)[0] * spread * op.size
+    held = part.elements(op)[0] * box * op.size
     once = (held <= private // 2) & (part.steps.parallel % cores == 0)
     return np.where(once, 0, each)
 
@@ -124,12 +137,17 @@ def _tail(op: Operand, part: Part, depth: np.ndarray, *, ahead: bool) -> np.ndar
         return float(min(dim.reach + 1, dim.points, dim.extent)) * lanes
     points, reach = np.full(len(depth), float(dim.points)), np.full(len(depth), dim.reach + 1.0)
     for loop, step in dim.terms:
-        here = pick(part.cover(loop), depth)
+        cover = part.cover(loop)
+        here = pick(cover, depth)
         if loop < steps.spatial:
             every = steps.extents[loop] * steps.stretch[loop]
             # Blocks have as many tiles as they run on average, but stage all of them.
-            here = here if steps.edges is None else here / steps.edges.tiles[loop]
-            here = every if ahead else np.minimum(np.ceil(here - _EVEN), every)
+            span = cover[steps.spatial]
+            whole = span if steps.edges is None else span / steps.edges.tiles[loop]
+            here = every if ahead else np.minimum(np.ceil(here / span - _EVEN) * whole, every)
+        elif ahead:
+            # Parts of a split reduction find all of it staged.
+            here = np.where(steps.loop == loop, steps.outer, 0.0).sum(axis=0)
         points *= here
         reach += (here - 1.0) * step
     return np.asarray(np.minimum(points, reach) * lanes)
@@ -194,8 +212,8 @@ def _cycles(
 
     A short step is unrolled, which leaves one test and one set of divisions for it,
     the divisions being the same for all steps of the last dimensions unless the loops
-    around are fused, which takes several for each step. A long one is a loop over
-    elements, each found and tested by itself.
+    around are fused, which takes several for each step if they move these. A long one is
+    a loop over elements, each found and tested by itself.
     """
     whole = np.broadcast_to(np.rint(tail), len(batch)).astype(int)
     # The largest power of two that divides it.
@@ -203,9 +221,10 @@ def _cycles(
     found = costs.digits * (costs.plain if plain else 1.0) * op.divisions
     if op.copy == "rows":
         return np.asarray((costs.test + costs.serial + found) / width)
-    # What the last dimension has no part in is the same for all steps of it.
-    moved = [n for n, _ in op.dims[op.leading - 1].terms] if op.leading else []
-    rows = plain or all(n < part.steps.spatial for n in moved)
+    # Where only positions move the last dimension, what fused loops are taken apart for is
+    # the same for all steps of it.
+    last = op.dims[op.leading - 1].terms if op.leading else ()
+    rows = plain or (op.leading > 0 and all(n < part.steps.spatial for n, _ in last))
     once = found * width / whole if rows else found
     unrolled = (costs.test / width if op.guarded else 0.0) + once
     short = _UNROLLED // 2 if op.divisions else _UNROLLED

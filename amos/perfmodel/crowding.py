@@ -23,8 +23,11 @@ __all__ = ["crowding", "finds_again", "kept_fragments", "stretch"]
 _LONGEST = 240
 #: Steps in one stretch of code whose loads compilers mix.
 _MIXED = 3
-#: Steps whose loads LLVM puts side by side.
-_PAIRED = 2
+#: Steps whose loads LLVM puts side by side, and registers that it takes for those of them
+#: that come too early.
+_PAIRED, _EARLY = 2, 2
+#: Steps of a loop that LLVM leaves a loop.
+_SEVERAL = 3
 
 
 def stretch(structure: Structure, batch: LoopBatch, part: Part) -> np.ndarray:
@@ -124,9 +127,12 @@ def _clustered(structure: Structure, part: Part, code: np.ndarray, live: np.ndar
     one of them; elsewhere it mostly finds a better order.
     """
     steps, registers = part.steps, structure.mapping.intrinsic.registers
-    found = (code == _PAIRED) & (live > registers - _PAIRED)
-    found &= (steps.outer[steps.begin :] > 1).sum(axis=0) <= 1
-    cut = (steps.extents % steps.tile > 0).any(axis=0)
+    reduce = steps.outer[steps.begin :]
+    found = (code == _PAIRED) & (live > registers - _EARLY)
+    found &= ((reduce > 1).sum(axis=0) == 1) & (reduce.prod(axis=0) > code)
+    cut = np.zeros(len(found), dtype=bool)
+    if steps.edges is not None:
+        cut = (steps.extents % steps.tile > 0).any(axis=0)
     rest = np.flatnonzero(found & ~cut)
     found[rest] = _goes_on(structure, part, rest)
     return np.asarray(found)
@@ -135,11 +141,13 @@ def _clustered(structure: Structure, part: Part, code: np.ndarray, live: np.ndar
 def _goes_on(structure: Structure, part: Part, rows: np.ndarray) -> np.ndarray:
     """Whether the loop around the reduction moves a tile along one of several own loops."""
     steps = part.steps
+    if not steps.begin:
+        return np.zeros(len(rows), dtype=bool)
     counts = np.array([fragments(op, part)[rows] for op in structure.sources])
     outer, loops = steps.outer[: steps.begin, rows], steps.loop[: steps.begin, rows]
     around = steps.begin - 1 - np.argmax(outer[::-1] > 1, axis=0)
     loop = np.take_along_axis(loops, around[None], axis=0)[0]
-    often = np.take_along_axis(outer, around[None], axis=0)[0] > _PAIRED
+    often = np.take_along_axis(outer, around[None], axis=0)[0] >= _SEVERAL
     found = np.zeros(len(rows), dtype=bool)
     for op, most in zip(structure.sources, counts == counts.max(axis=0), strict=True):
         own = [n for n in op.indexed if n < steps.spatial]

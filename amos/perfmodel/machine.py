@@ -18,8 +18,9 @@ __all__ = ["Costs", "Level", "Machine", "Peak"]
 class Costs:
     """What generated code spends besides the calls, in cycles of one core.
 
-    The values are fitted to measurements on an AMD Zen 5; ``amos reproduce fig5`` prints
-    on which set they were fitted and how they do on another. Those of other CPUs are in
+    The values are fitted to measurements on an AMD Zen 5, but for ``dense`` and ``far``, which
+    came later and change nothing there; ``amos reproduce fig5`` prints on which set they
+    were fitted and how they do on another. Those of other CPUs are in
     :mod:`amos.perfmodel.makers`.
 
     Attributes:
@@ -46,9 +47,10 @@ class Costs:
             operand was laid out in reading order.
         late: waiting for a line of the output that nothing fetched ahead from beyond the
             caches near a core; less if it comes from the outermost of these.
-        retain: how fast a cache forgets what a loop sweeps over: a sweep over ``x``
-            times its capacity finds ``x ** -retain`` of it again; infinite would be
-            strict replacement of the oldest line.
+        retain: how fast a cache forgets what a loop sweeps over: what a sweep over ``x``
+            times its capacity finds of it again goes with ``x ** -retain``, and what one
+            over less loses with ``x ** retain``; infinite would be strict replacement of
+            the oldest line.
         overlap: how well levels overlap: terms are added as powers with this
             exponent; infinite would be the plain maximum.
         far: the same for what comes from beyond the caches near a core against the rest,

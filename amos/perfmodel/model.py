@@ -8,8 +8,10 @@ execution fits the level's memory and the point where it fits the next one.
 ``model="amos"`` is that equation alone. ``model="amos+"``, the default, adds what
 it leaves out: the rate of independent calls instead of their latency, overlapping
 windows counted once, uneven shares of the cores, crowded registers, caches that keep
-part of what does not fit, levels that get in each other's way, the copies that stage
-operands, and starting parallel regions. CUDA machines, whose programs place data
+part of what does not fit and lose part of what does, reads and writes of a cache one
+after the other, levels that get in each other's way, memory far from a core that the
+rest hides little of, the copies that stage operands, and starting parallel regions.
+CUDA machines, whose programs place data
 themselves, have terms of their own (:mod:`amos.perfmodel.gpu`).
 
 Caches are taken as warm, as they are when a kernel is timed repeatedly: what fits
@@ -103,7 +105,10 @@ class Prediction(Shown):
 
     @property
     def binding(self) -> tuple[str, str, float]:
-        """Level, kind (``compute``, ``read``, ``write``) and seconds of the slowest term."""
+        """Level, kind (``compute``, ``read``, ``write``) and seconds of the slowest term.
+
+        Reads and writes of a level are two terms here, though those of a cache add up.
+        """
         best = (self.rows[0].level, "compute", self.rows[0].compute)
         for row in self.rows[1:]:
             for kind, seconds in (("read", row.read), ("write", row.write)):

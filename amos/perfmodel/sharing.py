@@ -27,7 +27,8 @@ _SINGLE = 0.5
 #: writes no more of them, its output stays in its own cache.
 _PAGE, _FOLLOWED = 4096, 32
 
-#: Fragments of the output that a register tile writes while all else goes on.
+#: Fragments of the output that a register tile writes while all else goes on; fitted. By
+#: themselves, tiles of up to four lines took no longer than their lines or their calls.
 _FEW = 7
 
 

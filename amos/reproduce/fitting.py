@@ -11,7 +11,7 @@ from amos.perfmodel import Costs
 from amos.reproduce.prepared import Prepared, machine_of, prepare
 from amos.reproduce.samples import Dataset
 
-__all__ = ["fit"]
+__all__ = ["error", "fit"]
 
 #: Logarithm by which two predictions must differ to count as well apart while fitting:
 #: about what two measurements of one candidate differ by.
@@ -41,7 +41,7 @@ def fit(dataset: Dataset, layers: Sequence[str], rounds: int = 4) -> Costs:
         machine = machine_of(dataset, costs)
         predicted = [x.predict(machine, "amos+") for x in prepared]
         pairs = zip(predicted, prepared, strict=True)
-        return float(np.mean([_misordered(guess, x) + _error(guess, x) for guess, x in pairs]))
+        return float(np.mean([_misordered(guess, x) + error(guess, x) for guess, x in pairs]))
 
     least = loss(best)
     for turn in range(rounds):
@@ -51,7 +51,7 @@ def fit(dataset: Dataset, layers: Sequence[str], rounds: int = 4) -> Costs:
                 while True:
                     trial = replace(best, **{field.name: getattr(best, field.name) * step})
                     found = loss(trial)
-                    if found >= least * (1 - 1e-4):
+                    if not found < least * (1 - 1e-4):
                         break
                     best, least = trial, found
     return best
@@ -64,7 +64,7 @@ def _misordered(predicted: np.ndarray, prepared: Prepared) -> float:
     return float(np.mean(1.0 / (1.0 + np.exp(np.clip(right / _APART, -50.0, 50.0)))))
 
 
-def _error(predicted: np.ndarray, prepared: Prepared) -> float:
+def error(predicted: np.ndarray, prepared: Prepared) -> float:
     """Error of the logarithms after Huber, apart from a factor that all of a layer share.
 
     Candidates count that are among the fastest by either: what is slow by both needs no
@@ -73,6 +73,8 @@ def _error(predicted: np.ndarray, prepared: Prepared) -> float:
     measured = prepared.measured
     last = min(int(_FAST * len(measured)), len(measured) - 1)
     fast = (measured <= np.sort(measured)[last]) | (predicted <= np.sort(predicted)[last])
+    # What is predicted not to fit has no time to be wrong about.
+    fast &= np.isfinite(predicted)
     off = np.log(predicted[fast] / measured[fast])
     off = np.abs(off - np.median(off))
     return float(np.mean(np.where(off < _LARGE, off * off / (2 * _LARGE), off - _LARGE / 2)))

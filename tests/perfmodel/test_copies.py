@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import amos
 from amos.ir import Operator
 from amos.perfmodel import Peak, Structure, predict
+from amos.perfmodel.copies import spread
 from amos.perfmodel.edges import parts_tiles
-from amos.schedule import Schedule
+from amos.perfmodel.part import Part, Steps
+from amos.schedule import Schedule, batch_of
 
 XEON = amos.machines.get("xeon_6240")
 OPERATOR = Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=8, j=16, k=4096))
@@ -63,6 +66,24 @@ def test_a_core_copies_whole_steps_of_a_loop_that_its_range_ends_in() -> None:
     seven, eight = (_gathered(("s",), values, p) for p in (7, 8))
     # The window adds one row.
     assert seven == pytest.approx(eight * 4.5 * (4 / 3.5) / 5, rel=1e-3)
+
+
+def test_a_range_that_begins_within_a_loop_is_a_larger_box() -> None:
+    """Three steps of four begin at the last one of a row, among others."""
+    op = Operator.parse(
+        "out[p,q,k] += image[p,q,c] * weight[k,c]", extents=dict(p=3, q=4, k=16, c=6)
+    )
+    mapping = amos.enumerate_mappings(op, VNNI, rule="access")[0]
+    structure = Structure(mapping)
+    image = structure.sources[0]
+    order = " ".join(sorted((x.name for x in structure.spatial), reverse=False))
+    batch = batch_of(structure, [Schedule.of({"order": order, "parallel": 2})])
+    steps = Steps(structure, batch, parted=4)
+    part = Part(steps, np.array([4]), 64)
+    assert steps.shared.sum() == 2
+    assert part.outer[:2, 0].tolist() == [1.0, 3.0]
+    # Two rows of four instead of three positions.
+    assert spread(image, part)[0] == pytest.approx(8 / 3)
 
 
 def test_rows_of_windows_are_found_once_and_moved_in_vectors() -> None:

@@ -64,6 +64,12 @@ def test_loads_side_by_side_push_the_accumulators_out(
     assert np.broadcast_to(found, 1).tolist() == [slower]
 
 
+def test_a_nest_without_positions_is_no_more_crowded() -> None:
+    op = Operator.parse("out[k] += image[c] * weight[k,c]", extents=dict(k=16, c=64))
+    mapping = amos.enumerate_mappings(op, VNNI)[0]
+    assert predict(mapping, amos.machines.get("xeon_6240"), Schedule.of({})).seconds > 0
+
+
 def test_lines_are_shared_by_what_lies_side_by_side() -> None:
     structure, _, part = _made({"order": "q p i1.tile", "parallel": 1}, p=60, c=8)
     image = structure.sources[0]

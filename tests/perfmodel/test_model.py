@@ -127,7 +127,7 @@ def _machine(*levels: Level, cores: int = 1) -> Machine:
     return Machine("paper", cores, 1.0, levels, {VNNI.name: peak}, launch=0.5, costs=costs, line=1)
 
 
-LEVELS = (Level("L1", 208, 64.0, 32.0), Level("DRAM", 0, 16.0, 8.0))
+LEVELS = (Level("L1", 200, 64.0, 32.0), Level("DRAM", 0, 16.0, 8.0))
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -140,7 +140,7 @@ def test_the_level_equation_by_hand(model: str) -> None:
     # Out of L1 a call reads 4 bytes into each of 16 lanes, and 64 bytes of weights.
     assert (one.bytes_in, one.bytes_out) == (4 * (4 * 16 + 64), 2 * 64)
     assert (one.compute, one.read, one.write) == (20.0, 512 / 64, 128 / 32)
-    # One row of each operand, 200 bytes, fits L1; the weights stay there.
+    # One row of each operand fits the 200 bytes of L1; the weights stay there.
     assert (two.trips, two.bytes_in, two.bytes_out) == (2, 2 * 8 + 128, 2 * 64)
     assert (two.compute, two.read, two.write) == (20.0, 144 / 16, 128 / 8)
     if model == "amos":

@@ -97,7 +97,7 @@ def test_pairs_that_only_the_second_cache_keeps_cost_part_of_that(size: int, lon
 
     def crossing(order: tuple[str, ...]) -> float:
         batch = schedule(structure, 1, order)
-        return float(evaluate(structure, machine(), batch).bytes_out["L3"][0])
+        return float(evaluate(structure, machine(), batch).write["L3"][0])
 
     ratio = crossing(("p", "i1.tile", "q")) / crossing(("p", "q", "i1.tile"))
     assert ratio == pytest.approx(longer, rel=0.05)
