@@ -56,10 +56,8 @@ def copies(
         outside = np.zeros(len(batch), dtype=int)
         whole = _seconds(op, count, part, batch, machine, cores, reach, outside, ahead=True)
         if op.choice:
-            box = spread(op, part)
-            place = _place(op, machine, part, cores, box)
-            count = pick(part.elements(op), place) * pick(part.trips, place) * cores
-            count *= np.where(place == 0, box, 1.0)
+            place, box = _place(op, machine, part, cores)
+            count = pick(part.elements(op), place) * pick(part.trips, place) * cores * box
             tiled = _seconds(op, count, part, batch, machine, cores, reach, place, ahead=False)
             # Without a loop to be inside of, all of it is staged ahead.
             first = ahead[op.name] | ((region == 0) & (parts == 1))
@@ -85,17 +83,22 @@ def _sums(op: Operand, parts: np.ndarray, machine: Machine) -> np.ndarray:
     return _streaming(size, _reach(machine, np.ones(len(size))))
 
 
-def spread(op: Operand, part: Part) -> np.ndarray:
+def spread(op: Operand, part: Part, rows: np.ndarray) -> np.ndarray:
     """How much more a core copies than it needs, if what it needs is one range of steps.
 
     What is copied is a box: every outer step that the range has a part of, and where these
     are several, all of the loops inside.
+
+    Args:
+        op: the source.
+        part: the nest of one core.
+        rows: which schedules.
     """
-    steps = part.steps
-    shared = np.where(steps.shared, steps.outer[: steps.spatial], 1.0).astype(np.int64)
-    own = np.where(steps.shared, part.outer[: steps.spatial], 1.0)
+    steps, there = part.steps, part.steps.shared[:, rows]
+    shared = np.where(there, steps.outer[: steps.spatial, rows], 1.0).astype(np.int64)
+    own = np.where(there, part.outer[: steps.spatial, rows], 1.0)
     share = np.rint(own.prod(axis=0)).astype(np.int64)
-    more, several = np.ones(len(steps)), np.zeros(len(steps), dtype=bool)
+    more, several = np.ones(len(rows)), np.zeros(len(rows), dtype=bool)
     indexed = np.zeros(len(steps.where), dtype=bool)
     indexed[list(op.indexed)] = True
     inside = shared.prod(axis=0)
@@ -105,26 +108,32 @@ def spread(op: Operand, part: Part) -> np.ndarray:
         begun = np.where(even, share // inside, -(-(share - np.gcd(share, inside)) // inside) + 1)
         held = np.where(several, shared[position], np.minimum(begun, shared[position]))
         several = several | (held > 1)
-        more *= np.where(indexed[steps.loop[position]], held / own[position], 1.0)
+        more *= np.where(indexed[steps.loop[position, rows]], held / own[position], 1.0)
     return more
 
 
 def _place(
-    op: Operand, machine: Machine, part: Part, cores: np.ndarray, box: np.ndarray
-) -> np.ndarray:
-    """Depth at which a copy stands that is made where it is used.
+    op: Operand, machine: Machine, part: Part, cores: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Depth at which a copy stands that is made where it is used, and what it is too large by.
 
     It is made once for a core if the parallel steps divide evenly among the cores and
     what the core needs fits half of its private cache, else in every parallel step.
     What goes to a scratchpad is always copied there in every parallel step.
     """
     each: np.ndarray = part.steps.region
+    box = np.ones(len(each))
     if not machine.cached:
-        return each
+        return each, box
     private = max((x.capacity for x in machine.levels if x.units >= machine.cores), default=0)
-    held = part.elements(op)[0] * box * op.size
-    once = (held <= private // 2) & (part.steps.parallel % cores == 0)
-    return np.where(once, 0, each)
+    held = part.elements(op)[0] * op.size
+    rows = np.flatnonzero((held <= private // 2) & (part.steps.parallel % cores == 0))
+    more = spread(op, part, rows)
+    once = held[rows] * more <= private // 2
+    place = each.copy()
+    place[rows[once]] = 0
+    box[rows] = np.where(once, more, 1.0)
+    return place, box
 
 
 def _tail(op: Operand, part: Part, depth: np.ndarray, *, ahead: bool) -> np.ndarray | float:
@@ -226,7 +235,9 @@ def _cycles(
     last = op.dims[op.leading - 1].terms if op.leading else ()
     rows = plain or (op.leading > 0 and all(n < part.steps.spatial for n, _ in last))
     once = found * width / whole if rows else found
-    unrolled = (costs.test / width if op.guarded else 0.0) + once
+    # Lanes of several fused windows leave them one by one.
+    tests = costs.test * max(op.divisions, 1)
+    unrolled = (tests / width if op.guarded else 0.0) + once
     short = _UNROLLED // 2 if op.divisions else _UNROLLED
     finding = np.where(width <= short, unrolled, costs.serial * op.live + found)
     reading = costs.read * (costs.near if op.near else 1.0)

@@ -34,7 +34,8 @@ class Costs:
         read: reading one element that does not move with its neighbours.
         near: the share of ``read`` for an element that lies next to the one before it,
             where only padding keeps them from moving together.
-        test: testing whether a step of a copy lies in the tensor's padding.
+        test: testing whether a step of a copy lies in the tensor's padding; for each window
+            that is fused with another.
         digits: finding one element, for each division that it takes.
         plain: the share of ``digits`` that it takes in a copy made where it is used,
             whose loops were not fused, so that divisions move out of them.

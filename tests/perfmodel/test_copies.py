@@ -83,7 +83,7 @@ def test_a_range_that_begins_within_a_loop_is_a_larger_box() -> None:
     assert steps.shared.sum() == 2
     assert part.outer[:2, 0].tolist() == [1.0, 3.0]
     # Two rows of four instead of three positions.
-    assert spread(image, part)[0] == pytest.approx(8 / 3)
+    assert spread(image, part, np.array([0]))[0] == pytest.approx(8 / 3)
 
 
 def test_rows_of_windows_are_found_once_and_moved_in_vectors() -> None:
