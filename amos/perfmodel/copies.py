@@ -127,13 +127,13 @@ def _place(
         return each, box
     private = max((x.capacity for x in machine.levels if x.units >= machine.cores), default=0)
     held = part.elements(op)[0] * op.size
-    rows = np.flatnonzero((held <= private // 2) & (part.steps.parallel % cores == 0))
+    once = (held <= private // 2) & (part.steps.parallel % cores == 0)
+    # Ranges of a single loop are whole steps of it.
+    rows = np.flatnonzero(once & (part.steps.shared.sum(axis=0) > 1))
     more = spread(op, part, rows)
-    once = held[rows] * more <= private // 2
-    place = each.copy()
-    place[rows[once]] = 0
-    box[rows] = np.where(once, more, 1.0)
-    return place, box
+    once[rows] = held[rows] * more <= private // 2
+    box[rows] = np.where(once[rows], more, 1.0)
+    return np.where(once, 0, each), box
 
 
 def _tail(op: Operand, part: Part, depth: np.ndarray, *, ahead: bool) -> np.ndarray | float:

@@ -127,14 +127,14 @@ def _clustered(structure: Structure, part: Part, code: np.ndarray, live: np.ndar
     one of them; elsewhere it mostly finds a better order.
     """
     steps, registers = part.steps, structure.mapping.intrinsic.registers
-    reduce = steps.outer[steps.begin :]
     found = (code == _PAIRED) & (live > registers - _EARLY)
-    found &= ((reduce > 1).sum(axis=0) == 1) & (reduce.prod(axis=0) > code)
-    cut = np.zeros(len(found), dtype=bool)
+    rows = np.flatnonzero(found)
+    reduce = steps.outer[steps.begin :, rows]
+    alone = ((reduce > 1).sum(axis=0) == 1) & (reduce.prod(axis=0) > code[rows])
+    cut = np.zeros(len(rows), dtype=bool)
     if steps.edges is not None:
-        cut = (steps.extents % steps.tile > 0).any(axis=0)
-    rest = np.flatnonzero(found & ~cut)
-    found[rest] = _goes_on(structure, part, rest)
+        cut = (steps.extents % steps.tile[:, rows] > 0).any(axis=0)
+    found[rows] = alone & (cut | _goes_on(structure, part, rows))
     return np.asarray(found)
 
 
