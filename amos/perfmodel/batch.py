@@ -6,8 +6,7 @@ schedules. :mod:`amos.perfmodel.model` says what the terms mean.
 
 from __future__ import annotations
 
-import math
-from math import prod
+from math import isinf, prod
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from amos.perfmodel.edges import parts_tiles
 from amos.perfmodel.fits import demands, fragments
 from amos.perfmodel.gpu import predict_blocks
 from amos.perfmodel.machine import Level, Machine
-from amos.perfmodel.part import Part, Steps, pick, pick_at, places
+from amos.perfmodel.part import Part, Steps, pick, pick_at, places, within
 from amos.perfmodel.sharing import beside, exchanges
 from amos.perfmodel.stores import unforeseen
 from amos.perfmodel.structure import LoopBatch, Operand, Structure
@@ -258,12 +257,12 @@ def _level(
         weighed = np.where(ordered, machine.costs.sweep, 1.0) @ reads
     result.read[name] = weighed / level.rate(groups, together, write=False)
     result.write[name] = result.bytes_out[name] / level.rate(groups, together, write=True)
-    if refined and machine.cached and number == _BEYOND:
-        near = machine.levels[0].capacity
-        result.write[name] *= _in_vain(part, operands, near, depth)
     if refined and machine.cached and 0 < number <= _BEYOND:
         late = unforeseen(operands[-1], machine, part) * machine.costs.late / machine.clock
-        if number < _BEYOND:
+        if number == _BEYOND:
+            near = machine.levels[0].capacity
+            result.write[name] *= _in_vain(part, operands, near, depth)
+        else:
             late = late * _NEARER
         waiting = result.bytes_out[name] / machine.line * late
         result.write[name] = np.maximum(result.write[name], waiting)
@@ -272,9 +271,8 @@ def _level(
 def _in_vain(part: Part, operands: tuple[Operand, ...], near: int, depth: np.ndarray) -> np.ndarray:
     """How much longer writing takes where the nearest cache has lost the pairs of lines."""
     output = operands[-1]
-    within = np.minimum((part.used(operands) > near).sum(axis=0, dtype=np.int8), part.count)
     pairs = part.footprint(output) / part.elements(output)
-    more = pick(pairs, within.astype(np.intp)) / pick(pairs, depth)
+    more = pick(pairs, within(part.used(operands), near)) / pick(pairs, depth)
     return np.asarray(1.0 + _VAIN * (np.minimum(more, _PAIR) - 1.0))
 
 
@@ -283,7 +281,7 @@ def _cache_traffic(
     capacity: int,
     operands: tuple[Operand, ...],
     retain: float | None,
-    even: float = 0.0,
+    even: float,
 ) -> tuple[np.ndarray, list[np.ndarray]]:
     """Depth whose data fits the memory inside, and the bytes of each operand that cross it.
 
@@ -294,15 +292,14 @@ def _cache_traffic(
     ``(1 - even) * x ** -retain`` is found; with ``retain`` infinite all of it, and nothing.
     """
     used = part.used(operands)
-    # Footprints only shrink inward.
-    depth = np.minimum((used > capacity).sum(axis=0, dtype=np.int8), part.count).astype(np.intp)
+    depth = within(used, capacity)
     here, whole = places(depth), depth == 0
     if retain is None:
         plain = [pick_at(part.traffic(op, windows=False), here) for op in operands]
         return depth, [np.where(whole, 0.0, traffic) for traffic in plain]
     around = np.maximum(depth - 1, 0)
     outside, inside = places(around), places(np.minimum(depth + 1, part.count))
-    if math.isinf(retain):
+    if isinf(retain):
         even = 0.0
     lost = even * np.minimum(1.0, pick_at(used, here) / capacity) ** retain
     kept = (1.0 - even) * np.minimum(1.0, capacity / pick_at(used, outside)) ** retain

@@ -99,8 +99,7 @@ def spread(op: Operand, part: Part, rows: np.ndarray) -> np.ndarray:
     own = np.where(there, part.outer[: steps.spatial, rows], 1.0)
     share = np.rint(own.prod(axis=0)).astype(np.int64)
     more, several = np.ones(len(rows)), np.zeros(len(rows), dtype=bool)
-    indexed = np.zeros(len(steps.where), dtype=bool)
-    indexed[list(op.indexed)] = True
+    indexed = steps.indexes(op)
     inside = shared.prod(axis=0)
     for position in range(steps.spatial):
         inside = inside // shared[position]
@@ -147,16 +146,17 @@ def _tail(op: Operand, part: Part, depth: np.ndarray, *, ahead: bool) -> np.ndar
     points, reach = np.full(len(depth), float(dim.points)), np.full(len(depth), dim.reach + 1.0)
     for loop, step in dim.terms:
         cover = part.cover(loop)
-        here = pick(cover, depth)
-        if loop < steps.spatial:
-            every = steps.extents[loop] * steps.stretch[loop]
-            # Blocks have as many tiles as they run on average, but stage all of them.
-            span = cover[steps.spatial]
-            whole = span if steps.edges is None else span / steps.edges.tiles[loop]
-            here = every if ahead else np.minimum(np.ceil(here / span - _EVEN) * whole, every)
-        elif ahead:
-            # Parts of a split reduction find all of it staged.
-            here = np.where(steps.loop == loop, steps.outer, 0.0).sum(axis=0)
+        if loop >= steps.spatial:
+            # Parts of a split reduction find all of it staged ahead.
+            all_steps = np.where(steps.loop == loop, steps.outer, 0.0).sum(axis=0)
+            here = all_steps if ahead else pick(cover, depth)
+        else:
+            here = steps.extents[loop] * steps.stretch[loop]
+            if not ahead:
+                # Blocks have as many tiles as they run on average, but stage all of them.
+                span = cover[steps.spatial]
+                whole = span if steps.edges is None else span / steps.edges.tiles[loop]
+                here = np.minimum(np.ceil(pick(cover, depth) / span - _EVEN) * whole, here)
         points *= here
         reach += (here - 1.0) * step
     return np.asarray(np.minimum(points, reach) * lanes)

@@ -68,8 +68,7 @@ def finds_again(operand: Operand, batch: LoopBatch, part: Part, staged: np.ndarr
     live = part.steps.outer[: part.steps.spatial] > 1
     first = np.argmax(live, axis=0)
     loop = np.take_along_axis(part.steps.loop[: part.steps.spatial], first[None], axis=0)[0]
-    indexed = np.zeros(len(part.steps.where), dtype=bool)
-    indexed[list(operand.indexed)] = True
+    indexed = part.steps.indexes(operand)
     return np.asarray(~(staged & indexed[loop] & live.any(axis=0)))
 
 
@@ -152,7 +151,7 @@ def _goes_on(structure: Structure, part: Part, rows: np.ndarray) -> np.ndarray:
     for op, most in zip(structure.sources, counts == counts.max(axis=0), strict=True):
         own = [n for n in op.indexed if n < steps.spatial]
         several = (steps.tile[own][:, rows] > 1).sum(axis=0) > 1
-        found |= most & several & np.isin(loop, own)
+        found |= most & several & steps.indexes(op)[loop]
     return np.asarray(found & often)
 
 
@@ -195,5 +194,6 @@ def crowding(
     # of all calls that a kept one is for give way.
     each = np.where(live > registers - 2, each, 1.0)
     moves = spilled * moves * each / fragments(structure.destination, part)
+    # A store and a load of each accumulator for the calls of these steps.
     moves = moves + np.where(_clustered(structure, part, code, live), 2.0 / _PAIRED, 0.0)
     return np.asarray(1.0 + worst * crowded + costs.reload * moves)

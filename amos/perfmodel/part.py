@@ -14,7 +14,7 @@ import numpy as np
 from amos.perfmodel.edges import Edges
 from amos.perfmodel.structure import Dimension, LoopBatch, Operand, Structure
 
-__all__ = ["Part", "Steps", "pick", "pick_at", "places"]
+__all__ = ["Part", "Steps", "pick", "pick_at", "places", "within"]
 
 _SINGLE = np.float32
 
@@ -35,6 +35,13 @@ def pick_at(values: np.ndarray, where: np.ndarray) -> np.ndarray:
     """The values at places that :func:`places` has found."""
     picked: np.ndarray = values.take(where).astype(float)
     return picked
+
+
+def within(sizes: np.ndarray, most: float) -> np.ndarray:
+    """The first depth of each schedule at which sizes, which only shrink inward, are at most so."""
+    outside = (sizes > most).sum(axis=0, dtype=np.int8)
+    found: np.ndarray = np.minimum(outside, len(sizes) - 1).astype(np.intp)
+    return found
 
 
 class Steps:
@@ -122,6 +129,12 @@ class Steps:
                     count *= self.tile[loop]
             self._fragments[operand.name] = count
         return self._fragments[operand.name]
+
+    def indexes(self, operand: Operand) -> np.ndarray:
+        """Whether each loop moves along some dimension of an operand: bool, loops."""
+        found = np.zeros(len(self.where), dtype=bool)
+        found[list(operand.indexed)] = True
+        return found
 
     def __len__(self) -> int:
         return self.rows
@@ -268,8 +281,7 @@ class Part:
     def moves(self, operand: Operand) -> np.ndarray:
         """Where a loop goes on to another part of an operand: positions × schedules."""
         if operand.name not in self._moves:
-            indexed = np.zeros(len(self.steps.where), dtype=bool)
-            indexed[list(operand.indexed)] = True
+            indexed = self.steps.indexes(operand)
             self._moves[operand.name] = indexed[self.steps.loop] & self._several
         return self._moves[operand.name]
 

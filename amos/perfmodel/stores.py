@@ -13,7 +13,7 @@ from math import gcd
 import numpy as np
 
 from amos.perfmodel.machine import Machine
-from amos.perfmodel.part import Part, pick_at, places
+from amos.perfmodel.part import Part, pick_at, places, within
 from amos.perfmodel.structure import Operand
 
 __all__ = ["unforeseen"]
@@ -45,7 +45,7 @@ def unforeseen(operand: Operand, machine: Machine, part: Part) -> np.ndarray:
         return np.zeros(len(part.steps))
     held = sets * (machine.levels[0].capacity // _PAGE)
     # Of the rows that are held together, one visit to each fetches one line too late.
-    depth = np.minimum((rows > held).sum(axis=0, dtype=np.int8), part.count).astype(np.intp)
+    depth = within(rows, held)
     here = places(depth)
     each = pick_at(part.elements(operand), here) * operand.size / machine.line
     late = pick_at(rows, here) / np.maximum(each, 1.0)
