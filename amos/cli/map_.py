@@ -194,6 +194,7 @@ def _explain(op: Operator, unit: Intrinsic, text: str, rule: str, as_json: bool)
                 "wrong": list(verdict.wrong),
                 "idle": list(verdict.idle),
                 "accepted_by": wider,
+                "nearest": list(verdict.nearest),
             }
         )
         return
@@ -212,6 +213,8 @@ def _explain(op: Operator, unit: Intrinsic, text: str, rule: str, as_json: bool)
     print_table(columns, ([it.name, *row] for it, row in zip(unit.iterations, cells, strict=True)))
     for reason in verdict.reasons:
         print_line(f"  - {reason}")
+    if verdict.hint:
+        print_line(f"{verdict.hint}.")
 
 
 def _wider(op: Operator, unit: Intrinsic, matrix: np.ndarray, rule: str) -> str:

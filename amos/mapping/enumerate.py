@@ -28,9 +28,6 @@ __all__ = ["MappingSpace", "enumerate_mappings", "forget"]
 #: Rows that a table may have without being asked for.
 _ROWS = 100_000
 
-#: Mappings among which near names are looked for.
-_NEAR = 2000
-
 
 @dataclass(frozen=True)
 class _Part:
@@ -134,10 +131,7 @@ class MappingSpace(Shown, Sequence[Mapping]):
                         f"are {found.name!r}"
                     )
                 return found
-        near = (mapping.name for mapping in islice(self, _NEAR))
-        raise not_found(
-            str(name), self.operator, self.intrinsic, self.rule, near, assignment, order
-        )
+        raise not_found(str(name), self.operator, self.intrinsic, self.rule, assignment, order)
 
     def to_frame(self, limit: int | None = None) -> pd.DataFrame:
         """One row a mapping: name, the group of each intrinsic iteration as text,

@@ -13,9 +13,9 @@ from amos._display import Shown
 from amos.errors import MappingError
 from amos.intrinsics import Intrinsic
 from amos.ir import Affine, Operator
-from amos.mapping.names import matching_name
 from amos.mapping.physical import PhysicalMapping, VirtualMapping
 from amos.validate.candidates import Pairing
+from amos.validate.naming import matching_name
 from amos.validate.verdict import check_matching, read_matching
 
 __all__ = ["Mapping"]

@@ -1,9 +1,8 @@
-"""Short names of mappings, such as ``npq-k-crs``: written, read, and explained."""
+"""Short names of mappings, such as ``npq-k-crs``: read, and explained."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,36 +14,7 @@ if TYPE_CHECKING:
     from amos.intrinsics import Intrinsic
     from amos.ir import Operator
 
-__all__ = ["matching_name", "not_found", "read_name"]
-
-Groups = tuple[tuple[str, ...], ...]
-
-
-def matching_name(groups: Iterable[Sequence[str]], order: Sequence[int], known: set[str]) -> str:
-    """Groups in the intrinsic's order, and the order of the sources if it is another.
-
-    Iterations are run together, or joined by dots where one has a longer name or
-    the letters would read as another iteration. ``_`` is an empty group.
-
-    Args:
-        groups: software iterations of each intrinsic iteration.
-        order: the order of the sources.
-        known: names of all software iterations.
-
-    >>> matching_name([("n", "p"), (), ("row",)], (1, 0), {"n", "p", "row"})
-    'np-_-row~10'
-    """
-
-    def text(group: Sequence[str]) -> str:
-        joined = "".join(group)
-        if not group or (len(group) == 1 and joined != "_"):
-            return joined or "_"
-        if all(len(n) == 1 for n in group) and len(group) > 1 and joined not in known:
-            return joined
-        return ".".join(group) + ("." if len(group) == 1 else "")
-
-    given = tuple(order) == tuple(range(len(order)))
-    return "-".join(map(text, groups)) + ("" if given else "~" + "".join(map(str, order)))
+__all__ = ["not_found", "read_name"]
 
 
 def read_name(
@@ -100,21 +70,19 @@ def not_found(
     op: Operator,
     intrinsic: Intrinsic,
     rule: str,
-    near: Iterable[str],
     assignment: tuple[int, ...],
     order: tuple[int, ...],
 ) -> MappingError:
-    """Why a readable name is not in a space: what its rule says, and near names."""
+    """Why a readable name is not in a space: what its rule says, and the nearest names."""
     steps = len(intrinsic.iterations)
     matrix = np.array(assignment)[None, :] == np.arange(steps)[:, None]
     verdict = check_matching(op, intrinsic, matrix, rule, order=order)
-    text = (
+    if verdict:
+        return MappingError(
+            f"the space has no {name!r}: it holds the sources in their given order only, "
+            "see commute=True"
+        )
+    return MappingError(
         f"{name!r} is no mapping of {op.name} on {intrinsic.name} under rule {rule!r}: "
-        f"{verdict.reasons[0]}"
-        if verdict.reasons
-        else f"the space has no {name!r}: it holds the sources in their given order only, "
-        "see commute=True"
+        f"{verdict.reasons[0]}. {verdict.hint}"
     )
-    if close := difflib.get_close_matches(name, list(near), n=3, cutoff=0.5):
-        text += f". Near it are {', '.join(map(repr, close))}"
-    return MappingError(text)

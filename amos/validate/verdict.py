@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from amos._display import Shown
 from amos.errors import MappingError
 from amos.validate.candidates import Pairing, check_rule, choose
 from amos.validate.compatible import check_structure
+from amos.validate.nearest import nearest_matchings
 
 if TYPE_CHECKING:
     from amos.intrinsics import Intrinsic
@@ -33,9 +35,9 @@ class Verdict(Shown):
         cells: what ``wrong`` is about: (intrinsic iteration, software iteration),
             each a one of the matching matrix.
         rows: what ``idle`` is about: intrinsic iterations, rows of the matrix.
-        pairing: the operator held against the intrinsic; with ``assignment`` what
+        pairing: the operator held against the intrinsic; with ``matching`` what
             was judged. Neither counts when verdicts are compared.
-        assignment: for each software iteration its intrinsic iteration, or -1.
+        matching: the matrix, read-only bool, intrinsic × software iterations.
     """
 
     rule: str
@@ -44,12 +46,32 @@ class Verdict(Shown):
     cells: tuple[tuple[str, str], ...] = field(default=(), compare=False)
     rows: tuple[str, ...] = field(default=(), compare=False)
     pairing: Pairing | None = field(default=None, compare=False, repr=False)
-    assignment: tuple[int, ...] = field(default=(), compare=False, repr=False)
+    matching: np.ndarray | None = field(default=None, compare=False, repr=False)
 
     @property
     def reasons(self) -> tuple[str, ...]:
         """Everything that speaks against the matching, wrong answers first."""
         return self.wrong + self.idle
+
+    @cached_property
+    def nearest(self) -> tuple[str, ...]:
+        """Names of the right matchings that differ in the fewest columns, three at most.
+
+        Empty if this one is right, if none is, or for a verdict made by hand.
+        """
+        if self or self.pairing is None or self.matching is None:
+            return ()
+        columns = [tuple(map(int, np.flatnonzero(column))) for column in self.matching.T]
+        return nearest_matchings(self.pairing, self.rule, columns, _is_right)
+
+    @property
+    def hint(self) -> str:
+        """``nearest`` as a sentence; nothing where there is nothing to say."""
+        if self.nearest:
+            return f"Near it {'is' if len(self.nearest) == 1 else 'are'} " + ", ".join(
+                map(repr, self.nearest)
+            )
+        return "" if self or self.pairing is None else f"Rule {self.rule!r} accepts no matching"
 
     def __bool__(self) -> bool:
         return not self.reasons
@@ -58,7 +80,9 @@ class Verdict(Shown):
         if self:
             return f"valid ({self.rule})"
         kind = "wrong" if self.wrong else "idle"
-        return f"{kind} ({self.rule}): {'; '.join(self.reasons)}"
+        return f"{kind} ({self.rule}): {'; '.join(self.reasons)}" + f". {self.hint}" * bool(
+            self.hint
+        )
 
 
 def check_matching(
@@ -74,44 +98,35 @@ def check_matching(
     Args:
         op: the operator.
         intrinsic: the intrinsic.
-        matrix: zeros and ones, intrinsic iterations × software iterations, with
-            at most a single one in a column; columns in loop order.
+        matrix: zeros and ones, intrinsic iterations × software iterations;
+            columns in loop order. Two ones in a column are no matching, and the
+            verdict says so.
         rule: ``"paper"``, ``"access"`` or ``"gather"``.
         order: for each source of the intrinsic the index of the operator's
             source that feeds it; the order given if omitted.
 
     Raises:
-        MappingError: the matrix is no matching of these iterations, the operator
+        MappingError: the matrix has another shape or other values, the operator
             cannot use the intrinsic whatever the matching, or the rule is unknown.
     """
     check_rule(rule)
     check_structure(op, intrinsic, order)
     pairing = Pairing.of(op, intrinsic, order)
-    assignment = read_matching(op, intrinsic, matrix)
-    groups = [
-        [s for s, chosen in enumerate(assignment) if chosen == t]
-        for t in range(len(intrinsic.iterations))
-    ]
-    # Why each pair of an intrinsic and a software iteration is wrong.
-    cells: dict[tuple[int, int], list[str]] = {}
-    for t, group in enumerate(groups):
-        cells |= _wrong_access(pairing, t, group, exact=rule != "gather")
-    wrong = tuple(reason for reasons in cells.values() for reason in reasons)
-    if rule == "paper" and not cells:
-        causes = _wrong_base(pairing, groups)
-        wrong = tuple(_no_base(pairing, members, text) for text, members in causes.items())
-        at_fault = sorted(s for members in causes.values() for s in members)
-        cells = {(assignment[s], s): [] for s in at_fault}
-    idle = _idle(pairing, groups)
+    matching = _read_matrix(op, intrinsic, matrix)
+    # A column with two ones has that against it, and counts for neither of them.
+    shared = matching.sum(axis=0) > 1
+    wrong, cells = _wrong(pairing, _groups(matching & ~shared), rule)
+    cells += [(int(t), int(s)) for s, t in np.argwhere((matching & shared).T)]
+    idle = _idle(pairing, _groups(matching))
     steps, names = intrinsic.iterations, op.iterations
     return Verdict(
         rule,
-        wrong,
+        (*_shared_columns(op, intrinsic, matching), *wrong),
         tuple(idle.values()),
         tuple((steps[t].name, names[s].name) for t, s in cells),
         tuple(step for step in idle if step),
         pairing,
-        assignment,
+        matching,
     )
 
 
@@ -122,8 +137,15 @@ def read_matching(op: Operator, intrinsic: Intrinsic, matrix: Any) -> tuple[int,
         MappingError: wrong shape, values other than 0 and 1, or two ones in a
             column.
     """
-    hardware, software = intrinsic.iterations, op.iterations
-    expected = (len(hardware), len(software))
+    matching = _read_matrix(op, intrinsic, matrix)
+    for text in _shared_columns(op, intrinsic, matching):
+        raise MappingError(f"not a matching: {text}")
+    return tuple(int(np.argmax(column)) if column.any() else -1 for column in matching.T)
+
+
+def _read_matrix(op: Operator, intrinsic: Intrinsic, matrix: Any) -> np.ndarray:
+    """Zeros and ones of the right shape: read-only bool, intrinsic × software iterations."""
+    expected = (len(intrinsic.iterations), len(op.iterations))
     try:
         given = np.asarray(matrix)
         array = given.astype(bool)
@@ -145,13 +167,45 @@ def read_matching(op: Operator, intrinsic: Intrinsic, matrix: Any) -> tuple[int,
         )
     if not binary:
         raise MappingError("matching matrix: expected zeros and ones only")
-    for s, it in enumerate(software):
-        targets = [hardware[t].name for t in np.flatnonzero(array[:, s])]
-        if len(targets) > 1:
-            raise MappingError(
-                f"not a matching: `{it.name}` goes to {_listed(targets)}, expected at most one"
-            )
-    return tuple(int(np.argmax(column)) if column.any() else -1 for column in array.T)
+    array.setflags(write=False)
+    return array
+
+
+def _shared_columns(op: Operator, intrinsic: Intrinsic, matching: np.ndarray) -> list[str]:
+    """What is said of columns with two ones or more, which no matching has."""
+    return [
+        f"`{it.name}` goes to {_listed(targets)}, expected at most one"
+        for it, column in zip(op.iterations, matching.T, strict=True)
+        if len(targets := [intrinsic.iterations[t].name for t in np.flatnonzero(column)]) > 1
+    ]
+
+
+def _groups(matching: np.ndarray) -> list[list[int]]:
+    """The software iterations of each intrinsic iteration."""
+    return [np.flatnonzero(row).tolist() for row in matching]
+
+
+def _is_right(pairing: Pairing, rule: str, assignment: Sequence[int]) -> bool:
+    """Whether a rule accepts an assignment of the iterations; -1 stands for none."""
+    steps = range(len(pairing.intrinsic.iterations))
+    groups = [[s for s, at in enumerate(assignment) if at == t] for t in steps]
+    return not _wrong(pairing, groups, rule)[0] and not _idle(pairing, groups)
+
+
+def _wrong(
+    pairing: Pairing, groups: Sequence[Sequence[int]], rule: str
+) -> tuple[tuple[str, ...], list[tuple[int, int]]]:
+    """What makes a matching wrong, and the pairs (intrinsic, software iteration) at fault."""
+    cells: dict[tuple[int, int], list[str]] = {}
+    for t, group in enumerate(groups):
+        cells |= _wrong_access(pairing, t, group, exact=rule != "gather")
+    if rule != "paper" or cells:
+        return tuple(reason for reasons in cells.values() for reason in reasons), list(cells)
+    causes = _wrong_base(pairing, groups)
+    at_fault = {s for members in causes.values() for s in members}
+    pairs = sorted((s, t) for t, group in enumerate(groups) for s in group if s in at_fault)
+    wrong = tuple(_no_base(pairing, members, text) for text, members in causes.items())
+    return wrong, [(t, s) for s, t in pairs]
 
 
 def _wrong_access(

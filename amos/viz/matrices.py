@@ -32,11 +32,11 @@ def matching(found: Mapping | Verdict) -> Any:
         MappingError: the verdict does not say what was judged.
         ToolchainError: plotly is not installed.
     """
-    pairing = found.pairing
-    if pairing is None:
+    pairing, judged = found.pairing, found.matching
+    if pairing is None or judged is None:
         raise MappingError("this verdict was made by hand: it does not say what was judged")
     wrong = getattr(found, "cells", ())
-    shown = xyz(pairing, found.assignment, wrong, getattr(found, "rows", ())).shown
+    shown = xyz(pairing, judged, wrong, getattr(found, "rows", ())).shown
     graph_objects()
     widths = [len(matrix.columns) for matrix in shown]
     figure = import_module("plotly.subplots").make_subplots(

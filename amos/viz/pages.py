@@ -85,7 +85,7 @@ def mapping(found: Mapping) -> list[Block]:
     return [
         Heading(f"Mapping {found.name}", f"{found.operator.name} on {found.intrinsic.name}"),
         Code(str(found)),
-        xyz(found.pairing, found.assignment),
+        xyz(found.pairing, found.matching),
         Table(("dimension", "loops", "extent", "problem size", "tiles"), groups),
         Note(
             (
@@ -115,10 +115,12 @@ def verdict(said: Verdict) -> list[Block]:
         title = "Not valid" if said.wrong else "Idle"
         note = f"under rule {said.rule!r}"
     blocks: list[Block] = [Heading(title, note, good=bool(said))]
-    if said.pairing is not None:
-        blocks.append(xyz(said.pairing, said.assignment, said.cells, said.rows))
+    if said.pairing is not None and said.matching is not None:
+        blocks.append(xyz(said.pairing, said.matching, said.cells, said.rows))
     if said.reasons:
         blocks.append(Note(said.reasons, bad=True))
+    if said.hint:
+        blocks.append(Note((said.hint,)))
     return blocks
 
 
@@ -141,7 +143,7 @@ def space(found: MappingSpace) -> list[Block]:
 
 def xyz(
     pairing: Pairing,
-    assignment: Sequence[int],
+    matching: np.ndarray,
     wrong: Sequence[tuple[str, str]] = (),
     idle: Sequence[str] = (),
 ) -> Matrices:
@@ -149,8 +151,8 @@ def xyz(
     software, hardware = _names(pairing.operator), _names(pairing.intrinsic)
     at = {name: n for n, name in enumerate(hardware)}
     x = tuple(tuple(name in load.names for name in software) for load in pairing.loads)
-    targets = tuple(t if t >= 0 else None for t in assignment)
-    y = tuple(tuple(t == a for a in assignment) for t in range(len(hardware)))
+    targets = tuple(int(column.argmax()) if column.any() else None for column in matching.T)
+    y = tuple(tuple(map(bool, row)) for row in matching)
     z = pairing.intrinsic.access_matrix
     own = tuple(range(len(hardware)))
     pairs = zip(pairing.loads, pairing.intrinsic.operands, strict=True)

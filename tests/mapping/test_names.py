@@ -8,7 +8,7 @@ from amos import intrinsics, operators
 from amos.errors import MappingError
 from amos.ir import Operator
 from amos.mapping import enumerate_mappings
-from amos.mapping.names import matching_name
+from amos.validate.naming import matching_name
 
 WMMA = intrinsics.get("wmma_m16n16k16_f16_f32")
 CONV = operators.conv2d()
@@ -36,7 +36,10 @@ def test_names_that_could_be_read_in_two_ways_are_not_given() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("q-k-cs", "under rule 'paper': no base match contains `s`.*Near it are 'pq-k-cs'"),
+        (
+            "q-k-cs",
+            "under rule 'paper': no base match contains `s`.*Near it are 'nq-k-cs', 'pq-k-cs'",
+        ),
         ("nk-_-c", "`n` and `k` both go to `i1`, but `k` indexes `weight`"),
         ("_-k-c", "`i1` stays empty though `n`, `p`, `q` could go there"),
         ("qpn-k-crs", "the same groups in loop order are 'npq-k-crs'"),

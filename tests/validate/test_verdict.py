@@ -12,6 +12,7 @@ from amos.errors import MappingError
 from amos.intrinsics import Intrinsic
 from amos.intrinsics.virtual import unit
 from amos.ir import Operator
+from amos.mapping import enumerate_mappings
 from amos.validate import Verdict, check_compatible, check_matching
 
 WMMA = intrinsics.get("wmma_m16n16k16_f16_f32")
@@ -138,7 +139,6 @@ def test_competing_intrinsic_iterations_may_stay_empty() -> None:
         (np.zeros((1, 3, 7)), r"got \(1, 3, 7\)"),
         (np.full((3, 7), 0.5), "zeros and ones only"),
         (np.full((3, 7), "x"), "expected zeros and ones"),
-        (np.ones((3, 7)), "not a matching: `n` goes to `i1`, `i2` and `r1`"),
     ],
 )
 def test_what_is_no_matching(matrix: Any, message: str) -> None:
@@ -206,3 +206,51 @@ def test_what_is_no_operator_or_intrinsic() -> None:
         check_matching(CONV, "wmma", np.zeros((3, 7)))  # type: ignore[arg-type]
     with pytest.raises(MappingError, match="expected an Intrinsic, got NoneType"):
         check_compatible(CONV, None)  # type: ignore[arg-type]
+
+
+def test_two_ones_in_a_column_are_a_verdict() -> None:
+    matrix = np.array([[it.name in g for it in CONV.iterations] for g in ("npq", "k", "crs")])
+    matrix[0, 1] = True
+    verdict = check_matching(CONV, WMMA, matrix, "paper")
+    assert verdict.reasons == ("`k` goes to `i1` and `i2`, expected at most one",)
+    assert verdict.cells == (("i1", "k"), ("i2", "k"))
+    assert verdict.nearest == ("npq-k-crs",)
+    assert str(verdict).endswith("expected at most one. Near it is 'npq-k-crs'")
+
+
+@pytest.mark.parametrize("rule", ["paper", "access", "gather"])
+def test_every_flipped_bit_has_a_verdict(rule: str) -> None:
+    """A wrong one names right ones, none of which is further away than needed."""
+    space = enumerate_mappings(CONV, WMMA, rule)
+    columns = [np.array(m.assignment) for m in space]
+    for mapping in list(space)[:: len(space) // 5]:
+        for t, s in np.ndindex(mapping.matching.shape):
+            flipped = mapping.matching.copy()
+            flipped[t, s] ^= True
+            verdict = check_matching(CONV, WMMA, flipped, rule)
+            if verdict:
+                assert not verdict.nearest
+                continue
+            targets = np.where(flipped.any(axis=0), flipped.argmax(axis=0), -1)
+            targets[flipped.sum(axis=0) > 1] = -2  # whatever it becomes, it changes
+            least = min(int((targets != one).sum()) for one in columns)
+            for name in verdict.nearest:
+                assert int((targets != np.array(space.find(name).assignment)).sum()) == least
+            assert 1 <= len(verdict.nearest) <= 3
+
+
+def test_a_rule_without_a_mapping_has_nothing_near() -> None:
+    outer = Operator.parse("o[i,j] += a[i,k] * b[k]", dict(i=8, j=8, k=8))
+    verdict = check_matching(outer, WMMA, [[1, 0, 0], [0, 1, 0], [0, 0, 1]], "access")
+    assert not verdict.nearest
+    assert str(verdict).endswith("Rule 'access' accepts no matching")
+    assert check_matching(outer, WMMA, [[1, 0, 0], [0, 1, 0], [0, 0, 0]], "gather").nearest == (
+        "i-j-k",
+    )
+
+
+def test_the_nearest_of_many_loops_comes_at_once() -> None:
+    text = "o[a,b,c,d,e,f,g,h,i,j] += x[a,b,c,d,e,k,l,m,n] * y[f,g,h,i,j,k,l,m,n]"
+    wide = Operator.parse(text, dict.fromkeys("abcdefghijklmn", 4))
+    verdict = check_matching(wide, WMMA, [[0] * 14] * 3, "paper")
+    assert verdict.nearest == ("a-f-k", "a-f-l", "a-f-m")
