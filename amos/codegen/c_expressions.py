@@ -13,7 +13,7 @@ from amos.codegen.c_operations import WIDEST, operation
 from amos.codegen.c_types import CALLS, EXTERNS, c_type, identifier, short, split, vector_bytes
 from amos.errors import ExportError
 
-__all__ = ["ByLanes", "CBuffer", "CExpressions", "type_of"]
+__all__ = ["ByLanes", "CBuffer", "CExpressions", "bare", "type_of"]
 
 _INFIX = {
     "Add": "+",
@@ -143,7 +143,7 @@ class CExpressions:
             kind = split(kind)[0]
         elif split(kind)[1] > 1 and vector_bytes(kind) > WIDEST:
             raise ByLanes
-        values = ", ".join(_bare(self._value(a)) for a in arguments)
+        values = ", ".join(bare(self._value(a)) for a in arguments)
         self.operations.add((name, kind))
         return f"{operation(name, kind)}({values})"
 
@@ -303,7 +303,7 @@ class CExpressions:
         known = self._buffers[buffer]
         if known.pieces:
             return f"{known.name}_{int(index)}"
-        return f"{known.name}[{_bare(self._value(index))}]"
+        return f"{known.name}[{bare(self._value(index))}]"
 
     def _address(self, buffer: Any, index: Any) -> str:
         """Address of the first of some contiguous elements."""
@@ -314,7 +314,7 @@ class CExpressions:
             index = index.base
         elif self._vector(index):
             raise ByLanes
-        return f"{known.name} + {_bare(self._value(index))}"
+        return f"{known.name} + {bare(self._value(index))}"
 
     def _note(self, kind: str) -> None:
         self.types.add(kind)
@@ -365,7 +365,7 @@ def _is_one(node: Any) -> bool:
     return type(node).__name__ == "IntImm" and int(node) == 1
 
 
-def _bare(text: str) -> str:
+def bare(text: str) -> str:
     """Without the outermost parentheses, where they embrace everything."""
     if not (text.startswith("(") and text.endswith(")")):
         return text

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from amos._toolchain import load_tvm
-from amos.codegen.c_expressions import ByLanes, CBuffer, CExpressions, type_of
+from amos.codegen.c_expressions import ByLanes, CBuffer, CExpressions, bare, type_of
 from amos.codegen.c_types import c_type, split, vector_bytes
 from amos.errors import ExportError
 
@@ -186,7 +186,8 @@ class CPrinter(CExpressions):
         self._parallel = before
 
     def _on_IfThenElse(self, node: Any, depth: int) -> Iterator[str]:
-        yield f"{_pad(depth)}if ({self._value(node.condition)}) {{"
+        # A comparison in parentheses of its own looks like a meant assignment to clang.
+        yield f"{_pad(depth)}if ({bare(self._value(node.condition))}) {{"
         yield from self._block(node.then_case, depth + 1)
         if node.else_case is not None:
             yield f"{_pad(depth)}}} else {{"

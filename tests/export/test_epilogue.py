@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -43,6 +44,8 @@ SHAPES = [dict(n=1, c=5, k=32, p=5, q=3, r=2, s=2), dict(n=2, c=7, k=19, p=3, q=
 def built(candidate: Candidate, folder: Path, compiler: str, *options: str) -> ctypes.CDLL:
     """The exported source as a library; with ``options`` in place of those it asks for."""
     files = export(candidate, "c", folder, name="kernel")
+    # What clang warns of, also where there is none.
+    assert not re.search(r"if \(\([^()]* == [^()]*\)\)", files[1].read_text())
     found = shutil.which(compiler)
     if found is None:
         pytest.skip(f"no {compiler} here")
