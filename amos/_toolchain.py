@@ -7,6 +7,7 @@ with some the first ``tensorize`` ends the process. A message beats a crash.
 from __future__ import annotations
 
 import os
+import sys
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
@@ -59,9 +60,26 @@ def load_tvm() -> ModuleType:
     os.environ.setdefault("TVM_NUM_THREADS", str(_cpus()))
     try:
         return import_module("tvm")
-    except (ImportError, OSError, AttributeError) as error:
+    except Exception as error:  # a package that TVM imports may raise anything
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ToolchainError(f"TVM does not load: {first}\n{_repair()}") from error
+        culprit = _culprit(error)
+        if not culprit:
+            raise ToolchainError(f"TVM does not load: {first}\n{_repair()}") from error
+        raise ToolchainError(
+            f"TVM imports {culprit}, which does not load: {first}\n"
+            f"install {culprit} anew, or remove it if nothing needs it"
+        ) from error
+
+
+def _culprit(error: Exception) -> str:
+    """The package that failed while TVM imported it; nothing where it is TVM itself."""
+    last, trace = "", error.__traceback__
+    while trace is not None:
+        package = str(trace.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
+        if package in ("tvm", "tvm_ffi") or (last and package not in sys.stdlib_module_names):
+            last = package
+        trace = trace.tb_next
+    return "" if last in ("tvm", "tvm_ffi") else last
 
 
 def _cpus() -> int:

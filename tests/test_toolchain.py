@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import tomllib
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -15,6 +17,7 @@ from packaging.specifiers import SpecifierSet
 from amos import _toolchain
 from amos.errors import ToolchainError
 
+ROOT = Path(__file__).parent.parent
 GOOD = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
 
 
@@ -86,8 +89,26 @@ def test_a_library_that_does_not_load_is_an_error_of_ours(monkeypatch: pytest.Mo
         _toolchain.load_tvm()
 
 
+@pytest.mark.parametrize("raised", ["OSError('no libtorch.so')", "RuntimeError('no libtorch.so')"])
+def test_a_broken_package_that_tvm_imports_is_named(
+    raised: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TVM imports PyTorch where it is installed, and survives only its absence."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text(f"raise {raised}\n")
+    done = subprocess.run(
+        [sys.executable, "-c", "from amos._toolchain import load_tvm; load_tvm()"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
+        capture_output=True,
+        text=True,
+    )
+    *_, first, second = done.stderr.splitlines()
+    assert "ToolchainError: TVM imports torch, which does not load: no libtorch.so" in first
+    assert second == "install torch anew, or remove it if nothing needs it"
+
+
 def test_ranges_are_those_of_the_package() -> None:
-    project = Path(__file__).parent.parent / "pyproject.toml"
+    project = ROOT / "pyproject.toml"
     declared = [
         Requirement(line)
         for line in tomllib.loads(project.read_text(encoding="utf-8"))["project"]["dependencies"]

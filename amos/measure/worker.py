@@ -328,5 +328,8 @@ def _lacks_memory(error: BaseException) -> bool:
 
 
 def _one_line(error: BaseException) -> str:
+    """TVM names the cause in its last line; our errors begin with it."""
     lines = str(error).strip().splitlines()
+    if isinstance(error, AmosError):
+        return "; ".join(lines)
     return f"{type(error).__name__}: {lines[-1]}" if lines else type(error).__name__
