@@ -138,7 +138,10 @@ def open_executor(
 
         return RpcExecutor(address, timeout, memory)
     if not address.startswith(("tcp://", "tls://", "inproc://")):
-        raise MeasureError(f"executor {address!r}: expected 'local' or 'tcp://HOST:PORT'")
+        raise MeasureError(
+            f"executor {address!r}: expected 'local', 'tcp://HOST:PORT' or 'rpc://HOST:PORT/KEY', "
+            "or 'gpu' or 'model' with a described machine"
+        )
     from amos.measure.dask_executor import DaskExecutor
 
     return DaskExecutor(

@@ -116,7 +116,7 @@ def test_options_of_explore(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*small, "--time-limit", "-1"]) == 2
     assert "time_limit" in capsys.readouterr().err
     assert main([*small, "--executor", "somewhere"]) == 2
-    assert "expected 'local' or 'tcp://" in capsys.readouterr().err
+    assert "expected 'local', 'tcp://" in capsys.readouterr().err
 
 
 def test_texts() -> None:

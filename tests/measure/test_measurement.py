@@ -56,5 +56,5 @@ def test_executors_by_address() -> None:
             assert isinstance(made, LocalExecutor)
             assert made.identity == here()
             assert open_executor(made) is made
-    with pytest.raises(MeasureError, match="executor 'somewhere': expected 'local' or 'tcp://"):
+    with pytest.raises(MeasureError, match="executor 'somewhere': expected 'local', 'tcp://"):
         open_executor("somewhere")
