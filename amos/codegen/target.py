@@ -30,7 +30,8 @@ def host_target() -> Any:
 
     LLVM guesses a model from what the processor says of itself. Under a hypervisor that
     hides the model the guess is an older one, and LLVM then ends the process over an
-    instruction that the CPU has; so what the guess lacks is named.
+    instruction that the CPU has; so what the guess lacks is named. So is what only the
+    guess has, where the system describes the CPU: its code would end with SIGILL.
     """
     load_tvm()
     import tvm
@@ -40,5 +41,8 @@ def host_target() -> Any:
     guess = tvm.target.Target(described)
     known = {str(name) for name in llvm.llvm_get_cpu_features(guess)}
     here = {LLVM_FEATURES[name] for name in LLVM_FEATURES.keys() & cpu().features}
-    missing = [f"+{name}" for name in sorted(here - known)]
-    return tvm.target.Target({**described, "mattr": missing}) if missing else guess
+    differing = [f"+{name}" for name in sorted(here - known)]
+    if cpu().features:
+        beyond = known.intersection(LLVM_FEATURES.values()) - here
+        differing += [f"-{name}" for name in sorted(beyond)]
+    return tvm.target.Target({**described, "mattr": differing}) if differing else guess

@@ -12,6 +12,8 @@ from pathlib import Path
 __all__ = ["Cache", "Cpu", "cpu"]
 
 _SYS = Path("/sys/devices/system/cpu")
+#: Beginnings of features that are to be overlooked, in this process and in those it starts.
+_OVERLOOKED = "AMOS_CPU_LACKS"
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -43,8 +45,14 @@ class Cpu:
 
 @cache
 def cpu() -> Cpu:
-    """Describe the CPU of this process."""
+    """Describe the CPU of this process.
+
+    Features that begin with a word of the environment variable ``AMOS_CPU_LACKS`` are left
+    out, so that tests see an older CPU: ``AMOS_CPU_LACKS="avx512 avx_vnni amx"``.
+    """
     model, features = _cpuinfo(Path("/proc/cpuinfo"))
+    if lacks := tuple(os.environ.get(_OVERLOOKED, "").split()):
+        features = frozenset(name for name in features if not name.startswith(lacks))
     try:
         allowed = sorted(os.sched_getaffinity(0))
     except AttributeError:  # not on Linux

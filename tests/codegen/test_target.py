@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -13,6 +16,20 @@ from amos.codegen import target
 from amos.codegen.target import LLVM_FEATURES, host_target
 from amos.intrinsics import implementations
 from amos.perfmodel.host import cpu
+
+#: Prints which implementation a kernel has, and how often its code names what AVX2 lacks.
+_KERNEL = """
+import re
+import amos
+from amos.codegen import build
+from amos.schedule import Candidate, ScheduleSpace
+
+op = amos.Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=6, j=64, k=64))
+(mapping, *_) = amos.enumerate_mappings(op, amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32"))
+kernel = build(Candidate(mapping, ScheduleSpace(mapping).smallest()))
+text = kernel.assembly
+print(kernel.implementation, len(re.findall("zmm|%k[0-7]|vpdp", text)))
+"""
 
 
 def _features() -> set[str]:
@@ -39,15 +56,29 @@ def test_llvm_knows_every_instruction_that_is_emitted_here() -> None:
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="names a CPU of x86")
-def test_what_a_guessed_model_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_a_guessed_model_differs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     load_tvm()
     import tvm
 
-    features = frozenset({"avx512f", "avx512_bf16", "avx_vnni", "sse2"})
+    features = frozenset({"avx512f", "avx512vl", "avx512_bf16", "avx_vnni", "fma", "sse2"})
     here = replace(cpu(), features=features)
     monkeypatch.setattr(target, "cpu", lambda: here)
     monkeypatch.setattr(tvm.target.codegen, "llvm_get_system_cpu", lambda: "skylake-avx512")
     assert _attributes() == ["+avx512bf16", "+avxvnni"]
     assert {"avx512bf16", "avxvnni"} <= _features()
     monkeypatch.setattr(tvm.target.codegen, "llvm_get_system_cpu", lambda: "sapphirerapids")
-    assert _attributes() == []
+    assert _attributes() == ["-amx-bf16", "-amx-int8", "-amx-tile", "-avx512vnni"]
+    assert not {"amx-tile", "avx512vnni"} & _features()
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names features of x86")
+def test_what_is_to_be_overlooked_is_nowhere_used() -> None:
+    """Not by LLVM either, in this process or in one that it starts."""
+    done = subprocess.run(
+        [sys.executable, "-c", _KERNEL],
+        env=os.environ | {"AMOS_CPU_LACKS": "avx512 avx_vnni amx"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "generic 0\n"

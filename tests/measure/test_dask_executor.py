@@ -13,15 +13,19 @@ import numpy as np
 import pytest
 
 import amos
+from amos.codegen.tensor_intrin import implementation
 from amos.errors import MeasureError
 from amos.explore import Records, Trial
 from amos.ir import Operator
 from amos.measure.executor import open_executor
+from amos.perfmodel.host import cpu
 from amos.testing.fake import OPERATOR
 
 distributed = pytest.importorskip("distributed", reason="needs the extra 'distributed'")
 
 VNNI = "vnni_dpbusd_m16k4_u8_s8_s32"
+#: What this CPU can do, and so the workers.
+KIND = implementation(amos.intrinsics.get(VNNI), cpu().features)
 GEMM = Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=12, j=64, k=32))
 
 
@@ -51,9 +55,9 @@ def test_a_run_survives_the_loss_of_a_worker(cluster: Any, tmp_path: Path) -> No
         if trial.number == 2:
             os.kill(victims[0], signal.SIGKILL)
 
-    result = amos.explore(
-        GEMM, VNNI, trials=10, records=path, executor=cluster.scheduler_address, progress=tell
-    )
+    run = dict(trials=10, records=path, implementation=KIND)
+    where = cluster.scheduler_address
+    result = amos.explore(GEMM, VNNI, **run, executor=where, progress=tell)
     assert len(result.trials) == 10
     assert result.failures == {}
     assert result.best.measurement is not None
@@ -62,7 +66,7 @@ def test_a_run_survives_the_loss_of_a_worker(cluster: Any, tmp_path: Path) -> No
         rows = [row for row in records.rows() if row["phase"] == "search"]
     assert sorted(row["number"] for row in rows) == list(range(10))
     # Workers on this machine are this machine: the same run goes on without them.
-    assert amos.explore(GEMM, VNNI, trials=10, records=path).replayed == 10
+    assert amos.explore(GEMM, VNNI, **run).replayed == 10
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -76,7 +80,8 @@ def test_the_model_is_evaluated_there(cluster: Any, monkeypatch: pytest.MonkeyPa
     rng = np.random.default_rng(0)
     here = Problem(mappings, machine)
     drawn = [here.sample(mapping, rng) for mapping in mappings for _ in range(3)]
-    with open_executor(cluster.scheduler_address, intrinsic=unit) as workers:
+    where = cluster.scheduler_address
+    with open_executor(where, intrinsic=unit, implementation=KIND) as workers:
         assert isinstance(workers, dask_executor.DaskExecutor)
         there = Problem(mappings, machine, workers.spread)
         np.testing.assert_allclose(there.seconds(drawn), here.seconds(drawn), rtol=1e-12)

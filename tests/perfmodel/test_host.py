@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from amos.perfmodel import host
 from amos.perfmodel.host import Cache, _caches, _cpuinfo, cpu
 
 X86 = """processor\t: 0
@@ -40,6 +41,15 @@ def test_no_cpuinfo(tmp_path: Path) -> None:
     model, features = _cpuinfo(tmp_path / "nothing")
     assert model
     assert features == frozenset()
+
+
+def test_features_that_are_overlooked(monkeypatch: pytest.MonkeyPatch) -> None:
+    features = frozenset({"avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx"})
+    monkeypatch.setattr(host, "_cpuinfo", lambda _: ("some CPU", features))
+    monkeypatch.setenv("AMOS_CPU_LACKS", "avx512 avx_vnni")
+    assert cpu.__wrapped__().features == {"avx", "avx2"}
+    monkeypatch.delenv("AMOS_CPU_LACKS")
+    assert cpu.__wrapped__().features == features
 
 
 def _cache(root: Path, cpu_: int, index: int, **files: str) -> None:
