@@ -16,6 +16,7 @@ from amos.codegen.arrays import held
 from amos.codegen.c_source import CKernel, Parameter
 from amos.codegen.c_types import c_type, identifier
 from amos.export.finish import FUNCTIONS, finished
+from amos.export.program_text import DIGEST, PROGRAM
 from amos.export.request import Request
 from amos.ir import Affine, BufferLoad, Iteration, Operator, Tensor, dtype
 from amos.ir.floats import integer_limits
@@ -165,8 +166,8 @@ def test_program(request: Request, kernel: CKernel) -> str:
     digest = ""
     if _is_exact(operator):
         known = f"UINT64_C({output_digest(example.output)})"
-        digest = _DIGEST.format(element=_word(operator), elements=output.elements, digest=known)
-    return _PROGRAM.format(
+        digest = DIGEST.format(element=_word(operator), elements=output.elements, digest=known)
+    return PROGRAM.format(
         name=name,
         upper=name.upper(),
         functions=FUNCTIONS if operator.epilogue is not None else "",
@@ -291,99 +292,3 @@ def _guards(load: BufferLoad) -> list[str]:
         f"{_affine(i)} >= 0 && {_affine(i)} < {size}"
         for i, size in zip(load.indices, load.tensor.shape, strict=True)
     ]
-
-
-_DIGEST = """  uint64_t digest = 0;
-  for (size_t i = 0; i < {elements}; ++i)
-    digest += (uint64_t){element} * ((uint64_t)i * UINT64_C(0x9E3779B97F4A7C15) | 1);
-  if (digest != {digest}) {{
-    printf("the output differs from NumPy's at the time of the export\\n");
-    return 1;
-  }}
-"""
-
-_PROGRAM = """/* Made by amos export: checks {name} against the operator's own loops.
- * With a number of runs as its argument it also prints their median time. */
-#define _POSIX_C_SOURCE 200112L
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
-#include "{name}.h"
-
-static inline uint64_t random_bits(uint64_t stream, uint64_t i) {{
-  uint64_t z = (stream + i + 1) * {odd};
-  z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-  z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
-  return (z ^ (z >> 31)) >> 32;
-}}
-
-static inline uint16_t bfloat16(float value) {{
-  uint32_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}}
-
-static inline float from_bfloat16(uint16_t value) {{
-  uint32_t bits = (uint32_t)value << 16;
-  float result;
-  memcpy(&result, &bits, sizeof result);
-  return result;
-}}
-
-static inline int64_t float_bits(float value) {{
-  uint32_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  return value == 0 ? 0 : bits;
-}}
-
-{functions}
-static void *allocate(size_t count, size_t size) {{
-  void *memory;
-  if (posix_memalign(&memory, 64, count * size + 64)) exit(3);
-  memset(memory, 0, count * size + 64);
-  return memory;
-}}
-
-static double seconds(void) {{
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec + now.tv_nsec * 1e-9;
-}}
-
-static int order(const void *a, const void *b) {{
-  return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b);
-}}
-
-int main(int argc, char **argv) {{
-  if (!{name}_supported()) {{
-    printf("{name}: this CPU lacks an instruction that the kernel needs\\n");
-    return 77;
-  }}
-{made}  {kind} *{out} = allocate({elements}, sizeof *{out});
-  void *workspace = allocate({upper}_WORKSPACE, 1);
-  memset({out}, 0x55, {elements} * sizeof *{out});
-  {call};
-{digest}  size_t wrong = 0;
-{reference}
-  if (wrong) {{
-    printf("{name}: %zu of {elements} elements are wrong\\n", wrong);
-    return 1;
-  }}
-  printf("{name}: {elements} elements are right\\n");
-  int runs = argc > 1 ? atoi(argv[1]) : 0;
-  if (runs > 0) {{
-    double *times = allocate(runs, sizeof *times);
-    for (int run = 0; run < runs; ++run) {{
-      double start = seconds();
-      {call};
-      times[run] = seconds() - start;
-    }}
-    qsort(times, runs, sizeof *times, order);
-    printf("{name}: %.4f ms, median of %d runs\\n", times[runs / 2] * 1e3, runs);
-  }}
-  return 0;
-}}
-"""
