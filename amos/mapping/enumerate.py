@@ -198,7 +198,8 @@ def enumerate_mappings(
     check_rule(rule)
     check_types(op, intrinsic)
     parts, refused = [], None
-    for order in _orders(op) if commute else _orders(op)[:1]:
+    orders = _orders(op, intrinsic)
+    for order in orders if commute else orders[:1]:
         try:
             check_compatible(op, intrinsic, order)
         except MappingError as error:
@@ -235,17 +236,23 @@ def forget() -> None:
     _assignment_set.cache_clear()
 
 
-def _orders(op: Operator) -> list[tuple[int, ...]]:
-    """Orders of the sources, without those that only swap equal accesses."""
+def _orders(op: Operator, intrinsic: Intrinsic) -> list[tuple[int, ...]]:
+    """Orders of the sources, without those that only swap equal accesses.
+
+    Where the intrinsic takes another number of sources, no order will do, and one says so.
+    """
+    written = tuple(range(len(op.sources)))
+    if len(written) != len(intrinsic.sources):
+        return [written]
     seen: dict[tuple[Any, ...], tuple[int, ...]] = {}
-    for order in permutations(range(len(op.sources))):
+    for order in permutations(written):
         seen.setdefault(tuple(op.sources[m] for m in order), order)
     return list(seen.values())
 
 
 def _other_order(op: Operator, intrinsic: Intrinsic) -> str:
     """The sources in another order in which the intrinsic takes them, or nothing."""
-    for order in _orders(op)[1:]:
+    for order in _orders(op, intrinsic)[1:]:
         try:
             check_compatible(op, intrinsic, order)
         except MappingError:

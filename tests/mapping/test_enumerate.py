@@ -122,6 +122,12 @@ def test_errors() -> None:
         enumerate_mappings(CONV, WMMA, rule="union")
     with pytest.raises(MappingError, match="it has 1 source"):
         enumerate_mappings(Operator.parse("out[i] += a[i,k]", dict(i=2, k=2)), WMMA, commute=True)
+    # As many orders as there are sources would be tried for hours.
+    many = Operator.parse(
+        "out[i] += " + " * ".join(f"a{n}[i,k]" for n in range(24)), dict(i=2, k=2)
+    )
+    with pytest.raises(MappingError, match="24"):
+        enumerate_mappings(many, WMMA, commute=True)
 
 
 def test_frame() -> None:
