@@ -16,7 +16,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
 
-.PHONY: help demo test test-slow test-notebooks notebooks pictures lint types bench bench-parts drills lock \
+.PHONY: help demo test test-slow test-notebooks notebooks pictures lint types bench bench-parts drills fuzz lock \
 	clean venv
 
 help: ## list the targets
@@ -59,6 +59,10 @@ bench-parts: $(STAMP) ## time the parts of AMOS itself
 
 drills: $(STAMP) ## kill, crash, fill and corrupt what a tuning run needs; writes drills.json
 	@$(BIN)/python benchmarks/drills.py
+
+MINUTES ?= 10
+fuzz: $(STAMP) ## attack with random operators, kernels and inputs for MINUTES=10, new seeds each time
+	@$(BIN)/python -m tests.fuzz --minutes $(MINUTES)
 
 venv: $(STAMP) ## only create .venv and install into it
 

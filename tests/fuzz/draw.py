@@ -1,0 +1,334 @@
+"""Operators and epilogues by chance, as text, with names that generated code must survive."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from tests.fuzz.oracle import LIMITS, round_bfloat16, shapes_of
+
+__all__ = ["Problem", "arrays", "epilogue", "problem"]
+
+#: Names that belong to C, C++, CUDA, TVM, Python or to the generators themselves.
+_LOOP_WORDS = """
+    i0 i1 i2 r0 r1 row column reduce lane warp tile out x y z e v main void int float NULL
+    int32_t threadIdx blockIdx fused spatial order copy for if acc i0_i1_fused _ __ I N0 step
+    Src1 Dst self None lambda float32 cse_v1 i1_1 i0_0 a b T in while block unroll split pad
+    is class def return
+    stage root buffer min max lane_id warp_id ax0 ax1 k_0 given packed"""
+_TENSOR_WORDS = """
+    NULL int32_t static_cast shared_Src1 self out in inputs memcpy acc i0 packed_b Src1
+    Src2 Dst workspace main given packed float kernel size_t uint8_t x assert errno stdin M_PI
+    linux unix EOF class def None True for if double restrict vector half T args data named arrays
+    weight_1 packed_weight shared_memory threadIdx accumulators fragment root buffer k i tile
+    pad relu max int8x16 v16 abs exit malloc printf a_1 of_out out_1"""
+_ODD_LOOPS, _ODD_TENSORS = _LOOP_WORDS.split(), _TENSOR_WORDS.split()
+_NUMBERS = "0 1 3 -7 100 65536 -2147483647 0.5 0.1 -2.5 1e-3 16777217 1.5e6 3e9 -0.0"
+_LOOPS = [*"ijknpqcrsmlhw"]
+_TENSORS = ["a", "b", "image", "weight", "data", "kernel_", "left", "right"]
+#: Which of (first source, second source, output) a loop indexes, and how often it is drawn.
+_ROLES = {
+    (1, 0, 1): 3.0,
+    (0, 1, 1): 3.0,
+    (1, 1, 0): 3.0,
+    (1, 1, 1): 1.5,
+    (1, 0, 0): 0.4,
+    (0, 1, 0): 0.4,
+    (0, 0, 1): 0.3,
+}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An operator as its user would write it.
+
+    Attributes:
+        text: the statement.
+        extents, dtypes, shapes: as ``Operator.parse`` takes them; every dtype is named.
+        output: name of the output.
+        epilogue: its text, or nothing.
+        extra: dtypes of the epilogue's tensors.
+    """
+
+    text: str
+    extents: dict[str, int]
+    dtypes: dict[str, str]
+    output: str
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    epilogue: str = ""
+    extra: dict[str, str] = field(default_factory=dict)
+
+
+class _Names:
+    """Names that are used once."""
+
+    def __init__(self, rng: np.random.Generator, odd: float) -> None:
+        self.rng, self.odd, self.used = rng, odd, set[str]()
+
+    def draw(self, plain: Sequence[str], odd: Sequence[str]) -> str:
+        while True:
+            pool = odd if self.rng.random() < self.odd else plain
+            name = str(self.rng.choice(pool))
+            if name not in self.used:
+                self.used.add(name)
+                return name
+
+
+def _chance(rng: np.random.Generator, share: float) -> bool:
+    return bool(rng.random() < share)
+
+
+def _extents(rng: np.random.Generator, count: int, most: int) -> list[int]:
+    ranges = [(1, 1), (2, 5), (6, 20), (21, 40)]
+    picked = rng.choice(4, count, p=[0.14, 0.5, 0.28, 0.08])
+    made = [int(rng.integers(ranges[n][0], ranges[n][1] + 1)) for n in picked]
+    while np.prod(made) > most:
+        at = int(np.argmax(made))
+        made[at] = -(-made[at] // 2)
+    return made
+
+
+def _groups(rng: np.random.Generator, names: list[str]) -> list[list[str]]:
+    """The names in some order, divided over dimensions."""
+    order = [str(name) for name in rng.permutation(names)]
+    groups: list[list[str]] = []
+    while order:
+        count = int(rng.choice([1, 2, 3], p=[0.68, 0.26, 0.06]))
+        groups.append(order[:count])
+        del order[:count]
+    return groups
+
+
+def _written(rng: np.random.Generator, terms: list[tuple[str, int]], constant: int) -> str:
+    """An affine index in one of the ways to write it."""
+    parts = [(c, name) for name, c in terms]
+    if constant or not parts:
+        parts.insert(int(rng.integers(len(parts) + 1)), (constant, ""))
+    text = ""
+    for c, name in parts:
+        size = abs(c)
+        body = name if size == 1 and name else f"{name}*{size}" if name else str(size)
+        if name and size > 1 and _chance(rng, 0.4):
+            body = f"{size}*{name}"
+        sign = ("-" if c < 0 else "") if not text else (" - " if c < 0 else " + ")
+        text += sign + body
+    return f"({text})" if _chance(rng, 0.05) else text
+
+
+def _low(terms: list[tuple[str, int]], extents: dict[str, int]) -> int:
+    return sum(min(0, c * (extents[name] - 1)) for name, c in terms)
+
+
+def _source(rng: np.random.Generator, name: str, loops: list[str], extents: dict[str, int]) -> str:
+    padded = _chance(rng, 0.25)
+    groups = _groups(rng, loops)
+    if _chance(rng, 0.06):
+        groups.insert(int(rng.integers(len(groups) + 1)), [])
+    if loops and _chance(rng, 0.04):
+        groups.append([str(rng.choice(loops))])
+    indices = []
+    for group in groups:
+        coefficients = rng.choice(
+            [1, 2, 3, -1, -2, 5], len(group), p=[0.7, 0.12, 0.06, 0.06, 0.03, 0.03]
+        )
+        terms = [(n, int(c)) for n, c in zip(group, coefficients, strict=True)]
+        shift = int(rng.integers(-3, 3)) if padded else int(rng.choice([0, 0, 0, 1, 2]))
+        indices.append(
+            _written(rng, terms, shift - (0 if padded and terms else _low(terms, extents)))
+        )
+    access = f"{name}[{', '.join(indices)}]"
+    return f"pad({access})" if padded and groups else access
+
+
+def _output(rng: np.random.Generator, name: str, loops: list[str], extents: dict[str, int]) -> str:
+    """Every point has an element of its own: coefficients are a mixed radix."""
+    indices = []
+    for group in _groups(rng, loops):
+        reach, terms = 0, []
+        for loop in group:
+            step = reach + 1 + int(rng.choice([0, 0, 0, 0, 1, 3]))
+            if extents[loop] == 1:
+                step = int(rng.integers(1, reach + 6))
+            terms.append((loop, -step if _chance(rng, 0.07) else step))
+            reach += step * (extents[loop] - 1)
+        shift = int(rng.integers(1, 4)) if _chance(rng, 0.15) else 0
+        shuffled = [terms[n] for n in rng.permutation(len(terms))]
+        indices.append(_written(rng, shuffled, shift - _low(terms, extents)))
+    return f"{name}[{', '.join(indices)}]"
+
+
+def _roles(rng: np.random.Generator, arity: int) -> list[tuple[int, ...]]:
+    roles: list[tuple[int, ...]] = [(1, 0, 1), (0, 1, 1), (1, 1, 0)]
+    roles = [role for role in roles if _chance(rng, 0.88)]
+    shares = np.array([*_ROLES.values()])
+    for _ in range(int(rng.choice([0, 1, 2, 3], p=[0.25, 0.4, 0.25, 0.1]))):
+        roles.append([*_ROLES][int(rng.choice(len(shares), p=shares / shares.sum()))])
+    if arity != 2:
+        roles = [(*rng.integers(0, 2, arity), role[2]) for role in roles]
+        roles = [role if any(role) else (*role[:-1], 1) for role in roles]
+    return roles or [(1,) * arity + (1,)]
+
+
+def problem(
+    rng: np.random.Generator, kinds: Sequence[str], *, odd: float = 0.2, most: int = 20_000
+) -> Problem:
+    """An operator.
+
+    Args:
+        rng: where chance comes from.
+        kinds: dtype of each source, then of the output.
+        odd: share of names that are somebody else's.
+        most: points of all loops together.
+    """
+    arity, names = len(kinds) - 1, _Names(rng, odd if _chance(rng, 0.6) else 0.0)
+    roles = _roles(rng, arity)
+    loops = [names.draw(_LOOPS, _ODD_LOOPS) for _ in roles]
+    extents = dict(zip(loops, _extents(rng, len(loops), most), strict=True))
+    names.used.clear() if _chance(rng, 0.1) else None
+    tensors = [names.draw(_TENSORS, _ODD_TENSORS) for _ in range(arity)]
+    out = names.draw(["out"], _ODD_TENSORS)
+    sources = [
+        _source(
+            rng,
+            tensors[n],
+            [loop for loop, role in zip(loops, roles, strict=True) if role[n]],
+            extents,
+        )
+        for n in range(arity)
+    ]
+    spatial = [loop for loop, role in zip(loops, roles, strict=True) if role[-1]]
+    sign = "+=" if len(spatial) < len(loops) or _chance(rng, 0.8) else "="
+    text = f"{_output(rng, out, spatial, extents)} {sign} {' * '.join(sources)}"
+    dtypes = dict(zip((*tensors, out), kinds, strict=True))
+    return Problem(text, extents, dtypes, out, _shapes(rng, text, extents))
+
+
+def _shapes(
+    rng: np.random.Generator, text: str, extents: dict[str, int]
+) -> dict[str, tuple[int, ...]]:
+    """Shapes that are larger than what is read, or for a padded source any."""
+    made: dict[str, tuple[int, ...]] = {}
+    for name, shape in shapes_of(text, extents).items():
+        if not _chance(rng, 0.15) or not shape:
+            continue
+        if f"pad({name}[" in text:
+            made[name] = tuple(int(rng.integers(1, size + 3)) for size in shape)
+        else:
+            made[name] = tuple(size + int(rng.integers(0, 3)) for size in shape)
+    return made
+
+
+class _Epilogues:
+    """Expressions of ``acc``, numbers and tensors."""
+
+    def __init__(self, rng: np.random.Generator, start: Problem, loops: list[str]) -> None:
+        self.rng, self.start, self.loops = rng, start, loops
+        self.names = _Names(rng, 0.2)
+        self.names.used = {*start.dtypes, *start.extents, "acc"}
+        self.accesses: dict[str, str] = {}
+        self.kinds: dict[str, str] = {}
+
+    def leaf(self) -> str:
+        draw = self.rng.random()
+        if draw < 0.45:
+            return "acc"
+        if draw < 0.7:
+            return str(self.rng.choice(_NUMBERS.split()))
+        if self.accesses and _chance(self.rng, 0.3):
+            return str(self.rng.choice([*self.accesses.values()]))
+        return self.tensor()
+
+    def tensor(self) -> str:
+        plain = ["bias", "scale", "skip", "zero", "t0", "t1"]
+        name = self.names.draw(plain, [n for n in _ODD_TENSORS if n != "acc"])
+        picked = [loop for loop in self.loops if _chance(self.rng, 0.5)]
+        indices = [
+            loop + ("" if _chance(self.rng, 0.9) else f" + {int(self.rng.integers(1, 4))}")
+            for loop in picked
+        ]
+        kinds = ["float32", "float32", "int32", "int16", "uint16", "int8", "uint8", "bfloat16"]
+        self.kinds[name] = str(self.rng.choice(kinds))
+        self.accesses[name] = f"{name}[{', '.join(indices)}]"
+        return self.accesses[name]
+
+    def node(self, depth: int) -> str:
+        if depth == 0 or _chance(self.rng, 0.15):
+            return self.leaf()
+        draw = self.rng.random()
+        below = [self.node(depth - 1) for _ in range(3)]
+        if draw < 0.62:
+            sign = str(self.rng.choice(["+", "-", "*", "*"]))
+            return f"({below[0]}) {sign} ({below[1]})"
+        name = str(self.rng.choice(["max", "min", "relu", "clip", "round", "f32"]))
+        count = {"max": 2, "min": 2, "clip": 3}.get(name, 1)
+        return f"{name}({', '.join(below[:count])})"
+
+
+def epilogue(rng: np.random.Generator, start: Problem) -> Problem:
+    """The operator with an epilogue."""
+    inside = start.text.partition("=")[0].rstrip("+ ")
+    loops = [loop for loop in start.extents if loop in _names_of(inside, start.output)]
+    made = _Epilogues(rng, start, loops)
+    text = made.node(int(rng.integers(1, 4)))
+    if _chance(rng, 0.9) and "acc" not in text:
+        text = f"acc + ({text})"
+    if _chance(rng, 0.75):
+        text = f"{rng.choice(['u8', 's8', 's16', 's32', 'f32', 'bf16'])}({text})"
+    used = {name: kind for name, kind in made.kinds.items() if f"{name}[" in text}
+    return replace(start, epilogue=text, extra=used)
+
+
+def _names_of(access: str, tensor: str) -> set[str]:
+    import re
+
+    return set(re.findall(r"[A-Za-z_]\w*", access[access.index("[") :]))
+
+
+def arrays(
+    rng: np.random.Generator,
+    shapes: dict[str, tuple[int, ...]],
+    kinds: dict[str, str],
+    top: int = 3,
+) -> dict[str, np.ndarray]:
+    """Data of the sources: integers over their range, floats that any sum keeps exact."""
+    made: dict[str, np.ndarray] = {}
+    for name, shape in shapes.items():
+        kind, draw = kinds[name], rng.random()
+        if kind in LIMITS:
+            low, high = LIMITS[kind]
+            values: Any = rng.integers(low, high, shape, np.int64, endpoint=True)
+            values = np.full(shape, rng.choice([low, high])) if draw < 0.05 else values
+        else:
+            values = rng.integers(-top, top, shape, endpoint=True)
+        made[name] = np.asarray(values).astype(container(kind))
+    return made
+
+
+def container(kind: str) -> np.dtype:
+    """The NumPy dtype that holds values of a type."""
+    wide = {"bool": "uint8", "int4": "int8", "uint4": "uint8", "bfloat16": "float32"}
+    wide |= {"tfloat32": "float32", "float8_e4m3": "float32", "float8_e5m2": "float32"}
+    return np.dtype(wide.get(kind, kind))
+
+
+def extras(
+    rng: np.random.Generator, shapes: dict[str, tuple[int, ...]], kinds: dict[str, str]
+) -> dict[str, np.ndarray]:
+    """Data of an epilogue's tensors: integers of all sizes, floats of many magnitudes."""
+    made = {}
+    for name, shape in shapes.items():
+        kind = kinds[name]
+        if kind in LIMITS:
+            low, high = LIMITS[kind]
+            values = rng.integers(low, high, shape, np.int64, endpoint=True)
+            shrunk = values >> rng.integers(0, 24, shape)
+            made[name] = (shrunk if rng.random() < 0.6 else values).astype(kind)
+            continue
+        floats = rng.uniform(-2, 2, shape) * 2.0 ** rng.integers(-20, 12, shape)
+        floats = np.where(rng.random(shape) < 0.1, rng.choice([0.0, -0.0, 0.5, 1.5]), floats)
+        single = np.asarray(floats, np.float32)
+        made[name] = round_bfloat16(single) if kind == "bfloat16" else single
+    return made

@@ -1,0 +1,113 @@
+"""Exports in C: the test program under sanitizers, the kernel between closed pages."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import amos
+from amos.export import export
+from amos.schedule import Candidate
+from tests.fuzz.case import (
+    Case,
+    Refused,
+    Wrong,
+    case,
+    catalogue_unit,
+    compare,
+    executable,
+    small_unit,
+)
+from tests.fuzz.guarded import guarded
+from tests.fuzz.kernels import decoded, encoded, schedule_of
+
+__all__ = ["exported"]
+
+_SANITIZED = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+#: "name: tensor, dtype, shape", and behind it what the parameter takes when it is packed.
+_PARAMETER = re.compile(r"^ \*   (\w+): (\w+), (\w+).*?(?:packed into (\d+) elements)?$", re.M)
+_KINDS = {"bfloat16": "uint16", "bool": "uint8", "tfloat32": "float32"}
+
+
+def exported(rng: np.random.Generator, about: Callable[[str], None]) -> str:
+    """Write C, build it twice, run both."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        raise Refused("no C compiler")
+    drawn = case(rng, about, _unit, finished=bool(rng.random() < 0.3), most=5000)
+    schedule = schedule_of(rng, drawn, about)
+    with tempfile.TemporaryDirectory(prefix="amos-fuzz-") as folder:
+        try:
+            how = "generic" if rng.random() < 0.3 else None
+            export(Candidate(drawn.mapping, schedule), "c", folder, name="k", implementation=how)
+        except amos.AmosError as error:
+            raise Wrong(f"cannot be exported: {error}") from error
+        rules = Path(folder, "k.mk").read_text()
+        options = re.findall(r"^CFLAGS \?= (.*)$", rules, re.M)[0].split()
+        _tested(compiler, folder, options)
+        _called(compiler, folder, options, drawn)
+    return "right"
+
+
+def _unit(rng: np.random.Generator) -> Any:
+    return small_unit(rng) if rng.random() < 0.25 else catalogue_unit(rng, executable())
+
+
+def _run(command: list[str], folder: str, what: str) -> None:
+    clean = {"ASAN_OPTIONS": "detect_leaks=1", "OMP_NUM_THREADS": "2"}
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, env=dict(os.environ, **clean)
+    )
+    if done.returncode:
+        raise Wrong(f"{what}: status {done.returncode}: {(done.stdout + done.stderr)[:1500]}")
+
+
+def _tested(compiler: str, folder: str, options: list[str]) -> None:
+    built = [compiler, *options, "-O1", *_SANITIZED, "-o", "t", "k_test.c", "k.c", "-lm"]
+    _run(built, folder, "the compiler, with sanitizers")
+    _run(["./t"], folder, "the test program, with sanitizers")
+
+
+def _called(compiler: str, folder: str, options: list[str], drawn: Case) -> None:
+    """The kernel as its users build it, on arrays between closed pages."""
+    built = [compiler, *options, "-fPIC", "-shared", "-o", "libk.so", "k.c"]
+    _run(built, folder, "the compiler")
+    library = ctypes.CDLL(str(Path(folder, "libk.so")))
+    header = Path(folder, "k.h").read_text()
+    found = re.search(r"#define K_WORKSPACE (\d+)", header)
+    assert found is not None
+    *inputs, _ = _PARAMETER.findall(header)
+    for last in (True, False):
+        given = []
+        for _, tensor, kind, packed in inputs:
+            plain = _placed(encoded(drawn.inputs[tensor], kind), last)
+            given.append(plain)
+            if packed:
+                wide = guarded((int(packed),), plain.dtype, last)
+                getattr(library, f"k_pack_{tensor}")(_at(plain), _at(wide))
+                given[-1] = wide
+        example = encoded(drawn.expected, drawn.kind)
+        out = guarded(example.shape, example.dtype, last)
+        size = -(-int(found.group(1)) // 64) * 64
+        space = guarded((size,), np.dtype(np.uint8), last)
+        library.k(*map(_at, given), _at(out), _at(space))
+        compare(drawn, decoded(out, drawn.kind), "the exported kernel")
+
+
+def _placed(values: np.ndarray, last: bool) -> np.ndarray:
+    array = guarded(values.shape, values.dtype, last)
+    array[...] = values
+    return array
+
+
+def _at(array: np.ndarray) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data)

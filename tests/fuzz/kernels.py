@@ -1,0 +1,160 @@
+"""Simulations, kernels of this CPU between closed pages, and CUDA programs run on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import amos
+from amos import machines
+from amos.schedule import Candidate, Schedule, ScheduleSpace
+from tests.fuzz.case import (
+    Case,
+    Refused,
+    Wrong,
+    case,
+    catalogue_unit,
+    compare,
+    executable,
+    small_unit,
+)
+from tests.fuzz.guarded import guarded
+
+__all__ = ["cuda", "finished_kernel", "kernel", "simulation"]
+
+About = Callable[[str], None]
+_GPUS = ("v100", "a100", "h200")
+
+
+def _any_unit(rng: np.random.Generator) -> Any:
+    if rng.random() < 0.3:
+        return small_unit(rng)
+    if rng.random() < 0.75 and executable():
+        return catalogue_unit(rng, executable())
+    small = [n for n in amos.intrinsics.names() if "m128n128" not in n]
+    return catalogue_unit(rng, small)
+
+
+def _cpu_unit(rng: np.random.Generator) -> Any:
+    if rng.random() < 0.25 or not executable():
+        return small_unit(rng)
+    return catalogue_unit(rng, executable())
+
+
+def _gpu_unit(rng: np.random.Generator) -> Any:
+    names = [n for n in amos.intrinsics.names() if n.startswith(("wmma", "mma_"))]
+    return catalogue_unit(rng, names)
+
+
+def simulation(rng: np.random.Generator, about: About) -> str:
+    """The mapped program, call by call."""
+    drawn = case(rng, about, _any_unit, finished=bool(rng.random() < 0.25))
+    compare(drawn, amos.simulate(drawn.mapping, drawn.inputs), "simulate")
+    return "right"
+
+
+def schedule_of(
+    rng: np.random.Generator, drawn: Case, about: About, machine: Any = None
+) -> Schedule:
+    """A schedule of the mapping's space.
+
+    Raises:
+        Refused: there is none, and the space says so.
+    """
+    try:
+        schedule = ScheduleSpace(drawn.mapping, machine).sample(rng)
+    except amos.AmosError as error:
+        raise Refused(str(error)) from None
+    about(drawn.with_schedule(schedule))
+    return schedule
+
+
+def kernel(rng: np.random.Generator, about: About) -> str:
+    """A kernel of this CPU."""
+    return _run(rng, about, finished=False)
+
+
+def finished_kernel(rng: np.random.Generator, about: About) -> str:
+    """A kernel with an epilogue."""
+    return _run(rng, about, finished=True)
+
+
+def _run(rng: np.random.Generator, about: About, finished: bool) -> str:
+    drawn = case(rng, about, _cpu_unit, finished=finished)
+    schedule = schedule_of(rng, drawn, about)
+    how = "generic" if rng.random() < 0.2 else None
+    try:
+        built = amos.build(drawn.mapping, schedule, implementation=how)
+    except amos.AmosError as error:
+        raise Wrong(f"a schedule of the space cannot be built: {error}") from error
+    for last in (True, False):
+        compare(drawn, call(built, drawn, last), f"kernel ({built.implementation})")
+    return "right"
+
+
+def call(built: Any, drawn: Case, last: bool) -> np.ndarray:
+    """Run a kernel on arrays between closed pages.
+
+    Raises:
+        Wrong: it has written to an input.
+    """
+    op = drawn.mapping.operator
+    given = []
+    for tensor in op.inputs:
+        values = encoded(drawn.inputs[tensor.name], str(tensor.dtype))
+        given.append(guarded(values.shape, values.dtype, last))
+        given[-1][...] = values
+    before = [array.copy() for array in given]
+    example = encoded(drawn.expected, drawn.kind)
+    out = guarded(example.shape, example.dtype, last)
+    built(*given, out=out)
+    for tensor, array, old in zip(op.inputs, given, before, strict=True):
+        if array.tobytes() != old.tobytes():
+            raise Wrong(f"the kernel wrote to its input {tensor.name!r}")
+    return decoded(out, drawn.kind)
+
+
+def encoded(values: np.ndarray, kind: str) -> np.ndarray:
+    """Values as a kernel takes them: bfloat16 as bit patterns."""
+    if kind != "bfloat16":
+        return values
+    return np.asarray(values.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+
+
+def decoded(values: np.ndarray, kind: str) -> np.ndarray:
+    """The inverse of :func:`encoded`."""
+    if kind != "bfloat16":
+        return values.copy()
+    return np.asarray(values.astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def cuda(rng: np.random.Generator, about: About) -> str:
+    """A CUDA program, thread by thread."""
+    from amos.codegen.cuda.scheduled import block_program
+
+    drawn = case(rng, about, _gpu_unit, finished=bool(rng.random() < 0.3), most=6000)
+    needed = max(int(name[3:]) for name in drawn.unit.requires)
+    machine = next(m for m in map(machines.get, _GPUS) if m.architecture >= needed)
+    schedule = schedule_of(rng, drawn, about, machine)
+    about(drawn.with_schedule(schedule) + f"\nmachine = {machine.name!r}")
+    try:
+        program = block_program(drawn.mapping, schedule, f"sm_{machine.architecture}")
+        outputs = _emulated(program, drawn)
+    except amos.AmosError as error:
+        raise Wrong(f"a schedule of the space cannot be built: {error}") from error
+    for number, out in enumerate(outputs):
+        compare(drawn, out, f"CUDA, run {number}")
+    return "right"
+
+
+def _emulated(program: Any, drawn: Case) -> tuple[np.ndarray, ...]:
+    from amos.codegen.cuda import emulate
+
+    return emulate(program, drawn.inputs).outputs
+
+
+def candidate(drawn: Case, schedule: Schedule) -> Candidate:
+    """Mapping and schedule together."""
+    return Candidate(drawn.mapping, schedule)

@@ -1,0 +1,79 @@
+"""A small attack with fixed seeds; ``make fuzz MINUTES=10`` is a long one with new seeds."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pytest
+
+from tests.fuzz import oracle
+from tests.fuzz.guarded import guarded
+from tests.fuzz.runner import DEFECTS, Attack
+
+#: Seeds of each kind; all together take some seconds.
+SEEDS: dict[str, Iterable[int]] = {
+    "simulation": range(30),
+    "kernel": (2, 3, 5, 6, 7),
+    "epilogue": (0, 1, 3, 4),
+    "cuda": (0,),
+    "export": (0,),
+    "text": range(60),
+    "toml": range(40),
+    "command": range(4),
+    "record": range(3),
+    "request": range(12),
+}
+#: Where nearly every case is an error, as it is meant to be.
+BROKEN = ("text", "toml", "record")
+
+
+@pytest.fixture(scope="module")
+def attack() -> Iterator[Attack]:
+    with Attack() as started:
+        yield started
+
+
+@pytest.mark.parametrize("kind", SEEDS)
+def test_nothing_breaks(kind: str, attack: Attack) -> None:
+    if kind == "export" and shutil.which("gcc") is None:
+        pytest.skip("exports are checked with gcc's sanitizers; there is no gcc")
+    if kind == "cuda" and shutil.which("g++") is None and shutil.which("clang++") is None:
+        pytest.skip("CUDA programs run on the host with g++ or clang++; there is none")
+    cases = [attack.case(kind, seed) for seed in SEEDS[kind]]
+    assert not [str(each) for each in cases if each.outcome in DEFECTS]
+    # An attack that is refused at the door attacks nothing.
+    assert [each for each in cases if each.outcome == "right"] or kind in BROKEN
+
+
+def test_a_touched_page_is_a_crash() -> None:
+    """What lies beyond either end of an array cannot be read."""
+    reading = (
+        "import ctypes, sys\nimport numpy as np\nfrom tests.fuzz.guarded import guarded\n"
+        "array = guarded((5,), np.dtype('int32'), sys.argv[1] == 'end')\n"
+        "assert array[0] == array[4] == 0x55555555\n"
+        "ctypes.c_int.from_address(array.ctypes.data + int(sys.argv[2])).value\n"
+    )
+    for side, offset, status in (("end", 20, -signal.SIGSEGV), ("begin", -4, -signal.SIGSEGV),
+                                 ("end", 16, 0), ("begin", 0, 0)):  # fmt: skip
+        command = [sys.executable, "-c", reading, side, str(offset)]
+        assert subprocess.run(command).returncode == status
+    assert guarded((), np.dtype("int8"), True).shape == ()
+
+
+def test_the_oracle_computes_what_is_written() -> None:
+    text, extents = "out[2*i + 1] += pad(a[i + r - 1]) * b[r]", {"i": 3, "r": 3}
+    shapes = oracle.shapes_of(text, extents)
+    assert shapes == {"a": (3,), "b": (3,), "out": (6,)}
+    arrays = {"a": np.array([1, 2, 3], np.int16), "b": np.array([100, 10, 1], np.int16)}
+    state = oracle.evaluate(text, extents, arrays, (7,), "int32")
+    assert state.output.tolist() == [0, 12, 0, 123, 0, 230, 0]
+    arrays = {"scale": np.array([0.5, -1, 4], np.float32)}
+    out, defined, kind = oracle.finish("u8(acc * scale[i] - 1)", state, arrays, "int32")
+    assert (out.tolist(), kind, bool(defined.all())) == ([0, 5, 0, 0, 0, 255, 0], "uint8", True)
+    wrapped = oracle.finish("acc * 65536 * 100", state, {}, "int32")[0]
+    assert wrapped.tolist()[1] == (12 * 6553600 + 2**31) % 2**32 - 2**31

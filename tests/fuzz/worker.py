@@ -1,0 +1,63 @@
+"""A process that runs cases until one of them ends it; it speaks JSON lines over two pipes."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+import warnings
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tests.fuzz import exports, inputs, kernels
+from tests.fuzz.case import Refused, Wrong
+
+__all__ = ["KINDS", "run"]
+
+KINDS: dict[str, Callable[[np.random.Generator, Callable[[str], None]], str]] = {
+    "simulation": kernels.simulation,
+    "kernel": kernels.kernel,
+    "epilogue": kernels.finished_kernel,
+    "cuda": kernels.cuda,
+    "export": exports.exported,
+    "text": inputs.text,
+    "toml": inputs.toml,
+    "command": inputs.command,
+    "record": inputs.record,
+    "request": inputs.request,
+}
+
+
+def run(kind: str, seed: int, about: Callable[[str], None]) -> dict[str, Any]:
+    """One case, by its kind and seed alone; what came of it in a word, and details."""
+    rng = np.random.default_rng([zlib.crc32(kind.encode()), seed])
+    try:
+        return {"outcome": KINDS[kind](rng, about), "detail": ""}
+    except Refused as error:
+        return {"outcome": "refused", "detail": str(error)}
+    except Wrong as error:
+        return {"outcome": "wrong", "detail": str(error)}
+    except BaseException:
+        return {"outcome": "traceback", "detail": traceback.format_exc(limit=-8)}
+
+
+def main() -> None:
+    """Answer each line ``kind seed``."""
+    answers = os.fdopen(int(sys.argv[1]), "w", encoding="utf-8")
+    warnings.simplefilter("ignore")
+
+    def say(message: dict[str, Any]) -> None:
+        answers.write(json.dumps(message) + "\n")
+        answers.flush()
+
+    for line in sys.stdin:
+        kind, seed = line.split()
+        say(run(kind, int(seed), lambda text: say({"about": text})))
+
+
+if __name__ == "__main__":
+    main()
