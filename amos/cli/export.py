@@ -110,7 +110,7 @@ def _written(file: Path) -> dict[str, Any]:
         found = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise RecordError(f"{str(file)!r}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RecordError(
             f"{str(file)!r}: expected one record as JSON; amos records import reads several"
         ) from error

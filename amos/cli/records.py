@@ -222,7 +222,7 @@ def salvage_command(
             {
                 "salvaged": sorted(found.rows),
                 "damaged": list(found.damaged),
-                "missing": list(found.missing),
+                "missing": [list(ends) for ends in found.missing],
             }
         )
     else:

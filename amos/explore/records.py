@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import sqlite3
-import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from amos.errors import RecordError
+from amos.explore.records_open import PATIENCE, connect, put_back, same_file, writable
 from amos.explore.records_rows import COLUMNS, check_row, decode, encode
 from amos.explore.records_schema import (
     APPLICATION_ID,
@@ -31,8 +31,17 @@ from amos.measure.closing import Closing
 
 __all__ = ["SCHEMA_VERSION", "Records", "now"]
 
-#: Seconds to wait for another process that is writing.
-_PATIENCE = 60.0
+#: What SQLite says of a file that is damaged (https://www.sqlite.org/rescode.html). Where
+#: the schema is, a table or a column seems not to exist, which is its plainest error.
+_DAMAGED = (
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_ERROR,
+    sqlite3.SQLITE_FORMAT,
+    sqlite3.SQLITE_MISMATCH,
+    sqlite3.SQLITE_NOTADB,
+)
+#: The statement that made our table stands in the first page of every record file.
+_SIGN, _FIRST_PAGE = b"TABLE trials", 1 << 16
 
 
 def now() -> str:
@@ -58,11 +67,13 @@ class Records(Closing):
     def __init__(self, path: str | Path, *, readonly: bool = False) -> None:
         self.path, self.readonly = Path(path), readonly
         self._old: list[dict[str, Any]] | None = None
+        self._opened: os.stat_result | None = None
         with self._errors():
-            self._database = self._connect()
+            self._database = connect(self.path, readonly=readonly)
         try:
             with self._errors():
                 self._open()
+                self._opened = self.path.stat()
         except RecordError:
             self._database.close()
             raise
@@ -156,7 +167,7 @@ class Records(Closing):
             return None
         try:
             return {"description": json.loads(row[0]), "finished": json.loads(row[1] or "null")}
-        except ValueError:
+        except (ValueError, RecursionError):
             # A hint on how the run began, not a record: without it the run begins anew.
             return None
 
@@ -181,6 +192,20 @@ class Records(Closing):
         with self.transaction():
             self._database.executemany("DELETE FROM trials WHERE id=?", [(n,) for n in numbers])
 
+    def check_place(self) -> None:
+        """Make sure that what was written can be found again.
+
+        SQLite goes on with a file that has no name any more, and loses it in the end.
+
+        Raises:
+            RecordError: the file was deleted or replaced; the message says where its
+                records are now.
+        """
+        if self._opened is None or same_file(self.path, self._opened):
+            return
+        fate = put_back(self._database, self.path)
+        raise self._error(f"it was deleted or replaced while it was in use, {fate}")
+
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
         """All of it or nothing; waits for other writers."""
@@ -198,6 +223,7 @@ class Records(Closing):
                 with contextlib.suppress(sqlite3.Error):
                     self._database.execute("ROLLBACK")
                 raise
+        self.check_place()
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
@@ -206,45 +232,28 @@ class Records(Closing):
             yield
         except (OverflowError, UnicodeEncodeError) as error:
             raise self._error(f"a value cannot be kept: {error}") from error
+        except UnicodeDecodeError as error:
+            # SQLite quotes what it cannot read, and Python cannot read that either.
+            raise self._error(f"malformed text: {error.reason}{self._hint()}") from error
         except sqlite3.Error as error:
-            hint = ""
-            if "malformed" in str(error):
-                hint = f"; see: amos records salvage {self.path} NEW_FILE"
-            raise self._error(f"{error}{hint}") from error
+            # Text that is no UTF-8 is found by Python, which gives no code.
+            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+            hint = self._hint() if code in _DAMAGED else ""
+            raise self._error(f"{' '.join(str(error).split())}{hint}") from error
+        except OSError as error:
+            raise self._error(str(error.strerror or error)) from error
+
+    def _hint(self) -> str:
+        """How to go on with a damaged file, if it ever was one of ours."""
+        try:
+            with self.path.open("rb") as file:
+                ours = _SIGN in file.read(_FIRST_PAGE)
+        except OSError:
+            return ""
+        return f"; see: amos records salvage {self.path} NEW_FILE" if ours else ""
 
     def _error(self, message: str) -> RecordError:
         return RecordError(f"record file {str(self.path)!r}: {message}")
-
-    def _connect(self) -> sqlite3.Connection:
-        if not self.readonly:
-            return sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None)
-        if not self.path.is_file():
-            raise self._error("there is no such file")
-        address, last = self.path.resolve().as_uri(), sqlite3.OperationalError("unreadable")
-        # With permission to write, SQLite puts its log away when it is done; without,
-        # it can read, but not beside an unwritable folder unless told that nobody writes.
-        for mode in ("rw", "ro", "ro&immutable=1"):
-            if mode == "rw" and not self._writable():
-                continue
-            made = sqlite3.connect(
-                f"{address}?mode={mode}", uri=True, timeout=_PATIENCE, isolation_level=None
-            )
-            try:
-                made.execute("PRAGMA query_only=ON")
-                made.execute("PRAGMA schema_version")
-            except sqlite3.OperationalError as error:
-                made.close()
-                last = error
-                continue
-            except sqlite3.Error:
-                made.close()
-                raise
-            return made
-        raise last
-
-    def _writable(self) -> bool:
-        mode = self.path.stat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)
-        return bool(mode) and os.access(self.path, os.W_OK)
 
     def _open(self) -> None:
         version, tables, _ = self._state()
@@ -255,7 +264,7 @@ class Records(Closing):
         if self.readonly:
             self._check_ours()
             return
-        if not self._writable():
+        if not writable(self.path):
             raise self._error("it is read-only")
         if tables or version:
             self._check_ours()
@@ -278,10 +287,12 @@ class Records(Closing):
     def _check_ours(self) -> None:
         version, _, application = self._state()
         if version == 0 or (version > 1 and application != APPLICATION_ID):
-            raise self._error(f"it is another program's database (schema version {version})")
+            raise self._error(
+                f"it is another program's database (schema version {version}){self._hint()}"
+            )
         (verdict,) = self._database.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
-            raise sqlite3.DatabaseError(f"malformed: {' '.join(str(verdict).split())}")
+            raise sqlite3.DatabaseError(f"malformed: {verdict}")
         if version == 1 and self.readonly:
             cursor = self._database.execute(
                 f"SELECT {', '.join(V1_COLUMNS)} FROM trials ORDER BY id"
@@ -290,7 +301,7 @@ class Records(Closing):
 
     def _use_log(self) -> None:
         """Write-ahead logging: readers and a writer at once, and a commit is one append."""
-        end = time.monotonic() + _PATIENCE
+        end = time.monotonic() + PATIENCE
         while True:
             try:
                 self._database.execute("PRAGMA journal_mode=WAL")

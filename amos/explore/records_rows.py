@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import UnionType
 from typing import Any
 
 from amos.errors import AmosError, RecordError
@@ -67,6 +69,8 @@ COLUMNS: dict[str, tuple[type, ...]] = {
 #: Columns that the file holds as JSON.
 ENCODED = tuple(name for name, kinds in COLUMNS.items() if kinds in ((dict,), (list,)))
 PHASES = ("search", "confirm")
+#: Values of a column are nested less deep than this.
+_DEEPEST = 32
 #: What every record of a run shares; two commands are one run if all of it is equal.
 _COMMON = (
     "operator",
@@ -92,8 +96,8 @@ def check_row(row: Any) -> dict[str, Any]:
     """A row as it was written.
 
     Raises:
-        RecordError: a column is missing, unknown or of another kind, or the
-            values are not those that were written.
+        RecordError: a column is missing, unknown or of another kind, inside or
+            outside, or the values are not those that were written.
     """
     if not isinstance(row, dict):
         raise RecordError(f"expected an object, got {type(row).__name__}")
@@ -104,12 +108,67 @@ def check_row(row: Any) -> dict[str, Any]:
     for name, kinds in COLUMNS.items():
         if not isinstance(row[name], kinds) or isinstance(row[name], bool):
             raise RecordError(f"{name}: expected {kinds[0].__name__}, got {row[name]!r:.40}")
+    _check_inside(row)
     if row["phase"] not in PHASES:
         raise RecordError(f"phase: expected {' or '.join(PHASES)}, got {row['phase']!r:.40}")
     sealed = seal(row)
     if row.get("digest") != sealed["digest"] or row["run"] != run_key(row):
         raise RecordError("its values are not those that were written")
     return sealed
+
+
+def _check_inside(row: Mapping[str, Any]) -> None:
+    """The values within each column are of the kinds that the rest of the program relies on.
+
+    A digest tells damage from what was written, but anybody can compute one.
+    """
+    for name in ENCODED:
+        _check_depth(name, row[name])
+    for name, kinds in COLUMNS.items():
+        if kinds == (int,) and not -(1 << 63) <= row[name] < 1 << 63:
+            raise RecordError(f"{name}: expected a number of 64 bits")
+        if float in kinds and not _is_number(row[name]):
+            raise RecordError(f"{name}: expected a finite number")
+    for name, (right, what) in _INSIDE.items():
+        if not right(row[name]):
+            raise RecordError(f"{name}: expected {what}, got {row[name]!r:.60}")
+
+
+def _check_depth(name: str, value: Any, left: int = _DEEPEST) -> None:
+    inside = value.values() if isinstance(value, dict) else value
+    for below in inside if isinstance(value, dict | list) else ():
+        if not left:
+            raise RecordError(f"{name}: nested deeper than {_DEEPEST} levels")
+        _check_depth(name, below, left - 1)
+
+
+def _is_number(value: Any) -> bool:
+    kind = isinstance(value, float | int) and not isinstance(value, bool)
+    return kind and abs(value) <= sys.float_info.max
+
+
+def _all(kind: type | UnionType, values: Iterable[Any]) -> bool:
+    return all(isinstance(value, kind) and not isinstance(value, bool) for value in values)
+
+
+#: What a column holds, beyond what :data:`COLUMNS` says, and in words.
+_INSIDE: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "machine": (
+        lambda machine: (
+            _all(str, (machine.get(name) for name in ("name", "model", "system")))
+            and _all(int, [machine.get("cores")])
+            and isinstance(machine.get("compilers"), dict)
+        ),
+        "name, model, cores, system and compilers",
+    ),
+    "mapping": (
+        lambda groups: _all(list, groups.values()) and all(_all(str, g) for g in groups.values()),
+        "a list of iterations for each of the intrinsic",
+    ),
+    "sources": (lambda order: _all(int, order), "whole numbers"),
+    "schedule": (lambda schedule: _all(int | str, schedule.values()), "numbers and words"),
+    "times": (lambda times: all(map(_is_number, times)), "seconds"),
+}
 
 
 def run_key(row: Mapping[str, Any]) -> str:
@@ -257,7 +316,7 @@ def decode(values: Mapping[str, Any]) -> dict[str, Any]:
     for name in ENCODED:
         try:
             row[name] = json.loads(row[name])
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise RecordError(f"{name}: not JSON") from error
     return row
 

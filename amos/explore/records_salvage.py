@@ -9,6 +9,7 @@ write-ahead log count, as they would for SQLite.
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -34,20 +35,20 @@ class Salvage:
     Attributes:
         rows: undamaged records, by their number.
         damaged: numbers of records of which only a part can be read.
-        missing: numbers up to the largest one seen of which nothing is left,
-            because of the damage or because they were pruned.
+        missing: first and last of each range of numbers up to the largest one seen
+            of which nothing is left, because of the damage or because they were pruned.
     """
 
     rows: dict[int, dict[str, Any]]
     damaged: tuple[int, ...]
-    missing: tuple[int, ...]
+    missing: tuple[tuple[int, int], ...]
 
     def __str__(self) -> str:
         text = f"salvaged {len(self.rows)} records"
         if self.damaged:
-            text += f"; damaged and left out: {_ranges(self.damaged)}"
+            text += f"; damaged and left out: {_text(_ranges(self.damaged))}"
         if self.missing:
-            text += f"; nothing left of {_ranges(self.missing)}"
+            text += f"; nothing left of {_text(self.missing)}"
         return text
 
 
@@ -146,7 +147,9 @@ def _search(pages: _Pages) -> Salvage:
             continue
     damaged = tuple(sorted(seen - rows.keys()))
     last = max(rows, default=0)
-    missing = tuple(n for n in range(1, last) if n not in seen)
+    there = [0, *sorted(n for n in seen if 0 < n <= last)]
+    # A number may be any of 64 bits, so gaps are found between those that are there.
+    missing = tuple((a + 1, b - 1) for a, b in itertools.pairwise(there) if b - a > 1)
     return Salvage(rows, tuple(n for n in damaged if n <= last + len(damaged)), missing)
 
 
@@ -169,7 +172,7 @@ def _cells(pages: _Pages, number: int) -> Iterator[tuple[int, list[Any] | None]]
             continue
         try:
             yield rowid, _values(_payload(pages, page, at, size))
-        except (IndexError, ValueError, struct.error):
+        except (IndexError, TypeError, ValueError, struct.error):
             yield rowid, None
 
 
@@ -239,13 +242,18 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     raise IndexError
 
 
-def _ranges(numbers: tuple[int, ...]) -> str:
-    """``1, 4-6, 9``, cut short where it gets long."""
-    parts: list[list[int]] = []
+def _ranges(numbers: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """First and last of each range of ascending numbers."""
+    ranges: list[tuple[int, int]] = []
     for n in numbers:
-        if parts and parts[-1][1] == n - 1:
-            parts[-1][1] = n
+        if ranges and ranges[-1][1] == n - 1:
+            ranges[-1] = ranges[-1][0], n
         else:
-            parts.append([n, n])
-    shown = [str(a) if a == b else f"{a}-{b}" for a, b in parts[:10]]
-    return ", ".join(shown) + (", …" if len(parts) > 10 else "")
+            ranges.append((n, n))
+    return tuple(ranges)
+
+
+def _text(ranges: tuple[tuple[int, int], ...]) -> str:
+    """``1, 4-6, 9``, cut short where it gets long."""
+    shown = [str(a) if a == b else f"{a}-{b}" for a, b in ranges[:10]]
+    return ", ".join(shown) + (", …" if len(ranges) > 10 else "")

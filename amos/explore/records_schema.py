@@ -11,7 +11,7 @@ from typing import Any
 
 from amos.errors import AmosError, RecordError
 from amos.explore.canonical import digest, operator_values
-from amos.explore.records_rows import COLUMNS, encode, run_key, seal
+from amos.explore.records_rows import COLUMNS, check_row, encode, run_key, seal
 from amos.ir import Operator
 
 __all__ = ["APPLICATION_ID", "SCHEMA_VERSION", "V1_COLUMNS", "create", "migrate", "upgrade_rows"]
@@ -94,6 +94,18 @@ def migrate(database: sqlite3.Connection, version: int) -> int:
     return len(rows)
 
 
+#: What values of other kinds than version 1 wrote can lead to.
+_UNREADABLE = (
+    AttributeError,
+    KeyError,
+    OverflowError,
+    RecordError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+
+
 def upgrade_rows(old: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Records of version 1 as records of the present one.
 
@@ -109,12 +121,11 @@ def upgrade_rows(old: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     for row in old:
         try:
             made = _upgrade(row)
-        except (ValueError, TypeError, KeyError) as error:
+            key = made["run"], made["candidate"]
+            rows.append(check_row(seal(made | {"attempt": seen[key]})) | {"id": row["id"]})
+        except _UNREADABLE as error:
             raise RecordError(f"record {row.get('id')} cannot be read: {error}") from error
-        key = made["run"], made["candidate"]
-        made["attempt"] = seen[key]
         seen[key] += 1
-        rows.append(seal(made) | {"id": row["id"]})
     return rows
 
 

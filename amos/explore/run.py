@@ -147,6 +147,7 @@ def explore(
         search = Guided(problem, np.random.default_rng(seed), chosen, epsilon)
         session = Session(problem, search, workers, log, implementation, flush)
         last = _search(session, (trials, time_limit, stagnation), progress, unit)
+        log.check_place()
     counts = {r: space.count for r, space in spaces.items()}
     return _result(session, last, unit, counts, method, seed)
 

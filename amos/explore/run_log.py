@@ -73,6 +73,15 @@ class RunLog:
         if self._records is not None:
             self._records.finish_run(self._run, machine_values(machine))
 
+    def check_place(self) -> None:
+        """Make sure that what was written can be found again.
+
+        Raises:
+            RecordError: the file was deleted or replaced.
+        """
+        if self._records is not None:
+            self._records.check_place()
+
     def notices(self) -> list[str]:
         """What the file holds that might be mistaken for this run's, in words."""
         if self._records is None:

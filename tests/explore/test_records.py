@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -11,8 +12,10 @@ import pytest
 import amos
 from amos.errors import RecordError
 from amos.explore import Records
+from amos.explore.objective import Trial
 from amos.explore.records import SCHEMA_VERSION
 from amos.ir import Operator
+from amos.testing.fake import FakeExecutor
 
 VNNI = "vnni_dpbusd_m16k4_u8_s8_s32"
 GEMM = Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=6, j=32, k=8))
@@ -110,3 +113,36 @@ def test_a_refused_file_stays_open_nowhere(
         Records(path)
     gc.collect()
     assert not recwarn.list
+
+
+@pytest.mark.parametrize("left", ["", "of somebody else"])
+@pytest.mark.parametrize("executor", ["fake", "model"])
+def test_a_file_that_is_deleted_meanwhile_is_put_back(
+    tmp_path: Path, left: str, executor: str
+) -> None:
+    path = tmp_path / "tuning.db"
+    seen: list[int] = []
+
+    def tell(trial: Trial, _: int) -> None:
+        seen.append(trial.number)
+        if trial.number == 1:
+            path.unlink()
+            if left:
+                path.write_text(left)
+
+    how = {"machine": "xeon_6240"} if executor == "model" else {"executor": FakeExecutor()}
+    with pytest.raises(RecordError, match="deleted or replaced while .* are in '.*'") as caught:
+        amos.explore(GEMM, VNNI, trials=4, records=path, progress=tell, **how)
+    where = Path(str(caught.value).rpartition(" in '")[2].partition("'")[0])
+    assert (where == path) == (not left)
+    with Records(where) as records:
+        rows = records.rows()
+        assert len(rows) > 2
+        records.add_all(rows)
+    if left:
+        assert path.read_text() == left
+    # With its folder gone too, nothing can be put back, and nothing is silent about it.
+    with Records(tmp_path / "new.db") as records:
+        shutil.rmtree(tmp_path)
+        with pytest.raises(RecordError, match=r"new\.db"):
+            records.finish_run("run", {})

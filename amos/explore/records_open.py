@@ -1,0 +1,89 @@
+"""Opening the SQLite file of records, and noticing that it is gone."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sqlite3
+import stat
+from pathlib import Path
+
+from amos.errors import RecordError
+
+__all__ = ["PATIENCE", "connect", "put_back", "same_file", "writable"]
+
+#: Seconds to wait for another process that is writing.
+PATIENCE = 60.0
+
+
+def connect(path: Path, *, readonly: bool) -> sqlite3.Connection:
+    """A connection without transactions of its own.
+
+    Args:
+        path: the file.
+        readonly: change nothing, and need no permission to.
+
+    Raises:
+        RecordError: there is no such file to read.
+        sqlite3.Error: SQLite cannot open it.
+    """
+    if not readonly:
+        return sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
+    if not path.is_file():
+        raise RecordError(f"record file {str(path)!r}: there is no such file")
+    address, last = path.resolve().as_uri(), sqlite3.OperationalError("unreadable")
+    # With permission to write, SQLite puts its log away when it is done; without,
+    # it can read, but not beside an unwritable folder unless told that nobody writes.
+    for mode in ("rw", "ro", "ro&immutable=1"):
+        if mode == "rw" and not writable(path):
+            continue
+        database = sqlite3.connect(
+            f"{address}?mode={mode}", uri=True, timeout=PATIENCE, isolation_level=None
+        )
+        try:
+            database.execute("PRAGMA query_only=ON")
+            database.execute("PRAGMA schema_version")
+        except sqlite3.OperationalError as error:
+            database.close()
+            last = error
+            continue
+        except BaseException:
+            database.close()
+            raise
+        return database
+    raise last
+
+
+def writable(path: Path) -> bool:
+    """Whether this process may write a file; root may only if somebody may."""
+    mode = path.stat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)
+    return bool(mode) and os.access(path, os.W_OK)
+
+
+def same_file(path: Path, opened: os.stat_result) -> bool:
+    """Whether a path still names the file that was opened."""
+    try:
+        return os.path.samestat(path.stat(), opened)
+    except OSError:
+        return False
+
+
+def put_back(database: sqlite3.Connection, path: Path) -> str:
+    """Write what a deleted file still holds for whoever has it open.
+
+    Args:
+        database: a connection to it, outside of a transaction.
+        path: where it was.
+
+    Returns:
+        where it is now, or why it is lost, in words.
+    """
+    names = itertools.chain(
+        [path], (path.with_name(f"{path.name}.{n}") for n in itertools.count(1))
+    )
+    target = next(name for name in names if not name.exists())
+    try:
+        database.execute("VACUUM INTO ?", (str(target),))
+    except sqlite3.Error as error:
+        return f"and its records are lost: {error}"
+    return f"and all of its records are in {str(target)!r} now; the same command goes on there"
