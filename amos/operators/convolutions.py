@@ -5,10 +5,13 @@ Common parameters: ``n`` batch, ``c`` input channels, ``k`` output channels;
 ``t``) the kernel's. ``padding`` zeros lie on each side of the image, which is
 stored without them. The image is the smallest that fits, so that a strided layer
 whose image has an unread last row needs ``h`` and ``w`` given: ResNet's 56 -> 28
-with stride 2 reads 55 rows. Dilation and stride count elements.
+with stride 2 reads 55 rows. Where ``h`` or ``w`` (or ``depth``) is given and the outputs
+along it are not, they follow from it. Dilation and stride count elements.
 
 >>> conv2d(n=1, c=64, k=128, p=28, q=28, stride=2, padding=1, h=56, w=56).inputs[0].shape
 (1, 64, 56, 56)
+>>> conv2d(h=64, w=64, stride=2, padding=1).output.tensor.shape
+(1, 64, 32, 32)
 >>> print(conv2d(n=1, c=8, k=8, p=4, q=4, layout="NHWC").compute)
 out[n, p, q, k] += image[n, p + r, q + s, c] * weight[k, c, r, s]
 """

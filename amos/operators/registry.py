@@ -12,6 +12,7 @@ from typing import Generic, ParamSpec, cast
 
 from amos.errors import OperatorError, UnknownNameError
 from amos.ir import Operator, resolve_dtypes
+from amos.operators.windows import with_outputs
 
 __all__ = ["Builder", "apply_dtype", "build", "builder", "get", "names", "register"]
 
@@ -57,7 +58,7 @@ class Builder(Generic[P]):
         if args:
             raise OperatorError(f"operator {self.name!r}: write its parameters by name, as n=1")
         checked = {key: self._checked(key, value) for key, value in kwargs.items()}
-        return cast(Callable[..., Operator], self.make)(**checked)
+        return cast(Callable[..., Operator], self.make)(**with_outputs(checked, self.defaults))
 
     def _checked(self, key: str, value: object) -> object:
         if key not in self.defaults:

@@ -59,12 +59,15 @@ class Layer:
         """The row's operator, with some parameters changed.
 
         An image size given by the row is dropped where a change makes another
-        size necessary; it is then the smallest that fits.
+        size necessary; it is then the smallest that fits. Outputs given by the
+        row are dropped where the image has another size; they follow from it.
         """
         parameters: dict[str, object] = dict(self.parameters)
         for size, causes in _IMAGE_SIZES.items():
             if any(changes.get(c, parameters.get(c)) != parameters.get(c) for c in causes):
                 parameters.pop(size, None)
+            if changes.get(size) is not None:
+                parameters.pop(causes[0], None)
         if self.layout is not None:
             parameters["layout"] = self.layout
         parameters |= {"name": self.name, "dtype": dtype} | changes

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from amos.errors import OperatorError
 
-__all__ = ["Axis", "access", "letters"]
+__all__ = ["IMAGE_AXES", "Axis", "access", "letters", "with_outputs"]
+
+#: Parameter of an image size → its output and its kernel.
+IMAGE_AXES = {"h": ("p", "r"), "w": ("q", "s"), "depth": ("d", "t")}
 
 
 @dataclass(frozen=True)
@@ -55,14 +59,36 @@ class Axis:
                     f"{self.p} outputs of a window of {self.reach} read only padding"
                 )
             return smallest
-        outputs = (self.size + 2 * self.padding - self.reach) // self.stride + 1
-        if outputs != self.p:
+        outputs = self.outputs(self.size)
+        if outputs != self.p or not outputs:
             raise OperatorError(
                 f"image size {self.size} along {self.output!r} with window {self.reach}, "
                 f"stride {self.stride} and padding {self.padding} gives "
-                f"{max(outputs, 0)} outputs, not {self.p}"
+                f"{outputs} outputs, " + (f"not {self.p}" if self.p else "expected at least one")
             )
         return self.size
+
+    def outputs(self, size: int) -> int:
+        """How many windows an image of a size has; 0 if none fits."""
+        return max((size + 2 * self.padding - self.reach) // self.stride + 1, 0)
+
+
+def with_outputs(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters of an operator, and the outputs that follow from the image's size.
+
+    Args:
+        given: what the user gave; an output among it stays as it is.
+        defaults: every parameter of the operator with its default.
+    """
+    whole = {**defaults, **given}
+    follow = {}
+    for size, (output, kernel) in IMAGE_AXES.items():
+        # An image's size has no default; h of matrices, say, is another thing.
+        if size in defaults and defaults[size] is None and given.get(size) and output not in given:
+            steps = (whole[key] for key in ("stride", "dilation", "padding"))
+            axis = Axis(output, kernel, 0, whole[kernel], *steps)
+            follow[output] = axis.outputs(given[size])
+    return {**given, **follow}
 
 
 def letters(layout: object, *allowed: str) -> str:

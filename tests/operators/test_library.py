@@ -72,7 +72,8 @@ def test_parameters_override_the_default_shape() -> None:
         ({"name": 3}, "expected a text, got 3"),
         ({"dtype": "f17"}, "unknown dtype 'f17'"),
         ({"padding": 40}, "leaves no image along 'p'"),
-        ({"h": 57}, "gives 55 outputs, not 56"),
+        ({"h": 57, "p": 56}, "gives 55 outputs, not 56"),
+        ({"h": 2}, "gives 0 outputs, expected at least one"),
         ({"h": 2, "p": 1}, "gives 0 outputs, not 1"),
     ],
 )
@@ -80,6 +81,25 @@ def test_wrong_parameters_are_refused(parameters: dict[str, object], message: st
     with pytest.raises(OperatorError) as caught:
         operators.get("conv2d", **parameters)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("name", operators.names())
+def test_outputs_follow_from_the_image(name: str) -> None:
+    defaults = operators.builder(name).defaults
+    sizes = {size: 40 for size in ("h", "w", "depth") if defaults.get(size, 0) is None}
+    if not sizes:
+        pytest.skip(f"{name} has no image whose size could be given")
+    op = operators.get(name, **sizes, stride=2, padding=1)
+    outputs = {"h": ("p", "r"), "w": ("q", "s"), "depth": ("d", "t")}
+    for size in sizes:
+        output, kernel = outputs[size]
+        reach = int(defaults["dilation"] or 1) * (op.extents[kernel] - 1) + 1
+        assert op.extents[output] == (40 + 2 - reach) // 2 + 1
+
+
+def test_outputs_of_a_layer_follow_from_another_image() -> None:
+    assert operators.resolve("resnet18:C5", {"h": 64}).extents["p"] == 64
+    assert operators.resolve("resnet18:C5", {"h": 64}).extents["q"] == 28
 
 
 def test_unknown_operator_suggests_a_name() -> None:
