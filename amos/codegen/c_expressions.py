@@ -317,6 +317,10 @@ class CExpressions:
         return f"{known.name} + {bare(self._value(index))}"
 
     def _note(self, kind: str) -> None:
+        """The text uses a type; GNU C has vectors of 2, 4, 8 … lanes only."""
+        lanes = split(kind)[1]
+        if lanes & (lanes - 1):
+            raise ByLanes
         self.types.add(kind)
 
     def _declare(self, var: Any) -> str:

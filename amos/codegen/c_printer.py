@@ -82,11 +82,11 @@ class CPrinter(CExpressions):
         kind = type_of(node.var)
         try:
             value = self._value(node.value)
+            self._note(kind)
         except ByLanes:
             yield from self._bind_by_lanes(node, depth)
             return
         name = self._declare(node.var)
-        self._note(kind)
         spelled = c_type(kind)
         if kind == "int32" and self._is_position(node.value):
             self._positions.add(node.var)
@@ -213,10 +213,10 @@ class CPrinter(CExpressions):
                 yield f"{_pad(depth)}{self._element(node.buffer, index)} = {value};"
                 return
             target = self._address(node.buffer, index)
+            self._note(kind)
         except ByLanes:
             yield from self._by_lanes(node, depth)
             return
-        self._note(kind)
         yield f"{_pad(depth)}store_{c_type(kind)}({target}, {value});"
 
     def _by_lanes(self, node: Any, depth: int) -> Iterator[str]:

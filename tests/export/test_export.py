@@ -16,6 +16,7 @@ from amos.codegen.c_types import identifier
 from amos.errors import ExportError, UnknownNameError
 from amos.export import FORMATS, export
 from amos.export.reference import inputs_of, output_digest
+from amos.intrinsics.virtual import unit
 from amos.ir import Operator
 from amos.perfmodel.host import cpu
 from amos.schedule import Candidate, ScheduleSpace
@@ -101,6 +102,16 @@ def test_a_split_reduction_is_exported(tmp_path: Path) -> None:
     done = run(tmp_path, "3")
     assert done.returncode == 0, done.stdout
     assert "13 elements are right" in done.stdout
+
+
+def test_lanes_of_any_number_are_exported(tmp_path: Path) -> None:
+    """GNU C has vectors of 2, 4, 8 … lanes only."""
+    five = unit("Dst[i1] += Src1[r1] * Src2[i1, r1]", {"i1": 5, "r1": 1}, "int32")
+    mapping = amos.enumerate_mappings(Operator.parse(GEMM[0], GEMM[1], name="sample"), five)[0]
+    export(Candidate(mapping, ScheduleSpace(mapping).smallest()), "c", tmp_path)
+    text = (tmp_path / "sample.c").read_text()
+    assert "i32x5" not in text
+    assert "231 elements are right" in run(tmp_path).stdout
 
 
 def test_the_test_program_finds_a_wrong_element(tmp_path: Path) -> None:
