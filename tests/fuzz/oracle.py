@@ -189,7 +189,9 @@ def evaluate(
         for source in sources:
             product = product * _read(source, arrays[source.name], wide)
         result = np.zeros(tuple(shape), wide)
-        if added:
+        if not output.indices:
+            result += product.sum()
+        elif added:
             np.add.at(result, output.indices, product)
         else:
             result[output.indices] = product
@@ -200,7 +202,7 @@ def round_bfloat16(values: np.ndarray) -> np.ndarray:
     """Float32 values rounded to the nearest bfloat16, ties to even."""
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32).astype(np.uint64)
     bits = (bits + 0x7FFF + (bits >> np.uint64(16) & np.uint64(1))) & np.uint64(0xFFFF0000)
-    return bits.astype(np.uint32).view(np.float32)
+    return bits.astype(np.uint32).view(np.float32).reshape(np.shape(values))
 
 
 def _wrapped(value: np.ndarray) -> np.ndarray:
