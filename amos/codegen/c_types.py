@@ -162,6 +162,17 @@ def helpers(types: set[str]) -> str:
             f"static inline void store_{kind}(void *to, {kind} value) {{\n"
             f"  memcpy(to, &value, sizeof value);\n}}\n"
             f"static inline {kind} all_{kind}({one} value) {{\n"
-            f"  return value - ({kind}){{0}};\n}}\n"
+            f"  return {_replicated(scalar, kind, lanes)};\n}}\n"
         )
     return "".join(lines)
+
+
+def _replicated(scalar: str, kind: str, lanes: int) -> str:
+    """A vector of ``value`` in each lane.
+
+    Where a CPU has no arithmetic in half precision, GNU C computes such a difference in
+    float, and refuses it as a vector of halves.
+    """
+    if scalar == "float16":
+        return f"({kind}){{{', '.join(['value'] * lanes)}}}"
+    return f"value - ({kind}){{0}}"

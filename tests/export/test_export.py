@@ -104,13 +104,15 @@ def test_a_split_reduction_is_exported(tmp_path: Path) -> None:
     assert "13 elements are right" in done.stdout
 
 
-def test_lanes_of_any_number_are_exported(tmp_path: Path) -> None:
-    """GNU C has vectors of 2, 4, 8 … lanes only."""
-    five = unit("Dst[i1] += Src1[r1] * Src2[i1, r1]", {"i1": 5, "r1": 1}, "int32")
-    mapping = amos.enumerate_mappings(Operator.parse(GEMM[0], GEMM[1], name="sample"), five)[0]
-    export(Candidate(mapping, ScheduleSpace(mapping).smallest()), "c", tmp_path)
-    text = (tmp_path / "sample.c").read_text()
-    assert "i32x5" not in text
+@pytest.mark.parametrize(("lanes", "kind"), [(5, "int32"), (2, "float16")])
+def test_any_lanes_are_exported(lanes: int, kind: str, tmp_path: Path) -> None:
+    """GNU C has vectors of 2, 4, 8 … lanes only, and of halves not every operation."""
+    some = unit("Dst[i1] += Src1[r1] * Src2[i1, r1]", {"i1": lanes, "r1": 1}, kind)
+    mapping = amos.enumerate_mappings(Operator.parse(GEMM[0], GEMM[1], name="sample"), some)[0]
+    space = ScheduleSpace(mapping)
+    schedule = space.repair({"copy": "vectors"}, np.random.default_rng(0))
+    export(Candidate(mapping, schedule), "c", tmp_path)
+    assert "i32x5" not in (tmp_path / "sample.c").read_text()
     assert "231 elements are right" in run(tmp_path).stdout
 
 
