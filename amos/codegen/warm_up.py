@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from amos._toolchain import load_tvm
+from amos.codegen.kernel import build
+from amos.intrinsics import get
+from amos.ir import Operator
+from amos.mapping import enumerate_mappings
+from amos.schedule import Candidate, ScheduleSpace
 
 __all__ = ["warm_up"]
 
 
 def warm_up() -> None:
-    """Load TVM, which takes about a second.
+    """Build a kernel, which takes about a second the first time: TVM loads itself piecemeal.
+
+    Nothing is run, so that no threads are started and the process can be forked.
 
     Raises:
         ToolchainError: TVM is missing, known not to work, or does not load.
     """
-    load_tvm()
+    op = Operator.parse("out[i,j] += a[i,k] * b[j,k]", extents=dict(i=1, j=16, k=4))
+    mapping = enumerate_mappings(op, get("vnni_dpbusd_m16k4_u8_s8_s32"))[0]
+    candidate = Candidate(mapping, ScheduleSpace(mapping).smallest())
+    build(candidate, implementation="generic")

@@ -33,8 +33,8 @@ def misbehave(how: str, wait: Callable[[], None]) -> dict[str, Any]:
 
     Args:
         how: a key of :data:`HOSTILE`, ``"litter"`` (leaves a file and a process
-            behind, and hangs), or ``"work"`` (waits for the cores as a real
-            candidate does).
+            behind, and hangs), ``"work"`` (waits for the cores as a real
+            candidate does), or ``"toil"`` (keeps a core busy for 0.2 s).
         wait: waits for the cores.
     """
     if how == "segfault":
@@ -62,6 +62,10 @@ def misbehave(how: str, wait: Callable[[], None]) -> dict[str, Any]:
         return {"failure": "nan", "message": "1 of 1 elements are not a number"}
     if how == "work":
         wait()
+    if how == "toil":
+        end = time.process_time() + 0.2
+        while time.process_time() < end:
+            pass
     return {"pid": os.getpid(), "times": (1e-6,) * 3, "verified_elements": 1}
 
 

@@ -22,7 +22,8 @@ import warnings
 from typing import Any, NoReturn
 
 from amos.measure.cores import CoreLock
-from amos.measure.protocol import encode, receive, send
+from amos.measure.limits import allowed, waited
+from amos.measure.protocol import Deadline, encode, receive, send
 
 __all__ = ["main"]
 
@@ -37,9 +38,15 @@ _HARMLESS = ("", "build", "unheld")
 
 
 class _Worker:
-    """A forked worker and the pipes to it."""
+    """A forked worker and the pipes to it.
 
-    def __init__(self, references: Any, memory: int) -> None:
+    Args:
+        references: what the guard has computed.
+        memory: bytes that the worker may allocate, with the references; 0 for no limit.
+        ready: what the worker finds loaded and computed, and what nobody could prepare.
+    """
+
+    def __init__(self, references: Any, memory: int, ready: frozenset[Any]) -> None:
         from amos.measure.worker import serve
 
         inward, self.requests = os.pipe()
@@ -58,7 +65,7 @@ class _Worker:
             os.setpgid(self.pid, self.pid)
         os.close(inward)
         os.close(outward)
-        self.memory = memory
+        self.memory, self.ready = memory, ready
 
     def end(self) -> tuple[int, int]:
         """Kill it, with everything that it started; its status and peak kibibytes."""
@@ -97,11 +104,15 @@ class _Guard:
     """One guard: at most one worker, and at most one request at a time."""
 
     def __init__(self, parent: int, folder: str) -> None:
+        from amos.intrinsics import provide
         from amos.measure.worker import References
 
+        # Whatever is loaded here no worker loads within a limit, the registry first of all.
+        provide(())
         self.parent, self.folder = parent, folder
         self.worker: _Worker | None = None
         self.references = References()
+        self.loaded: set[str] = set()
         self.cores = CoreLock()
 
     def serve(self) -> None:
@@ -120,12 +131,17 @@ class _Guard:
         """Have a worker do it, within the limits of the request."""
         memory = int(request.get("memory") or 0)
         limit = float(request["limit"])
-        if self.worker is not None and self.worker.memory != memory:
+        needs = _needs(request)
+        # A worker that lacks something would load it within the limit; a fork costs less.
+        if self.worker is not None and not (
+            self.worker.memory == memory and needs <= self.worker.ready
+        ):
             self.drop()
         fresh = self.worker is None
         if self.worker is None:
-            self.prepare(request)
-            self.worker = _Worker(self.references, memory)
+            self.prepare(needs, memory)
+            ready = needs | self.loaded | self.references.operators
+            self.worker = _Worker(self.references, memory, ready)
         os.ftruncate(2, 0)
         try:
             reply = self.exchange(self.worker, request, limit)
@@ -138,35 +154,37 @@ class _Guard:
             self.drop()
         return reply | {"fresh_worker": fresh}
 
-    def prepare(self, request: dict[str, Any]) -> None:
-        """Load TVM and compute reference results here, for every worker to inherit.
+    def prepare(self, needs: frozenset[Any], memory: int) -> None:
+        """Load and compute here what a request needs, for every worker to inherit.
 
         CUDA's driver is loaded by the worker only: it does not outlive a fork.
         """
-        if request["kind"] == "drill":
-            return
-        # A failure belongs to the worker, which tries again and reports it.
-        with contextlib.suppress(Exception):
-            if request.get("gpu"):
-                from amos.codegen.cuda.gpu_kernel import GpuKernel
-                from amos.codegen.cuda.toolchain import compilers
-
-                compilers()
-                del GpuKernel
-            else:
-                from amos.codegen.kernel import Kernel
-                from amos.codegen.warm_up import warm_up
-
-                warm_up()
-                del Kernel
-        if request["kind"] == "measure":
+        for need in needs - self.loaded:
+            # A failure belongs to the worker, which tries again and reports it.
             with contextlib.suppress(Exception):
-                self.references.get(request["candidate"].mapping.operator)
+                if need == "gpu":
+                    from amos.codegen.cuda.gpu_kernel import GpuKernel
+                    from amos.codegen.cuda.toolchain import compilers
+
+                    compilers()
+                    del GpuKernel
+                elif need == "cpu":
+                    from amos.codegen.warm_up import warm_up
+
+                    warm_up()
+                else:
+                    with allowed(memory and max(1, memory - self.references.bytes)):
+                        self.references.get(need)
+        self.loaded |= needs & {"cpu", "gpu"}
 
     def exchange(self, worker: _Worker, request: dict[str, Any], limit: float) -> dict[str, Any]:
-        """One request to the worker; waiting for the cores is not on its account."""
+        """One request to the worker.
+
+        Waiting is not on its account: neither for candidates on the same cores, nor for
+        others that the system lets run.
+        """
+        deadline = Deadline(limit, lambda: waited(worker.pid))
         send(worker.requests, encode(request))
-        deadline = time.monotonic() + limit
         while True:
             reply: dict[str, Any] = receive(
                 worker.replies, deadline, also=0, watch=self.check_asked
@@ -177,7 +195,7 @@ class _Guard:
             while not self.cores.acquire():
                 self.check_asked()
                 time.sleep(_PAUSE)
-            deadline += time.monotonic() - waiting
+            deadline.extend(time.monotonic() - waiting)
             send(worker.requests, encode("go"))
 
     def obituary(self, memory: int) -> dict[str, Any]:
@@ -238,6 +256,16 @@ class _Guard:
         self.drop()
         self.cores.close()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _needs(request: dict[str, Any]) -> frozenset[Any]:
+    """What a worker must have before it begins: code for one kind of device, an operator."""
+    if request["kind"] == "drill":
+        return frozenset()
+    device = "gpu" if request.get("gpu") else "cpu"
+    if request["kind"] == "measure":
+        return frozenset({device, request["candidate"].mapping.operator})
+    return frozenset({device})
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["encode", "receive", "send"]
+__all__ = ["Deadline", "encode", "receive", "send"]
 
 _HEADER = struct.Struct("<Q")
 #: A longer message can only be rubbish that a broken process wrote.
@@ -22,6 +22,35 @@ _MOST = 1 << 34
 _LOOK = 0.5
 
 Watch = Callable[[], None]
+
+
+class Deadline:
+    """An instant that moves on for what is nobody's fault.
+
+    Args:
+        seconds: from now.
+        excused: seconds until now that do not count, asked for when the time is up;
+            it may grow while one waits.
+    """
+
+    def __init__(self, seconds: float, excused: Callable[[], float] | None = None) -> None:
+        self._excused = excused
+        self._counted = excused() if excused is not None else 0.0
+        self._at = time.monotonic() + seconds
+
+    def extend(self, seconds: float) -> None:
+        """Move it on."""
+        self._at += seconds
+
+    def left(self) -> float:
+        """Seconds until then; none or less when it has passed."""
+        left = self._at - time.monotonic()
+        if left <= 0 and self._excused is not None:
+            excused = self._excused()
+            self.extend(excused - self._counted)
+            left += excused - self._counted
+            self._counted = excused
+        return left
 
 
 def encode(message: Any) -> bytes:
@@ -43,7 +72,7 @@ def send(handle: int, data: bytes) -> None:
 
 def receive(
     handle: int,
-    deadline: float = float("inf"),
+    deadline: Deadline | None = None,
     *,
     also: int | None = None,
     watch: Watch | None = None,
@@ -52,7 +81,7 @@ def receive(
 
     Args:
         handle: file descriptor to read from.
-        deadline: on the monotonic clock, in seconds.
+        deadline: by which it must be there.
         also: another descriptor whose becoming readable calls ``watch``.
         watch: called then, and at least every half second.
 
@@ -70,14 +99,17 @@ def receive(
         raise EOFError from error
 
 
-def _read(handle: int, size: int, deadline: float, also: int | None, watch: Watch | None) -> bytes:
+def _read(
+    handle: int, size: int, deadline: Deadline | None, also: int | None, watch: Watch | None
+) -> bytes:
     data = bytearray()
     watched = [handle] if also is None else [handle, also]
     while len(data) < size:
-        left = deadline - time.monotonic()
-        if left <= 0:
+        left = None if deadline is None else deadline.left()
+        if left is not None and left <= 0:
             raise TimeoutError
-        ready = select.select(watched, [], [], min(left, _LOOK) if watch else _or_forever(left))[0]
+        look = _LOOK if watch is not None else left
+        ready = select.select(watched, [], [], look if left is None else min(left, look or left))[0]
         if watch is not None and handle not in ready:
             watch()
         if handle in ready:
@@ -86,8 +118,3 @@ def _read(handle: int, size: int, deadline: float, also: int | None, watch: Watc
                 raise EOFError
             data += chunk
     return bytes(data)
-
-
-def _or_forever(left: float) -> float | None:
-    """What ``select`` takes for "as long as it may be"."""
-    return None if left == float("inf") else left

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from typing import IO, Any
 
@@ -19,7 +18,7 @@ from amos.errors import MeasureError
 from amos.intrinsics import Implementation, Intrinsic, implementations
 from amos.measure.closing import Closing
 from amos.measure.measurement import Measurement
-from amos.measure.protocol import encode, receive, send
+from amos.measure.protocol import Deadline, encode, receive, send
 from amos.perfmodel.host import cpu
 from amos.schedule import Candidate
 
@@ -159,9 +158,7 @@ class Runner(Closing):
         try:
             data = encode(request | {"limit": limit, "memory": self.memory})
             send(process.stdin.fileno(), data)
-            reply: dict[str, Any] = receive(
-                process.stdout.fileno(), time.monotonic() + limit + _PATIENCE
-            )
+            reply: dict[str, Any] = receive(process.stdout.fileno(), Deadline(limit + _PATIENCE))
         except TimeoutError:
             self.close()
             return {"failure": "timeout", "message": f"no answer within {limit + _PATIENCE:g} s"}

@@ -15,7 +15,7 @@ import tempfile
 import time
 import traceback
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ import numpy as np
 from amos.errors import AmosError
 from amos.intrinsics import provide
 from amos.ir import Operator, dtype
+from amos.measure.limits import address_space, lower
 from amos.measure.measurement import noise_of
 from amos.measure.protocol import encode, receive, send
 
@@ -32,6 +33,8 @@ _PR_SET_PDEATHSIG = 1
 #: Operators whose inputs and reference result are kept; one exploration has one.
 _KEPT = 2
 _SEED = 20220618
+#: Elements that are compared at a time.
+_BLOCK = 1 << 20
 #: A measurement noisier than this is prolonged, at most so many times.
 _NOISE, _ROUNDS_OF_REPEATS = 0.02, 3
 #: Most bytes that a worker may write to one file.
@@ -59,6 +62,17 @@ class References:
             if len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
         return self._kept[operator]
+
+    @property
+    def operators(self) -> frozenset[Operator]:
+        """Operators whose results are there."""
+        return frozenset(self._kept)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of everything that is kept."""
+        arrays = [x for inputs, result in self._kept.values() for x in (result, *inputs.values())]
+        return sum(array.nbytes for array in arrays)
 
 
 def _measure(request: dict[str, Any], references: References, wait: Wait) -> dict[str, Any]:
@@ -96,13 +110,13 @@ def _judged(
     candidate = request["candidate"]
     inputs, expected = references.get(candidate.mapping.operator)
     got = kernel.result(arguments)
-    difference = _difference(got, expected)
+    difference, strange = _compared(got, expected)
     reply: dict[str, Any] = {
         "implementation": kernel.implementation,
         "verified_elements": int(expected.size),
         "max_difference": difference,
     }
-    if strange := int(np.count_nonzero(_not_numbers(got) & ~_not_numbers(expected))):
+    if strange:
         message = f"{strange} of {expected.size} elements are not a number"
         return reply | {"failure": "nan", "message": message}
     # An infinite difference of infinities is NaN and must count as wrong, hence "not <=".
@@ -128,6 +142,24 @@ def _built(request: dict[str, Any]) -> Any:
     return build(request["candidate"], implementation=request.get("implementation"))
 
 
+def _compared(got: np.ndarray, expected: np.ndarray) -> tuple[float, int]:
+    """Largest difference, and how many elements are not a number though they should be.
+
+    In blocks: as floats and differences the whole would take many times its memory.
+    """
+    difference, strange = 0.0, 0
+    for one, other in zip(_blocks(got), _blocks(expected), strict=True):
+        difference = max(difference, _difference(one, other))
+        strange += int(np.count_nonzero(_not_numbers(one) & ~_not_numbers(other)))
+    return difference, strange
+
+
+def _blocks(values: np.ndarray) -> Iterator[np.ndarray]:
+    flat = values.reshape(-1)
+    for start in range(0, flat.size, _BLOCK):
+        yield flat[start : start + _BLOCK]
+
+
 def _not_numbers(values: np.ndarray) -> np.ndarray:
     if np.issubdtype(values.dtype, np.integer):
         return np.zeros(values.shape, dtype=bool)
@@ -150,7 +182,8 @@ def _tolerance(operator: Operator, expected: np.ndarray) -> float:
     if np.issubdtype(expected.dtype, np.integer):
         return 0.0 if dtype(operator.output.tensor.dtype or "int32").is_integer else 1.0
     length = operator.points / max(1, expected.size)
-    scale = max(1.0, float(np.abs(expected.astype(np.float64)).max(initial=0.0)))
+    largest = (float(np.abs(x.astype(np.float64)).max(initial=0.0)) for x in _blocks(expected))
+    scale = max(1.0, *largest)
     step = np.finfo(expected.dtype).eps
     if operator.result_dtype == "bfloat16":
         step = np.float32(2.0**-8)
@@ -231,12 +264,12 @@ def serve(inward: int, outward: int, references: References, memory: int, guard:
         inward: descriptor to read requests from.
         outward: descriptor to write replies to.
         references: what the guard has computed so far.
-        memory: bytes that this process may allocate beyond what it inherits; 0
-            for no limit.
+        memory: bytes that this process may allocate, with the references that it
+            inherits; 0 for no limit.
         guard: process number of the guard.
     """
-    _settle(memory, guard)
-    before = _address_space()
+    _settle(memory and max(1, memory - references.bytes), guard)
+    before = address_space()
 
     def wait() -> None:
         send(outward, encode({"needs_cores": True}))
@@ -250,7 +283,7 @@ def serve(inward: int, outward: int, references: References, memory: int, guard:
         start = time.perf_counter()
         reply = _guarded(request, references, wait)
         reply["work_seconds"] = time.perf_counter() - start
-        reply["retire"] = bool(memory) and _address_space() - before > _GROWTH * memory
+        reply["retire"] = bool(memory) and address_space() - before > _GROWTH * memory
         send(outward, encode(reply))
 
 
@@ -294,32 +327,10 @@ def _settle(memory: int, guard: int) -> None:
     os.dup2(null, 0)
     os.dup2(2, 1)
     tempfile.tempdir = None
-    try:
-        import resource
-    except ImportError:  # not on this system
-        return
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    _lower(resource.RLIMIT_FSIZE, _LARGEST_FILE)
-    if memory and (taken := _address_space()):
-        _lower(resource.RLIMIT_AS, taken + memory)
-
-
-def _lower(kind: int, limit: int) -> None:
-    """Lower a limit of this process; never raise one."""
-    import resource
-
-    soft, hard = resource.getrlimit(kind)
-    bounds = [limit] + [x for x in (soft, hard) if x != resource.RLIM_INFINITY]
-    resource.setrlimit(kind, (min(bounds), hard))
-
-
-def _address_space() -> int:
-    """Bytes of address space in use; 0 where the system does not say."""
-    try:
-        with open("/proc/self/statm", encoding="ascii") as file:
-            return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError):
-        return 0
+    lower("RLIMIT_CORE", 0)
+    lower("RLIMIT_FSIZE", _LARGEST_FILE)
+    if memory and (taken := address_space()):
+        lower("RLIMIT_AS", taken + memory)
 
 
 def _lacks_memory(error: BaseException) -> bool:

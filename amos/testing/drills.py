@@ -17,6 +17,7 @@ import uuid
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from amos.errors import AmosError, RecordError
 from amos.explore import Exploration, Records, explore
 from amos.explore.records_salvage import salvage
 from amos.measure.drill import HOSTILE
-from amos.testing.fake import INTRINSIC, OPERATOR, FakeExecutor
+from amos.testing.fake import INTRINSIC, OPERATOR, FakeExecutor, overhead_of
 
 __all__ = [
     "damage_drill",
@@ -77,12 +78,14 @@ def kill_drill(kills: int, folder: Path, trials: int = 40, seed: int = 0) -> dic
     # Timed the second time, when everything is loaded as it is in a forked process.
     start = time.monotonic()
     _run(folder / "again.db", trials)
-    length = time.monotonic() - start
+    each = (time.monotonic() - start) / trials
     counts = Counter(kills=kills, lost_records=0, duplicate_records=0, corrupt_files=0)
     counts["completed_resumes"] = counts["interrupted"] = 0
     for number in range(kills):
         path = folder / f"killed-{number}.db"
-        reported = _killed_run(path, trials, float(rng.uniform(0, length)))
+        # So many trials later, and a little: a busy machine is slower at one time than another.
+        whole_trials, rest = divmod(float(rng.uniform(0, trials)), 1)
+        reported = _killed_run(path, trials, int(whole_trials), rest * each)
         counts["interrupted"] += len(reported) < trials
         try:
             with Records(path) as records:
@@ -102,17 +105,26 @@ def kill_drill(kills: int, folder: Path, trials: int = 40, seed: int = 0) -> dic
     return dict(counts)
 
 
-def _killed_run(path: Path, trials: int, instant: float) -> set[int]:
-    """Trials that a run had reported as written when it was killed."""
+def _killed_run(path: Path, trials: int, after: int, delay: float) -> set[int]:
+    """Trials that a run had reported as written when it was killed.
+
+    Args:
+        path: record file of the run.
+        trials: of the run.
+        after: trials that it reports first.
+        delay: seconds from then on.
+    """
     reader, writer = os.pipe()
     child = _forked(lambda: _run(path, trials, report=writer))
     os.close(writer)
-    time.sleep(instant)
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
     with os.fdopen(reader) as lines:
-        return {int(line) for line in lines if line.endswith("\n")}
+        reported = [line for _, line in zip(range(after), lines, strict=False)]
+        time.sleep(delay)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        reported += lines
+    return {int(line) for line in reported if line.endswith("\n")}
 
 
 def _forked(work: Callable[[], object]) -> int:
@@ -178,7 +190,7 @@ def hostile_drill(
         "failures": dict(Counter(row["failure"] for row in rows if row["failure"])),
         "unclassified": len(wrong) + candidates - len(rows),
         "leftover_processes": len(left),
-        "overhead_ms": 1e3 * statistics.fmean(executor.overheads),
+        "overhead_ms": 1e3 * statistics.median(executor.overheads),
     }
 
 
@@ -199,13 +211,12 @@ def overhead_drill(candidates: int) -> dict[str, float]:
         # The first one waits for TVM to be loaded, as without isolation.
         runner.measure(drawn[0], repeat=3)
         for candidate in drawn[1:]:
-            start = time.perf_counter()
-            found = runner.measure(candidate, repeat=3)
+            found, seconds = overhead_of(runner, partial(runner.measure, candidate, repeat=3))
             work.append(found.work_seconds)
-            beyond.append(time.perf_counter() - start - found.work_seconds)
+            beyond.append(seconds)
     return {
-        "overhead_ms_real": 1e3 * statistics.fmean(beyond),
-        "work_ms_real": 1e3 * statistics.fmean(work),
+        "overhead_ms_real": 1e3 * statistics.median(beyond),
+        "work_ms_real": 1e3 * statistics.median(work),
     }
 
 
@@ -297,7 +308,7 @@ def _marked() -> Iterator[str]:
         del os.environ[_MARK]
 
 
-def leftovers(mark: str, seconds: float = 5.0) -> list[int]:
+def leftovers(mark: str, seconds: float = 30.0) -> list[int]:
     """Living processes with that mark after at most ``seconds``, without this one."""
     end = time.monotonic() + seconds
     while (found := living(mark)) and time.monotonic() < end:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from amos.explore.records_rows import candidate_key
 from amos.intrinsics import Intrinsic
@@ -12,10 +14,11 @@ from amos.measure import Measurement, Runner
 from amos.measure.closing import Closing
 from amos.measure.executor import Task
 from amos.measure.identity import Identity
+from amos.measure.limits import waited
 from amos.perfmodel import Machine, catalogue
 from amos.schedule import Candidate
 
-__all__ = ["INTRINSIC", "OPERATOR", "FakeExecutor", "fake_seconds"]
+__all__ = ["INTRINSIC", "OPERATOR", "FakeExecutor", "fake_seconds", "overhead_of"]
 
 INTRINSIC = "vnni_dpbusd_m16k4_u8_s8_s32"
 #: An operator with several mappings and many thousand schedules.
@@ -29,6 +32,21 @@ OPERATOR = Operator.parse(
 def fake_seconds(candidate: Candidate) -> float:
     """A time that depends on the candidate alone, between 10 and 20 us."""
     return 1e-5 * (1 + int(candidate_key(candidate)[:8], 16) / 0xFFFFFFFF)
+
+
+def overhead_of(runner: Runner, ask: Callable[[], Measurement]) -> tuple[Measurement, float]:
+    """A measurement, and the seconds that it took beyond its own work.
+
+    Waiting for a core does not count: that is what else runs on the machine.
+    """
+
+    def lost() -> float:
+        return sum(waited(pid) for pid in (os.getpid(), runner.pid) if pid is not None)
+
+    before, start = lost(), time.perf_counter()
+    found = ask()
+    beyond = time.perf_counter() - start - found.work_seconds - (lost() - before)
+    return found, beyond
 
 
 class FakeExecutor(Closing):
@@ -69,10 +87,12 @@ class FakeExecutor(Closing):
         for number, task in tasks:
             how = self._hostile.get(self._asked, "work")
             self._asked += 1
-            start = time.perf_counter()
-            found = Measurement.of(self.runner.request({"kind": "drill", "how": how}))
+            found, beyond = overhead_of(self.runner, partial(self._drill, how))
             if found.ok:
-                self.overheads.append(time.perf_counter() - start - found.work_seconds)
+                self.overheads.append(beyond)
                 times = (fake_seconds(task.candidate),) * 3
                 found = Measurement(times, 1, 0.0, "generic", work_seconds=found.work_seconds)
             yield number, found
+
+    def _drill(self, how: str) -> Measurement:
+        return Measurement.of(self.runner.request({"kind": "drill", "how": how}))

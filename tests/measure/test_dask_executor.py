@@ -55,7 +55,7 @@ def test_a_run_survives_the_loss_of_a_worker(cluster: Any, tmp_path: Path) -> No
         if trial.number == 2:
             os.kill(victims[0], signal.SIGKILL)
 
-    run = dict(trials=10, records=path, implementation=KIND)
+    run: dict[str, Any] = dict(trials=10, records=path, implementation=KIND)
     where = cluster.scheduler_address
     result = amos.explore(GEMM, VNNI, **run, executor=where, progress=tell)
     assert len(result.trials) == 10

@@ -21,11 +21,13 @@ import amos
 from amos.ir import Operator
 from amos.measure import Runner
 from amos.measure.cores import CoreLock
+from amos.measure.limits import waited
 from amos.measure.worker import References, _difference, _measure, _tolerance
 from amos.schedule import Candidate, Schedule, ScheduleSpace
 
 VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
-OP = Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=6, j=16, k=8))
+TEXT = "out[i,j] += a[i,k] * weight[j,k]"
+OP = Operator.parse(TEXT, extents=dict(i=6, j=16, k=8))
 MAPPING = amos.enumerate_mappings(OP, VNNI)[0]
 CANDIDATE = Candidate(MAPPING, ScheduleSpace(MAPPING).smallest())
 
@@ -81,10 +83,55 @@ def test_a_lost_worker_is_reported_and_replaced(
 
 
 def test_a_worker_is_kept_while_it_is_healthy(runner: Runner) -> None:
+    assert runner.measure(CANDIDATE, repeat=3).ok
     pids = {_drill(runner, "nothing")["pid"] for _ in range(3)}
     assert len(pids) == 1
     assert runner.measure(Candidate(MAPPING, Schedule.of({"tile.i": 4}))).failure == "build"
     assert _drill(runner, "nothing")["pid"] in pids
+
+
+def test_a_worker_finds_everything_loaded() -> None:
+    """Whatever a worker has to load first, it would load within the limit of a candidate."""
+    with Runner(timeout=0.2) as quick:
+        for _ in range(3):
+            assert "failure" not in _drill(quick, "nothing")
+            assert _drill(quick, "segfault")["failure"] == "crash"
+
+
+def test_what_a_request_needs_is_prepared_before_the_worker(runner: Runner) -> None:
+    def fresh(extent: int) -> bool:
+        op = Operator.parse(TEXT, extents=dict(i=extent, j=16, k=8))
+        mapping = amos.enumerate_mappings(op, VNNI)[0]
+        candidate = Candidate(mapping, ScheduleSpace(mapping).smallest())
+        reply = runner.request({"kind": "measure", "candidate": candidate, "repeat": 1})
+        assert "failure" not in reply
+        return bool(reply["fresh_worker"])
+
+    assert fresh(3)
+    assert not fresh(3)
+    assert "failure" not in _drill(runner, "nothing")
+    assert not fresh(3)
+    assert fresh(4)
+    # Of two operators the results are kept.
+    assert not fresh(3)
+
+
+@pytest.mark.skipif(not waited(os.getpid()), reason="the system does not count waiting for a core")
+def test_a_busy_neighbour_is_not_on_the_account_of_a_candidate() -> None:
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    neighbours = [subprocess.Popen([sys.executable, "-c", "while 1: pass"]) for _ in range(3)]
+    try:
+        with Runner() as crowded:
+            assert "failure" not in _drill(crowded, "nothing")
+            reply = _drill(crowded, "toil", timeout=0.4)
+            assert "failure" not in reply
+            assert reply["work_seconds"] > 0.4
+    finally:
+        os.sched_setaffinity(0, before)
+        for each in neighbours:
+            each.kill()
+            each.wait()
 
 
 def test_memory_is_limited() -> None:

@@ -30,7 +30,7 @@ def test_kills(tmp_path: Path) -> None:
 
 
 def test_hostile_candidates(tmp_path: Path) -> None:
-    figures = hostile_drill(60, 2 * len(HOSTILE), tmp_path, timeout=1.5)
+    figures = hostile_drill(60, 2 * len(HOSTILE), tmp_path, timeout=0.5)
     assert figures["candidates"] == 60
     assert figures["unclassified"] == 0
     assert figures["leftover_processes"] == 0

@@ -1,0 +1,61 @@
+"""What a process may allocate, and how long it had to wait."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+__all__ = ["address_space", "allowed", "lower", "waited"]
+
+try:
+    import resource
+except ImportError:  # not on this system
+    resource = None  # type: ignore[assignment]
+
+
+def lower(kind: str, limit: int) -> None:
+    """Lower a limit of this process; never raise one.
+
+    Args:
+        kind: its name in the module ``resource``.
+        limit: the new one.
+    """
+    if resource is None:
+        return
+    which = getattr(resource, kind)
+    soft, hard = resource.getrlimit(which)
+    bounds = [limit] + [x for x in (soft, hard) if x != resource.RLIM_INFINITY]
+    resource.setrlimit(which, (min(bounds), hard))
+
+
+@contextlib.contextmanager
+def allowed(memory: int) -> Iterator[None]:
+    """Inside, this process may allocate so many bytes more; 0 for no limit."""
+    if resource is None or not (memory and (taken := address_space())):
+        yield
+        return
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    lower("RLIMIT_AS", taken + memory)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def address_space() -> int:
+    """Bytes of address space in use; 0 where the system does not say."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return 0
+
+
+def waited(pid: int) -> float:
+    """Seconds that a process was ready to run and had no core; 0 where nobody counts them."""
+    try:
+        with open(f"/proc/{pid}/schedstat", encoding="ascii") as file:
+            return int(file.read().split()[1]) * 1e-9
+    except (OSError, ValueError, IndexError):
+        return 0.0
