@@ -25,6 +25,8 @@ from tests.fuzz.guarded import guarded
 __all__ = ["cuda", "finished_kernel", "kernel", "simulation"]
 
 About = Callable[[str], None]
+#: Types below a byte, which CUDA kernels refuse by name.
+_NARROW = {"int4", "uint4", "bool"}
 _GPUS = ("v100", "a100", "h200")
 
 
@@ -44,7 +46,8 @@ def _cpu_unit(rng: np.random.Generator) -> Any:
 
 
 def _gpu_unit(rng: np.random.Generator) -> Any:
-    names = [n for n in amos.intrinsics.names() if n.startswith(("wmma", "mma_"))]
+    units = map(amos.intrinsics.get, amos.intrinsics.names())
+    names = [u.name for u in units if u.family in ("wmma", "mma") and not _NARROW & {*u.dtypes}]
     return catalogue_unit(rng, names)
 
 
