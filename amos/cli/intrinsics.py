@@ -36,6 +36,7 @@ app = typer.Typer(
 def list_command(files: IntrinsicFiles = None, as_json: AsJson = False) -> None:
     """List every registered intrinsic."""
     from amos import intrinsics
+    from amos.ir.dtypes import dtype
 
     load_intrinsics(files)
     units = [intrinsics.get(name) for name in intrinsics.names()]
@@ -45,15 +46,14 @@ def list_command(files: IntrinsicFiles = None, as_json: AsJson = False) -> None:
         print_json([_describe(unit) for unit in units])
         return
     print_table(
-        ["intrinsic", "family", "problem size", "dtypes", "requires", "implementations"],
+        ["intrinsic", "size", "dtypes", "code", "requires"],
         [
             [
                 unit.name,
-                unit.family,
                 " ".join(f"{name}={size}" for name, size in unit.extents.items()),
-                unit.dtypes,
-                unit.requires,
-                tuple(intrinsics.implementations(unit.name)) or "-",
+                tuple(dtype(name).short for name in unit.dtypes),
+                tuple(intrinsics.implementations(unit.name)) or None,
+                unit.requires or None,
             ]
             for unit in units
         ],

@@ -46,13 +46,13 @@ def operators_command(
         print_json([_describe(label, op) for label, op in found.items()])
         return
     print_table(
-        ["operator", "statement", "extents", "operations"],
+        ["operator", "operations", "extents", "statement"],
         [
             [
                 label,
-                str(op.compute),
-                " ".join(f"{it}={size}" for it, size in op.extents.items()),
                 op.operations,
+                " ".join(f"{it}={size}" for it, size in op.extents.items()),
+                str(op.compute),
             ]
             for label, op in found.items()
         ],

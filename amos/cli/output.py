@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from numbers import Real
 
 import typer
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from amos.cli.tables import Table, table_lines, wide, wrapped
 
-__all__ = ["console", "print_json", "print_line", "print_table", "print_warning"]
-
-_WIDTH_OF_A_PIPE = 200
+__all__ = ["print_json", "print_line", "print_table", "print_warning"]
 
 
 def print_json(value: object) -> None:
@@ -22,8 +21,11 @@ def print_json(value: object) -> None:
 
 
 def print_line(text: str = "") -> None:
-    """Print text as it is, neither wrapped nor interpreted."""
-    typer.echo(text)
+    """Print text as it is; on a terminal, lines that are too long are broken at blanks."""
+    for line in text.split("\n"):
+        width = wide() if sys.stdout.isatty() else len(line)
+        for piece in [line] if len(line) <= width else _folded(line, width):
+            typer.echo(piece)
 
 
 def print_warning(text: str) -> None:
@@ -32,41 +34,44 @@ def print_warning(text: str) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:
-    """Print a table; columns that hold only numbers are set to the right."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
+    """Print a table as wide as the terminal; columns of numbers are set to the right."""
     listed = [list(row) for row in rows]
-    table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
-    for n, name in enumerate(columns):
-        numeric = bool(listed) and all(isinstance(row[n], int | float) for row in listed)
-        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
-    for row in listed:
-        table.add_row(*(Text(_cell(value)) for value in row))
-    made = console()
-    with made.capture() as printed:
-        made.print(table)
-    for line in printed.get().splitlines():
-        typer.echo(line.rstrip())
+    table = Table(
+        header=tuple(columns),
+        rows=tuple(tuple(map(_cell, row)) for row in listed),
+        right=tuple(
+            bool(listed) and all(row[n] is None or isinstance(row[n], Real) for row in listed)
+            for n in range(len(columns))
+        ),
+    )
+    width = wide()
+    for line in wrapped(title, width) if title else ():
+        typer.echo(line)
+    for line in ("", *table_lines(table, width), ""):
+        typer.echo(line)
 
 
-def console(stderr: bool = False) -> Console:
-    """A console as wide as the terminal; wide enough for any row when it is a pipe."""
-    from rich.console import Console
-
-    made = Console(stderr=stderr, highlight=False)
-    if not made.is_terminal:
-        made.width = max(made.width, _WIDTH_OF_A_PIPE)
-    return made
+def _folded(line: str, width: int) -> list[str]:
+    """Lines of whole words; those after the first begin where the text after a label does."""
+    label = re.match(r"\s*(- |\S+\s{2,})?", line)
+    indent = label.end() if label is not None and label.end() <= width // 3 else 0
+    first, rest = line[:indent], wrapped(line[indent:], width - indent)
+    return [(first if n == 0 else " " * indent) + piece for n, piece in enumerate(rest)]
 
 
 def _cell(value: object) -> str:
+    if value is None:
+        return "-"
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return _number(value)
     if isinstance(value, tuple | list):
         return ", ".join(map(str, value))
     return str(value)
+
+
+def _number(value: float) -> str:
+    """Four digits, and every one before the point: ``13364``, not ``1.336e+04``."""
+    return f"{value:.0f}" if 1e3 <= abs(value) < 1e15 else f"{value:.4g}"
 
 
 def _plain(value: object) -> object:

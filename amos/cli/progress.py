@@ -8,8 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from amos.cli.output import console
-
 if TYPE_CHECKING:
     from amos.explore import Trial
 
@@ -27,7 +25,9 @@ def progress(total: int, *, quiet: bool, time_limit: float | None = None) -> Ite
         quiet: show nothing, as when the output is JSON.
         time_limit: seconds after which the search stops.
     """
-    screen = console(stderr=True)
+    from rich.console import Console
+
+    screen = Console(stderr=True, highlight=False)
     if quiet or not screen.is_terminal:
         yield None
         return

@@ -121,7 +121,7 @@ def export_command(
     with Records(file, readonly=True) as records:
         if output is None:
             for line in export_lines(records):
-                print_line(line)
+                typer.echo(line)
             return
         try:
             with output.open("x", encoding="utf-8") as target:
@@ -278,22 +278,46 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
 def _table(rows: list[dict[str, Any]]) -> None:
     from amos.explore.records_exchange import standing
 
+    operators = {_shared(row): row for row in rows}
+    titles = {key: _operator(row) for key, row in operators.items()}
     print_table(
-        ["id", "operator", "intrinsic", "mapping", "phase", "predicted us", "measured us", "whose"],
+        ["id", "operator", "mapping", "phase", "predicted us", "measured us", "whose", "intrinsic"],
         [
             [
                 row["id"],
-                row["operator"].partition("  with ")[0],
-                row["intrinsic"],
-                " ".join(f"{key}={'.'.join(names)}" for key, names in row["mapping"].items()),
+                titles[_shared(row)],
+                _mapping(row),
                 row["phase"],
                 row["predicted"] * 1e6,
                 _measured(row),
                 standing(row),
+                row["intrinsic"],
             ]
             for row in rows
         ],
     )
+
+
+def _shared(row: dict[str, Any]) -> tuple[str, str]:
+    """What records of one operator share."""
+    return row["operator"], str(row["canonical"].get("name"))
+
+
+def _operator(row: dict[str, Any]) -> str:
+    from amos.explore.canonical import operator_from
+    from amos.operators import short_name
+
+    try:
+        return short_name(operator_from(row["canonical"]))
+    except RecordError:  # what the first versions wrote
+        return str(row["operator"]).partition("  with ")[0]
+
+
+def _mapping(row: dict[str, Any]) -> str:
+    from amos.mapping.names import matching_name
+
+    iterations = {name for name, _ in row["canonical"].get("iterations", ())}
+    return matching_name(row["mapping"].values(), row["sources"], iterations)
 
 
 def _measured(row: dict[str, Any]) -> object:
@@ -301,5 +325,5 @@ def _measured(row: dict[str, Any]) -> object:
 
     measured = measurement_of(row)
     if measured is None:
-        return "-"
+        return None
     return measured.seconds * 1e6 if measured.ok else measured.failure

@@ -47,7 +47,7 @@ def map_target(
             [
                 row["intrinsic"],
                 *(row["counts"].get(rule, 0) for rule in ("paper", "access", "gather")),
-                "-" if row["utilization"] is None else f"{row['utilization']:.1%}",
+                None if row["utilization"] is None else f"{row['utilization']:.1%}",
                 row["why"],
             ]
             for row in rows

@@ -19,7 +19,7 @@ from amos.operators.convolutions import (
     dilated_conv2d,
     transposed_conv2d,
 )
-from amos.operators.lookup import resolve
+from amos.operators.lookup import resolve, short_name
 from amos.operators.matrices import (
     attention_scores,
     attention_values,
@@ -66,6 +66,7 @@ __all__ = [
     "resolve",
     "scan",
     "scan_by_blocks",
+    "short_name",
     "transposed_conv2d",
     "variance",
 ]

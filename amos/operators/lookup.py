@@ -9,8 +9,9 @@ from amos.ir import Operator
 from amos.operators.registry import Builder, apply_dtype, builder, names
 from amos.operators.tables import layer_entry, layers
 
-__all__ = ["resolve"]
+__all__ = ["resolve", "short_name"]
 
+_LAYOUTS = ("NCHW", "NHWC", "NCH", "NHC", "NCDHW", "NDHWC")
 _NO_INTEGERS: Mapping[str, int] = {}
 _NO_DTYPES: Mapping[str, str] = {}
 _NO_SHAPES: Mapping[str, Sequence[int]] = {}
@@ -58,6 +59,36 @@ def resolve(
         return apply_dtype(op, dtype)
     op = _named(text.strip(), extents, layout)
     return apply_dtype(_with(op, dtypes, shapes), dtype)
+
+
+def short_name(op: Operator) -> str:
+    """What to call an operator in a table: its name in the library, or else its math.
+
+    A layout or an extent that is not the library's own follows the name, then whether
+    there is an epilogue.
+
+    >>> short_name(resolve("resnet18:C5", dict(p=14), dtype="u8s8"))
+    'resnet18:C5 p=14'
+    >>> short_name(resolve("C[i,j] += A[i,k] * B[k,j]", dict(i=4, j=4, k=8)))
+    'C[i, j] += A[i, k] * B[k, j] i=4 j=4 k=8'
+    """
+    text, usual = _library_text(op) or (str(op.compute), {})
+    changed = [f"{it}={size}" for it, size in op.extents.items() if usual.get(it) != size]
+    return " ".join([text, *changed]) + (" with epilogue" if op.epilogue is not None else "")
+
+
+def _library_text(op: Operator) -> tuple[str, Mapping[str, int]] | None:
+    """Name and layout under which the library has the math of an operator, and its extents."""
+    if op.name not in (*names(), *layers()):
+        return None
+    for layout in (None, *_LAYOUTS):
+        try:
+            usual = resolve(op.name, layout=layout)
+        except OperatorError:
+            continue
+        if str(usual.compute) == str(op.compute):
+            return op.name if layout is None else f"{op.name} {layout}", usual.extents
+    return None
 
 
 def _named(name: str, extents: Mapping[str, int], layout: str | None) -> Operator:
