@@ -1,13 +1,18 @@
-"""The intrinsic that the README shows is one, and as short as it says."""
+"""The README's intrinsic is one, and as short as it says; its extras are all there are."""
 
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 from amos import enumerate_mappings, intrinsics, operators
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+ROOT = Path(__file__).resolve().parents[2]
+README = ROOT / "README.md"
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+    "optional-dependencies"
+]
 
 
 def test_the_intrinsic_of_the_readme() -> None:
@@ -18,3 +23,15 @@ def test_the_intrinsic_of_the_readme() -> None:
     assert f"takes {lines} lines" in text
     unit = intrinsics.from_toml(block)
     assert enumerate_mappings(operators.resolve("conv2d"), unit, rule="paper").count == 35
+
+
+def test_the_readme_lists_every_extra() -> None:
+    listed = re.findall(r"^\| `(\w+)` \|", README.read_text(encoding="utf-8"), re.M)
+    assert sorted(listed) == sorted(EXTRAS)
+
+
+def test_the_notebooks_need_no_other_extra() -> None:
+    """One of them compares methods that learn; tests run them too."""
+    assert set(EXTRAS["learned"]) <= set(EXTRAS["notebook"])
+    missing = set(EXTRAS["notebook"]) - set(EXTRAS["test"])
+    assert {name.partition(">")[0] for name in missing} == {"jupyterlab"}
