@@ -314,7 +314,7 @@ def _operator(row: dict[str, Any]) -> str:
 
 
 def _mapping(row: dict[str, Any]) -> str:
-    from amos.mapping.names import matching_name
+    from amos.validate.naming import matching_name
 
     iterations = {name for name, _ in row["canonical"].get("iterations", ())}
     return matching_name(row["mapping"].values(), row["sources"], iterations)

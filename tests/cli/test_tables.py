@@ -86,7 +86,16 @@ def test_numbers_have_all_digits_before_the_point(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "20")
     print_table(["name", "us"], [["a", 13364.26], ["b", 1.33642], ["c", None], ["d", 2.5e-7]])
-    assert capsys.readouterr().out.split()[-8:] == "a 13364 b 1.336 c - d 2.5e-07".split()
+    assert capsys.readouterr().out.split()[-8:] == [
+        "a",
+        "13364",
+        "b",
+        "1.336",
+        "c",
+        "-",
+        "d",
+        "2.5e-07",
+    ]
 
 
 def test_the_width_is_what_columns_says_and_120_in_a_pipe() -> None:
