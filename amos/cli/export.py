@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from amos.cli.options import AsJson
+from amos.cli.options import AsJson, IntrinsicFiles, load_intrinsics
 from amos.cli.output import print_json, print_line
 from amos.errors import RecordError
 
@@ -38,12 +38,18 @@ def export_command(
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that exist.")] = False,
+    intrinsics: IntrinsicFiles = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write the kernel of a record as files that need no TVM."""
+    """Write the kernel of a record as files that need no TVM.
+
+    An intrinsic that is not registered is the one that --intrinsic describes, or
+    the one that the record keeps.
+    """
     from amos.explore.records_rows import candidate_of
     from amos.export import export
 
+    load_intrinsics(intrinsics)
     row = _read(record)
     files = export(
         candidate_of(row),
@@ -116,7 +122,11 @@ def _written(file: Path) -> dict[str, Any]:
         ) from error
     if isinstance(found, dict):
         # What `records show --json` adds to a record is not part of it.
-        found = {name: value for name, value in found.items() if name in (*COLUMNS, "digest")}
+        found = {
+            name: value
+            for name, value in found.items()
+            if name in (*COLUMNS, "digest", "definition")
+        }
     try:
         return check_row(found)
     except RecordError as error:

@@ -62,6 +62,7 @@ def export_top(result: Exploration, folder: Path, top: int) -> list[Path]:
 
 
 def _record(result: Exploration, trial: Trial) -> dict[str, Any]:
+    from amos.explore.definitions import definition_of
     from amos.explore.records_rows import common_columns, row_of
 
     common = common_columns(
@@ -73,7 +74,9 @@ def _record(result: Exploration, trial: Trial) -> dict[str, Any]:
         {"rule": trial.mapping.rule},
     )
     created = datetime.now(UTC).isoformat(timespec="seconds")
-    return row_of(trial, common, "search", 0, created)
+    definition = definition_of(result.intrinsic)
+    kept = {"definition": definition} if definition else {}
+    return row_of(trial, common, "search", 0, created) | kept
 
 
 def _identity(machine: Machine) -> Any:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from amos.cli.options import AsJson, Limit
+from amos.cli.options import AsJson, IntrinsicFiles, Limit, load_intrinsics
 from amos.cli.output import print_json, print_line, print_table
 from amos.errors import RecordError
 
@@ -19,6 +20,14 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+
+#: Why a record does not count here, by its standing.
+_WHY = {
+    "other machine": "of other machines",
+    "other version of the intrinsic": "of other versions of an intrinsic",
+    "unknown version": "of an unknown version of an intrinsic",
+    "unknown intrinsic": "of an intrinsic that is not registered here",
+}
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="Written by explore --records.")]
 Number = Annotated[int, typer.Argument(metavar="ID", help="Number of the record.")]
@@ -71,7 +80,9 @@ def best_command(
     _table(shown)
     if len(shown) < len(rows):
         left = len(rows) - len(shown)
-        print_line(f"{left} of other machines or versions are left out; --all lists them")
+        kinds = Counter(whose for row in rows if (whose := standing(row)) not in ("here", "model"))
+        why = ", ".join(f"{count} {_WHY[whose]}" for whose, count in kinds.items())
+        print_line(f"{left} left out ({why}); --all lists them")
 
 
 @app.command("replay")
@@ -79,12 +90,18 @@ def replay_command(
     file: File,
     number: Number,
     repeat: Annotated[int, typer.Option(min=1, help="How many timings.")] = 20,
+    intrinsics: IntrinsicFiles = None,
     as_json: AsJson = False,
 ) -> None:
-    """Build the kernel of a record again, compare it with NumPy, and time it."""
+    """Build the kernel of a record again, compare it with NumPy, and time it.
+
+    An intrinsic that is not registered is the one that --intrinsic describes, or
+    the one that the record keeps.
+    """
     from amos.explore import Records
     from amos.explore.replay import replay
 
+    load_intrinsics(intrinsics)
     with Records(file, readonly=True) as records:
         row = records.get(number)
     found = replay(row, repeat=repeat)

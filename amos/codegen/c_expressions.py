@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,12 +60,14 @@ class CExpressions:
         externs: names of the helper functions that they call.
         operations: the operations that they use, each with the type it works on.
         rounds: whether a product has to be rounded before it is added.
+        functions: C of the functions that may be called, by name.
     """
 
     types: set[str] = field(default_factory=set)
     externs: set[str] = field(default_factory=set)
     operations: set[tuple[str, str]] = field(default_factory=set)
     rounds: bool = False
+    functions: Mapping[str, str] = field(default_factory=lambda: EXTERNS)
     _names: dict[Any, str] = field(default_factory=dict)
     #: Vectors that are held as arrays, because they were computed lane by lane.
     _arrays: set[Any] = field(default_factory=set)
@@ -241,10 +243,13 @@ class CExpressions:
 
     def _call_call_extern(self, node: Any) -> str:
         name = str(node.args[0].value)
-        if name not in EXTERNS:
+        if name not in self.functions:
             raise ExportError(f"function {name!r} has no form in C here")
         self.externs.add(name)
-        return f"{name}({', '.join(self._value(a) for a in node.args[1:])})"
+        # A fragment may be held as another type of the same bits.
+        pointer = "" if name in EXTERNS else "(void *)"
+        given = (self._value(a) for a in node.args[1:])
+        return f"{name}({', '.join(f'{pointer}({a})' if pointer else a for a in given)})"
 
     def _call_call_pure_extern(self, node: Any) -> str:
         return self._call_nearbyint(node)

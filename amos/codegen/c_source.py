@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from amos._toolchain import load_tvm
 from amos.codegen.arrays import held
+from amos.codegen.c_calls import ALIASED, function_name, function_text
 from amos.codegen.c_operations import definitions
 from amos.codegen.c_printer import CPrinter, SeenOtherwise
 from amos.codegen.c_types import EXTERNS, c_type, helpers, identifier
@@ -84,46 +85,71 @@ def c_kernel(candidate: Candidate, implementation: str | None = None) -> CKernel
     load_tvm()
     unit = candidate.mapping.intrinsic
     known = implementations(unit.name)
-    kind = implementation or ("native" if "llvm" in known else "generic")
-    if kind == "native" and "llvm" not in known:
+    kind = implementation or ("native" if known.keys() & {"llvm", "c"} else "generic")
+    if kind == "generic":
+        return _generated(candidate, kind)
+    if not known.keys() & {"llvm", "c"}:
         raise ExportError(f"{unit.name}: no native implementation is known")
-    if kind == "native" and loads_rows(unit):
+    if loads_rows(unit):
         raise ExportError(
             f"{unit.name}: the C of a kernel cannot name tile registers; "
             "implementation 'generic' can be exported"
         )
+    if "c" not in known:
+        return _generated(candidate, kind)
+    try:
+        return _generated(candidate, kind if "llvm" in known else "c")
+    except ExportError:
+        # Few of LLVM's instructions have a form in C here. The other text has.
+        return _generated(candidate, "c")
+
+
+def _generated(candidate: Candidate, kind: str) -> CKernel:
+    """C for a candidate, through LLVM's implementation, the C one, or the meaning."""
+    unit = candidate.mapping.intrinsic
+    known = implementations(unit.name)
     program, module = scheduled(candidate, kind)
     parameters, names = _parameters(program.arguments)
+    functions = {**EXTERNS}
+    if kind == "c":
+        functions[function_name(unit)] = function_text(unit, known["c"])
     try:
-        printer, body = _printed(candidate, module, names)
+        printer, body = _printed(candidate, module, names, functions)
     except SeenOtherwise:
-        printer, body = _printed(candidate, module, names, share=False)
+        printer, body = _printed(candidate, module, names, functions, share=False)
     workspace, packing = printer.workspace, {}
     for name, argument in zip(names, program.arguments, strict=True):
         if argument.packed is not None:
             packing[name] = _packing(printer, argument)
-    native = kind == "native"
-    flags = known["c"].flags if native and "c" in known else ()
+    flags = known["c"].flags if kind != "generic" and "c" in known else ()
+    if kind == "c" and {load.tensor.dtype for load in unit.operands} & {*ALIASED}:
+        flags = (*flags, "-fno-strict-aliasing")
     if printer.rounds:
         flags = (*flags, "-ffp-contract=off")
     made, needed = definitions(printer.operations)
     text = helpers(printer.types | needed) + made
-    text += "".join(EXTERNS[n] for n in sorted(printer.externs))
-    features = tuple(dict.fromkeys((*unit.requires, *known["llvm"].requires))) if native else ()
+    text += "".join(functions[n] for n in sorted(printer.externs))
+    source = known.get({"native": "llvm"}.get(kind, kind))
+    features = tuple(dict.fromkeys((*unit.requires, *source.requires))) if source else ()
+    shown = "generic" if kind == "generic" else "native"
     return CKernel(
-        parameters, text, body, packing, workspace, kind, features, flags, printer.rounds
+        parameters, text, body, packing, workspace, shown, features, flags, printer.rounds
     )
 
 
 def _printed(
-    candidate: Candidate, module: Any, names: list[str], share: bool = True
+    candidate: Candidate,
+    module: Any,
+    names: list[str],
+    functions: Mapping[str, str],
+    share: bool = True,
 ) -> tuple[CPrinter, str]:
     """A new printer, and the body that it has printed of a scheduled module."""
     try:
         function = lowered(module, share)
     except Exception as error:
         raise BuildError(f"{candidate}: TVM cannot lower it: {error}") from error
-    printer = CPrinter()
+    printer = CPrinter(functions=functions)
     return printer, printer.function(function, names)
 
 

@@ -293,7 +293,7 @@ def scheduled(candidate: Candidate, kind: str) -> tuple[Program, Any]:
 
     Args:
         candidate: mapping and schedule.
-        kind: ``"native"`` or ``"generic"``.
+        kind: ``"native"``, ``"generic"`` or ``"c"``; see :mod:`amos.codegen.tensor_intrin`.
 
     Raises:
         BuildError: TVM refuses the program.

@@ -16,6 +16,7 @@ from typing import Any
 
 from amos._toolchain import load_tvm
 from amos.codegen.arrays import decoded_text, held
+from amos.codegen.c_calls import call_text
 from amos.errors import BuildError
 from amos.intrinsics import Intrinsic, implementations
 from amos.ir import BufferLoad
@@ -80,7 +81,8 @@ def register_tensor_intrin(intrinsic: Intrinsic, kind: str) -> str:
 
     Args:
         intrinsic: the description.
-        kind: ``"native"`` or ``"generic"``; see :func:`implementation`.
+        kind: ``"native"`` or ``"generic"``, see :func:`implementation`; or ``"c"`` for
+            calls of its C implementation, which only C can be printed of.
 
     Raises:
         BuildError: a dtype of the intrinsic cannot be held in a TVM buffer.
@@ -90,7 +92,7 @@ def register_tensor_intrin(intrinsic: Intrinsic, kind: str) -> str:
     from tvm.script import from_source
 
     holdable(intrinsic)
-    body = implementations(intrinsic.name)["llvm"].source if kind == "native" else None
+    body = _body(intrinsic, kind)
     parts = partial(intrinsic, kind)
     pattern = _script(intrinsic, None, pattern=True, parts=parts)
     emitted = _script(intrinsic, body, parts=parts)
@@ -100,6 +102,13 @@ def register_tensor_intrin(intrinsic: Intrinsic, kind: str) -> str:
     if TensorIntrin.get(name, allow_missing=True) is None:
         TensorIntrin.register(name, from_source(pattern), from_source(emitted))
     return name
+
+
+def _body(intrinsic: Intrinsic, kind: str) -> str | None:
+    """TVMScript of an implementation; none if the meaning stands for it."""
+    if kind == "c":
+        return call_text(intrinsic)
+    return implementations(intrinsic.name)["llvm"].source if kind == "native" else None
 
 
 def call_function(intrinsic: Intrinsic, kind: str, calls: int) -> Any:
@@ -121,7 +130,7 @@ def call_function(intrinsic: Intrinsic, kind: str, calls: int) -> Any:
     from tvm.script import from_source
 
     holdable(intrinsic)
-    body = implementations(intrinsic.name)["llvm"].source if kind == "native" else None
+    body = _body(intrinsic, kind)
     arguments = ", ".join(
         f'all_{load.tensor.name}: T.Buffer({(calls, *load.tensor.shape)}, "{_held(load)}")'
         for load in intrinsic.operands

@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from amos.errors import RecordError
+from amos.explore.canonical import digest
 from amos.explore.records_open import PATIENCE, connect, put_back, same_file, writable
-from amos.explore.records_rows import COLUMNS, check_row, decode, encode
+from amos.explore.records_rows import COLUMNS, check_row, decode, encode, read_definitions
 from amos.explore.records_schema import (
     APPLICATION_ID,
+    INTRINSICS,
     SCHEMA_VERSION,
     V1_COLUMNS,
     create,
@@ -108,7 +110,34 @@ class Records(Closing):
             before = self._database.total_changes
             for row in rows:
                 self._database.execute(statement, encode(row))
-            return self._database.total_changes - before
+            added = self._database.total_changes - before
+            for row in rows:
+                if row.get("definition"):
+                    self._define(row["intrinsic"], row["fingerprint"], row["definition"], "NOTHING")
+            return added
+
+    def define(self, intrinsic: str, version: str, definition: Mapping[str, Any]) -> None:
+        """Keep what an intrinsic is, for the records that name it with that version.
+
+        Its meaning is its version's, but its implementations may have changed: the last
+        ones stand.
+
+        Raises:
+            RecordError: the file cannot be written.
+        """
+        newer = "UPDATE SET definition=excluded.definition, digest=excluded.digest"
+        with self.transaction():
+            self._define(intrinsic, version, definition, newer)
+
+    def _define(
+        self, intrinsic: str, version: str, definition: Mapping[str, Any], otherwise: str
+    ) -> None:
+        text = json.dumps(definition)
+        self._database.execute(
+            "INSERT INTO intrinsics (intrinsic, fingerprint, definition, digest) "
+            f"VALUES (?, ?, ?, ?) ON CONFLICT (intrinsic, fingerprint) DO {otherwise}",
+            (intrinsic, version, text, digest([intrinsic, version, text])),
+        )
 
     def rows(self, where: str = "", values: Sequence[Any] = ()) -> list[dict[str, Any]]:
         """Records as dictionaries, oldest first.
@@ -122,7 +151,8 @@ class Records(Closing):
         """
         if self._old is not None:
             return list(self._old) if not where else self._select_old(where, values)
-        return [self._checked(values) for values in self._select(where, values)]
+        definitions = self._definitions()
+        return [self._checked(values, definitions) for values in self._select(where, values)]
 
     def find(self, run: str, candidate: str, phase: str, attempt: int) -> dict[str, Any] | None:
         """The record of one measurement, if there is one.
@@ -275,6 +305,8 @@ class Records(Closing):
                 create(self._database)
             elif version < SCHEMA_VERSION:
                 migrate(self._database, version)
+            else:
+                self._database.execute(INTRINSICS)
         self._use_log()
 
     def _state(self) -> tuple[int, int, int]:
@@ -328,9 +360,22 @@ class Records(Closing):
             return []
         return [row for row in self._old or () if row["id"] == values[0]]
 
-    def _checked(self, values: dict[str, Any]) -> dict[str, Any]:
+    def _definitions(self) -> dict[tuple[str, str], dict[str, Any]]:
+        """What is kept of intrinsics, by name and version."""
+        with self._errors():
+            (there,) = self._database.execute(
+                "SELECT count(*) FROM sqlite_master WHERE name='intrinsics'"
+            ).fetchone()
+            columns = "SELECT intrinsic, fingerprint, definition, digest FROM intrinsics"
+            return read_definitions(self._database.execute(columns)) if there else {}
+
+    def _checked(
+        self, values: dict[str, Any], definitions: Mapping[tuple[str, str], dict[str, Any]]
+    ) -> dict[str, Any]:
+        key = values["intrinsic"], values["fingerprint"]
+        kept = {"definition": definitions[key]} if key in definitions else {}
         try:
-            return check_row(decode(values)) | {"id": values["id"]}
+            return check_row(decode(values) | kept) | {"id": values["id"]}
         except RecordError as error:
             raise self._error(
                 f"record {values['id']} is damaged: {error}; "

@@ -80,7 +80,7 @@ def to_frame(records: Records) -> pd.DataFrame:
     """One row a record; times, mapping and schedule as lists and dictionaries."""
     import pandas as pd
 
-    return pd.DataFrame(records.rows(), columns=["id", *COLUMNS, "digest"])
+    return pd.DataFrame(records.rows(), columns=["id", *COLUMNS, "digest", "definition"])
 
 
 def from_frame(records: Records, frame: pd.DataFrame) -> Added:
@@ -94,6 +94,8 @@ def from_frame(records: Records, frame: pd.DataFrame) -> Added:
         row = {str(name): value for name, value in values.items()}
         for name in ("seed", "number", "attempt", "verified_elements"):
             row[name] = int(row[name]) if name in row else None
+        if not isinstance(row.get("definition"), dict):
+            row.pop("definition", None)
         try:
             rows.append(check_row(row))
         except RecordError as error:
@@ -127,10 +129,12 @@ def seconds_of(row: dict[str, Any]) -> float:
 def standing(row: dict[str, Any]) -> str:
     """Whose record it is: ``here``, ``model``, or why it does not count here."""
     try:
-        unit = get_intrinsic(row["intrinsic"])
+        version = fingerprint(get_intrinsic(row["intrinsic"]))
     except AmosError:
-        return "unknown intrinsic"
-    if row["fingerprint"] != fingerprint(unit):
+        if not row.get("definition"):
+            return "unknown intrinsic"
+        version = row["fingerprint"]
+    if row["fingerprint"] != version:
         return "other version of the intrinsic" if row["fingerprint"] else "unknown version"
     if row["machine"].get("name") != "host":
         return "model"

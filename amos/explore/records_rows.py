@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import sys
@@ -11,8 +12,9 @@ from typing import Any
 
 from amos.errors import AmosError, RecordError
 from amos.explore.canonical import digest, fingerprint, operator_from, operator_values
+from amos.explore.definitions import kept_intrinsic
 from amos.explore.objective import Trial
-from amos.intrinsics import Intrinsic
+from amos.intrinsics import Intrinsic, names
 from amos.intrinsics import get as get_intrinsic
 from amos.mapping import Mapping as LoopMapping
 from amos.measure import Measurement
@@ -31,6 +33,7 @@ __all__ = [
     "encode",
     "intrinsic_of",
     "measurement_of",
+    "read_definitions",
     "row_of",
     "run_key",
     "seal",
@@ -103,7 +106,7 @@ def check_row(row: Any) -> dict[str, Any]:
         raise RecordError(f"expected an object, got {type(row).__name__}")
     if missing := sorted(COLUMNS.keys() - row.keys()):
         raise RecordError(f"missing {', '.join(missing)}")
-    if unknown := sorted(row.keys() - COLUMNS.keys() - {"id", "digest"}):
+    if unknown := sorted(row.keys() - COLUMNS.keys() - {"id", "digest", "definition"}):
         raise RecordError(f"unknown {', '.join(unknown)}")
     for name, kinds in COLUMNS.items():
         if not isinstance(row[name], kinds) or isinstance(row[name], bool):
@@ -114,7 +117,12 @@ def check_row(row: Any) -> dict[str, Any]:
     sealed = seal(row)
     if row.get("digest") != sealed["digest"] or row["run"] != run_key(row):
         raise RecordError("its values are not those that were written")
-    return sealed
+    if (definition := row.get("definition")) is None:
+        return sealed
+    if not isinstance(definition, dict):
+        raise RecordError(f"definition: expected dict, got {definition!r:.40}")
+    _check_depth("definition", definition)
+    return sealed | {"definition": definition}
 
 
 def _check_inside(row: Mapping[str, Any]) -> None:
@@ -256,21 +264,28 @@ def measurement_of(row: Mapping[str, Any]) -> Measurement | None:
 
 
 def intrinsic_of(row: Mapping[str, Any]) -> Intrinsic:
-    """The intrinsic of a record, if it still means the same.
+    """The intrinsic of a record: the registered one if it still means the same, or its own.
+
+    What the record keeps is registered, beside another version under a name of its own.
 
     Raises:
-        RecordError: it means something else by now, or the record does not say.
-        UnknownNameError: there is no such intrinsic.
+        RecordError: it means something else by now, or the record does not say, and
+            the record keeps none.
+        IntrinsicError: the one that it keeps is not well formed.
+        UnknownNameError: there is no such intrinsic, and the record keeps none.
     """
-    unit = get_intrinsic(row["intrinsic"])
-    if not row["fingerprint"]:
-        raise RecordError(f"the record does not say which version of {unit.name} it was made with")
-    if row["fingerprint"] != fingerprint(unit):
-        raise RecordError(
-            f"the record was made with another version of {unit.name} "
-            f"({row['fingerprint']}, now {fingerprint(unit)})"
-        )
-    return unit
+    name, version = row["intrinsic"], row["fingerprint"]
+    unit = get_intrinsic(name) if name in names() or not row.get("definition") else None
+    if unit is not None and version == fingerprint(unit):
+        return unit
+    if not version:
+        raise RecordError(f"the record does not say which version of {name} it was made with")
+    if row.get("definition"):
+        return kept_intrinsic(row, name if unit is None else f"{name}_{version}")
+    assert unit is not None
+    raise RecordError(
+        f"the record was made with another version of {name} ({version}, now {fingerprint(unit)})"
+    )
 
 
 def candidate_of(row: Mapping[str, Any], *, any_version: bool = False) -> Candidate:
@@ -278,13 +293,15 @@ def candidate_of(row: Mapping[str, Any], *, any_version: bool = False) -> Candid
 
     Args:
         row: the record.
-        any_version: take the intrinsic of that name, whatever it means by now.
+        any_version: take the intrinsic of that name where the record does not say
+            which version it was.
 
     Raises:
         RecordError: the record does not describe a candidate.
         UnknownNameError: there is no such intrinsic.
     """
-    unit = get_intrinsic(row["intrinsic"]) if any_version else intrinsic_of(row)
+    unversioned = any_version and not row["fingerprint"]
+    unit = get_intrinsic(row["intrinsic"]) if unversioned else intrinsic_of(row)
     operator = operator_from(row["canonical"])
     try:
         steps = [it.name for it in unit.iterations]
@@ -319,6 +336,24 @@ def decode(values: Mapping[str, Any]) -> dict[str, Any]:
         except (TypeError, ValueError, RecursionError) as error:
             raise RecordError(f"{name}: not JSON") from error
     return row
+
+
+def read_definitions(
+    stored: Iterable[Sequence[Any]],
+) -> dict[tuple[str, str], dict[str, Any]]:
+    """Undamaged definitions by intrinsic and version.
+
+    Records stand without them, so a damaged one is left out.
+
+    Args:
+        stored: intrinsic, version, JSON text and digest of each.
+    """
+    definitions = {}
+    for name, version, text, sealed in stored:
+        with contextlib.suppress(TypeError, ValueError, RecursionError):
+            if digest([name, version, text]) == sealed:
+                definitions[name, version] = json.loads(text)
+    return definitions
 
 
 def encode(row: Mapping[str, Any]) -> dict[str, Any]:

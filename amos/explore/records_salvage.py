@@ -18,7 +18,7 @@ from typing import Any
 
 from amos.errors import RecordError
 from amos.explore.records import Records
-from amos.explore.records_rows import COLUMNS, check_row, decode
+from amos.explore.records_rows import COLUMNS, check_row, decode, read_definitions
 from amos.explore.records_schema import V1_COLUMNS, upgrade_rows
 
 __all__ = ["Salvage", "salvage"]
@@ -26,6 +26,8 @@ __all__ = ["Salvage", "salvage"]
 _LEAF = 0x0D
 _SIZES = [1 << n for n in range(9, 17)]
 _V2_COLUMNS = ("id", *COLUMNS, "digest")
+#: Columns of the table of intrinsics.
+_DEFINITION = 5
 
 
 @dataclass(frozen=True)
@@ -124,9 +126,13 @@ def _log(data: bytes, size: int) -> dict[int, bytes]:
 def _search(pages: _Pages) -> Salvage:
     rows: dict[int, dict[str, Any]] = {}
     old: dict[int, dict[str, Any]] = {}
+    definitions: dict[tuple[str, str], dict[str, Any]] = {}
     seen: set[int] = set()
     for number in range(1, pages.count + 1):
         for rowid, values in _cells(pages, number):
+            if values is not None and len(values) == _DEFINITION:
+                definitions |= read_definitions([values[1:]])
+                continue
             if values is None or len(values) not in (len(_V2_COLUMNS), len(V1_COLUMNS)):
                 # Of another table, or broken; a number beyond reason is rubbish.
                 if values is None and 0 < rowid < 1 << 32:
@@ -145,6 +151,9 @@ def _search(pages: _Pages) -> Salvage:
             rows.setdefault(rowid, upgrade_rows([row])[0])
         except RecordError:
             continue
+    for row in rows.values():
+        if kept := definitions.get((row["intrinsic"], row["fingerprint"])):
+            row["definition"] = kept
     damaged = tuple(sorted(seen - rows.keys()))
     last = max(rows, default=0)
     there = [0, *sorted(n for n in seen if 0 < n <= last)]

@@ -14,7 +14,15 @@ from amos.explore.canonical import digest, operator_values
 from amos.explore.records_rows import COLUMNS, check_row, encode, run_key, seal
 from amos.ir import Operator
 
-__all__ = ["APPLICATION_ID", "SCHEMA_VERSION", "V1_COLUMNS", "create", "migrate", "upgrade_rows"]
+__all__ = [
+    "APPLICATION_ID",
+    "INTRINSICS",
+    "SCHEMA_VERSION",
+    "V1_COLUMNS",
+    "create",
+    "migrate",
+    "upgrade_rows",
+]
 
 SCHEMA_VERSION = 2
 #: "AMOS": tells our files from other programs' databases.
@@ -33,6 +41,19 @@ CREATE TABLE runs (
     created TEXT NOT NULL,
     description TEXT NOT NULL,
     finished TEXT NOT NULL DEFAULT ''
+)
+"""
+
+#: The intrinsics that the records were made with; files of before have none. A digest
+#: tells whether one is damaged, as for records.
+INTRINSICS = """
+CREATE TABLE IF NOT EXISTS intrinsics (
+    id INTEGER PRIMARY KEY,
+    intrinsic TEXT NOT NULL,
+    fingerprint TEXT NOT NULL,
+    definition TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    UNIQUE (intrinsic, fingerprint)
 )
 """
 
@@ -58,7 +79,7 @@ V1_COLUMNS = (
 
 def create(database: sqlite3.Connection) -> None:
     """Make the tables of the present version; inside a transaction."""
-    for statement in (_TRIALS, _UNIQUE, _RUNS):
+    for statement in (_TRIALS, _UNIQUE, _RUNS, INTRINSICS):
         database.execute(statement)
     database.execute(f"PRAGMA application_id={APPLICATION_ID}")
     database.execute(f"PRAGMA user_version={SCHEMA_VERSION}")

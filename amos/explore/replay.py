@@ -69,8 +69,10 @@ def replay(row: Mapping[str, Any], *, repeat: int = 20, timeout: float = 60.0) -
             f"the record does not say which version of {row['intrinsic']} it was made with"
         )
         get_intrinsic(row["intrinsic"])
-    else:
-        intrinsic_of(row)
+    elif (unit := intrinsic_of(row)).name != row["intrinsic"]:
+        notes.append(
+            f"made with another version of {row['intrinsic']}, which the record keeps: {unit.name}"
+        )
     candidate = candidate_of(row, any_version=True)
     if row["machine"].get("name") == "host" and row["machine_key"] != here().key:
         notes.append(f"recorded on another machine: {row['machine']['model']}")

@@ -165,7 +165,7 @@ def _first_machine(
     """The machine as the model sees it: a run that is continued keeps what it began with."""
     target = log.first_machine() or _machine(machine, unit, workers)
     target.peak(unit.name)
-    log.begin(target)
+    log.begin(target, unit)
     return target
 
 

@@ -6,9 +6,11 @@ from typing import Any
 
 from amos.errors import RecordError
 from amos.explore.canonical import machine_from, machine_values
+from amos.explore.definitions import definition_of
 from amos.explore.objective import Trial
 from amos.explore.records import Records, now
 from amos.explore.records_rows import candidate_key, measurement_of, row_of
+from amos.intrinsics import Intrinsic
 from amos.measure import Measurement
 from amos.perfmodel import Machine
 from amos.schedule import Candidate
@@ -63,10 +65,13 @@ class RunLog:
         known = self._records.run(self._run) if self._records is not None else None
         return _machine(known["finished"]) if known and known["finished"] else None
 
-    def begin(self, machine: Machine) -> None:
-        """Keep how the run begins."""
-        if self._records is not None:
-            self._records.begin_run(self._run, machine_values(machine))
+    def begin(self, machine: Machine, intrinsic: Intrinsic) -> None:
+        """Keep how the run begins, and with what."""
+        if self._records is None:
+            return
+        self._records.begin_run(self._run, machine_values(machine))
+        if definition := definition_of(intrinsic):
+            self._records.define(intrinsic.name, self._common["fingerprint"], definition)
 
     def finish(self, machine: Machine) -> None:
         """Keep how the run has ended."""

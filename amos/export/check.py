@@ -269,7 +269,7 @@ def record_lines(rows: Iterable[GpuRow], folder: Path) -> list[str]:
             continue
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
-            sealed = record.pop("digest")
+            sealed, definition = record.pop("digest"), record.pop("definition", None)
             damaged = sealed != _digest({k: v for k, v in record.items() if k != "id"})
         except (OSError, ValueError, KeyError, AttributeError):
             damaged = True
@@ -290,7 +290,8 @@ def record_lines(rows: Iterable[GpuRow], folder: Path) -> list[str]:
             "message": row.problem or ("" if row.correct else "another result than NumPy's"),
         }
         record["run"] = _digest({name: record[name] for name in _RUN})
-        lines.append(json.dumps(record | {"digest": _digest(record)}))
+        kept = {"definition": definition} if definition else {}
+        lines.append(json.dumps(record | {"digest": _digest(record)} | kept))
     return lines
 
 

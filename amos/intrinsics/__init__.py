@@ -14,7 +14,8 @@ from amos.intrinsics.registry import (
     provide,
     register,
 )
-from amos.intrinsics.toml_file import from_toml, read
+from amos.intrinsics.toml_file import from_toml, read, read_values
+from amos.intrinsics.values import values_of
 
 __all__ = [
     "AffineSystem",
@@ -34,5 +35,7 @@ __all__ = [
     "names",
     "provide",
     "read",
+    "read_values",
     "register",
+    "values_of",
 ]

@@ -20,7 +20,7 @@ from amos.intrinsics.description import Intrinsic
 from amos.intrinsics.implementation import KINDS, Implementation
 from amos.intrinsics.memory import FragmentLayout, Memory
 
-__all__ = ["from_toml", "read"]
+__all__ = ["from_toml", "read", "read_values"]
 
 _NEEDED = ("name", "family", "source", "compute", "extents", "dtypes", "memory")
 _TEXTS = ("name", "family", "source", "compute", "description")
@@ -30,7 +30,7 @@ _MEMORY = (
     "statement", "broadcast", "capacity", "alignment", "explicit", "write_interval", "layout",
     "vectors",
 )  # fmt: skip
-_SOURCE = ("source", "machine", "requires", "flags", "headers", "architectures")
+_SOURCE = ("source", "machine", "requires", "flags", "headers", "architectures", "partial")
 
 
 def from_toml(source: str | Path) -> Intrinsic:
@@ -65,6 +65,19 @@ def read(source: str | Path) -> tuple[Intrinsic | Implementation, ...]:
     return _Reader(str(path), text).read()
 
 
+def read_values(values: Mapping[str, Any], where: str) -> tuple[Intrinsic | Implementation, ...]:
+    """What plain values with the keys of a TOML file describe; see :func:`read`.
+
+    Args:
+        values: for example what :func:`amos.intrinsics.values_of` has made.
+        where: what to call them in messages.
+
+    Raises:
+        IntrinsicError: see :func:`read`.
+    """
+    return _Reader(where, "").described(values)
+
+
 @dataclass
 class _Reader:
     file: str
@@ -92,6 +105,9 @@ class _Reader:
             number = re.search(r"at line (\d+)", str(error))
             where = f":{number.group(1)}" if number else ""
             raise IntrinsicError(f"{self.file}{where}: expected TOML, found: {error}") from None
+        return self.described(data)
+
+    def described(self, data: Mapping[str, Any]) -> tuple[Intrinsic | Implementation, ...]:
         self.keys("", data, _KEYS)
         for key in _NEEDED:
             if key not in data:
@@ -202,6 +218,7 @@ class _Reader:
                         lists["flags"],
                         table.get("headers", ""),
                         lists["architectures"],
+                        self.typed(f"{key}.partial", table.get("partial", 1), int, "a number"),
                     )
                 )
             except AmosError as error:

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
+from amos.codegen.c_calls import parameters
 from amos.codegen.cuda.toolchain import Compiler, compilers
 from amos.errors import BuildError
 from amos.intrinsics import Implementation, Intrinsic, implementations
 from amos.selfcheck.data import compare, fragments
-from amos.selfcheck.program import parameters, run_program, tool
+from amos.selfcheck.program import run_program, tool
 from amos.selfcheck.report import Report
 
 __all__ = ["check_cuda", "cuda_program", "cuda_source"]

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from amos.codegen.c_calls import parameters
 from amos.intrinsics import Implementation, Intrinsic, implementations
 from amos.ir.floats import pack, unpack
 from amos.selfcheck.data import compare, fragments
-from amos.selfcheck.program import parameters
 from amos.selfcheck.report import Report
 
 __all__ = ["check_opencl", "opencl_source"]

@@ -13,35 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
+from amos.codegen.c_calls import OPERAND_TYPES, parameters
 from amos.intrinsics import Implementation, Intrinsic
 from amos.ir.floats import pack, unpack
 
-__all__ = ["c_program", "encode", "parameters", "run_program", "tool"]
-
-#: C type of an element; what C has no type for is moved as bits.
-_C = {
-    "uint8": "uint8_t",
-    "int8": "int8_t",
-    "uint16": "uint16_t",
-    "int16": "int16_t",
-    "uint32": "uint32_t",
-    "int32": "int32_t",
-    "int64": "int64_t",
-    "float16": "uint16_t",
-    "bfloat16": "uint16_t",
-    "float32": "float",
-    "tfloat32": "float",
-    "float64": "double",
-}
-
-
-def parameters(unit: Intrinsic, types: Mapping[str, str], qualifier: str = "") -> str:
-    """Parameters of a function of the operands, sources first."""
-    return ", ".join(
-        f"{qualifier}{'' if load is unit.destination else 'const '}"
-        f"{types.get(str(load.tensor.dtype), 'unsigned char')} *{load.tensor.name}"
-        for load in unit.operands
-    )
+__all__ = ["c_program", "encode", "run_program", "tool"]
 
 
 def c_program(unit: Intrinsic, source: Implementation) -> str:
@@ -56,7 +32,7 @@ def c_program(unit: Intrinsic, source: Implementation) -> str:
     return f"""#include <stdint.h>
 #include <stdio.h>
 {source.headers}
-static void call({parameters(unit, _C)}) {{
+static void call({parameters(unit, OPERAND_TYPES)}) {{
 {source.source}
 }}
 {buffers}

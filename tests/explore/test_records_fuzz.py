@@ -104,8 +104,9 @@ def _flip(recorded: Path, path: Path, rounds: int, seed: int) -> None:
 
 
 def _paths(value: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    if isinstance(value, list):
+        value = dict(enumerate(value))
     below = value.items() if isinstance(value, dict) else ()
-    below = enumerate(value) if isinstance(value, list) else below
     return [here, *(path for key, each in below for path in _paths(each, (*here, key)))]
 
 
