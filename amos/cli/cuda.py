@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from amos.cli.gpu_records import write_benchmarks, write_lines
+from amos.cli.gpu_records import benchmark_pieces, write_lines
 from amos.cli.options import AsJson
 from amos.cli.output import print_json, print_line, print_table
+from amos.cli.progress import counting
 
 if TYPE_CHECKING:
     from amos.export.check import GpuRow
@@ -101,7 +102,8 @@ def gpu_check_command(
         typer.Option(
             "--write",
             help="Write kernels of all operators, types and random shapes, the model's best for "
-            "benchmarks, and check.py, which needs no AMOS.",
+            "benchmarks, and check.py, which needs no AMOS; the same command goes on where it "
+            "stopped.",
         ),
     ] = False,
     arch: Annotated[
@@ -133,10 +135,14 @@ def gpu_check_command(
     """Check exported CUDA kernels on the GPU of this machine, and time them."""
     from amos.export import gpu_check
     from amos.export.check import record_lines
+    from amos.export.suite import write_pieces
 
     if write:
-        made = gpu_check.write_suite(folder, arch, shapes=shapes, seed=seed)
-        made += write_benchmarks(folder, arch, trials, top) if trials else []
+        pieces = gpu_check.suite_pieces(arch, shapes=shapes, seed=seed)
+        pieces += benchmark_pieces(arch, trials, top) if trials else []
+        request = {"arch": arch, "shapes": shapes, "seed": seed, "trials": trials, "top": top}
+        with counting("kernels and benchmarks written", quiet=as_json) as tell:
+            made = write_pieces(folder, pieces, request, tell)
         _tell_written(made, gpu_check.write_check(folder), arch, as_json)
         return
     rows = gpu_check.check_folder(folder, seed=seed, timed=timed, pytorch=pytorch, library=driver)

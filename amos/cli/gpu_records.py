@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +18,12 @@ from amos.errors import ExportError
 
 if TYPE_CHECKING:
     from amos.explore import Exploration, Trial
+    from amos.export.suite import Piece
+    from amos.intrinsics import Intrinsic
+    from amos.ir import Operator
     from amos.perfmodel import Machine
 
-__all__ = ["check_target", "export_top", "write_benchmarks", "write_lines"]
+__all__ = ["benchmark_pieces", "check_target", "export_top", "write_lines"]
 
 _RECORD = "record.json"
 
@@ -91,34 +95,48 @@ _LARGE, _STRIDE = 4096, 2
 _UNITS = ("wmma_m16n16k16_f16_f32", "mma_sync_m16n8k16_f16_f32")
 
 
-def write_benchmarks(folder: Path, architecture: str, trials: int, top: int) -> list[Path]:
+def benchmark_pieces(architecture: str, trials: int, top: int) -> list[Piece]:
     """The model's best kernels of each operator of Table 6 at batch 1, and of a large product.
 
     Raises:
-        ExportError: a folder has files already.
         MeasureError: no machine of that architecture is described.
     """
     import amos
     from amos import operators
     from amos.codegen.cuda.program import capability
     from amos.export.gpu_check import machine_for
+    from amos.export.suite import Piece
 
     here, machine = capability(architecture), machine_for(architecture).name
     jobs = {("batch1", name): operators.get(name, dtype="f16") for name in operators.TABLE_6}
     large = operators.get("gemm", dtype="f16", m=_LARGE, n=_LARGE, k=_LARGE)
     jobs["gemm", f"gemm_{_LARGE}"] = large
-    made: list[Path] = []
-    for (group, name), op in jobs.items():
-        for unit in map(amos.intrinsics.get, _UNITS):
-            if max(capability(x) for x in unit.requires) > here:
-                continue
-            result = amos.explore(op, unit, machine=machine, trials=trials, executor="model")
-            paths = export_top(result, folder / group / name / unit.family, top)
-            if name == "transposed_conv2d":
-                for path in paths:
-                    _add(path / "launch.json", "upsampled", _STRIDE)
-            made += paths
-    return made
+    return [
+        Piece(
+            f"{group}/{name}/{unit.family}",
+            partial(_write_best, op, unit, machine, trials, top, name == "transposed_conv2d"),
+        )
+        for (group, name), op in jobs.items()
+        for unit in map(amos.intrinsics.get, _UNITS)
+        if max(capability(x) for x in unit.requires) <= here
+    ]
+
+
+def _write_best(
+    op: Operator,
+    unit: Intrinsic,
+    machine: str,
+    trials: int,
+    top: int,
+    upsampled: bool,
+    folder: Path,
+) -> None:
+    import amos
+
+    result = amos.explore(op, unit, machine=machine, trials=trials, executor="model")
+    for path in export_top(result, folder, top):
+        if upsampled:
+            _add(path / "launch.json", "upsampled", _STRIDE)
 
 
 def _add(file: Path, key: str, value: object) -> None:

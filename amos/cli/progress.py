@@ -8,10 +8,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from amos.cli.output import print_warning
+
 if TYPE_CHECKING:
     from amos.explore import Trial
 
-__all__ = ["clock", "failures_text", "progress"]
+__all__ = ["clock", "counting", "failures_text", "progress"]
+
+#: Seconds between two lines where the output is no terminal.
+_PAUSE = 10.0
 
 Tell = Callable[["Trial", int], None]
 
@@ -55,6 +60,39 @@ def progress(total: int, *, quiet: bool, time_limit: float | None = None) -> Ite
             text += f", {failures_text(failed)}" if failed else ""
             left = _left(time.monotonic() - start, trial.number + 1, total, time_limit)
             bar.update(task, advance=1, best=text, left=f"{clock(left)} left")
+
+        yield tell
+
+
+@contextlib.contextmanager
+def counting(what: str, *, quiet: bool) -> Iterator[Callable[[int, int, str], None] | None]:
+    """How many of the pieces of a long work are done, and which one comes next.
+
+    A line that is written over on a terminal, a line every few seconds in a pipe.
+
+    Args:
+        what: what has become of them: ``"kernels written"``.
+        quiet: show nothing, as when the output is JSON.
+    """
+    if quiet:
+        yield None
+        return
+    from rich.console import Console
+
+    screen = Console(stderr=True, highlight=False)
+    start = last = time.monotonic()
+    with screen.status("") if screen.is_terminal else contextlib.nullcontext() as line:
+
+        def tell(done: int, total: int, name: str) -> None:
+            nonlocal last
+            passed = time.monotonic()
+            left = f", {clock(_left(passed - start, done, total, None))} left" if done else ""
+            text = f"{done} of {total} {what}{left if done < total else ''}"
+            if line is not None:
+                line.update(f"{text}  {name}")
+            elif passed - last > _PAUSE:
+                last = passed
+                print_warning(text)
 
         yield tell
 

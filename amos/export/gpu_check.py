@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from amos.export import baseline, check
 from amos.export.check import GpuRow, check_kernels
 from amos.export.cuda import LOADER, standalone
 from amos.export.formats import export
+from amos.export.suite import Piece
 from amos.intrinsics import Intrinsic
 from amos.intrinsics import get as intrinsic
 from amos.ir import Operator
@@ -21,7 +23,7 @@ from amos.mapping import enumerate_mappings
 from amos.perfmodel import Machine, catalogue
 from amos.schedule import Candidate, ScheduleSpace
 
-__all__ = ["TYPES", "GpuRow", "check_folder", "machine_for", "write_check", "write_suite"]
+__all__ = ["TYPES", "GpuRow", "check_folder", "machine_for", "suite_pieces", "write_check"]
 
 #: What each type of an operator is computed by.
 TYPES: dict[str, tuple[str | tuple[str, ...], str]] = {
@@ -107,20 +109,19 @@ def machine_for(architecture: str) -> Machine:
     return max(fitting, key=lambda m: m.architecture)
 
 
-def write_suite(folder: Path, architecture: str, *, shapes: int, seed: int) -> list[Path]:
-    """Export kernels of every operator of Table 6 in every type, on random shapes.
+def suite_pieces(architecture: str, *, shapes: int, seed: int) -> list[Piece]:
+    """Kernels of every operator of Table 6 in every type, on random shapes.
 
-    Mapping and schedule are drawn by chance, so that many kinds of kernels are there. Types
-    that the architecture lacks are left out. Four types also come with an epilogue: bias
-    and scale along the last loop, a residual sum, and eight bits.
+    Mapping and schedule are drawn by chance, so that many kinds of kernels are there, from
+    a generator of its own for each kernel. Types that the architecture lacks are left out.
+    Four types also come with an epilogue: bias and scale along the last loop, a residual
+    sum, and eight bits.
 
     Raises:
         MeasureError: no machine of that architecture is described.
-        ExportError: a folder has files already.
     """
     here, machine = capability(architecture), machine_for(architecture)
-    rng = np.random.default_rng(seed)
-    made = []
+    pieces = []
     for name in operators.TABLE_6:
         for kind, (dtype, unit_name) in TYPES.items():
             unit = intrinsic(unit_name)
@@ -128,13 +129,26 @@ def write_suite(folder: Path, architecture: str, *, shapes: int, seed: int) -> l
                 continue
             wanted: list[int | str] = [*range(shapes), *(["epilogue"] if kind in _FINISHED else [])]
             for which in wanted:
-                op = _random_shape(name, dtype, rng)
-                op = _finished(op) if which == "epilogue" else op
-                candidate = _random_candidate(op, unit, machine, rng)
-                path = Path(folder, "random", f"{name}_{kind}_{which}")
-                export(candidate, "cuda", path, architecture=architecture)
-                made.append(path)
-    return made
+                title = f"{name}_{kind}_{which}"
+                rng = np.random.default_rng([seed, *title.encode()])
+                write = partial(_write_random, name, dtype, which, unit, machine, rng, architecture)
+                pieces.append(Piece(f"random/{title}", write))
+    return pieces
+
+
+def _write_random(
+    name: str,
+    dtype: str | tuple[str, ...],
+    which: int | str,
+    unit: Intrinsic,
+    machine: Machine,
+    rng: np.random.Generator,
+    architecture: str,
+    folder: Path,
+) -> None:
+    op = _random_shape(name, dtype, rng)
+    op = _finished(op) if which == "epilogue" else op
+    export(_random_candidate(op, unit, machine, rng), "cuda", folder, architecture=architecture)
 
 
 def _finished(op: Operator) -> Operator:
