@@ -91,6 +91,19 @@ def _extents(rng: np.random.Generator, count: int, most: int) -> list[int]:
     return made
 
 
+def _lengthen(
+    rng: np.random.Generator, extents: dict[str, int], summed: list[str], most: int
+) -> None:
+    """Make a reduction so long that it is worth to be split, and everything else short."""
+    if not summed:
+        return
+    longest = str(rng.choice(summed))
+    for name in extents:
+        extents[name] = min(extents[name], 3)
+    rest = np.prod([*extents.values()]) // extents[longest]
+    extents[longest] = max(1, int(rng.integers(most // 8, most) // rest))
+
+
 def _groups(rng: np.random.Generator, names: list[str]) -> list[list[str]]:
     """The names in some order, divided over dimensions."""
     order = [str(name) for name in rng.permutation(names)]
@@ -187,6 +200,10 @@ def problem(
     roles = _roles(rng, arity)
     loops = [names.draw(_LOOPS, _ODD_LOOPS) for _ in roles]
     extents = dict(zip(loops, _extents(rng, len(loops), most), strict=True))
+    if _chance(rng, 0.12):
+        _lengthen(
+            rng, extents, [n for n, role in zip(loops, roles, strict=True) if not role[-1]], most
+        )
     names.used.clear() if _chance(rng, 0.1) else None
     tensors = [names.draw(_TENSORS, _ODD_TENSORS) for _ in range(arity)]
     out = names.draw(["out"], _ODD_TENSORS)
