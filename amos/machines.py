@@ -31,8 +31,11 @@ def get(name: str, intrinsics: Sequence[Intrinsic] | None = None) -> Machine:
         name: the machine.
         intrinsics: those whose rate is asked for. On ``host`` it is measured if it is
             not known yet, by default of those of :data:`USUAL` that this CPU executes
-            natively. A described machine without a figure takes it from the description
-            of the intrinsic, if that has one of this machine or of no certain machine.
+            natively. Of one that it does not execute, the rate of the description
+            counts, if that has one of ``host`` or of no certain machine; otherwise that
+            of the loops which stand for it is measured. A described machine without a
+            figure takes it from the description of the intrinsic, if that has one of
+            this machine or of no certain machine.
 
     Raises:
         UnknownNameError: there is no such machine.
@@ -42,7 +45,10 @@ def get(name: str, intrinsics: Sequence[Intrinsic] | None = None) -> Machine:
         return catalogue.get(name, intrinsics or ())
     from amos.measure import host_machine
 
-    return host_machine(_native() if intrinsics is None else intrinsics)
+    units = _native() if intrinsics is None else intrinsics
+    # What this CPU lacks, it cannot be asked how fast it is.
+    told = [u for u in units if any(t.machine in ("", "host") for t in u.timing) and not _runs(u)]
+    return catalogue.with_timings(host_machine([u for u in units if u not in told]), told)
 
 
 def probe(*, fresh: bool = False) -> Machine:
@@ -61,9 +67,14 @@ def probe(*, fresh: bool = False) -> Machine:
 
 def _native() -> list[Intrinsic]:
     """The usual intrinsics that this CPU executes."""
-    from amos.codegen.tensor_intrin import implementation
     from amos.intrinsics import get as intrinsic
+
+    return [unit for unit in map(intrinsic, USUAL) if _runs(unit)]
+
+
+def _runs(unit: Intrinsic) -> bool:
+    """Whether kernels on this CPU use the instruction itself."""
+    from amos.codegen.tensor_intrin import implementation
     from amos.perfmodel.host import cpu
 
-    units = [intrinsic(name) for name in USUAL]
-    return [unit for unit in units if implementation(unit, cpu().features) == "native"]
+    return implementation(unit, cpu().features) == "native"

@@ -23,7 +23,7 @@ from amos.cli.options import (
     read_intrinsic,
     read_operator,
 )
-from amos.cli.output import print_json, print_table
+from amos.cli.output import print_json, print_line, print_table
 from amos.errors import MachineError
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ def predict_command(
                 "operator": op.name,
                 "intrinsic": unit.name,
                 "machine": machine,
+                "rate": target.peak(unit.name).source,
                 "seconds": prediction.seconds,
                 "bound": prediction.bound,
                 "levels": _levels(prediction),
@@ -88,6 +89,7 @@ def predict_command(
         )
         return
     _print(rows, prediction, found[0][1])
+    print_line(f"rate of {unit.name}: {target.peak(unit.name).source}")
 
 
 def _print(rows: list[dict[str, Any]], prediction: Prediction, fastest: Candidate) -> None:

@@ -16,7 +16,7 @@ from amos.perfmodel.machine import Costs, Level, Machine, Peak
 if TYPE_CHECKING:
     from amos.intrinsics import Intrinsic
 
-__all__ = ["from_toml", "get", "names"]
+__all__ = ["from_toml", "get", "names", "with_timings"]
 
 _NUMBER: tuple[type, ...] = (int, float)
 #: Kind of the value of each key, by table.
@@ -89,10 +89,22 @@ def get(name: str, intrinsics: Sequence[Intrinsic] = ()) -> Machine:
     Raises:
         UnknownNameError: there is no such machine.
     """
-    machine, added = _described(name), {}
+    machine = _described(name)
+    return with_timings(machine, [unit for unit in intrinsics if unit.name not in machine.peaks])
+
+
+def with_timings(machine: Machine, intrinsics: Sequence[Intrinsic]) -> Machine:
+    """A machine with the rates that descriptions of intrinsics give.
+
+    Args:
+        machine: any machine.
+        intrinsics: those whose description counts, if it has a rate of this machine or
+            of no certain machine.
+    """
+    added = {}
     for unit in intrinsics:
         fitting = [t for t in unit.timing if t.machine in (machine.name, "")]
-        if fitting and unit.name not in machine.peaks:
+        if fitting:
             timing = max(fitting, key=lambda t: t.machine)
             # A result is there no sooner than the next call can start.
             latency = max(timing.latency or 0.0, timing.interval)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from amos import machines
+from amos import intrinsics, machines
 from amos.cli import main
+from amos.intrinsics import Intrinsic, Timing
+from amos.perfmodel import Machine, catalogue
+from amos.perfmodel.machine import Peak
 
 WMMA = "wmma_m16n16k16_f16_f32"
 
@@ -91,3 +96,27 @@ def test_an_operator_of_a_single_call(capsys: pytest.CaptureFixture[str]) -> Non
     found = json.loads(capsys.readouterr().out)
     assert found["levels"][0]["trips"] == 1
     assert 0 < found["seconds"] < 1
+
+
+@pytest.mark.parametrize(("machine", "native"), [("", False), ("host", False), ("", True)])
+def test_the_rate_of_a_description_counts_where_the_host_has_none(
+    machine: str, native: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = catalogue.get("xeon_6240").clock
+    asked: list[str] = []
+
+    def measured(units: Sequence[Intrinsic]) -> Machine:
+        asked.extend(unit.name for unit in units)
+        peaks = {unit.name: Peak(1e-9, 1e-9, "measured") for unit in [own]}
+        return replace(catalogue.get("xeon_6240"), name="host", peaks=peaks)
+
+    plain = intrinsics.get("avx2_fmadd_m8_f32_f32")
+    own = replace(plain, name="own", timing=(Timing(3.0, "a manual", machine=machine),))
+    monkeypatch.setattr("amos.measure.host_machine", measured)
+    monkeypatch.setattr(machines, "_runs", lambda _: native)
+    peak = machines.get("host", [own]).peak("own")
+    assert asked == (["own"] if native else [])
+    assert (peak.source == "measured") == native
+    assert peak.interval == (1e-9 if native else 3.0 / clock)
+    elsewhere = replace(own, timing=(Timing(3.0, "a manual", machine="Zen 9"),))
+    assert machines.get("host", [elsewhere]).peak("own").source == "measured"
