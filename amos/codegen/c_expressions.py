@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from amos.codegen.c_operations import WIDEST, operation
-from amos.codegen.c_types import CALLS, EXTERNS, c_type, identifier, short, split, vector_bytes
+from amos.codegen.c_types import CALLS, EXTERNS, OWN, c_type, short, split, vector_bytes
+from amos.codegen.naming import spelled
 from amos.errors import ExportError
 
 __all__ = ["ByLanes", "CBuffer", "CExpressions", "bare", "type_of"]
@@ -332,13 +333,18 @@ class CExpressions:
         self._names[var] = self._fresh(str(var.name))
         return self._names[var]
 
-    def _fresh(self, name: str) -> str:
-        plain = identifier(name)
+    def _fresh(self, name: str, pieces: int = 0) -> str:
+        """A name that nothing else has, nor any of so many numbered pieces."""
+        plain = spelled(name, OWN)
         number, chosen = 0, plain
-        while chosen in self._taken:
+
+        def meant() -> set[str]:
+            return {chosen, *(f"{chosen}_{piece}" for piece in range(pieces))}
+
+        while meant() & self._taken:
             number += 1
             chosen = f"{plain}_{number}"
-        self._taken.add(chosen)
+        self._taken |= meant()
         return chosen
 
 

@@ -130,9 +130,9 @@ class CPrinter(CExpressions):
     def _on_AllocBuffer(self, node: Any, depth: int) -> Iterator[str]:
         buffer = node.buffer
         size, kind = _elements(buffer), str(buffer.dtype)
-        name = self._fresh(str(buffer.name))
         whole = self._uses_whole_elements(buffer)
         pieces = split(kind)[1] > 1 and whole
+        name = self._fresh(str(buffer.name), size if pieces else 0)
         self._buffers[buffer] = CBuffer(name, kind, pieces)
         spelled, total = c_type(kind), size * vector_bytes(kind)
         self._note(kind)

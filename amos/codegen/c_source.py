@@ -12,9 +12,10 @@ from amos.codegen.arrays import held
 from amos.codegen.c_calls import ALIASED, function_name, function_text
 from amos.codegen.c_operations import definitions
 from amos.codegen.c_printer import CPrinter, SeenOtherwise
-from amos.codegen.c_types import EXTERNS, c_type, helpers, identifier
+from amos.codegen.c_types import EXTERNS, OWN, c_type, helpers
 from amos.codegen.kernel import scheduled
 from amos.codegen.lowering import lowered
+from amos.codegen.naming import Names
 from amos.codegen.program import Argument, stage
 from amos.errors import BuildError, ExportError
 from amos.intrinsics import implementations
@@ -49,6 +50,7 @@ class CKernel:
 
     Attributes:
         parameters: inputs, then the output.
+        names: what the operator's names are called in C.
         helpers: definitions before the functions.
         body: of the kernel.
         packing: body of the function that packs a parameter, by the parameter's name.
@@ -60,6 +62,7 @@ class CKernel:
     """
 
     parameters: tuple[Parameter, ...]
+    names: Names
     helpers: str
     body: str
     packing: dict[str, str]
@@ -109,7 +112,8 @@ def _generated(candidate: Candidate, kind: str) -> CKernel:
     unit = candidate.mapping.intrinsic
     known = implementations(unit.name)
     program, module = scheduled(candidate, kind)
-    parameters, names = _parameters(program.arguments)
+    spelling = Names.of(candidate.mapping.operator, OWN)
+    parameters, names = _parameters(program.arguments, spelling)
     functions = {**EXTERNS}
     if kind == "c":
         functions[function_name(unit)] = function_text(unit, known["c"])
@@ -133,7 +137,16 @@ def _generated(candidate: Candidate, kind: str) -> CKernel:
     features = tuple(dict.fromkeys((*unit.requires, *source.requires))) if source else ()
     shown = "generic" if kind == "generic" else "native"
     return CKernel(
-        parameters, text, body, packing, workspace, shown, features, flags, printer.rounds
+        parameters,
+        spelling,
+        text,
+        body,
+        packing,
+        workspace,
+        shown,
+        features,
+        flags,
+        printer.rounds,
     )
 
 
@@ -153,12 +166,14 @@ def _printed(
     return printer, printer.function(function, names)
 
 
-def _parameters(arguments: Sequence[Argument]) -> tuple[tuple[Parameter, ...], list[str]]:
+def _parameters(
+    arguments: Sequence[Argument], spelling: Names
+) -> tuple[tuple[Parameter, ...], list[str]]:
     """Parameters of the C function, and what each argument of the kernel is called in it."""
     made: dict[str, Parameter] = {}
     names = []
     for number, argument in enumerate(arguments):
-        name = identifier(argument.tensor)
+        name = spelling.tensors[argument.tensor]
         if argument.packed is not None:
             name = f"packed_{name}"
             if name in made:

@@ -10,10 +10,12 @@ from amos.errors import ExportError
 __all__ = [
     "CALLS",
     "EXTERNS",
+    "KEYWORDS",
+    "MACROS",
+    "OWN",
     "VectorCall",
     "c_type",
     "helpers",
-    "identifier",
     "short",
     "split",
     "vector_bytes",
@@ -35,15 +37,24 @@ _SCALARS = {
     "float64": ("double", "f64", 8),
 }
 
-#: Keywords of C and C++, and what a kernel's text uses itself.
-_RESERVED = re.compile(
-    r"alignas|alignof|and|asm|auto|bool|break|case|catch|char|class|const|constexpr"
-    r"|continue|default|delete|do|double|else|enum|explicit|export|extern|false|float|for"
-    r"|friend|goto|if|inline|int|long|main|mutable|namespace|new|not|nullptr|operator|or"
-    r"|private|protected|public|register|restrict|return|short|signed|sizeof|static|struct"
-    r"|switch|template|this|throw|true|try|typedef|typeid|typename|typeof|union|unsigned"
-    r"|using|virtual|void|volatile|while|xor|workspace|given|packed|lane|memcpy"
-    r"|(?:load|store|all|max|min|select|round|nearest)_\w+"
+#: Keywords of C and C++: a header is read by both.
+KEYWORDS = (
+    r"alignas|alignof|and|and_eq|asm|auto|bitand|bitor|bool|break|case|catch|char|class"
+    r"|co_await|co_return|co_yield|compl|concept|const|const_cast|consteval|constexpr|constinit"
+    r"|continue|decltype|default|delete|do|double|dynamic_cast|else|enum|explicit|export|extern"
+    r"|false|float|for|friend|goto|if|inline|int|long|mutable|namespace|new|noexcept|not|not_eq"
+    r"|nullptr|operator|or|or_eq|private|protected|public|register|reinterpret_cast|requires"
+    r"|restrict|return|short|signed|sizeof|static|static_assert|static_cast|struct|switch|template"
+    r"|this|thread_local|throw|true|try|typedef|typeid|typename|typeof|typeof_unqual|union"
+    r"|unsigned|using|virtual|void|volatile|while|xor|xor_eq"
+)
+#: What headers define: macros, types, and what belongs to the compiler and its intrinsics.
+MACROS = r"[A-Z][A-Z0-9_]+|\w+_t|_[A-Z_]\w*|_mm\w*|errno|stdin|stdout|stderr|linux|unix|i386"
+#: What a name of an operator must not be: all that, and what a kernel's text uses itself.
+OWN = re.compile(
+    f"{KEYWORDS}|{MACROS}"
+    r"|main|workspace|given|packed(?:_\w+)?|lane|memcpy|(?:amos|call)_\w+|(?:b|[uif]\d+)x\d+"
+    r"|(?:load|store|all|max|min|select|round|nearest)_(?:b|[uif]\d+)(?:x\d+)?"
 )
 
 
@@ -91,17 +102,6 @@ const uint16_t *pair, const uint16_t *lanes) {{
 """
     for bits in (512, 256)
 }
-
-
-def identifier(name: str) -> str:
-    """A name that C takes for a parameter, nearest to a tensor's.
-
-    >>> identifier("weight"), identifier("a.1"), identifier("register")
-    ('weight', 'a_1', 'register_')
-    """
-    plain = re.sub(r"\W", "_", name, flags=re.ASCII)
-    plain = plain if plain and not plain[0].isdigit() else f"t{plain}"
-    return f"{plain}_" if _RESERVED.fullmatch(plain) else plain
 
 
 def split(name: str) -> tuple[str, int]:

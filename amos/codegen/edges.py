@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from amos.codegen.loops import changed, find
+from amos.codegen.loops import changed, find, occurs
 from amos.codegen.program import MAIN, Program, spatial_variable
 from amos.codegen.rewriting import rebuilt, with_body
 from amos.schedule import Schedule
@@ -162,8 +162,7 @@ def _moves(loop: Any, dimension: int) -> bool:
     stmt = loop.body
     while type(stmt).__name__ != "SBlockRealize":
         stmt = stmt.body
-    names = {x.name for x in tirx.analysis.undefined_vars(stmt.iter_values[dimension])}
-    return loop.loop_var.name in names
+    return occurs(loop.loop_var, stmt.iter_values[dimension])
 
 
 def _start(value: Any, loops: Sequence[Any]) -> Any:

@@ -18,7 +18,9 @@ from amos.codegen.amx_program import TileProgram
 from amos.codegen.arrays import from_tensor, held, to_tensor
 from amos.codegen.borrow import Taker, values_of
 from amos.codegen.cpu import schedule_cpu
-from amos.codegen.program import Argument, Program
+from amos.codegen.mirroring import mirrored
+from amos.codegen.naming import Names
+from amos.codegen.program import OWN, Argument, Program
 from amos.codegen.stack import pipeline
 from amos.codegen.target import host_target
 from amos.codegen.tensor_intrin import implementation, partial
@@ -85,7 +87,7 @@ class Kernel(Shown):
         """Names of the input tensors, in the operator's order."""
         return tuple(self._tensors)
 
-    def pack(self, **constants: Any) -> Kernel:
+    def pack(self, /, **constants: Any) -> Kernel:
         """Pack constant inputs once and keep them; returns the kernel itself.
 
         Raises:
@@ -104,12 +106,13 @@ class Kernel(Shown):
         self._open = frozenset(self._tensors) - packed
         return self
 
-    def __call__(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
+    def __call__(self, /, *arrays: Any, out: Any = None, **named: Any) -> Any:
         """Run the kernel.
 
         Args:
             arrays: inputs in the operator's order; packed constants are left out.
-            out: array to write to; it overlaps no input.
+            out: array to write to; it overlaps no input. If an input is called ``out``,
+                this is the input: :meth:`prepare` and :meth:`run` then take both.
             named: inputs by name; a packed constant given here is used once.
 
         Returns:
@@ -119,6 +122,8 @@ class Kernel(Shown):
             BuildError: an input is missing, unknown, or of another shape, dtype,
                 layout or device; ``out`` is that, read-only, or overlaps an input.
         """
+        if out is not None and "out" in self._tensors:
+            named, out = {**named, "out": out}, None
         bound = named if not arrays and named.keys() == self._open else self._bind(arrays, named)
         if out is None:
             tensor = self.candidate.mapping.operator.result
@@ -300,15 +305,16 @@ def scheduled(candidate: Candidate, kind: str) -> tuple[Program, Any]:
         ScheduleError: the schedule is not one of the mapping's space.
     """
     ScheduleSpace(candidate.mapping).check(candidate.schedule)
-    padded = candidate.schedule.padded(Nest(candidate.mapping))
+    named = Names.of(candidate.mapping.operator, OWN, tensors=False).candidate(candidate)
+    mapping, schedule = mirrored(named.mapping), named.schedule
+    padded = schedule.padded(Nest(mapping))
     program: Program
     try:
         if _tiled(candidate, kind):
-            program = TileProgram(candidate.mapping, padded, candidate.schedule)
-            return program, schedule_tiles(program, candidate.schedule)
-        parts = partial(candidate.mapping.intrinsic, kind)
-        program = Program(candidate.mapping, padded, candidate.schedule, parts)
-        return program, schedule_cpu(program, candidate.schedule, kind).mod
+            program = TileProgram(mapping, padded, schedule)
+            return program, schedule_tiles(program, schedule)
+        program = Program(mapping, padded, schedule, partial(mapping.intrinsic, kind))
+        return program, schedule_cpu(program, schedule, kind).mod
     except AmosError:
         raise
     except Exception as error:

@@ -8,7 +8,7 @@ from typing import Any
 
 from amos.codegen.rewriting import rebuilt
 
-__all__ = ["Found", "changed", "find"]
+__all__ = ["Found", "changed", "find", "occurs"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,18 @@ def find(stmt: Any, block: str, loops: tuple[Any, ...] = ()) -> Found | None:
     if kind == "For":
         return find(stmt.body, block, (*loops, stmt))
     return find(stmt.then_case, block, loops) if kind == "IfThenElse" else None
+
+
+def occurs(variable: Any, expression: Any) -> bool:
+    """Whether an expression contains a variable; two variables may have one name.
+
+    Args:
+        variable: a loop's.
+        expression: where to look.
+    """
+    from tvm import tirx
+
+    return any(variable.same_as(each) for each in tirx.analysis.undefined_vars(expression))
 
 
 def changed(stmt: Any, variable: Any, change: Callable[[Any], Any]) -> Any:

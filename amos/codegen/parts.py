@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from amos.codegen.loops import changed, find
+from amos.codegen.loops import changed, find, occurs
 from amos.mapping.nest import Nest
 from amos.schedule import Schedule
 
@@ -83,8 +83,7 @@ def shorten_last_part(function: Any, parts: Parts, block: str, part: str, step: 
     if parts.even or found is None:
         return function
     loops, values = found.loops, found.values
-    inside = {x.name for x in tirx.analysis.undefined_vars(values[step])}
-    divided = next(x for x in loops if x.loop_var.name in inside)
+    divided = next(x for x in loops if occurs(x.loop_var, values[step]))
     most, whole = parts.steps // parts.unrolled, parts.extent // parts.unrolled
     extent = tirx.min(most, whole - values[part] * most)
 

@@ -10,6 +10,7 @@ reduction is split, ``main`` makes the sums of each part, and ``unstage`` adds t
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from collections.abc import Mapping as MappingType
@@ -23,7 +24,6 @@ from amos.codegen.arrays import decoded, held
 from amos.codegen.epilogue import finished
 from amos.codegen.packing import in_reading_order
 from amos.codegen.parts import PART, Parts, parts_of
-from amos.errors import BuildError
 from amos.ir import Affine
 from amos.mapping.mapping import Mapping
 from amos.mapping.nest import Nest
@@ -31,12 +31,15 @@ from amos.mapping.padding import pad_operand
 from amos.mapping.staging import Guard, StagedOperand, staged_destination, staged_sources
 from amos.schedule import Schedule
 
-__all__ = ["MAIN", "Argument", "Program", "spatial_variable", "stage", "step_variable"]
+__all__ = ["MAIN", "OWN", "Argument", "Program", "spatial_variable", "stage", "step_variable"]
 
 #: The block of the calls, after tensorization.
 MAIN = "main_update_o"
 #: The loop over parts of a sum in the lanes of a call.
 PARTIAL = "reduce.lane"
+#: What an iteration of the operator must not be called: TE's spatial variables, and the
+#: loops that no user has named, dots as underscores.
+OWN = re.compile(r"i\d+|\w+_(?:tile|lane|part)")
 
 
 @dataclass(frozen=True)
@@ -143,11 +146,7 @@ class Program:
         return tuple(made)
 
     def prim_func(self) -> Any:
-        """The TensorIR function, unscheduled.
-
-        Raises:
-            BuildError: the output's index is one that cannot be inverted.
-        """
+        """The TensorIR function, unscheduled."""
         load_tvm()
         from tvm import te
 
@@ -329,18 +328,16 @@ def invert(index: Affine, where: Any, extents: dict[str, int]) -> tuple[dict[str
     """Iterations that write an output element, and when it is written at all.
 
     Args:
-        index: an index of the output, a mixed radix (checked by the operator).
+        index: an index of the output: no coefficient is negative, and iterations of more
+            than one step are digits of a mixed radix (checked by the operator).
         where: the element's coordinate.
         extents: extents of the iterations.
-
-    Raises:
-        BuildError: a coefficient is negative.
     """
-    values: dict[str, Any] = {}
+    together = len(index.terms) > 1
+    values: dict[str, Any] = {n: 0 for n in index.names if together and extents[n] == 1}
     guards: list[Any] = []
-    terms = sorted(index.terms, key=lambda term: -term[1])
-    if any(c < 0 for _, c in terms):
-        raise BuildError(f"output index {index}: kernels need positive coefficients")
+    moving = (term for term in index.terms if term[0] not in values)
+    terms = sorted(moving, key=lambda term: -term[1])
     rest = where - index.constant if index.constant else where
     if index.constant:
         guards.append(rest >= 0)

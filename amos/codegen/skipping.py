@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from amos.codegen.loops import Found, changed, find
+from amos.codegen.loops import Found, changed, find, occurs
 from amos.codegen.parts import PART
 from amos.codegen.program import MAIN, Program, spatial_variable, step_variable
 from amos.codegen.rewriting import with_body
@@ -66,8 +66,7 @@ def _guard(function: Any, loops: tuple[Any, ...], where: Any, size: int) -> Any:
     """The function with the body of one loop under ``0 <= where < size``."""
     from tvm import tirx
 
-    used = {x.name for x in tirx.analysis.undefined_vars(where)}
-    depths = [n for n, loop in enumerate(loops) if loop.loop_var.name in used]
+    depths = [n for n, loop in enumerate(loops) if occurs(loop.loop_var, where)]
     if not depths:
         return function
     depth = depths[-1]

@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any
 
 from amos.errors import AmosError, RecordError
 from amos.intrinsics import Intrinsic
-from amos.ir import Affine, BufferLoad, Operator
+from amos.ir import Operator
 from amos.perfmodel import Machine
 from amos.perfmodel.gpu_costs import GpuCosts
 from amos.perfmodel.machine import Costs, Level, Peak
@@ -65,7 +65,7 @@ def operator_values(operator: Operator) -> dict[str, Any]:
     tensors = {load.tensor.name: load.tensor for load in (*operator.operands, *extra)}
     iterations = [it.name for it in operator.iterations]
     alias = _aliases([*tensors], "t") | _aliases(iterations, "x", taken=tensors)
-    plain = _rename(operator, lambda name: alias[name][0], lambda name: alias[name][1])
+    plain = operator.renamed(lambda name: alias[name][0], lambda name: alias[name][1])
     own = {n for n in tensors if n not in {load.tensor.name for load in extra}}
     values: dict[str, Any] = {
         "name": operator.name,
@@ -113,7 +113,7 @@ def operator_from(values: Mapping[str, Any]) -> Operator:
             operator = replace(operator, compute=replace(operator.compute, iterations=ordered))
         names = values.get("names", {})
         tensors, iterations = names.get("tensors", {}), names.get("iterations", {})
-        return _rename(operator, lambda n: tensors.get(n, n), lambda n: iterations.get(n, n))
+        return operator.renamed(lambda n: tensors.get(n, n), lambda n: iterations.get(n, n))
     except (KeyError, TypeError, ValueError, AttributeError, AmosError) as error:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise RecordError(f"the record describes no operator: {first}") from error
@@ -159,26 +159,3 @@ def _aliases(
             used.add(spelled)
         result[name] = (spelled, "") if taken is None else ("", spelled)
     return result
-
-
-def _rename(
-    operator: Operator, tensor: Callable[[str], str], iteration: Callable[[str], str]
-) -> Operator:
-    def load(access: BufferLoad) -> BufferLoad:
-        indices = tuple(
-            Affine(tuple((iteration(n), c) for n, c in index.terms), index.constant)
-            for index in access.indices
-        )
-        named = replace(access.tensor, name=tensor(access.tensor.name))
-        return replace(access, tensor=named, indices=indices)
-
-    compute = operator.compute
-    renamed = replace(
-        compute,
-        dst=load(compute.dst),
-        expr=replace(compute.expr, factors=tuple(map(load, compute.sources))),
-        iterations=tuple(replace(it, name=iteration(it.name)) for it in compute.iterations),
-    )
-    constants = tuple(map(tensor, operator.constants))
-    stored = operator.epilogue.with_loads(load) if operator.epilogue is not None else None
-    return Operator(renamed, operator.name, constants, stored)

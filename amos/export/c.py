@@ -7,7 +7,6 @@ the compiler is told to use it, runs the loops that the schedule made parallel.
 from __future__ import annotations
 
 from amos.codegen.c_source import CKernel, Parameter, c_kernel
-from amos.codegen.c_types import identifier
 from amos.export.reference import test_program
 from amos.export.request import Request
 from amos.ir import Operator
@@ -56,9 +55,9 @@ def _prototype(name: str, kernel: CKernel) -> str:
     )
 
 
-def _packer(name: str, parameter: Parameter) -> str:
+def _packer(name: str, kernel: CKernel, parameter: Parameter) -> str:
     pointers = f"const {parameter.kind} *restrict given, {parameter.kind} *restrict packed"
-    return f"void {name}_pack_{identifier(parameter.tensor)}({pointers})"
+    return f"void {name}_pack_{kernel.names.tensors[parameter.tensor]}({pointers})"
 
 
 def _about(request: Request) -> str:
@@ -74,7 +73,7 @@ def _header(request: Request, kernel: CKernel) -> str:
     operator = request.candidate.mapping.operator
     told = "\n".join(f" *   {_parameter(operator, p)}" for p in kernel.parameters)
     packers = "".join(
-        f"/* Pack {p.tensor}, once for any number of calls. */\n{_packer(name, p)};\n\n"
+        f"/* Pack {p.tensor}, once for any number of calls. */\n{_packer(name, kernel, p)};\n\n"
         for p in kernel.parameters
         if p.packed
     )
@@ -119,7 +118,7 @@ def _parameter(operator: Operator, parameter: Parameter) -> str:
 def _source(request: Request, kernel: CKernel) -> str:
     name = request.name
     packers = "".join(
-        f"\n{_packer(name, p)} {{\n{kernel.packing[p.name]}}}\n"
+        f"\n{_packer(name, kernel, p)} {{\n{kernel.packing[p.name]}}}\n"
         for p in kernel.parameters
         if p.packed
     )

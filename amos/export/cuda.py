@@ -18,7 +18,7 @@ from amos.codegen.cuda.kernel import KernelText
 from amos.codegen.cuda.launch import launch_of
 from amos.codegen.cuda.program import BlockProgram, capability
 from amos.codegen.cuda.scheduled import block_program
-from amos.codegen.cuda.text import identifier
+from amos.codegen.cuda.text import GLOBALS
 from amos.codegen.cuda.toolchain import compilers, portable_code
 from amos.errors import ExportError
 from amos.export.request import Request
@@ -54,6 +54,8 @@ def files(request: Request) -> dict[str, str | bytes]:
         raise ExportError(
             f"format cuda: {mapping.intrinsic.name} is no intrinsic of a GPU's Tensor Cores"
         )
+    if GLOBALS.fullmatch(request.name):
+        raise ExportError(f"name {request.name!r}: CUDA kernels use it themselves; choose another")
     architecture = request.architecture or max(needed, key=capability)
     program = block_program(mapping, request.candidate.schedule, architecture)
     text = KernelText(program, request.name)
@@ -73,7 +75,7 @@ def files(request: Request) -> dict[str, str | bytes]:
 
 def _header(program: BlockProgram, text: KernelText) -> str:
     op = program.mapping.operator
-    names = [identifier(t.name) for t in (*op.inputs, op.output.tensor)]
+    names = [text.names.tensors[t.name] for t in (*op.inputs, op.output.tensor)]
     dynamic = program.shared_bytes if program.is_dynamic else 0
     opt_in = f"""  cudaError_t allowed = cudaFuncSetAttribute(
       {text.name}, cudaFuncAttributeMaxDynamicSharedMemorySize, {dynamic});

@@ -7,13 +7,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from amos.codegen.c_types import identifier
+from amos.codegen.c_types import KEYWORDS
+from amos.codegen.naming import spelled
 from amos.errors import ExportError, UnknownNameError
 from amos.export import c, cuda, so
 from amos.export.request import Request
 from amos.schedule import Candidate
 
 __all__ = ["FORMATS", "Format", "Request", "export"]
+
+#: What a kernel must not be called: keywords, and what it and its test program call themselves.
+_OWN = re.compile(
+    f"{KEYWORDS}|main|memcpy|memset|exit|atoi|qsort|printf|fabs|ldexpf|nearbyintf|posix_memalign"
+    r"|clock_gettime|malloc|free|atexit|random_bits|bfloat16|from_bfloat16|float_bits|scaled"
+    r"|allocate|release|blocks|seconds|order"
+    r"|[if]_(?:add|subtract|multiply|max|min|round|integer)|of_\w+|at_\w+"
+    r"|(?:load|store|all|max|min|select|round|nearest|call|amos)_\w+"
+)
 
 
 @dataclass(frozen=True)
@@ -74,7 +84,7 @@ def export(
     chosen = name if name is not None else _identifier(operator.name, tensors)
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", chosen, re.ASCII):
         raise ExportError(f"name {chosen!r}: expected a C identifier, such as conv2d_c5")
-    if chosen in tensors or chosen != identifier(chosen):
+    if chosen in tensors or _OWN.fullmatch(chosen):
         raise ExportError(f"name {chosen!r}: a tensor or C itself has that name; choose another")
     target = Path(folder)
     made = FORMATS[form].files(Request(candidate, chosen, implementation, architecture))
@@ -92,5 +102,5 @@ def export(
 
 
 def _identifier(name: str, taken: set[str]) -> str:
-    plain = identifier(name.lower().strip("_") or "kernel")
+    plain = spelled(name.lower().strip("_") or "kernel", _OWN)
     return f"{plain}_kernel" if plain in taken else plain

@@ -14,7 +14,7 @@ import numpy as np
 
 from amos.codegen.arrays import held
 from amos.codegen.c_source import CKernel, Parameter
-from amos.codegen.c_types import c_type, identifier
+from amos.codegen.c_types import c_type
 from amos.export.finish import FUNCTIONS, finished
 from amos.export.program_text import DIGEST, PROGRAM
 from amos.export.request import Request
@@ -146,9 +146,9 @@ def _is_exact(operator: Operator) -> bool:
 
 def test_program(request: Request, kernel: CKernel) -> str:
     """C source of a program that checks the kernel, and times it when given a number."""
-    operator, name = request.candidate.mapping.operator, request.name
-    *inputs, output = kernel.parameters
-    example = _Example.of(operator)
+    example = _Example.of(request.candidate.mapping.operator)
+    operator, name = kernel.names.operator(request.candidate.mapping.operator), request.name
+    inputs, output = _named(kernel)
     kinds = {t.name: c_type(held(str(t.dtype))) for t in operator.inputs}
     made = "".join(
         f"  {kinds[t.name]} *{_at(t.name)} = allocate({t.elements}, sizeof *{_at(t.name)});\n"
@@ -158,7 +158,7 @@ def test_program(request: Request, kernel: CKernel) -> str:
     )
     packed = "".join(
         f"  {p.kind} *of_{p.name} = allocate({p.elements}, sizeof *of_{p.name});\n"
-        f"  {name}_pack_{identifier(p.tensor)}({_at(p.tensor)}, of_{p.name});\n"
+        f"  {name}_pack_{p.tensor}({_at(p.tensor)}, of_{p.name});\n"
         for p in inputs
         if p.packed
     )
@@ -180,6 +180,12 @@ def test_program(request: Request, kernel: CKernel) -> str:
         reference=_reference(operator, output),
         digest=digest,
     )
+
+
+def _named(kernel: CKernel) -> tuple[list[Parameter], Parameter]:
+    """The inputs and the output, each tensor called what it is called in C."""
+    known = [replace(p, tensor=kernel.names.tensors[p.tensor]) for p in kernel.parameters]
+    return known[:-1], known[-1]
 
 
 def _word(operator: Operator) -> str:
@@ -254,7 +260,7 @@ def _is_wrong(operator: Operator, output: Parameter) -> str:
 
 def _at(name: str, prefix: str = "of") -> str:
     """A tensor, or with ``"at"`` an iteration, under a name that nothing else has."""
-    return f"{prefix}_{identifier(name)}"
+    return f"{prefix}_{name}"
 
 
 def _loop(it: Iteration) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from amos._display import Shown
 from amos.errors import OperatorError
+from amos.ir.affine import Affine
 from amos.ir.dtypes import dtype
 from amos.ir.epilogue import Epilogue
 from amos.ir.nodes import BufferLoad, Compute, Iteration, Tensor
@@ -214,6 +215,47 @@ class Operator(Shown):
 
         expr = replace(self.compute.expr, factors=tuple(map(fill, self.sources)))
         return replace(self, compute=replace(self.compute, dst=fill(self.output), expr=expr))
+
+    def renamed(self, tensor: Callable[[str], str], iteration: Callable[[str], str]) -> Operator:
+        """The same operator with other names; its own name stays.
+
+        Args:
+            tensor: the new name of each tensor, of those of the epilogue too.
+            iteration: the new name of each iteration.
+
+        Raises:
+            OperatorError: two iterations, or two tensors, get one name.
+        """
+
+        def load(access: BufferLoad) -> BufferLoad:
+            indices = tuple(
+                Affine(tuple((iteration(n), c) for n, c in index.terms), index.constant)
+                for index in access.indices
+            )
+            named = replace(access.tensor, name=tensor(access.tensor.name))
+            return replace(access, tensor=named, indices=indices)
+
+        iterations = tuple(replace(it, name=iteration(it.name)) for it in self.iterations)
+        made = self._compute_with(load, iterations)
+        return Operator(made, self.name, tuple(map(tensor, self.constants)), self._stored(load))
+
+    def with_loads(self, load: Callable[[BufferLoad], BufferLoad]) -> Operator:
+        """The same operator with each access, those of the epilogue too, made another.
+
+        Raises:
+            OperatorError: that is no operator.
+        """
+        compute = self._compute_with(load, self.iterations)
+        return Operator(compute, self.name, self.constants, self._stored(load))
+
+    def _compute_with(
+        self, load: Callable[[BufferLoad], BufferLoad], iterations: tuple[Iteration, ...]
+    ) -> Compute:
+        expr = replace(self.compute.expr, factors=tuple(map(load, self.sources)))
+        return replace(self.compute, dst=load(self.output), expr=expr, iterations=iterations)
+
+    def _stored(self, load: Callable[[BufferLoad], BufferLoad]) -> Epilogue | None:
+        return self.epilogue.with_loads(load) if self.epilogue is not None else None
 
     def __str__(self) -> str:
         extents = ", ".join(f"{it.name}={it.extent}" for it in self.iterations)

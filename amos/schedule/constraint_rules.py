@@ -234,11 +234,11 @@ class SplitLimit:
         return any(p.kind == "rfactor" and len(p.values) > 1 for p in template)
 
     def apply(self, draft: Draft, template: list[Primitive]) -> None:
-        """``steps.reduce`` is the extent of the loop that ``reduce`` puts outermost."""
+        """``split.steps`` is the extent of the loop that ``reduce`` puts outermost."""
         extents = {loop.name: loop.extent for loop in draft.situation.reduce}
-        orders = next(p.values for p in template if p.subject == "reduce" and p.values)
+        orders = next(p.values for p in template if (p.kind, p.subject) == ("reorder", "reduce"))
         outermost = tuple(extents[str(order).split()[0]] for order in orders)
-        steps = draft.derived("steps.reduce", self.name)
+        steps = draft.derived("split.steps", self.name)
         reason = "a reduction of {right} steps in {left} parts"
         draft.require(
             Select(steps, "reduce", outermost, self.name), Le("split", steps, self.name, reason)

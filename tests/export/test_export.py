@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import amos
-from amos.codegen.c_types import identifier
+from amos.codegen.c_types import OWN
+from amos.codegen.naming import spelled
 from amos.errors import ExportError, UnknownNameError
 from amos.export import FORMATS, export
 from amos.export.reference import inputs_of, output_digest
@@ -162,8 +163,8 @@ def test_names(tmp_path: Path) -> None:
         with pytest.raises(ExportError, match="name "):
             export(found, "c", tmp_path, name=name)
     assert not list(tmp_path.iterdir())
-    assert identifier("x.1") == "x_1"
-    assert identifier("while") == "while_"
+    assert spelled("x.1", OWN) == "x_1"
+    assert spelled("while", OWN) == "while_"
 
 
 def test_files_are_not_replaced_unasked(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ class _Gather:
         self.lines: list[str] = []
         self.guards: list[str] = []
         tensors = [load.tensor.name for load in program.mapping.operator.operands]
-        self._taken = {identifier(name) for name in tensors}
+        self._taken = set(tensors)
         row, column, local = self._position()
         place = source.column(text(row), text(column))
         begin: Value = column if place == text(column) else Expr(place, 0, source.row - 1)
@@ -204,7 +204,7 @@ def copy_code(program: BlockProgram, source: SharedOperand) -> list[str]:
     count = -(-source.copies // program.threads)
     size = source.vector * source.element.bytes
     moved = _MOVED[size]
-    tensor = identifier(source.load.tensor.name)
+    tensor = source.load.tensor.name
     live = " && ".join(gather.guards) or "true"
     slot = f"shared_{source.name}"
     if program.depth > 1:

@@ -13,7 +13,6 @@ import numpy as np
 from amos.codegen.cuda.copies import element_at
 from amos.codegen.cuda.expression import Value
 from amos.codegen.cuda.program import BlockProgram
-from amos.codegen.cuda.text import identifier
 from amos.ir import BufferLoad, dtype
 from amos.ir.floats import integer_limits
 
@@ -74,7 +73,7 @@ class _InCuda:
     def read(self, load: BufferLoad, kind: str) -> str:
         known = {name: self.at.get(name, 0) for name in load.names}
         place = element_at(load.tensor.shape, [index.evaluate(known) for index in load.indices])
-        element = f"{identifier(load.tensor.name)}[{place}]"
+        element = f"{load.tensor.name}[{place}]"
         if str(load.tensor.dtype) == "bfloat16":
             return f"__bfloat162float({element})"
         return element if kind == "float32" else f"static_cast<int>({element})"

@@ -8,7 +8,7 @@ convolution is never unfolded in global memory.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
@@ -18,8 +18,9 @@ from amos.codegen.cuda.fragments import copy_helpers, fragment_code, lane_place
 from amos.codegen.cuda.output import output_code
 from amos.codegen.cuda.program import BlockProgram
 from amos.codegen.cuda.staging import STEP, SharedOperand
-from amos.codegen.cuda.text import block, identifier
+from amos.codegen.cuda.text import OWN, block, identifier
 from amos.codegen.cuda.types import cuda_type
+from amos.codegen.naming import Names, spelled
 
 __all__ = ["KernelText", "kernel_name"]
 
@@ -28,7 +29,22 @@ _HEADERS = "#include <cuda_bf16.h>\n#include <cuda_fp16.h>\n#include <mma.h>\n"
 
 def kernel_name(program: BlockProgram) -> str:
     """Name of the function: the operator's and the mapping's."""
-    return identifier(f"{program.mapping.operator.name}_{program.mapping.name}")
+    return spelled(f"{program.mapping.operator.name}_{program.mapping.name}", OWN)
+
+
+def _named(program: BlockProgram, names: Names) -> BlockProgram:
+    """The program of the operator under other names."""
+    mapping = names.mapping(program.mapping)
+    if mapping is program.mapping:
+        return program
+    return replace(
+        program,
+        mapping=mapping,
+        tile={names.loop(loop): count for loop, count in program.tile.items()},
+        block={names.loop(loop): count for loop, count in program.block.items()},
+        order=tuple(map(names.loop, program.order)),
+        reduce_order=tuple(map(names.loop, program.reduce_order)),
+    )
 
 
 @dataclass(frozen=True)
@@ -44,9 +60,18 @@ class KernelText:
     name: str = ""
 
     @cached_property
+    def names(self) -> Names:
+        """What the operator's names are called in the text."""
+        return Names.of(self.program.mapping.operator, OWN)
+
+    @cached_property
+    def _named(self) -> BlockProgram:
+        return _named(self.program, self.names)
+
+    @cached_property
     def source(self) -> str:
         """The whole file."""
-        p = self.program
+        p = self._named
         return "\n".join(
             [
                 self._comment(),
@@ -57,7 +82,7 @@ class KernelText:
                 "",
                 f'extern "C" __global__ void __launch_bounds__({p.threads}, '
                 f"{p.granted[1]})\n"
-                f"{self.name or kernel_name(p)}({self.parameters}) {{",
+                f"{self.name or kernel_name(self.program)}({self.parameters}) {{",
                 *block(self._body()),
                 "}",
                 "",
@@ -67,9 +92,9 @@ class KernelText:
     @cached_property
     def parameters(self) -> str:
         """The function's parameters: each input once, then the output."""
-        *inputs, (out, kind) = self.program.arguments.items()
-        made = [f"const {cuda_type(k).name} *__restrict__ {identifier(n)}" for n, k in inputs]
-        return ", ".join([*made, f"{cuda_type(kind).name} *__restrict__ {identifier(out)}"])
+        *inputs, (out, kind) = self._named.arguments.items()
+        made = [f"const {cuda_type(k).name} *__restrict__ {n}" for n, k in inputs]
+        return ", ".join([*made, f"{cuda_type(kind).name} *__restrict__ {out}"])
 
     def _comment(self) -> str:
         p = self.program
@@ -85,13 +110,13 @@ class KernelText:
         return "".join(f"// {line}\n" for line in lines)
 
     def _shared(self) -> str:
-        p = self.program
+        p = self._named
         if p.is_dynamic:
             return "extern __shared__ __align__(128) unsigned char shared_memory[];"
         return f"__shared__ __align__(128) unsigned char shared_memory[{p.shared_bytes}];"
 
     def _body(self) -> list[str]:
-        p = self.program
+        p = self._named
         lines = self._buffers()
         lines += [
             "const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;",
@@ -110,18 +135,18 @@ class KernelText:
 
     def _buffers(self) -> list[str]:
         lines, offset = [], 0
-        for source in self.program.sources:
+        for source in self._named.sources:
             kind = source.element.name
             lines.append(
                 f"{kind} *const shared_{source.name} = "
                 f"reinterpret_cast<{kind} *>(shared_memory + {offset});"
             )
-            offset += source.bytes * self.program.depth
+            offset += source.bytes * self._named.depth
         return lines
 
     def _places(self) -> list[str]:
         """Where the block and the warp begin along each loop."""
-        p = self.program
+        p = self._named
         lines = ["// The first step of this block, and the place of this warp in it, by loop."]
         for base, name, counts in (
             ("blockIdx.x", "first", p.blocks),
@@ -141,7 +166,7 @@ class KernelText:
         return lines if len(lines) > 1 else []
 
     def _stages(self) -> list[str]:
-        p = self.program
+        p = self._named
         # A single part has blockIdx.y = 0, which the compiler does not know: it would unroll
         # a loop of known length whatever it is told, into code beyond the instruction cache.
         lines = [f"const int begin = blockIdx.y * {p.share};"]
@@ -154,7 +179,7 @@ class KernelText:
 
     def _loop(self) -> list[str]:
         """The reduction: one stage after another, or several in flight."""
-        p = self.program
+        p = self._named
         fetch = [f"fetch_{s.name}" for s in p.sources]
         put = [f"put_{s.name}" for s in p.sources if is_held(p, s)]
         stages = ("#pragma unroll 1", "for (int stage = begin; stage < end; ++stage) {")
@@ -193,7 +218,7 @@ class KernelText:
 
     def _multiply(self) -> list[str]:
         """One stage: load the warp's fragments of each step, multiply all pairs."""
-        p = self.program
+        p = self._named
         tiled = [x.name for x in p.spatial if p.tile_of(x.name) > 1]
         own = [[n for n in tiled if n in source.loops] for source in p.sources]
         counts = [prod(p.tile_of(n) for n in loops) for loops in own]

@@ -110,7 +110,7 @@ def _store(program: BlockProgram, lanes: dict[str, Value], value: str) -> list[s
     load = program.destination.load
     known = {name: values.get(name, 0) for name in load.names}
     place = element_at(load.tensor.shape, [index.evaluate(known) for index in load.indices])
-    out = identifier(load.tensor.name)
+    out = load.tensor.name
     if program.mapping.operator.epilogue is not None:
         lines = [
             f"const {program.result.name} {SUM} = {value};",

@@ -1,0 +1,45 @@
+"""Iterations that the output counts down, made to count it up.
+
+``out[7-i] += a[i,k] * b[k]`` is ``out[i] += a[7-i,k] * b[k]``: sources may be read in any
+order, and where each element of the output comes from is then found by division alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from amos.ir import Affine, BufferLoad
+from amos.mapping.mapping import Mapping
+
+__all__ = ["mirrored"]
+
+
+def mirrored(mapping: Mapping) -> Mapping:
+    """The same computation with no negative coefficient in an index of the output.
+
+    >>> import amos
+    >>> sizes = {"i": 8, "j": 16, "k": 4}
+    >>> op = amos.Operator.parse("o[7-i,j] += a[i,k] * b[k,j]", extents=sizes)
+    >>> unit = amos.intrinsics.get("avx512_fmadd_m16_f32_f32")
+    >>> print(mirrored(amos.enumerate_mappings(op, unit)[0]).operator.compute)
+    o[i, j] += a[-i + 7, k] * b[k, j]
+    """
+    operator = mapping.operator
+    last = {
+        name: operator.extents[name] - 1
+        for index in operator.output.indices
+        for name, c in index.terms
+        if c < 0
+    }
+    if not last:
+        return mapping
+
+    def turned(index: Affine) -> Affine:
+        terms = tuple((name, -c if name in last else c) for name, c in index.terms)
+        moved = sum(c * last[name] for name, c in index.terms if name in last)
+        return Affine(terms, index.constant + moved)
+
+    def load(access: BufferLoad) -> BufferLoad:
+        return replace(access, indices=tuple(map(turned, access.indices)))
+
+    return replace(mapping, operator=operator.with_loads(load))

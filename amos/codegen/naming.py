@@ -1,0 +1,117 @@
+"""What an operator's names are called in generated code: the one door that they go through.
+
+A generator has identifiers of its own, and some that it derives from an operator's. It
+lists them as one pattern. A name of the operator that the pattern matches, that is no
+identifier of C, or that another one has, gets another spelling before any code is made;
+every other name stays as it is. Messages, records, headers and the arguments of kernels
+keep the names that the user chose.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Mapping as MappingType
+from dataclasses import dataclass, replace
+from itertools import count
+
+from amos.ir import Operator
+from amos.mapping.mapping import Mapping
+from amos.schedule import Candidate, Schedule, Value
+
+__all__ = ["Names", "spelled"]
+
+#: Variables of a schedule that are about one loop, and those that list loops.
+_OF_LOOP, _LISTS = ("tile.", "block."), ("order", "reduce")
+
+
+def spelled(name: str, own: re.Pattern[str], taken: Container[str] = ()) -> str:
+    """The identifier nearest to a name that is neither a generator's own nor taken.
+
+    >>> own = re.compile("while|t_.*")
+    >>> spelled("weight", own), spelled("a.1", own), spelled("while", own), spelled("t_p", own)
+    ('weight', 'a_1', 'while_', 'user_t_p')
+    >>> spelled("c", own, {"c", "c_"}), spelled("1x", own)
+    ('user_c', 'user_1x')
+    """
+    return next(each for each in _spellings(name) if each not in taken and not own.fullmatch(each))
+
+
+def _spellings(name: str) -> Iterator[str]:
+    plain = re.sub(r"\W", "_", name, flags=re.ASCII)
+    if plain and not plain[0].isdigit():
+        yield plain
+        yield f"{plain}_"
+    yield f"user_{plain}"
+    yield from (f"user_{plain}_{number}" for number in count(1))
+
+
+@dataclass(frozen=True)
+class Names:
+    """Spellings of an operator's names, each different from all the others.
+
+    Attributes:
+        tensors: spelling of each tensor's name.
+        iterations: spelling of each iteration's name.
+    """
+
+    tensors: MappingType[str, str]
+    iterations: MappingType[str, str]
+
+    @staticmethod
+    def of(operator: Operator, own: re.Pattern[str], *, tensors: bool = True) -> Names:
+        """Spellings that a generator can have.
+
+        Args:
+            operator: whose names they are.
+            own: the generator's own identifiers, and those that it derives from others.
+            tensors: whether tensors have names in the code; they keep theirs otherwise.
+        """
+        taken: set[str] = set()
+        read = [tensor.name for tensor in (*operator.inputs, operator.output.tensor)]
+
+        def chosen(names: Iterable[str]) -> dict[str, str]:
+            made: dict[str, str] = {}
+            for name in names:
+                if name not in made:
+                    made[name] = spelled(name, own, taken)
+                    taken.add(made[name])
+            return made
+
+        written = chosen(read) if tensors else {name: name for name in read}
+        return Names(written, chosen(it.name for it in operator.iterations))
+
+    def loop(self, name: str) -> str:
+        """Spelling of a loop of the nest: an iteration, or a tile, which has no name of a user."""
+        return self.iterations.get(name, name)
+
+    def operator(self, operator: Operator) -> Operator:
+        """The operator under these names; itself if they are its own."""
+        known = (*self.tensors.items(), *self.iterations.items())
+        if all(name == other for name, other in known):
+            return operator
+        return operator.renamed(self.tensors.__getitem__, self.iterations.__getitem__)
+
+    def mapping(self, mapping: Mapping) -> Mapping:
+        """The mapping of the operator under these names."""
+        operator = self.operator(mapping.operator)
+        return mapping if operator is mapping.operator else replace(mapping, operator=operator)
+
+    def candidate(self, candidate: Candidate) -> Candidate:
+        """The candidate with mapping and schedule under these names."""
+        mapping = self.mapping(candidate.mapping)
+        if mapping is candidate.mapping:
+            return candidate
+        return Candidate(mapping, _schedule(candidate.schedule, self.loop))
+
+
+def _schedule(schedule: Schedule, loop: Callable[[str], str]) -> Schedule:
+    """The schedule with its loops under other names."""
+
+    def entry(name: str, value: Value) -> tuple[str, Value]:
+        if name in _LISTS:
+            return name, " ".join(map(loop, str(value).split()))
+        head = next((head for head in _OF_LOOP if name.startswith(head)), "")
+        return (head + loop(name.removeprefix(head)) if head else name), value
+
+    return Schedule(tuple(entry(*each) for each in schedule.values))
