@@ -25,7 +25,25 @@ __all__ = [
     "ServeError",
     "ToolchainError",
     "UnknownNameError",
+    "shown",
 ]
+
+#: Characters of a value that a message repeats.
+_SHOWN = 80
+
+
+def shown(value: object) -> str:
+    """A value as a message shows it: in a line, however large or deep it is.
+
+    >>> shown("a" * 1000)[-30:]
+    "aaaaaaaaaaaaaaa… (1002 characters)"
+    """
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # thousands of digits, thousands of brackets
+        size = f" of {value.bit_length():,} bits" if isinstance(value, int) else " nested too deep"
+        return f"{type(value).__name__}{size}"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text):,} characters)"
 
 
 class AmosError(Exception):
@@ -111,9 +129,9 @@ class UnknownNameError(AmosError, KeyError):
         if near:
             hint = f"did you mean {' or '.join(map(repr, near))}?"
         else:
-            shown = ", ".join(self.known[:8]) + (", …" if len(self.known) > 8 else "")
-            hint = f"known are {shown}" if shown else "none is registered"
-        self.message = f"unknown {kind} {name!r}: {hint}"
+            some = ", ".join(self.known[:8]) + (", …" if len(self.known) > 8 else "")
+            hint = f"known are {some}" if some else "none is registered"
+        self.message = f"unknown {kind} {shown(name)}: {hint}"
         super().__init__(self.message)
 
     def __str__(self) -> str:

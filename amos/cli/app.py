@@ -31,7 +31,7 @@ from amos.cli import (
     space,
 )
 from amos.cli.output import print_warning
-from amos.errors import AmosError
+from amos.errors import AmosError, shown
 
 __all__ = ["app", "main"]
 
@@ -103,6 +103,7 @@ def _run(argv: Sequence[str] | None) -> int:
     command = typer.main.get_command(app)
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
+        _check_numbers(arguments)
         result = command.main(arguments, prog_name="amos", standalone_mode=False)
     except AmosError as error:
         _complain(str(error).replace("commute=True", "--commute"))
@@ -113,6 +114,22 @@ def _run(argv: Sequence[str] | None) -> int:
         _explain_usage(error)
         return error.exit_code
     return result if isinstance(result, int) else 0
+
+
+def _check_numbers(arguments: Sequence[str]) -> None:
+    """No option counts anything beyond 64 bits, in which such a number would overflow.
+
+    Raises:
+        AmosError: a word is a number beyond them.
+    """
+    for word in arguments:
+        value = word.partition("=")[2] if word.startswith("--") else word
+        try:
+            number = float(value)
+        except ValueError:
+            continue
+        if abs(number) > sys.maxsize and any(map(str.isdigit, value)):
+            raise AmosError(f"expected a number below 2**63, got {shown(word)}")
 
 
 def _complain(message: str) -> None:

@@ -180,7 +180,12 @@ def prunable(
     given_up = set()
     limit = None
     if older_days is not None:
-        limit = (datetime.now(UTC) - timedelta(days=older_days)).isoformat()
+        try:
+            limit = (datetime.now(UTC) - timedelta(days=older_days)).isoformat()
+        except OverflowError:  # before the calendar begins: nothing is that old
+            limit = ""
+        except ValueError:
+            raise RecordError(f"older_days: expected a number of days, got {older_days}") from None
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["operator"], row["intrinsic"], row["machine_key"]), []).append(row)

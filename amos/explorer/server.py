@@ -13,6 +13,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,11 +23,14 @@ from urllib.parse import urlsplit
 from amos.errors import ServeError
 from amos.explorer import assets
 from amos.explorer.engine import Engine
+from amos.explorer.patience import TooLong, limited
 
 __all__ = ["Server", "is_loopback"]
 
-#: Bytes of one message, seconds that a connection may be silent, answers at a time.
-_LONGEST, _SILENT, _TOGETHER = 32_768, 60, 8
+#: Bytes of one message, seconds that a connection may be silent or an answer may take.
+_LONGEST, _SILENT, _PATIENCE = 32_768, 30, 20
+#: Answers at a time, and connections, each of which has a thread.
+_TOGETHER, _CONNECTIONS = 8, 64
 
 _SCRIPTS = (*assets.SCRIPTS, "page.js")
 _FILES = {
@@ -34,6 +38,8 @@ _FILES = {
     **{f"/{name}": (name, "text/javascript; charset=utf-8") for name in _SCRIPTS},
     "/explorer.css": ("explorer.css", "text/css; charset=utf-8"),
 }
+#: What a connection too many is told.
+_FULL = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
@@ -113,7 +119,29 @@ class _Http(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], handler: Callable[..., Any]) -> None:
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
+        self._free = threading.BoundedSemaphore(_CONNECTIONS)
         super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread, if there is one left."""
+        if self._free.acquire(blocking=False):
+            try:
+                super().process_request(request, client_address)
+            except RuntimeError:  # the system gives no more threads
+                self._free.release()
+                raise
+            return
+        with suppress(OSError):
+            request.settimeout(1)
+            request.sendall(_FULL)
+        self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer, and give the thread back."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A connection that broke off is no news."""
@@ -125,6 +153,8 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "amos", ""
     protocol_version = "HTTP/1.1"
     timeout = _SILENT
+    #: Seconds that an answer may take.
+    patience: float = _PATIENCE
 
     def __init__(
         self, engine: Engine, host: str, slots: threading.BoundedSemaphore, *rest: Any
@@ -136,7 +166,7 @@ class _Handler(BaseHTTPRequestHandler):
         """A file of the page."""
         if not self._is_for_us():
             return
-        name, kind = _FILES.get(urlsplit(self.path).path, ("", ""))
+        name, kind = _FILES.get(self._page(), ("", ""))
         if not name:
             self._refuse(HTTPStatus.NOT_FOUND, "there is no such page")
             return
@@ -152,7 +182,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not (length.isascii() and length.isdigit()):
             self._refuse(HTTPStatus.LENGTH_REQUIRED, "a message needs a length")
             return
-        if int(length) > _LONGEST:
+        if len(length) > len(str(_LONGEST)) or int(length) > _LONGEST:
             self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {_LONGEST} bytes")
             return
         body = self.rfile.read(int(length))
@@ -165,7 +195,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many messages at a time")
             return
         try:
-            answer = json.dumps(self.engine.answer(message), allow_nan=False).encode()
+            with limited(self.patience):
+                answer = json.dumps(self.engine.answer(message), allow_nan=False).encode()
+        except TooLong:
+            said = f"this would take longer than {self.patience:g} seconds: fewer loops, say"
+            answer = json.dumps({"ok": False, "errors": {"": said}}).encode()
         except Exception as error:  # one message must not end the others' connection
             self.log_error("%s: %s", type(error).__name__, error)
             self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, "this could not be answered")
@@ -173,6 +207,13 @@ class _Handler(BaseHTTPRequestHandler):
         finally:
             self.slots.release()
         self._send(HTTPStatus.OK, answer, "application/json")
+
+    def _page(self) -> str:
+        """Which page is asked for; nothing if that cannot be read."""
+        try:
+            return urlsplit(self.path).path
+        except ValueError:
+            return ""
 
     def _is_for_us(self) -> bool:
         """The request names this server, not a name that somebody pointed at it."""
@@ -184,7 +225,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _is_ours(self) -> bool:
         """The message comes from a page of this server, or from no page at all."""
-        if urlsplit(self.path).path != "/ask":
+        if self._page() != "/ask":
             self._refuse(HTTPStatus.NOT_FOUND, "there is no such page")
             return False
         origin = self.headers.get("Origin")

@@ -7,7 +7,7 @@ from itertools import product
 from operator import sub
 from typing import Literal
 
-from amos.errors import IntrinsicError
+from amos.errors import IntrinsicError, shown
 from amos.intrinsics.expression import evaluate
 
 __all__ = ["MEASURED", "Arithmetic", "ShapeFamily", "Timing"]
@@ -140,7 +140,14 @@ class ShapeFamily:
         for name in "mnk":
             values = getattr(self, name)
             if not values or any(type(v) is not int or v < 1 for v in values):
-                raise IntrinsicError(f"shapes: {name}: expected positive sizes, got {values!r}")
+                raise IntrinsicError(
+                    f"shapes: {name}: expected positive sizes, got {shown(values)}"
+                )
+        if (combinations := len(self.m) * len(self.n) * len(self.k)) > _LOOKED_AT:
+            raise IntrinsicError(
+                f"shapes: expected at most {_LOOKED_AT} combinations of m, n and k, "
+                f"got {combinations}"
+            )
         if not self.members:
             raise IntrinsicError(f"shapes: no shape fulfils {self.where!r}")
 
@@ -164,8 +171,8 @@ class ShapeFamily:
         return ", ".join(f"{name} = {_values(getattr(self, name))}" for name in "mnk") + condition
 
 
-#: Shapes that are named one by one.
-_LISTED = 12
+#: Shapes that are named one by one, and combinations that are looked at.
+_LISTED, _LOOKED_AT = 12, 4096
 
 
 def _values(sizes: tuple[int, ...]) -> str:

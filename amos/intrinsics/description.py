@@ -19,8 +19,9 @@ import numpy as np
 from amos._display import Shown
 from amos.errors import IntrinsicError, OperatorError, ParseError
 from amos.intrinsics.arithmetic import Arithmetic, ShapeFamily, Timing
-from amos.intrinsics.memory import WINDOWS, Memory
+from amos.intrinsics.memory import PLACES, WINDOWS, Memory
 from amos.ir import BufferLoad, Compute, Iteration, access_matrix, dtype
+from amos.ir.limits import SOURCES
 
 __all__ = ["AffineSystem", "Intrinsic", "Memory"]
 
@@ -90,9 +91,18 @@ class Intrinsic(Shown):
         operands = [load.tensor.name for load in self.compute.operands]
         if len(set(operands)) != len(operands):
             raise IntrinsicError(f"{self.name}: operand names repeat: {', '.join(operands)}")
+        if len(self.sources) > SOURCES:
+            raise IntrinsicError(
+                f"{self.name}: compute: expected at most {SOURCES} sources, got {len(self.sources)}"
+            )
         for load in self.compute.operands:
             if load.tensor.dtype is None:
                 raise IntrinsicError(f"{self.name}: operand {load.tensor.name!r} has no dtype")
+            if load.tensor.elements > PLACES:
+                raise IntrinsicError(
+                    f"{self.name}: extents: expected fragments of at most {PLACES} elements, got "
+                    f"{load.tensor.elements} for {load.tensor.name!r}"
+                )
         _check_indices(self.name, self.compute)
         covered = [statement.operand for statement in self.memory]
         for statement in self.memory:

@@ -7,7 +7,10 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from amos.errors import IntrinsicError
+import numpy as np
+
+from amos.errors import IntrinsicError, shown
+from amos.ir.limits import DEPTH, TEXT, depth_of, fits
 
 __all__ = ["evaluate", "names_in", "to_c"]
 
@@ -29,10 +32,18 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 
 
 def _parse(text: str) -> ast.expr:
+    if not isinstance(text, str) or len(text) > TEXT:
+        raise IntrinsicError(f"formula {shown(text)}: expected a text of at most {TEXT} characters")
     try:
-        return ast.parse(text.strip(), mode="eval").body
+        tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise IntrinsicError(f"formula {text!r}: not a formula ({error})") from None
+        raise IntrinsicError(f"formula {shown(text)}: not a formula ({error})") from None
+    if depth_of(tree) > DEPTH:
+        raise IntrinsicError(f"formula {shown(text)}: expected at most {DEPTH} levels")
+    numbers = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    if beyond := [n for n in numbers if isinstance(n, int) and not fits(n)]:
+        raise IntrinsicError(f"formula {shown(text)}: {shown(beyond[0])} does not fit 64 bits")
+    return tree
 
 
 def names_in(text: str) -> frozenset[str]:
@@ -64,7 +75,8 @@ def evaluate(text: str, values: Mapping[str, Any]) -> Any:
         if isinstance(node, ast.Name):
             if node.id not in values:
                 raise IntrinsicError(
-                    f"formula {text!r}: unknown name {node.id!r}; known are {', '.join(values)}"
+                    f"formula {shown(text)}: unknown name {shown(node.id)}; "
+                    f"known are {', '.join(values)}"
                 )
             return values[node.id]
         if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
@@ -76,13 +88,14 @@ def evaluate(text: str, values: Mapping[str, Any]) -> Any:
         ):
             return _COMPARISONS[type(node.ops[0])](value(node.left), value(node.comparators[0]))
         raise IntrinsicError(
-            f"formula {text!r}: expected integers, names, + - * // % and one comparison"
+            f"formula {shown(text)}: expected integers, names, + - * // % and one comparison"
         )
 
     try:
-        return value(_parse(text))
-    except ZeroDivisionError:
-        raise IntrinsicError(f"formula {text!r}: division by zero") from None
+        with np.errstate(divide="raise"):
+            return value(_parse(text))
+    except (ZeroDivisionError, FloatingPointError):
+        raise IntrinsicError(f"formula {shown(text)}: division by zero") from None
 
 
 def to_c(text: str) -> str:

@@ -10,10 +10,13 @@ from typing import Literal, NoReturn
 
 import numpy as np
 
-from amos.errors import IntrinsicError
+from amos.errors import IntrinsicError, shown
 from amos.intrinsics.expression import evaluate, names_in
 
-__all__ = ["WINDOWS", "FragmentLayout", "Memory"]
+__all__ = ["PLACES", "WINDOWS", "FragmentLayout", "Memory"]
+
+#: Elements of a fragment, and places of a layout; a unit of hardware has far fewer.
+PLACES = 2**20
 
 _SIDE = re.compile(r"\s*([A-Za-z_]\w*)\s*\.\s*([A-Za-z_]\w*)\s*\[([^\[\]]*)\]\s*")
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -55,8 +58,13 @@ class FragmentLayout:
         for name in ("lanes", "elements"):
             if type(getattr(self, name)) is not int or getattr(self, name) < 1:
                 raise IntrinsicError(
-                    f"layout: {name}: expected a positive integer, got {getattr(self, name)!r}"
+                    f"layout: {name}: expected a positive integer, got {shown(getattr(self, name))}"
                 )
+        if self.lanes * self.elements > PLACES:
+            raise IntrinsicError(
+                f"layout: expected at most {PLACES} places, lanes times elements, "
+                f"got {self.lanes} times {self.elements}"
+            )
 
     def table(self, index: str) -> np.ndarray:
         """Value of a fragment index: int array, lanes × elements."""

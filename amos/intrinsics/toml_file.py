@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from amos.errors import AmosError, IntrinsicError
+from amos.errors import AmosError, IntrinsicError, shown
 from amos.intrinsics.arithmetic import Arithmetic, ShapeFamily, Timing
 from amos.intrinsics.description import Intrinsic
 from amos.intrinsics.implementation import KINDS, Implementation
@@ -30,6 +30,8 @@ _MEMORY = (
     "statement", "broadcast", "capacity", "alignment", "explicit", "write_interval", "layout",
     "vectors",
 )  # fmt: skip
+#: Characters of a description with its implementations.
+_TEXT = 200_000
 _SOURCE = ("source", "machine", "requires", "flags", "headers", "architectures", "partial")
 
 
@@ -58,7 +60,8 @@ def read(source: str | Path) -> tuple[Intrinsic | Implementation, ...]:
         return _Reader("<text>", source).read()
     path = Path(source)
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            text = file.read(_TEXT + 1)
     except (OSError, UnicodeDecodeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise IntrinsicError(f"{source}: expected a readable TOML file, found: {reason}") from None
@@ -99,9 +102,13 @@ class _Reader:
         return self.line(key.rpartition(".")[0]) if tables else ""
 
     def read(self) -> tuple[Intrinsic | Implementation, ...]:
+        if len(self.text) > _TEXT:
+            raise IntrinsicError(f"{self.file}: expected at most {_TEXT} characters, got more")
         try:
             data = tomllib.loads(self.text)
-        except tomllib.TOMLDecodeError as error:
+        except RecursionError:
+            raise IntrinsicError(f"{self.file}: expected TOML, found too many levels") from None
+        except ValueError as error:  # TOMLDecodeError, or an integer of thousands of digits
             number = re.search(r"at line (\d+)", str(error))
             where = f":{number.group(1)}" if number else ""
             raise IntrinsicError(f"{self.file}{where}: expected TOML, found: {error}") from None
@@ -185,7 +192,7 @@ class _Reader:
         self.typed("memory.layout", given, dict, "a table")
         where = {k: v for k, v in given.items() if k not in ("lanes", "elements")}
         if not all(isinstance(v, str) for v in where.values()):
-            self.fail("memory.layout", f"expected a formula for each index, found {where!r}")
+            self.fail("memory.layout", f"expected a formula for each index, found {shown(where)}")
         try:
             return FragmentLayout(
                 given.get("lanes", 0), given.get("elements", 0), tuple(where.items())
@@ -243,16 +250,16 @@ class _Reader:
                 full = f"{where}.{key}" if where else key
                 near = difflib.get_close_matches(key, known, n=1, cutoff=0.7)
                 hint = f" (did you mean {near[0]!r}?)" if near else ""
-                self.fail(full, f"expected one of {', '.join(known)}; found {key!r}{hint}")
+                self.fail(full, f"expected one of {', '.join(known)}; found {shown(key)}{hint}")
 
     def typed(self, key: str, value: Any, kind: type, what: str) -> Any:
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            self.fail(key, f"expected {what}, found {value!r}")
+            self.fail(key, f"expected {what}, found {shown(value)}")
         return value
 
     def texts(self, key: str, value: Any) -> tuple[str, ...]:
         if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
-            self.fail(key, f"expected a list of texts, found {value!r}")
+            self.fail(key, f"expected a list of texts, found {shown(value)}")
         return tuple(value)
 
 

@@ -6,6 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from amos.errors import OperatorError, shown
+from amos.ir.limits import fits
+
 __all__ = ["Affine"]
 
 
@@ -15,6 +18,9 @@ class Affine:
 
     Terms keep the order in which they were first written, so that an expression
     prints as its author wrote it; equality ignores that order.
+
+    Raises:
+        OperatorError: a number does not fit 64 bits.
 
     >>> Affine.of({"p": 2, "r": 1}, -1)
     p*2 + r - 1
@@ -29,6 +35,9 @@ class Affine:
             raise ValueError(f"an iteration is repeated in {self.terms}")
         if any(c == 0 for _, c in self.terms):
             raise ValueError(f"a coefficient is zero in {self.terms}")
+        if not (fits(self.constant) and all(fits(c) for _, c in self.terms)):
+            beyond = next(c for c in (*dict(self.terms).values(), self.constant) if not fits(c))
+            raise OperatorError(f"a number of an index does not fit 64 bits: {shown(beyond)}")
 
     @staticmethod
     def of(terms: Mapping[str, int] | Iterable[tuple[str, int]], constant: int = 0) -> Affine:

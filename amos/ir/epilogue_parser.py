@@ -11,18 +11,17 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
-from amos.errors import OperatorError, ParseError
+from amos.errors import OperatorError, ParseError, shown
 from amos.ir.affine import Affine
 from amos.ir.dtypes import dtype
 from amos.ir.epilogue import CASTS, FUNCTIONS, Epilogue, Node
+from amos.ir.limits import DEPTH
 from amos.ir.nodes import BufferLoad, Tensor
 from amos.ir.tokens import one_line
 
 __all__ = ["epilogue_tensors", "parse_epilogue"]
 
 _SIGNS = {ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply"}
-#: Deeper expressions are refused before they could exhaust Python's stack.
-_MAX_DEPTH = 64
 _EMPTY = re.compile(r"\[\s*\]")
 _EXAMPLE = "u8(relu((acc + bias[k]) * scale[k]))"
 
@@ -131,9 +130,12 @@ class _Reader:
                 call,
             )
 
+    def reach(self, depth: int, tree: ast.expr) -> None:
+        if depth > DEPTH:
+            self.fail(f"expressions are nested deeper than {DEPTH}", tree)
+
     def node(self, tree: ast.expr, depth: int) -> Node:
-        if depth > _MAX_DEPTH:
-            self.fail(f"expressions are nested deeper than {_MAX_DEPTH}", tree)
+        self.reach(depth, tree)
 
         def below(inner: ast.expr) -> Node:
             return self.node(inner, depth + 1)
@@ -171,7 +173,7 @@ class _Reader:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             self.fail(f"expected a number, got {value!r}", tree)
         if isinstance(value, int) and not -(1 << 31) <= value < 1 << 31:
-            self.fail(f"integer {value} is outside int32", tree)
+            self.fail(f"integer {shown(value)} is outside int32", tree)
         if value - value != 0:
             self.fail("expected a finite number", tree)
         return Node("number", value=value)
@@ -181,7 +183,7 @@ class _Reader:
             self.fail("expected a tensor's name before the bracket", tree)
         name = tree.value.id
         inner = tree.slice.elts if isinstance(tree.slice, ast.Tuple) else [tree.slice]
-        indices = tuple(self.index(each, name) for each in inner)
+        indices = tuple(self.index(each, name, 0) for each in inner)
         shape = tuple(self.shapes.get(name, (i.bounds(self.extents)[1] + 1 for i in indices)))
         if len(shape) != len(indices):
             self.fail(f"{name!r} has {len(shape)} dimensions, but {len(indices)} indices", tree)
@@ -194,7 +196,8 @@ class _Reader:
             self.fail(f"tensor {name!r} is read with two shapes", tree)
         return BufferLoad(tensor, indices)
 
-    def index(self, tree: ast.expr, tensor: str) -> Affine:
+    def index(self, tree: ast.expr, tensor: str, depth: int) -> Affine:
+        self.reach(depth, tree)
         if isinstance(tree, ast.Constant) and type(tree.value) is int:
             return Affine(constant=tree.value)
         if isinstance(tree, ast.Name):
@@ -206,9 +209,10 @@ class _Reader:
                 )
             return Affine(((tree.id, 1),))
         if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
-            return self.index(tree.operand, tensor) * -1
+            return self.index(tree.operand, tensor, depth + 1) * -1
         if isinstance(tree, ast.BinOp) and type(tree.op) in _SIGNS:
-            left, right = self.index(tree.left, tensor), self.index(tree.right, tensor)
+            left = self.index(tree.left, tensor, depth + 1)
+            right = self.index(tree.right, tensor, depth + 1)
             if isinstance(tree.op, ast.Mult):
                 scaled, by = (left, right) if left.terms else (right, left)
                 if by.terms:

@@ -20,6 +20,7 @@ from typing import NoReturn
 
 from amos.errors import ParseError
 from amos.ir.affine import Affine
+from amos.ir.limits import LOOPS
 from amos.ir.tokens import Token, one_line, tokenize
 
 __all__ = ["Reference", "Statement", "read_statement"]
@@ -245,4 +246,6 @@ class _Reader:
         if self.next.text == "(":
             self.fail(f"not affine: call of {token.text!r} in an index", token)
         self.mentioned[token.text] = None
+        if len(self.mentioned) > LOOPS:
+            self.fail(f"expected at most {LOOPS} iterations", token)
         return Affine(((token.text, 1),))

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import Literal
 
-from amos.errors import OperatorError
+from amos.errors import OperatorError, shown
 from amos.ir.affine import Affine
 from amos.ir.dtypes import dtype
+from amos.ir.limits import LOOPS, TENSOR, WORD
 
 __all__ = ["BufferLoad", "Compute", "Iteration", "Kind", "Product", "Tensor"]
 
@@ -35,7 +37,7 @@ class Iteration:
         if not isinstance(self.extent, int) or isinstance(self.extent, bool) or self.extent < 1:
             raise OperatorError(
                 f"extent of iteration {self.name!r}: expected a positive integer, "
-                f"got {self.extent!r}"
+                f"got {shown(self.extent)}"
             )
 
     @property
@@ -55,7 +57,12 @@ class Tensor:
     def __post_init__(self) -> None:
         if any(s < 1 for s in self.shape):
             raise OperatorError(
-                f"shape of tensor {self.name!r}: expected positive sizes, got {self.shape}"
+                f"shape of tensor {self.name!r}: expected positive sizes, got {shown(self.shape)}"
+            )
+        if self.elements > TENSOR:
+            raise OperatorError(
+                f"shape of tensor {self.name!r}: expected at most 2**56 elements, "
+                f"got {shown(self.shape)}"
             )
         if self.dtype is not None:
             object.__setattr__(self, "dtype", dtype(self.dtype).name)
@@ -114,12 +121,24 @@ class Compute:
 
     With ``accumulate`` the statement is ``+=`` on a destination that starts at
     zero (operators) or at the value of the accumulator (intrinsics).
+
+    Raises:
+        OperatorError: more iterations or points than anything here could count.
     """
 
     dst: BufferLoad
     expr: Product
     iterations: tuple[Iteration, ...]
     accumulate: bool = True
+
+    def __post_init__(self) -> None:
+        if len(self.iterations) > LOOPS:
+            raise OperatorError(f"expected at most {LOOPS} iterations, got {len(self.iterations)}")
+        if prod(it.extent for it in self.iterations) >= WORD:
+            raise OperatorError(
+                "expected fewer than 2**63 points, the product of all extents; got "
+                + shown(self.extents)
+            )
 
     @property
     def sources(self) -> tuple[BufferLoad, ...]:

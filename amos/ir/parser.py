@@ -10,8 +10,9 @@ import difflib
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 
-from amos.errors import OperatorError
+from amos.errors import OperatorError, shown
 from amos.ir.grammar import Reference, Statement, read_statement
+from amos.ir.limits import WORD
 from amos.ir.nodes import BufferLoad, Compute, Iteration, Product, Tensor
 from amos.ir.operator import Operator
 
@@ -94,9 +95,10 @@ def _integer(value: object, what: str) -> int:
             raise TypeError
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        raise OperatorError(f"{what}: expected a positive integer, got {value!r}") from None
-    if number < 1:
-        raise OperatorError(f"{what}: expected a positive integer, got {number}")
+        raise OperatorError(f"{what}: expected a positive integer, got {shown(value)}") from None
+    if not 1 <= number < WORD:
+        bound = "a positive integer" if number < 1 else "an integer below 2**63"
+        raise OperatorError(f"{what}: expected {bound}, got {shown(number)}")
     return number
 
 

@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from amos.errors import ParseError
+from amos.errors import ParseError, shown
+from amos.ir.limits import TEXT
 
 __all__ = ["Token", "one_line", "tokenize"]
 
@@ -39,10 +40,14 @@ def one_line(text: str) -> str:
     """The text with each white-space character as one space: carets stay in place.
 
     Raises:
-        ParseError: what was given is no text.
+        ParseError: what was given is no text, or too long a one.
     """
     if not isinstance(text, str):
-        raise ParseError(f"expected a text such as 'out[i] += a[i, k]', got {text!r}", "", 0)
+        raise ParseError(f"expected a text such as 'out[i] += a[i, k]', got {shown(text)}", "", 0)
+    if len(text) > TEXT:
+        raise ParseError(
+            f"expected at most {TEXT} characters, got {len(text)}", f"{text[:60]}…", 60
+        )
     return re.sub(r"\s", " ", text)
 
 

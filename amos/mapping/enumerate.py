@@ -158,7 +158,7 @@ class MappingSpace(Shown, Sequence[Mapping]):
             raise MappingError(f"limit: expected 0 or more, got {limit}")
         steps = [it.name for it in self.intrinsic.iterations]
         rows = []
-        for mapping in islice(self, limit):
+        for mapping in islice(self, None if limit is None else min(limit, self.count)):
             row: dict[str, Any] = {"name": mapping.name}
             row |= {t: ", ".join(group) for t, group in mapping.groups.items()}
             physical = mapping.physical()

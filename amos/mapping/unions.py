@@ -13,14 +13,21 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import combinations, combinations_with_replacement, product
-from math import factorial, prod
+from math import comb, factorial, prod
 
+from amos.errors import MappingError
 from amos.mapping.spaces import KEPT, Assignment, ProductSet
 
 __all__ = ["UnionSet", "bound_iterations"]
 
 #: Judgements that are remembered at a time.
 _JUDGED = 1 << 14
+
+#: Combinations of bound iterations that counting may look at.
+_LOOKED_AT = 1 << 12
+
+#: Products of so many assignments are walked to keep the unions among them.
+_WALKED = 1 << 16
 
 #: For each software iteration what it may be: intrinsic iterations, -1 for none.
 _Choices = tuple[tuple[int, ...], ...]
@@ -80,7 +87,11 @@ class UnionSet:
 
     @cached_property
     def count(self) -> int:
-        """Number of unions, exact; what it costs grows with the bound iterations only."""
+        """Number of unions, exact; what it costs grows with the kinds of bound iterations.
+
+        Raises:
+            MappingError: there are too many kinds of them.
+        """
         return self._count(self._choices)
 
     def _count(self, choices: _Choices) -> int:
@@ -96,9 +107,10 @@ class UnionSet:
         return total
 
     def _bound_parts(self, choices: _Choices) -> Iterator[tuple[Assignment, int]]:
-        """Assignments of the bound iterations, up to exchanging equal components.
+        """Assignments of the bound iterations, up to exchanging what is equal.
 
-        The second part says how many assignments each of them stands for.
+        Equal are components, and twins within one. The second part says how many
+        assignments each of them stands for.
         """
         alike: dict[object, list[tuple[int, ...]]] = {}
         for component in self._components:
@@ -106,19 +118,70 @@ class UnionSet:
             alike.setdefault((tuple(choices[s] for s in component), inside), []).append(component)
         order = [s for components in alike.values() for c in components for s in c]
         place = {s: n for n, s in enumerate(order)}
+        twins = [self._twins(components[0], choices) for components in alike.values()]
+        sizes = [prod(2 ** (len(choices[members[0]]) - 1) for members in one) for one in twins]
+        looked_at = prod(map(_multisets, sizes, map(len, alike.values())))
+        if looked_at > _LOOKED_AT:
+            raise MappingError(
+                f"rule 'paper' would look at {looked_at:,} combinations of the {len(self._bound)} "
+                f"iterations that share dimensions, expected at most {_LOOKED_AT:,}; rules "
+                "'access' and 'gather' take any number of them"
+            )
         sets = [
             combinations_with_replacement(
-                list(product(*(choices[s] for s in components[0]))), len(components)
+                self._states(components[0], one, choices), len(components)
             )
-            for components in alike.values()
+            for components, one in zip(alike.values(), twins, strict=True)
         ]
         for states in product(*sets):
-            flat = [target for members in states for state in members for target in state]
+            flat = [target for members in states for state, _ in members for target in state]
             weight = prod(
-                factorial(len(members)) // prod(map(factorial, Counter(members).values()))
+                factorial(len(members))
+                // prod(map(factorial, Counter(members).values()))
+                * prod(ways for _, ways in members)
                 for members in states
             )
             yield tuple(flat[place[s]] for s in self._bound), weight
+
+    def _twins(self, component: tuple[int, ...], choices: _Choices) -> list[list[int]]:
+        """Members of a component that may change places: equal choices, equal conflicts."""
+        inside = sum(1 << s for s in component)
+        kinds: list[list[int]] = []
+        for s in component:
+            for members in kinds:
+                other = members[0]
+                rest = inside & ~(1 << s | 1 << other)
+                same = self._conflicts[s] & rest == self._conflicts[other] & rest
+                if same and choices[s] == choices[other]:
+                    members.append(s)
+                    break
+            else:
+                kinds.append([s])
+        return kinds
+
+    def _states(
+        self, component: tuple[int, ...], twins: list[list[int]], choices: _Choices
+    ) -> list[tuple[Assignment, int]]:
+        """One assignment for each way to say which twins are where, and how many it stands for.
+
+        What counts is only whether some twin is at an intrinsic iteration, not how many are:
+        a choice takes one of each.
+        """
+        options = []
+        for members in twins:
+            targets = [t for t in choices[members[0]] if t >= 0]
+            none = -1 in choices[members[0]]
+            options.append([
+                (dict(zip(members, _fill(filled, len(members)), strict=True)), ways)
+                for size in range(min(len(targets), len(members)) + 1)
+                for filled in combinations(targets, size)
+                if (ways := _onto(len(members), size, none))
+            ])  # fmt: skip
+        states = []
+        for parts in product(*options):
+            where = {s: t for part, _ in parts for s, t in part.items()}
+            states.append((tuple(where[s] for s in component), prod(ways for _, ways in parts)))
+        return states
 
     def _good(self, bound: Assignment, needy: int) -> bool:
         """Each bound iteration is in a base match.
@@ -166,9 +229,13 @@ class UnionSet:
     def _members(self) -> list[Assignment]:
         return list(filter(self._accepts, self._product))
 
+    @property
+    def _listed(self) -> bool:
+        return self.count <= KEPT and self._product.count <= _WALKED
+
     def at(self, index: int) -> Assignment:
         """The union at ``0 <= index < count``."""
-        if self.count <= KEPT:
+        if self._listed:
             return self._members[index]
         choices = list(self._choices)
         for s, targets in enumerate(self._choices):
@@ -181,12 +248,27 @@ class UnionSet:
         return tuple(target for (target,) in choices)
 
     def __iter__(self) -> Iterator[Assignment]:
-        if self.count <= KEPT:
+        if self._listed:
             return iter(self._members)
         return filter(self._accepts, self._product)
 
     def __contains__(self, assignment: object) -> bool:
         return assignment in self._product and self._accepts(assignment)  # type: ignore[arg-type]
+
+
+def _fill(filled: Sequence[int], members: int) -> list[int]:
+    """Each of these intrinsic iterations once, the last one or none for the other members."""
+    return [*filled, *[-1] * (members - len(filled))]
+
+
+def _onto(members: int, size: int, none: bool) -> int:
+    """Ways to put members to so many intrinsic iterations, each used, or to none as well."""
+    spare = int(none)
+    return sum((-1) ** k * comb(size, k) * (size - k + spare) ** members for k in range(size + 1))
+
+
+def _multisets(size: int, picked: int) -> int:
+    return comb(size + picked - 1, picked)
 
 
 def _mask(targets: Sequence[int]) -> int:

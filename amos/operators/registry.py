@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Generic, ParamSpec, cast
 
-from amos.errors import OperatorError, UnknownNameError
+from amos.errors import OperatorError, UnknownNameError, shown
 from amos.ir import Operator, resolve_dtypes
 from amos.operators.windows import with_outputs
 
@@ -69,7 +69,9 @@ class Builder(Generic[P]):
                 f"parameters are {', '.join(self.defaults)}{hint}"
             )
         if key == "name" and not isinstance(value, str):
-            raise OperatorError(f"name of operator {self.name!r}: expected a text, got {value!r}")
+            raise OperatorError(
+                f"name of operator {self.name!r}: expected a text, got {shown(value)}"
+            )
         if key in _WORDS or (value is None and self.defaults[key] is None):
             return value
         lowest = 0 if key == "padding" else 1
@@ -80,7 +82,8 @@ class Builder(Generic[P]):
             number = -1
         if number < lowest:
             raise OperatorError(
-                f"parameter {key!r} of operator {self.name!r}: expected {expected}, got {value!r}"
+                f"parameter {key!r} of operator {self.name!r}: expected {expected}, "
+                f"got {shown(value)}"
             )
         return number
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from amos.validate.candidates import Pairing
+from amos.validate.candidates import Pairing, choose
 from amos.validate.naming import matching_name
 
 __all__ = ["nearest_matchings"]
 
 #: Matchings that are named, and matchings that rule "paper" may refuse on the way to them.
-_NAMED, _TRIED = 3, 512
+_NAMED, _TRIED = 3, 128
 
 #: Cost of a column with two ones that keeps one of them, and of one that changes otherwise.
 _KEPT, _CHANGED = 2, 3
@@ -22,7 +22,6 @@ def nearest_matchings(
     pairing: Pairing,
     rule: str,
     columns: Sequence[Sequence[int]],
-    is_right: Callable[[Pairing, str, Sequence[int]], bool],
 ) -> tuple[str, ...]:
     """Names of the right matchings that differ in the fewest columns, three at most.
 
@@ -30,7 +29,6 @@ def nearest_matchings(
         pairing: the operator held against the intrinsic.
         rule: the rule that they have to satisfy.
         columns: for each software iteration the intrinsic iterations it goes to.
-        is_right: whether the rule accepts an assignment.
     """
     costs = [
         {t: _cost(t, column) for t in (*targets, -1)}
@@ -40,7 +38,8 @@ def nearest_matchings(
     for cost, assignment in islice(_by_cost(costs, pairing.rank), _TRIED):
         if best is not None and cost > best:
             break
-        if is_right(pairing, rule, assignment):
+        # What is put together of candidates and fills enough is right by the other rules.
+        if rule != "paper" or _is_union(pairing, assignment):
             best = cost
             names.append(_name(pairing, assignment))
             if len(names) == _NAMED:
@@ -98,6 +97,17 @@ def _least_costs(costs: Sequence[dict[int, int]], rank: int) -> list[dict[int, i
 
 def _bit(target: int) -> int:
     return 1 << target if target >= 0 else 0
+
+
+def _is_union(pairing: Pairing, assignment: Sequence[int]) -> bool:
+    """Whether each pair of an assignment of candidates is in a base match inside it."""
+    filled = sorted(set(assignment) - {-1})
+    groups = [[s for s, at in enumerate(assignment) if at == t] for t in filled]
+    return all(
+        next(choose([*groups[:n], [s], *groups[n + 1 :]], pairing.conflicts), None) is not None
+        for n, group in enumerate(groups)
+        for s in group
+    )
 
 
 def _name(pairing: Pairing, assignment: Sequence[int]) -> str:

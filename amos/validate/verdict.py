@@ -62,7 +62,7 @@ class Verdict(Shown):
         if self or self.pairing is None or self.matching is None:
             return ()
         columns = [tuple(map(int, np.flatnonzero(column))) for column in self.matching.T]
-        return nearest_matchings(self.pairing, self.rule, columns, _is_right)
+        return nearest_matchings(self.pairing, self.rule, columns)
 
     @property
     def hint(self) -> str:
@@ -183,13 +183,6 @@ def _shared_columns(op: Operator, intrinsic: Intrinsic, matching: np.ndarray) ->
 def _groups(matching: np.ndarray) -> list[list[int]]:
     """The software iterations of each intrinsic iteration."""
     return [np.flatnonzero(row).tolist() for row in matching]
-
-
-def _is_right(pairing: Pairing, rule: str, assignment: Sequence[int]) -> bool:
-    """Whether a rule accepts an assignment of the iterations; -1 stands for none."""
-    steps = range(len(pairing.intrinsic.iterations))
-    groups = [[s for s, at in enumerate(assignment) if at == t] for t in steps]
-    return not _wrong(pairing, groups, rule)[0] and not _idle(pairing, groups)
 
 
 def _wrong(

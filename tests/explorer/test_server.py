@@ -7,8 +7,11 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Mapping
 
 import pytest
@@ -213,3 +216,53 @@ memory = [
             [sys.executable, "-c", program], capture_output=True, text=True, check=True
         )
         assert again.stdout.startswith("valid (paper)")
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"POST /ask HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+         b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n", 413),
+        (b"GET http://[ HTTP/1.1\r\nHost: {host}\r\n\r\n", 404),
+        (b"POST http://[ HTTP/1.1\r\nHost: {host}\r\n\r\n", 404),
+    ],
+)  # fmt: skip
+def test_odd_requests_are_answered(server: Server, sent: bytes, status: int) -> None:
+    with socket.create_connection((server.host, server.port), timeout=20) as connection:
+        connection.sendall(sent.replace(b"{host}", f"{server.host}:{server.port}".encode()))
+        assert connection.makefile("rb").readline().split()[1] == str(status).encode()
+
+
+def test_connections_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("amos.explorer.server._CONNECTIONS", 3)
+    small = Server(Engine())
+    thread = threading.Thread(target=small.run)
+    thread.start()
+    try:
+        idle = [socket.create_connection((small.host, small.port), timeout=20) for _ in range(3)]
+        with socket.create_connection((small.host, small.port), timeout=20) as refused:
+            assert refused.makefile("rb").readline().split()[1] == b"503"
+        for connection in idle:
+            connection.close()
+        until = time.monotonic() + 20
+        while _request(small, "GET", "/")[0] != 200:
+            assert time.monotonic() < until
+    finally:
+        small.stop()
+        thread.join()
+
+
+def test_an_answer_that_takes_too_long_ends(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(self: Engine, message: object) -> object:
+        while True:
+            time.sleep(0.001)
+
+    monkeypatch.setattr(Engine, "answer", never)
+    monkeypatch.setattr("amos.explorer.server._Handler.patience", 0.05)
+    status, content, _ = _request(server, "POST", "/ask", ASK, Content_Type="application/json")
+    assert (status, json.loads(content)["ok"]) == (200, False)
+    assert "longer than 0.05 seconds" in json.loads(content)["errors"][""]
+    monkeypatch.undo()
+    assert _ask(server) == 200

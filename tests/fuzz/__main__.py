@@ -20,6 +20,7 @@ _ROUND = {
     "export": 1,
     "text": 20,
     "toml": 12,
+    "loops": 6,
     "command": 3,
     "record": 2,
     "request": 6,

@@ -17,10 +17,11 @@ import numpy as np
 
 import amos
 from amos.intrinsics import from_toml
+from amos.schedule import best_sampled
 from tests.fuzz import draw
 from tests.fuzz.case import RULES, Refused, Wrong
 
-__all__ = ["command", "record", "request", "text", "toml"]
+__all__ = ["command", "loops", "record", "request", "text", "toml"]
 
 About = Callable[[str], None]
 _UNITS = ("vnni_dpbusd_m16k4_u8_s8_s32", "wmma_m16n16k16_f16_f32", "avx2_fmadd_m8_f32_f32")
@@ -40,8 +41,8 @@ dtypes = { Src1 = "s8", Src2 = "s8", Dst = "s32" }
 memory = [
   { statement = "buf.Src1[i1, r1] = global.Src1[addr_a + i1 * 4 + r1]", capacity = 64 },
   "buf.Src2[r1, i2] = global.Src2[addr_b + r1 * stride_b + i2]",
-  { statement = "global.Dst[addr_c + i1 * stride_c + i2] = acc.Dst[i1, i2]",
-    layout = { lanes = 32, lane = "i1 * 4 + i2 // 2", slot = "i2 % 2" } },
+  { statement = "global.Dst[addr_c + i1 * stride_c + i2] = acc.Dst[i1, i2]", \
+layout = { lanes = 32, elements = 2, i1 = "lane // 4", i2 = "lane % 4 * 2 + e" } },
 ]
 registers = 2
 requires = ["acme"]
@@ -118,22 +119,62 @@ def text(rng: np.random.Generator, about: About) -> str:
     start = draw.epilogue(rng, draw.problem(rng, ("uint8", "int8", "int32"), odd=0.3))
     statement, finish, extents = start.text, start.epilogue, dict(start.extents)
     which = rng.random()
-    if which < 0.6:
+    if which < 0.4:
         statement = mutated(rng, statement)
-    if which > 0.5:
+    elif which < 0.7:
         finish = mutated(rng, finish)
-    if rng.random() < 0.2:
+    if which > 0.6:
         extents[str(rng.choice([*extents]))] = int(_number(rng)[:4000])
     name, rule = str(rng.choice(_UNITS)), str(rng.choice(RULES))
+    dtypes = start.dtypes if rng.random() < 0.4 else {}
     about(f"{statement!r}\n{extents!r}\n{start.extra!r}\n{finish!r}\n{name} {rule}")
 
     def run() -> None:
-        op = amos.Operator.parse(statement, extents, start.dtypes)
+        op = amos.Operator.parse(statement, extents, dtypes)
         str(op)
         space = amos.enumerate_mappings(op, amos.intrinsics.get(name), rule=rule)
         if len(space):
             str(space[len(space) - 1].physical())
+            machine = amos.machines.get("a100" if name == _UNITS[1] else "xeon_6240")
+            best_sampled(space[0], machine, 4, rng)
         str(op.with_epilogue(finish, start.extra))
+
+    return _tried(run)
+
+
+def loops(rng: np.random.Generator, about: About) -> str:
+    """Operators of many loops that share a few indices: what is hard to count."""
+    names = [f"l{n}" for n in range(int(rng.integers(1, 34)))]
+
+    def access(tensor: str, among: Sequence[str], most: int) -> str:
+        indices: list[list[str]] = [[] for _ in range(int(rng.integers(1, most + 1)))]
+        for name in among:
+            for _ in range(int(rng.choice([1, 1, 1, 2]))):
+                indices[int(rng.integers(len(indices)))].append(name)
+        return f"{tensor}[{', '.join('+'.join(i) or '0' for i in indices)}]"
+
+    spatial = [name for name in names if rng.random() < 0.5]
+    reduce = [name for name in names if name not in spatial]
+    first = [name for name in spatial if rng.random() < 0.6]
+    second = [name for name in spatial if name not in first]
+    few = int(rng.choice([1, 3, 30]))
+    statement = (
+        f"out[{', '.join(spatial)}] += {access('a', first + reduce, few)}"
+        f" * {access('b', second + reduce, few)}"
+    )
+    extents = dict.fromkeys(names, int(rng.choice([1, 2, 3, 7])))
+    about(f"{statement!r} {extents!r}")
+
+    def run() -> None:
+        op = amos.Operator.parse(statement, extents)
+        unit = amos.intrinsics.get(_UNITS[1])
+        for rule in RULES:
+            space = amos.enumerate_mappings(op, unit, rule, commute=bool(rng.random() < 0.5))
+            verdict = amos.check_matching(op, unit, rng.integers(0, 2, (3, len(names))), rule)
+            str(verdict)
+            if space.count:
+                str(space[space.count - 1].physical())
+                space.find(space[space.count // 2].name)
 
     return _tried(run)
 

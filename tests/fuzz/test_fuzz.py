@@ -24,12 +24,13 @@ SEEDS: dict[str, Iterable[int]] = {
     "export": (0,),
     "text": range(60),
     "toml": range(40),
+    "loops": range(12),
     "command": range(4),
     "record": range(3),
     "request": range(12),
 }
 #: Where nearly every case is an error, as it is meant to be.
-BROKEN = ("text", "toml", "record")
+BROKEN = ("record",)
 
 
 @pytest.fixture(scope="module")

@@ -26,6 +26,7 @@ KINDS: dict[str, Callable[[np.random.Generator, Callable[[str], None]], str]] = 
     "export": exports.exported,
     "text": inputs.text,
     "toml": inputs.toml,
+    "loops": inputs.loops,
     "command": inputs.command,
     "record": inputs.record,
     "request": inputs.request,

@@ -1,0 +1,37 @@
+"""Limits at the doors through which texts, numbers and sizes come in.
+
+Beyond them an answer would not come in time, or arithmetic of 64 bits would overflow
+further inside, where nobody could say any more which input was at fault.
+"""
+
+from __future__ import annotations
+
+import ast
+
+__all__ = ["DEPTH", "LOOPS", "SOURCES", "TENSOR", "TEXT", "WORD", "depth_of", "fits"]
+
+#: Characters of one line of math, an epilogue, or a formula of a description.
+TEXT = 10_000
+#: Levels of an expression; deeper ones could exhaust Python's stack.
+DEPTH = 64
+#: Numbers, and products of extents, stay below this.
+WORD = 2**63
+#: Elements of a tensor, so that its bits can be counted in a word.
+TENSOR = 2**56
+#: Iterations of a statement (NumPy's arrays have no more axes), and sources of an
+#: intrinsic (all their orders may be tried).
+LOOPS, SOURCES = 32, 6
+
+
+def fits(number: int) -> bool:
+    """True if a number and its negative fit a word of 64 bits."""
+    return -WORD < number < WORD
+
+
+def depth_of(tree: ast.AST) -> int:
+    """Levels of a syntax tree, found without recursion."""
+    level, depth = [tree], 0
+    while level:
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+        depth += 1
+    return depth
