@@ -42,7 +42,7 @@ ARROWS["reproduce"] = set(ARROWS)
 # Above all rooms: these may import any of them.
 OPEN = {"cli", "viz", "testing", "__init__", "__main__"}
 # Below all rooms: any of them may import these.
-SHARED = {"errors", "_callable", "_display"}
+SHARED = {"errors", "_callable", "_display", "_progress"}
 TVM_ROOMS = {"codegen", "frontend"}
 
 

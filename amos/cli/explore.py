@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +46,6 @@ from amos.cli.options import (
     read_operator,
 )
 from amos.cli.output import print_json, print_line, print_table, print_warning
-from amos.cli.progress import clock, failures_text, progress
 
 if TYPE_CHECKING:
     from amos.explore import Exploration, Problem, Trial
@@ -98,14 +99,14 @@ def explore_command(
     where: dict[str, Any] = dict(machine=machine, executor=executor, implementation=implementation)
     where |= dict(records=records, timeout=timeout, time_limit=time_limit)
     start = time.monotonic()
-    with progress(trials, quiet=as_json, time_limit=time_limit) as tell:
+    with _notes_of_an_interrupt():
         result = amos.explore(
             op,
             unit,
             memory=None if memory is None else memory << 20,
             tiling="divisors" if divisors else "hardware",
             flush=_cache_bytes() if flush_cache else 0,
-            progress=tell,
+            progress=not as_json,
             announce=None if as_json else _announce,
             notify=print_warning,
             **how,
@@ -114,6 +115,17 @@ def explore_command(
     _print(result, rule.value, time.monotonic() - start, as_json)
     if export is not None:
         _export(result, export, top, quiet=as_json)
+
+
+@contextlib.contextmanager
+def _notes_of_an_interrupt() -> Iterator[None]:
+    """What Ctrl-C leaves is told: the best so far, and how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        for note in getattr(stop, "__notes__", ()):
+            print_warning(note)
+        raise
 
 
 def _print(result: Exploration, rule: str, elapsed: float, as_json: bool) -> None:
@@ -145,6 +157,9 @@ def _cache_bytes() -> int:
 
 def _report(result: Exploration, rule: str, elapsed: float) -> None:
     """What was found, and why it is what it is."""
+    from amos._progress import clock
+    from amos.explore.progress import failures_text
+
     counts = ", ".join(f"{name} {count}" for name, count in result.counts.items())
     print_line(f"mappings   {counts}  (by rule)")
     print_line(

@@ -133,7 +133,9 @@ def _write_best(
 ) -> None:
     import amos
 
-    result = amos.explore(op, unit, machine=machine, trials=trials, executor="model")
+    result = amos.explore(
+        op, unit, machine=machine, trials=trials, executor="model", progress=False
+    )
     for path in export_top(result, folder, top):
         if upsampled:
             _add(path / "launch.json", "upsampled", _STRIDE)

@@ -16,7 +16,8 @@ from amos.explore.exploration import Exploration
 from amos.explore.guided import EPSILON, Guided
 from amos.explore.methods import METHODS
 from amos.explore.methods import method as find_method
-from amos.explore.objective import Problem, Trial
+from amos.explore.objective import Problem
+from amos.explore.progress import Progress, Watch
 from amos.explore.records import Records
 from amos.explore.records_rows import common_columns
 from amos.explore.run_log import RunLog
@@ -37,8 +38,6 @@ RULES = ("paper", "access", "gather")
 IMPLEMENTATIONS = ("native", "generic")
 #: A larger space is searched through this many mappings, spread evenly over it.
 _MOST_MAPPINGS = 512
-
-Progress = Callable[[Trial, int], None]
 
 
 def explore(
@@ -63,7 +62,7 @@ def explore(
     epsilon: float = EPSILON,
     flush: int = 0,
     executor: str | Executor | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool = True,
     announce: Callable[[Problem], None] | None = None,
     notify: Callable[[str], None] | None = None,
 ) -> Exploration:
@@ -101,7 +100,9 @@ def explore(
             an executor; by default this machine. Then ``"host"`` means its workers.
             For a described GPU ``"gpu"`` or ``"model"``; by default the GPU of this
             machine if it is of that architecture.
-        progress: called after each trial with it and the number of trials asked for.
+        progress: True for a line that says how far it is, on a terminal and in a notebook;
+            False for none; a function is called after each trial instead, with it and the
+            number of trials asked for.
         announce: called once, when every argument has been accepted and before
             the first trial.
         notify: called with a line for each thing that one might not expect.
@@ -128,10 +129,11 @@ def explore(
     options = {"rule": rule, "commute": commute, "timeout": timeout, "memory": memory}
     options |= {"implementation": implementation, "flush": flush}
     options |= _given(fix=fixes, only=names, tiling=tiling, epsilon=epsilon)
-    with contextlib.ExitStack() as stack:
+    watch = Watch(trials, time_limit, progress, records)
+    with watch.line, contextlib.ExitStack() as stack:
         kept = stack.enter_context(Records(records)) if records is not None else None
         how = (executor, timeout, memory, implementation)
-        workers = _measuring(machine, unit, how, notify)
+        workers = _measuring(machine, unit, how, watch.aside(notify))
         if workers is not None:
             workers = stack.enter_context(workers)
         identity = workers.identity if workers is not None else _identity(machine)
@@ -141,12 +143,11 @@ def explore(
         target = _first_machine(log, machine, unit, workers)
         problem = Problem(mappings, target, spread, fixes=fixes, tiling=tiling)
         for line in log.notices() if notify is not None else ():
-            notify(line)  # type: ignore[misc]
-        if announce is not None:
-            announce(problem)
+            watch.aside(notify)(line)
+        watch.aside(announce)(problem)
         search = Guided(problem, np.random.default_rng(seed), chosen, epsilon)
         session = Session(problem, search, workers, log, implementation, flush)
-        last = _search(session, (trials, time_limit, stagnation), progress, unit)
+        last = _search(session, (trials, time_limit, stagnation), watch, unit)
         log.check_place()
     counts = {r: space.count for r, space in spaces.items()}
     return _result(session, last, unit, counts, method, seed)
@@ -196,16 +197,31 @@ def _result(
 def _search(
     session: Session,
     limits: tuple[int, float | None, int | None],
-    progress: Progress | None,
+    watch: Watch,
     unit: Intrinsic,
 ) -> Machine:
-    """Search, measure the leaders again, and describe the machine as it was meanwhile."""
-    for trial in session.trials(*limits):
-        if progress is not None:
-            progress(trial, limits[0])
-    if session.executor is None:
-        return session.problem.machine
-    session.confirm()
+    """Search, measure the leaders again, and describe the machine as it was meanwhile.
+
+    Who interrupts it gets a note of what was reached.
+    """
+    try:
+        watch.searching()
+        for trial in session.trials(*limits):
+            watch.tried(trial, session.problem)
+        if session.executor is None:
+            return session.problem.machine
+        session.confirm(watch.confirming)
+        watch.confirmed(session.problem)
+        return _last_machine(session, unit)
+    except KeyboardInterrupt as stop:
+        for line in watch.interrupted(session.problem):
+            stop.add_note(line)
+        raise
+
+
+def _last_machine(session: Session, unit: Intrinsic) -> Machine:
+    """The machine as it was during the run."""
+    assert session.executor is not None
     last = session.log.last_machine()
     if last is None or session.measured:
         # The peak that the result is held against, measured in the same run.

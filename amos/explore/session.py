@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from amos.explore.method import Proposer
@@ -112,11 +112,14 @@ class Session:
     def _task(self, candidate: Candidate, repeat: int = 10) -> Task:
         return Task(candidate, repeat, self.implementation, self.flush)
 
-    def confirm(self) -> None:
+    def confirm(self, tell: Callable[[Problem], None] = lambda _: None) -> None:
         """Measure the leaders again, longer: the fastest of many is partly the luckiest.
 
         Goes on while a trial that was not measured again leads, then while the two
         leaders are too close to call.
+
+        Args:
+            tell: called before each of these measurements.
         """
         confirmed: set[int] = set()
         for _ in range(2 * _CONFIRMED):
@@ -125,6 +128,7 @@ class Session:
             if not waiting:
                 break
             confirmed.add(waiting[0].number)
+            tell(self.problem)
             again = self._again(waiting[0], 0)
             # A hang may be the machine's fault; a wrong result or a crash never is.
             if again is not None and (again.ok or again.failure != "timeout"):
@@ -135,6 +139,7 @@ class Session:
             if len(pair) < 2 or not pair[0].too_close(pair[1]):
                 return
             for trial, before in zip(leaders, pair, strict=True):
+                tell(self.problem)
                 again = self._again(trial, attempt)
                 if again is not None and again.ok:
                     self._replace(trial, replace(before, times=before.times + again.times))

@@ -236,7 +236,7 @@ def test_the_bar_shows_what_is_going_on() -> None:
     assert run.wait() == 0
     assert "trials     " in text
     assert "\x1b" not in text
-    assert b"measuring" in shown
+    assert b"searching" in shown
     assert re.search(rb"\d+/200", shown)
     assert b"best " in shown
     assert b" left" in shown

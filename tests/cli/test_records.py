@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from amos._progress import clock
 from amos.cli import main
-from amos.cli.progress import clock, failures_text
+from amos.explore.progress import failures_text
 
 VNNI = "vnni_dpbusd_m16k4_u8_s8_s32"
 GEMM = ["explore", "out[i,j] += a[i,k] * weight[j,k]", VNNI]

@@ -1,0 +1,94 @@
+"""A line that says how far something is: on a terminal or in a notebook, and nowhere else.
+
+Whoever works for minutes shows one. It is rewritten in place, is gone when the work ends,
+and gives way (:meth:`ProgressLine.clear`) to whatever else is printed meanwhile.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from typing import Any
+
+__all__ = ["ProgressLine", "clock", "time_left"]
+
+#: Seconds before the line is rewritten, so that quick work is not spent on showing itself.
+_PAUSE = 0.1
+
+
+class ProgressLine:
+    """A line on standard error if that is a terminal, or below the cell of a notebook.
+
+    Args:
+        shown: False to show nothing anywhere.
+
+    Attributes:
+        shown: whether anybody sees it.
+    """
+
+    def __init__(self, shown: bool = True) -> None:
+        self._display = _notebook_display() if shown else None
+        self.shown = shown and (self._display is not None or sys.stderr.isatty())
+        self._handle: Any = None
+        self._text, self._until = "", 0.0
+
+    def __enter__(self) -> ProgressLine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.clear()
+
+    def show(self, text: str, *, at_once: bool = True) -> None:
+        """Replace the line.
+
+        Args:
+            text: the new line; on a terminal what does not fit is left out.
+            at_once: False for one of very many, which may be left out.
+        """
+        now = time.monotonic()
+        if not self.shown or text == self._text or (now < self._until and not at_once):
+            return
+        self._until = now + _PAUSE
+        self._write(text)
+
+    def clear(self) -> None:
+        """Take the line away; the next text brings it back."""
+        if self._text:
+            self._write("")
+
+    def _write(self, text: str) -> None:
+        self._text = text
+        if self._display is None:
+            width = shutil.get_terminal_size().columns - 1
+            sys.stderr.write(f"\r\x1b[K{text[:width]}")
+            sys.stderr.flush()
+        elif self._handle is None:
+            self._handle = self._display({"text/plain": text}, raw=True, display_id=True)
+        else:
+            self._handle.update({"text/plain": text}, raw=True)
+
+
+def clock(seconds: float) -> str:
+    """``1:05``, or ``2:01:05`` from an hour on."""
+    whole = round(max(0.0, seconds))
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def time_left(elapsed: float, done: int, total: int, limit: float | None = None) -> float:
+    """Seconds until all is done at the pace so far, or until the limit."""
+    left = elapsed / done * (total - done)
+    return left if limit is None else min(left, limit - elapsed)
+
+
+def _notebook_display() -> Any:
+    """What shows an object below the cell that runs, if this is the kernel of a notebook."""
+    interactive = sys.modules.get("IPython")
+    shell = interactive.get_ipython() if interactive is not None else None
+    if getattr(shell, "kernel", None) is None:
+        return None
+    from IPython.display import display
+
+    return display

@@ -1,0 +1,107 @@
+"""What an exploration says of itself while it runs, and when it is interrupted."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from amos._progress import ProgressLine, clock, time_left
+from amos.explore.objective import Problem, Trial
+
+__all__ = ["Progress", "Watch", "failures_text"]
+
+_T = TypeVar("_T")
+#: Called after each trial with it and the number of trials asked for.
+Progress = Callable[[Trial, int], None]
+
+
+class Watch:
+    """Follows one exploration.
+
+    Args:
+        total: trials asked for.
+        time_limit: seconds after which the search stops.
+        progress: True for a line on a terminal or in a notebook, False for nothing;
+            a function is called after each trial instead.
+        records: the file that keeps the trials.
+    """
+
+    def __init__(
+        self,
+        total: int,
+        time_limit: float | None,
+        progress: Progress | bool,
+        records: str | Path | None,
+    ) -> None:
+        self._total, self._limit, self._records = total, time_limit, records
+        self._call = progress if callable(progress) else None
+        self.line = ProgressLine(shown=progress is True)
+        self._start = time.monotonic()
+        self._failed: Counter[str] = Counter()
+        self._again = 0
+        self.line.show("probing the machine")
+
+    def aside(self, say: Callable[[_T], None] | None) -> Callable[[_T], None]:
+        """A function that prints, with the line out of its way; one that does nothing for None."""
+
+        def said(what: _T) -> None:
+            if say is not None:
+                self.line.clear()
+                say(what)
+
+        return said
+
+    def searching(self) -> None:
+        """The first trial begins."""
+        self._start = time.monotonic()
+        self.line.show(f"searching 0/{self._total}")
+
+    def tried(self, trial: Trial, problem: Problem) -> None:
+        """A trial is over."""
+        if self._call is not None:
+            self._call(trial, self._total)
+        if trial.measurement is not None and not trial.measurement.ok:
+            self._failed[trial.measurement.failure] += 1
+        verb = "searching" if trial.measurement is None else "measuring"
+        texts = [f"{verb} {trial.number + 1}/{self._total}", _best(problem)]
+        texts += [failures_text(self._failed)] if self._failed else []
+        elapsed = time.monotonic() - self._start
+        left = time_left(elapsed, trial.number + 1, self._total, self._limit)
+        texts.append(f"{clock(left)} left")
+        self.line.show(", ".join(texts), at_once=False)
+
+    def confirming(self, problem: Problem) -> None:
+        """A leader is about to be measured again; what is shown of it may still change."""
+        self._again += 1
+        self.line.show(f"confirming the fastest, measurement {self._again}, {_best(problem)}")
+
+    def confirmed(self, problem: Problem) -> None:
+        """The fastest is known; the machine's peak is measured beside it."""
+        self.line.show(f"confirmed: {_best(problem)}; measuring the machine's peak")
+
+    def interrupted(self, problem: Problem) -> list[str]:
+        """What was reached, and how to go on, when the user stops a run."""
+        leaders = problem.best(1)
+        reached = f"interrupted after {len(problem.trials)} of {self._total} trials"
+        if leaders:
+            best = leaders[0]
+            reached += f"; best so far {best.seconds * 1e3:.4f} ms: {best.mapping.name}, "
+            reached += f"{best.schedule}"
+        again = "with a record file (--records FILE, records=) the same run would go on from here"
+        if self._records is not None:
+            again = f"{str(self._records)!r} keeps them: the same run again goes on from there"
+        return [reached, again]
+
+
+def failures_text(failed: dict[str, int]) -> str:
+    """``3 failed (2 timeout, 1 crash)``."""
+    kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(failed.items(), key=lambda x: -x[1]))
+    return f"{sum(failed.values())} failed ({kinds})"
+
+
+def _best(problem: Problem) -> str:
+    leaders = problem.best(1)
+    return f"best {leaders[0].seconds * 1e3:.4f} ms" if leaders else "none ran yet"
