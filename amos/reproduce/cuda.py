@@ -217,7 +217,9 @@ def _chosen(op: Operator, unit: str, arch: str) -> tuple[Mapping, Schedule]:
     """The model's choice, with the widest copies that the space has."""
     import amos
 
-    best = amos.explore(op, unit, machine=ARCHITECTURES[arch], trials=_TRIALS, seed=0).best
+    machine = ARCHITECTURES[arch]
+    # Processes share the terminal; the rows say how far they are.
+    best = amos.explore(op, unit, machine=machine, trials=_TRIALS, seed=0, progress=False).best
     space = ScheduleSpace(best.mapping, machines.get(ARCHITECTURES[arch]))
     return best.mapping, _widest(space, best.schedule)
 
