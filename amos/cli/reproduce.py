@@ -224,7 +224,6 @@ def _sets(result: dict[str, Any]) -> None:
         for title, group in (
             ("refined", result),
             ("paper's equation", result["paper_equation"]),
-            ("learned correction", result.get("learned", {})),
         )
         for name in ("fitted_on", "held_back")
         if name in group

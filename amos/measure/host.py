@@ -22,7 +22,7 @@ from amos.intrinsics import Intrinsic
 from amos.measure.runner import Runner, default_memory
 from amos.perfmodel.host import Cache, Cpu, cpu
 from amos.perfmodel.machine import Level, Machine, Peak
-from amos.perfmodel.makers import as_fitted
+from amos.perfmodel.makers import fitted
 
 __all__ = ["cache_file", "host_machine"]
 
@@ -138,7 +138,7 @@ def _machine(here: Cpu, known: dict[str, Any]) -> Machine:
         name: Peak(figures["latency"], figures["interval"], "measured", figures.get("fed", 0.0))
         for name, figures in known["peaks"].items()
     }
-    measured = Machine(
+    return Machine(
         name="host",
         cores=here.cores,
         clock=known["clock"],
@@ -148,9 +148,10 @@ def _machine(here: Cpu, known: dict[str, Any]) -> Machine:
         peaks=peaks,
         launch=known["launch"],
         features=tuple(sorted(here.features)),
+        maker=here.maker,
         source=f"measured on {here.model}",
+        costs=fitted(here.maker),
     )
-    return as_fitted(measured)
 
 
 def _level(name: str, size: int, units: int, cores: int, known: dict[str, Any]) -> Level:

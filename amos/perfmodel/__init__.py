@@ -4,7 +4,7 @@ from amos.perfmodel import catalogue
 from amos.perfmodel.batch import MODELS, evaluate
 from amos.perfmodel.gpu_costs import GpuCosts
 from amos.perfmodel.machine import Costs, Level, Machine, Peak
-from amos.perfmodel.makers import as_fitted
+from amos.perfmodel.makers import fitted
 from amos.perfmodel.model import LevelTime, LoopSchedule, Prediction, predict, prediction_of
 from amos.perfmodel.structure import LoopBatch, Structure
 from amos.perfmodel.terms import BatchPrediction
@@ -22,9 +22,9 @@ __all__ = [
     "Peak",
     "Prediction",
     "Structure",
-    "as_fitted",
     "catalogue",
     "evaluate",
+    "fitted",
     "predict",
     "prediction_of",
 ]

@@ -6,7 +6,7 @@ schedules. :mod:`amos.perfmodel.model` says what the terms mean.
 
 from __future__ import annotations
 
-from math import isinf, prod
+from math import prod
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from amos.perfmodel.fits import demands, fragments
 from amos.perfmodel.gpu import predict_blocks
 from amos.perfmodel.machine import Level, Machine
 from amos.perfmodel.part import Part, Steps, pick, pick_at, places, within
-from amos.perfmodel.sharing import beside, exchanges
+from amos.perfmodel.sharing import exchanges
 from amos.perfmodel.stores import unforeseen
 from amos.perfmodel.structure import LoopBatch, Operand, Structure
 from amos.perfmodel.terms import BatchPrediction, joined, overlapped
@@ -30,20 +30,9 @@ __all__ = ["MODELS", "BatchPrediction", "evaluate", "not_padding", "overflows"]
 _CHUNK = 4096
 #: Lines that hardware brings in together: the one that is missed and the other one of 128
 #: bytes (Intel 64 and IA-32 Architectures Optimization Reference Manual, Data Prefetching).
-#: Reads find the other one later. Writing every other line takes 7.0 ns a line there, as
-#: against 3.5 for all in order, once what lies between goes beyond the second cache.
 _PAIR = 2
 #: Number of the level beyond the caches near a core, from which a line takes long.
 _BEYOND = 2
-#: Waiting for a line of the output from the cache before that, as a share of that: by
-#: themselves, lines that nothing fetched ahead take 2.3 ns from there and 5.4 from beyond.
-_NEARER = 0.45
-#: Share of a sweep just as large as a cache that the cache has lost when it comes again:
-#: pages lie anywhere, so some sets have more lines to hold than ways, and others fewer.
-_LOST = 0.25
-#: What lines fetched in vain add where the second cache still has them later: by themselves
-#: single lines take 2.9 ns if their pairs are written from the nearest cache, else 3.6 to 4.7.
-_VAIN = 0.4
 #: Share of a cache that stays in it surely enough to look no further.
 _SURE = 0.5
 #: Terms of calls that start and of calls that wait, ahead of those of the levels.
@@ -125,9 +114,10 @@ def _evaluate(
             bound = overlapped([bound, far], machine.costs.far)
         staging, regions = copies(structure, machine, batch, part, cores)
         result.staging[:], result.launch[:] = staging, machine.launch * regions
-        if machine.cached and machine.exchange:
+        if machine.cached and machine.costs.exchange:
             result.exchange[:] = exchanges(structure.destination, machine, part, cores)
-            bound = beside(bound, result.exchange, fragments(structure.destination, part))
+            # Part of the waiting passes behind the rest.
+            bound = np.hypot(bound, result.exchange)
         seconds = bound + result.staging + result.launch
         for need, capacity in demands(structure, machine, batch, part).values():
             seconds = np.where(need > capacity, np.inf, seconds)
@@ -163,7 +153,7 @@ def _busy(
     ahead = 1.0 + machine.costs.window / (length * chains)
     started = _balanced(structure, steps, cores)
     if machine.cached:
-        code = stretch(structure, batch, part)
+        code = stretch(structure, machine, batch, part)
         started = started * crowding(structure, machine, batch, part, code)
         started = started * not_padding(structure, batch)
     else:
@@ -237,13 +227,11 @@ def _level(
     """Traffic of one level and the time it takes; adds a column to the result."""
     if number == 0:
         depth = np.full(len(part.steps), part.count)
-        broadcast = machine.costs.broadcast if refined else 1.0
-        moved = [_register_traffic(op, part, broadcast) for op in operands]
+        moved = [_register_traffic(op, part) for op in operands]
     else:
         inner = machine.levels[number - 1]
         retain = machine.costs.retain if refined else None
-        lost = _LOST if machine.cached else 0.0
-        depth, moved = _cache_traffic(part, inner.capacity, operands, retain, lost)
+        depth, moved = _cache_traffic(part, inner.capacity, operands, retain)
     name = level.name
     reads = np.stack(moved[:-1])
     together = np.ceil(cores / groups)
@@ -257,39 +245,20 @@ def _level(
         weighed = np.where(ordered, machine.costs.sweep, 1.0) @ reads
     result.read[name] = weighed / level.rate(groups, together, write=False)
     result.write[name] = result.bytes_out[name] / level.rate(groups, together, write=True)
-    if refined and machine.cached and 0 < number <= _BEYOND:
+    if refined and machine.cached and number == _BEYOND:
         late = unforeseen(operands[-1], machine, part) * machine.costs.late / machine.clock
-        if number == _BEYOND:
-            near = machine.levels[0].capacity
-            result.write[name] *= _in_vain(part, operands, near, depth)
-        else:
-            late = late * _NEARER
         waiting = result.bytes_out[name] / machine.line * late
         result.write[name] = np.maximum(result.write[name], waiting)
 
 
-def _in_vain(part: Part, operands: tuple[Operand, ...], near: int, depth: np.ndarray) -> np.ndarray:
-    """How much longer writing takes where the nearest cache has lost the pairs of lines."""
-    output = operands[-1]
-    pairs = part.footprint(output) / part.elements(output)
-    more = pick(pairs, within(part.used(operands), near)) / pick(pairs, depth)
-    return np.asarray(1.0 + _VAIN * (np.minimum(more, _PAIR) - 1.0))
-
-
 def _cache_traffic(
-    part: Part,
-    capacity: int,
-    operands: tuple[Operand, ...],
-    retain: float | None,
-    even: float,
+    part: Part, capacity: int, operands: tuple[Operand, ...], retain: float | None
 ) -> tuple[np.ndarray, list[np.ndarray]]:
     """Depth whose data fits the memory inside, and the bytes of each operand that cross it.
 
     With ``retain``, loops just outside of that depth find part of their data still
-    there, and those of that depth do not find all of it: caches do not replace strictly
-    the oldest line, and do not fill evenly. Of a sweep over ``x`` times the capacity the
-    share ``even * x ** retain`` is lost up to the capacity, and beyond it
-    ``(1 - even) * x ** -retain`` is found; with ``retain`` infinite all of it, and nothing.
+    there, as caches do not replace strictly the oldest line: of a sweep over ``x`` times
+    the capacity the share ``x ** -retain``.
     """
     used = part.used(operands)
     depth = within(used, capacity)
@@ -298,27 +267,23 @@ def _cache_traffic(
         plain = [pick_at(part.traffic(op, windows=False), here) for op in operands]
         return depth, [np.where(whole, 0.0, traffic) for traffic in plain]
     around = np.maximum(depth - 1, 0)
-    outside, inside = places(around), places(np.minimum(depth + 1, part.count))
-    if isinf(retain):
-        even = 0.0
-    lost = even * np.minimum(1.0, pick_at(used, here) / capacity) ** retain
-    kept = (1.0 - even) * np.minimum(1.0, capacity / pick_at(used, outside)) ** retain
+    outside = places(around)
+    kept = np.minimum(1.0, capacity / pick_at(used, outside)) ** retain
     moved = []
     for op in operands:
         traffic = part.traffic(op, windows=True)
         # What fits as a whole stays in the memory inside from one run to the next.
         missed = np.where(whole, 0.0, pick_at(traffic, here))
         least = np.where(around == 0, 0.0, pick_at(traffic, outside))
-        found = np.where(whole, 0.0, (missed - least) * kept)
-        moved.append(missed - found + (pick_at(traffic, inside) - missed) * lost)
+        moved.append(missed - np.where(whole, 0.0, (missed - least) * kept))
     return depth, moved
 
 
-def _register_traffic(operand: Operand, part: Part, broadcast: float) -> np.ndarray:
+def _register_traffic(operand: Operand, part: Part) -> np.ndarray:
     """Bytes loaded into registers: each distinct fragment once a step.
 
-    A fragment that is replicated into a whole register takes part of the time that
-    loading the whole register does.
+    A fragment that is replicated into a whole register takes as long as loading the
+    whole register does.
     """
     steps = np.ones(len(part.steps))
     inside = np.ones(len(part.steps), dtype=bool)
@@ -326,9 +291,7 @@ def _register_traffic(operand: Operand, part: Part, broadcast: float) -> np.ndar
     for position in reversed(range(part.count)):
         inside &= ~moves[position]
         steps *= np.where(inside, 1.0, part.outer[position])
-    size = operand.fragment
-    if operand.copies > 1:
-        size = max(size, size * operand.copies * broadcast)
+    size = operand.fragment * operand.copies
     edges = part.steps.edges
     asked = 1.0 if edges is None else edges.fragments(operand)
     return fragments(operand, part) * asked * steps * size

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from amos.errors import MachineError, UnknownNameError
 from amos.perfmodel.gpu_costs import GpuCosts
 from amos.perfmodel.machine import Costs, Level, Machine, Peak
+from amos.perfmodel.makers import fitted
 
 if TYPE_CHECKING:
     from amos.intrinsics import Intrinsic
@@ -31,7 +32,7 @@ _MACHINE: dict[str, tuple[type, ...]] = {
     "features": (list,),
     "costs": (dict,),
     "line": (int,),
-    "exchange": _NUMBER,
+    "maker": (str,),
     "gpu": (dict,),
 }
 _LEVEL: dict[str, tuple[type, ...]] = {
@@ -55,7 +56,7 @@ _OPTIONAL = {
     "core_write",
     "scratchpad",
     "line",
-    "exchange",
+    "maker",
     "gpu",
     *_COSTS,
     *_GPU,
@@ -143,7 +144,7 @@ def from_toml(text: str, where: str = "machine") -> Machine:
         _check(entry, _PEAK, f"{where}: peak.{name}")
     costs = data.get("costs", {})
     _check(costs, _COSTS, f"{where}: costs")
-    gpu = data.get("gpu", {})
+    maker, gpu = data.get("maker", ""), data.get("gpu", {})
     _check(gpu, _GPU, f"{where}: gpu")
     try:
         return Machine(
@@ -155,9 +156,9 @@ def from_toml(text: str, where: str = "machine") -> Machine:
             launch=data.get("launch", 0.0),
             features=tuple(data.get("features", ())),
             source=data["source"],
-            costs=Costs(**costs),
+            maker=maker,
+            costs=replace(fitted(maker), **costs),
             line=data.get("line", 64),
-            exchange=data.get("exchange", 0.0),
             gpu=GpuCosts(**gpu),
         )
     except MachineError as error:

@@ -17,16 +17,8 @@ from amos.perfmodel.structure import LoopBatch, Operand, Structure
 
 __all__ = ["copies", "spread"]
 
-#: Elements of a step that compilers still unroll; half as many if finding one takes
-#: divisions.
-_UNROLLED = 16
 #: Elements of a step that no schedule bounds.
 _WIDTH = 64
-#: Cycles of an instruction of a copy in whole vectors: loads, permutations, stores.
-_INSTRUCTION = 0.5
-#: Cycles of adding up what the lanes of an accumulator keep of one sum: measured for 16
-#: lanes, where LLVM takes four halvings, each a permutation and an addition that wait.
-_FOLD = 12.0
 #: By what a number of steps in single precision may be off.
 _EVEN = 1e-3
 
@@ -42,8 +34,11 @@ def copies(
     region = part.steps.region
     parts = np.ones(len(batch)) if part.steps.parts is None else part.steps.parts
     reach = _reach(machine, cores)
-    if machine.cached and _partial(structure):
-        seconds += part.steps.padded * parts * _FOLD / machine.clock / cores
+    if machine.cached and _partial(structure) > 1:
+        # Halvings, each of which waits for the one before it as a call does.
+        intrinsic = structure.mapping.intrinsic
+        waits = np.log2(_partial(structure)) * machine.peak(intrinsic.name).latency
+        seconds += part.steps.padded * parts * waits / cores
     for op in (*structure.sources, structure.destination):
         if not op.copied:
             continue
@@ -71,10 +66,10 @@ def copies(
     return seconds, regions
 
 
-def _partial(structure: Structure) -> bool:
-    """Whether lanes keep parts of each sum, which are added up after the last call."""
+def _partial(structure: Structure) -> int:
+    """Lanes that keep a part of each sum, which are added up after the last call."""
     source = implementations(structure.mapping.intrinsic.name).get("llvm")
-    return source is not None and source.partial > 1
+    return 1 if source is None else source.partial
 
 
 def _sums(op: Operand, parts: np.ndarray, machine: Machine) -> np.ndarray:
@@ -178,12 +173,12 @@ def _seconds(
     streaming = _streaming((elements + op.origin) * op.size, reach)
     if op.copy == "run":
         return streaming
-    plain = machine.cached and not ahead
+    inside = machine.cached and not ahead
     tail = _tail(op, part, depth, ahead=ahead)
-    cycles = _cycles(op, part, batch, machine.costs, tail, plain=plain)
+    cycles = _cycles(op, part, batch, machine.costs, tail, inside=inside)
     if op.vectors and batch.vectors is not None:
         # Never slower than finding elements one by one, whatever that was fitted to.
-        together = np.minimum(op.vectors * _INSTRUCTION, cycles / 2)
+        together = np.minimum(op.vectors * machine.costs.read, cycles / 2)
         cycles = np.where(batch.vectors, together, cycles)
     seconds: np.ndarray = np.maximum(streaming, elements * cycles / machine.clock / cores)
     return seconds
@@ -215,7 +210,7 @@ def _cycles(
     costs: Costs,
     tail: np.ndarray | float,
     *,
-    plain: bool,
+    inside: bool,
 ) -> np.ndarray:
     """Cycles of one element that does not move with its neighbours.
 
@@ -227,19 +222,18 @@ def _cycles(
     whole = np.broadcast_to(np.rint(tail), len(batch)).astype(int)
     # The largest power of two that divides it.
     width = np.minimum(whole & -whole, _WIDTH if batch.vector is None else batch.vector)
-    found = costs.digits * (costs.plain if plain else 1.0) * op.divisions
+    found = costs.find * op.divisions
     if op.copy == "rows":
-        return np.asarray((costs.test + costs.serial + found) / width)
+        return np.asarray((costs.find + costs.serial + found) / width)
     # Where only positions move the last dimension, what fused loops are taken apart for is
     # the same for all steps of it.
     last = op.dims[op.leading - 1].terms if op.leading else ()
-    rows = plain or (op.leading > 0 and all(n < part.steps.spatial for n, _ in last))
+    rows = inside or (op.leading > 0 and all(n < part.steps.spatial for n, _ in last))
     once = found * width / whole if rows else found
     # Lanes of several fused windows leave them one by one.
-    tests = costs.test * max(op.divisions, 1)
+    tests = costs.find * max(op.divisions, 1)
     unrolled = (tests / width if op.guarded else 0.0) + once
-    short = _UNROLLED // 2 if op.divisions else _UNROLLED
+    short = costs.copied / 2 if op.divisions else costs.copied
     finding = np.where(width <= short, unrolled, costs.serial * op.live + found)
-    reading = costs.read * (costs.near if op.near else 1.0)
-    cycles: np.ndarray = finding + reading * op.live
+    cycles: np.ndarray = finding + costs.read * op.live
     return cycles

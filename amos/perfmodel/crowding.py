@@ -19,23 +19,13 @@ from amos.perfmodel.structure import LoopBatch, Operand, Structure
 
 __all__ = ["crowding", "finds_again", "kept_fragments", "stretch"]
 
-#: Loads and calls of the longest stretch that LLVM makes by unrolling a loop completely.
-_LONGEST = 240
-#: Steps in one stretch of code whose loads compilers mix.
-_MIXED = 3
-#: Steps whose loads LLVM puts side by side, and registers that it takes for those of them
-#: that come too early.
-_PAIRED, _EARLY = 2, 2
-#: Steps of a loop that LLVM leaves a loop.
-_SEVERAL = 3
 
-
-def stretch(structure: Structure, batch: LoopBatch, part: Part) -> np.ndarray:
+def stretch(structure: Structure, machine: Machine, batch: LoopBatch, part: Part) -> np.ndarray:
     """Steps of the reduction in one stretch of code, for each schedule.
 
     Those that the schedule unrolls, and those of loops that compilers unroll then: a loop
-    is unrolled if what comes of it is no longer than :data:`_LONGEST`; the one around it
-    is looked at after that.
+    is unrolled if the loads and calls that come of it are at most ``Costs.unrolled``; the one
+    around it is looked at after that.
     """
     operands = (*structure.sources, structure.destination)
     size = np.sum([fragments(op, part) for op in operands], axis=0)
@@ -45,7 +35,7 @@ def stretch(structure: Structure, batch: LoopBatch, part: Part) -> np.ndarray:
         if position == part.count - 1:
             steps = np.where(trips % batch.unroll == 0, batch.unroll, 1).astype(float)
             trips = trips / steps
-        whole = whole & (steps * trips * size <= _LONGEST)
+        whole = whole & (steps * trips * size <= machine.costs.unrolled)
         steps = np.where(whole, steps * trips, steps)
     return steps
 
@@ -115,46 +105,6 @@ def kept_fragments(
     return kept, moves / together
 
 
-def _clustered(structure: Structure, part: Part, code: np.ndarray, live: np.ndarray) -> np.ndarray:
-    """Whether all accumulators of a loop wait in memory for loads that came too early.
-
-    LLVM puts loads that lie close together side by side, such as those of a fragment of
-    the weights for this step and for the next. Where no register is left for that, it
-    keeps every accumulator in memory around the loop. So it does with loops of two steps
-    that stand within no other reduction, in kernels that have a loop for each kind of cut
-    tile, and in tiles along several loops of a source where the loop around goes on along
-    one of them; elsewhere it mostly finds a better order.
-    """
-    steps, registers = part.steps, structure.mapping.intrinsic.registers
-    found = (code == _PAIRED) & (live > registers - _EARLY)
-    rows = np.flatnonzero(found)
-    reduce = steps.outer[steps.begin :, rows]
-    alone = ((reduce > 1).sum(axis=0) == 1) & (reduce.prod(axis=0) > code[rows])
-    cut = np.zeros(len(rows), dtype=bool)
-    if steps.edges is not None:
-        cut = (steps.extents % steps.tile[:, rows] > 0).any(axis=0)
-    found[rows] = alone & (cut | _goes_on(structure, part, rows))
-    return np.asarray(found)
-
-
-def _goes_on(structure: Structure, part: Part, rows: np.ndarray) -> np.ndarray:
-    """Whether the loop around the reduction moves a tile along one of several own loops."""
-    steps = part.steps
-    if not steps.begin:
-        return np.zeros(len(rows), dtype=bool)
-    counts = np.array([fragments(op, part)[rows] for op in structure.sources])
-    outer, loops = steps.outer[: steps.begin, rows], steps.loop[: steps.begin, rows]
-    around = steps.begin - 1 - np.argmax(outer[::-1] > 1, axis=0)
-    loop = np.take_along_axis(loops, around[None], axis=0)[0]
-    often = np.take_along_axis(outer, around[None], axis=0)[0] >= _SEVERAL
-    found = np.zeros(len(rows), dtype=bool)
-    for op, most in zip(structure.sources, counts == counts.max(axis=0), strict=True):
-        own = [n for n in op.indexed if n < steps.spatial]
-        several = (steps.tile[own][:, rows] > 1).sum(axis=0) > 1
-        found |= most & several & steps.indexes(op)[loop]
-    return np.asarray(found & often)
-
-
 def crowding(
     structure: Structure,
     machine: Machine,
@@ -180,20 +130,19 @@ def crowding(
     if not registers or loads_rows(structure.mapping.intrinsic):
         # Tile registers have numbers, and no compiler moves them to memory.
         return 1.0
-    costs, spare = machine.costs, registers / 8
+    # One fragment of each source is loaded while the calls before it run.
+    costs, spare = machine.costs, len(structure.sources)
     live = live_fragments(structure, part)
     crowded = np.clip((live - (registers - spare)) / spare, 0.0, 1.0)
     if code is None or not structure.reduce:
         # Compilers for GPUs load the fragments of later steps ahead wherever they can.
-        return np.asarray(1.0 + (costs.spill_mixed if code is None else costs.spill) * crowded)
+        return np.asarray(1.0 + (costs.spill if code is None else 0.0) * crowded)
     each = np.min([fragments(op, part) for op in structure.sources], axis=0)
-    worst = np.where((each == 1) & (code >= _MIXED), costs.spill_mixed, costs.spill)
+    worst = np.where((each == 1) & (code > 1), costs.spill, 0.0)
     kept, moves = kept_fragments(structure, batch, part, code)
     spilled = np.clip(live + kept - registers, 0.0, kept) / np.maximum(kept, 1.0)
     # With no register for a second fragment of the source that changes, the accumulators
     # of all calls that a kept one is for give way.
-    each = np.where(live > registers - 2, each, 1.0)
+    each = np.where(live > registers - spare, each, 1.0)
     moves = spilled * moves * each / fragments(structure.destination, part)
-    # A store and a load of each accumulator for the calls of these steps.
-    moves = moves + np.where(_clustered(structure, part, code, live), 2.0 / _PAIRED, 0.0)
     return np.asarray(1.0 + worst * crowded + costs.reload * moves)

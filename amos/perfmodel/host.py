@@ -35,12 +35,14 @@ class Cpu:
         cores: processors that this process may run on.
         features: flags such as ``avx512_vnni``; empty if they cannot be read.
         caches: data caches from inside outward; empty if they cannot be read.
+        maker: who made it, as the CPU says it: ``"AuthenticAMD"``, ``"GenuineIntel"``.
     """
 
     model: str
     cores: int
     features: frozenset[str]
     caches: tuple[Cache, ...]
+    maker: str = "unknown"
 
 
 @cache
@@ -50,29 +52,34 @@ def cpu() -> Cpu:
     Features that begin with a word of the environment variable ``AMOS_CPU_LACKS`` are left
     out, so that tests see an older CPU: ``AMOS_CPU_LACKS="avx512 avx_vnni amx"``.
     """
-    model, features = _cpuinfo(Path("/proc/cpuinfo"))
+    model, maker, features = _cpuinfo(Path("/proc/cpuinfo"))
     if lacks := tuple(os.environ.get(_OVERLOOKED, "").split()):
         features = frozenset(name for name in features if not name.startswith(lacks))
     try:
         allowed = sorted(os.sched_getaffinity(0))
     except AttributeError:  # not on Linux
         allowed = list(range(os.cpu_count() or 1))
-    return Cpu(model, len(allowed), features, _caches(_SYS, allowed))
+    return Cpu(model, len(allowed), features, _caches(_SYS, allowed), maker)
 
 
-def _cpuinfo(path: Path) -> tuple[str, frozenset[str]]:
+def _cpuinfo(path: Path) -> tuple[str, str, frozenset[str]]:
     try:
         text = path.read_text()
     except OSError:
-        return platform.processor() or platform.machine() or "unknown CPU", frozenset()
+        return platform.processor() or platform.machine() or "unknown CPU", "unknown", frozenset()
     model = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    maker = re.search(r"^vendor_id\s*:\s*(.+)$", text, re.MULTILINE)
     flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
     # "model" and "stepping" tell CPUs of one marketing name apart.
     parts = [model.group(1).strip() if model else platform.machine()]
     for key in ("cpu family", "model", "stepping"):
         if found := re.search(rf"^{key}\s*:\s*(\d+)$", text, re.MULTILINE):
             parts.append(f"{key} {found.group(1)}")
-    return ", ".join(parts), frozenset(flags.group(1).split() if flags else ())
+    return (
+        ", ".join(parts),
+        maker.group(1).strip() if maker else "unknown",
+        frozenset(flags.group(1).split() if flags else ()),
+    )
 
 
 def _caches(root: Path, allowed: list[int]) -> tuple[Cache, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -18,63 +19,57 @@ __all__ = ["Costs", "Level", "Machine", "Peak"]
 class Costs:
     """What generated code spends besides the calls, in cycles of one core.
 
-    The values are fitted to measurements on an AMD Zen 5, but for ``dense`` and ``far``, which
-    came later and change nothing there; ``amos reproduce fig5`` prints on which set they
-    were fitted and how they do on another. Those of other CPUs are in
-    :mod:`amos.perfmodel.makers`.
+    The defaults leave every term out. Those of a maker's CPUs, fitted to measurements
+    (``amos reproduce fig5 --fit``), are in :mod:`amos.perfmodel.makers`.
 
     Attributes:
-        broadcast: loading a fragment that fills a register by replication, as a
-            share of loading the whole register.
         dense: calls that follow one another closely take so many times as long as in a
             probe: the clock falls with the power they take, and loads come between them.
         window: calls that a core can have in flight out of order, across tiles.
         serial: going on to the next element of a copy whose step is not unrolled; nothing for
             padding, of which compilers write several elements at once.
-        read: reading one element that does not move with its neighbours.
-        near: the share of ``read`` for an element that lies next to the one before it,
-            where only padding keeps them from moving together.
-        test: testing whether a step of a copy lies in the tensor's padding; for each window
-            that is fused with another.
-        digits: finding one element, for each division that it takes.
-        plain: the share of ``digits`` that it takes in a copy made where it is used,
-            whose loops were not fused, so that divisions move out of them.
-        spill: calls are slower by this share when fragments fill all registers.
-        spill_mixed: the same where several steps of the reduction are one stretch of
-            code and each has only one fragment of some source.
+        read: reading one element that does not move with its neighbours, and an
+            instruction of a copy that moves whole vectors.
+        find: finding one element of a copy: for each division that it takes, and for
+            each test whether it lies in the tensor's padding.
+        spill: calls are slower by this share when fragments fill all registers, in steps
+            of a reduction that compilers mix, each with only one fragment of some source.
         reload: calls are slower by this share for each store or load, per call, of a
             fragment that overlapping windows keep beyond what the registers hold.
         sweep: reading beyond the innermost level takes so many times as long where an
             operand was laid out in reading order.
-        late: waiting for a line of the output that nothing fetched ahead from beyond the
-            caches near a core; less if it comes from the outermost of these.
+        late: waiting for a line of the output that nothing fetched ahead, from beyond the
+            caches near a core.
+        exchange: getting a line back that another core fetched because it writes nearby.
+        ahead: lines that hardware fetches ahead of a sequence of stores.
         retain: how fast a cache forgets what a loop sweeps over: what a sweep over ``x``
-            times its capacity finds of it again goes with ``x ** -retain``, and what one
-            over less loses with ``x ** retain``; infinite would be strict replacement of
-            the oldest line.
+            times its capacity finds of it again goes with ``x ** -retain``; infinite would
+            be strict replacement of the oldest line.
         overlap: how well levels overlap: terms are added as powers with this
             exponent; infinite would be the plain maximum.
         far: the same for what comes from beyond the caches near a core against the rest,
             which hides less of it.
+        unrolled: loads and calls of the longest loop that compilers unroll completely.
+        copied: elements of the longest step of a copy that they unroll; half as many if
+            finding one takes divisions.
     """
 
-    broadcast: float = 0.95
     dense: float = 1.0
-    window: float = 60.0
-    serial: float = 0.48
-    read: float = 0.38
-    near: float = 0.025
-    test: float = 4.5
-    digits: float = 5.2
-    plain: float = 0.65
-    spill: float = 0.005
-    spill_mixed: float = 0.6
-    reload: float = 0.85
-    sweep: float = 1.6
-    late: float = 12.0
-    retain: float = 4.5
-    overlap: float = 5.7
-    far: float = 5.7
+    window: float = 0.0
+    serial: float = 0.0
+    read: float = 0.0
+    find: float = 0.0
+    spill: float = 0.0
+    reload: float = 0.0
+    sweep: float = 1.0
+    late: float = 0.0
+    exchange: float = 0.0
+    ahead: float = 4.0
+    retain: float = math.inf
+    overlap: float = math.inf
+    far: float = math.inf
+    unrolled: float = 0.0
+    copied: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -163,11 +158,10 @@ class Machine(Shown):
         peaks: rate of each intrinsic by name.
         launch: seconds to start and join one parallel region.
         features: instruction sets or architectures the machine has.
+        maker: who makes its CPU, as the CPU says it: ``"AuthenticAMD"``; ``""`` for others.
         source: where the figures come from.
         costs: what generated code spends besides the calls.
         line: bytes that memory levels exchange at a time.
-        exchange: seconds to get a line back that another core fetched because it writes
-            nearby; 0 if that does not happen.
         gpu: what CUDA kernels spend; other machines have no use for it.
     """
 
@@ -178,10 +172,10 @@ class Machine(Shown):
     peaks: Mapping[str, Peak] = field(default_factory=dict)
     launch: float = 0.0
     features: tuple[str, ...] = ()
+    maker: str = ""
     source: str = ""
     costs: Costs = Costs()
     line: int = 64
-    exchange: float = 0.0
     gpu: GpuCosts = GpuCosts()
 
     def __post_init__(self) -> None:
@@ -189,8 +183,6 @@ class Machine(Shown):
             raise MachineError(f"machine {self.name!r}: cores must be positive, got {self.cores}")
         if not self.clock > 0:
             raise MachineError(f"machine {self.name!r}: clock must be positive, got {self.clock}")
-        if not self.exchange >= 0:
-            raise MachineError(f"machine {self.name!r}: exchange is negative: {self.exchange}")
         if not self.launch >= 0:
             raise MachineError(f"machine {self.name!r}: launch is negative: {self.launch}")
         if not self.levels or self.levels[-1].capacity != 0:

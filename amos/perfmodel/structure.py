@@ -71,8 +71,6 @@ class Operand:
         live: share of its elements that are read; the others are padding.
         guarded: true if each element is tested for lying in the tensor's padding.
         choice: true if it may be staged ahead of the nest or tile by tile.
-        near: true if the elements of one fragment lie side by side in the tensor, though
-            some of them are padding.
         packed: true if it was laid out ahead in the order in which it is read.
         written: true for the destination.
         vectors: instructions for an element where the copy moves whole vectors; 0 if it
@@ -95,7 +93,6 @@ class Operand:
     packed: bool
     written: bool
     vectors: float = 0.0
-    near: bool = False
 
     @property
     def indexed(self) -> frozenset[int]:
@@ -283,7 +280,6 @@ class Structure:
             constant and not staged.in_place,
             staged.name == names[-1],
             _vectors(staged) if moved and staged.name != names[-1] else 0.0,
-            _near(staged),
         )
 
     def _copies(self, staged: StagedOperand) -> int:
@@ -319,14 +315,6 @@ def _copy(staged: StagedOperand) -> tuple[Copy, int]:
     inner = used[-1]
     runs = last.coefficient(inner.members[-1]) == 1 and not inner.is_padded
     return ("run" if runs and len(last.names) == 1 else "stride"), 0
-
-
-def _near(staged: StagedOperand) -> bool:
-    """True if each lane reads the element after that of the lane before."""
-    groups = [staged.nest.groups[t] for t in staged.fragment if staged.nest.groups[t].lanes > 1]
-    used = [g for g in groups if set(g.members) & staged.load.names]
-    steps = [staged.load.indices[-1].coefficient(g.members[-1]) for g in used[-1:]]
-    return steps == [1] and all(_walks(staged, g) for g in used)
 
 
 def _vectors(staged: StagedOperand) -> float:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from importlib import resources
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ import numpy as np
 
 from amos.perfmodel import Costs, Machine
 from amos.perfmodel.accuracy import best_of_first, pairwise, recall, trials_until
-from amos.perfmodel.residual import Residual
 from amos.reproduce.fitting import fit
 from amos.reproduce.prepared import Prepared, halves, machine_of, prepare
 from amos.reproduce.samples import Dataset, load
@@ -54,16 +52,15 @@ SHARES = (10, 20, 30, 40, 50, 60)
 TERMS: Mapping[str, Mapping[str, float]] = {
     "calls of several tiles in flight": {"window": 0.0},
     "calls in close order": {"dense": 1.0},
-    "cheaper replicated loads": {"broadcast": 1.0},
     "elements copied one by one": {"serial": 0.0, "read": 0.0},
-    "elements that lie side by side": {"near": 1.0},
-    "tests for padding in copies": {"test": 0.0},
-    "divisions in copies": {"digits": 0.0},
-    "divisions that move out of loops": {"plain": 1.0},
-    "crowded registers": {"spill": 0.0, "spill_mixed": 0.0},
+    "divisions and tests in copies": {"find": 0.0},
+    "copies that compilers unroll": {"copied": 0.0},
+    "crowded registers": {"spill": 0.0},
     "windows kept beyond the registers": {"reload": 0.0},
+    "loops that compilers unroll": {"unrolled": 0.0},
     "reads in order": {"sweep": 1.0},
     "lines that nothing fetched ahead": {"late": 0.0},
+    "lines that cores take from each other": {"exchange": 0.0},
     "caches that keep part": {"retain": math.inf},
     "levels in each other's way": {"overlap": math.inf},
     "far memory that little hides": {"far": math.inf},
@@ -224,17 +221,14 @@ def _repeatability(group: Sequence[Prepared]) -> dict[str, Any] | None:
 
 
 def fig5(dataset: Dataset, costs: Costs | None = None) -> dict[str, Any]:
-    """The whole comparison as plain values: both sets, by each model.
-
-    With xgboost installed, the learned correction is judged too: trained on the
-    first set alone.
-    """
+    """The whole comparison as plain values: both sets, by each model."""
     groups = {name: prepare(dataset, layers) for name, layers in present(dataset).items()}
     machine = machine_of(dataset, costs)
     refined = {name: _judged(group, machine) for name, group in groups.items()}
-    result = {
+    return {
         "machine": dataset.machine.source,
         "intrinsic": dataset.intrinsic,
+        "constants": len(fields(Costs)),
         **{
             name: judged.to_dict() | {"repeatability": _repeatability(groups[name])}
             for name, judged in refined.items()
@@ -245,11 +239,6 @@ def fig5(dataset: Dataset, costs: Costs | None = None) -> dict[str, Any]:
         "paper_reports": PAPER,
         "terms": _worth(groups, machine, refined),
     }
-    if find_spec("xgboost") is not None and "fitted_on" in groups:
-        result["learned"] = {
-            name: judged.to_dict() for name, judged in _learned(groups, machine).items()
-        }
-    return result
 
 
 def second_cpu() -> dict[str, Any]:
@@ -287,19 +276,6 @@ def _worth(
                 "recall40": all_of_it.recall[40] - less.recall[40],
             }
     return found
-
-
-def _learned(groups: Mapping[str, Sequence[Prepared]], machine: Machine) -> dict[str, Judged]:
-    train = [x.terms(machine) for x in groups["fitted_on"]]
-    residual = Residual.train(
-        np.concatenate([rows for rows, _ in train]),
-        np.concatenate([predicted for _, predicted in train]),
-        np.concatenate([x.measured for x in groups["fitted_on"]]),
-    )
-    return {
-        name: _compare("learned", group, [residual.correct(*x.terms(machine)) for x in group])
-        for name, group in groups.items()
-    }
 
 
 def predictions(

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from amos.perfmodel import Costs, LoopBatch, Machine, Structure, as_fitted, evaluate
-from amos.perfmodel.residual import features
+from amos.perfmodel import Costs, LoopBatch, Machine, Structure, evaluate, fitted
 from amos.reproduce.samples import Dataset, restore
 from amos.schedule import batch_of
 
@@ -47,16 +46,6 @@ class Prepared:
             seconds[rows] = evaluate(structure, machine, batch, model).seconds
         return seconds
 
-    def terms(self, machine: Machine) -> tuple[np.ndarray, np.ndarray]:
-        """Features of the learned correction, and the predicted seconds."""
-        found = [
-            (features(structure, machine, batch), rows) for structure, batch, rows in self.parts
-        ]
-        table = np.empty((len(self.measured), found[0][0].shape[1]))
-        for values, rows in found:
-            table[rows] = values
-        return table, self.predict(machine, "amos+")
-
 
 def halves(rounds: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """Two independent measurements of each candidate: best of every other round."""
@@ -76,5 +65,5 @@ def prepare(dataset: Dataset, layers: Sequence[str]) -> list[Prepared]:
 
 def machine_of(dataset: Dataset, costs: Costs | None) -> Machine:
     """The machine that a dataset was measured on, with the constants of its maker or others."""
-    machine = as_fitted(dataset.machine)
-    return machine if costs is None else replace(machine, costs=costs)
+    machine = dataset.machine
+    return replace(machine, costs=fitted(machine.maker) if costs is None else costs)

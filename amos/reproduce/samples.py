@@ -153,9 +153,7 @@ def save(dataset: Dataset, path: Path) -> None:
         RecordError: the file cannot be written.
     """
     # The constants belong to the model, not to the machine that was measured.
-    machine = {
-        k: v for k, v in asdict(dataset.machine).items() if k not in ("costs", "exchange", "gpu")
-    }
+    machine = {k: v for k, v in asdict(dataset.machine).items() if k not in ("costs", "gpu")}
     head = {"version": _VERSION, "intrinsic": dataset.intrinsic, "machine": machine}
     lines = [json.dumps(head), *(json.dumps(asdict(sample)) for sample in dataset.samples)]
     try:

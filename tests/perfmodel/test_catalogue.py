@@ -52,7 +52,7 @@ def test_the_example_is_good() -> None:
     assert (machine.cores, [level.name for level in machine.levels]) == (4, ["L1", "DRAM"])
     assert machine.peak("unit").source == "a manual"
     assert machine.costs == Costs()
-    assert catalogue.from_toml("costs = {digits = 3}\n" + GOOD).costs == Costs(digits=3)
+    assert catalogue.from_toml("costs = {find = 3}\n" + GOOD).costs == Costs(find=3)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_the_example_is_good() -> None:
         ("capacity = 1024", "capacity = 0", ["capacities must grow outward"]),
         ("cores = 4", "cores = 4\ncosts = 3", ["costs must be a table"]),
         ("cores = 4", "cores = 4\ncosts = {nap = 1}", ["costs", "unknown key nap"]),
-        ("cores = 4", "cores = 4\ncosts = {digits = 'x'}", ["costs", "digits must be a number"]),
+        ("cores = 4", "cores = 4\ncosts = {find = 'x'}", ["costs", "find must be a number"]),
         ("cores = 4", "cores = 4\nlaunch = -1", ["launch is negative"]),
         ("cores = 4", "cores =", ["invalid value", "line 4"]),
     ],

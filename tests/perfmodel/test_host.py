@@ -11,12 +11,14 @@ from amos.perfmodel import host
 from amos.perfmodel.host import Cache, _caches, _cpuinfo, cpu
 
 X86 = """processor\t: 0
+vendor_id\t: GenuineIntel
 model name\t: Some CPU @ 2.60GHz
 cpu family\t: 6
 model\t\t: 85
 stepping\t: 7
 flags\t\t: fpu avx512f avx512_vnni
 processor\t: 1
+vendor_id\t: GenuineIntel
 model name\t: Some CPU @ 2.60GHz
 flags\t\t: fpu avx512f
 """
@@ -25,27 +27,29 @@ ARM = "processor\t: 0\nFeatures\t: fp asimd asimddp\nCPU part\t: 0xd0c\n"
 
 def test_an_x86_cpu(tmp_path: Path) -> None:
     (tmp_path / "cpuinfo").write_text(X86)
-    model, features = _cpuinfo(tmp_path / "cpuinfo")
+    model, maker, features = _cpuinfo(tmp_path / "cpuinfo")
     assert model == "Some CPU @ 2.60GHz, cpu family 6, model 85, stepping 7"
+    assert maker == "GenuineIntel"
     assert features == {"fpu", "avx512f", "avx512_vnni"}
 
 
 def test_an_arm_cpu(tmp_path: Path) -> None:
     (tmp_path / "cpuinfo").write_text(ARM)
-    model, features = _cpuinfo(tmp_path / "cpuinfo")
+    model, maker, features = _cpuinfo(tmp_path / "cpuinfo")
     assert model
+    assert maker == "unknown"
     assert features == {"fp", "asimd", "asimddp"}
 
 
 def test_no_cpuinfo(tmp_path: Path) -> None:
-    model, features = _cpuinfo(tmp_path / "nothing")
+    model, maker, features = _cpuinfo(tmp_path / "nothing")
     assert model
-    assert features == frozenset()
+    assert (maker, features) == ("unknown", frozenset())
 
 
 def test_features_that_are_overlooked(monkeypatch: pytest.MonkeyPatch) -> None:
     features = frozenset({"avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx"})
-    monkeypatch.setattr(host, "_cpuinfo", lambda _: ("some CPU", features))
+    monkeypatch.setattr(host, "_cpuinfo", lambda _: ("some CPU", "some maker", features))
     monkeypatch.setenv("AMOS_CPU_LACKS", "avx512 avx_vnni")
     assert cpu.__wrapped__().features == {"avx", "avx2"}
     monkeypatch.delenv("AMOS_CPU_LACKS")

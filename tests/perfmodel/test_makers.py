@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from amos import machines
-from amos.errors import MachineError
-from amos.perfmodel import Costs, as_fitted
-
-XEON = machines.get("xeon_6240")
+from amos.perfmodel import Costs, fitted
+from amos.perfmodel.makers import FITTED
 
 
-def test_measured_cpus_have_the_constants_of_their_maker() -> None:
-    intel = as_fitted(replace(XEON, source="measured on Intel(R) Xeon(R) Processor"))
-    assert intel.costs != Costs()
-    assert intel.exchange > 0
-    other = replace(XEON, source="measured on AMD EPYC")
-    assert as_fitted(other) == other
-    # A described machine is what its file says.
-    assert as_fitted(XEON) == XEON
+@pytest.mark.parametrize("name", ["xeon_4110", "xeon_6240"])
+def test_described_cpus_have_the_constants_of_their_maker(name: str) -> None:
+    assert machines.get(name).costs == FITTED["GenuineIntel"]
 
 
-def test_a_measured_exchange_is_kept() -> None:
-    known = replace(XEON, source="measured on Intel", exchange=1e-9)
-    assert as_fitted(known).exchange == 1e-9
+@pytest.mark.parametrize("name", ["mali_g76", "vta_pynq", "a100"])
+def test_what_is_no_cpu_has_constants_that_leave_every_term_out(name: str) -> None:
+    assert machines.get(name).costs == fitted("") == Costs()
 
 
-def test_a_negative_exchange_is_refused() -> None:
-    with pytest.raises(MachineError, match="exchange is negative: -1"):
-        replace(XEON, exchange=-1.0)
+def test_a_cpu_of_an_unknown_maker_is_no_machine_without_costs() -> None:
+    assert fitted("VIA VIA VIA") == FITTED["AuthenticAMD"]
