@@ -111,8 +111,8 @@ class Kernel(Shown):
 
         Args:
             arrays: inputs in the operator's order; packed constants are left out.
-            out: array to write to; it overlaps no input. If an input is called ``out``,
-                this is the input: :meth:`prepare` and :meth:`run` then take both.
+            out: array to write to; it overlaps no input. Where an input of that name
+                is not among ``arrays``, this is that input.
             named: inputs by name; a packed constant given here is used once.
 
         Returns:
@@ -122,7 +122,7 @@ class Kernel(Shown):
             BuildError: an input is missing, unknown, or of another shape, dtype,
                 layout or device; ``out`` is that, read-only, or overlaps an input.
         """
-        if out is not None and "out" in self._tensors:
+        if out is not None and "out" in self._open and "out" not in self._given(arrays):
             named, out = {**named, "out": out}, None
         bound = named if not arrays and named.keys() == self._open else self._bind(arrays, named)
         if out is None:
@@ -229,13 +229,12 @@ class Kernel(Shown):
         return str(self._library.mod.inspect_source("s"))
 
     def _bind(self, arrays: tuple[Any, ...], named: MappingType[str, Any]) -> dict[str, Any]:
-        packed = {self._program.arguments[number].tensor for number in self._packed}
-        open_names = [n for n in self.inputs if n not in packed]
+        open_names = self._unpacked()
         if len(arrays) > len(open_names):
             raise BuildError(
                 f"expected {len(open_names)} arrays ({', '.join(open_names)}), got {len(arrays)}"
             )
-        bound = dict(zip(open_names, arrays, strict=False))
+        bound = self._given(arrays)
         for name, array in named.items():
             if name not in self.inputs:
                 raise BuildError(f"unknown input {name!r}; inputs are {', '.join(self.inputs)}")
@@ -245,6 +244,14 @@ class Kernel(Shown):
         if missing := [n for n in open_names if n not in bound]:
             raise BuildError(f"missing input {', '.join(missing)}")
         return bound
+
+    def _given(self, arrays: tuple[Any, ...]) -> dict[str, Any]:
+        """Inputs that are not packed, as far as arrays in their order go."""
+        return dict(zip(self._unpacked(), arrays, strict=False))
+
+    def _unpacked(self) -> list[str]:
+        packed = {self._program.arguments[number].tensor for number in self._packed}
+        return [name for name in self.inputs if name not in packed]
 
     def _tensor(self, number: int, array: Any) -> Any:
         """The argument of that number, made of an array of the user's."""

@@ -112,6 +112,8 @@ def test_inputs_called_out_and_self() -> None:
     a, b = np.ones((3, 5), np.float32), np.ones((5, 17), np.float32)
     np.testing.assert_array_equal(kernel(out=a, self=b), np.full((3, 17), 5))
     np.testing.assert_array_equal(kernel(a, self=b), np.full((3, 17), 5))
+    written = np.zeros((3, 17), np.float32)
+    assert kernel(a, b, out=written) is written and written[2, 16] == 5
     arguments = kernel.prepare({"out": a, "self": b}, out := np.zeros((3, 17), np.float32))
     kernel.run(arguments)
     np.testing.assert_array_equal(out, np.full((3, 17), 5))
