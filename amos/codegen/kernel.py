@@ -308,7 +308,7 @@ def scheduled(candidate: Candidate, kind: str) -> tuple[Program, Any]:
         kind: ``"native"``, ``"generic"`` or ``"c"``; see :mod:`amos.codegen.tensor_intrin`.
 
     Raises:
-        BuildError: TVM refuses the program.
+        BuildError: a buffer has too many elements, or TVM refuses the program.
         ScheduleError: the schedule is not one of the mapping's space.
     """
     ScheduleSpace(candidate.mapping).check(candidate.schedule)
@@ -319,8 +319,10 @@ def scheduled(candidate: Candidate, kind: str) -> tuple[Program, Any]:
     try:
         if _tiled(candidate, kind):
             program = TileProgram(mapping, padded, schedule)
+            program.check_sizes()
             return program, schedule_tiles(program, schedule)
         program = Program(mapping, padded, schedule, partial(mapping.intrinsic, kind))
+        program.check_sizes()
         return program, schedule_cpu(program, schedule, kind).mod
     except AmosError:
         raise

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from collections.abc import Mapping as MappingType
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
+from math import prod
 from operator import add
 from typing import Any
 
@@ -24,6 +25,7 @@ from amos.codegen.arrays import decoded, held
 from amos.codegen.epilogue import finished
 from amos.codegen.packing import in_reading_order
 from amos.codegen.parts import PART, Parts, parts_of
+from amos.errors import BuildError
 from amos.ir import Affine
 from amos.mapping.mapping import Mapping
 from amos.mapping.nest import Nest
@@ -40,6 +42,10 @@ PARTIAL = "reduce.lane"
 #: What an iteration of the operator must not be called: TE's spatial variables, and the
 #: loops that no user has named, dots as underscores.
 OWN = re.compile(r"i\d+|\w+_(?:tile|lane|part)")
+
+
+#: A kernel counts the elements of a buffer in 32 bits.
+_MOST_ELEMENTS = (1 << 31) - 1
 
 
 @dataclass(frozen=True)
@@ -144,6 +150,20 @@ class Program:
         shape = out.shape if out.in_place else out.load.tensor.shape
         made.append(Argument(out.load.tensor.name, str(operator.result_dtype), shape))
         return tuple(made)
+
+    def check_sizes(self) -> None:
+        """Raise unless positions in every buffer are within 32 bits, as TVM counts them.
+
+        Raises:
+            BuildError: a buffer has too many elements.
+        """
+        staged = [(op.load.tensor.name, op.shape) for op in (*self.sources, self.destination)]
+        for name, shape in [(a.tensor, a.shape) for a in self.arguments] + staged:
+            if prod(shape) > _MOST_ELEMENTS:
+                raise BuildError(
+                    f"tensor {name!r} has {prod(shape):,} elements in the kernel's form, at most "
+                    f"{_MOST_ELEMENTS:,} can be counted"
+                )
 
     def prim_func(self) -> Any:
         """The TensorIR function, unscheduled."""

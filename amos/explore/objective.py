@@ -15,7 +15,7 @@ from amos.measure import Measurement
 from amos.perfmodel import Machine, Prediction, Structure, evaluate, prediction_of
 from amos.schedule import Candidate, Schedule, ScheduleSpace, Tiling, Value, batch_of, spaces_of
 
-__all__ = ["Problem", "Trial"]
+__all__ = ["Problem", "Spread", "Trial"]
 
 Spread = Callable[[Sequence[Sequence[Candidate]], Machine], list[list[float]] | None]
 

@@ -81,15 +81,14 @@ def replay(row: Mapping[str, Any], *, repeat: int = 20, timeout: float = 60.0) -
             f"the record does not say which machine it was, only {row['machine']['model']!r}"
         )
     before = measurement_of(row)
+    recorded = before.seconds if before is not None and before.ok else None
+    how: dict[str, Any] = {"repeat": repeat, "predicted": recorded or 0.0}
     with Runner(timeout) as runner:
-        found = runner.measure(
-            candidate, repeat=repeat, implementation=row["implementation"] or None
-        )
+        found = runner.measure(candidate, implementation=row["implementation"] or None, **how)
         if found.failure == "build" and row["implementation"] == "native":
             notes.append("this machine lacks the instruction: compiled from its meaning")
-            found = runner.measure(candidate, repeat=repeat, implementation="generic")
+            found = runner.measure(candidate, implementation="generic", **how)
     if not found.ok:
         number = row.get("id", "")
         raise RecordError(f"record {number} fails here: {found.failure}: {found.message}")
-    recorded = before.seconds if before is not None and before.ok else None
     return Replay(candidate, found, recorded, tuple(notes))

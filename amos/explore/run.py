@@ -12,6 +12,7 @@ import numpy as np
 
 from amos.errors import ExploreError, UnknownNameError
 from amos.explore.canonical import digest, machine_values
+from amos.explore.effort import slow
 from amos.explore.exploration import Exploration
 from amos.explore.guided import EPSILON, Guided
 from amos.explore.methods import METHODS
@@ -26,6 +27,7 @@ from amos.intrinsics import Intrinsic
 from amos.intrinsics import get as get_intrinsic
 from amos.ir import Operator
 from amos.mapping import Mapping, MappingSpace, enumerate_mappings
+from amos.measure.demand import Demand
 from amos.measure.executor import Executor, open_executor
 from amos.measure.gpu_executor import gpu_executor
 from amos.measure.identity import Identity
@@ -85,8 +87,8 @@ def explore(
         commute: also try the sources in other orders.
         only: names of the mappings to search; by default every one of the rule.
         records: file to keep every trial in.
-        timeout: seconds that building and timing one candidate may take.
-        memory: bytes that it may allocate; by default half of what there is.
+        timeout: seconds that one candidate may take; more if it is slow by the model.
+        memory: bytes for it, its inputs and NumPy's reference; by default half of all.
         time_limit: seconds after which no other candidate is begun.
         implementation: ``"native"`` or ``"generic"``; by default native where
             the CPU has the instruction.
@@ -103,8 +105,7 @@ def explore(
         progress: True for a line that says how far it is, on a terminal and in a notebook;
             False for none; a function is called after each trial instead, with it and the
             number of trials asked for.
-        announce: called once, when every argument has been accepted and before
-            the first trial.
+        announce: called once, when all arguments are accepted, before the first trial.
         notify: called with a line for each thing that one might not expect.
 
     Raises:
@@ -115,7 +116,7 @@ def explore(
             set of constraints in conflict.
         UnknownNameError: no such intrinsic, machine, method or variable.
         RecordError: the record file cannot be written.
-        MeasureError: there is nothing to measure with.
+        MeasureError: there is nothing to measure with, or less memory than checking takes.
     """
     _check_arguments(trials, rule, implementation, stagnation, epsilon)
     _check_numbers(seed, timeout, memory, time_limit, flush)
@@ -138,11 +139,11 @@ def explore(
             workers = stack.enter_context(workers)
         identity = workers.identity if workers is not None else _identity(machine)
         op = mappings[0].operator
+        Demand.of(op).check(op, getattr(workers, "memory", 0))
         log = RunLog(kept, common_columns(op, unit, identity, method, seed, options))
-        spread = getattr(workers, "spread", None)
         target = _first_machine(log, machine, unit, workers)
-        problem = Problem(mappings, target, spread, fixes=fixes, tiling=tiling)
-        for line in log.notices() if notify is not None else ():
+        problem = Problem(mappings, target, _spread(workers), fixes=fixes, tiling=tiling)
+        for line in (*log.notices(), *slow(problem, trials, workers)) if notify else ():
             watch.aside(notify)(line)
         watch.aside(announce)(problem)
         search = Guided(problem, np.random.default_rng(seed), chosen, epsilon)
@@ -158,6 +159,12 @@ def _given(**options: object) -> dict[str, object]:
     # Pairs of a tuple are lists in JSON; the digest of a run is that of its JSON.
     plain = {k: json.loads(json.dumps(v)) for k, v in options.items()}
     return {k: v for k, v in plain.items() if v not in ([], "hardware", EPSILON)}
+
+
+def _spread(workers: Executor | None) -> Spread | None:
+    """What evaluates the model for many candidates, if the workers do."""
+    spread: Spread | None = getattr(workers, "spread", None)
+    return spread
 
 
 def _first_machine(

@@ -87,7 +87,7 @@ class Session:
                 if (known := self.log.find(candidate)) is not None:
                     done[n], self.replayed = known, self.replayed + 1
                 else:
-                    yield n, self._task(candidate)
+                    yield n, self._task(candidate, predicted[n])
 
         told = 0
         if self.executor is None:
@@ -109,8 +109,8 @@ class Session:
         self.problem.tell(trial)
         return trial
 
-    def _task(self, candidate: Candidate, repeat: int = 10) -> Task:
-        return Task(candidate, repeat, self.implementation, self.flush)
+    def _task(self, candidate: Candidate, seconds: float, repeat: int = 10) -> Task:
+        return Task(candidate, repeat, self.implementation, self.flush, seconds)
 
     def confirm(self, tell: Callable[[Problem], None] = lambda _: None) -> None:
         """Measure the leaders again, longer: the fastest of many is partly the luckiest.
@@ -149,7 +149,7 @@ class Session:
         known = self.log.find(trial.candidate, "confirm", attempt)
         if known is not None:
             return known
-        task = self._task(trial.candidate, _CONFIRM_REPEAT)
+        task = self._task(trial.candidate, max(trial.predicted, trial.seconds), _CONFIRM_REPEAT)
         for _, measurement in self.executor.measure(iter([(0, task)])):
             self.measured += 1
             return self.log.add(replace(trial, measurement=measurement), "confirm", attempt)

@@ -85,6 +85,11 @@ class DaskExecutor(Closing):
         """The kind of machine that measures."""
         return self._identity
 
+    @property
+    def memory(self) -> int:
+        """Bytes that a candidate may have; 0 if each worker has a limit of its own."""
+        return self._limits[1] or 0
+
     def machine(self, intrinsics: Sequence[Intrinsic], *, again: bool = False) -> Machine:
         """The machine of the first worker, as the model sees it.
 
@@ -314,6 +319,7 @@ def _measure_task(task: Task, limits: tuple[float, int | None]) -> Measurement:
             repeat=task.repeat,
             implementation=task.implementation,
             flush=task.flush,
+            predicted=task.predicted,
         )
 
 

@@ -29,12 +29,14 @@ class Task:
         repeat: timings of a quiet measurement.
         implementation: ``"native"`` or ``"generic"``; by default what there is.
         flush: bytes of cache to overwrite before each timing.
+        predicted: seconds of one run by the model, which the time limit allows for.
     """
 
     candidate: Candidate
     repeat: int = 10
     implementation: str | None = None
     flush: int = 0
+    predicted: float = 0.0
 
 
 class Executor(AbstractContextManager["Executor"], Protocol):
@@ -85,6 +87,11 @@ class LocalExecutor(Closing):
         """This machine."""
         return here()
 
+    @property
+    def memory(self) -> int:
+        """Bytes that a candidate may have, with its inputs and the reference; 0 for no limit."""
+        return self.runner.memory
+
     def machine(self, intrinsics: Sequence[Intrinsic], *, again: bool = False) -> Machine:
         """This machine as the model sees it.
 
@@ -103,6 +110,7 @@ class LocalExecutor(Closing):
                     repeat=task.repeat,
                     implementation=task.implementation,
                     flush=task.flush,
+                    predicted=task.predicted,
                 ),
             )
 

@@ -21,7 +21,7 @@ from amos.measure.closing import Closing
 from amos.measure.executor import Executor, Task
 from amos.measure.identity import Identity
 from amos.measure.measurement import Measurement
-from amos.measure.runner import DEFAULT_TIMEOUT, Runner, provided
+from amos.measure.runner import DEFAULT_TIMEOUT, Runner, default_memory, provided
 from amos.perfmodel import Machine
 
 __all__ = ["Gpu", "GpuExecutor", "find_gpu", "gpu_executor"]
@@ -111,6 +111,11 @@ class GpuExecutor(Closing):
             ((compiler.kind, compiler.version),),
         )
 
+    @property
+    def memory(self) -> int:
+        """Bytes that this process may have: there is no limit of its own on a candidate."""
+        return 2 * default_memory()
+
     def machine(self, intrinsics: Sequence[Intrinsic], *, again: bool = False) -> Machine:
         """The description: rates of a GPU are not measured."""
         return self._machine
@@ -126,7 +131,8 @@ class GpuExecutor(Closing):
                     "flush": max(task.flush, 2 * self._gpu.cache) if task.flush else 0,
                     "gpu": (self._architecture, self._gpu.library),
                     "provided": provided(task.candidate.mapping.intrinsic),
-                }
+                },
+                self._runner.limit(task.predicted),
             )
             yield number, Measurement.of(reply)
 

@@ -59,6 +59,11 @@ class RpcExecutor(Closing):
         """The board by its key; the compiler is the one of this machine."""
         return replace(here(), model=f"board {self._key} by way of {here().model}")
 
+    @property
+    def memory(self) -> int:
+        """Bytes that compiling and checking may take here; 0 for no limit."""
+        return self._runner.memory
+
     def machine(self, intrinsics: Sequence[Intrinsic], *, again: bool = False) -> Machine:
         """This machine stands in for the board, whose figures nobody measures."""
         return host_machine(intrinsics, runner=self._runner, again=again)
@@ -79,7 +84,8 @@ class RpcExecutor(Closing):
                     "flush": task.flush,
                     "board": self._address,
                     "provided": provided(task.candidate.mapping.intrinsic),
-                }
+                },
+                self._runner.limit(task.predicted),
             )
             if reply.get("failure") == "unreachable":
                 raise MeasureError(reply["message"])

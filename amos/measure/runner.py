@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import signal
@@ -17,6 +18,7 @@ import numpy as np
 from amos.errors import MeasureError
 from amos.intrinsics import Implementation, Intrinsic, implementations
 from amos.measure.closing import Closing
+from amos.measure.demand import Demand
 from amos.measure.measurement import Measurement
 from amos.measure.protocol import Deadline, encode, receive, send
 from amos.perfmodel.host import cpu
@@ -26,9 +28,14 @@ __all__ = ["DEFAULT_TIMEOUT", "Runner", "default_memory", "provided"]
 
 #: Longest that building, verifying and timing one candidate may take, in seconds.
 DEFAULT_TIMEOUT = 30.0
+#: Runs for which a limit allows, at the model's word: one to verify, one to warm up, three
+#: to be timed, each a few times slower than predicted.
+_RUNS = 20.0
 #: How much longer the guard may take than the worker: loading TVM, reference
 #: results, other candidates on the same cores. Beyond it the guard is replaced.
 _PATIENCE = 600.0
+#: How many times slower than estimated NumPy's reference may be.
+_SLOWER = 10.0
 #: Seconds that a probe may take, and more for the rate of each intrinsic: several times
 #: what it takes a machine that does nothing else.
 _PROBE, _PROBE_EACH = 90.0, 30.0
@@ -48,7 +55,8 @@ class Runner(Closing):
     end by themselves when this process does.
 
     Args:
-        timeout: seconds that one request may take.
+        timeout: seconds that one request may take; a candidate that is slow by the model
+            has more.
         memory: bytes that a worker may allocate; by default half of what this
             process may have, 0 for no limit.
     """
@@ -72,14 +80,17 @@ class Runner(Closing):
         repeat: int = 10,
         implementation: str | None = None,
         flush: int = 0,
+        predicted: float = 0.0,
     ) -> Measurement:
         """Build, verify and time one candidate; failures are returned, not raised.
 
         Args:
             candidate: mapping and schedule.
-            repeat: timings of a quiet measurement; a noisy one is prolonged.
+            repeat: timings of a quiet measurement; a noisy one is prolonged, one that
+                would take much of the limit is shortened.
             implementation: ``"native"`` or ``"generic"``; by default what there is.
             flush: bytes of cache to overwrite before each timing.
+            predicted: seconds of one run by the model; see :meth:`limit`.
         """
         request = {
             "kind": "measure",
@@ -89,7 +100,11 @@ class Runner(Closing):
             "flush": flush,
             "provided": provided(candidate.mapping.intrinsic),
         }
-        return Measurement.of(self.request(request))
+        return Measurement.of(self.request(request, self.limit(predicted)))
+
+    def limit(self, predicted: float = 0.0) -> float:
+        """Seconds that a candidate may take whose run takes so many by the model."""
+        return self.timeout + (_RUNS * predicted if math.isfinite(predicted) else 0.0)
 
     def probe(
         self,
@@ -152,16 +167,19 @@ class Runner(Closing):
     def request(self, request: dict[str, Any], timeout: float | None = None) -> dict[str, Any]:
         """Send one request; a crash or a hang comes back as a failure."""
         limit = self.timeout if timeout is None else timeout
+        patience = _PATIENCE
+        if request["kind"] == "measure":
+            patience += _SLOWER * Demand.of(request["candidate"].mapping.operator).seconds
         process = self._start()
         assert process.stdin is not None
         assert process.stdout is not None
         try:
             data = encode(request | {"limit": limit, "memory": self.memory})
             send(process.stdin.fileno(), data)
-            reply: dict[str, Any] = receive(process.stdout.fileno(), Deadline(limit + _PATIENCE))
+            reply: dict[str, Any] = receive(process.stdout.fileno(), Deadline(limit + patience))
         except TimeoutError:
             self.close()
-            return {"failure": "timeout", "message": f"no answer within {limit + _PATIENCE:g} s"}
+            return {"failure": "timeout", "message": f"no answer within {limit + patience:g} s"}
         except (BrokenPipeError, EOFError):
             message = self._obituary(process)
             self.close()

@@ -8,6 +8,7 @@ error.
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import signal
 import sys
@@ -37,6 +38,8 @@ _SEED = 20220618
 _BLOCK = 1 << 20
 #: A measurement noisier than this is prolonged, at most so many times.
 _NOISE, _ROUNDS_OF_REPEATS = 0.02, 3
+#: Share of the limit that timing may take, and repeats that there are whatever they take.
+_SHARE, _FEWEST = 0.25, 3
 #: Most bytes that a worker may write to one file.
 _LARGEST_FILE = 64 << 20
 #: Share of the memory limit that compiling may leave behind before a worker retires.
@@ -96,8 +99,13 @@ def _measure(request: dict[str, Any], references: References, wait: Wait) -> dic
     try:
         arguments = kernel.prepare(inputs)
         wait()
+        start = time.perf_counter()
         kernel.run(arguments)
-        return _judged(kernel, request, arguments, references)
+        once = time.perf_counter() - start
+        reply = _judged(kernel, request, arguments, references)
+        if "failure" not in reply:
+            reply["times"] = _times(kernel, request, inputs, once)
+        return reply
     finally:
         if request.get("gpu"):  # the driver keeps what is not given back
             kernel.close()
@@ -106,9 +114,9 @@ def _measure(request: dict[str, Any], references: References, wait: Wait) -> dic
 def _judged(
     kernel: Any, request: dict[str, Any], arguments: Any, references: References
 ) -> dict[str, Any]:
-    """What a kernel has computed, and how long it takes."""
+    """What a kernel has computed, held against the reference."""
     candidate = request["candidate"]
-    inputs, expected = references.get(candidate.mapping.operator)
+    _, expected = references.get(candidate.mapping.operator)
     got = kernel.result(arguments)
     difference, strange = _compared(got, expected)
     reply: dict[str, Any] = {
@@ -122,13 +130,30 @@ def _judged(
     # An infinite difference of infinities is NaN and must count as wrong, hence "not <=".
     if not difference <= _tolerance(candidate.mapping.operator, expected):
         return reply | {"failure": "wrong", "message": f"largest difference {difference:g}"}
+    return reply
+
+
+def _times(
+    kernel: Any, request: dict[str, Any], inputs: dict[str, np.ndarray], once: float
+) -> tuple[float, ...]:
+    """Seconds of a run, repeated as often as asked for or as the limit has room for.
+
+    Args:
+        kernel: a kernel that was verified.
+        request: how often, with cold caches or not, and the limit.
+        inputs: what it runs on.
+        once: seconds of its first run.
+    """
     repeat, flush = int(request.get("repeat", 10)), int(request.get("flush") or 0)
-    times = kernel.times(inputs, repeat=repeat, flush=flush)
+    room = _SHARE * float(request.get("limit", math.inf))
+    if repeat * once > room:
+        repeat = min(repeat, max(_FEWEST, int(room / once)))
+    times: tuple[float, ...] = kernel.times(inputs, repeat=repeat, flush=flush)
     for _ in range(1, _ROUNDS_OF_REPEATS):
-        if noise_of(times) <= _NOISE:
+        if noise_of(times) <= _NOISE or (len(times) + repeat) * once > room:
             break
         times += kernel.times(inputs, repeat=repeat, flush=flush)
-    return reply | {"times": times}
+    return times
 
 
 def _built(request: dict[str, Any]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +20,9 @@ __all__ = ["evaluate"]
 #: Largest unfolded source (im2col) that is built at once, in elements; beyond it
 #: window iterations become Python loops around smaller products.
 _UNFOLD = 1 << 25
+
+#: Elements of the result that are converted at once.
+_AT_ONCE = 1 << 22
 
 Labelled = tuple[np.ndarray, tuple[str, ...]]
 
@@ -50,11 +54,13 @@ def evaluate(op: Operator, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
     access = [FlatAccess.of(load, wide[load.tensor.name], op.extents) for load in op.sources]
     spatial = tuple(it.name for it in op.spatial)
     total: np.ndarray | None = None
+    own: np.ndarray | None = None
     with np.errstate(over="ignore", invalid="ignore"):
         for views in _slices(op, access):
             part, names = _contract(views, spatial)
             part = _spread(part, names, spatial)
-            total = part if total is None else total + part
+            # The first part may be a view of an input; sums are our own.
+            total = part if total is None else (own := np.add(total, part, out=own))
         assert total is not None
         return finish(op, _write(op, total, output_dtype(op, arrays)), given)
 
@@ -158,9 +164,15 @@ def _spread(array: np.ndarray, names: tuple[str, ...], onto: tuple[str, ...]) ->
 
 def _write(op: Operator, values: np.ndarray, kind: np.dtype) -> np.ndarray:
     """Put each spatial point's value at its place in an output of zeros."""
-    if kind.kind in "iu" and values.dtype.kind == "f":
-        values = values.astype(np.int64)
     out = np.zeros(op.output.tensor.shape, kind)
     flat = FlatAccess.of(op.output, out, op.extents)
-    flat.view([it.name for it in op.spatial], op.extents)[...] = values.astype(kind)
+    view = np.atleast_1d(flat.view([it.name for it in op.spatial], op.extents))
+    values = np.broadcast_to(values, view.shape)
+    # Some rows at a time: a whole copy in 64 bits may be larger than all the rest.
+    step = max(1, _AT_ONCE // prod(view.shape[1:]))
+    for start in range(0, len(view), step):
+        some = values[start : start + step]
+        if kind.kind in "iu" and some.dtype.kind == "f":
+            some = some.astype(np.int64)
+        view[start : start + step] = some.astype(kind)
     return flat.buffer.reshape(out.shape)

@@ -194,3 +194,11 @@ def test_what_is_skipped_is_what_the_model_leaves_out(tile: int) -> None:
         rows, columns = (border.live for border in structure.borders)
         found = {1.0: 0, rows: 1, columns: 1, rows * columns: 2}
         assert found[float(np.broadcast_to(left, 1)[0])] == conditions
+
+
+@pytest.mark.parametrize("unit", ["vnni_dpbusd_m16k4_u8_s8_s32", "avx2_fmadd_m8_f32_f32"])
+def test_more_elements_than_can_be_counted_are_refused(unit: str) -> None:
+    op = Operator.parse("out[p,q] += a[p,k] * b[k,q]", extents=dict(p=100_000, q=100_000, k=64))
+    mapping = amos.enumerate_mappings(op, amos.intrinsics.get(unit))[0]
+    with pytest.raises(BuildError, match=r"tensor 'out' has 10,000,000,000 elements.*2,147,483,6"):
+        amos.build(mapping)

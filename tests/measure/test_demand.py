@@ -1,0 +1,124 @@
+"""What checking a kernel takes: refused, said and allowed for before anything runs."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+
+import amos
+from amos.errors import MeasureError
+from amos.ir import Operator
+from amos.measure import Runner
+from amos.measure.demand import Demand
+from amos.measure.limits import address_space, allowed
+from amos.measure.worker import References, _compared, _times
+from amos.schedule import Candidate, ScheduleSpace
+from amos.testing.fake import INTRINSIC, OPERATOR, FakeExecutor
+from amos.validate import evaluate, random_inputs
+
+FMA = "avx2_fmadd_m8_f32_f32"
+CONV = "out[p,q,k] += x[p+r,q+s,c] * w[k,r,s,c]"
+
+
+def product(size: int, inner: int = 64) -> Operator:
+    text = "out[p,q] += a[p,k] * b[k,q]"
+    return Operator.parse(text, extents=dict(p=size, q=size, k=inner))
+
+
+def test_more_memory_than_there_is_is_refused_up_front() -> None:
+    with pytest.raises(MeasureError, match=r"at least 74\.6 GiB, and .* 4\.0 GiB of mem") as error:
+        amos.explore(product(100_000), FMA, trials=1, memory=4 << 30)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_a_demand_is_no_more_than_what_is_taken() -> None:
+    op = Operator.parse(
+        CONV, dict(p=64, q=64, k=64, r=3, s=3, c=16), dtypes=dict(x="uint8", w="int8", out="int32")
+    )
+    tracemalloc.start()
+    try:
+        inputs = random_inputs(op, np.random.default_rng(0))
+        expected = evaluate(op, inputs)
+        assert _compared(expected.copy(), expected) == (0.0, 0)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    needed = Demand.of(op).bytes
+    assert needed <= peak
+
+
+def test_comparing_takes_no_copy_of_the_whole() -> None:
+    expected = np.zeros((3000, 3000), np.int32)
+    got = expected.copy()
+    got[-1, -1] = 7
+    tracemalloc.start()
+    try:
+        assert _compared(got, expected) == (7.0, 0)
+        assert tracemalloc.get_traced_memory()[1] < expected.nbytes * 1.5
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.skipif(not address_space(), reason="the system does not say how much is allocated")
+def test_what_the_guard_computes_is_within_the_limit() -> None:
+    with pytest.raises(MemoryError), allowed(64 << 20):
+        np.ones(128 << 20, np.uint8)
+    np.ones(128 << 20, np.uint8)
+    op = product(6000, 1)
+    mapping = amos.enumerate_mappings(op, amos.intrinsics.get(FMA))[0]
+    candidate = Candidate(mapping, ScheduleSpace(mapping).smallest())
+    with Runner(memory=256 << 20) as runner:
+        assert runner.measure(candidate, repeat=1).failure == "memory"
+
+
+def test_references_know_their_size() -> None:
+    op = product(8, 4)
+    kept = References()
+    kept.get(op)
+    assert kept.bytes == 4 * (2 * 8 * 4 + 8 * 8)
+    assert kept.operators == {op}
+
+
+class _Slow:
+    """A kernel whose runs are told, not made."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def times(self, inputs: Any, repeat: int, flush: int) -> tuple[float, ...]:
+        self.asked.append(repeat)
+        return tuple(1.0 + 0.5 * (n % 2) for n in range(repeat))
+
+
+@pytest.mark.parametrize(
+    ("once", "asked"), [(1e-6, [10, 10, 10]), (0.7, [10]), (2.0, [3]), (9.0, [3])]
+)
+def test_a_slow_kernel_is_timed_less_often(once: float, asked: list[int]) -> None:
+    kernel = _Slow()
+    _times(kernel, {"repeat": 10, "limit": 30.0}, {}, once)
+    assert kernel.asked == asked
+
+
+def test_the_limit_allows_for_what_the_model_predicts() -> None:
+    runner = Runner(timeout=30.0)
+    assert runner.limit() == 30.0
+    assert runner.limit(5.0) == 130.0
+    assert runner.limit(float("inf")) == 30.0
+
+
+def test_what_takes_long_is_said_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    how: dict[str, Any] = dict(trials=2, rule="gather", notify=said.append)
+    large = Operator.parse(
+        CONV, dict(p=3000, q=3000, k=128, r=3, s=3, c=64),
+        dtypes=dict(x="uint8", w="int8", out="int32"),
+    )  # fmt: skip
+    amos.explore(large, INTRINSIC, executor=FakeExecutor(), **how)
+    assert len(said) == 1
+    assert "is large: a run takes about" in said[0]
+    assert "2 trials take about" in said[0]
+    amos.explore(OPERATOR, INTRINSIC, executor=FakeExecutor(), **how)
+    assert len(said) == 1
