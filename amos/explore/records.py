@@ -151,8 +151,9 @@ class Records(Closing):
         """
         if self._old is not None:
             return list(self._old) if not where else self._select_old(where, values)
-        definitions = self._definitions()
-        return [self._checked(values, definitions) for values in self._select(where, values)]
+        selected = self._select(where, values)
+        definitions = self._definitions() if selected else {}
+        return [self._checked(values, definitions) for values in selected]
 
     def find(self, run: str, candidate: str, phase: str, attempt: int) -> dict[str, Any] | None:
         """The record of one measurement, if there is one.
