@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from functools import lru_cache
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from amos.cli.options import Commute, IntrinsicFiles, RuleName
 from amos.cli.output import print_line, print_warning
 
+if TYPE_CHECKING:
+    from amos.intrinsics import Intrinsic
+    from amos.perfmodel import Machine
+
 __all__ = ["serve_command"]
+
+
+@lru_cache(maxsize=64)
+def _measured(unit: Intrinsic) -> Machine:
+    """This computer, with how fast it executes an intrinsic."""
+    import amos
+
+    return amos.machines.get("host", [unit])
 
 
 def serve_command(
@@ -37,7 +50,7 @@ def serve_command(
             "--machine",
             metavar="NAME",
             help="What the model predicts for at first: a described machine, 'auto', or 'host', "
-            "which is measured now.",
+            "which is measured when it is chosen.",
         ),
     ] = "auto",
     commute: Commute = False,
@@ -50,13 +63,12 @@ def serve_command(
     from amos.explorer.server import Server, is_loopback
 
     loaded = load_intrinsics(files)
-    unit = amos.intrinsics.get(intrinsic)
-    machines = [amos.machines.get("host", [unit])] if machine == "host" else []
+    amos.intrinsics.get(intrinsic)
     state = State(
         operator=operator, intrinsic=intrinsic, rule=rule.value, machine=machine, commute=commute
     )
     named = {one.name: path.resolve() for one, path in zip(loaded, files or (), strict=True)}
-    engine = Engine(named, machines, state)
+    engine = Engine(named, initial=state, host=_measured)
     engine.check()
     server = Server(engine, host, port, public=public)
     if not is_loopback(host):

@@ -8,7 +8,7 @@ from importlib import resources
 __all__ = ["SCRIPTS", "module", "read"]
 
 #: What both front ends run; each may import those before it.
-SCRIPTS = ("elements.js", "matrices.js", "listing.js", "explorer.js")
+SCRIPTS = ("elements.js", "matrices.js", "listing.js", "legend.js", "explorer.js")
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[\w.]+";\n', re.MULTILINE)
 

@@ -6,9 +6,9 @@ so that any number of pages can ask, and one that asks nonsense keeps what it ha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,14 @@ import numpy as np
 
 from amos import intrinsics, operators
 from amos.errors import AmosError
-from amos.explorer.listing import Listing
+from amos.explorer.listing import RANKED, Listing
 from amos.explorer.script import SAMPLES, script
 from amos.explorer.state import FieldError, State
 from amos.explorer.subject import Offer, Subject
 from amos.intrinsics import Intrinsic
 from amos.ir import Operator
 from amos.mapping import Mapping as Placement
+from amos.mapping.names import read_name
 from amos.operators.tables import layers
 from amos.perfmodel import Machine, Prediction
 from amos.schedule import Candidate, best_sampled
@@ -43,6 +44,8 @@ class Engine:
         files: descriptions of further intrinsics, already loaded, by name.
         machines: machines besides the described ones.
         initial: what the page begins with.
+        host: measures how fast this computer executes an intrinsic, if the page may ask
+            for that.
     """
 
     def __init__(
@@ -50,12 +53,13 @@ class Engine:
         files: Mapping[str, Path] | None = None,
         machines: Iterable[Machine] = (),
         initial: State | None = None,
+        host: Callable[[Intrinsic], Machine] | None = None,
     ) -> None:
         named = {name: str(path) for name, path in (files or {}).items()}
-        self.offer = Offer(named, {machine.name: machine for machine in machines})
+        self.offer = Offer(named, {machine.name: machine for machine in machines}, host)
         self.initial = initial or State()
         self._listing = lru_cache(maxsize=4)(Listing)
-        self._predicted = lru_cache(maxsize=512)(self._predict)
+        self._predicted = lru_cache(maxsize=4 * RANKED)(self._predict)
 
     def answer(self, message: object) -> dict[str, Any]:
         """Answer one message.
@@ -127,9 +131,20 @@ class Engine:
         if type(least) not in (int, float) or not 0 <= least <= 1:
             raise FieldError("least", f"expected a share from 0 to 1, got {str(least)[:40]}")
         down = message.get("down") is True
+        known = subject.machine is not None and subject.space.count <= RANKED
         return self._listing(subject.space).rows(
-            **numbers, words=words, least=least, order=order, down=down
-        )
+            **numbers, words=words, least=least, order=order, down=down,
+            predict=partial(self._seconds, subject) if known else None,
+        )  # fmt: skip
+
+    def _seconds(self, subject: Subject, found: Placement) -> float | None:
+        """What the model says of a mapping; nothing where it cannot say anything."""
+        assert subject.machine is not None
+        try:
+            best = self._predicted(found, subject.machine.name)
+        except AmosError:
+            return None
+        return None if best is None else best[0].seconds
 
     def _judge(self, state: State) -> dict[str, Any]:
         subject = Subject.of(state, self.offer)
@@ -193,7 +208,15 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
         "reasons": list(verdict.reasons),
         "cells": [list(cell) for cell in verdict.cells],
         "rows": list(verdict.rows),
+        "nearest": [_near(verdict, name) for name in verdict.nearest],
     }
+
+
+def _near(verdict: Verdict, name: str) -> dict[str, Any]:
+    """One of the nearest right matchings, as the page asks for it."""
+    assert verdict.pairing is not None
+    assignment, _ = read_name(name, verdict.pairing.operator, verdict.pairing.intrinsic)
+    return {"name": name, "assignment": list(assignment)}
 
 
 def _physical(found: Placement) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -10,13 +11,19 @@ import numpy as np
 from amos.explorer.state import FieldError
 from amos.mapping import Mapping, MappingSpace
 
-__all__ = ["Listing"]
+__all__ = ["RANKED", "Listing"]
+
+#: Mappings of a space whose times are predicted, so that they can be ranked.
+RANKED = 256
 
 #: Mappings of a space that can be filtered and sorted; a larger one is shown as it is.
 _SORTED = 50_000
 #: Rows of one answer.
 _ROWS = 400
-_ORDERS = ("", "name", "calls", "utilization")
+_ORDERS = ("", "name", "calls", "utilization", "seconds")
+
+#: Seconds that a mapping is predicted to take; ``None`` where no schedule fits.
+Predict = Callable[[Mapping], float | None]
 
 
 class Listing:
@@ -69,6 +76,7 @@ class Listing:
         least: float = 0.0,
         order: str = "",
         down: bool = False,
+        predict: Predict | None = None,
     ) -> dict[str, Any]:
         """Some rows.
 
@@ -77,17 +85,25 @@ class Listing:
             words: words that a name must hold, or ``i1:pq`` for loops that must be
                 among those of a dimension.
             least: least utilization, 0 to 1.
-            order: ``"name"``, ``"calls"``, ``"utilization"``, or the space's own.
+            order: ``"name"``, ``"calls"``, ``"utilization"``, ``"seconds"``, or the
+                space's own.
             down: the other way round.
+            predict: how long a mapping takes, if anything can tell.
 
         Returns:
-            ``total`` rows of the space, how many are ``left``, and ``rows``.
+            ``total`` rows of the space, how many are ``left``, ``rows``, and whether they
+            are ``predicted``.
 
         Raises:
             FieldError: the filter cannot be read, or the space is too large for it.
         """
         if order not in _ORDERS:
             raise FieldError("filter", f"sort: expected one of {', '.join(_ORDERS[1:])}")
+        if order == "seconds" and predict is None:
+            raise FieldError(
+                "filter",
+                f"times are predicted where there is a machine, of up to {RANKED} mappings",
+            )
         plain = not (words.strip() or least > 0 or order or down)
         if plain or not self.whole:
             if not plain:
@@ -99,19 +115,30 @@ class Listing:
             left = self.space.count
             picked = range(first, min(first + min(count, _ROWS), left))
         else:
-            chosen = self._select(words, least, order, down)
+            chosen = self._select(words, least, order, down, predict)
             left = len(chosen)
             picked = chosen[first : first + min(count, _ROWS)].tolist()
-        rows = [self._row(number, self.space[number]) for number in picked]
-        return {"total": self.space.count, "left": left, "first": first, "rows": rows}
+        rows = [self._row(number, self.space[number], predict) for number in picked]
+        return {
+            "total": self.space.count,
+            "left": left,
+            "first": first,
+            "rows": rows,
+            "predicted": predict is not None,
+        }
 
-    def _select(self, words: str, least: float, order: str, down: bool) -> np.ndarray:
+    def _select(
+        self, words: str, least: float, order: str, down: bool, predict: Predict | None
+    ) -> np.ndarray:
         keep = self._utilization >= least - 1e-12 if least > 0 else np.ones(self.space.count, bool)
         for word in words.split():
             keep &= self._matches(word)
         chosen = np.flatnonzero(keep)
         if order == "name":
             chosen = chosen[np.argsort(np.array(self._names)[chosen], kind="stable")]
+        elif order == "seconds" and predict is not None:
+            times = [predict(self.space[int(number)]) for number in chosen]
+            chosen = chosen[np.argsort([np.inf if t is None else t for t in times], kind="stable")]
         elif order:
             values = self._calls if order == "calls" else self._utilization
             chosen = chosen[np.argsort(values[chosen], kind="stable")]
@@ -133,7 +160,7 @@ class Listing:
         columns = [names.index(n) for n in wanted]
         return np.asarray((self._assignments[:, columns] == steps.index(step)).all(axis=1))
 
-    def _row(self, number: int, mapping: Mapping) -> dict[str, Any]:
+    def _row(self, number: int, mapping: Mapping, predict: Predict | None) -> dict[str, Any]:
         physical = mapping.physical()
         return {
             "number": number,
@@ -142,6 +169,7 @@ class Listing:
             # A text: JavaScript's numbers end at 2^53.
             "calls": f"{physical.calls:,}",
             "utilization": physical.utilization,
+            "seconds": None if predict is None else predict(mapping),
             "assignment": list(mapping.assignment),
             "order": list(mapping.order),
         }

@@ -25,6 +25,8 @@ __all__ = ["AUTO", "Offer", "Subject", "default_machine"]
 
 #: Stands for the first described machine that has a rate for the intrinsic.
 AUTO = "auto"
+#: This computer.
+HOST = "host"
 
 T = TypeVar("T")
 
@@ -39,10 +41,12 @@ class Offer:
     Attributes:
         files: intrinsics described in a file, and where that is.
         machines: machines besides the described ones.
+        host: this computer, measured for an intrinsic; ``None`` if that is not on offer.
     """
 
     files: Mapping[str, str]
     machines: Mapping[str, Machine]
+    host: Callable[[Intrinsic], Machine] | None = None
 
     def machine(self, name: str, unit: Intrinsic) -> Machine:
         """A machine by name, with the rate of an intrinsic if there is one.
@@ -52,13 +56,16 @@ class Offer:
         """
         if name in self.machines:
             return self.machines[name]
+        if name == HOST and self.host is not None:
+            return self.host(unit)
         if name not in catalogue.names():
             raise UnknownNameError("machine", name, self.machine_names())
         return catalogue.get(name, [unit])
 
     def machine_names(self) -> list[str]:
         """Every machine on offer, sorted."""
-        return [AUTO, *sorted({*self.machines, *catalogue.names()})]
+        here = [HOST] if self.host is not None else []
+        return [AUTO, *sorted({*here, *self.machines, *catalogue.names()})]
 
 
 @dataclass(frozen=True)

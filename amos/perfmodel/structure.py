@@ -23,6 +23,7 @@ from amos.mapping.strided import (
     loads_rows,
     source_forms,
 )
+from amos.perfmodel.inside import share_inside
 from amos.perfmodel.tiles import Tile, tiles
 
 __all__ = ["Dimension", "LoopBatch", "Operand", "Structure"]
@@ -236,15 +237,12 @@ class Structure:
                 inside = not op.load.padded or (low >= 0 and high < size)
                 if inside or not set(index.names) <= number.keys():
                     continue
-                at = np.array([index.constant])
-                for name, step in index.terms:
-                    at = (at[:, None] + step * np.arange(extents[name])).ravel()
                 loops = sorted(number[name] for name in index.names)
                 count = len(self.spatial)
                 found[index, size] = Border(
                     tuple(n for n in loops if n < count),
                     tuple(n for n in loops if n >= count),
-                    float(np.mean((at >= 0) & (at < size))),
+                    share_inside(index, extents, size),
                 )
         return tuple(found.values())
 

@@ -239,3 +239,31 @@ def _drawn(page: Any, name: str) -> str:
             name,
         )
     )
+
+
+def test_an_old_result_is_dimmed_until_there_is_a_new_one(page: Any) -> None:
+    _fill(page, "operator", "conv2dd")
+    page.wait_for_selector(".amos-explorer.stale")
+    assert "what was good last" in page.inner_text(".general")
+    _fill(page, "operator", "conv2d")
+    page.wait_for_selector(".amos-explorer:not(.stale)")
+
+
+def test_the_nearest_right_matching_is_a_click_away(page: Any) -> None:
+    page.click(CELL.format(0, 1))
+    page.click(".nearest button")
+    _wait_verdict(page, "Valid")
+    assert page.inner_text(".physical h4") == "npq-k-crs"
+
+
+def test_matrices_and_rules_are_explained(page: Any) -> None:
+    page.click(".legend summary")
+    assert page.locator(".legend dt").all_inner_texts()[:4] == ["X", "Y", "Z", "rule paper"]
+
+
+def test_mappings_are_ranked_by_time(page: Any) -> None:
+    page.select_option("select[id$=-order]", label="fastest first (predicted)")
+    page.wait_for_function(
+        "() => document.querySelector('.rows .row span:last-child')?.innerText.endsWith(' us')"
+    )
+    assert page.inner_text(".head span:last-child") == "predicted"

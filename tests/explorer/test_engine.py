@@ -326,3 +326,43 @@ def test_every_intrinsic_can_be_looked_at() -> None:
             assert said is None or said["seconds"] > 0
     predicted = _judge(operator="gemm", intrinsic="vnni_dpbusd_m16k4_u8_s8_s32")["prediction"]
     assert predicted["machine"] == "xeon_4110"
+
+
+def test_mappings_are_ranked_by_predicted_time() -> None:
+    state = dict(operator="conv2d", rule="access")
+    answer = _rows(state, order="seconds")
+    times = [row["seconds"] for row in answer["rows"]]
+    assert answer["predicted"] and len(times) == 49
+    assert times == sorted(times)
+    first = answer["rows"][0]
+    shown = _judge(**state, assignment=first["assignment"], order=first["order"])
+    assert shown["prediction"]["seconds"] == times[0]
+
+
+def test_without_a_machine_no_time_is_predicted() -> None:
+    for state in (dict(operator="conv2d", machine=""), LARGE):
+        answer = _rows(state)
+        assert answer["rows"] and not answer["predicted"]
+        assert {row["seconds"] for row in answer["rows"]} == {None}
+        assert "up to 256 mappings" in _rows(state, order="seconds")["errors"]["filter"]
+
+
+def test_a_refused_matching_names_the_nearest() -> None:
+    near = _judge(assignment=[0, 0, 0, 0, 2, 2, 2])["verdict"]["nearest"]
+    assert near == [{"name": "npq-k-crs", "assignment": [0, 1, 0, 0, 2, 2, 2]}]
+    assert _judge()["verdict"]["nearest"] == []
+
+
+def test_this_computer_is_offered_where_it_can_be_measured() -> None:
+    asked: list[str] = []
+
+    def measured(unit: amos.intrinsics.Intrinsic) -> amos.perfmodel.Machine:
+        asked.append(unit.name)
+        return amos.machines.get("a100", [unit])
+
+    assert "host" not in ENGINE.answer({"kind": "choices"})["machines"]
+    engine = Engine(host=measured)
+    assert "host" in engine.answer({"kind": "choices"})["machines"]
+    assert not asked
+    assert engine.answer({"kind": "judge", "state": {"machine": "host"}})["ok"]
+    assert set(asked) == {"wmma_m16n16k16_f16_f32"}

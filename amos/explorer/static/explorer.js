@@ -3,13 +3,15 @@
 // its field, and what was good last stays as it was.
 import { answered, make, percent, seconds } from "./elements.js";
 import { listing } from "./listing.js";
+import { legend } from "./legend.js";
 import { matrices } from "./matrices.js";
 
 const FIELDS = [
-  ["operator", "Operator", "conv2d, resnet18:C5, or out[i,j] += a[i,k] * b[k,j]"],
-  ["extents", "Extents", "k=64, p=28: what differs"],
-  ["dtype", "dtype", "f16, u8s8 … (the intrinsic's, if empty)"],
-  ["layout", "Layout", "NCHW, NHWC"],
+  ["operator", "Operator", "conv2d, or out[i,j] += a[i,k] * b[k,j]",
+    "a name of the library, a layer as resnet18:C5, or one line of math"],
+  ["extents", "Extents", "k=64, p=28", "what differs from the operator's own"],
+  ["dtype", "dtype", "f16, u8s8", "the intrinsic's, if empty"],
+  ["layout", "Layout", "NHWC", "NCHW, NHWC …: of an operator of the library"],
   ["intrinsic", "Intrinsic", "wmma_m16n16k16_f16_f32"],
   ["rule", "Rule", ""],
   ["commute", "Sources", ""],
@@ -41,7 +43,7 @@ export async function explorer(root, ask, told = () => {}, wanted = null) {
 
   function fields() {
     const form = make("form", { class: "fields", onsubmit: (event) => event.preventDefault() });
-    for (const [name, label, hint] of FIELDS) {
+    for (const [name, label, hint, more] of FIELDS) {
       const field = `${id}-${name}`;
       const known = { operator: choices.operators, intrinsic: choices.intrinsics }[name];
       const same = (values) => values.map((value) => [value, value]);
@@ -56,7 +58,7 @@ export async function explorer(root, ask, told = () => {}, wanted = null) {
       } else {
         input = make("input", {
           id: field, placeholder: hint, spellcheck: "false", autocomplete: "off",
-          list: known ? `${field}-list` : null, maxlength: "1000",
+          list: known ? `${field}-list` : null, maxlength: "1000", title: more ?? hint,
         });
       }
       input.setAttribute("aria-describedby", `${field}-error`);
@@ -103,7 +105,9 @@ export async function explorer(root, ask, told = () => {}, wanted = null) {
       part[`${name}-error`].textContent = errors[name] ?? "";
       part[name].setAttribute("aria-invalid", String(name in errors));
     }
-    part["general-error"].textContent = errors[""] ?? errors.matching ?? errors.order ?? "";
+    const general = errors[""] ?? errors.matching ?? errors.order ?? "";
+    const old = Object.keys(errors).length ? "Below is still what was good last." : "";
+    part["general-error"].textContent = [general, old].filter(Boolean).join(" ");
   }
 
   async function judge(state, fromFields, tell = true) {
@@ -111,6 +115,7 @@ export async function explorer(root, ask, told = () => {}, wanted = null) {
     const answer = await answered(ask, { kind: "judge", state }, "");
     if (number !== asked) return; // something newer was asked meanwhile
     root.dataset.answered = String(number);
+    root.classList.toggle("stale", !answer.ok);
     if (!answer.ok) {
       complain(answer.errors);
       return;
@@ -140,7 +145,7 @@ export async function explorer(root, ask, told = () => {}, wanted = null) {
     part.code = make("pre", { class: "code", tabindex: "0", "aria-label": "Python" });
     part.copy = make("button", { type: "button", class: "copy", text: "Copy Python", onclick: copy });
     part.columns = make("div", { class: "columns" }, part.physical, part.prediction);
-    return make("div", { class: "board" }, part.statement, part.fed, matching.node, part.verdict,
+    return make("div", { class: "board" }, part.statement, part.fed, matching.node, legend(), part.verdict,
       part.refused, part.columns,
       make("details", { class: "script" }, make("summary", { text: "Python that reproduces this" }),
         part.code), part.copy);
@@ -162,10 +167,19 @@ export async function explorer(root, ask, told = () => {}, wanted = null) {
     part.verdict.replaceChildren(
       make("strong", { text: `${title} under rule ${verdict.rule}` }),
       make("ul", {}, ...verdict.reasons.map((reason) => make("li", { text: reason }))),
-      ...accepts.map((how) => make("div", { class: "wider", text: `accepted ${how}` })));
+      ...accepts.map((how) => make("div", { class: "wider", text: `accepted ${how}` })),
+      ...nearest(verdict));
     drawPhysical();
     drawPrediction();
     part.code.textContent = view.code;
+  }
+
+  /** The right matchings nearby, to be clicked. */
+  function nearest(verdict) {
+    if (!verdict.nearest.length) return [];
+    return [make("div", { class: "nearest" }, "nearest: ", ...verdict.nearest.map((near) =>
+      make("button", { type: "button", text: near.name, onclick: () =>
+        judge({ ...good, assignment: near.assignment }, false) })))];
   }
 
   function drawPhysical() {

@@ -1,12 +1,12 @@
 // The list of an explorer's mappings: filtered and sorted by the engine. Only the rows in the
 // window exist; the others are asked for when they come into it.
-import { answered, later, make, percent } from "./elements.js";
+import { answered, later, make, percent, seconds } from "./elements.js";
 
 const ROW = 26;
 const PAGE = 100;
 const MOST_ROWS = 500000; // a browser's page has an end
 const SORTS = [[" ", "as enumerated"], ["utilization down", "fullest first"],
-  ["calls ", "fewest calls first"], ["name ", "by name"]];
+  ["seconds ", "fastest first (predicted)"], ["calls ", "fewest calls first"], ["name ", "by name"]];
 
 /** A list whose ids begin with `id`. `ask` takes a message and promises the answer, `choose`
  *  is called with the row of a mapping that was picked. Returns its `node`, and functions:
@@ -19,6 +19,7 @@ export function listing(id, ask, choose) {
   let left = 0;
   let active = 0;
   let turn = 0;
+  let predicted = false;
 
   const words = make("input", {
     id: `${id}-words`, placeholder: "npq, or i1:pq r1:c", spellcheck: "false", oninput: later(renew),
@@ -78,7 +79,9 @@ export function listing(id, ask, choose) {
     const more = answer.left > MOST_ROWS ? `, the first ${MOST_ROWS.toLocaleString("en")} shown` : "";
     count.textContent = (some === total
       ? `${total} mapping${answer.total === 1 ? "" : "s"}` : `${some} of ${total}`) + more;
-    head.replaceChildren(...["mapping", ...steps, "calls", "utilization"].map((name) =>
+    predicted = answer.predicted;
+    const last = ["calls", "utilization", ...(predicted ? ["predicted"] : [])];
+    head.replaceChildren(...["mapping", ...steps, ...last].map((name) =>
       make("span", { role: "columnheader", text: name })));
     rows.style.height = `${left * ROW}px`;
     view.setAttribute("aria-rowcount", left);
@@ -98,6 +101,7 @@ export function listing(id, ask, choose) {
     } else pages.delete(page);
   }
 
+  const time = (value) => (value === null ? "no schedule fits" : seconds(value));
   const row = (n) => pages.get(Math.floor(n / PAGE))?.[n % PAGE];
 
   function paint() {
@@ -116,11 +120,11 @@ export function listing(id, ask, choose) {
     const here = found && state.assignment.join() === found.assignment.join()
       && state.order.join() === found.order.join();
     const texts = found ? [found.name, ...found.groups.map((group) => group || "–"), found.calls,
-      percent(found.utilization)] : ["…"];
+      percent(found.utilization), ...(predicted ? [time(found.seconds)] : [])] : ["…"];
     const made = make("div", {
       class: `row${n === active ? " active" : ""}${here ? " here" : ""}`, role: "row",
       "data-n": n, id: `${id}-row-${n}`, "aria-rowindex": n + 1, "aria-selected": String(!!here),
-    }, ...texts.map((text) => make("span", { role: "gridcell", text })));
+    }, ...texts.map((text) => make("span", { role: "gridcell", text, title: text })));
     made.style.transform = `translateY(${n * ROW}px)`;
     return made;
   }
