@@ -17,7 +17,7 @@ from amos.explore.exploration import Exploration
 from amos.explore.guided import EPSILON, Guided
 from amos.explore.methods import METHODS
 from amos.explore.methods import method as find_method
-from amos.explore.objective import Problem
+from amos.explore.objective import Problem, Spread
 from amos.explore.progress import Progress, Watch
 from amos.explore.records import Records
 from amos.explore.records_rows import common_columns
