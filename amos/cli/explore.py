@@ -174,34 +174,21 @@ def _report(result: Exploration, rule: str, elapsed: float) -> None:
     print_line(f"schedule   {best.schedule}")
     if best.measurement is None:
         print_line(f"predicted  {best.predicted * 1e3:.4f} ms on {result.machine.name} (not run)")
-        print_line(f"speed      {_speed(result)} peak")
+        print_line(f"speed      {result.speed}")
     else:
         print_line(f"predicted  {best.predicted * 1e3:.4f} ms")
         print_line(
             f"measured   {best.seconds * 1e3:.4f} ms, median of {len(best.measurement.times)}, "
             f"± {best.measurement.noise:.1%}"
         )
-        known = "measured " * (result.machine.name == "host")
-        print_line(f"speed      {_speed(result)} {known}peak of {result.machine.cores} cores")
+        print_line(f"speed      {result.speed}")
         print_line(
             f"checked    {best.measurement.verified_elements:,} elements against NumPy, "
             f"largest difference {best.measurement.max_difference:g}"
         )
-        if best.measurement.implementation == "generic":
-            print_line(_generic(result))
+        if result.note:
+            print_line(f"note       {result.note}")
     _explain(result)
-
-
-def _speed(result: Exploration) -> str:
-    return (
-        f"{result.tops:.3f} Top/s, {result.peak_fraction:.1%} of the {result.peak_tops:.3f} Top/s"
-    )
-
-
-def _generic(result: Exploration) -> str:
-    needed = set(result.intrinsic.requires) - set(result.machine.features)
-    why = f"this CPU lacks {', '.join(sorted(needed))}" if needed else "as asked"
-    return f"note       compiled through the intrinsic's generic implementation: {why}"
 
 
 def _explain(result: Exploration) -> None:

@@ -13,11 +13,12 @@ import numpy as np
 
 from amos._toolchain import load_tvm
 from amos.codegen.arrays import to_tensor
-from amos.codegen.rate_probe import RateProgram, fed_program, register_program
+from amos.codegen.rate_probe import fed_program, least_interval, tiles
 from amos.codegen.target import host_target
+from amos.errors import MeasureError
 from amos.intrinsics import Intrinsic
 
-__all__ = ["probe_bandwidth", "probe_clock", "probe_fed", "probe_intrinsic", "probe_launch"]
+__all__ = ["check_rates", "probe_bandwidth", "probe_clock", "probe_launch", "probe_rates"]
 
 #: Links of the chain that tells the clock: long enough that a start does not count.
 _LINKS = 20_000
@@ -30,28 +31,52 @@ _STREAMED, _FEWEST = 2 << 30, 3
 _CHAIN_CYCLES = 4
 
 
-def probe_intrinsic(intrinsic: Intrinsic, chains: int, cores: int = 1) -> float:
-    """Seconds between two calls on one core while ``chains`` accumulators are in flight.
-
-    Operands stay in registers. With one chain this is the latency of the
-    intrinsic; with enough chains, the inverse of its throughput.
-    """
-    return _interval(register_program(intrinsic, chains, cores))
-
-
-def probe_fed(intrinsic: Intrinsic, tile: tuple[int, int], cores: int = 1) -> float:
+def probe_rates(intrinsic: Intrinsic, kind: str, cores: int) -> dict[str, float]:
     """Seconds between two calls on one core that reads its sources from the nearest cache.
 
     Args:
-        intrinsic: one with two sources.
-        tile: fragments of the first and of the second in the register tile.
+        intrinsic: the intrinsic.
+        kind: its implementation, ``"native"`` or ``"generic"``.
         cores: how many work at once.
+
+    Returns:
+        ``latency`` of a call that waits for the last; ``interval`` of calls that do not.
     """
-    return _interval(fed_program(intrinsic, tile, cores))
+    single = (1,) * len(intrinsic.sources)
+    # Cores share no execution units; alone, a core is disturbed less.
+    rates = [
+        min(_interval(intrinsic, kind, tile, busy) for busy in {1, cores})
+        for tile in tiles(intrinsic, kind)
+    ]
+    # Compilers make another program of a generic implementation in every kernel.
+    typical = min if kind == "native" else max
+    return {"latency": _interval(intrinsic, kind, single, 1), "interval": typical(rates)}
 
 
-def _interval(program: RateProgram) -> float:
+def _interval(intrinsic: Intrinsic, kind: str, tile: tuple[int, ...], cores: int) -> float:
+    program = fed_program(intrinsic, kind, tile, cores)
     return _seconds(program.module, program.tensors) / program.calls
+
+
+def check_rates(intrinsic: Intrinsic, kind: str, rates: dict[str, float], clock: float) -> None:
+    """Refuse rates that no core of this CPU can reach.
+
+    Args:
+        intrinsic: the intrinsic.
+        kind: its implementation, ``"native"`` or ``"generic"``.
+        rates: seconds by name; see :func:`probe_rates`.
+        clock: cycles a second.
+
+    Raises:
+        MeasureError: a rate is one of them; the program was not what ran.
+    """
+    least = least_interval(intrinsic, kind, clock)
+    for name, seconds in rates.items():
+        if seconds < least:
+            raise MeasureError(
+                f"{intrinsic.name}, {kind}: {name} measured as {seconds * 1e9:.3g} ns, expected at "
+                f"least {least * 1e9:.3g} ns at {clock / 1e9:.2f} GHz; nothing was kept"
+            )
 
 
 def probe_bandwidth(size: int, cores: int, *, write: bool) -> float:

@@ -1,9 +1,13 @@
-"""Programs that run an intrinsic as fast as this CPU can, from registers or from a cache.
+"""Programs that run an intrinsic as fast as this CPU can, from a cache or from registers.
 
-With operands in registers the rate is what the units can do. No kernel has it: sources
-must be loaded, which takes issue slots, and many CPUs lower their clock the more of
-their units are busy. So the other program is a kernel's innermost loop and nothing else: a
-register tile of accumulators, and random sources that stay in the nearest cache.
+What tells the rate of an intrinsic is a kernel's innermost loop and nothing else: a
+register tile of accumulators, and random sources that stay in the nearest cache. Every
+step has sources of its own. Without that a compiler takes what depends on sources alone,
+often the product itself, out of the loop, and what is left to time is an addition.
+
+With operands in registers single instructions show what the units can do. No kernel has
+that rate: sources must be loaded, which takes issue slots, and many CPUs lower their clock
+the more of their units are busy.
 """
 
 from __future__ import annotations
@@ -18,23 +22,30 @@ from amos._toolchain import load_tvm
 from amos.codegen.amx import ask_for_tiles
 from amos.codegen.amx_probe import MOST_CHAINS, fed_tiles, tile_chains
 from amos.codegen.arrays import decoded, held, to_tensor
-from amos.codegen.tensor_intrin import implementation, partial, register_tensor_intrin
+from amos.codegen.tensor_intrin import partial, register_tensor_intrin
 from amos.intrinsics import Intrinsic
 from amos.ir import aligned, dtype
 from amos.mapping.strided import loads_rows
 from amos.perfmodel.host import cpu
 
-__all__ = ["RateProgram", "fed_program", "register_program", "tiles"]
+__all__ = ["RateProgram", "fed_program", "least_interval", "register_program", "tiles"]
 
 #: Calls on each core in one run: long enough that starting a region does not count.
 _CALLS = 1 << 18
 #: Operations after which the loops that stand for an instruction have run long enough.
-_OPERATIONS = 1 << 24
+_OPERATIONS = 1 << 21
 #: Bytes of the sources, which fit the nearest cache of every CPU with room to spare.
 _BYTES = 1 << 14
+#: Bits of the widest vectors that a CPU multiplies, by a feature that tells, and without any.
+_WIDTHS, _LEAST_WIDTH = {"avx512f": 512, "sve": 2048, "avx2": 256}, 128
+#: Vector instructions that any CPU starts in a cycle; of multiplications most start two.
+_ISSUE = 4
 #: Register tiles to try where there are 32 registers, and where there are fewer, as
 #: fragments of the smaller source and of the larger one.
 _MANY, _TILES, _FEW = 32, ((14, 2), (8, 3)), ((6, 2), (4, 3))
+#: Register tiles of loops that stand for an instruction, where compilers write them out;
+#: longer loops have accumulators enough of their own.
+_EMULATED, _WRITTEN_OUT = ((6, 4), (4, 3)), 1 << 14
 
 
 @dataclass(frozen=True)
@@ -52,46 +63,79 @@ class RateProgram:
     calls: int
 
 
-def tiles(intrinsic: Intrinsic) -> tuple[tuple[int, int], ...]:
+def tiles(intrinsic: Intrinsic, kind: str) -> tuple[tuple[int, ...], ...]:
     """Register tiles, one of which should feed the intrinsic as fast as any.
-
-    There are none for an intrinsic with other than two sources.
-    """
-    if len(intrinsic.sources) != 2:
-        return ()
-    if _numbered(intrinsic):
-        return ((2, 2),)
-    first, second = (prod(load.tensor.shape) for load in intrinsic.sources)
-    found = _TILES if intrinsic.registers >= _MANY else _FEW
-    return found if first <= second else tuple((n, m) for m, n in found)
-
-
-def register_program(intrinsic: Intrinsic, chains: int, cores: int) -> RateProgram:
-    """Each core calls the intrinsic on operands in registers.
 
     Args:
         intrinsic: the intrinsic.
+        kind: its implementation, ``"native"`` or ``"generic"``.
+    """
+    if _numbered(intrinsic, kind):
+        return ((2, 2),)
+    if kind == "native":
+        found: tuple[tuple[int, int], ...] = _TILES if intrinsic.registers >= _MANY else _FEW
+    else:
+        found = tuple(t for t in _EMULATED if prod(t) * intrinsic.operations <= _WRITTEN_OUT)
+        found = found or ((1, 1),)
+    sizes = [prod(load.tensor.shape) for load in intrinsic.sources]
+    if len(sizes) != 2:
+        # Only accumulators are many: one source of each has another fragment.
+        return tuple((m * n, *[1] * (len(sizes) - 1)) for m, n in found)
+    return found if sizes[0] <= sizes[1] else tuple((n, m) for m, n in found)
+
+
+def least_interval(intrinsic: Intrinsic, kind: str, clock: float) -> float:
+    """Seconds between two calls that no core of this CPU can go below.
+
+    A native call is one instruction at least. Vector units multiply a register of elements
+    of the sources in one instruction, and a tile register row by row.
+
+    Args:
+        intrinsic: the intrinsic.
+        kind: its implementation, ``"native"`` or ``"generic"``.
+        clock: cycles a second.
+    """
+    if _numbered(intrinsic, kind):
+        return intrinsic.sources[0].tensor.shape[0] / clock
+    features = cpu().features
+    width = next((bits for name, bits in _WIDTHS.items() if name in features), _LEAST_WIDTH)
+    bits = min(dtype(name).bits for name in intrinsic.dtypes[:-1])
+    products = prod(iteration.extent for iteration in intrinsic.iterations)
+    instructions = max(float(kind == "native"), products * bits / width)
+    return instructions / (_ISSUE * clock)
+
+
+def register_program(intrinsic: Intrinsic, kind: str, chains: int, cores: int) -> RateProgram:
+    """Each core calls the intrinsic on operands in registers, the same in every call.
+
+    Args:
+        intrinsic: one that is a single instruction.
+        kind: its implementation, ``"native"`` or ``"generic"``.
         chains: accumulators that take turns; with one, a call waits for the last.
         cores: how many work at once.
     """
-    numbered = _numbered(intrinsic)
+    numbered = _numbered(intrinsic, kind)
     tile = (min(chains, MOST_CHAINS) if numbered else chains, *[1] * (len(intrinsic.sources) - 1))
-    repeat = max(1, _count(intrinsic) // prod(tile))
+    repeat = max(1, _count(intrinsic, kind) // prod(tile))
     if numbered:
         module = tile_chains(intrinsic, repeat, tile[0], cores)
     else:
-        module = _scheduled(intrinsic, tile, None, repeat, cores)
+        module = _scheduled(intrinsic, kind, tile, None, repeat, cores)
     around = (1, 1) if numbered else ()
     shapes = [(*around, *load.tensor.shape) for load in intrinsic.sources]
-    return RateProgram(module, _arguments(intrinsic, shapes, tile, cores), prod(tile) * repeat)
+    return RateProgram(
+        module, _arguments(intrinsic, kind, shapes, tile, cores), prod(tile) * repeat
+    )
 
 
-def fed_program(intrinsic: Intrinsic, tile: tuple[int, int], cores: int) -> RateProgram:
+def fed_program(intrinsic: Intrinsic, kind: str, tile: tuple[int, ...], cores: int) -> RateProgram:
     """Each core calls the intrinsic on sources from its nearest cache.
 
     Args:
-        intrinsic: one with two sources.
-        tile: fragments of the first and of the second in a register tile.
+        intrinsic: the intrinsic.
+        kind: its implementation, ``"native"`` or ``"generic"``.
+        tile: fragments of each source in a register tile; with one of each, a call waits
+            for the last.
         cores: how many work at once.
     """
     sizes = [
@@ -99,53 +143,59 @@ def fed_program(intrinsic: Intrinsic, tile: tuple[int, int], cores: int) -> Rate
         for n, load, kind in zip(tile, intrinsic.sources, intrinsic.dtypes, strict=False)
     ]
     steps = max(2, _BYTES // sum(sizes))
-    repeat = max(1, _count(intrinsic) // (prod(tile) * steps))
-    make = fed_tiles if _numbered(intrinsic) else _scheduled
-    module = make(intrinsic, tile, steps, repeat, cores)
+    repeat = max(1, _count(intrinsic, kind) // (prod(tile) * steps))
+    if _numbered(intrinsic, kind):
+        first, second = tile
+        module = fed_tiles(intrinsic, (first, second), steps, repeat, cores)
+    else:
+        module = _scheduled(intrinsic, kind, tile, steps, repeat, cores)
     shapes = [
         (steps, n, *load.tensor.shape) for n, load in zip(tile, intrinsic.sources, strict=True)
     ]
     calls = prod(tile) * steps * repeat
-    return RateProgram(module, _arguments(intrinsic, shapes, tile, cores), calls)
+    return RateProgram(module, _arguments(intrinsic, kind, shapes, tile, cores), calls)
 
 
-def _count(intrinsic: Intrinsic) -> int:
+def _count(intrinsic: Intrinsic, kind: str) -> int:
     """Calls on each core in one run."""
-    if implementation(intrinsic, cpu().features) == "native":
+    if kind == "native":
         return _CALLS
     return min(_CALLS, _OPERATIONS // intrinsic.operations)
 
 
-def _numbered(intrinsic: Intrinsic) -> bool:
+def _numbered(intrinsic: Intrinsic, kind: str) -> bool:
     """Whether operands are in registers that have to be named."""
-    native = implementation(intrinsic, cpu().features) == "native"
-    if native and loads_rows(intrinsic):
+    if kind == "native" and loads_rows(intrinsic):
         ask_for_tiles()
         return True
     return False
 
 
 def _arguments(
-    intrinsic: Intrinsic, shapes: list[tuple[int, ...]], tile: tuple[int, ...], cores: int
+    intrinsic: Intrinsic,
+    kind: str,
+    shapes: list[tuple[int, ...]],
+    tile: tuple[int, ...],
+    cores: int,
 ) -> list[Any]:
     rng = np.random.default_rng(0)
-    *kinds, last = intrinsic.dtypes
-    made = [_random(shape, kind, rng) for shape, kind in zip(shapes, kinds, strict=True)]
-    shape = (cores, *tile, *intrinsic.destination.tensor.shape, *_parts(intrinsic))
+    *given, last = intrinsic.dtypes
+    made = [_random(shape, name, rng) for shape, name in zip(shapes, given, strict=True)]
+    shape = (cores, *tile, *intrinsic.destination.tensor.shape, *_parts(intrinsic, kind))
     out = aligned(shape, dtype(last).numpy)
     out[...] = 0
-    return [to_tensor(a, kind) for a, kind in zip((*made, out), intrinsic.dtypes, strict=True)]
+    return [to_tensor(a, name) for a, name in zip((*made, out), intrinsic.dtypes, strict=True)]
 
 
-def _parts(intrinsic: Intrinsic) -> tuple[int, ...]:
+def _parts(intrinsic: Intrinsic, kind: str) -> tuple[int, ...]:
     """What a sum in the lanes of a register adds to the destination's shape."""
-    parts = partial(intrinsic, implementation(intrinsic, cpu().features))
+    parts = partial(intrinsic, kind)
     return (parts,) if parts > 1 else ()
 
 
-def _random(shape: tuple[int, ...], kind: str, rng: np.random.Generator) -> np.ndarray:
+def _random(shape: tuple[int, ...], name: str, rng: np.random.Generator) -> np.ndarray:
     """Values whose bits change: on some CPUs units draw less power on zeros, and run faster."""
-    known = dtype(kind)
+    known = dtype(name)
     if known.is_integer:
         limits = np.iinfo(known.numpy)
         return rng.integers(limits.min, limits.max, shape, known.numpy, endpoint=True)
@@ -154,12 +204,18 @@ def _random(shape: tuple[int, ...], kind: str, rng: np.random.Generator) -> np.n
 
 
 def _scheduled(
-    intrinsic: Intrinsic, tile: tuple[int, ...], steps: int | None, repeat: int, cores: int
+    intrinsic: Intrinsic,
+    kind: str,
+    tile: tuple[int, ...],
+    steps: int | None,
+    repeat: int,
+    cores: int,
 ) -> Any:
     """The program of an intrinsic whose operands TVM and LLVM keep in registers.
 
     Args:
         intrinsic: the intrinsic.
+        kind: its implementation, ``"native"`` or ``"generic"``.
         tile: for each source, how many accumulators there are along it.
         steps: of the reduction, each with sources of its own; without, there is one
             fragment of each source.
@@ -169,9 +225,9 @@ def _scheduled(
     load_tvm()
     from tvm import s_tir
 
-    dst, count, parts = intrinsic.destination, len(tile), _parts(intrinsic)
+    dst, count, parts = intrinsic.destination, len(tile), _parts(intrinsic, kind)
     reduced = [it.name for it in intrinsic.iterations if it.is_reduce]
-    sch = s_tir.Schedule(_computed(intrinsic, tile, steps, repeat, cores))
+    sch = s_tir.Schedule(_computed(intrinsic, parts, tile, steps, repeat, cores))
     main = sch.get_sblock("main")
     write = sch.cache_write(main, 0, "global")
     core, *rest = sch.get_loops(main)
@@ -192,19 +248,23 @@ def _scheduled(
         sch.unroll(loop)
     sch.reverse_compute_at(write, core)
     sch.decompose_reduction(main, outer)
-    found = implementation(intrinsic, cpu().features)
-    sch.tensorize(calls[0], register_tensor_intrin(intrinsic, found))
+    sch.tensorize(calls[0], register_tensor_intrin(intrinsic, kind))
     return sch.mod
 
 
 def _computed(
-    intrinsic: Intrinsic, tile: tuple[int, ...], steps: int | None, repeat: int, cores: int
+    intrinsic: Intrinsic,
+    parts: tuple[int, ...],
+    tile: tuple[int, ...],
+    steps: int | None,
+    repeat: int,
+    cores: int,
 ) -> Any:
     """What the program of :func:`_scheduled` computes, before it is scheduled."""
     from tvm import te
 
     *given, kind = intrinsic.dtypes
-    dst, count, parts = intrinsic.destination, len(tile), _parts(intrinsic)
+    dst, count = intrinsic.destination, len(tile)
     around = [(steps, n) if steps else () for n in tile]
     sources = [
         te.placeholder((*outer, *load.tensor.shape), held(name), name=load.tensor.name)

@@ -22,7 +22,14 @@ from amos.intrinsics import Intrinsic, implementations
 from amos.ir import BufferLoad
 from amos.ir.floats import integer_limits
 
-__all__ = ["call_function", "holdable", "implementation", "partial", "register_tensor_intrin"]
+__all__ = [
+    "call_function",
+    "holdable",
+    "implementation",
+    "partial",
+    "register_tensor_intrin",
+    "version",
+]
 
 #: The iteration over the parts that an implementation keeps of each sum.
 _PART = "part"
@@ -91,6 +98,23 @@ def register_tensor_intrin(intrinsic: Intrinsic, kind: str) -> str:
     from tvm.s_tir import TensorIntrin
     from tvm.script import from_source
 
+    pattern, emitted, name = _texts(intrinsic, kind)
+    if TensorIntrin.get(name, allow_missing=True) is None:
+        TensorIntrin.register(name, from_source(pattern), from_source(emitted))
+    return name
+
+
+def version(intrinsic: Intrinsic, kind: str) -> str:
+    """Name, kind and digest of an implementation: another one where anything differs.
+
+    Raises:
+        BuildError: a dtype of the intrinsic cannot be held in a TVM buffer.
+    """
+    return _texts(intrinsic, kind)[-1]
+
+
+def _texts(intrinsic: Intrinsic, kind: str) -> tuple[str, str, str]:
+    """TVMScript of the pattern and of what is emitted, and the name of the two."""
     holdable(intrinsic)
     body = _body(intrinsic, kind)
     parts = partial(intrinsic, kind)
@@ -98,10 +122,7 @@ def register_tensor_intrin(intrinsic: Intrinsic, kind: str) -> str:
     emitted = _script(intrinsic, body, parts=parts)
     # Two descriptions may have had the same name in one process.
     digest = hashlib.sha256((pattern + emitted).encode()).hexdigest()[:12]
-    name = f"amos.{intrinsic.name}.{kind}.{digest}"
-    if TensorIntrin.get(name, allow_missing=True) is None:
-        TensorIntrin.register(name, from_source(pattern), from_source(emitted))
-    return name
+    return pattern, emitted, f"amos.{intrinsic.name}.{kind}.{digest}"
 
 
 def _body(intrinsic: Intrinsic, kind: str) -> str | None:

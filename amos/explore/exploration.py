@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import platform
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from amos._display import Shown
 from amos.errors import ExploreError
 from amos.explore.objective import Trial
-from amos.intrinsics import Intrinsic
+from amos.intrinsics import Intrinsic, implementations
 from amos.ir import Operator
 from amos.perfmodel import Machine, Prediction
 
@@ -90,15 +91,51 @@ class Exploration(Shown):
         return self.operator.operations / self.best.seconds / 1e12
 
     @property
-    def peak_tops(self) -> float:
-        """10^12 operations per second that the machine can issue with the intrinsic."""
+    def emulated(self) -> str:
+        """Why the best kernel has loops instead of the instruction; empty if it has it."""
+        best = self.best.measurement
+        if best is None or best.implementation != "generic":
+            return ""
+        source = implementations(self.intrinsic.name).get("llvm")
+        needed = {*self.intrinsic.requires, *(source.requires if source else ())}
+        if lacking := needed - set(self.machine.features):
+            return f"this CPU lacks {', '.join(sorted(lacking))}"
+        if source is None or source.machine not in ("", platform.machine()):
+            return f"{self.intrinsic.name} has no LLVM implementation for this CPU"
+        return "as asked"
+
+    @property
+    def peak_tops(self) -> float | None:
+        """10^12 operations per second that the machine can issue with the intrinsic.
+
+        None where loops stand for the intrinsic: they have no peak.
+        """
+        if self.emulated:
+            return None
         interval = self.machine.peak(self.intrinsic.name).interval
         return self.intrinsic.operations / interval * self.machine.cores / 1e12
 
     @property
-    def peak_fraction(self) -> float:
-        """Share of the machine's measured peak that the best trial reaches."""
-        return self.tops / self.peak_tops
+    def peak_fraction(self) -> float | None:
+        """Share of the machine's measured peak that the best trial reaches; None without one."""
+        peak = self.peak_tops
+        return None if peak is None else self.tops / peak
+
+    @property
+    def speed(self) -> str:
+        """The speed of the best trial in words, with its share of the peak if there is one."""
+        peak, said = self.peak_tops, f"{self.tops:.3f} Top/s"
+        if peak is None:
+            return said
+        how = "measured " if self.best.measurement and self.machine.name == "host" else ""
+        share = f"{self.tops / peak:.1%} of the {peak:.3f} Top/s"
+        return f"{said}, {share} {how}peak of {self.machine.cores} cores"
+
+    @property
+    def note(self) -> str:
+        """That the best kernel has loops instead of the instruction, and why; or nothing."""
+        why = self.emulated
+        return f"compiled through the intrinsic's generic implementation: {why}" if why else ""
 
     def to_frame(self) -> pd.DataFrame:
         """One row a trial."""
@@ -152,4 +189,5 @@ class Exploration(Shown):
 
     def __str__(self) -> str:
         best = self.best
-        return f"{best.mapping}  {best.schedule}  {best.seconds * 1e3:.4g} ms"
+        said = f"{best.mapping}  {best.schedule}  {best.seconds * 1e3:.4g} ms"
+        return f"{said}\n{self.note}" if self.note else said

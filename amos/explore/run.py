@@ -141,7 +141,7 @@ def explore(
         op = mappings[0].operator
         Demand.of(op).check(op, getattr(workers, "memory", 0))
         log = RunLog(kept, common_columns(op, unit, identity, method, seed, options))
-        target = _first_machine(log, machine, unit, workers)
+        target = _first_machine(log, machine, unit, workers, implementation)
         problem = Problem(mappings, target, _spread(workers), fixes=fixes, tiling=tiling)
         for line in (*log.notices(), *slow(problem, trials, workers)) if notify else ():
             watch.aside(notify)(line)
@@ -168,10 +168,14 @@ def _spread(workers: Executor | None) -> Spread | None:
 
 
 def _first_machine(
-    log: RunLog, machine: str | Machine, unit: Intrinsic, workers: Executor | None
+    log: RunLog,
+    machine: str | Machine,
+    unit: Intrinsic,
+    workers: Executor | None,
+    implementation: str | None,
 ) -> Machine:
     """The machine as the model sees it: a run that is continued keeps what it began with."""
-    target = log.first_machine() or _machine(machine, unit, workers)
+    target = log.first_machine() or _machine(machine, unit, workers, implementation)
     target.peak(unit.name)
     log.begin(target, unit)
     return target
@@ -232,7 +236,8 @@ def _last_machine(session: Session, unit: Intrinsic) -> Machine:
     last = session.log.last_machine()
     if last is None or session.measured:
         # The peak that the result is held against, measured in the same run.
-        last = session.executor.machine([unit], again=True)
+        chosen = session.implementation
+        last = session.executor.machine([unit], again=True, implementation=chosen)
         session.log.finish(last)
     return last
 
@@ -278,11 +283,16 @@ def _is_host(machine: str | Machine) -> bool:
     return (machine if isinstance(machine, str) else machine.name) == "host"
 
 
-def _machine(machine: str | Machine, unit: Intrinsic, workers: Executor | None) -> Machine:
+def _machine(
+    machine: str | Machine,
+    unit: Intrinsic,
+    workers: Executor | None = None,
+    implementation: str | None = None,
+) -> Machine:
     if isinstance(machine, Machine):
         return machine
     if workers is not None:
-        return workers.machine([unit])
+        return workers.machine([unit], implementation=implementation)
     return catalogue.get(machine, [unit])
 
 
@@ -301,7 +311,7 @@ def _measuring(
     executor, timeout, memory, implementation = how
     if _is_host(machine):
         return open_executor(executor, timeout, memory, unit, implementation)
-    found = _machine(machine, unit, None)
+    found = _machine(machine, unit)
     names = (name.removeprefix("sm_") for name in unit.requires if name.startswith("sm_"))
     needed = max((int(name) for name in names if name.isdigit()), default=0)
     if 0 < found.architecture < needed:

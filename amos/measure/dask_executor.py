@@ -90,14 +90,21 @@ class DaskExecutor(Closing):
         """Bytes that a candidate may have; 0 if each worker has a limit of its own."""
         return self._limits[1] or 0
 
-    def machine(self, intrinsics: Sequence[Intrinsic], *, again: bool = False) -> Machine:
+    def machine(
+        self,
+        intrinsics: Sequence[Intrinsic],
+        *,
+        again: bool = False,
+        implementation: str | None = None,
+    ) -> Machine:
         """The machine of the first worker, as the model sees it.
 
         Raises:
             MeasureError: it could not be measured.
         """
         worker = min(self._wait_for_workers())
-        future = self._submit(worker, _describe_machine, list(intrinsics), again, self._limits)
+        how = (again, implementation, self._limits)
+        future = self._submit(worker, _describe_machine, list(intrinsics), *how)
         machine: Machine = self._result(future)
         return machine
 
@@ -324,10 +331,15 @@ def _measure_task(task: Task, limits: tuple[float, int | None]) -> Measurement:
 
 
 def _describe_machine(
-    intrinsics: Sequence[Intrinsic], again: bool, limits: tuple[float, int | None]
+    intrinsics: Sequence[Intrinsic],
+    again: bool,
+    implementation: str | None,
+    limits: tuple[float, int | None],
 ) -> Machine:
     with _lock:
-        return host_machine(intrinsics, runner=_runner(limits), again=again)
+        return host_machine(
+            intrinsics, runner=_runner(limits), again=again, implementation=implementation
+        )
 
 
 def _leave() -> None:

@@ -47,8 +47,19 @@ class Executor(AbstractContextManager["Executor"], Protocol):
         """The kind of machine that measures."""
         ...
 
-    def machine(self, intrinsics: Sequence[Intrinsic], *, again: bool = False) -> Machine:
-        """Describe that machine for the model; ``again`` measures its rates once more.
+    def machine(
+        self,
+        intrinsics: Sequence[Intrinsic],
+        *,
+        again: bool = False,
+        implementation: str | None = None,
+    ) -> Machine:
+        """Describe that machine for the model.
+
+        Args:
+            intrinsics: those whose rate must be known.
+            again: measure their rates once more.
+            implementation: which one of theirs, as in :class:`Task`.
 
         Raises:
             MeasureError: it could not be measured.
@@ -92,13 +103,21 @@ class LocalExecutor(Closing):
         """Bytes that a candidate may have, with its inputs and the reference; 0 for no limit."""
         return self.runner.memory
 
-    def machine(self, intrinsics: Sequence[Intrinsic], *, again: bool = False) -> Machine:
+    def machine(
+        self,
+        intrinsics: Sequence[Intrinsic],
+        *,
+        again: bool = False,
+        implementation: str | None = None,
+    ) -> Machine:
         """This machine as the model sees it.
 
         Raises:
             MeasureError: it could not be measured.
         """
-        return host_machine(intrinsics, runner=self.runner, again=again)
+        return host_machine(
+            intrinsics, runner=self.runner, again=again, implementation=implementation
+        )
 
     def measure(self, tasks: Iterable[tuple[int, Task]]) -> Iterator[tuple[int, Measurement]]:
         """One after the other."""

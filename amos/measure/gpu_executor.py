@@ -116,7 +116,13 @@ class GpuExecutor(Closing):
         """Bytes that this process may have: there is no limit of its own on a candidate."""
         return 2 * default_memory()
 
-    def machine(self, intrinsics: Sequence[Intrinsic], *, again: bool = False) -> Machine:
+    def machine(
+        self,
+        intrinsics: Sequence[Intrinsic],
+        *,
+        again: bool = False,
+        implementation: str | None = None,
+    ) -> Machine:
         """The description: rates of a GPU are not measured."""
         return self._machine
 

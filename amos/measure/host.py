@@ -27,7 +27,7 @@ from amos.perfmodel.makers import fitted
 __all__ = ["cache_file", "host_machine"]
 
 #: Raised when a probe measures something else under the same name.
-_VERSION = 5
+_VERSION = 6
 #: Assumed when the system does not describe its caches (bytes; level 1, 2, 3).
 _USUAL = (32 << 10, 1 << 20, 8 << 20)
 #: Bytes that one pass streams to be in memory: at the least, at the most (half a second
@@ -58,6 +58,7 @@ def host_machine(
     fresh: bool = False,
     again: bool = False,
     levels_again: bool = False,
+    implementation: str | None = None,
 ) -> Machine:
     """Describe this machine, measuring what is not known yet.
 
@@ -68,26 +69,41 @@ def host_machine(
         again: measure the rates of ``intrinsics`` once more and keep the better
             ones: a peak is the best that was ever seen, whatever else was running.
         levels_again: the same for bandwidths, launch and clock.
+        implementation: whose rates are asked for, ``"native"`` or ``"generic"``; by
+            default those of the one that kernels use here.
 
     Raises:
         MeasureError: a measurement failed.
     """
     known = {} if fresh else _load(cache_file())
-    missing = [x for x in intrinsics if again or x.name not in known.get("peaks", {})]
+    versions = {x.name: _version(x, implementation) for x in intrinsics}
+    rates = known.get("peaks", {})
+    missing = [x for x in intrinsics if again or versions[x.name] not in rates]
     levels = {} if known.get("read") and not levels_again else _probe_sizes(cpu(), runner)
     if missing or levels:
         with contextlib.ExitStack() as stack:
             worker = runner or stack.enter_context(Runner())
-            found = worker.probe(missing, levels, cpu().cores)
+            found = worker.probe(missing, levels, cpu().cores, implementation)
+        found["peaks"] = {versions[name]: rate for name, rate in found["peaks"].items()}
         known = _better(known, found)
         _save(cache_file(), known)
-    return _machine(cpu(), known)
+    # What is asked for comes last, where there are several of one name.
+    ordered = {k: v for k, v in known["peaks"].items() if k not in versions.values()}
+    ordered |= {k: known["peaks"][k] for k in versions.values()}
+    return _machine(cpu(), known | {"peaks": ordered})
+
+
+def _version(intrinsic: Intrinsic, kind: str | None) -> str:
+    """What a rate is kept under: it is measured anew where the implementation changes."""
+    from amos.codegen.tensor_intrin import implementation, version
+
+    return version(intrinsic, kind or implementation(intrinsic, cpu().features))
 
 
 def _better(known: Any, found: Any, key: str = "") -> Any:
     """The better of each figure: a machine is what it can do when nothing disturbs it."""
     if not isinstance(found, dict):
-        lower = key in ("latency", "interval", "fed", "launch")
+        lower = key in ("latency", "interval", "launch")
         return min(known, found) if lower else max(known, found)
     merged = dict(known)
     for name, value in found.items():
@@ -134,10 +150,11 @@ def _probe_sizes(here: Cpu, runner: Runner | None = None) -> dict[str, dict[str,
 def _machine(here: Cpu, known: dict[str, Any]) -> Machine:
     capacity = {f"L{c.level}": c.capacity for c in _data_caches(here)} | {"DRAM": 0}
     units = {f"L{c.level}": c.units for c in _data_caches(here)} | {"DRAM": 1}
-    peaks = {
-        name: Peak(figures["latency"], figures["interval"], "measured", figures.get("fed", 0.0))
-        for name, figures in known["peaks"].items()
-    }
+    peaks = {}
+    for kept, figures in known["peaks"].items():
+        name, kind = kept.split(".")[1:3]
+        source = "measured" if kind == "native" else "measured, generic implementation"
+        peaks[name] = Peak(figures["latency"], figures["interval"], source)
     return Machine(
         name="host",
         cores=here.cores,

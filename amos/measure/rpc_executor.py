@@ -64,9 +64,17 @@ class RpcExecutor(Closing):
         """Bytes that compiling and checking may take here; 0 for no limit."""
         return self._runner.memory
 
-    def machine(self, intrinsics: Sequence[Intrinsic], *, again: bool = False) -> Machine:
+    def machine(
+        self,
+        intrinsics: Sequence[Intrinsic],
+        *,
+        again: bool = False,
+        implementation: str | None = None,
+    ) -> Machine:
         """This machine stands in for the board, whose figures nobody measures."""
-        return host_machine(intrinsics, runner=self._runner, again=again)
+        return host_machine(
+            intrinsics, runner=self._runner, again=again, implementation=implementation
+        )
 
     def measure(self, tasks: Iterable[tuple[int, Task]]) -> Iterator[tuple[int, Measurement]]:
         """One after the other.

@@ -111,7 +111,7 @@ class Runner(Closing):
         intrinsics: Sequence[Intrinsic],
         levels: dict[str, dict[str, tuple[int, int]]],
         cores: int,
-        chains: Sequence[int] = (8, 12, 16),
+        implementation: str | None = None,
     ) -> dict[str, Any]:
         """Measure this CPU: intrinsic rates, bandwidth of each level, launch, clock.
 
@@ -120,7 +120,8 @@ class Runner(Closing):
             levels: by level name, for ``"one"`` core and for ``"all"``: bytes that
                 each core streams through, and how many cores do.
             cores: cores that run at once.
-            chains: numbers of accumulators to try; the best rate counts.
+            implementation: the one of the intrinsics that is measured, ``"native"`` or
+                ``"generic"``; by default what there is.
 
         Raises:
             MeasureError: the probe failed.
@@ -131,7 +132,7 @@ class Runner(Closing):
                 "intrinsics": list(intrinsics),
                 "levels": levels,
                 "cores": cores,
-                "chains": list(chains),
+                "implementation": implementation,
                 "provided": [x for unit in intrinsics for x in provided(unit)],
             },
             timeout=_PROBE + _PROBE_EACH * len(intrinsics),

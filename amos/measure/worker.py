@@ -239,27 +239,28 @@ _LONG = 20.0
 
 
 def _probe(request: dict[str, Any]) -> dict[str, Any]:
-    from amos.codegen import probe, rate_probe
+    from amos.codegen import probe
+    from amos.codegen.tensor_intrin import implementation
+    from amos.perfmodel.host import cpu
 
     cores, best = request["cores"], dict[tuple[str, ...], float]()
 
     def keep(key: tuple[str, ...], value: float, better: Callable[..., float]) -> None:
         best[key] = better(value, best.get(key, value))
 
-    start = time.perf_counter()
+    start, clock = time.perf_counter(), probe.probe_clock()
     for done in range(_ROUNDS):
         if done and time.perf_counter() - start > _LONG:
             break
         for unit in request["intrinsics"]:
-            keep(("peaks", unit.name, "latency"), probe.probe_intrinsic(unit, 1), min)
-            for chains in request["chains"]:
-                # Cores share no execution units; alone, a core is disturbed less.
-                for busy in {1, cores}:
-                    interval = probe.probe_intrinsic(unit, chains, busy)
-                    keep(("peaks", unit.name, "interval"), interval, min)
-            # One round tells enough of what the clock decides.
-            for tile in () if done else rate_probe.tiles(unit):
-                keep(("peaks", unit.name, "fed"), probe.probe_fed(unit, tile, cores), min)
+            kind = request["implementation"] or implementation(unit, cpu().features)
+            try:
+                rates = probe.probe_rates(unit, kind, cores)
+                probe.check_rates(unit, kind, rates, clock)
+            except AmosError as error:
+                return {"failure": "probe", "message": str(error)}
+            for name, seconds in rates.items():
+                keep(("peaks", unit.name, name), seconds, min)
         for name, runs in request["levels"].items():
             for who, (size, busy) in runs.items():
                 for key, write in (("read", False), ("write", True)):
@@ -267,7 +268,7 @@ def _probe(request: dict[str, Any]) -> dict[str, Any]:
                     keep((key, name, who), rate, max)
         if request["levels"]:
             keep(("launch",), probe.probe_launch(cores), min)
-            keep(("clock",), probe.probe_clock(), max)
+            keep(("clock",), max(clock, probe.probe_clock()), max)
     return _nested(best)
 
 

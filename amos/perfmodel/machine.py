@@ -130,8 +130,8 @@ class Peak:
         latency: seconds until a dependent call can start.
         interval: seconds between independent calls (the inverse of throughput).
         source: where the figures come from.
-        fed: the interval where sources come from the nearest cache, as a kernel's must,
-            and the CPU has the clock that it keeps while they do; 0 if not known.
+        fed: what earlier versions measured beside an interval on registers; the interval of
+            now has sources from the nearest cache itself, as a kernel's must.
     """
 
     latency: float
@@ -201,10 +201,10 @@ class Machine(Shown):
                 f"write {level.write_bandwidth / 1e9:.1f} GB/s"
             )
         for name, peak in self.peaks.items():
-            near = f"{peak.fed * 1e9:.3g} ns from the nearest cache, " if peak.fed else ""
+            generic = " (generic implementation)" if "generic" in peak.source else ""
             lines.append(
-                f"  {name}: one every {peak.interval * 1e9:.3g} ns on each core, {near}"
-                f"latency {peak.latency * 1e9:.3g} ns"
+                f"  {name}: one every {peak.interval * 1e9:.3g} ns on each core, "
+                f"latency {peak.latency * 1e9:.3g} ns{generic}"
             )
         return "\n".join(lines)
 

@@ -78,7 +78,13 @@ class FakeExecutor(Closing):
         """A machine that exists nowhere."""
         return Identity("host", "fake", 2)
 
-    def machine(self, intrinsics: Sequence[Intrinsic], *, again: bool = False) -> Machine:
+    def machine(
+        self,
+        intrinsics: Sequence[Intrinsic],
+        *,
+        again: bool = False,
+        implementation: str | None = None,
+    ) -> Machine:
         """A described machine stands in for it."""
         return catalogue.get("xeon_6240")
 

@@ -71,11 +71,13 @@ def exploration(found: Exploration) -> list[Block]:
         blocks += [
             Heading(
                 f"Best: {best.mapping.name}, {seconds(best.seconds)}",
-                f"{found.tops:.3g} Top/s, {found.peak_fraction:.1%} of the peak",
+                found.speed,
                 good=True,
             ),
             Code(str(best.candidate)),
         ]
+        if found.note:
+            blocks.append(Note((found.note,), bad=True))
     what = "measured" if any(t.measurement for t in found.trials) else "predicted"
     blocks.append(Curve(f"best {what} seconds so far", {found.method: tuple(found.history)}))
     if found.failures:

@@ -14,6 +14,8 @@ from functools import cache
 import amos
 from amos.codegen.rate_probe import RateProgram, fed_program, register_program, tiles
 from amos.codegen.target import host_target
+from amos.codegen.tensor_intrin import implementation
+from amos.perfmodel.host import cpu
 from contenders import amos_
 from contenders.workloads import Workload
 
@@ -40,9 +42,10 @@ def load(work: Workload, contender: str) -> dict[str, Timed]:
 def _fastest(name: str) -> dict[str, Timed]:
     """Of each kind the program that runs fastest: seconds for each operation."""
     unit, cores = amos.intrinsics.get(name), len(os.sched_getaffinity(0))
+    how = implementation(unit, cpu().features)
     kinds = {
-        "registers": [register_program(unit, chains, cores) for chains in CHAINS],
-        "fed": [fed_program(unit, tile, cores) for tile in tiles(unit)],
+        "registers": [register_program(unit, how, chains, cores) for chains in CHAINS],
+        "fed": [fed_program(unit, how, tile, cores) for tile in tiles(unit, how)],
     }
     made = {}
     for kind, programs in kinds.items():

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import html
 import json
+import platform
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import amos
+from amos import viz
 from amos.errors import AmosError, ExploreError, MachineError, MappingError, UnknownNameError
 from amos.explore import Exploration, Trial, run
 from amos.ir import Operator
@@ -258,9 +262,58 @@ def test_on_this_machine() -> None:
     assert found["intrinsic"] == VNNI
     assert found["measured_seconds"] == result.best.seconds > 0
     assert found["tops"] == pytest.approx(2 * 6 * 32 * 8 / result.best.seconds / 1e12)
-    assert 0 < found["peak_fraction"] < 1.2
+    if found["implementation"] == "native":
+        assert 0 < found["peak_fraction"] < 1.2
+        assert result.emulated == ""
     assert result.machine.name == "host"
     assert result.prediction is not None
     assert result.best.mapping.name in str(result) or str(result.best.mapping) in str(result)
     kernel = amos.build(result.best)
     assert kernel.candidate == result.best.candidate
+
+
+def _measured(unit: str, implementation: str, features: tuple[str, ...]) -> Exploration:
+    """A result whose best kernel was made that way, on a machine that has those features."""
+    result = _model(GEMM, trials=1)
+    measured = Measurement((1e-5,), 192, 0.0, implementation)
+    trials = tuple(replace(trial, measurement=measured) for trial in result.trials)
+    machine = replace(result.machine, features=features)
+    return replace(result, trials=trials, machine=machine, intrinsic=amos.intrinsics.get(unit))
+
+
+#: Needs nothing of a CPU, and has nothing that LLVM could emit.
+LOOPS = "virtual_axpy_m16_f16_f32"
+
+
+@pytest.mark.parametrize(
+    ("unit", "features", "why"),
+    [
+        (VNNI, ("avx2",), "this CPU lacks avx512_vnni"),
+        (VNNI, ("avx2", "avx512_vnni"), "as asked"),
+        (LOOPS, (), f"{LOOPS} has no LLVM implementation for this CPU"),
+    ],
+)
+def test_a_result_says_that_loops_stand_for_the_instruction(
+    unit: str, features: tuple[str, ...], why: str
+) -> None:
+    """In text and notebooks, with its reason, and without a share of a peak that loops lack."""
+    if "as asked" in why and platform.machine() != "x86_64":
+        pytest.skip("an instruction of x86-64")
+    result = _measured(unit, "generic", features)
+    note = f"compiled through the intrinsic's generic implementation: {why}"
+    assert result.note == note
+    assert note in str(result)
+    assert note in viz.text(result)
+    assert html.escape(note) in viz.html(result)
+    assert (result.peak_tops, result.peak_fraction) == (None, None)
+    assert json.loads(json.dumps(result.to_dict(), allow_nan=False))["peak_fraction"] is None
+    for said in (result.speed, viz.text(result), viz.html(result)):
+        assert "Top/s" in said
+        assert " peak" not in said
+
+
+def test_a_result_with_the_instruction_has_no_note() -> None:
+    result = _measured(VNNI, "native", ("avx512_vnni",))
+    assert result.note == "" == result.emulated
+    assert "generic" not in str(result)
+    assert "% of the " in viz.text(result)

@@ -11,12 +11,15 @@ import pytest
 
 import amos
 from amos.codegen import probe as probing
+from amos.codegen.tensor_intrin import version
 from amos.intrinsics import Intrinsic
 from amos.measure import Runner, host, host_machine, worker
 from amos.measure.host import cache_file
 from amos.perfmodel.host import Cache, Cpu
 
 VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
+#: What the rate of its generic implementation is kept under.
+LOOPS = version(VNNI, "generic")
 WMMA = amos.intrinsics.get("wmma_m16n16k16_f16_f32")
 
 
@@ -30,7 +33,11 @@ class _Probe:
         self.interval = 2e-9
 
     def probe(
-        self, intrinsics: Sequence[Intrinsic], levels: dict[str, Any], cores: int
+        self,
+        intrinsics: Sequence[Intrinsic],
+        levels: dict[str, Any],
+        cores: int,
+        implementation: str | None = None,
     ) -> dict[str, Any]:
         self.asked.append(([x.name for x in intrinsics], list(levels)))
         figures = {"latency": 4e-9, "interval": self.interval}
@@ -48,7 +55,7 @@ def probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Probe:
     return _Probe()
 
 
-def _machine(probe: _Probe, *intrinsics: Intrinsic, **options: bool) -> amos.perfmodel.Machine:
+def _machine(probe: _Probe, *intrinsics: Intrinsic, **options: Any) -> amos.perfmodel.Machine:
     return host_machine(intrinsics, runner=cast(Runner, probe), **options)
 
 
@@ -91,6 +98,39 @@ def test_fresh_forgets(probe: _Probe) -> None:
     assert _machine(probe, VNNI, fresh=True).peak(VNNI.name).interval == 3e-9
 
 
+def test_rates_belong_to_an_implementation(probe: _Probe) -> None:
+    """That of the loops is no rate of the instruction, nor the other way round."""
+    first = _machine(probe, VNNI).peak(VNNI.name)
+    probe.interval = 3e-8
+    for _ in range(2):
+        generic = host_machine([VNNI], runner=cast(Runner, probe), implementation="generic")
+        peak = generic.peak(VNNI.name)
+        assert "generic" in peak.source
+        assert "(generic implementation)" in str(generic)
+    if "generic" not in first.source:
+        assert peak.interval == 3e-8
+        assert len(probe.asked) == 2
+    assert _machine(probe, VNNI).peak(VNNI.name) == first
+
+
+def test_another_description_of_the_same_name_is_measured(probe: _Probe) -> None:
+    _machine(probe, VNNI)
+    extents = {"i1": 8, "r1": 4}
+    other = Intrinsic.define(
+        VNNI.name,
+        str(VNNI.compute),
+        extents,
+        {x.tensor.name: str(x.tensor.dtype) for x in VNNI.operands},
+        VNNI.memory,
+        family=VNNI.family,
+        source=VNNI.source,
+    )
+    probe.interval = 5e-9
+    assert _machine(probe, other).peak(VNNI.name).interval == 5e-9
+    assert _machine(probe, VNNI).peak(VNNI.name).interval == 2e-9
+    assert len(probe.asked) == 2
+
+
 def _damage(known: dict[str, Any], **changes: Any) -> str:
     return json.dumps(known | changes)
 
@@ -108,8 +148,11 @@ def _damage(known: dict[str, Any], **changes: Any) -> str:
         lambda known: _damage(known, read=dict.fromkeys(known["read"], -1.0)),
         lambda known: _damage(known, write=dict.fromkeys(known["write"], "x")),
         lambda known: _damage(known, peaks=3),
-        lambda known: _damage(known, peaks={VNNI.name: {"latency": 1.0}}),
-        lambda known: _damage(known, peaks={VNNI.name: {"latency": 1.0, "interval": 0.0}}),
+        lambda known: _damage(known, peaks={VNNI.name: {"latency": 1.0, "interval": 1.0}}),
+        lambda known: _damage(known, peaks={version(VNNI, "generic"): {"latency": 1.0}}),
+        lambda known: _damage(
+            known, peaks={version(VNNI, "generic"): {"latency": 1.0, "interval": 0.0}}
+        ),
         lambda known: _damage(known, launch=None),
         lambda known: _damage(known, launch=-1.0),
         lambda known: _damage(known, clock="fast"),
@@ -215,7 +258,7 @@ def test_a_long_round_is_not_made_twice(
     monkeypatch.setattr(probing, "probe_launch", lambda cores: 1e-6)
     monkeypatch.setattr(probing, "probe_clock", lambda: 2e9)
     levels = {"L1": {"one": (1 << 14, 1)}}
-    found = worker._probe({"intrinsics": [], "levels": levels, "cores": 1, "chains": []})
+    found = worker._probe({"intrinsics": [], "levels": levels, "cores": 1, "implementation": None})
     assert asked[0] == 2 * rounds
     assert found["write"]["L1"]["one"] == 1e9 * asked[0]
 
