@@ -27,7 +27,7 @@ UNIT = amos.intrinsics.get("avx512_fmadd_m16_f32_f32")
 #: Loops of a convolution, and what strangers may call them.
 LOOPS = ("n", "k", "p", "q", "c", "r", "s")
 NASTY = (
-    ("i0", "i1", "i2", "i3", "i4", "i5", "i6"),
+    ("i3", "i4", "i5", "i6", "i0", "i1", "i2"),
     ("v_i0_o", "v_i1", "ax0", "main", "i0", "v_i0", "v_c_o"),
     ("i1_tile", "r1_lane", "reduce_part", "reduce", "r1_tile", "i1_lane", "reduce_lane"),
     ("c_0", "c_1", "i0_0", "i0_fused", "c", "c_0_init", "c_1_1"),
