@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from amos.codegen.c_nodes import as_it_was, is_fence, is_sum_of_64_bits, low, rounded, type_of
 from amos.codegen.c_operations import WIDEST, operation
 from amos.codegen.c_types import CALLS, EXTERNS, OWN, c_type, short, split, vector_bytes
 from amos.codegen.naming import spelled
@@ -120,13 +121,22 @@ class CExpressions:
 
     def _of_Cast(self, node: Any) -> str:
         kind, inner = type_of(node), node.value
-        if split(kind)[0] == "int32" and (given := _rounded(inner)) is not None:
+        if split(kind)[0] == "int32" and (given := rounded(inner)) is not None:
             return self._operation("nearest", type_of(inner), given)
+        if split(kind)[0] == "int32" and is_sum_of_64_bits(inner):
+            return self._wrapped(_INFIX[type(inner).__name__], low(inner.a), low(inner.b))
         if not self._vector(node):
             return f"({c_type(split(kind)[0])}){self._value(inner)}"
         self._note(kind)
         self._note(type_of(node.value))
         return f"__builtin_convertvector({self._value(node.value)}, {c_type(kind)})"
+
+    def _wrapped(self, sign: str, left: Any, right: Any) -> str:
+        """What is left in 32 bits of a sum or product of integers."""
+        kind = f"int32x{split(type_of(left))[1]}" if self._vector(left) else "int32"
+        self.types |= {kind, f"u{kind}"}
+        word = f"({c_type(f'u{kind}')})"
+        return f"({c_type(kind)})({word}{self._value(left)} {sign} {word}{self._value(right)})"
 
     def _of_Not(self, node: Any) -> str:
         return f"!({self._value(node.a)})"
@@ -135,7 +145,7 @@ class CExpressions:
         return self._operation("min", type_of(node), node.a, node.b)
 
     def _of_Max(self, node: Any) -> str:
-        if _is_fence(node):
+        if is_fence(node):
             self.rounds = True
             return self._value(node.a)
         return self._operation("max", type_of(node), node.a, node.b)
@@ -256,7 +266,7 @@ class CExpressions:
         return self._call_nearbyint(node)
 
     def _call_nearbyint(self, node: Any) -> str:
-        given = _rounded(node)
+        given = rounded(node)
         if given is None:
             raise ExportError(f"function {node.args[0]} has no form in C here")
         return self._operation("round", type_of(node), given)
@@ -264,6 +274,10 @@ class CExpressions:
     def _call_reinterpret(self, node: Any) -> str:
         """Vectors are cast; a scalar is read from memory as the other type."""
         (value,), kind = node.args, type_of(node)
+        if (given := as_it_was(value)) is not None and type_of(given) == kind:
+            return self._value(given)
+        if type(value).__name__ == "FloatImm":
+            return str(int(np.float32(value.value).view(np.int32)))
         if self._lane is not None:
             return self._reinterpreted_lane(value, kind)
         if type(value).__name__ == "TensorLoad" and split(type_of(value))[1] > 1:
@@ -346,34 +360,6 @@ class CExpressions:
             chosen = f"{plain}_{number}"
         self._taken |= meant()
         return chosen
-
-
-def type_of(node: Any) -> str:
-    """TVM's name of the type of an expression."""
-    return str(node.ty.dtype) if hasattr(node, "ty") else str(node.dtype)
-
-
-def _rounded(node: Any) -> Any:
-    """What a call rounds to the nearest integer, ties to even; ``None`` for anything else.
-
-    TVM leaves the operator as it is in a vector, and calls C's function for a scalar.
-    """
-    if type(node).__name__ != "Call":
-        return None
-    name = str(node.op.name).rpartition(".")[2]
-    if name == "call_pure_extern" and str(node.args[0].value) == "nearbyintf":
-        return node.args[1]
-    return node.args[0] if name == "nearbyint" else None
-
-
-def _is_fence(node: Any) -> bool:
-    """Whether a maximum only keeps a product from being fused with a sum around it.
-
-    C has an option and a pragma for that; see ``codegen/epilogue.py``.
-    """
-    limit = getattr(node.b, "value", None)
-    limit = getattr(limit, "value", limit)
-    return isinstance(limit, float) and limit == -math.inf
 
 
 def _is_one(node: Any) -> bool:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from amos._toolchain import load_tvm
-from amos.codegen.c_expressions import ByLanes, CBuffer, CExpressions, bare, type_of
+from amos.codegen.c_expressions import ByLanes, CBuffer, CExpressions, bare
+from amos.codegen.c_nodes import type_of
 from amos.codegen.c_types import c_type, split, vector_bytes
 from amos.errors import ExportError
 

@@ -107,10 +107,10 @@ const uint16_t *pair, const uint16_t *lanes) {{
 def split(name: str) -> tuple[str, int]:
     """Scalar type and lanes of a TVM type.
 
-    >>> split("int8x64"), split("int32")
-    (('int8', 64), ('int32', 1))
+    >>> split("int8x64"), split("int32"), split("boolx16")
+    (('int8', 64), ('int32', 1), ('bool', 16))
     """
-    found = re.fullmatch(r"([a-z]+\d*)(?:x(\d+))?", name)
+    found = re.fullmatch(r"([a-z]+?\d*)(?:x(\d+))?", name)
     if found is None or found[1] not in _SCALARS:
         raise ExportError(f"type {name!r} has no form in C here")
     return found[1], int(found[2] or 1)

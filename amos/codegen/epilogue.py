@@ -1,8 +1,16 @@
-"""Epilogues as TVM expressions, in the arithmetic that :mod:`amos.ir.epilogue` states."""
+"""Epilogues as TVM expressions, in the arithmetic that :mod:`amos.ir.epilogue` states.
+
+TVM has another arithmetic: integers that never overflow, which it tells LLVM of unsigned
+ones too; floats that cancel as if sums were exact; constants of double precision. So
+integers are added and multiplied in 64 bits, of which LLVM keeps the 32 that are wanted,
+and what TVM would cancel or fold is reinterpreted as bits and back, which it does not
+look through and which costs nothing.
+"""
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +22,7 @@ __all__ = ["finished"]
 
 #: 2**31 - 1 is no float32; this is the largest one that an int32 holds.
 _LARGEST_FLOAT_IN_INT32 = 2147483520
+_SUMS = {"add": operator.add, "subtract": operator.sub, "multiply": operator.mul}
 
 
 def finished(
@@ -41,7 +50,12 @@ class _InTVM:
     def number(self, value: float, kind: str) -> Any:
         from tvm import tirx
 
-        return tirx.const(value, kind)
+        # TVM drops a product by zero, and with it the accumulator; and zero from a sum,
+        # and with it a sign.
+        if kind == "int32" and value == 0:
+            # TVM takes an integer zero that is reinterpreted for a pointer.
+            return tirx.reinterpret(kind, tirx.const(0.0, "float32"))
+        return _opaque(tirx.const(value, kind), kind)
 
     def read(self, load: BufferLoad, kind: str) -> Any:
         where = [
@@ -62,11 +76,22 @@ class _InTVM:
         left, right = values
         if name in ("max", "min"):
             return (tirx.max if name == "max" else tirx.min)(left, right)
-        if name == "multiply":
-            return left * right
-        if kind == "float32":
+        if kind == "float32" and name != "multiply":
             left, right = _rounded(left), _rounded(right)
-        return left + right if name == "add" else left - right
+        if name == "subtract":
+            # A difference of equal terms would be zero, without what they are made of.
+            right = _opaque(right, kind)
+        if kind == "float32":
+            return _SUMS[name](left, right)
+        exact = _SUMS[name](left.astype("int64"), right.astype("int64"))
+        return _opaque(exact.astype("int32"), kind)
+
+
+def _opaque(value: Any, kind: str) -> Any:
+    """The same value as one of which TVM knows nothing."""
+    from tvm import tirx
+
+    return tirx.reinterpret(kind, tirx.reinterpret("uint32", value))
 
 
 def _rounded(term: Any) -> Any:
@@ -92,9 +117,14 @@ def _store(value: Any, computed: str, kind: str) -> Any:
         return encoded(value.astype("float32"), kind)
     low, high = integer_limits(kind)
     if computed == "float32":
-        high = min(high, _LARGEST_FLOAT_IN_INT32)
+        most = min(high, _LARGEST_FLOAT_IN_INT32)
         above = tirx.max(value, tirx.const(low, "float32"))
-        value = tirx.nearbyint(tirx.min(above, tirx.const(high, "float32"))).astype("int32")
+        inside = tirx.min(above, tirx.const(most, "float32"))
+        nearest = tirx.nearbyint(inside).astype("int32")
+        if most < high:
+            beyond = above > tirx.const(most, "float32")
+            nearest = tirx.Select(beyond, tirx.const(high, "int32"), nearest)
+        value = nearest
     elif kind != "int32":
         limits = tirx.const(low, "int32"), tirx.const(high, "int32")
         value = tirx.min(tirx.max(value, limits[0]), limits[1])

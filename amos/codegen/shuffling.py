@@ -211,6 +211,15 @@ def _all(conditions: list[Any]) -> Any:
     return tirx.all(*conditions) if len(conditions) > 1 else conditions[0]
 
 
+def _load(source: Any, where: list[Any], offset: int, width: int) -> Any:
+    """So many elements of a tensor, from one at an offset on."""
+    if not where:
+        return source[()]
+    kind = str(source.dtype)
+    at = [*where[:-1], where[-1] + offset]
+    return source.vload(at, f"{kind}x{width}" if width > 1 else kind)
+
+
 def _permuted(plan: VectorPlan, source: Any, where: list[Any], live: list[list[Any]]) -> Any:
     """The vector of a plan: its runs, and zeros, permuted."""
     from tvm import tirx
@@ -226,8 +235,7 @@ def _permuted(plan: VectorPlan, source: Any, where: list[Any], live: list[list[A
         begins = [0] if width == length else [0, length - width]
         first = total
         for begin in begins:
-            at = [*where[:-1], where[-1] + offset + begin]
-            load = source.vload(at, f"{kind}x{width}" if width > 1 else kind)
+            load = _load(source, where, offset + begin, width)
             if conditions:
                 zero = tirx.const(0, kind)
                 empty = tirx.Broadcast(zero, width) if width > 1 else zero

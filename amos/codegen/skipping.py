@@ -36,6 +36,7 @@ def skip_padding(function: Any, program: Program) -> Any:
         return function
     values = _iterations(program, found)
     for index, size in _padded(program):
+        # An index that no loop moves is the same in every step.
         if index.names and set(index.names) <= values.keys():
             function = _guard(function, found.loops, index.evaluate(values), size)
     return function

@@ -37,8 +37,9 @@ static inline float f_multiply(float a, float b) {
 static inline float f_max(float a, float b) { return a > b ? a : b; }
 static inline float f_min(float a, float b) { return a < b ? a : b; }
 static inline float f_round(float a) { return nearbyintf(a); }
-static inline int32_t f_integer(float a, float low, float high) {
-  return (int32_t)f_round(f_min(f_max(a, low), high));
+static inline int32_t f_integer(float a, double low, double high) {
+  double whole = nearbyint(a > low ? a : low);
+  return (int32_t)(whole < high ? whole : high);
 }
 /* Floats of many magnitudes, 24 bits or 8 bits long. */
 static inline float scaled(uint64_t bits, int length) {
@@ -46,8 +47,6 @@ static inline float scaled(uint64_t bits, int length) {
   return ldexpf((float)value, -length - (int)(bits >> 27) % 20);
 }
 """
-#: The largest float below 2^31.
-_LARGEST_IN_INT32 = 2147483520
 
 
 def finished(op: Operator, accumulator: str, read: Callable[[BufferLoad], str]) -> str:
@@ -67,7 +66,7 @@ def finished(op: Operator, accumulator: str, read: Callable[[BufferLoad], str]) 
         return f"bfloat16({value})" if result == "bfloat16" else value
     low, high = integer_limits(result)
     if computed == "float32":
-        return f"f_integer({value}, {low}.0f, {min(high, _LARGEST_IN_INT32)}.0f)"
+        return f"f_integer({value}, {low}.0, {high}.0)"
     return value if result == "int32" else f"i_min(i_max({value}, {low}), {high})"
 
 

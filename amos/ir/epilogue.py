@@ -18,9 +18,13 @@ The arithmetic is exact and the same everywhere, in NumPy and in kernels:
 * ``round(x)`` is the nearest integer, ties to even; ``f32(x)`` converts;
 * an outermost ``u8(…)``, ``s8(…)``, ``s16(…)``, ``s32(…)``, ``f32(…)`` or ``bf16(…)``
   gives the dtype of the result: floats are rounded to the nearest integer, ties to
-  even, and both they and integers are clamped to its range.
+  even, and both they and integers are clamped to exactly its range, so that
+  ``s32(3e9)`` is 2147483647, although no ``float32`` is;
+* numbers are those of ``int32`` and ``float32``; infinities are what IEEE 754 says.
 
-Values are finite: what becomes of infinities and of NaN is not stated.
+A comparison with NaN is false: ``relu(NaN)`` is 0, as ``max(x, y)`` is ``y`` if either
+is NaN, and an integer of NaN is the smallest of its type. Products are finite or
+infinite where they are added: what a NaN among them becomes is not stated.
 """
 
 from __future__ import annotations
@@ -131,13 +135,16 @@ class Epilogue:
         dtype: canonical dtype of the result; ``None`` for the expression's own.
 
     Raises:
-        OperatorError: a tensor has a dtype that expressions do not take.
+        OperatorError: the expression is not one of the accumulator, or a tensor has a
+            dtype that expressions do not take.
     """
 
     expression: Node
     dtype: str | None = None
 
     def __post_init__(self) -> None:
+        if all(node.name != "acc" for node in self.expression.nodes()):
+            raise OperatorError(f"epilogue {self}: expected an expression of acc, got none in it")
         for load in self.loads:
             if str(load.tensor.dtype) not in (*_INTEGERS, *_FLOATS):
                 raise OperatorError(

@@ -22,6 +22,8 @@ from amos.ir.tokens import one_line
 __all__ = ["epilogue_tensors", "parse_epilogue"]
 
 _SIGNS = {ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply"}
+#: Numbers from here on would be rounded to an infinity.
+_ENDS_OF_FLOAT32 = 2.0**128 - 2.0**103
 _EMPTY = re.compile(r"\[\s*\]")
 _EXAMPLE = "u8(relu((acc + bias[k]) * scale[k]))"
 
@@ -147,10 +149,9 @@ class _Reader:
         if isinstance(tree, ast.Constant):
             return self.number(tree)
         if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
-            inner = below(tree.operand)
-            if inner.name == "number":
-                return Node("number", value=-inner.value)
-            return Node("subtract", (Node("number", value=0), inner))
+            if isinstance(tree.operand, ast.Constant):
+                return self.number(tree.operand, sign=-1)
+            return Node("subtract", (Node("number", value=0), below(tree.operand)))
         if isinstance(tree, ast.BinOp) and type(tree.op) in _SIGNS:
             return Node(_SIGNS[type(tree.op)], (below(tree.left), below(tree.right)))
         if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name):
@@ -168,14 +169,14 @@ class _Reader:
             self.fail("division is not supported: multiply by the reciprocal", tree)
         self.fail(f"expected an expression such as {_EXAMPLE!r}", tree)
 
-    def number(self, tree: ast.Constant) -> Node:
-        value = tree.value
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            self.fail(f"expected a number, got {value!r}", tree)
+    def number(self, tree: ast.Constant, sign: int = 1) -> Node:
+        if isinstance(tree.value, bool) or not isinstance(tree.value, (int, float)):
+            self.fail(f"expected a number, got {tree.value!r}", tree)
+        value = sign * tree.value
         if isinstance(value, int) and not -(1 << 31) <= value < 1 << 31:
             self.fail(f"integer {shown(value)} is outside int32", tree)
-        if value - value != 0:
-            self.fail("expected a finite number", tree)
+        if isinstance(value, float) and not abs(value) < _ENDS_OF_FLOAT32:
+            self.fail(f"number {value} is outside float32", tree)
         return Node("number", value=value)
 
     def load(self, tree: ast.Subscript) -> BufferLoad:

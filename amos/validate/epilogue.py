@@ -86,12 +86,7 @@ def _store(value: np.ndarray, kind: str) -> np.ndarray:
     if value.dtype.kind == "i":
         clipped: np.ndarray = np.clip(value, low, high)
         return clipped.astype(final.numpy)
-    if final.bits == 32:
-        high = _LARGEST_FLOAT_IN_INT32
     above = np.where(value > low, value, np.float32(low))
-    nearest: np.ndarray = np.rint(np.where(above < high, above, np.float32(high)))
+    # No float32 is 2**31 - 1, so ends are compared as wider floats.
+    nearest: np.ndarray = np.minimum(np.rint(above.astype(np.float64)), high)
     return nearest.astype(final.numpy)
-
-
-#: 2**31 - 1 is no float32; this is the largest one that an int32 holds.
-_LARGEST_FLOAT_IN_INT32 = 2147483520

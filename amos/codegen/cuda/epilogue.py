@@ -20,8 +20,6 @@ __all__ = ["SUM", "epilogue_helpers", "finished"]
 
 #: What the accumulator is called where it is stored.
 SUM = "sum"
-#: 2**31 - 1 is no float32; this is the largest one that an int32 holds.
-_LARGEST_FLOAT = 2147483520
 _INLINE = "__device__ __forceinline__"
 _FUNCTIONS = {
     "i_add": ("int", "static_cast<int>(static_cast<unsigned>(a) + static_cast<unsigned>(b))"),
@@ -94,8 +92,9 @@ def _stored(value: str, computed: str, kind: str) -> str:
         return f"__float2bfloat16_rn({wide})" if kind == "bfloat16" else wide
     low, high = integer_limits(kind)
     if computed == "float32":
-        limits = f"{low}.0f", f"{min(high, _LARGEST_FLOAT)}.0f"
-        value = f"__float2int_rn(f_min(f_max({value}, {limits[0]}), {limits[1]}))"
+        above = f"f_max({value}, {low}.0f)"
+        # Beyond the ends of an int32 the conversion itself stops at them.
+        value = f"__float2int_rn({above if kind == 'int32' else f'f_min({above}, {high}.0f)'})"
     elif kind != "int32":
         value = f"i_min(i_max({value}, {low}), {high})"
     return value

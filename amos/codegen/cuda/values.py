@@ -37,8 +37,6 @@ _BITS: dict[str, np.dtype[Any]] = {
     "float8_e4m3": np.dtype(np.uint8),
     "float8_e5m2": np.dtype(np.uint8),
 }
-#: 2**31 - 1 is no float32; this is the largest one that an int32 holds.
-_LARGEST_FLOAT = 2147483520
 #: Bits after the point and exponent's bias of an eight-bit float.
 _EIGHT = {"float8_e4m3": (3, 7), "float8_e5m2": (2, 15)}
 
@@ -276,5 +274,4 @@ def _stored(value: np.ndarray, kind: str) -> np.ndarray:
     if kind in ("float32", "bfloat16"):
         return np.asarray(value, np.float64)
     limits = np.iinfo(_BITS[kind])
-    high = limits.max if value.dtype.kind == "i" else min(limits.max, _LARGEST_FLOAT)
-    return np.clip(np.rint(np.asarray(value, np.float64)), limits.min, high)
+    return np.clip(np.rint(np.asarray(value, np.float64)), limits.min, limits.max)

@@ -132,7 +132,11 @@ inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fsub_rn(float a, float b) { return a - b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __int2float_rn(int value) { return static_cast<float>(value); }
-inline int __float2int_rn(float value) { return static_cast<int>(std::nearbyint(value)); }
+inline int __float2int_rn(float value) {
+  if (value >= 0x1p31f) return INT32_MAX;
+  if (value <= -0x1p31f) return INT32_MIN;
+  return static_cast<int>(std::nearbyint(value));
+}
 inline float __bfloat162float(__nv_bfloat16 value) { return value; }
 inline __nv_bfloat16 __float2bfloat16_rn(float value) { return __nv_bfloat16(value); }
 
