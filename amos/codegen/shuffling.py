@@ -79,7 +79,8 @@ def _copied(loops: list[Any], realize: Any, copy: VectorCopy) -> Any:
     uncut = _distinct([c for _, conditions in made_vectors for c in conditions])
     if uncut:
         at = [bound.get(d, value) for d, value in enumerate(realize.iter_values)]
-        single = s_tir.SBlockRealize(at, realize.predicate, block)
+        # Under which steps anything is copied is said once, of the whole vector.
+        single = s_tir.SBlockRealize(at, True, block)
         body = tirx.IfThenElse(_all(uncut), body, _again(inner, single))
     made = s_tir.SBlock(
         variables, [_everything(block.reads[0].source)],
@@ -92,7 +93,11 @@ def _copied(loops: list[Any], realize: Any, copy: VectorCopy) -> Any:
 
 def _whole(inner: list[Any], realize: Any, copy: VectorCopy, replaced: list[int]) -> bool:
     """Whether the replaced dimensions are copied from end to end by loops of their own."""
+    from tvm import tirx
+
     lengths = {x.loop_var.name: int(x.extent) for x in inner}
+    if any(x.name in lengths for x in tirx.analysis.undefined_vars(realize.predicate)):
+        return False
     for d in replaced:
         value, extent = realize.iter_values[d], copy.op.dims[d].extent
         if extent == 1:

@@ -1,0 +1,142 @@
+"""Schedules drawn from the spaces of odd operators: each can be built, and is right."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+import amos
+from amos.ir import Operator
+from amos.schedule import Candidate, Schedule, ScheduleSpace
+from amos.schedule.constraints import Constraint, In
+from amos.validate import evaluate, random_inputs
+
+VNNI = [f"vnni_dpbusd_{side}m16k4_u8_s8_s32" for side in ("", "lhs_", "lanes_")]
+BF16 = ["avx512bf16_dpbf16ps_m8k2_bf16_f32", "avx512bf16_dpbf16ps_m16k2_bf16_f32"]
+
+
+def _operator(text: str, **extents: int) -> Operator:
+    return Operator.parse(
+        text,
+        extents=extents,
+        dtypes=dict(a="uint8", b="int8", out="int32"),
+        shapes=SHAPES.get(text),
+    )
+
+
+#: Tensors of which every element that is read lies outside, or that have gaps.
+SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
+    "out[i] += pad(a[i,3]) * b[i]": dict(a=(4, 1)),
+    "out[i,j] += pad(a[i,3,k]) * b[k,j]": dict(a=(4, 1, 9)),
+    "out[i,j] += a[i,k] * pad(b[k-40,j])": dict(b=(5, 17)),
+    "out[i*2,j] += a[i,k,l] * b[j,k,l]": dict(out=(5, 4)),
+}
+WINDOW = "out[x] += a[p,s] * b[c,x,s]"
+OPERATORS = {
+    "scalar, products": _operator("out[i] += a[] * b[i,k]", i=19, k=9),
+    "scalar, sums": _operator("out[i,j] += a[i,k] * b[]", i=5, j=18, k=9),
+    "scalar, no sum": _operator("out[i,j] += a[i,j] * b[]", i=5, j=18),
+    "outside": _operator("out[i] += pad(a[i,3]) * b[i]", i=4),
+    "outside, sums": _operator("out[i,j] += pad(a[i,3,k]) * b[k,j]", i=4, j=17, k=9),
+    "outside, always": _operator("out[i,j] += a[i,k] * pad(b[k-40,j])", i=4, j=17, k=9),
+    "parts": _operator(WINDOW, x=2, p=33, s=5, c=23),
+    "parts, scaled": _operator(WINDOW, x=2, p=33, s=9, c=23).with_epilogue(
+        "u8(relu((acc + bias[x]) * scale[x]))", {"bias": "int32"}
+    ),
+    "parts, gaps": _operator(
+        "out[i*2,j] += a[i,k,l] * b[j,k,l]", i=1, j=3, k=91, l=33
+    ).with_epilogue("acc + t[i,j]", {"t": "int32"}),
+    "parts, long": amos.operators.get("gemm", m=1, n=3, k=4103, dtype="u8s8").with_epilogue(
+        "s8(acc * scale[n])"
+    ),
+    "parts, pairs": Operator.parse(
+        WINDOW,
+        extents=dict(x=2, p=33, s=5, c=23),
+        dtypes=dict(a="bfloat16", b="bfloat16", out="float32"),
+    ),
+}
+
+
+def drawn(op: Operator, rng: np.random.Generator) -> Candidate | None:
+    """Some candidate, of rare choices more than there are; ``None`` if the unit takes none."""
+    unit = str(rng.choice(BF16 if op.output.tensor.dtype == "float32" else VNNI))
+    try:
+        space = amos.enumerate_mappings(op, amos.intrinsics.get(unit), rule="gather", commute=True)
+    except amos.AmosError:
+        return None
+    if not len(space):
+        return None
+    mapping = space[int(rng.integers(len(space)))]
+    schedules = ScheduleSpace(mapping)
+    wanted: list[Constraint] = []
+    if "copy" in schedules.variables and rng.random() < 0.6:
+        wanted.append(In("copy", ("vectors",)))
+    split = tuple(n for n in schedules.variables.get("split", ()) if n != 1)
+    if split and rng.random() < 0.7:
+        wanted.append(In("split", split))
+    try:
+        return Candidate(mapping, schedules.fix(wanted).sample(rng))
+    except amos.AmosError:
+        return Candidate(mapping, schedules.sample(rng))
+
+
+def check(candidate: Candidate, rng: np.random.Generator) -> None:
+    op = candidate.mapping.operator
+    inputs = random_inputs(op, rng)
+    got = amos.build(candidate, implementation="generic")(**inputs)
+    expected = evaluate(op, inputs)
+    if op.epilogue is None and expected.dtype.kind == "f":
+        np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-3)
+    else:
+        np.testing.assert_array_equal(got, expected, str(candidate))
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_a_drawn_schedule_is_right(name: str) -> None:
+    rng = np.random.default_rng(len(name))
+    while (candidate := drawn(OPERATORS[name], rng)) is None:
+        pass
+    check(candidate, rng)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OPERATORS)
+def test_many_drawn_schedules_are_right(name: str) -> None:
+    for seed in range(40):
+        rng = np.random.default_rng((1, seed))
+        if (candidate := drawn(OPERATORS[name], rng)) is not None:
+            check(candidate, rng)
+
+
+#: Each could not be built.
+REFUSED = [
+    ("scalar, sums", VNNI[1], dict(copy="vectors")),
+    ("outside", VNNI[2], dict(copy="elements")),
+    ("outside", VNNI[2], dict(copy="vectors")),
+    (
+        "parts, pairs",
+        BF16[0],
+        {"copy": "vectors", "split": 4, "reduce": "p r1.tile c", "unroll": 4},
+    ),
+]
+
+
+def _allows(variables: Mapping[str, Any], values: Mapping[str, int | str]) -> bool:
+    return all(value in variables.get(key, ()) for key, value in values.items())
+
+
+@pytest.mark.parametrize(("name", "unit", "values"), REFUSED)
+def test_schedules_that_could_not_be_built(
+    name: str, unit: str, values: dict[str, int | str]
+) -> None:
+    rng = np.random.default_rng(0)
+    op = OPERATORS[name]
+    space = amos.enumerate_mappings(op, amos.intrinsics.get(unit), rule="gather", commute=True)
+    mapping = next(m for m in space if _allows(ScheduleSpace(m).variables, values))
+    staged = {"stage.Src1": "tile", "stage.Src2": "whole"}
+    fixed = [In(key, (value,)) for key, value in (values | staged).items()]
+    schedule: Schedule = ScheduleSpace(mapping).fix(fixed).sample(rng)
+    check(Candidate(mapping, schedule), rng)
