@@ -16,17 +16,22 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
 
-.PHONY: help demo test test-slow test-notebooks notebooks pictures lint types bench bench-parts drills fuzz lock \
+.PHONY: help demo test test-avx2 test-slow test-notebooks notebooks pictures lint types bench bench-parts drills fuzz lock \
 	clean venv
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(STAMP) ## map, search, compile, check and time one ResNet-18 layer
 	@$(BIN)/amos explore resnet18:C5 vnni_dpbusd_m16k4_u8_s8_s32 --trials 64 --seed 0
 
 test: $(STAMP) ## run the tests, without the slow ones
 	@$(BIN)/python -m pytest -q -m "not slow"
+
+# What the system lists beyond AVX2 is overlooked, in every process of these tests.
+test-avx2: export AMOS_CPU_LACKS := avx512 avx_vnni amx
+test-avx2: $(STAMP) ## run the tests that look at CPU features as on a CPU with AVX2 only
+	@$(BIN)/python -m pytest -q -m "features and not slow"
 
 test-slow: $(STAMP) ## run the slow tests only
 	@$(BIN)/python -m pytest -q -m slow --timeout=1800

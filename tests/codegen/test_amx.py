@@ -22,6 +22,8 @@ from amos.perfmodel.host import cpu
 from amos.schedule import Candidate, ScheduleSpace
 from amos.validate import evaluate, random_inputs
 
+pytestmark = pytest.mark.features
+
 BYTES = "amx_tdpbusd_m16n16k64_u8_s8_s32"
 BFLOATS = "amx_tdpbf16ps_m16n16k32_bf16_f32"
 

@@ -21,6 +21,8 @@ from amos.perfmodel.host import cpu
 from amos.schedule import Candidate, ScheduleSpace
 from amos.validate import evaluate, random_inputs
 
+pytestmark = pytest.mark.features
+
 VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
 OP = Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=8, j=32, k=16))
 MAPPING = amos.enumerate_mappings(OP, VNNI)[0]

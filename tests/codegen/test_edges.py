@@ -14,6 +14,8 @@ from amos.schedule import Schedule, ScheduleSpace
 from amos.schedule.schedule import Value
 from amos.validate import evaluate, random_inputs
 
+pytestmark = pytest.mark.features
+
 VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
 KINDS = [
     pytest.param(

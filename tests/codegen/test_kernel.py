@@ -18,6 +18,8 @@ from amos.perfmodel.batch import not_padding
 from amos.schedule import Candidate, Schedule, ScheduleSpace
 from amos.validate import evaluate, random_inputs
 
+pytestmark = pytest.mark.features
+
 VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
 OP = Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=6, j=19, k=12))
 MAPPING = amos.enumerate_mappings(OP, VNNI)[0]

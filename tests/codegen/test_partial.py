@@ -16,10 +16,13 @@ from amos.validate import evaluate, random_inputs
 
 DOTS = [amos.intrinsics.get(f"vnni_dpbusd_dot_m1k{k}_u8_s8_s32") for k in (64, 32)]
 
-pytestmark = pytest.mark.skipif(
-    any(implementation(unit, cpu().features) != "native" for unit in DOTS),
-    reason="this CPU has no avx512_vnni, so the instruction itself cannot run",
-)
+pytestmark = [
+    pytest.mark.features,
+    pytest.mark.skipif(
+        any(implementation(unit, cpu().features) != "native" for unit in DOTS),
+        reason="this CPU has no avx512_vnni, so the instruction itself cannot run",
+    ),
+]
 
 OPERATORS = {
     "rows": ("out[i] += x[i,k] * weight[k]", dict(i=13, k=192)),

@@ -19,6 +19,8 @@ from amos.codegen.tensor_intrin import implementation
 from amos.intrinsics import Intrinsic, execute
 from amos.perfmodel.host import cpu
 
+pytestmark = pytest.mark.features
+
 VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
 LANES_FIRST = amos.intrinsics.get("vnni_dpbusd_lhs_m16k4_u8_s8_s32")
 AMX = "amx_tdpbusd_m16n16k64_u8_s8_s32"

@@ -24,6 +24,8 @@ import amos
 from amos.codegen import build
 from amos.schedule import Candidate, ScheduleSpace
 
+pytestmark = pytest.mark.features
+
 op = amos.Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=6, j=64, k=64))
 (mapping, *_) = amos.enumerate_mappings(op, amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32"))
 kernel = build(Candidate(mapping, ScheduleSpace(mapping).smallest()))

@@ -13,6 +13,8 @@ from amos.codegen.tensor_intrin import holdable, implementation, register_tensor
 from amos.errors import BuildError
 from amos.intrinsics import Intrinsic, Memory
 
+pytestmark = pytest.mark.features
+
 VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
 
 

@@ -23,6 +23,8 @@ from amos.perfmodel.host import cpu
 from amos.schedule import Candidate, ScheduleSpace
 from amos.validate import evaluate, random_inputs
 
+pytestmark = pytest.mark.features
+
 VNNI = "vnni_dpbusd_m16k4_u8_s8_s32"
 FMA = "avx512_fmadd_m16_f32_f32"
 #: Text, and dtypes of its tensors: every function, result and dtype, per channel and for all.

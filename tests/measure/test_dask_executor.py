@@ -21,6 +21,8 @@ from amos.measure.executor import open_executor
 from amos.perfmodel.host import cpu
 from amos.testing.fake import OPERATOR
 
+pytestmark = pytest.mark.features
+
 distributed = pytest.importorskip("distributed", reason="needs the extra 'distributed'")
 
 VNNI = "vnni_dpbusd_m16k4_u8_s8_s32"

@@ -25,6 +25,8 @@ from amos.measure.limits import waited
 from amos.measure.worker import References, _difference, _measure, _tolerance
 from amos.schedule import Candidate, Schedule, ScheduleSpace
 
+pytestmark = pytest.mark.features
+
 VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
 TEXT = "out[i,j] += a[i,k] * weight[j,k]"
 OP = Operator.parse(TEXT, extents=dict(i=6, j=16, k=8))

@@ -21,6 +21,8 @@ from amos.selfcheck.data import compare, fragments
 from amos.selfcheck.opencl import opencl_source
 from amos.selfcheck.program import run_program, tool
 
+pytestmark = pytest.mark.features
+
 SDOT = "arm_sdot_m4k4_s8_s32"
 GEMMINI = "gemmini_matmul_m16n16k16_s8_s32"
 
