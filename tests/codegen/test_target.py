@@ -17,14 +17,14 @@ from amos.codegen.target import LLVM_FEATURES, host_target
 from amos.intrinsics import implementations
 from amos.perfmodel.host import cpu
 
+pytestmark = pytest.mark.features
+
 #: Prints which implementation a kernel has, and how often its code names what AVX2 lacks.
 _KERNEL = """
 import re
 import amos
 from amos.codegen import build
 from amos.schedule import Candidate, ScheduleSpace
-
-pytestmark = pytest.mark.features
 
 op = amos.Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=6, j=64, k=64))
 (mapping, *_) = amos.enumerate_mappings(op, amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32"))
