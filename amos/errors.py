@@ -28,8 +28,8 @@ __all__ = [
     "shown",
 ]
 
-#: Characters of a value that a message repeats.
-_SHOWN = 80
+#: Characters of a value that a message repeats, and of a line of a message.
+_SHOWN, _LINE = 80, 2000
 
 
 def shown(value: object) -> str:
@@ -47,7 +47,15 @@ def shown(value: object) -> str:
 
 
 class AmosError(Exception):
-    """Base of every error that a user of AMOS can cause."""
+    """Base of every error that a user of AMOS can cause.
+
+    Of a line of the message that is thousands of characters long, the beginning is kept:
+    what a user wrote is repeated in messages, and may be that long.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        lines = message.split("\n")
+        super().__init__("\n".join(n if len(n) <= _LINE else f"{n[:_LINE]}…" for n in lines))
 
 
 class ParseError(AmosError):
@@ -123,6 +131,8 @@ class UnknownNameError(AmosError, KeyError):
     """
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        if not isinstance(name, str):
+            name = shown(name)
         self.kind, self.name, self.known = kind, name, sorted(known)
         near = [other for other in self.known if name and other.startswith(name)][:3]
         near = near or difflib.get_close_matches(name, self.known, n=3, cutoff=0.4)

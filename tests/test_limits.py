@@ -106,6 +106,43 @@ def _row() -> dict[str, Any]:
     return dict.fromkeys(keys, "") | {"id": 1, "created": "2026-01-01T00:00:00+00:00"}
 
 
+_ODD: tuple[Any, ...] = (
+    True, -1, 10**5000, 1.5, float("nan"), "x" * 100_000, [], [[]], {"a": 1}, b"x", object(),
+)  # fmt: skip
+_OPERATOR = amos.Operator.parse(_MATRIX, dict(i=4, j=4, k=4))
+_UNIT = "wmma_m16n16k16_f16_f32"
+
+
+@pytest.mark.parametrize("odd", _ODD, ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize(
+    "call",
+    [
+        amos.Operator.parse,
+        lambda odd: amos.Operator.parse("o[i] += a[i]", odd),
+        lambda odd: amos.Operator.parse("o[i] += a[i]", dict(i=odd)),
+        lambda odd: amos.Operator.parse("o[i] += a[i]", dict(i=2), dict(a=odd)),
+        lambda odd: amos.Operator.parse("o[i] += a[i]", dict(i=2), shapes=dict(a=odd)),
+        lambda odd: _OPERATOR.with_epilogue(odd),
+        lambda odd: amos.operators.conv2d(padding=odd),
+        lambda odd: amos.operators.conv2d(layout=odd),
+        lambda odd: amos.operators.conv2d(dtype=odd),
+        amos.operators.resolve,
+        amos.intrinsics.get,
+        amos.intrinsics.load,
+        amos.machines.get,
+        lambda odd: amos.enumerate_mappings(_OPERATOR, amos.intrinsics.get(_UNIT), rule=odd),
+        lambda odd: amos.enumerate_mappings(_OPERATOR, odd),
+        lambda odd: amos.enumerate_mappings(_OPERATOR, amos.intrinsics.get(_UNIT)).find(odd),
+        lambda odd: amos.check_matching(_OPERATOR, amos.intrinsics.get(_UNIT), odd),
+        lambda odd: amos.explore(_OPERATOR, _UNIT, machine="a100", trials=1, method=odd),
+    ],
+)
+def test_odd_arguments_are_refused(call: Callable[[Any], object], odd: Any) -> None:
+    with pytest.raises(amos.AmosError) as caught:
+        call(odd)
+    assert len(str(caught.value)) < 5000
+
+
 def test_what_a_message_shows_is_short() -> None:
     nested: list[Any] = []
     for _ in range(100_000):

@@ -41,6 +41,6 @@ def method(name: str) -> type[Search]:
     """
     from amos.errors import UnknownNameError
 
-    if name not in METHODS:
+    if not isinstance(name, str) or name not in METHODS:
         raise UnknownNameError("search method", name, METHODS)
     return METHODS[name]()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from amos.errors import ExploreError, UnknownNameError
+from amos.errors import ExploreError, UnknownNameError, shown
 from amos.explore.canonical import digest, machine_values
 from amos.explore.effort import slow
 from amos.explore.exploration import Exploration
@@ -26,6 +26,7 @@ from amos.explore.session import Session
 from amos.intrinsics import Intrinsic
 from amos.intrinsics import get as get_intrinsic
 from amos.ir import Operator
+from amos.ir.limits import WORD
 from amos.mapping import Mapping, MappingSpace, enumerate_mappings
 from amos.measure.demand import Demand
 from amos.measure.executor import Executor, open_executor
@@ -246,8 +247,10 @@ def _check_arguments(
     trials: int, rule: str, implementation: str | None, stagnation: int | None, epsilon: float
 ) -> None:
     for name, count in (("trials", trials), ("stagnation", stagnation)):
-        if count is not None and (not isinstance(count, int) or count < 1):
-            raise ExploreError(f"{name}: expected a positive number, got {count}")
+        if name == "stagnation" and count is None:
+            continue
+        if not isinstance(count, int) or not 1 <= count < WORD:
+            raise ExploreError(f"{name}: expected a positive number, got {shown(count)}")
     if not isinstance(epsilon, int | float) or not 0 <= epsilon <= 1:
         raise ExploreError(f"epsilon: expected a share from 0 to 1, got {epsilon}")
     if rule not in RULES:
@@ -259,8 +262,8 @@ def _check_arguments(
 def _check_numbers(
     seed: int, timeout: float, memory: int | None, time_limit: float | None, flush: int
 ) -> None:
-    if not isinstance(seed, int) or seed < 0:
-        raise ExploreError(f"seed: expected a number from 0 on, got {seed}")
+    if not isinstance(seed, int) or not 0 <= seed < WORD:
+        raise ExploreError(f"seed: expected a number from 0 on, below 2**63, got {shown(seed)}")
     for name, seconds in (("timeout", timeout), ("time_limit", time_limit)):
         if seconds is not None and (not isinstance(seconds, int | float) or not seconds > 0):
             raise ExploreError(f"{name}: expected a positive number of seconds, got {seconds}")

@@ -14,7 +14,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
-from amos.errors import IntrinsicError, UnknownNameError
+from amos.errors import IntrinsicError, UnknownNameError, shown
 from amos.intrinsics.description import Intrinsic
 from amos.intrinsics.implementation import Implementation
 from amos.intrinsics.toml_file import read
@@ -78,6 +78,8 @@ def load(path: str | Path) -> Intrinsic:
         IntrinsicError: the file cannot be read or is not well formed, or the
             name is taken; the message names the file and the line or key.
     """
+    if not isinstance(path, str | Path):
+        raise IntrinsicError(f"expected the path of a TOML file, got {shown(path)}")
     intrinsic, *sources = read(Path(path))
     _load()
     try:
@@ -98,7 +100,7 @@ def get(name: str) -> Intrinsic:
     try:
         return _registered[name]
     except (KeyError, TypeError):
-        raise UnknownNameError("intrinsic", str(name), _registered) from None
+        raise UnknownNameError("intrinsic", name, _registered) from None
 
 
 def names() -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from amos.errors import OperatorError
+from amos.errors import OperatorError, shown
 
 __all__ = ["DType", "dtype", "resolve_dtypes"]
 
@@ -96,7 +96,7 @@ def dtype(name: str | DType) -> DType:
         return _BY_NAME[name]
     except (KeyError, TypeError):
         known = ", ".join(d.short for d in _ALL)
-        raise OperatorError(f"unknown dtype {name!r}: known are {known}") from None
+        raise OperatorError(f"unknown dtype {shown(name)}: known are {known}") from None
 
 
 def resolve_dtypes(spec: str | tuple[str, ...] | None, sources: int) -> tuple[str | None, ...]:

@@ -72,6 +72,9 @@ def parse_statement(
     >>> str(parse_statement("o[i] += a[i+r]", dict(i=4, r=3), {}).sources[0].tensor.shape)
     '(6,)'
     """
+    for what, given in (("extents", extents), ("dtypes", dtypes), ("shapes", shapes)):
+        if not isinstance(given, Mapping):
+            raise OperatorError(f"{what}: expected a dictionary, got {shown(given)}")
     statement = read_statement(text)
     iterations = _iterations(statement, extents)
     ranges = {it.name: it.extent for it in iterations}
@@ -168,8 +171,8 @@ def _shape(
     if len(ranks) > 1:
         raise OperatorError(f"tensor {name!r} is accessed with {ranks[0]} and {ranks[1]} indices")
     if given is not None:
-        if isinstance(given, str) or not isinstance(given, Sequence):
-            raise OperatorError(f"shape of tensor {name!r}: expected a tuple, got {given!r}")
+        if isinstance(given, str | bytes) or not isinstance(given, Sequence):
+            raise OperatorError(f"shape of tensor {name!r}: expected a tuple, got {shown(given)}")
         if len(given) != ranks[0]:
             raise OperatorError(
                 f"shape of tensor {name!r}: {accesses[0]} has {ranks[0]} indices, "

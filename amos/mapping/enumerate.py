@@ -9,7 +9,7 @@ from itertools import islice, permutations
 from typing import TYPE_CHECKING, Any, overload
 
 from amos._display import Shown
-from amos.errors import MappingError
+from amos.errors import MappingError, shown
 from amos.mapping.mapping import Mapping
 from amos.mapping.names import not_found, read_name
 from amos.mapping.spaces import AssignmentSet, ProductSet
@@ -121,6 +121,8 @@ class MappingSpace(Shown, Sequence[Mapping]):
             MappingError: the space has no such mapping; the message says what
                 speaks against it under the space's rule, and gives near names.
         """
+        if not isinstance(name, str):
+            raise MappingError(f"expected the name of a mapping, got {shown(name)}")
         assignment, order = read_name(str(name), self.operator, self.intrinsic)
         for part in self._parts:
             if part.pairing.order == order and assignment in part.assignments:
@@ -154,8 +156,8 @@ class MappingSpace(Shown, Sequence[Mapping]):
                 f"{self.intrinsic.name} would be too large: to_frame(limit={_ROWS}) gives "
                 "the first ones, iterating gives them one by one"
             )
-        if limit is not None and limit < 0:
-            raise MappingError(f"limit: expected 0 or more, got {limit}")
+        if limit is not None and (not isinstance(limit, int) or limit < 0):
+            raise MappingError(f"limit: expected 0 or more, got {shown(limit)}")
         steps = [it.name for it in self.intrinsic.iterations]
         rows = []
         for mapping in islice(self, None if limit is None else min(limit, self.count)):

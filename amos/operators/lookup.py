@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from amos.errors import OperatorError, UnknownNameError
+from amos.errors import OperatorError, UnknownNameError, shown
 from amos.ir import Operator
 from amos.operators.registry import Builder, apply_dtype, builder, names
 from amos.operators.tables import layer_entry, layers
@@ -47,7 +47,7 @@ def resolve(
     C[i, j] += A[i, k] * B[k, j]  with i=4, j=4, k=8  (A: f16, B: f16, C: f32)
     """
     if not isinstance(text, str):
-        raise OperatorError(f"expected an operator's name or its math, got {text!r}")
+        raise OperatorError(f"expected an operator's name or its math, got {shown(text)}")
     if isinstance(dtype, str) and "," in dtype:
         dtype = tuple(part.strip() for part in dtype.split(","))
     if "[" in text:

@@ -12,6 +12,7 @@ from typing import Generic, ParamSpec, cast
 
 from amos.errors import OperatorError, UnknownNameError, shown
 from amos.ir import Operator, resolve_dtypes
+from amos.ir.limits import WORD
 from amos.operators.windows import with_outputs
 
 __all__ = ["Builder", "apply_dtype", "build", "builder", "get", "names", "register"]
@@ -80,7 +81,7 @@ class Builder(Generic[P]):
             number = operator.index(value) if not isinstance(value, bool) else -1  # type: ignore[arg-type]
         except TypeError:
             number = -1
-        if number < lowest:
+        if not lowest <= number < WORD:
             raise OperatorError(
                 f"parameter {key!r} of operator {self.name!r}: expected {expected}, "
                 f"got {shown(value)}"

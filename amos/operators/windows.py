@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from amos.errors import OperatorError
+from amos.errors import OperatorError, shown
 
 __all__ = ["IMAGE_AXES", "Axis", "access", "letters", "with_outputs"]
 
@@ -98,7 +98,7 @@ def letters(layout: object, *allowed: str) -> str:
         OperatorError: the operator does not have that layout.
     """
     if layout not in allowed:
-        raise OperatorError(f"unknown layout {layout!r}: expected {' or '.join(allowed)}")
+        raise OperatorError(f"unknown layout {shown(layout)}: expected {' or '.join(allowed)}")
     return str(layout)
 
 

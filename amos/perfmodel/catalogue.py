@@ -90,6 +90,8 @@ def get(name: str, intrinsics: Sequence[Intrinsic] = ()) -> Machine:
     Raises:
         UnknownNameError: there is no such machine.
     """
+    if not isinstance(name, str):
+        raise UnknownNameError("machine", name, (*names(), "host"))
     machine = _described(name)
     return with_timings(machine, [unit for unit in intrinsics if unit.name not in machine.peaks])
 

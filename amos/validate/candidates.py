@@ -13,7 +13,7 @@ from functools import cached_property
 from operator import index as as_index
 from typing import TYPE_CHECKING
 
-from amos.errors import MappingError
+from amos.errors import MappingError, shown
 from amos.intrinsics import Intrinsic
 from amos.ir import Operator
 
@@ -35,7 +35,7 @@ def check_rule(rule: str) -> str:
         MappingError: there is no such rule.
     """
     if rule not in RULES:
-        raise MappingError(f"unknown rule {rule!r}: rules are {', '.join(map(repr, RULES))}")
+        raise MappingError(f"unknown rule {shown(rule)}: rules are {', '.join(map(repr, RULES))}")
     return rule
 
 
@@ -92,7 +92,8 @@ class Pairing:
         chosen = _read_order(order, count)
         if sorted(chosen) != list(range(count)):
             raise MappingError(
-                f"order {order}: expected a permutation of the {count} sources of {operator.name}"
+                f"order {shown(order)}: expected a permutation of the {count} sources "
+                f"of {operator.name}"
             )
         return Pairing(operator, intrinsic, chosen)
 
