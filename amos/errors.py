@@ -70,7 +70,8 @@ class ParseError(AmosError):
     def __init__(self, message: str, text: str, column: int) -> None:
         self.text, self.column = text, column
         line = text.replace("\n", " ")
-        super().__init__(f"{message}\n{line}\n{' ' * column}^")
+        # The line stays whole, so that the caret stands under it; what is read has a limit.
+        Exception.__init__(self, f"{message}\n{line}\n{' ' * column}^")
 
 
 class OperatorError(AmosError):
