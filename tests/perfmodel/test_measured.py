@@ -1,0 +1,71 @@
+"""Predictions beside measurements, for whatever implementations this CPU runs.
+
+They need the whole machine: on a core that others use a kernel takes any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from amos import intrinsics, operators
+from amos.codegen.tensor_intrin import holdable, implementation
+from amos.errors import BuildError
+from amos.mapping import enumerate_mappings
+from amos.measure import Runner, host_machine
+from amos.perfmodel.host import cpu
+from amos.schedule import best_sampled
+
+#: Layers of ResNet-18 with 13 million operations each.
+LAYERS = ("resnet18:C4", "resnet18:C10")
+#: How far a prediction may be off, either way.
+MOST = 2.5
+#: Mappings of a layer, schedules of each, and measurements; the best of them counts, since
+#: whatever else runs can only make one worse.
+MAPPINGS, SCHEDULES, ROUNDS = 8, 16, 6
+
+
+def _runnable() -> Iterator[tuple[str, str]]:
+    """Every implementation of the catalogue that this CPU runs."""
+    for name in intrinsics.names():
+        unit = intrinsics.get(name)
+        try:
+            holdable(unit)
+        except BuildError:
+            continue
+        for kind in sorted({"generic", implementation(unit, cpu().features)}):
+            yield name, kind
+
+
+def _off(name: str, kind: str, layer: str) -> float | None:
+    """Measured by predicted seconds of the best that is drawn; ``None`` without a mapping."""
+    unit, rng = intrinsics.get(name), np.random.default_rng(1)
+    space = enumerate_mappings(operators.resolve(layer), unit, rule="paper")
+    with Runner(timeout=120) as runner:
+        machine = host_machine([unit], runner=runner, implementation=kind)
+        numbers = range(0, space.count, max(1, space.count // MAPPINGS))
+        drawn = (best_sampled(space[n], machine, SCHEDULES, rng) for n in numbers)
+        fitting = [each for each in drawn if each is not None]
+        if not fitting:
+            return None
+        said, candidate = min(fitting, key=lambda each: each[0].seconds)
+        best = float("inf")
+        for _ in range(ROUNDS):
+            measured = runner.measure(candidate, implementation=kind)
+            assert measured.ok, measured.message
+            best = min(best, *measured.times)
+            if best <= MOST * said.seconds:
+                break
+        return best / said.seconds
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize(("name", "kind"), list(_runnable()))
+def test_every_prediction_is_near_what_is_measured(name: str, kind: str, layer: str) -> None:
+    off = _off(name, kind, layer)
+    if off is None:
+        pytest.skip(f"{name} has no mapping of {layer} that fits")
+    assert 1 / MOST <= off <= MOST
