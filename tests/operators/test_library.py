@@ -83,12 +83,13 @@ def test_wrong_parameters_are_refused(parameters: dict[str, object], message: st
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("name", operators.names())
+_WITH_IMAGES = [n for n in operators.names() if operators.builder(n).defaults.get("h", 0) is None]
+
+
+@pytest.mark.parametrize("name", _WITH_IMAGES)
 def test_outputs_follow_from_the_image(name: str) -> None:
     defaults = operators.builder(name).defaults
     sizes = {size: 40 for size in ("h", "w", "depth") if defaults.get(size, 0) is None}
-    if not sizes:
-        pytest.skip(f"{name} has no image whose size could be given")
     op = operators.get(name, **sizes, stride=2, padding=1)
     outputs = {"h": ("p", "r"), "w": ("q", "s"), "depth": ("d", "t")}
     for size in sizes:
