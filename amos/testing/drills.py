@@ -211,7 +211,7 @@ def overhead_drill(candidates: int) -> dict[str, float]:
         # The first one waits for TVM to be loaded, as without isolation.
         runner.measure(drawn[0], repeat=3)
         for candidate in drawn[1:]:
-            found, seconds = overhead_of(runner, partial(runner.measure, candidate, repeat=3))
+            found, seconds = overhead_of(partial(runner.measure, candidate, repeat=3))
             work.append(found.work_seconds)
             beyond.append(seconds)
     return {

@@ -34,19 +34,16 @@ def fake_seconds(candidate: Candidate) -> float:
     return 1e-5 * (1 + int(candidate_key(candidate)[:8], 16) / 0xFFFFFFFF)
 
 
-def overhead_of(runner: Runner, ask: Callable[[], Measurement]) -> tuple[Measurement, float]:
+def overhead_of(ask: Callable[[], Measurement]) -> tuple[Measurement, float]:
     """A measurement, and the seconds that it took beyond its own work.
 
-    Waiting for a core does not count: that is what else runs on the machine.
+    Time in which this process waits for a core does not count: that is what else runs on
+    the machine. The guard's does, as it also waits while the worker works.
     """
-
-    def lost() -> float:
-        return sum(waited(pid) for pid in (os.getpid(), runner.pid) if pid is not None)
-
-    before, start = lost(), time.perf_counter()
+    before, start = waited(os.getpid()), time.perf_counter()
     found = ask()
-    beyond = time.perf_counter() - start - found.work_seconds - (lost() - before)
-    return found, beyond
+    lost = waited(os.getpid()) - before
+    return found, time.perf_counter() - start - found.work_seconds - lost
 
 
 class FakeExecutor(Closing):
@@ -93,7 +90,7 @@ class FakeExecutor(Closing):
         for number, task in tasks:
             how = self._hostile.get(self._asked, "work")
             self._asked += 1
-            found, beyond = overhead_of(self.runner, partial(self._drill, how))
+            found, beyond = overhead_of(partial(self._drill, how))
             if found.ok:
                 self.overheads.append(beyond)
                 times = (fake_seconds(task.candidate),) * 3
