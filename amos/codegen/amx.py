@@ -92,7 +92,7 @@ def schedule_tiles(program: TileProgram, schedule: Schedule) -> Any:
     if program.crops:
         _crop(sch, program, [*outer, *blocks])
     places = [core, *(x for x in outer[:1] if x is not core)] if outer else []
-    stage_blocks(sch, program, schedule, places)
+    stage_blocks(sch, program, schedule, places, "native")
     split_step(sch, steps, int(schedule.get("unroll", 1)))
     if program.moves_output:
         copy_block(sch, sch.get_sblock("unstage"), 1, int(schedule.get("vector", 64)))

@@ -77,7 +77,7 @@ def schedule_cpu(program: Program, schedule: Schedule, kind: str) -> Any:
             _finish_copy(sch, block, around, vector)
     # Where every step runs in parallel, the core's loop is the outermost one itself.
     places = [core, *(x for x in outer[:1] if x is not core)] if outer else []
-    stage_blocks(sch, program, schedule, places)
+    stage_blocks(sch, program, schedule, places, kind)
     unroll = int(schedule.get("unroll", 1))
     if program.parts is not None and len(steps) == 1:
         unroll = program.parts.unrolled
@@ -190,7 +190,9 @@ def _even_ranges(steps: int, cores: int) -> int:
     return steps
 
 
-def stage_blocks(sch: Any, program: Program, schedule: Schedule, places: list[Any]) -> None:
+def stage_blocks(
+    sch: Any, program: Program, schedule: Schedule, places: list[Any], kind: str
+) -> None:
     """Copy sources ahead of the nest, or where they are used.
 
     Where they are used is the first of ``places``, outermost first, in which the
@@ -204,13 +206,16 @@ def stage_blocks(sch: Any, program: Program, schedule: Schedule, places: list[An
         block = sch.get_sblock(f"stage_{op.name}")
         vectors = vector_copy(op) if schedule.get("copy") == "vectors" else None
         width = int(schedule.get("vector", _COPY_BYTES))
+        # Generic code needs LLVM's loop vectorizer, which must see no fused lanes
+        # (amos.codegen.target).
+        together = len(op.fragment) + 1 if kind == "native" else 1
         if schedule.get(f"stage.{op.name}") != "tile" or not places:
             if vectors is not None:
                 _share_out(sch, block, min([len(op.dims) - vectors.unit, *vectors.written_out]))
             elif isinstance(op, StridedOperand):
                 _share_out(sch, block, len(op.dims) - 1)
             else:
-                copy_block(sch, block, len(op.fragment) + 1, width)
+                copy_block(sch, block, together, width)
             continue
         for place in places:
             sch.compute_at(block, place)
@@ -219,7 +224,7 @@ def stage_blocks(sch: Any, program: Program, schedule: Schedule, places: list[An
             if copied * dtype(argument.dtype).bits // 8 <= _private_cache() // 2:
                 break
         if vectors is None and not isinstance(op, StridedOperand):
-            vectorize_tail(sch, block, min(len(op.fragment) + 1, inside), width)
+            vectorize_tail(sch, block, min(together, inside), width)
 
 
 def _share_out(sch: Any, block: Any, count: int) -> None:

@@ -63,7 +63,9 @@ class Kernel(Shown):
         passes = pipeline(tiles=_tiled(candidate, kind))
         try:
             self._library = tvm.compile(
-                aligned_to_elements(module), target=host_target(), tir_pipeline=passes
+                aligned_to_elements(module),
+                target=host_target(vectorizer=kind == "generic"),
+                tir_pipeline=passes,
             )
         except Exception as error:
             raise BuildError(f"{candidate}: TVM cannot compile it: {_last_line(error)}") from error

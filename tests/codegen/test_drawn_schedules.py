@@ -10,6 +10,7 @@ import pytest
 
 import amos
 from amos.ir import Operator
+from amos.perfmodel.host import cpu
 from amos.schedule import Candidate, Schedule, ScheduleSpace
 from amos.schedule.constraints import Constraint, In
 from amos.validate import evaluate, random_inputs
@@ -140,3 +141,25 @@ def test_schedules_that_could_not_be_built(
     fixed = [In(key, (value,)) for key, value in (values | staged).items()]
     schedule: Schedule = ScheduleSpace(mapping).fix(fixed).sample(rng)
     check(Candidate(mapping, schedule), rng)
+
+
+@pytest.mark.parametrize("implementation", ["native", "generic"])
+@pytest.mark.parametrize("vector", [16, 32, 64])
+def test_replicated_lanes_that_are_guarded_are_copied_right(
+    vector: int, implementation: str
+) -> None:
+    """LLVM 22 vectorizes a copy that reads element ``s % 4`` in step ``s`` as if it were ``s``."""
+    unit = amos.intrinsics.get("vnni_dpbusd_lanes_m16k4_u8_s8_s32")
+    if implementation == "native" and not set(unit.requires) <= cpu().features:
+        pytest.skip(f"this CPU lacks {', '.join(unit.requires)}")
+    op = Operator.parse(
+        "out[i*2] += a[i,k] * b[k]",
+        extents=dict(i=7, k=41),
+        shapes=dict(out=(15,)),
+        dtypes=dict(a="uint8", b="int8", out="int32"),
+    )
+    (mapping,) = amos.enumerate_mappings(op, unit, rule="gather")
+    values = ScheduleSpace(mapping).smallest().as_dict() | {"vector": vector}
+    kernel = amos.build(mapping, Schedule.of(values), implementation=implementation)
+    inputs = random_inputs(op, np.random.default_rng(0))
+    np.testing.assert_array_equal(kernel(**inputs), evaluate(op, inputs))
