@@ -262,13 +262,9 @@ def copy_block(sch: Any, block: Any, tail: int, width: int) -> None:
 
 
 def vectorize_tail(sch: Any, block: Any, tail: int, width: int) -> None:
-    """Vectorize the last ``tail`` loops of a copy, at most ``width`` elements at a step.
-
-    TVM runs a copy under a condition element by element. LLVM vectorizes that loop, and takes
-    the digits of a fused index, ``i & 3``, for ``i`` itself: it would read what lies behind.
-    """
+    """Vectorize the last ``tail`` loops of a copy, at most ``width`` elements at a step."""
     loops = sch.get_loops(block)
-    tail = min(tail, len(loops) - 1, 1 if _conditional(sch, block) else tail)
+    tail = min(tail, len(loops) - 1)
     if tail < 1:
         return
     fused = sch.fuse(*loops[-tail:]) if tail > 1 else loops[-1]
@@ -277,11 +273,6 @@ def vectorize_tail(sch: Any, block: Any, tail: int, width: int) -> None:
         width //= 2
     if width > 1:
         sch.vectorize(sch.split(fused, [None, width])[1] if extent > width else fused)
-
-
-def _conditional(sch: Any, block: Any) -> bool:
-    """Whether a copy looks at where it is before it reads."""
-    return "if_then_else" in str(sch.get(block).body)
 
 
 def _finish_copy(sch: Any, block: Any, around: int, vector: bool) -> None:
