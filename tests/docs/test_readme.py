@@ -1,10 +1,12 @@
-"""The README's intrinsic is one, and as short as it says; its extras are all there are."""
+"""The README is short, its examples run, its intrinsic is one, its extras are all there are."""
 
 from __future__ import annotations
 
 import re
 import tomllib
 from pathlib import Path
+
+import pytest
 
 from amos import enumerate_mappings, intrinsics, operators
 
@@ -23,6 +25,24 @@ def test_the_intrinsic_of_the_readme() -> None:
     assert f"takes {lines} lines" in text
     unit = intrinsics.from_toml(block)
     assert enumerate_mappings(operators.resolve("conv2d"), unit, rule="paper").count == 35
+
+
+def test_a_newcomer_reads_it_in_one_sitting() -> None:
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= 150
+
+
+@pytest.mark.slow
+def test_the_python_of_the_readme() -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", README.read_text(encoding="utf-8"), re.M | re.S)
+    assert blocks
+    for block in blocks:
+        exec(compile(block, str(README), "exec"), {})  # noqa: S102 - the page is ours
+
+
+def test_the_pages_that_it_links_to_are_there() -> None:
+    links = re.findall(r"\]\(([^)#:]+)[)#]", README.read_text(encoding="utf-8"))
+    assert len(links) > 10
+    assert [link for link in links if not (ROOT / link).exists()] == []
 
 
 def test_the_readme_lists_every_extra() -> None:
