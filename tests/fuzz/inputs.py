@@ -244,7 +244,9 @@ def command(rng: np.random.Generator, about: About) -> str:
             words.append(word)
         if "--" in words or any(w.startswith(("--install", "--show")) for w in words):
             raise Refused("shell completion")
-        return _main(words)
+        # What a broken option names is written here, not into the repository.
+        with contextlib.chdir(folder):
+            return _main(words)
 
 
 @cache
