@@ -29,7 +29,7 @@ _LEAST = 1e-3
 
 
 class CostModel:
-    """Gradient-boosted trees that predict the logarithm of seconds.
+    """Gradient-boosted trees that predict performance: the least seconds known, over seconds.
 
     Attributes:
         names: of the features, in order.

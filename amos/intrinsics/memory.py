@@ -100,8 +100,9 @@ class Memory:
     """One statement of a memory abstraction: ``Memory(Tensor, String, BufferLoad)``.
 
     A load moves a fragment from ``scope`` into registers, a store moves it back.
-    The address of fragment element ``(x, y, …)`` is
-    ``address + x*strides[0] + y*strides[1] + …``, in elements.
+    The address of fragment element ``(x, y, …)`` in the instruction's own terms is
+    ``address + x*strides[0] + y*strides[1] + …``, in elements. A mapping has addresses and
+    strides of its own, those of the staged operand (:class:`amos.mapping.PhysicalMapping`).
 
     Attributes:
         operand: the operand's name in the compute abstraction.

@@ -1,8 +1,8 @@
 """Layers of real networks and the configurations that papers measured, by name.
 
-``resnet18`` holds the twelve convolutions of AMOS's Table 5, ``vgg16`` and
-``mobilenet`` the distinct convolutions of two more networks, ``heron`` the GEMMs
-and convolutions of Heron's Table 9. Names read ``"resnet18:C5"``, ``"heron:G1"``.
+``resnet18`` holds the twelve convolutions of AMOS's Table 5, ``vgg16`` the distinct
+convolutions of VGG-16, ``mobilenet`` the first and the distinct pointwise ones of
+MobileNet (not the depthwise ones), ``heron`` the GEMMs and convolutions of Heron's Table 9. Names read ``"resnet18:C5"``, ``"heron:G1"``.
 
 >>> layer("resnet18:C3", n=16).inputs[0].shape
 (16, 56, 56, 64)

@@ -38,7 +38,7 @@ _SURE = 0.5
 #: Terms of calls that start and of calls that wait, ahead of those of the levels.
 _BUSY = 2
 
-#: ``amos`` is the equation of the paper alone, ``amos+`` adds what it leaves out.
+#: ``amos`` is the paper's equation with warm caches, ``amos+`` adds what it leaves out.
 MODELS = ("amos", "amos+")
 
 

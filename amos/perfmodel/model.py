@@ -5,17 +5,16 @@ AMOS, section 5.3: ``L_l = (prod S_l) * max(L_{l-1}, R_{l-1}, W_{l-1})`` with
 intrinsic. The loops of a level are those between the point where the data of one
 execution fits the level's memory and the point where it fits the next one.
 
-``model="amos"`` is that equation alone. ``model="amos+"``, the default, adds what
-it leaves out: the rate of independent calls instead of their latency, overlapping
+``model="amos"`` is that equation with warm caches. ``model="amos+"``, the default, adds
+what it leaves out: the rate of independent calls instead of their latency, overlapping
 windows counted once, uneven shares of the cores, crowded registers, caches that keep
-part of what does not fit and lose part of what does, reads and writes of a cache one
-after the other, levels that get in each other's way, memory far from a core that the
-rest hides little of, the copies that stage operands, and starting parallel regions.
-CUDA machines, whose programs place data
-themselves, have terms of their own (:mod:`amos.perfmodel.gpu`).
+some of what does not fit, reads and writes of a cache one after the other, levels that
+get in each other's way, memory far from a core that the rest hides little of, the copies
+that stage operands, and starting parallel regions. CUDA machines, whose programs place
+data themselves, have terms of their own (:mod:`amos.perfmodel.gpu`).
 
-Caches are taken as warm, as they are when a kernel is timed repeatedly: what fits
-a level as a whole is not loaded into it again.
+Caches are taken as warm by both, as they are when a kernel is timed repeatedly: what
+fits a level as a whole is not loaded into it again.
 """
 
 from __future__ import annotations
@@ -152,7 +151,7 @@ def predict(
         mapping: what goes where.
         machine: memory levels and the rate of the mapping's intrinsic.
         schedule: order, tiling and parallel loops.
-        model: ``"amos+"``, or ``"amos"`` for the paper's equation alone.
+        model: ``"amos+"``, or ``"amos"`` for the paper's equation with warm caches.
 
     Raises:
         MachineError: the machine has no rate for the intrinsic, a memory that the

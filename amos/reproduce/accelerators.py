@@ -89,7 +89,7 @@ _DEFINITIONS = (
         "GEMV",
         _VECTOR,
         _FULL,
-        "vector of image times matrix of weights",
+        "vector of image times matrix of weights (AVX-512 in the authors' published code)",
     ),
     ("GEMV", _GEMV, _NO_BATCH, "matrix of image times vector of weights, no batch"),
     ("GEMV", _GEMV, _POINT, "matrix of image, no batch, kernel of extent 1"),

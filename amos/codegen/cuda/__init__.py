@@ -1,4 +1,6 @@
-"""CUDA kernels for Tensor Cores, as text: any mapping on WMMA or ``mma.sync``.
+"""CUDA kernels for Tensor Cores, as text: mappings on WMMA or ``mma.sync``.
+
+Elements fill whole bytes: there are no kernels for s4, u4 and b1.
 
 >>> from amos.codegen.cuda.program import capability
 >>> capability("sm_80")
