@@ -87,7 +87,7 @@ class Exploration(Shown):
 
     @property
     def tops(self) -> float:
-        """10^12 operations per second of the best trial."""
+        """10^12 operations per second of the best trial, all products of the operator counted."""
         return self.operator.operations / self.best.seconds / 1e12
 
     @property
@@ -117,7 +117,10 @@ class Exploration(Shown):
 
     @property
     def peak_fraction(self) -> float | None:
-        """Share of the machine's measured peak that the best trial reaches; None without one."""
+        """Share of the machine's measured peak that the best trial reaches; None without one.
+
+        Padding counts as work, also where a kernel skips it, so it may be above 1.
+        """
         peak = self.peak_tops
         return None if peak is None else self.tops / peak
 

@@ -2,7 +2,8 @@
 
 ``resnet18`` holds the twelve convolutions of AMOS's Table 5, ``vgg16`` the distinct
 convolutions of VGG-16, ``mobilenet`` the first and the distinct pointwise ones of
-MobileNet (not the depthwise ones), ``heron`` the GEMMs and convolutions of Heron's Table 9. Names read ``"resnet18:C5"``, ``"heron:G1"``.
+MobileNet (not the depthwise ones), ``heron`` the GEMMs and convolutions of Heron's
+Table 9. Names read ``"resnet18:C5"``, ``"heron:G1"``.
 
 >>> layer("resnet18:C3", n=16).inputs[0].shape
 (16, 56, 56, 64)

@@ -7,7 +7,7 @@ from math import prod
 from amos.errors import ScheduleError
 from amos.ir import dtype
 from amos.mapping.staging import StagedOperand
-from amos.schedule.constraints import Eq, In, Le, Prod, Select, Sum
+from amos.schedule.constraints import Eq, In, Le, Prod, Role, Select, Sum
 from amos.schedule.gpu_rules import ThreadLimit, held_registers, shared_bytes
 from amos.schedule.template import ConstraintRule, Draft, Primitive, Situation
 
@@ -196,7 +196,10 @@ class MemoryLimit:
             draft.require(Select(held, kept, tuple(sources), self.name))
             terms += [held, draft.given("in use", 1, self.name)]
         total = draft.derived("fragments", self.name)
-        limit = draft.given("registers", situation.registers, self.name)
+        # A number that the description does not say is no property of the hardware.
+        told = situation.warps or situation.mapping.intrinsic.registers
+        role: Role = "architecture" if told else "other"
+        limit = draft.given("registers", situation.registers, self.name, role)
         reason = f"{{left}} fragments live at once, but {situation.registers} registers"
         draft.require(Sum(total, tuple(terms), self.name), Le(total, limit, self.name, reason))
 

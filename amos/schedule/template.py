@@ -32,7 +32,8 @@ __all__ = [
 #: ``hardware``: tiles need not divide extents; ``divisors``: they must.
 Tiling = Literal["hardware", "divisors"]
 
-#: Fragments that may live in registers at once when the intrinsic does not say.
+#: Fragments of a register tile at most where the intrinsic does not say how many there is room
+#: for: an assumption that keeps tiles small, and no property of the hardware.
 _DEFAULT_REGISTERS = 16
 
 

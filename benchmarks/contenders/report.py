@@ -49,8 +49,8 @@ def table(rows: list[Row], machine: dict[str, Any]) -> list[str]:
     lines = [
         f"{machine.get('cpu', '')}, {machine.get('cores', '')} cores, "
         f"Top/s measured: {told or machine.get('peak_tops', 0.0)}",
-        "of peak: of the instruction on registers, and fed from the nearest cache, in the same run;",
-        "products with padding count as work, and kernels skip some: hence shares above 100 %",
+        "of peak: of the instruction on registers, and fed from the nearest cache, in the same "
+        "run; padding counts as work, also where a kernel skips it",
         f"{'workload':24} {'contender':24} {'ms':>9} {'spread':>7} {'Top/s':>7} "
         f"{'of peak':>8} {'fed':>7}",
     ]
