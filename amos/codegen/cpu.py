@@ -53,7 +53,7 @@ def schedule_cpu(program: Program, schedule: Schedule, kind: str) -> Any:
     main = sch.get_sblock("main")
     loops = _named_loops(sch, main, program)
     # A fragment of one element leaves no lane to vectorize.
-    vector = any(group.kind == "spatial" for group in program.nest.groups.values())
+    vector = any(lane.extent > 1 for lane in program.mapping.intrinsic.compute.spatial)
     # Parts of a sum are lanes too, but are no longer there when it is written back.
     parted = program.partial > 1
     finishing = _finishing(sch, main, program)

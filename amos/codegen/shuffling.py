@@ -66,7 +66,8 @@ def _copied(loops: list[Any], realize: Any, copy: VectorCopy) -> Any:
     kept = [x for x in loops if x.loop_var.name not in inside]
     inner = [x for x in loops if x.loop_var.name in inside]
     known = _whole(inner, realize, copy, replaced)
-    if not known:
+    # What lies in the padding as a whole reads nothing.
+    if not known or not block.reads:
         return _again(loops, realize)
     outer = [d for d in range(count) if d not in replaced]
     bound = {d: tirx.Var(f"v_o{d}", "int32") for d in outer}

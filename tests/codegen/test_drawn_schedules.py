@@ -163,3 +163,33 @@ def test_replicated_lanes_that_are_guarded_are_copied_right(
     kernel = amos.build(mapping, Schedule.of(values), implementation=implementation)
     inputs = random_inputs(op, np.random.default_rng(0))
     np.testing.assert_array_equal(kernel(**inputs), evaluate(op, inputs))
+
+
+def test_what_fuzzing_found() -> None:
+    """A vector that is padding as a whole, and a fragment of one element under a tile."""
+    from amos.intrinsics.virtual import unit
+
+    single = unit("D[i1] += A[i1, r1]", {"i1": 1, "r1": 3}, {"A": "uint8", "D": "uint32"})
+    edges: dict[str, int | str] = {
+        "tile.l": 3,
+        "tile.i1.tile": 3,
+        "block.l": 2,
+        "order": "l i1.tile",
+        "parallel": 2,
+    }
+    cases: list[tuple[Operator, Any, dict[str, int | str]]] = [
+        (
+            _operator("out[l] += a[c,w] * pad(b[3*c-3,l-1,w-2])", l=31, c=2, w=2),
+            amos.intrinsics.get(VNNI[0]),
+            {"copy": "vectors", "stage.Src2": "whole"},
+        ),
+        (Operator.parse("out[j,l] += left[j]", dict(l=5, j=5)), single, edges),
+    ]
+    rng = np.random.default_rng(0)
+    for op, chosen, wanted in cases:
+        mapping = amos.enumerate_mappings(op, chosen, rule="access")[0]
+        kernel = amos.build(mapping, ScheduleSpace(mapping).repair(wanted, rng))
+        inputs = random_inputs(mapping.operator, rng)
+        out = np.full(mapping.operator.output.tensor.shape, 77, np.dtype(chosen.dtypes[-1]))
+        expected = evaluate(mapping.operator, inputs)
+        np.testing.assert_array_equal(kernel(*inputs.values(), out=out), expected)
