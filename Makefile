@@ -63,7 +63,7 @@ bench-parts: $(STAMP) ## time the parts of AMOS itself
 	done
 
 drills: $(STAMP) ## kill, crash, fill and corrupt what a tuning run needs; writes drills.json
-	@$(BIN)/python benchmarks/drills.py
+	@PYTHONPATH=. $(BIN)/python benchmarks/drills.py
 
 MINUTES ?= 10
 fuzz: $(STAMP) ## attack with random operators, kernels and inputs for MINUTES=10, new seeds each time

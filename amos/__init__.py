@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from amos import explorer, intrinsics, machines, operators, viz
-    from amos.codegen import build
     from amos.errors import AmosError
     from amos.explore import explore
-    from amos.frontend import from_te
     from amos.ir import Operator
+    from amos.ir.te import from_te
     from amos.mapping import enumerate_mappings, simulate
     from amos.perfmodel import predict
+    from amos.runtime import build
     from amos.validate import check_matching
 
 __version__ = "0.1.0"
@@ -52,10 +52,10 @@ _MODULES = {
 _HOMES = {
     "AmosError": "amos.errors",
     "Operator": "amos.ir",
-    "build": "amos.codegen",
+    "build": "amos.runtime",
     "check_matching": "amos.validate",
     "enumerate_mappings": "amos.mapping",
-    "from_te": "amos.frontend",
+    "from_te": "amos.ir.te",
     "predict": "amos.perfmodel",
     "simulate": "amos.mapping",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from amos.perfmodel import Machine, catalogue
+from amos.machine import Machine, catalogue
 
 if TYPE_CHECKING:
     from amos.intrinsics import Intrinsic
@@ -74,7 +74,7 @@ def _native() -> list[Intrinsic]:
 
 def _runs(unit: Intrinsic) -> bool:
     """Whether kernels on this CPU use the instruction itself."""
-    from amos.codegen.tensor_intrin import implementation
-    from amos.perfmodel.host import cpu
+    from amos.codegen.tir.tensor_intrin import implementation
+    from amos.machine.cpu import cpu
 
     return implementation(unit, cpu().features) == "native"

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 import amos
-from amos.perfmodel.host import cpu
+from amos.machine.cpu import cpu
 
 os.environ.setdefault("TVM_NUM_THREADS", str(cpu().cores))
 

@@ -27,7 +27,7 @@ from contenders.pool import ContenderError, Pool
 from contenders.report import pictures, table
 from contenders.workloads import find, names
 
-from amos.perfmodel.host import cpu
+from amos.machine.cpu import cpu
 
 RESULTS = Path(__file__).parent / "results"
 #: ``amos`` uses VNNI, and ``onednn-vnni`` may use nothing later; ``amos-amx`` uses AMX, as

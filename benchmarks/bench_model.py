@@ -19,9 +19,11 @@ import numpy as np
 
 import amos
 from amos import operators
-from amos.perfmodel import LoopBatch, Machine, Structure, evaluate
+from amos.machine import Machine
+from amos.perfmodel import evaluate
+from amos.plan import LoopBatch, Structure, batch_of
 from amos.reproduce import fig5
-from amos.schedule import ScheduleSpace, batch_of
+from amos.schedule import ScheduleSpace
 
 RESULTS = Path(__file__).parent / "results" / "model.json"
 LAYERS = ("resnet18:C0", "resnet18:C5", "vgg16:V5")

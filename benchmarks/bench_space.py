@@ -18,7 +18,8 @@ import amos
 from amos.explore.objective import Problem
 from amos.ir import Operator
 from amos.measure import Runner
-from amos.schedule import Candidate, ScheduleSpace
+from amos.plan import Candidate
+from amos.schedule import ScheduleSpace
 
 VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
 WMMA = amos.intrinsics.get("wmma_m16n16k16_f16_f32")

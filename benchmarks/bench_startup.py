@@ -18,7 +18,7 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
-from amos.perfmodel.host import cpu
+from amos.machine.cpu import cpu
 
 IMPORT_GOAL, MAP_GOAL = 0.5, 1.5
 INTRINSIC = "wmma_m16n16k16_f16_f32"

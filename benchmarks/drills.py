@@ -7,7 +7,7 @@ import json
 import time
 from pathlib import Path
 
-from amos.testing.drills import run_all
+from tests.support.drills import run_all
 
 #: What must hold: the largest value allowed, or the exact one.
 _MOST = {"lost_records": 0, "duplicate_records": 0, "corrupt_files": 0, "unclassified": 0}

@@ -20,10 +20,10 @@ from playwright.sync_api import Browser, sync_playwright
 
 import amos
 from amos import viz
+from amos.explore.sampled import best_sampled
 from amos.explorer import Engine, State
 from amos.explorer.server import Server
 from amos.reproduce import fig5
-from amos.schedule import best_sampled
 
 OUT = Path(__file__).resolve().parent / "pictures"
 MOST_BYTES = 200_000

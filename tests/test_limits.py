@@ -11,11 +11,11 @@ import pytest
 import amos
 from amos.cli import main
 from amos.errors import shown
-from amos.explore.records_exchange import prunable
 from amos.intrinsics import from_toml
 from amos.intrinsics.arithmetic import ShapeFamily
 from amos.intrinsics.expression import evaluate
 from amos.intrinsics.memory import FragmentLayout
+from amos.records.exchange import prunable
 
 _DIGITS = "9" * 5000
 _MATRIX = "out[i,j] += a[i,k] * b[k,j]"
@@ -39,6 +39,11 @@ def _description(**extents: int) -> amos.intrinsics.Intrinsic:
         family="big",
         source="none",
     )
+
+
+def _shapes() -> object:
+    sizes = tuple(range(1, 3001))
+    return ShapeFamily(sizes, sizes, sizes)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +70,7 @@ def _description(**extents: int) -> amos.intrinsics.Intrinsic:
         (lambda: evaluate("+".join(["m"] * 2000), dict(m=1)), "at most 64 levels"),
         (lambda: evaluate(f"m == {'9' * 400}", dict(m=1)), "does not fit 64 bits"),
         (lambda: evaluate("m // n", dict(m=np.arange(2), n=np.arange(2))), "division by zero"),
-        (lambda: ShapeFamily(*[tuple(range(1, 3001))] * 3), "27000000000"),
+        (_shapes, "27000000000"),
         (lambda: FragmentLayout(10**5, 10**5, ()), "100000 times 100000"),
         (lambda: _description(i1=2000, i2=2000, r1=1), "fragments of at most 1048576 elements"),
         (lambda: from_toml("a = " + "[" * 3000), "too many levels|expected TOML"),

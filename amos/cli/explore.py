@@ -48,7 +48,8 @@ from amos.cli.options import (
 from amos.cli.output import print_json, print_line, print_table, print_warning
 
 if TYPE_CHECKING:
-    from amos.explore import Exploration, Problem, Trial
+    from amos.explore import Exploration, Problem
+    from amos.records import Trial
 
 __all__ = ["explore_command"]
 
@@ -150,7 +151,7 @@ def _announce(problem: Problem) -> None:
 
 def _cache_bytes() -> int:
     """Bytes that drive everything out of this CPU's caches."""
-    from amos.perfmodel.host import cpu
+    from amos.machine.cpu import cpu
 
     return max((4 * cache.capacity for cache in cpu().caches), default=64 << 20)
 

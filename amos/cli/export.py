@@ -46,8 +46,8 @@ def export_command(
     An intrinsic that is not registered is the one that --intrinsic describes, or
     the one that the record keeps.
     """
-    from amos.explore.records_rows import candidate_of
     from amos.export import export
+    from amos.records.rows import candidate_of
 
     load_intrinsics(intrinsics)
     row = _read(record)
@@ -69,7 +69,7 @@ def export_command(
 
 def _architecture(row: dict[str, Any]) -> str:
     """The architecture of the GPU that a record is about; empty if it is about none."""
-    from amos.perfmodel import catalogue
+    from amos.machine import catalogue
 
     name = str(row["machine"].get("name", ""))
     number = catalogue.get(name).architecture if name in catalogue.names() else 0
@@ -87,15 +87,15 @@ def _read(text: str) -> dict[str, Any]:
 
 
 def _stored(file: Path, number: int) -> dict[str, Any]:
-    from amos.explore import Records
+    from amos.records import Records
 
     with Records(file, readonly=True) as records:
         return records.get(number)
 
 
 def _best(file: Path) -> dict[str, Any]:
-    from amos.explore import Records
-    from amos.explore.records_exchange import best_rows, standing
+    from amos.records import Records
+    from amos.records.exchange import best_rows, standing
 
     with Records(file, readonly=True) as records:
         rows = best_rows(records.rows())
@@ -110,7 +110,7 @@ def _best(file: Path) -> dict[str, Any]:
 
 def _written(file: Path) -> dict[str, Any]:
     """A record on its own in a JSON file, or the only line of an exported one."""
-    from amos.explore.records_rows import COLUMNS, check_row
+    from amos.records.rows import COLUMNS, check_row
 
     try:
         found = json.loads(file.read_text(encoding="utf-8"))

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 from amos.errors import ExportError
 
 if TYPE_CHECKING:
-    from amos.explore import Exploration, Trial
+    from amos.explore import Exploration
     from amos.export.suite import Piece
     from amos.intrinsics import Intrinsic
     from amos.ir import Operator
-    from amos.perfmodel import Machine
+    from amos.machine import Machine
+    from amos.records import Trial
 
 __all__ = ["benchmark_pieces", "check_target", "export_top", "write_lines"]
 
@@ -34,7 +35,7 @@ def check_target(machine: str) -> None:
     Raises:
         ExportError: the machine is no described GPU.
     """
-    from amos.perfmodel import catalogue
+    from amos.machine import catalogue
 
     if machine not in catalogue.names() or not catalogue.get(machine).architecture:
         raise ExportError(f"--export writes CUDA kernels, and machine {machine!r} is no GPU")
@@ -66,8 +67,8 @@ def export_top(result: Exploration, folder: Path, top: int) -> list[Path]:
 
 
 def _record(result: Exploration, trial: Trial) -> dict[str, Any]:
-    from amos.explore.definitions import definition_of
-    from amos.explore.records_rows import common_columns, row_of
+    from amos.records.definitions import definition_of
+    from amos.records.rows import common_columns, row_of
 
     common = common_columns(
         trial.mapping.operator,
@@ -84,7 +85,7 @@ def _record(result: Exploration, trial: Trial) -> dict[str, Any]:
 
 
 def _identity(machine: Machine) -> Any:
-    from amos.measure.identity import Identity
+    from amos.machine.identity import Identity
 
     return Identity(machine.name, "described", machine.cores)
 

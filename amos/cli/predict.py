@@ -28,7 +28,7 @@ from amos.errors import MachineError
 
 if TYPE_CHECKING:
     from amos.perfmodel import Prediction
-    from amos.schedule import Candidate
+    from amos.plan import Candidate
 
 __all__ = ["predict_command"]
 
@@ -59,7 +59,7 @@ def predict_command(
     import numpy as np
 
     import amos
-    from amos.schedule import best_sampled
+    from amos.explore.sampled import best_sampled
 
     op = read_operator(operator, extent, dtype, shape, layout)
     unit = read_intrinsic(intrinsic, files)

@@ -50,7 +50,7 @@ def list_command(file: File, limit: Limit = None, as_json: AsJson = False) -> No
 @app.command("show")
 def show_command(file: File, number: Number, as_json: AsJson = False) -> None:
     """Show everything that one record holds."""
-    from amos.explore import Records
+    from amos.records import Records
 
     with Records(file, readonly=True) as records:
         row = _shown(records.get(number))
@@ -70,7 +70,7 @@ def best_command(
     as_json: AsJson = False,
 ) -> None:
     """The fastest right candidate of each operator and intrinsic, on this machine."""
-    from amos.explore.records_exchange import best_rows, standing
+    from amos.records.exchange import best_rows, standing
 
     rows = best_rows(_rows(file))
     shown = [row for row in rows if everywhere or standing(row) in ("here", "model")]
@@ -98,8 +98,8 @@ def replay_command(
     An intrinsic that is not registered is the one that --intrinsic describes, or
     the one that the record keeps.
     """
-    from amos.explore import Records
     from amos.explore.replay import replay
+    from amos.records import Records
 
     load_intrinsics(intrinsics)
     with Records(file, readonly=True) as records:
@@ -132,8 +132,8 @@ def export_command(
     ] = None,
 ) -> None:
     """Write every record as one line of JSON."""
-    from amos.explore import Records
-    from amos.explore.records_exchange import export_lines
+    from amos.records import Records
+    from amos.records.exchange import export_lines
 
     with Records(file, readonly=True) as records:
         if output is None:
@@ -156,8 +156,8 @@ def import_command(
     as_json: AsJson = False,
 ) -> None:
     """Add records from JSON lines: all of them, or none if one is damaged."""
-    from amos.explore import Records
-    from amos.explore.records_exchange import import_lines
+    from amos.records import Records
+    from amos.records.exchange import import_lines
 
     lines = _lines(source)
     with Records(file) as records:
@@ -171,8 +171,8 @@ def merge_command(
     as_json: AsJson = False,
 ) -> None:
     """Add the records of other files; what FILE has already stands."""
-    from amos.explore import Records
-    from amos.explore.records_exchange import Added, merge
+    from amos.records import Records
+    from amos.records.exchange import Added, merge
 
     total = Added(0, 0, 0)
     with Records(file) as records:
@@ -206,8 +206,8 @@ def prune_command(
     as_json: AsJson = False,
 ) -> None:
     """Delete the records that any of the criteria names."""
-    from amos.explore import Records
-    from amos.explore.records_exchange import prunable
+    from amos.records import Records
+    from amos.records.exchange import prunable
 
     if not (failed or foreign or older is not None or keep is not None):
         raise RecordError("nothing to prune: give --failed, --foreign, --older-than or --keep")
@@ -231,7 +231,7 @@ def salvage_command(
     as_json: AsJson = False,
 ) -> None:
     """Write what can be read of a damaged file to a new one, and say what is lost."""
-    from amos.explore.records_salvage import salvage
+    from amos.records.salvage import salvage
 
     found = salvage(file, target)
     if as_json:
@@ -247,7 +247,7 @@ def salvage_command(
 
 
 def _rows(file: Path) -> list[dict[str, Any]]:
-    from amos.explore import Records
+    from amos.records import Records
 
     with Records(file, readonly=True) as records:
         return records.rows()
@@ -278,8 +278,8 @@ def _added(found: Any, as_json: bool) -> None:
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
     """A record with what follows from it: its median time, and whose it is."""
-    from amos.explore.records_exchange import seconds_of, standing
-    from amos.explore.records_rows import measurement_of
+    from amos.records.exchange import seconds_of, standing
+    from amos.records.rows import measurement_of
 
     measured = measurement_of(row)
     seconds = seconds_of(row) if measured is not None and measured.ok else None
@@ -293,7 +293,7 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _table(rows: list[dict[str, Any]]) -> None:
-    from amos.explore.records_exchange import standing
+    from amos.records.exchange import standing
 
     operators = {_shared(row): row for row in rows}
     titles = {key: _operator(row) for key, row in operators.items()}
@@ -321,8 +321,8 @@ def _shared(row: dict[str, Any]) -> tuple[str, str]:
 
 
 def _operator(row: dict[str, Any]) -> str:
-    from amos.explore.canonical import operator_from
     from amos.operators import short_name
+    from amos.records.canonical import operator_from
 
     try:
         return short_name(operator_from(row["canonical"]))
@@ -338,7 +338,7 @@ def _mapping(row: dict[str, Any]) -> str:
 
 
 def _measured(row: dict[str, Any]) -> object:
-    from amos.explore.records_rows import measurement_of
+    from amos.records.rows import measurement_of
 
     measured = measurement_of(row)
     if measured is None:

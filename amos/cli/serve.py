@@ -12,7 +12,7 @@ from amos.cli.output import print_line, print_warning
 
 if TYPE_CHECKING:
     from amos.intrinsics import Intrinsic
-    from amos.perfmodel import Machine
+    from amos.machine import Machine
 
 __all__ = ["serve_command"]
 

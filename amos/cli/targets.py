@@ -58,7 +58,7 @@ def map_target(
 def _intrinsics(target: str) -> list[Intrinsic]:
     """Registered intrinsics whose requirements a target meets."""
     from amos import intrinsics
-    from amos.perfmodel.host import cpu
+    from amos.machine.cpu import cpu
 
     units = [intrinsics.get(name) for name in intrinsics.names()]
     kind, _, what = target.partition(":")

@@ -17,7 +17,7 @@ from itertools import count
 
 from amos.ir import Operator
 from amos.mapping.mapping import Mapping
-from amos.schedule import Candidate, Schedule, Value
+from amos.plan import Candidate, Schedule, Value
 
 __all__ = ["Names", "spelled"]
 

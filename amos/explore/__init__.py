@@ -7,10 +7,9 @@ The package can be called: ``amos.explore(operator, intrinsic, …)`` is
 from amos._callable import make_callable
 from amos.explore.exploration import Exploration
 from amos.explore.methods import METHODS
-from amos.explore.objective import Problem, Trial
-from amos.explore.records import Records
+from amos.explore.objective import Problem
 from amos.explore.run import explore
 
-__all__ = ["METHODS", "Exploration", "Problem", "Records", "Trial", "explore"]
+__all__ = ["METHODS", "Exploration", "Problem", "explore"]
 
 make_callable(__name__, "amos.explore.run:explore")

@@ -9,7 +9,7 @@ import numpy as np
 
 from amos.explore.method import Key, Search
 from amos.explore.objective import Problem
-from amos.schedule import Candidate
+from amos.plan import Candidate
 
 __all__ = ["Annealing"]
 

@@ -18,7 +18,8 @@ import numpy as np
 from amos.explore.cost_model import MAPPING, CostModel
 from amos.explore.method import Search, niche
 from amos.explore.objective import Problem
-from amos.schedule import CSP, Candidate, In, Value
+from amos.plan import Candidate, Value
+from amos.schedule import CSP, In
 
 __all__ = ["Cga", "Cga1"]
 

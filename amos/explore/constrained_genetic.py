@@ -17,7 +17,7 @@ from deap import base, tools
 
 from amos.explore.method import Search
 from amos.explore.objective import Problem
-from amos.schedule import Candidate, Schedule, Value
+from amos.plan import Candidate, Schedule, Value
 
 __all__ = ["MultiObjective", "Plain", "SatDecoder", "StochasticRanking"]
 

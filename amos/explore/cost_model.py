@@ -15,7 +15,8 @@ import numpy as np
 from amos.errors import ExploreError
 from amos.explore.method import Key
 from amos.explore.objective import Problem
-from amos.schedule import Candidate, ScheduleSpace
+from amos.plan import Candidate
+from amos.schedule import ScheduleSpace
 
 __all__ = ["MAPPING", "CostModel"]
 
@@ -128,11 +129,11 @@ class CostModel:
 
 def _copied(space: ScheduleSpace) -> dict[str, int]:
     """Elements of each operand that the kernel copies; what sets mappings apart most."""
-    situation = space.situation
-    moved = {op.name for op in situation.gathered}
-    if not situation.destination.in_place:
-        moved.add(situation.destination.name)
-    operands = (*situation.sources, situation.destination)
+    context = space.context
+    moved = {op.name for op in context.gathered}
+    if not context.destination.in_place:
+        moved.add(context.destination.name)
+    operands = (*context.sources, context.destination)
     return {f"copied.{op.name}": op.elements if op.name in moved else 0 for op in operands}
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from amos.errors import ExploreError
 from amos.explore.method import Search, everything
 from amos.explore.objective import Problem
-from amos.schedule import Candidate
+from amos.plan import Candidate
 
 __all__ = ["Exhaustive"]
 

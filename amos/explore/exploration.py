@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from amos._display import Shown
 from amos.errors import ExploreError
-from amos.explore.objective import Trial
 from amos.intrinsics import Intrinsic, implementations
 from amos.ir import Operator
-from amos.perfmodel import Machine, Prediction
+from amos.machine import Machine
+from amos.perfmodel import Prediction
+from amos.records import Trial
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,7 +17,7 @@ from deap import base, tools
 
 from amos.explore.method import Search, niche
 from amos.explore.objective import Problem
-from amos.schedule import Candidate
+from amos.plan import Candidate
 
 __all__ = ["GeneticSearch", "Individual"]
 

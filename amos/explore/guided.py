@@ -15,7 +15,7 @@ import numpy as np
 
 from amos.explore.method import Key, Search, niche
 from amos.explore.objective import Problem
-from amos.schedule import Candidate
+from amos.plan import Candidate
 
 __all__ = ["EPSILON", "Guided"]
 

@@ -15,7 +15,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from amos.explore.objective import Problem
-from amos.schedule import Candidate, Schedule
+from amos.plan import Candidate, Schedule
 
 __all__ = ["Key", "Method", "Proposer", "Search", "everything", "niche"]
 

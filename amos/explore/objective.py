@@ -5,54 +5,22 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from amos._display import Shown
+from amos.machine import Machine
 from amos.mapping import Mapping
-from amos.measure import Measurement
-from amos.perfmodel import Machine, Prediction, Structure, evaluate, prediction_of
-from amos.schedule import Candidate, Schedule, ScheduleSpace, Tiling, Value, batch_of, spaces_of
+from amos.perfmodel import Prediction, evaluate, prediction_of
+from amos.plan import Candidate, Schedule, Structure, Value, batch_of
+from amos.records import Trial
+from amos.schedule import ScheduleSpace, Tiling, spaces_of
 
-__all__ = ["Problem", "Spread", "Trial"]
+__all__ = ["Problem", "Spread"]
 
 Spread = Callable[[Sequence[Sequence[Candidate]], Machine], list[list[float]] | None]
 
 #: A correction counts as much as this many measurements that agree with the model.
 _PRIOR = 2.0
-
-
-@dataclass(frozen=True)
-class Trial(Shown):
-    """A candidate that was predicted and, on the host, measured.
-
-    Attributes:
-        number: position in the exploration, from 0.
-        candidate: mapping and schedule.
-        predicted: seconds by the model.
-        measurement: what happened when it ran; ``None`` on the model alone.
-    """
-
-    number: int
-    candidate: Candidate
-    predicted: float
-    measurement: Measurement | None = None
-
-    @property
-    def mapping(self) -> Mapping:
-        """The candidate's mapping."""
-        return self.candidate.mapping
-
-    @property
-    def schedule(self) -> Schedule:
-        """The candidate's schedule."""
-        return self.candidate.schedule
-
-    @property
-    def seconds(self) -> float:
-        """Measured seconds; predicted ones if nothing was measured."""
-        return self.predicted if self.measurement is None else self.measurement.seconds
 
 
 class Problem:

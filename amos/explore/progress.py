@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from amos._progress import ProgressLine, clock, time_left
-from amos.explore.objective import Problem, Trial
+from amos.explore.objective import Problem
+from amos.records import Trial
 
 __all__ = ["Progress", "Watch", "failures_text"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from amos.explore.method import Search
-from amos.schedule import Candidate
+from amos.plan import Candidate
 
 __all__ = ["RandomSearch"]
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from amos.errors import RecordError
-from amos.explore.records_rows import candidate_of, intrinsic_of, measurement_of
 from amos.intrinsics import get as get_intrinsic
-from amos.measure import Measurement, Runner
-from amos.measure.identity import here
-from amos.schedule import Candidate
+from amos.machine.identity import here
+from amos.measure import Runner
+from amos.plan import Candidate
+from amos.records import Measurement
+from amos.records.rows import candidate_of, intrinsic_of, measurement_of
 
 __all__ = ["Replay", "replay"]
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from amos.errors import ExploreError, UnknownNameError, shown
-from amos.explore.canonical import digest, machine_values
 from amos.explore.effort import slow
 from amos.explore.exploration import Exploration
 from amos.explore.guided import EPSILON, Guided
@@ -19,21 +18,23 @@ from amos.explore.methods import METHODS
 from amos.explore.methods import method as find_method
 from amos.explore.objective import Problem, Spread
 from amos.explore.progress import Progress, Watch
-from amos.explore.records import Records
-from amos.explore.records_rows import common_columns
 from amos.explore.run_log import RunLog
 from amos.explore.session import Session
 from amos.intrinsics import Intrinsic
 from amos.intrinsics import get as get_intrinsic
 from amos.ir import Operator
 from amos.ir.limits import WORD
+from amos.machine import Machine, catalogue
+from amos.machine.identity import Identity
 from amos.mapping import Mapping, MappingSpace, enumerate_mappings
 from amos.measure.demand import Demand
 from amos.measure.executor import Executor, open_executor
 from amos.measure.gpu_executor import gpu_executor
-from amos.measure.identity import Identity
-from amos.perfmodel import Machine, catalogue
-from amos.schedule import Tiling, Value
+from amos.plan import Value
+from amos.records.canonical import digest, machine_values
+from amos.records.rows import common_columns
+from amos.records.store import Records
+from amos.schedule import Tiling
 
 __all__ = ["METHODS", "RULES", "explore"]
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from amos.errors import RecordError
-from amos.explore.canonical import machine_from, machine_values
-from amos.explore.definitions import definition_of
-from amos.explore.objective import Trial
-from amos.explore.records import Records, now
-from amos.explore.records_rows import candidate_key, measurement_of, row_of
 from amos.intrinsics import Intrinsic
-from amos.measure import Measurement
-from amos.perfmodel import Machine
-from amos.schedule import Candidate
+from amos.machine import Machine
+from amos.plan import Candidate
+from amos.records import Measurement, Trial
+from amos.records.canonical import machine_from, machine_values
+from amos.records.definitions import definition_of
+from amos.records.rows import candidate_key, measurement_of, row_of
+from amos.records.store import Records, now
 
 __all__ = ["RunLog"]
 

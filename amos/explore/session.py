@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from amos.explore.method import Proposer
-from amos.explore.objective import Problem, Trial
+from amos.explore.objective import Problem
 from amos.explore.run_log import RunLog
 from amos.explore.stopping import idle
-from amos.measure import Measurement
 from amos.measure.executor import Executor, Task
-from amos.schedule import Candidate
+from amos.plan import Candidate
+from amos.records import Measurement, Trial
 
 __all__ = ["Session"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from amos.explore.objective import Trial
+from amos.records import Trial
 
 __all__ = ["idle"]
 

@@ -16,17 +16,19 @@ import numpy as np
 
 from amos import intrinsics, operators
 from amos.errors import AmosError
+from amos.explore.sampled import best_sampled
 from amos.explorer.listing import RANKED, Listing
 from amos.explorer.script import SAMPLES, script
 from amos.explorer.state import FieldError, State
 from amos.explorer.subject import Offer, Subject
 from amos.intrinsics import Intrinsic
 from amos.ir import Operator
+from amos.machine import Machine
 from amos.mapping import Mapping as Placement
 from amos.mapping.names import read_name
 from amos.operators.tables import layers
-from amos.perfmodel import Machine, Prediction
-from amos.schedule import Candidate, best_sampled
+from amos.perfmodel import Prediction
+from amos.plan import Candidate
 from amos.validate import RULES, Pairing, Verdict
 
 __all__ = ["Engine"]

@@ -15,10 +15,10 @@ from amos.errors import AmosError, MappingError, ParseError, UnknownNameError
 from amos.explorer.state import FieldError, State
 from amos.intrinsics import Intrinsic
 from amos.ir import Operator
+from amos.machine import Machine, catalogue
 from amos.mapping import Mapping as Placement
 from amos.mapping import MappingSpace, enumerate_mappings
 from amos.operators.requests import read_extents
-from amos.perfmodel import Machine, catalogue
 from amos.validate import RULES, Verdict, check_matching
 
 __all__ = ["AUTO", "Offer", "Subject", "default_machine"]

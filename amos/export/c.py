@@ -6,7 +6,7 @@ the compiler is told to use it, runs the loops that the schedule made parallel.
 
 from __future__ import annotations
 
-from amos.codegen.c_source import CKernel, Parameter, c_kernel
+from amos.codegen.c.source import CKernel, Parameter, c_kernel
 from amos.export.reference import test_program
 from amos.export.request import Request
 from amos.ir import Operator

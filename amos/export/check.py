@@ -31,9 +31,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from amos.codegen.cuda.driver import Device, KernelError, compile_folder, described
-from amos.codegen.cuda.loader import Kernel, read_launch
 from amos.export.baseline import GRAPH, baseline
+from amos.runtime.cuda.driver import Device, KernelError, compile_folder, described
+from amos.runtime.cuda.loader import Kernel, read_launch
 
 __all__ = ["GpuRow", "check_kernels", "record_lines", "sentences", "summary"]
 

@@ -13,7 +13,6 @@ import re
 from pathlib import Path
 from types import ModuleType
 
-from amos.codegen.cuda import driver, loader, timing, values
 from amos.codegen.cuda.kernel import KernelText
 from amos.codegen.cuda.launch import launch_of
 from amos.codegen.cuda.program import BlockProgram, capability
@@ -22,6 +21,7 @@ from amos.codegen.cuda.text import GLOBALS
 from amos.codegen.cuda.toolchain import compilers, portable_code
 from amos.errors import ExportError
 from amos.export.request import Request
+from amos.runtime.cuda import driver, loader, timing, values
 
 __all__ = ["LOADER", "files", "standalone"]
 

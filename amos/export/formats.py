@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from amos.codegen.c_types import KEYWORDS
+from amos.codegen.c.types import KEYWORDS
 from amos.codegen.naming import spelled
 from amos.errors import ExportError, UnknownNameError
 from amos.export import c, cuda, so
 from amos.export.request import Request
-from amos.schedule import Candidate
+from amos.plan import Candidate
 
 __all__ = ["FORMATS", "Format", "Request", "export"]
 

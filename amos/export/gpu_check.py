@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 
 from amos import operators
-from amos.codegen.cuda.driver import KernelError
 from amos.codegen.cuda.program import capability
 from amos.errors import AmosError, ExportError, MeasureError
 from amos.export import baseline, check
@@ -19,9 +18,11 @@ from amos.export.suite import Piece
 from amos.intrinsics import Intrinsic
 from amos.intrinsics import get as intrinsic
 from amos.ir import Operator
+from amos.machine import Machine, catalogue
 from amos.mapping import enumerate_mappings
-from amos.perfmodel import Machine, catalogue
-from amos.schedule import Candidate, ScheduleSpace
+from amos.plan import Candidate
+from amos.runtime.cuda.driver import KernelError
+from amos.schedule import ScheduleSpace
 
 __all__ = ["TYPES", "GpuRow", "check_folder", "machine_for", "suite_pieces", "write_check"]
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from amos.codegen.arrays import held
-from amos.codegen.c_source import CKernel, Parameter
-from amos.codegen.c_types import c_type
+from amos.codegen.c.source import CKernel, Parameter
+from amos.codegen.c.types import c_type
+from amos.codegen.tir.arrays import held
 from amos.export.finish import FUNCTIONS, finished
 from amos.export.program_text import DIGEST, PROGRAM
 from amos.export.request import Request

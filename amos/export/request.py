@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from amos.schedule import Candidate
+from amos.plan import Candidate
 
 __all__ = ["Request"]
 

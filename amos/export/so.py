@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from amos.codegen.c_source import c_kernel
+from amos.codegen.c.source import c_kernel
 from amos.errors import ExportError
 from amos.export import c
 from amos.export.request import Request

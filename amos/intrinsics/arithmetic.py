@@ -13,7 +13,7 @@ from amos.intrinsics.expression import evaluate
 __all__ = ["MEASURED", "Arithmetic", "ShapeFamily", "Timing"]
 
 #: Source of figures that nobody but us has measured, to whole half cycles.
-MEASURED = "measured with amos.codegen.probe, AMD EPYC of family 26 model 2, November 2026"
+MEASURED = "measured with amos.codegen.probes.memory, AMD EPYC of family 26 model 2, November 2026"
 
 Rounding = Literal["once", "fused", "fused-descending", "14-bit"]
 _ROUNDINGS = ("once", "fused", "fused-descending", "14-bit")

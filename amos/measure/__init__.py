@@ -1,7 +1,6 @@
 """Building and timing candidates in processes that may crash or hang."""
 
 from amos.measure.host import host_machine
-from amos.measure.measurement import FAILURES, Measurement
 from amos.measure.runner import Runner
 
-__all__ = ["FAILURES", "Measurement", "Runner", "host_machine"]
+__all__ = ["Runner", "host_machine"]

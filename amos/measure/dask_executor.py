@@ -16,16 +16,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from amos._closing import Closing
 from amos.errors import MeasureError
 from amos.intrinsics import Intrinsic
-from amos.measure.closing import Closing
+from amos.machine import Machine
+from amos.machine.identity import Identity, here
 from amos.measure.executor import Task
 from amos.measure.host import host_machine
-from amos.measure.identity import Identity, here
-from amos.measure.measurement import Measurement
 from amos.measure.runner import Runner
-from amos.perfmodel import Machine, Structure, evaluate
-from amos.schedule import Candidate, batch_of
+from amos.perfmodel import evaluate
+from amos.plan import Candidate, Structure, batch_of
+from amos.records.measurement import Measurement
 
 __all__ = ["DaskExecutor"]
 
@@ -293,8 +294,8 @@ def _introduce(intrinsic: Intrinsic | None, implementation: str | None) -> Ident
     """Who this worker is; None if it cannot execute the intrinsic."""
     if intrinsic is None or implementation == "generic":
         return here()
-    from amos.codegen.tensor_intrin import implementation as implementation_on
-    from amos.perfmodel.host import cpu
+    from amos.codegen.tir.tensor_intrin import implementation as implementation_on
+    from amos.machine.cpu import cpu
 
     # An intrinsic that no CPU has is emitted as its meaning everywhere.
     wanted = implementation_on(intrinsic, frozenset(intrinsic.requires))

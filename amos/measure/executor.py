@@ -7,15 +7,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from amos._closing import Closing
 from amos.errors import MeasureError
 from amos.intrinsics import Intrinsic
-from amos.measure.closing import Closing
+from amos.machine import Machine
+from amos.machine.identity import Identity, here
 from amos.measure.host import host_machine
-from amos.measure.identity import Identity, here
-from amos.measure.measurement import Measurement
 from amos.measure.runner import DEFAULT_TIMEOUT, Runner
-from amos.perfmodel import Machine
-from amos.schedule import Candidate
+from amos.plan import Candidate
+from amos.records.measurement import Measurement
 
 __all__ = ["Executor", "LocalExecutor", "Task", "open_executor"]
 

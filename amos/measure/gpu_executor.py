@@ -12,17 +12,17 @@ import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from amos.codegen.cuda import driver
+from amos._closing import Closing
 from amos.codegen.cuda.scheduled import architecture_of
 from amos.codegen.cuda.toolchain import compiler_of_image
 from amos.errors import MeasureError, ToolchainError
 from amos.intrinsics import Intrinsic
-from amos.measure.closing import Closing
+from amos.machine import Machine
+from amos.machine.identity import Identity
 from amos.measure.executor import Executor, Task
-from amos.measure.identity import Identity
-from amos.measure.measurement import Measurement
 from amos.measure.runner import DEFAULT_TIMEOUT, Runner, default_memory, provided
-from amos.perfmodel import Machine
+from amos.records.measurement import Measurement
+from amos.runtime.cuda import driver
 
 __all__ = ["Gpu", "GpuExecutor", "find_gpu", "gpu_executor"]
 

@@ -163,13 +163,13 @@ class _Guard:
             # A failure belongs to the worker, which tries again and reports it.
             with contextlib.suppress(Exception):
                 if need == "gpu":
-                    from amos.codegen.cuda.gpu_kernel import GpuKernel
                     from amos.codegen.cuda.toolchain import compilers
+                    from amos.runtime.cuda.gpu_kernel import GpuKernel
 
                     compilers()
                     del GpuKernel
                 elif need == "cpu":
-                    from amos.codegen.warm_up import warm_up
+                    from amos.runtime.warm_up import warm_up
 
                     warm_up()
                 else:

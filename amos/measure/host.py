@@ -19,10 +19,10 @@ from typing import Any
 
 from amos.errors import MachineError
 from amos.intrinsics import Intrinsic
+from amos.machine.cpu import Cache, Cpu, cpu
+from amos.machine.machine import Level, Machine, Peak
+from amos.machine.makers import fitted
 from amos.measure.runner import Runner, default_memory
-from amos.perfmodel.host import Cache, Cpu, cpu
-from amos.perfmodel.machine import Level, Machine, Peak
-from amos.perfmodel.makers import fitted
 
 __all__ = ["cache_file", "host_machine"]
 
@@ -95,7 +95,7 @@ def host_machine(
 
 def _version(intrinsic: Intrinsic, kind: str | None) -> str:
     """What a rate is kept under: it is measured anew where the implementation changes."""
-    from amos.codegen.tensor_intrin import implementation, version
+    from amos.codegen.tir.tensor_intrin import implementation, version
 
     return version(intrinsic, kind or implementation(intrinsic, cpu().features))
 

@@ -10,15 +10,15 @@ import socket
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from amos._closing import Closing
 from amos.errors import MeasureError
 from amos.intrinsics import Intrinsic
-from amos.measure.closing import Closing
+from amos.machine import Machine
+from amos.machine.identity import Identity, here
 from amos.measure.executor import Task
 from amos.measure.host import host_machine
-from amos.measure.identity import Identity, here
-from amos.measure.measurement import Measurement
 from amos.measure.runner import Runner, provided
-from amos.perfmodel import Machine
+from amos.records.measurement import Measurement
 
 __all__ = ["RpcExecutor"]
 

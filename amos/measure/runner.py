@@ -15,14 +15,14 @@ from typing import IO, Any
 
 import numpy as np
 
+from amos._closing import Closing
 from amos.errors import MeasureError
 from amos.intrinsics import Implementation, Intrinsic, implementations
-from amos.measure.closing import Closing
+from amos.machine.cpu import cpu
 from amos.measure.demand import Demand
-from amos.measure.measurement import Measurement
 from amos.measure.protocol import Deadline, encode, receive, send
-from amos.perfmodel.host import cpu
-from amos.schedule import Candidate
+from amos.plan import Candidate
+from amos.records.measurement import Measurement
 
 __all__ = ["DEFAULT_TIMEOUT", "Runner", "default_memory", "provided"]
 

@@ -25,8 +25,8 @@ from amos.errors import AmosError
 from amos.intrinsics import provide
 from amos.ir import Operator, dtype
 from amos.measure.limits import address_space, lower
-from amos.measure.measurement import noise_of
 from amos.measure.protocol import encode, receive, send
+from amos.records.measurement import noise_of
 
 __all__ = ["References", "serve"]
 
@@ -90,7 +90,7 @@ def _measure(request: dict[str, Any], references: References, wait: Wait) -> dic
         return {"failure": "build", "message": str(error)}
     inputs, expected = references.get(candidate.mapping.operator)
     if request.get("board"):
-        from amos.codegen.remote import RemoteKernel
+        from amos.runtime.remote import RemoteKernel
 
         try:
             kernel = RemoteKernel(kernel, request["board"])
@@ -159,10 +159,10 @@ def _times(
 def _built(request: dict[str, Any]) -> Any:
     """The candidate's kernel: on the GPU that is named, or on this CPU."""
     if request.get("gpu"):
-        from amos.codegen.cuda.gpu_kernel import GpuKernel
+        from amos.runtime.cuda.gpu_kernel import GpuKernel
 
         return GpuKernel(request["candidate"], *request["gpu"])
-    from amos.codegen import build
+    from amos.runtime import build
 
     return build(request["candidate"], implementation=request.get("implementation"))
 
@@ -217,8 +217,8 @@ def _tolerance(operator: Operator, expected: np.ndarray) -> float:
 
 def _call(request: dict[str, Any]) -> dict[str, Any]:
     """Run one intrinsic on fragments; see :meth:`amos.measure.Runner.call`."""
-    from amos.codegen.calls import run_calls
-    from amos.codegen.tensor_intrin import holdable
+    from amos.codegen.tir.tensor_intrin import holdable
+    from amos.runtime.calls import run_calls
 
     try:
         holdable(request["intrinsic"])
@@ -239,9 +239,9 @@ _LONG = 20.0
 
 
 def _probe(request: dict[str, Any]) -> dict[str, Any]:
-    from amos.codegen import probe
-    from amos.codegen.tensor_intrin import implementation
-    from amos.perfmodel.host import cpu
+    from amos.codegen.probes import memory as probe
+    from amos.codegen.tir.tensor_intrin import implementation
+    from amos.machine.cpu import cpu
 
     cores, best = request["cores"], dict[tuple[str, ...], float]()
 

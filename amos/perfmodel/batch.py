@@ -11,18 +11,25 @@ from math import prod
 import numpy as np
 
 from amos.errors import MachineError
-from amos.perfmodel.blocks import runs_warps
-from amos.perfmodel.copies import copies
-from amos.perfmodel.crowding import crowding, stretch
-from amos.perfmodel.edges import parts_tiles
-from amos.perfmodel.fits import demands, fragments
+from amos.machine.machine import Level, Machine
+from amos.perfmodel.cpu.compiler import register_pressure, stretch
+from amos.perfmodel.cpu.copies import copies
+from amos.perfmodel.cpu.cut_tiles import parts_tiles
+from amos.perfmodel.cpu.exchanges import exchanges
+from amos.perfmodel.cpu.stores import unforeseen
 from amos.perfmodel.gpu import predict_blocks
-from amos.perfmodel.machine import Level, Machine
-from amos.perfmodel.part import Part, Steps, pick, pick_at, places, within
-from amos.perfmodel.sharing import exchanges
-from amos.perfmodel.stores import unforeseen
-from amos.perfmodel.structure import LoopBatch, Operand, Structure
+from amos.perfmodel.limits import demands, fragments
 from amos.perfmodel.terms import BatchPrediction, joined, overlapped
+from amos.perfmodel.traffic import (
+    CoreNest,
+    LoopNestBatch,
+    first_fitting_depth,
+    pick,
+    pick_at,
+    places,
+)
+from amos.plan.blocks import runs_warps
+from amos.plan.structure import LoopBatch, Operand, Structure
 
 __all__ = ["MODELS", "BatchPrediction", "evaluate", "not_padding", "overflows"]
 
@@ -77,18 +84,18 @@ def _evaluate(
     rows = len(batch)
     cpu = refined and machine.cached
     parted = machine.cores if cpu and parts_tiles(structure) else 0
-    steps = Steps(structure, batch, batch.split if machine.cached else None, parted=parted)
+    steps = LoopNestBatch(structure, batch, batch.split if machine.cached else None, parted=parted)
     cores = np.minimum(machine.cores, steps.parallel)
     line = machine.line if refined else 1
     written = line * _PAIR if cpu else line
-    part = Part(steps, cores, line, written)
-    shared: dict[int, Part] = {}
+    nest = CoreNest(steps, cores, line, written)
+    shared: dict[int, CoreNest] = {}
     operands = (*structure.sources, structure.destination)
     if refined:
-        terms = _busy(structure, machine, batch, part, cores)
+        terms = _busy(structure, machine, batch, nest, cores)
     else:
         latency = machine.peak(structure.mapping.intrinsic.name).latency
-        terms = [part.trips[-1] * steps.tile.prod(axis=0) * latency]
+        terms = [nest.trips[-1] * steps.tile.prod(axis=0) * latency]
     result = BatchPrediction.empty(rows)
     result.compute[:] = np.max(terms, axis=0)
     most, room = _most(operands, written), _SURE if cpu else 1.0
@@ -97,10 +104,10 @@ def _evaluate(
             _nothing(result, level)
             continue
         units = machine.cores if number == 0 else machine.levels[number - 1].units
-        view = part if units >= machine.cores else shared.get(units)
+        view = nest if units >= machine.cores else shared.get(units)
         groups = np.minimum(cores, units)
         if view is None:
-            view = Part(steps, groups if units > 1 else None, line, written)
+            view = CoreNest(steps, groups if units > 1 else None, line, written)
             shared[units] = view
         _level(result, view, machine, number, level, groups, cores, operands, refined)
         read, write = result.read[level.name], result.write[level.name]
@@ -112,14 +119,14 @@ def _evaluate(
         if len(terms) > len(near):
             far = np.max(terms[len(near) :], axis=0)
             bound = overlapped([bound, far], machine.costs.far)
-        staging, regions = copies(structure, machine, batch, part, cores)
+        staging, regions = copies(structure, machine, batch, nest, cores)
         result.staging[:], result.launch[:] = staging, machine.launch * regions
         if machine.cached and machine.costs.exchange:
-            result.exchange[:] = exchanges(structure.destination, machine, part, cores)
+            result.exchange[:] = exchanges(structure.destination, machine, nest, cores)
             # Part of the waiting passes behind the rest.
             bound = np.hypot(bound, result.exchange)
         seconds = bound + result.staging + result.launch
-        for need, capacity in demands(structure, machine, batch, part).values():
+        for need, capacity in demands(structure, machine, batch, nest).values():
             seconds = np.where(need > capacity, np.inf, seconds)
     else:
         seconds = np.max(terms, axis=0)
@@ -129,10 +136,10 @@ def _evaluate(
 
 def overflows(structure: Structure, machine: Machine, batch: LoopBatch) -> list[str]:
     """What the first schedule of a batch places beyond the capacity of a memory, in words."""
-    steps = Steps(structure, batch)
-    part = Part(steps, np.minimum(machine.cores, steps.parallel), machine.line)
+    steps = LoopNestBatch(structure, batch)
+    nest = CoreNest(steps, np.minimum(machine.cores, steps.parallel), machine.line)
     said = []
-    for name, (need, capacity) in demands(structure, machine, batch, part).items():
+    for name, (need, capacity) in demands(structure, machine, batch, nest).items():
         if need[0] > capacity:
             what = "fragments" if name == "registers" else "bytes"
             said.append(
@@ -143,21 +150,21 @@ def overflows(structure: Structure, machine: Machine, batch: LoopBatch) -> list[
 
 
 def _busy(
-    structure: Structure, machine: Machine, batch: LoopBatch, part: Part, cores: np.ndarray
+    structure: Structure, machine: Machine, batch: LoopBatch, nest: CoreNest, cores: np.ndarray
 ) -> list[np.ndarray]:
     """Seconds in which the busiest core starts calls, and in which calls wait for others."""
-    peak, steps = machine.peak(structure.mapping.intrinsic.name), part.steps
-    chains = fragments(structure.destination, part)
+    peak, steps = machine.peak(structure.mapping.intrinsic.name), nest.steps
+    chains = fragments(structure.destination, nest)
     # Calls of the next tiles start before those of this one are done.
-    length = part.trips[-1] / part.trips[steps.begin]
+    length = nest.trips[-1] / nest.trips[steps.begin]
     ahead = 1.0 + machine.costs.window / (length * chains)
     started = _balanced(structure, steps, cores)
     if machine.cached:
-        code = stretch(structure, machine, batch, part)
-        started = started * crowding(structure, machine, batch, part, code)
+        code = stretch(structure, machine, batch, nest)
+        started = started * register_pressure(structure, machine, batch, nest, code)
         started = started * not_padding(structure, batch)
     else:
-        started = started * crowding(structure, machine, batch, part)
+        started = started * register_pressure(structure, machine, batch, nest)
     waiting = started * (peak.latency / (chains * ahead))
     if steps.edges is not None:
         # A cut tile waits as long as a whole one.
@@ -166,7 +173,7 @@ def _busy(
     return [started * (peak.interval * machine.costs.dense), waiting]
 
 
-def _balanced(structure: Structure, steps: Steps, cores: np.ndarray) -> np.ndarray:
+def _balanced(structure: Structure, steps: LoopNestBatch, cores: np.ndarray) -> np.ndarray:
     """Calls of the busiest core: fused parallel steps are dealt out as evenly as they go."""
     total = steps.padded * float(structure.extents[steps.spatial :].prod())
     calls: np.ndarray = total / steps.parallel * np.ceil(steps.parallel / cores)
@@ -215,7 +222,7 @@ def _nothing(result: BatchPrediction, level: Level) -> None:
 
 def _level(
     result: BatchPrediction,
-    part: Part,
+    nest: CoreNest,
     machine: Machine,
     number: int,
     level: Level,
@@ -226,18 +233,18 @@ def _level(
 ) -> None:
     """Traffic of one level and the time it takes; adds a column to the result."""
     if number == 0:
-        depth = np.full(len(part.steps), part.count)
-        moved = [_register_traffic(op, part) for op in operands]
+        depth = np.full(len(nest.steps), nest.count)
+        moved = [_register_traffic(op, nest) for op in operands]
     else:
         inner = machine.levels[number - 1]
         retain = machine.costs.retain if refined else None
-        depth, moved = _cache_traffic(part, inner.capacity, operands, retain)
+        depth, moved = _cache_traffic(nest, inner.capacity, operands, retain)
     name = level.name
     reads = np.stack(moved[:-1])
     together = np.ceil(cores / groups)
     result.bytes_in[name], result.bytes_out[name] = reads.sum(axis=0), moved[-1]
     result.source[name] = reads.argmax(axis=0)
-    result.trips[name] = pick(part.trips, depth)
+    result.trips[name] = pick(nest.trips, depth)
     weighed = result.bytes_in[name]
     if refined and number > 0:
         # Calls wait for what was laid out in order: nothing of it was read before.
@@ -246,13 +253,13 @@ def _level(
     result.read[name] = weighed / level.rate(groups, together, write=False)
     result.write[name] = result.bytes_out[name] / level.rate(groups, together, write=True)
     if refined and machine.cached and number == _BEYOND:
-        late = unforeseen(operands[-1], machine, part) * machine.costs.late / machine.clock
+        late = unforeseen(operands[-1], machine, nest) * machine.costs.late / machine.clock
         waiting = result.bytes_out[name] / machine.line * late
         result.write[name] = np.maximum(result.write[name], waiting)
 
 
 def _cache_traffic(
-    part: Part, capacity: int, operands: tuple[Operand, ...], retain: float | None
+    nest: CoreNest, capacity: int, operands: tuple[Operand, ...], retain: float | None
 ) -> tuple[np.ndarray, list[np.ndarray]]:
     """Depth whose data fits the memory inside, and the bytes of each operand that cross it.
 
@@ -260,18 +267,18 @@ def _cache_traffic(
     there, as caches do not replace strictly the oldest line: of a sweep over ``x`` times
     the capacity the share ``x ** -retain``.
     """
-    used = part.used(operands)
-    depth = within(used, capacity)
+    used = nest.used(operands)
+    depth = first_fitting_depth(used, capacity)
     here, whole = places(depth), depth == 0
     if retain is None:
-        plain = [pick_at(part.traffic(op, windows=False), here) for op in operands]
+        plain = [pick_at(nest.traffic(op, windows=False), here) for op in operands]
         return depth, [np.where(whole, 0.0, traffic) for traffic in plain]
     around = np.maximum(depth - 1, 0)
     outside = places(around)
     kept = np.minimum(1.0, capacity / pick_at(used, outside)) ** retain
     moved = []
     for op in operands:
-        traffic = part.traffic(op, windows=True)
+        traffic = nest.traffic(op, windows=True)
         # What fits as a whole stays in the memory inside from one run to the next.
         missed = np.where(whole, 0.0, pick_at(traffic, here))
         least = np.where(around == 0, 0.0, pick_at(traffic, outside))
@@ -279,19 +286,19 @@ def _cache_traffic(
     return depth, moved
 
 
-def _register_traffic(operand: Operand, part: Part) -> np.ndarray:
+def _register_traffic(operand: Operand, nest: CoreNest) -> np.ndarray:
     """Bytes loaded into registers: each distinct fragment once a step.
 
     A fragment that is replicated into a whole register takes as long as loading the
     whole register does.
     """
-    steps = np.ones(len(part.steps))
-    inside = np.ones(len(part.steps), dtype=bool)
-    moves = part.moves(operand)
-    for position in reversed(range(part.count)):
+    steps = np.ones(len(nest.steps))
+    inside = np.ones(len(nest.steps), dtype=bool)
+    moves = nest.moves(operand)
+    for position in reversed(range(nest.count)):
         inside &= ~moves[position]
-        steps *= np.where(inside, 1.0, part.outer[position])
+        steps *= np.where(inside, 1.0, nest.outer[position])
     size = operand.fragment * operand.copies
-    edges = part.steps.edges
+    edges = nest.steps.edges
     asked = 1.0 if edges is None else edges.fragments(operand)
-    return fragments(operand, part) * asked * steps * size
+    return fragments(operand, nest) * asked * steps * size

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from amos.perfmodel.blocks import Blocks
-from amos.perfmodel.gpu_costs import WARP
-from amos.perfmodel.machine import Level, Machine
-from amos.perfmodel.part import Part, Steps, pick
-from amos.perfmodel.structure import LoopBatch, Operand, Structure
+from amos.machine.gpu_costs import WARP
+from amos.machine.machine import Level, Machine
 from amos.perfmodel.terms import BatchPrediction, overlapped
+from amos.perfmodel.traffic import CoreNest, LoopNestBatch, pick
+from amos.plan.blocks import Blocks
+from amos.plan.structure import LoopBatch, Operand, Structure
 
 __all__ = ["explain", "predict_blocks"]
 
@@ -143,7 +143,7 @@ def _compute(blocks: Blocks, machine: Machine, waves: _Waves) -> np.ndarray:
 def _shared_cycles(blocks: Blocks) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Cycles of shared memory for one stage: loading fragments, and filling it.
 
-    Bank conflicts are in here (:mod:`amos.perfmodel.banks`): each warp loads its
+    Bank conflicts are in here (:mod:`amos.plan.banks`): each warp loads its
     fragments anew in every step. A copy takes a cycle of the load and store units
     besides, which are 32 (NVIDIA V100 and A100 white papers): narrow ones take more.
     """
@@ -181,9 +181,9 @@ def _outer(
     structure = work.blocks.structure
     terms = _l2(result, machine.levels[1], machine, work)
     if len(machine.levels) > 2:
-        part = Part(Steps(structure, batch), np.ones(len(batch)), machine.line)
+        nest = CoreNest(LoopNestBatch(structure, batch), np.ones(len(batch)), machine.line)
     for inner, level in zip(machine.levels[1:], machine.levels[2:], strict=False):
-        reads, writes = _missed(part, inner.capacity, structure)
+        reads, writes = _missed(nest, inner.capacity, structure)
         name, total = level.name, np.sum(reads, axis=0)
         result.bytes_in[name], result.bytes_out[name] = total, writes
         result.read[name] = total / level.read_bandwidth
@@ -226,25 +226,27 @@ def _inside(blocks: Blocks, operand: int) -> np.ndarray:
     return np.asarray(op.live / blocks.padded[blocks.loops[operand]].prod(axis=0))
 
 
-def _missed(part: Part, capacity: int, structure: Structure) -> tuple[list[np.ndarray], np.ndarray]:
+def _missed(
+    nest: CoreNest, capacity: int, structure: Structure
+) -> tuple[list[np.ndarray], np.ndarray]:
     """Bytes of each operand that the cache does not keep; warm, as everywhere in the model.
 
     Kernels gather from the tensor itself, so that its own size counts, not that of the
     staged form, in which a window repeats elements.
     """
     operands = (*structure.sources, structure.destination)
-    used = np.sum([part.footprint(op) * _repeated(part, op) for op in operands], axis=0)
-    depth = np.minimum((used > capacity).sum(axis=0), part.count)
+    used = np.sum([nest.footprint(op) * _repeated(nest, op) for op in operands], axis=0)
+    depth = np.minimum((used > capacity).sum(axis=0), nest.count)
     moved = []
     for op in operands:
-        traffic = part.traffic(op, windows=True) * _repeated(part, op)
+        traffic = nest.traffic(op, windows=True) * _repeated(nest, op)
         moved.append(np.where(depth == 0, 0.0, pick(traffic, depth)))
     return moved[:-1], moved[-1]
 
 
-def _repeated(part: Part, op: Operand) -> np.ndarray:
+def _repeated(nest: CoreNest, op: Operand) -> np.ndarray:
     """Size of the tensor for each byte of its staged form, at most 1."""
-    whole = np.maximum(part.footprint(op)[0].astype(float), 1.0)
+    whole = np.maximum(nest.footprint(op)[0].astype(float), 1.0)
     return np.asarray(np.minimum(1.0, op.origin * op.size / whole))
 
 

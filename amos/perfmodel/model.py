@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from amos._display import Shown
 from amos.errors import MachineError
+from amos.machine.machine import Machine
 from amos.mapping.mapping import Mapping
 from amos.perfmodel.batch import evaluate, overflows
 from amos.perfmodel.gpu import explain
-from amos.perfmodel.machine import Machine
-from amos.perfmodel.structure import LoopBatch, Structure
 from amos.perfmodel.terms import BatchPrediction
+from amos.plan.structure import LoopBatch, Structure
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -29,10 +29,11 @@ from amos.codegen.cuda.scheduled import believed_registers, believed_shared, blo
 from amos.codegen.cuda.toolchain import compile_cuda, compiler_for
 from amos.errors import AmosError, BuildError, UnknownNameError
 from amos.ir import Operator
+from amos.machine.gpu_costs import REGISTER_FILE
 from amos.mapping import Mapping
-from amos.perfmodel.gpu_costs import REGISTER_FILE
-from amos.perfmodel.gpu_registers import granted
-from amos.schedule import Schedule, ScheduleSpace
+from amos.plan import Schedule
+from amos.plan.gpu_registers import granted
+from amos.schedule import ScheduleSpace
 
 __all__ = ["ARCHITECTURES", "CudaRow", "cuda", "cuda_jobs"]
 

@@ -1,6 +1,6 @@
 """AMOS, section 7.2 and Figure 5: how well the model ranks what was measured.
 
-The constants of :class:`amos.perfmodel.Costs` are fitted on the layers of
+The constants of :class:`amos.machine.Costs` are fitted on the layers of
 ResNet-18 alone; layers of VGG-16 and MobileNet are held back and only judged. CPUs of two
 makers were measured, each of which has constants of its own.
 """
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from amos.perfmodel import Costs, Machine
+from amos.machine import Costs, Machine
 from amos.perfmodel.accuracy import best_of_first, pairwise, recall, trials_until
 from amos.reproduce.fitting import fit
 from amos.reproduce.prepared import Prepared, halves, machine_of, prepare

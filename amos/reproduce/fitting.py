@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 
-from amos.perfmodel import Costs
+from amos.machine import Costs
 from amos.reproduce.prepared import Prepared, machine_of, prepare
 from amos.reproduce.samples import Dataset
 

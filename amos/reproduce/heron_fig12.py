@@ -21,7 +21,7 @@ from amos.explore.methods import method as find_method
 from amos.explore.objective import Problem
 from amos.ir import Operator
 from amos.mapping import enumerate_mappings
-from amos.schedule import Candidate
+from amos.plan import Candidate
 
 __all__ = ["METHODS", "Fig12", "Run", "fig12"]
 

@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from amos.perfmodel import Costs, LoopBatch, Machine, Structure, evaluate, fitted
+from amos.machine import Costs, Machine, fitted
+from amos.perfmodel import evaluate
+from amos.plan import LoopBatch, Structure, batch_of
 from amos.reproduce.samples import Dataset, restore
-from amos.schedule import batch_of
 
 __all__ = ["Prepared", "halves", "machine_of", "prepare"]
 

@@ -19,11 +19,12 @@ import numpy as np
 from amos import operators
 from amos.errors import RecordError
 from amos.intrinsics import get as get_intrinsic
+from amos.machine import Level, Machine, Peak
 from amos.mapping import Mapping as Placement
 from amos.mapping import enumerate_mappings
 from amos.measure import Runner
-from amos.perfmodel import Level, Machine, Peak
-from amos.schedule import Candidate, Schedule, ScheduleSpace
+from amos.plan import Candidate, Schedule
+from amos.schedule import ScheduleSpace
 
 __all__ = ["Dataset", "Sample", "collect", "load", "save"]
 

@@ -6,10 +6,10 @@ from math import prod
 
 from amos.errors import ScheduleError
 from amos.ir import dtype
-from amos.mapping.staging import StagedOperand
+from amos.plan.staging import StagedOperand
 from amos.schedule.constraints import Eq, In, Le, Prod, Role, Select, Sum
 from amos.schedule.gpu_rules import ThreadLimit, held_registers, shared_bytes
-from amos.schedule.template import ConstraintRule, Draft, Primitive, Situation
+from amos.schedule.template import ConstraintRule, Draft, Primitive, TilingContext
 
 __all__ = ["CONSTRAINT_RULES"]
 
@@ -19,14 +19,14 @@ class LoopSplit:
 
     name = "C1"
 
-    def condition(self, situation: Situation, template: list[Primitive]) -> bool:
+    def condition(self, context: TilingContext, template: list[Primitive]) -> bool:
         """A loop is split."""
         return _some(template, "split")
 
     def apply(self, draft: Draft, template: list[Primitive]) -> None:
         """``tile.LOOP``, ``block.LOOP`` and the lengths that follow from them."""
-        situation = draft.situation
-        extents = {loop.name: loop.extent for loop in situation.spatial}
+        context = draft.context
+        extents = {loop.name: loop.extent for loop in context.spatial}
         splits = {(p.subject, p.scope): p for p in template if p.kind == "split"}
         for loop, extent in extents.items():
             sizes = splits[loop, "registers"].values
@@ -50,7 +50,7 @@ class LoopSplit:
                     f"a block of {loop} is longer than the loop",
                 ),
             )
-            if situation.tiling == "divisors":
+            if context.tiling == "divisors":
                 self._exact(draft, loop, extent)
 
     def _exact(self, draft: Draft, loop: str, extent: int) -> None:
@@ -64,13 +64,13 @@ class LoopFuse:
 
     name = "C2"
 
-    def condition(self, situation: Situation, template: list[Primitive]) -> bool:
+    def condition(self, context: TilingContext, template: list[Primitive]) -> bool:
         """Something is fused."""
         return _some(template, "tensorize")
 
     def apply(self, draft: Draft, template: list[Primitive]) -> None:
         """``PROD`` of the fused extents."""
-        extents = draft.situation.mapping.operator.extents
+        extents = draft.context.mapping.operator.extents
         for primitive in template:
             if primitive.kind == "tensorize":
                 parts = [
@@ -86,7 +86,7 @@ class Candidates:
 
     name = "C3"
 
-    def condition(self, situation: Situation, template: list[Primitive]) -> bool:
+    def condition(self, context: TilingContext, template: list[Primitive]) -> bool:
         """A primitive has candidates."""
         return any(primitive.values for primitive in template)
 
@@ -118,18 +118,18 @@ class StageFuse:
 
     name = "C4"
 
-    def condition(self, situation: Situation, template: list[Primitive]) -> bool:
+    def condition(self, context: TilingContext, template: list[Primitive]) -> bool:
         """A stage may be computed inside another."""
-        return _some(template, "compute_at") and bool(situation.spatial)
+        return _some(template, "compute_at") and bool(context.spatial)
 
     def apply(self, draft: Draft, template: list[Primitive]) -> None:
         """``staged.OPERAND``: fragments of the whole source or of one tile of it."""
-        situation = draft.situation
-        sources = {op.name: op for op in situation.sources}
+        context = draft.context
+        sources = {op.name: op for op in context.sources}
         for primitive in template:
             if primitive.kind != "compute_at":
                 continue
-            name, loops = primitive.subject, situation.indexed(sources[primitive.subject])
+            name, loops = primitive.subject, context.indexed(sources[primitive.subject])
             whole, part = f"whole.{name}", f"part.{name}"
             for target, kind in ((whole, "extent"), (part, "span")):
                 draft.derived(target, self.name)
@@ -143,47 +143,47 @@ class MemoryLimit:
 
     name = "C5"
 
-    def condition(self, situation: Situation, template: list[Primitive]) -> bool:
+    def condition(self, context: TilingContext, template: list[Primitive]) -> bool:
         """A cache of limited size is used."""
         return any(p.kind in ("cache_read", "cache_write") for p in template)
 
     def apply(self, draft: Draft, template: list[Primitive]) -> None:
         """Fragments in registers; bytes in the scratchpad or the innermost cache."""
-        situation = draft.situation
-        if situation.warps:
+        context = draft.context
+        if context.warps:
             held_registers(draft)
         else:
             self._registers(draft)
-        levels = {level.name for level in situation.machine.levels} if situation.machine else set()
+        levels = {level.name for level in context.machine.levels} if context.machine else set()
         for scope in sorted({p.scope for p in template if p.rule == "S2"} & levels):
             held = [p.subject for p in template if p.scope == scope and p.kind == "cache_read"]
-            if situation.warps:
+            if context.warps:
                 shared_bytes(draft, scope, held)
             else:
-                self._bytes(draft, scope, held, "span" if situation.scratchpads else "tile")
+                self._bytes(draft, scope, held, "span" if context.scratchpads else "tile")
         self._buffers(draft)
 
     def _buffers(self, draft: Draft) -> None:
         """What a block of tiles needs of an operand, in the buffer that is its own."""
-        situation = draft.situation
-        for op in (*situation.sources, situation.destination):
-            if op.name not in situation.buffers:
+        context = draft.context
+        for op in (*context.sources, context.destination):
+            if op.name not in context.buffers:
                 continue
-            scope, capacity = situation.buffers[op.name]
-            size = draft.given(f"bytes.{op.name}", fragment_bytes(situation, op), self.name)
+            scope, capacity = context.buffers[op.name]
+            size = draft.given(f"bytes.{op.name}", fragment_bytes(context, op), self.name)
             used = draft.derived(f"{scope}.used", self.name, "other")
             limit = draft.given(f"{scope}.capacity", capacity, self.name)
-            loops = tuple(f"span.{loop}" for loop in situation.indexed(op))
+            loops = tuple(f"span.{loop}" for loop in context.indexed(op))
             reason = f"{{left}} bytes of {op.name} in buffer {scope}, but it has {capacity}"
             draft.require(Prod(used, (size, *loops), self.name), Le(used, limit, self.name, reason))
 
     def _registers(self, draft: Draft) -> None:
         """With the fragments of one source held, the others need only the one in use."""
-        situation = draft.situation
+        context = draft.context
         fragments = []
-        for op in (*situation.sources, situation.destination):
+        for op in (*context.sources, context.destination):
             name = draft.derived(f"fragments.{op.name}", self.name)
-            loops = tuple(f"tile.{loop}" for loop in situation.indexed(op))
+            loops = tuple(f"tile.{loop}" for loop in context.indexed(op))
             draft.require(Prod(name, loops, self.name))
             fragments.append(name)
         *sources, accumulators = fragments
@@ -197,25 +197,25 @@ class MemoryLimit:
             terms += [held, draft.given("in use", 1, self.name)]
         total = draft.derived("fragments", self.name)
         # A number that the description does not say is no property of the hardware.
-        told = situation.warps or situation.mapping.intrinsic.registers
+        told = context.warps or context.mapping.intrinsic.registers
         role: Role = "architecture" if told else "other"
-        limit = draft.given("registers", situation.registers, self.name, role)
-        reason = f"{{left}} fragments live at once, but {situation.registers} registers"
+        limit = draft.given("registers", context.registers, self.name, role)
+        reason = f"{{left}} fragments live at once, but {context.registers} registers"
         draft.require(Sum(total, tuple(terms), self.name), Le(total, limit, self.name, reason))
 
     def _bytes(self, draft: Draft, scope: str, held: list[str], kind: str) -> None:
         """What one step of the reduction needs of a level, for each core that shares it."""
-        situation = draft.situation
-        assert situation.machine is not None
-        level = next(x for x in situation.machine.levels if x.name == scope)
-        sharing = -(-situation.machine.cores // level.units)
+        context = draft.context
+        assert context.machine is not None
+        level = next(x for x in context.machine.levels if x.name == scope)
+        sharing = -(-context.machine.cores // level.units)
         amounts = []
-        for op in (*situation.sources, situation.destination):
+        for op in (*context.sources, context.destination):
             if op.name not in held:
                 continue
-            size = draft.given(f"bytes.{op.name}", fragment_bytes(situation, op), self.name)
+            size = draft.given(f"bytes.{op.name}", fragment_bytes(context, op), self.name)
             amount = draft.derived(f"{scope}.{op.name}", self.name, "other")
-            loops = tuple(f"{kind}.{loop}" for loop in situation.indexed(op))
+            loops = tuple(f"{kind}.{loop}" for loop in context.indexed(op))
             draft.require(Prod(amount, (size, *loops), self.name))
             amounts.append(amount)
         total = draft.derived(f"{scope}.used", self.name, "other")
@@ -232,13 +232,13 @@ class SplitLimit:
 
     name = "C1"
 
-    def condition(self, situation: Situation, template: list[Primitive]) -> bool:
+    def condition(self, context: TilingContext, template: list[Primitive]) -> bool:
         """A reduction may be split."""
         return any(p.kind == "rfactor" and len(p.values) > 1 for p in template)
 
     def apply(self, draft: Draft, template: list[Primitive]) -> None:
         """``split.steps`` is the extent of the loop that ``reduce`` puts outermost."""
-        extents = {loop.name: loop.extent for loop in draft.situation.reduce}
+        extents = {loop.name: loop.extent for loop in draft.context.reduce}
         orders = next(p.values for p in template if (p.kind, p.subject) == ("reorder", "reduce"))
         outermost = tuple(extents[str(order).split()[0]] for order in orders)
         steps = draft.derived("split.steps", self.name)
@@ -258,13 +258,13 @@ class Specific:
 
     name = "C6"
 
-    def condition(self, situation: Situation, template: list[Primitive]) -> bool:
+    def condition(self, context: TilingContext, template: list[Primitive]) -> bool:
         """There is a call."""
         return _some(template, "tensorize")
 
     def apply(self, draft: Draft, template: list[Primitive]) -> None:
         """Problem size, vector widths, write cycle."""
-        intrinsic = draft.situation.mapping.intrinsic
+        intrinsic = draft.context.mapping.intrinsic
         for it in intrinsic.iterations:
             size = draft.given(f"problem.{it.name}", it.extent, self.name)
             lanes = draft.given(f"lanes.{it.name}", it.extent, self.name, "length")
@@ -272,12 +272,12 @@ class Specific:
         for statement in intrinsic.memory:
             if statement.vectors and "vector" in draft.variables and statement.direction == "load":
                 draft.require(In("vector", statement.vectors, self.name))
-            if statement.write_interval > 1 and draft.situation.reduce:
+            if statement.write_interval > 1 and draft.context.reduce:
                 self._cycle(draft, statement.write_interval)
 
     def _cycle(self, draft: Draft, cycles: int) -> None:
         """A step of the reduction writes each accumulator of the tile once, in turn."""
-        accumulators = f"fragments.{draft.situation.destination.name}"
+        accumulators = f"fragments.{draft.context.destination.name}"
         least = draft.given("write.interval", cycles, self.name)
         if accumulators not in draft.variables:
             draft.given(accumulators, 1, self.name, "length")
@@ -298,12 +298,12 @@ CONSTRAINT_RULES: list[ConstraintRule] = [
 ]
 
 
-def fragment_bytes(situation: Situation, op: StagedOperand) -> int:
+def fragment_bytes(context: TilingContext, op: StagedOperand) -> int:
     """Bytes of one fragment of an operand."""
-    intrinsic = situation.mapping.intrinsic
+    intrinsic = context.mapping.intrinsic
     names = [load.tensor.name for load in intrinsic.operands]
     bits = dtype(intrinsic.dtypes[names.index(op.name)]).bits
-    lanes = prod(situation.nest.groups[target].lanes for target in op.fragment)
+    lanes = prod(context.nest.groups[target].lanes for target in op.fragment)
     if not lanes:
         raise ScheduleError(f"operand {op.name} of {intrinsic.name} has an empty fragment")
     return max(1, lanes * bits // 8)

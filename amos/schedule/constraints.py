@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-__all__ = ["Constraint", "Eq", "In", "Le", "Prod", "Role", "Select", "Sum", "Value", "Variable"]
+from amos.plan.schedule import Value
 
-Value = int | str
+__all__ = ["Constraint", "Eq", "In", "Le", "Prod", "Role", "Select", "Sum", "Variable"]
+
 
 #: ``architecture`` and ``length`` have one value or follow from others, ``tunable``
 #: is what a search decides, ``other`` helps to describe (Heron, Table 4).

@@ -16,7 +16,8 @@ from functools import cached_property
 from math import prod
 
 from amos.errors import ScheduleError, UnknownNameError
-from amos.schedule.constraints import Constraint, In, Le, Select, Value, Variable
+from amos.plan import Value
+from amos.schedule.constraints import Constraint, In, Le, Select, Variable
 
 __all__ = ["CSP"]
 

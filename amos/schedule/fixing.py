@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from amos.errors import ScheduleError, UnknownNameError
+from amos.machine import Machine
 from amos.mapping.mapping import Mapping
-from amos.perfmodel import Machine
+from amos.plan import Value
 from amos.schedule import solver
-from amos.schedule.constraints import In, Value
+from amos.schedule.constraints import In
 from amos.schedule.space import ScheduleSpace
 from amos.schedule.template import Tiling
 

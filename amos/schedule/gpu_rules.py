@@ -8,9 +8,7 @@ stages what the whole block reads in shared memory.
 from __future__ import annotations
 
 from amos.ir import dtype
-from amos.mapping.staging import StagedOperand
-from amos.perfmodel.banks import swizzle_period
-from amos.perfmodel.gpu_costs import (
+from amos.machine.gpu_costs import (
     ASYNC,
     MAX_THREADS,
     OTHER_REGISTERS,
@@ -19,9 +17,11 @@ from amos.perfmodel.gpu_costs import (
     THREAD_REGISTERS,
     WARP,
 )
-from amos.perfmodel.gpu_registers import fragment_registers
+from amos.plan.banks import swizzle_period
+from amos.plan.gpu_registers import fragment_registers
+from amos.plan.staging import StagedOperand
 from amos.schedule.constraints import Le, Prod, Select, Sum
-from amos.schedule.template import Draft, Primitive, Situation
+from amos.schedule.template import Draft, Primitive, TilingContext
 
 __all__ = [
     "SWIZZLED",
@@ -46,13 +46,13 @@ class Bind:
 
     name = "bind"
 
-    def condition(self, situation: Situation) -> bool:
+    def condition(self, context: TilingContext) -> bool:
         """Warps run the intrinsic."""
-        return situation.warps and bool(situation.spatial)
+        return context.warps and bool(context.spatial)
 
-    def apply(self, situation: Situation) -> list[Primitive]:
+    def apply(self, context: TilingContext) -> list[Primitive]:
         """All outer loops together make the grid."""
-        loops = tuple(loop.name for loop in situation.spatial)
+        loops = tuple(loop.name for loop in context.spatial)
         return [
             Primitive("bind", "bind", self.name, scope="threads", parts=loops, values=("warps",))
         ]
@@ -63,22 +63,22 @@ class StorageAlignment:
 
     name = "align"
 
-    def condition(self, situation: Situation) -> bool:
+    def condition(self, context: TilingContext) -> bool:
         """Sources pass through shared memory."""
-        return situation.warps and bool(situation.spatial)
+        return context.warps and bool(context.spatial)
 
-    def apply(self, situation: Situation) -> list[Primitive]:
+    def apply(self, context: TilingContext) -> list[Primitive]:
         """Elements of padding for each source, in steps that keep rows aligned; or a swizzle."""
-        held = [op for op in situation.sources if op.name in situation.scratchpads]
+        held = [op for op in context.sources if op.name in context.scratchpads]
         return [
             Primitive(
                 "storage_align",
                 op.name,
                 self.name,
-                scope=situation.scratchpads[op.name],
+                scope=context.scratchpads[op.name],
                 values=(
-                    *(n * 8 // _bits(situation, op) for n in _PADDING),
-                    *((SWIZZLED,) if can_swizzle(situation, op) else ()),
+                    *(n * 8 // _bits(context, op) for n in _PADDING),
+                    *((SWIZZLED,) if can_swizzle(context, op) else ()),
                 ),
             )
             for op in held
@@ -90,14 +90,14 @@ class Pipeline:
 
     name = "pipeline"
 
-    def condition(self, situation: Situation) -> bool:
+    def condition(self, context: TilingContext) -> bool:
         """There are steps to overlap."""
-        return situation.warps and bool(situation.spatial and situation.reduce)
+        return context.warps and bool(context.spatial and context.reduce)
 
-    def apply(self, situation: Situation) -> list[Primitive]:
+    def apply(self, context: TilingContext) -> list[Primitive]:
         """More than one buffer needs copies that do not stall the warp."""
-        assert situation.machine is not None
-        modern = situation.machine.architecture >= ASYNC
+        assert context.machine is not None
+        modern = context.machine.architecture >= ASYNC
         return [
             Primitive(
                 "pipeline", "pipeline", self.name, values=_BUFFERS if modern else _BUFFERS[:1]
@@ -110,14 +110,14 @@ class ThreadLimit:
 
     name = "C5"
 
-    def condition(self, situation: Situation, template: list[Primitive]) -> bool:
+    def condition(self, context: TilingContext, template: list[Primitive]) -> bool:
         """Loops are bound to threads."""
         return any(primitive.kind == "bind" for primitive in template)
 
     def apply(self, draft: Draft, template: list[Primitive]) -> None:
         """``warps``, ``threads`` and ``registers.block``."""
-        situation, rule = draft.situation, self.name
-        blocks = tuple(f"block.{loop.name}" for loop in situation.spatial)
+        context, rule = draft.context, self.name
+        blocks = tuple(f"block.{loop.name}" for loop in context.spatial)
         warps = draft.derived("warps", rule)
         width = draft.given("warp", WARP, rule)
         threads = draft.derived("threads", rule)
@@ -140,13 +140,13 @@ class ThreadLimit:
 
 
 def held_registers(draft: Draft) -> None:
-    """C5: the registers of a thread (:mod:`amos.perfmodel.gpu_registers`).
+    """C5: the registers of a thread (:mod:`amos.plan.gpu_registers`).
 
     ``kept`` chooses the source that is held whole; of the other one fragment is live.
     """
-    situation, rule = draft.situation, "C5"
-    operands = (*situation.sources, situation.destination)
-    intrinsic = situation.mapping.intrinsic
+    context, rule = draft.context, "C5"
+    operands = (*context.sources, context.destination)
+    intrinsic = context.mapping.intrinsic
     names = [load.tensor.name for load in intrinsic.operands]
     sizes = dict(zip(names, fragment_registers(intrinsic), strict=True))
     one = {}
@@ -154,11 +154,11 @@ def held_registers(draft: Draft) -> None:
         one[op.name] = draft.given(f"registers.one.{op.name}", sizes[op.name], rule)
         count = draft.derived(f"fragments.{op.name}", rule)
         whole = draft.derived(f"registers.{op.name}", rule, "other")
-        loops = tuple(f"tile.{loop}" for loop in situation.indexed(op))
+        loops = tuple(f"tile.{loop}" for loop in context.indexed(op))
         draft.require(Prod(count, loops, rule), Prod(whole, (one[op.name], count), rule))
     choices = []
-    for op in situation.sources:
-        rest = [one[other.name] for other in situation.sources if other is not op]
+    for op in context.sources:
+        rest = [one[other.name] for other in context.sources if other is not op]
         choice = draft.derived(f"registers.with.{op.name}", rule, "other")
         draft.require(Sum(choice, (f"registers.{op.name}", *rest), rule))
         choices.append(choice)
@@ -169,7 +169,7 @@ def held_registers(draft: Draft) -> None:
     limit = draft.given("registers", THREAD_REGISTERS, rule)
     draft.require(
         Select(held, kept, tuple(choices), rule),
-        Sum(thread, (f"registers.{situation.destination.name}", held, spare), rule),
+        Sum(thread, (f"registers.{context.destination.name}", held, spare), rule),
         Le(
             thread,
             limit,
@@ -181,21 +181,21 @@ def held_registers(draft: Draft) -> None:
 
 def shared_bytes(draft: Draft, scope: str, held: list[str]) -> None:
     """C5: the buffers of a thread block fit the shared memory that one block may have."""
-    situation, rule = draft.situation, "C5"
-    assert situation.machine is not None
-    level = next(x for x in situation.machine.levels if x.name == scope)
-    kept = RESERVED if situation.machine.architecture >= ASYNC else 0
+    context, rule = draft.context, "C5"
+    assert context.machine is not None
+    level = next(x for x in context.machine.levels if x.name == scope)
+    kept = RESERVED if context.machine.architecture >= ASYNC else 0
     capacity = level.capacity - kept
     amounts = []
-    for op in situation.sources:
+    for op in context.sources:
         if op.name not in held:
             continue
-        sides = fragment_sides(situation, op)
-        paddings = (*_PADDING, 0) if can_swizzle(situation, op) else _PADDING
+        sides = fragment_sides(context, op)
+        paddings = (*_PADDING, 0) if can_swizzle(context, op) else _PADDING
         choices = tuple(max(n * (row + padding) for n, row in sides) for padding in paddings)
         size = draft.derived(f"bytes.{op.name}", rule)
         amount = draft.derived(f"{scope}.{op.name}", rule, "other")
-        loops = tuple(f"span.{loop}" for loop in situation.indexed(op))
+        loops = tuple(f"span.{loop}" for loop in context.indexed(op))
         draft.require(
             Select(size, f"align.{op.name}", choices, rule), Prod(amount, (size, *loops), rule)
         )
@@ -215,48 +215,48 @@ def shared_bytes(draft: Draft, scope: str, held: list[str]) -> None:
 
 def _leaving(draft: Draft, scope: str, capacity: int) -> None:
     """Accumulators whose layout is hidden leave through the memory of the buffers."""
-    situation, rule = draft.situation, "C5"
-    op = situation.destination
-    if any(m.operand == op.name and m.layout for m in situation.mapping.intrinsic.memory):
+    context, rule = draft.context, "C5"
+    op = context.destination
+    if any(m.operand == op.name and m.layout for m in context.mapping.intrinsic.memory):
         return
-    row, rows = row_bytes(situation, op)
+    row, rows = row_bytes(context, op)
     size = draft.given(f"bytes.{op.name}", row * rows, rule)
-    blocks = tuple(f"block.{loop.name}" for loop in situation.spatial)
+    blocks = tuple(f"block.{loop.name}" for loop in context.spatial)
     amount = draft.derived(f"{scope}.{op.name}", rule, "other")
     limit = draft.given(f"{scope}.capacity", capacity, rule)
     reason = f"{{left}} bytes of {scope} for accumulators, but {capacity} are there"
     draft.require(Prod(amount, (size, *blocks), rule), Le(amount, limit, rule, reason))
 
 
-def fragment_sides(situation: Situation, op: StagedOperand) -> tuple[tuple[int, int], ...]:
+def fragment_sides(context: TilingContext, op: StagedOperand) -> tuple[tuple[int, int], ...]:
     """Number and bytes of the rows of a fragment, stored by rows and by columns.
 
     Which of the two it is depends on where the tensor is contiguous. Rows begin at
     multiples of 16 bytes.
     """
-    row, rows = row_bytes(situation, op)
-    size = max(1, _bits(situation, op) // 8)
+    row, rows = row_bytes(context, op)
+    size = max(1, _bits(context, op) // 8)
     sides = ((rows, row), (max(1, row // size), rows * size))
     return tuple((n, -(-length // 16) * 16) for n, length in sides)
 
 
-def can_swizzle(situation: Situation, op: StagedOperand) -> bool:
+def can_swizzle(context: TilingContext, op: StagedOperand) -> bool:
     """Whether lanes know where their elements are, and rows have pieces that can change places."""
-    if situation.mapping.intrinsic.family != "mma":
+    if context.mapping.intrinsic.family != "mma":
         return False
-    return any(swizzle_period(row) for _, row in fragment_sides(situation, op))
+    return any(swizzle_period(row) for _, row in fragment_sides(context, op))
 
 
-def row_bytes(situation: Situation, op: StagedOperand) -> tuple[int, int]:
+def row_bytes(context: TilingContext, op: StagedOperand) -> tuple[int, int]:
     """Bytes of one row of a fragment, and its number of rows."""
-    lanes = [situation.nest.groups[target].lanes for target in op.fragment]
+    lanes = [context.nest.groups[target].lanes for target in op.fragment]
     rows = 1
     for count in lanes[:-1]:
         rows *= count
-    return max(1, lanes[-1] * _bits(situation, op) // 8), rows
+    return max(1, lanes[-1] * _bits(context, op) // 8), rows
 
 
-def _bits(situation: Situation, op: StagedOperand) -> int:
-    intrinsic = situation.mapping.intrinsic
+def _bits(context: TilingContext, op: StagedOperand) -> int:
+    intrinsic = context.mapping.intrinsic
     names = [load.tensor.name for load in intrinsic.operands]
     return dtype(intrinsic.dtypes[names.index(op.name)]).bits

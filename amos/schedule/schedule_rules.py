@@ -10,10 +10,10 @@ import itertools
 from math import prod
 
 from amos.ir import dtype
-from amos.mapping.nest import Loop
-from amos.mapping.staging_vectors import vector_copy
+from amos.plan.nest import Loop
+from amos.plan.staging_vectors import vector_copy
 from amos.schedule.gpu_rules import Bind, Pipeline, StorageAlignment, row_bytes
-from amos.schedule.template import Primitive, ScheduleRule, Situation
+from amos.schedule.template import Primitive, ScheduleRule, TilingContext
 
 __all__ = ["SCHEDULE_RULES"]
 
@@ -40,13 +40,13 @@ class Tensorize:
 
     name = "S1"
 
-    def condition(self, situation: Situation) -> bool:
+    def condition(self, context: TilingContext) -> bool:
         """Always."""
-        return bool(situation.mapping.intrinsic.iterations)
+        return bool(context.mapping.intrinsic.iterations)
 
-    def apply(self, situation: Situation) -> list[Primitive]:
+    def apply(self, context: TilingContext) -> list[Primitive]:
         """One primitive for each intrinsic iteration, with what is fused into it."""
-        groups = situation.nest.groups.values()
+        groups = context.nest.groups.values()
         return [Primitive("tensorize", g.target, self.name, parts=g.members) for g in groups]
 
 
@@ -55,21 +55,20 @@ class MultiLevel:
 
     name = "S2"
 
-    def condition(self, situation: Situation) -> bool:
+    def condition(self, context: TilingContext) -> bool:
         """Registers always are a level; there is reuse if a loop can be tiled."""
-        return bool(situation.spatial)
+        return bool(context.spatial)
 
-    def apply(self, situation: Situation) -> list[Primitive]:
+    def apply(self, context: TilingContext) -> list[Primitive]:
         """Registers; then the scratchpad that the intrinsic names, or the innermost cache."""
-        operands = (*situation.sources, situation.destination)
-        made = [Primitive("cache_write", situation.destination.name, self.name, scope="registers")]
+        operands = (*context.sources, context.destination)
+        made = [Primitive("cache_write", context.destination.name, self.name, scope="registers")]
         made += [
-            Primitive("cache_read", op.name, self.name, scope="registers")
-            for op in situation.sources
+            Primitive("cache_read", op.name, self.name, scope="registers") for op in context.sources
         ]
-        scopes = situation.scratchpads
-        if not scopes and situation.machine is not None:
-            inner = situation.machine.levels[0]
+        scopes = context.scratchpads
+        if not scopes and context.machine is not None:
+            inner = context.machine.levels[0]
             scopes = {op.name: inner.name for op in operands if inner.capacity}
         made += [
             Primitive("cache_read", op.name, self.name, scope=scopes[op.name])
@@ -84,22 +83,22 @@ class MultiScope:
 
     name = "S3"
 
-    def condition(self, situation: Situation) -> bool:
+    def condition(self, context: TilingContext) -> bool:
         """The description of the intrinsic gives such a buffer a capacity."""
-        return bool(situation.spatial and situation.buffers)
+        return bool(context.spatial and context.buffers)
 
-    def apply(self, situation: Situation) -> list[Primitive]:
+    def apply(self, context: TilingContext) -> list[Primitive]:
         """A cache in its own scope for each of them."""
-        operands = (*situation.sources, situation.destination)
+        operands = (*context.sources, context.destination)
         return [
             Primitive(
-                "cache_write" if op is situation.destination else "cache_read",
+                "cache_write" if op is context.destination else "cache_read",
                 op.name,
                 self.name,
-                scope=situation.buffers[op.name][0],
+                scope=context.buffers[op.name][0],
             )
             for op in operands
-            if op.name in situation.buffers
+            if op.name in context.buffers
         ]
 
 
@@ -108,20 +107,20 @@ class MultiLevelTiling:
 
     name = "tile"
 
-    def condition(self, situation: Situation) -> bool:
+    def condition(self, context: TilingContext) -> bool:
         """There is a spatial loop."""
-        return bool(situation.spatial)
+        return bool(context.spatial)
 
-    def apply(self, situation: Situation) -> list[Primitive]:
+    def apply(self, context: TilingContext) -> list[Primitive]:
         """Tile sizes are bounded by the registers, blocks by powers of two."""
-        divisors = situation.tiling == "divisors"
+        divisors = context.tiling == "divisors"
         made = []
-        for loop in situation.spatial:
-            sizes = _tiles(loop.extent, situation.registers, divisors=divisors)
+        for loop in context.spatial:
+            sizes = _tiles(loop.extent, context.registers, divisors=divisors)
             made.append(Primitive("split", loop.name, self.name, "registers", values=sizes))
             blocks = tuple(
                 b
-                for b in (_WARPS if situation.warps else _BLOCKS)
+                for b in (_WARPS if context.warps else _BLOCKS)
                 if b == 1 or (b < loop.extent and not (divisors and loop.extent % b))
             )
             made.append(Primitive("split", loop.name, self.name, "block", values=blocks))
@@ -133,24 +132,24 @@ class LoopOrder:
 
     name = "order"
 
-    def condition(self, situation: Situation) -> bool:
+    def condition(self, context: TilingContext) -> bool:
         """There is a loop."""
-        return bool(situation.spatial or situation.reduce)
+        return bool(context.spatial or context.reduce)
 
-    def apply(self, situation: Situation) -> list[Primitive]:
+    def apply(self, context: TilingContext) -> list[Primitive]:
         """Reorder, fuse the outermost, bind them to cores, unroll the innermost."""
         made = []
-        spatial = tuple(loop.name for loop in situation.spatial)
-        reduce = tuple(loop.name for loop in situation.reduce)
+        spatial = tuple(loop.name for loop in context.spatial)
+        reduce = tuple(loop.name for loop in context.reduce)
         if spatial:
-            orders = _permutations(situation.spatial)
+            orders = _permutations(context.spatial)
             made.append(Primitive("reorder", "order", self.name, parts=spatial, values=orders))
             # A grid has no end that matters, so that all outer loops are part of it.
-            first = len(spatial) if situation.warps else 1
+            first = len(spatial) if context.warps else 1
             counts = tuple(range(first, len(spatial) + 1))
             made.append(Primitive("parallel", "parallel", self.name, parts=spatial, values=counts))
         if reduce:
-            orders = _permutations(situation.reduce)
+            orders = _permutations(context.reduce)
             made.append(Primitive("reorder", "reduce", self.name, parts=reduce, values=orders))
             made.append(Primitive("unroll", "unroll", self.name, parts=reduce, values=_UNROLLED))
         return made
@@ -166,31 +165,31 @@ class SplitReduction:
 
     name = "split"
 
-    def condition(self, situation: Situation) -> bool:
+    def condition(self, context: TilingContext) -> bool:
         """There is a reduction, and a loop to share out or too few of them."""
-        return bool(situation.reduce) and (bool(situation.spatial) or self._parts(situation) > 1)
+        return bool(context.reduce) and (bool(context.spatial) or self._parts(context) > 1)
 
-    def apply(self, situation: Situation) -> list[Primitive]:
+    def apply(self, context: TilingContext) -> list[Primitive]:
         """No more parts than the longest reduction loop has steps."""
-        longest = max(loop.extent for loop in situation.reduce)
-        splits = _GRID_SPLITS if situation.warps else _SPLITS
-        most = min(longest, self._parts(situation))
-        loops = tuple(loop.name for loop in situation.reduce)
+        longest = max(loop.extent for loop in context.reduce)
+        splits = _GRID_SPLITS if context.warps else _SPLITS
+        most = min(longest, self._parts(context))
+        loops = tuple(loop.name for loop in context.reduce)
         values = tuple(n for n in splits if n <= most)
         return [Primitive("rfactor", "split", self.name, parts=loops, values=values)]
 
-    def _parts(self, situation: Situation) -> int:
+    def _parts(self, context: TilingContext) -> int:
         """The most parts, whatever the loops are; 1 where there is no choice."""
-        machine, most = situation.machine, max(_SPLITS)
-        if situation.mapping.intrinsic.dtypes[-1] not in _ADDED:
+        machine, most = context.machine, max(_SPLITS)
+        if context.mapping.intrinsic.dtypes[-1] not in _ADDED:
             return 1
-        if situation.warps:
-            return 1 if situation.mapping.operator.epilogue is not None else max(_GRID_SPLITS)
+        if context.warps:
+            return 1 if context.mapping.operator.epilogue is not None else max(_GRID_SPLITS)
         if machine is not None:
             most = min(most, machine.cores) if machine.cached else 1
-        if prod(loop.extent for loop in situation.spatial) >= most:
+        if prod(loop.extent for loop in context.spatial) >= most:
             return 1
-        calls = prod(loop.extent for loop in situation.reduce)
+        calls = prod(loop.extent for loop in context.reduce)
         return max(1, min(most, calls // _PART_CALLS))
 
 
@@ -199,15 +198,15 @@ class ComputeLocation:
 
     name = "stage"
 
-    def condition(self, situation: Situation) -> bool:
+    def condition(self, context: TilingContext) -> bool:
         """A source is copied inside the kernel."""
-        return bool(situation.gathered)
+        return bool(context.gathered)
 
-    def apply(self, situation: Situation) -> list[Primitive]:
+    def apply(self, context: TilingContext) -> list[Primitive]:
         """Ahead of the nest, or inside the outermost loops: a GPU gathers as it copies."""
-        places = ("tile",) if situation.warps else ("whole", "tile")
+        places = ("tile",) if context.warps else ("whole", "tile")
         return [
-            Primitive("compute_at", op.name, self.name, values=places) for op in situation.gathered
+            Primitive("compute_at", op.name, self.name, values=places) for op in context.gathered
         ]
 
 
@@ -216,18 +215,17 @@ class Vectorize:
 
     name = "vector"
 
-    def condition(self, situation: Situation) -> bool:
+    def condition(self, context: TilingContext) -> bool:
         """Something is copied inside the kernel."""
-        return bool(situation.gathered) or (situation.warps and bool(situation.spatial))
+        return bool(context.gathered) or (context.warps and bool(context.spatial))
 
-    def apply(self, situation: Situation) -> list[Primitive]:
+    def apply(self, context: TilingContext) -> list[Primitive]:
         """What a thread moves at once must divide the rows it copies."""
         widths: tuple[int, ...] = _VECTORS
-        if situation.warps:
-            rows = [row_bytes(situation, op)[0] for op in situation.sources]
+        if context.warps:
+            rows = [row_bytes(context, op)[0] for op in context.sources]
             least = [
-                dtype(x).bits // 8
-                for x in situation.mapping.intrinsic.dtypes[: len(situation.sources)]
+                dtype(x).bits // 8 for x in context.mapping.intrinsic.dtypes[: len(context.sources)]
             ]
             widths = tuple(
                 n for n in _THREAD_VECTORS if n >= max(least) and not any(r % n for r in rows)
@@ -240,12 +238,12 @@ class CopyVectors:
 
     name = "copy"
 
-    def condition(self, situation: Situation) -> bool:
+    def condition(self, context: TilingContext) -> bool:
         """A CPU copies a source whose fragments are a few runs of its tensor."""
-        found = (vector_copy(op) for op in situation.gathered)
-        return not situation.warps and any(copy is not None for copy in found)
+        found = (vector_copy(op) for op in context.gathered)
+        return not context.warps and any(copy is not None for copy in found)
 
-    def apply(self, situation: Situation) -> list[Primitive]:
+    def apply(self, context: TilingContext) -> list[Primitive]:
         """One parameter for all of them."""
         return [Primitive("vectorize", "copy", self.name, values=("elements", "vectors"))]
 

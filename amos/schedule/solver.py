@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from amos.errors import ScheduleError
-from amos.schedule.constraints import Constraint, In, Le, Prod, Select, Sum, Value
+from amos.plan import Value
+from amos.schedule.constraints import Constraint, In, Le, Prod, Select, Sum
 from amos.schedule.csp import CSP
 from amos.schedule.sampler import descend, every
 

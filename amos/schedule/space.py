@@ -11,17 +11,17 @@ import numpy as np
 
 from amos._display import Shown
 from amos.errors import ScheduleError
+from amos.machine import Machine
 from amos.mapping.mapping import Mapping
-from amos.mapping.nest import Nest
-from amos.mapping.staging import StagedOperand
-from amos.perfmodel import Machine
+from amos.plan.nest import Nest
+from amos.plan.schedule import Schedule, Value
+from amos.plan.staging import StagedOperand
 from amos.schedule import solver
 from amos.schedule.constraints import Constraint, In, Le
 from amos.schedule.csp import CSP
 from amos.schedule.generate import problem
 from amos.schedule.sampler import decode
-from amos.schedule.schedule import Schedule, Value
-from amos.schedule.template import Situation, Tiling
+from amos.schedule.template import Tiling, TilingContext
 
 __all__ = ["ScheduleSpace"]
 
@@ -49,9 +49,9 @@ class ScheduleSpace(Shown):
     given: tuple[Constraint, ...] = ()
 
     @cached_property
-    def situation(self) -> Situation:
+    def context(self) -> TilingContext:
         """What the rules looked at."""
-        return Situation(self.mapping, self.machine, self.tiling)
+        return TilingContext(self.mapping, self.machine, self.tiling)
 
     @cached_property
     def csp(self) -> CSP:
@@ -60,22 +60,22 @@ class ScheduleSpace(Shown):
         Raises:
             UnknownNameError: what is given names an unknown variable.
         """
-        return problem(self.situation).plus(self.given)
+        return problem(self.context).plus(self.given)
 
     @property
     def nest(self) -> Nest:
         """The loops that are scheduled."""
-        return self.situation.nest
+        return self.context.nest
 
     @property
     def gathered(self) -> tuple[StagedOperand, ...]:
         """Sources that are copied into their staged form inside the kernel."""
-        return self.situation.gathered
+        return self.context.gathered
 
     @property
     def registers(self) -> int:
         """Fragments that fit the registers at once."""
-        return self.situation.registers
+        return self.context.registers
 
     @cached_property
     def variables(self) -> dict[str, tuple[Value, ...]]:

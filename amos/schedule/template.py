@@ -10,14 +10,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, Protocol
 
+from amos.machine import Machine
+from amos.machine.gpu_costs import OTHER_REGISTERS, THREAD_REGISTERS
 from amos.mapping.mapping import Mapping
-from amos.mapping.nest import Loop, Nest
-from amos.mapping.staging import StagedOperand
-from amos.mapping.strided import destination_form, source_forms
-from amos.perfmodel import Machine
-from amos.perfmodel.gpu_costs import OTHER_REGISTERS, THREAD_REGISTERS
-from amos.perfmodel.gpu_registers import fragment_registers
-from amos.schedule.constraints import Constraint, Role, Value, Variable
+from amos.plan import Value
+from amos.plan.gpu_registers import fragment_registers
+from amos.plan.nest import Loop, Nest
+from amos.plan.staging import StagedOperand
+from amos.plan.strided import destination_form, source_forms
+from amos.schedule.constraints import Constraint, Role, Variable
 from amos.schedule.csp import CSP
 
 __all__ = [
@@ -25,7 +26,7 @@ __all__ = [
     "Draft",
     "Primitive",
     "ScheduleRule",
-    "Situation",
+    "TilingContext",
     "Tiling",
 ]
 
@@ -62,7 +63,7 @@ class Primitive:
 
 
 @dataclass(frozen=True)
-class Situation:
+class TilingContext:
     """What rules look at: a mapping, the machine if it is known, the kind of tiles."""
 
     mapping: Mapping
@@ -148,7 +149,7 @@ class Situation:
 class Draft:
     """Variables and constraints while rules add to them."""
 
-    situation: Situation
+    context: TilingContext
     variables: dict[str, Variable] = field(default_factory=dict)
     constraints: list[Constraint] = field(default_factory=list)
 
@@ -187,11 +188,11 @@ class ScheduleRule(Protocol):
 
     name: str
 
-    def condition(self, situation: Situation) -> bool:
+    def condition(self, context: TilingContext) -> bool:
         """Whether the rule applies."""
         ...
 
-    def apply(self, situation: Situation) -> list[Primitive]:
+    def apply(self, context: TilingContext) -> list[Primitive]:
         """The primitives it adds."""
         ...
 
@@ -201,7 +202,7 @@ class ConstraintRule(Protocol):
 
     name: str
 
-    def condition(self, situation: Situation, template: list[Primitive]) -> bool:
+    def condition(self, context: TilingContext, template: list[Primitive]) -> bool:
         """Whether the rule applies."""
         ...
 

@@ -56,7 +56,7 @@ def _check_object(
     emulator: str | None,
 ) -> None:
     """TVM's object file, linked with a program that calls it."""
-    from amos.codegen.calls import compile_object
+    from amos.runtime.calls import compile_object
 
     given = fragments(unit, rng)
     calls = len(given[unit.destination.tensor.name])

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from amos.intrinsics import Implementation, Intrinsic, implementations
-from amos.perfmodel.host import cpu
+from amos.machine.cpu import cpu
 from amos.selfcheck.data import compare, fragments
 from amos.selfcheck.program import c_program, run_program, tool
 from amos.selfcheck.report import Report

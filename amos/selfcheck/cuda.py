@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from amos.codegen.c_calls import parameters
+from amos.codegen.c.calls import parameters
 from amos.codegen.cuda.toolchain import Compiler, compilers
 from amos.errors import BuildError
 from amos.intrinsics import Implementation, Intrinsic, implementations

@@ -7,8 +7,8 @@ import platform
 import numpy as np
 
 from amos.intrinsics import Intrinsic, implementations
+from amos.machine.cpu import cpu
 from amos.measure import Runner
-from amos.perfmodel.host import cpu
 from amos.selfcheck.data import compare, fragments
 from amos.selfcheck.report import Report
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from amos.codegen.c_calls import parameters
+from amos.codegen.c.calls import parameters
 from amos.intrinsics import Implementation, Intrinsic, implementations
 from amos.ir.floats import pack, unpack
 from amos.selfcheck.data import compare, fragments

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from amos.codegen.c_calls import OPERAND_TYPES, parameters
+from amos.codegen.c.calls import OPERAND_TYPES, parameters
 from amos.intrinsics import Implementation, Intrinsic
 from amos.ir.floats import pack, unpack
 

@@ -18,8 +18,9 @@ from amos import enumerate_mappings, intrinsics, machines
 from amos.explore.guided import Guided
 from amos.explore.method import Search
 from amos.explore.methods import method as find_method
-from amos.explore.objective import Problem, Trial
+from amos.explore.objective import Problem
 from amos.ir import Operator
+from amos.records import Trial
 
 __all__ = ["MethodContract", "problem", "proposals"]
 

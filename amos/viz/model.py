@@ -14,8 +14,8 @@ from amos.viz.plotting import axes, graph_objects, styled
 
 if TYPE_CHECKING:
     from amos.explore import Exploration
-    from amos.perfmodel import Machine
-    from amos.schedule import Candidate
+    from amos.machine import Machine
+    from amos.plan import Candidate
 
 __all__ = ["Roof", "accuracy", "roofline", "roofs"]
 
@@ -92,14 +92,15 @@ def roofs(candidate: Candidate, machine: Machine) -> tuple[tuple[Roof, ...], flo
     Raises:
         MachineError: the machine has no rate for the intrinsic, or a memory overflows.
     """
-    from amos.perfmodel import Structure, predict
-    from amos.perfmodel.part import Steps
+    from amos.perfmodel import predict
+    from amos.perfmodel.traffic import LoopNestBatch
+    from amos.plan import Structure
 
     mapping = candidate.mapping
     structure = Structure(mapping)
     said = predict(mapping, machine, candidate.schedule)
     batch = candidate.schedule.batch(structure)
-    steps = Steps(structure, batch, batch.split if machine.cached else None)
+    steps = LoopNestBatch(structure, batch, batch.split if machine.cached else None)
     cores = min(machine.cores, int(steps.parallel[0]))
     operations = mapping.operator.operations
     found = []

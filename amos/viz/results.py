@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 from amos.viz.blocks import Bar, Bars, Block, Code, Curve, Heading, Note, Table
 
 if TYPE_CHECKING:
-    from amos.codegen.kernel import Kernel
-    from amos.explore import Exploration, Trial
+    from amos.explore import Exploration
     from amos.perfmodel import Prediction
-    from amos.schedule import Candidate, ScheduleSpace
+    from amos.plan import Candidate
+    from amos.records import Trial
+    from amos.runtime.kernel import Kernel
+    from amos.schedule import ScheduleSpace
 
 __all__ = ["candidate", "exploration", "kernel", "machine", "prediction", "schedules", "trial"]
 

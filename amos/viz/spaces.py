@@ -14,9 +14,9 @@ from amos.viz.palette import line_colour
 from amos.viz.plotting import axes, graph_objects, styled
 
 if TYPE_CHECKING:
+    from amos.machine import Machine
     from amos.mapping import Mapping, MappingSpace
-    from amos.perfmodel import Machine
-    from amos.schedule import Schedule
+    from amos.plan import Schedule
 
 __all__ = ["Landscape", "landscape", "landscape_of", "space"]
 
@@ -52,7 +52,7 @@ def space(
         MachineError: the machine has no rate for the intrinsic, or nothing fits.
         ToolchainError: plotly is not installed.
     """
-    from amos.schedule import best_sampled
+    from amos.explore.sampled import best_sampled
 
     go = graph_objects()
     steps = [it.name for it in found.intrinsic.iterations]
@@ -134,8 +134,10 @@ def landscape_of(
         UnknownNameError: the mapping's schedules have no such variable.
         MachineError: no schedule fits.
     """
-    from amos.perfmodel import Structure, evaluate
-    from amos.schedule import Schedule, ScheduleSpace, batch_of, best_sampled
+    from amos.explore.sampled import best_sampled
+    from amos.perfmodel import evaluate
+    from amos.plan import Schedule, Structure, batch_of
+    from amos.schedule import ScheduleSpace
 
     schedules = ScheduleSpace(mapping, machine)
     for name in (x, y):

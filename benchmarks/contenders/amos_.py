@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 import amos
+from amos.explore.sampled import best_sampled
 from amos.ir import Operator, aligned
 from amos.measure.host import host_machine
-from amos.schedule import Candidate, Schedule, ScheduleSpace
-from amos.schedule.sampled import best_sampled
+from amos.plan import Candidate, Schedule
+from amos.schedule import ScheduleSpace
 from contenders.workloads import Workload
 
 INTRINSIC = "vnni_dpbusd_m16k4_u8_s8_s32"

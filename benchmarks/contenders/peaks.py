@@ -12,10 +12,10 @@ from collections.abc import Callable
 from functools import cache
 
 import amos
-from amos.codegen.rate_probe import RateProgram, fed_program, register_program, tiles
-from amos.codegen.target import host_target
-from amos.codegen.tensor_intrin import implementation
-from amos.perfmodel.host import cpu
+from amos.codegen.probes.rates import RateProgram, fed_program, register_program, tiles
+from amos.codegen.tir.target import host_target
+from amos.codegen.tir.tensor_intrin import implementation
+from amos.machine.cpu import cpu
 from contenders import amos_
 from contenders.workloads import Workload
 

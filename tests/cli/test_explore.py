@@ -21,10 +21,10 @@ import pytest
 
 import amos
 from amos.cli import main
-from amos.codegen.tensor_intrin import implementation
-from amos.explore import Records
-from amos.perfmodel.host import cpu
-from amos.testing.drills import leftovers, living
+from amos.codegen.tir.tensor_intrin import implementation
+from amos.machine.cpu import cpu
+from amos.records import Records
+from tests.support.drills import leftovers, living
 
 VNNI = "vnni_dpbusd_m16k4_u8_s8_s32"
 GEMM = ["explore", "out[i,j] += a[i,k] * weight[j,k]", VNNI]

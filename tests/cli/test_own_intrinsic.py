@@ -13,14 +13,14 @@ import pytest
 
 from amos import intrinsics
 from amos.cli import main
-from amos.codegen.tensor_intrin import implementation
+from amos.codegen.tir.tensor_intrin import implementation
 from amos.errors import RecordError
-from amos.explore import Records
-from amos.explore.records_exchange import export_lines, import_lines, merge, standing
-from amos.explore.records_rows import candidate_of
-from amos.explore.records_salvage import salvage
 from amos.intrinsics import registry
-from amos.perfmodel.host import cpu
+from amos.machine.cpu import cpu
+from amos.records import Records
+from amos.records.exchange import export_lines, import_lines, merge, standing
+from amos.records.rows import candidate_of
+from amos.records.salvage import salvage
 
 NAME = "acme_madd_m8k2_s16_s32"
 #: LLVM's instruction has no form in C of its own.

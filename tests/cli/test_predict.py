@@ -13,8 +13,8 @@ import pytest
 from amos import intrinsics, machines
 from amos.cli import main
 from amos.intrinsics import Intrinsic, Timing
-from amos.perfmodel import Machine, catalogue
-from amos.perfmodel.machine import Peak
+from amos.machine import Machine, catalogue
+from amos.machine.machine import Peak
 
 WMMA = "wmma_m16n16k16_f16_f32"
 

@@ -10,16 +10,18 @@ import pytest
 
 import amos
 from amos import intrinsics
-from amos.codegen import amx, build
-from amos.codegen.amx_program import TileProgram
+from amos.codegen.amx import tiles as amx
+from amos.codegen.amx.program import TileProgram
 from amos.errors import BuildError
 from amos.ir import Operator
+from amos.machine.cpu import cpu
 from amos.mapping import MappingSpace
-from amos.mapping.nest import Nest
-from amos.mapping.strided import StridedOperand, destination_form, source_forms
 from amos.operators import resolve
-from amos.perfmodel.host import cpu
-from amos.schedule import Candidate, ScheduleSpace
+from amos.plan import Candidate
+from amos.plan.nest import Nest
+from amos.plan.strided import StridedOperand, destination_form, source_forms
+from amos.runtime import build
+from amos.schedule import ScheduleSpace
 from amos.validate import evaluate, random_inputs
 
 pytestmark = pytest.mark.features
@@ -248,7 +250,7 @@ def test_a_system_that_denies_the_tiles_is_an_error_before_anything_is_built(
             return -1
 
     monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: Denies())
-    monkeypatch.setattr("amos.codegen.kernel.cpu", _with_amx)
+    monkeypatch.setattr("amos.runtime.kernel.cpu", _with_amx)
     amx.ask_for_tiles.cache_clear()
     mapping = _space(_operator(OPERATORS[0], ("uint8", "int8", "int32")), BYTES)[0]
     try:
@@ -264,7 +266,7 @@ def _with_amx() -> object:
 
 def test_a_cpu_without_amx_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     lacking = replace(cpu(), features=frozenset({"avx512_vnni"}))
-    monkeypatch.setattr("amos.codegen.kernel.cpu", lambda: lacking)
+    monkeypatch.setattr("amos.runtime.kernel.cpu", lambda: lacking)
     mapping = _space(_operator(OPERATORS[0], ("uint8", "int8", "int32")), BYTES)[0]
     with pytest.raises(BuildError, match="it needs amx_tile, amx_int8, which this CPU lacks"):
         build(mapping, implementation="native")

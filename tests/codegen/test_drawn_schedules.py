@@ -10,8 +10,9 @@ import pytest
 
 import amos
 from amos.ir import Operator
-from amos.perfmodel.host import cpu
-from amos.schedule import Candidate, Schedule, ScheduleSpace
+from amos.machine.cpu import cpu
+from amos.plan import Candidate, Schedule
+from amos.schedule import ScheduleSpace
 from amos.schedule.constraints import Constraint, In
 from amos.validate import evaluate, random_inputs
 

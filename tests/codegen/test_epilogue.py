@@ -8,7 +8,8 @@ import pytest
 import amos
 from amos.ir import Operator
 from amos.ir.floats import quantize
-from amos.schedule import Schedule, ScheduleSpace
+from amos.plan import Schedule
+from amos.schedule import ScheduleSpace
 from amos.validate import evaluate, random_inputs
 
 VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 import amos
-from amos.codegen.tensor_intrin import implementation
+from amos.codegen.tir.tensor_intrin import implementation
 from amos.ir import Operator
+from amos.machine.cpu import cpu
 from amos.mapping import Mapping
-from amos.perfmodel.host import cpu
-from amos.schedule import Schedule, ScheduleSpace
+from amos.plan import Schedule
+from amos.schedule import ScheduleSpace
 from amos.validate import evaluate, random_inputs
 
 VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")

@@ -14,11 +14,12 @@ import pytest
 import amos
 from amos.codegen.cuda import BlockProgram, draw_inputs, emulate
 from amos.codegen.cuda.emulate import compiler
-from amos.codegen.mirroring import mirrored
+from amos.codegen.tir.mirroring import mirrored
 from amos.export import export
 from amos.intrinsics import Intrinsic
 from amos.ir import Operator
-from amos.schedule import Candidate, ScheduleSpace
+from amos.plan import Candidate
+from amos.schedule import ScheduleSpace
 from amos.validate import evaluate, random_inputs
 
 VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")

@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 
 import amos
-from amos.codegen.kernel import scheduled
 from amos.codegen.naming import Names
+from amos.codegen.scheduled import scheduled
 from amos.errors import BuildError
 from amos.export import export
 from amos.ir import Operator
-from amos.schedule import Candidate, Schedule, ScheduleSpace
+from amos.plan import Candidate, Schedule
+from amos.schedule import ScheduleSpace
 from amos.validate import evaluate, random_inputs
 
 x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="instructions of x86-64")

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import amos
-from amos.codegen.tensor_intrin import implementation
+from amos.codegen.tir.tensor_intrin import implementation
 from amos.ir import Operator
-from amos.perfmodel.host import cpu
+from amos.machine.cpu import cpu
 from amos.schedule import ScheduleSpace
 from amos.validate import evaluate, random_inputs
 

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 import amos
-from amos.codegen.tensor_intrin import implementation
+from amos.codegen.tir.tensor_intrin import implementation
 from amos.errors import IntrinsicError
 from amos.intrinsics import Implementation, Intrinsic
 from amos.ir import Operator
-from amos.perfmodel.host import cpu
-from amos.schedule import Schedule, ScheduleSpace
+from amos.machine.cpu import cpu
+from amos.plan import Schedule
+from amos.schedule import ScheduleSpace
 from amos.validate import evaluate, random_inputs
 
 DOTS = [amos.intrinsics.get(f"vnni_dpbusd_dot_m1k{k}_u8_s8_s32") for k in (64, 32)]

@@ -6,18 +6,19 @@ import numpy as np
 import pytest
 
 import amos
-from amos.codegen import probe, rate_probe
-from amos.codegen.rate_probe import (
+from amos.codegen.probes import memory as probe
+from amos.codegen.probes import rates as rate_probe
+from amos.codegen.probes.rates import (
     RateProgram,
     fed_program,
     least_interval,
     register_program,
     tiles,
 )
-from amos.codegen.target import host_target
-from amos.codegen.tensor_intrin import implementation
+from amos.codegen.tir.target import host_target
+from amos.codegen.tir.tensor_intrin import implementation
 from amos.intrinsics import Intrinsic, execute
-from amos.perfmodel.host import cpu
+from amos.machine.cpu import cpu
 
 pytestmark = pytest.mark.features
 

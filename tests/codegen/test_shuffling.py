@@ -9,7 +9,8 @@ import pytest
 
 import amos
 from amos.ir import Operator
-from amos.schedule import Candidate, ScheduleSpace
+from amos.plan import Candidate
+from amos.schedule import ScheduleSpace
 from amos.schedule.constraints import In
 from amos.validate import evaluate, random_inputs
 

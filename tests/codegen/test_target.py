@@ -12,10 +12,10 @@ import pytest
 
 import amos
 from amos._toolchain import load_tvm
-from amos.codegen import target
-from amos.codegen.target import LLVM_FEATURES, host_target
+from amos.codegen.tir import target
+from amos.codegen.tir.target import LLVM_FEATURES, host_target
 from amos.intrinsics import implementations
-from amos.perfmodel.host import cpu
+from amos.machine.cpu import cpu
 
 pytestmark = pytest.mark.features
 
@@ -23,8 +23,9 @@ pytestmark = pytest.mark.features
 _KERNEL = """
 import re
 import amos
-from amos.codegen import build
-from amos.schedule import Candidate, ScheduleSpace
+from amos.runtime import build
+from amos.plan import Candidate
+from amos.schedule import ScheduleSpace
 
 op = amos.Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=6, j=64, k=64))
 (mapping, *_) = amos.enumerate_mappings(op, amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32"))

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import amos
-from amos.codegen.arrays import to_tensor
-from amos.codegen.tensor_intrin import holdable, implementation, register_tensor_intrin
+from amos.codegen.tir.arrays import to_tensor
+from amos.codegen.tir.tensor_intrin import holdable, implementation, register_tensor_intrin
 from amos.errors import BuildError
 from amos.intrinsics import Intrinsic, Memory
 

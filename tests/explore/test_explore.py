@@ -17,13 +17,13 @@ import pytest
 import amos
 from amos import viz
 from amos.errors import AmosError, ExploreError, MachineError, MappingError, UnknownNameError
-from amos.explore import Exploration, Trial, run
+from amos.explore import Exploration, run
 from amos.ir import Operator
-from amos.measure import Measurement
+from amos.machine import Machine
+from amos.machine.identity import Identity
 from amos.measure.executor import Task
-from amos.measure.identity import Identity
-from amos.perfmodel import Machine
-from amos.schedule import Candidate
+from amos.plan import Candidate
+from amos.records import Measurement, Trial
 
 VNNI = "vnni_dpbusd_m16k4_u8_s8_s32"
 CONV = Operator.parse(

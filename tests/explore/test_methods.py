@@ -7,7 +7,7 @@ import pytest
 
 import amos
 from amos.errors import ExploreError, UnknownNameError
-from amos.explore import METHODS, Problem, Trial
+from amos.explore import METHODS, Problem
 from amos.explore.cga import Cga
 from amos.explore.exhaustive import LARGEST
 from amos.explore.genetic import GeneticSearch
@@ -17,8 +17,9 @@ from amos.explore.methods import method
 from amos.explore.random_search import RandomSearch
 from amos.ir import Operator
 from amos.mapping import Mapping
-from amos.measure import Measurement
-from amos.schedule import Candidate, In
+from amos.plan import Candidate
+from amos.records import Measurement, Trial
+from amos.schedule import In
 from amos.testing.methods import MethodContract
 
 VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")

@@ -15,11 +15,11 @@ import pytest
 import amos
 from amos.cli import main
 from amos.explore import Exploration
-from amos.measure import Measurement
+from amos.machine import Machine
+from amos.machine.identity import Identity
 from amos.measure.executor import Task
-from amos.measure.identity import Identity
-from amos.perfmodel import Machine
-from amos.testing.fake import INTRINSIC, OPERATOR, fake_seconds
+from amos.records import Measurement
+from tests.support.fake import INTRINSIC, OPERATOR, fake_seconds
 
 
 class _Terminal(io.StringIO):

@@ -15,11 +15,11 @@ import pytest
 
 from amos.cli.records import _shown, _table
 from amos.errors import AmosError
-from amos.explore import Records
-from amos.explore.records_exchange import best_rows, export_lines, import_lines, prunable, standing
-from amos.explore.records_rows import COLUMNS, ENCODED, candidate_of, encode, run_key, seal
-from amos.explore.records_salvage import salvage
-from amos.testing.drills import _run
+from amos.records import Records
+from amos.records.exchange import best_rows, export_lines, import_lines, prunable, standing
+from amos.records.rows import COLUMNS, ENCODED, candidate_of, encode, run_key, seal
+from amos.records.salvage import salvage
+from tests.support.drills import _run
 
 #: What a column or a value inside it is replaced by.
 _JUNK: tuple[Any, ...] = (

@@ -12,13 +12,13 @@ import pytest
 
 import amos
 from amos.errors import ExploreError, RecordError
-from amos.explore import Exploration, Records, Trial
-from amos.explore.records_rows import run_key, seal
-from amos.measure import Measurement
+from amos.explore import Exploration
+from amos.machine import Machine
+from amos.machine.identity import Identity
 from amos.measure.executor import Task
-from amos.measure.identity import Identity
-from amos.perfmodel import Machine
-from amos.testing.fake import INTRINSIC, OPERATOR, fake_seconds
+from amos.records import Measurement, Records, Trial
+from amos.records.rows import run_key, seal
+from tests.support.fake import INTRINSIC, OPERATOR, fake_seconds
 
 
 class _Stop(Exception):

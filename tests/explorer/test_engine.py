@@ -356,7 +356,7 @@ def test_a_refused_matching_names_the_nearest() -> None:
 def test_this_computer_is_offered_where_it_can_be_measured() -> None:
     asked: list[str] = []
 
-    def measured(unit: amos.intrinsics.Intrinsic) -> amos.perfmodel.Machine:
+    def measured(unit: amos.intrinsics.Intrinsic) -> amos.machine.Machine:
         asked.append(unit.name)
         return amos.machines.get("a100", [unit])
 

@@ -18,8 +18,9 @@ from amos import machines, operators
 from amos.codegen.cuda import compilers
 from amos.codegen.cuda.emulate import compiler
 from amos.export import export
-from amos.schedule import Candidate, ScheduleSpace
-from amos.testing.fake_cuda import fake_driver, fake_nvcc
+from amos.plan import Candidate
+from amos.schedule import ScheduleSpace
+from tests.support.fake_cuda import fake_driver, fake_nvcc
 
 CONV = dict(n=2, c=3, k=9, p=5, q=6, stride=2, padding=1)
 

@@ -20,14 +20,15 @@ import pytest
 import amos
 from amos import operators
 from amos.cli import main
-from amos.codegen.cuda.driver import Device, KernelError, misfit
-from amos.codegen.cuda.loader import Kernel
-from amos.codegen.cuda.values import encode, reference
 from amos.errors import BuildError, ExportError, MeasureError
 from amos.export import export, gpu_check
-from amos.schedule import Candidate, ScheduleSpace
-from amos.testing.fake_cuda import fake_driver
+from amos.plan import Candidate
+from amos.runtime.cuda.driver import Device, KernelError, misfit
+from amos.runtime.cuda.loader import Kernel
+from amos.runtime.cuda.values import encode, reference
+from amos.schedule import ScheduleSpace
 from amos.validate import evaluate
+from tests.support.fake_cuda import fake_driver
 
 FILES = ["kernel.cu", "launch.json", "load.py", "driver.py", "timing.py", "values.py", "load.hpp"]
 CONV = dict(n=2, c=3, k=9, p=5, q=6, stride=2, padding=1)
@@ -225,7 +226,7 @@ def test_loading_and_closing(
     with pytest.raises(KernelError, match="was closed"):
         kernel.run([])
     kernel.close()  # once more is nothing
-    monkeypatch.setattr("amos.codegen.cuda.loader.images", lambda *_: both)
+    monkeypatch.setattr("amos.runtime.cuda.loader.images", lambda *_: both)
     with Kernel(tmp_path / "one", device) as kernel:
         assert kernel.check()["correct"]
     with pytest.raises(KernelError, match="cuModuleLoadData: device kernel image is invalid"):

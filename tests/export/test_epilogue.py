@@ -12,15 +12,16 @@ import numpy as np
 import pytest
 
 import amos
-from amos.codegen.c_operations import definitions
-from amos.codegen.c_types import c_type, helpers
+from amos.codegen.c.operations import definitions
+from amos.codegen.c.types import c_type, helpers
 from amos.export import export
 from amos.export.c import OPTIONS
 from amos.export.reference import inputs_of
 from amos.ir import dtype
 from amos.ir.floats import pack
-from amos.perfmodel.host import cpu
-from amos.schedule import Candidate, ScheduleSpace
+from amos.machine.cpu import cpu
+from amos.plan import Candidate
+from amos.schedule import ScheduleSpace
 from amos.validate import evaluate, random_inputs
 
 pytestmark = pytest.mark.features

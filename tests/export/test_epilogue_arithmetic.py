@@ -18,8 +18,9 @@ import pytest
 import amos
 from amos.export import export
 from amos.ir.floats import pack
-from amos.perfmodel.host import cpu
-from amos.schedule import Candidate, ScheduleSpace
+from amos.machine.cpu import cpu
+from amos.plan import Candidate
+from amos.schedule import ScheduleSpace
 from amos.validate import evaluate
 
 Array = np.ndarray

@@ -12,15 +12,16 @@ import numpy as np
 import pytest
 
 import amos
-from amos.codegen.c_types import OWN
+from amos.codegen.c.types import OWN
 from amos.codegen.naming import spelled
 from amos.errors import ExportError, UnknownNameError
 from amos.export import FORMATS, export
 from amos.export.reference import inputs_of, output_digest
 from amos.intrinsics.virtual import unit
 from amos.ir import Operator
-from amos.perfmodel.host import cpu
-from amos.schedule import Candidate, ScheduleSpace
+from amos.machine.cpu import cpu
+from amos.plan import Candidate
+from amos.schedule import ScheduleSpace
 from amos.validate import evaluate
 
 GEMM = ("out[i,j] += a[i,k] * weight[j,k]", dict(i=7, j=33, k=19))

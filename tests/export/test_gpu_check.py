@@ -18,7 +18,7 @@ from amos.cli import main
 from amos.export import gpu_check
 from amos.export.check import GpuRow, summary
 from amos.ir import Operator
-from amos.schedule import Candidate
+from amos.plan import Candidate
 
 #: The fixture that exports a kernel.
 Exporter = Callable[..., Candidate]

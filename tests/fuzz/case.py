@@ -13,7 +13,7 @@ import amos
 from amos.intrinsics import Intrinsic
 from amos.intrinsics.virtual import unit
 from amos.ir import Operator
-from amos.schedule import Schedule
+from amos.plan import Schedule
 from tests.fuzz import draw, oracle
 
 __all__ = ["Case", "Refused", "Wrong", "case", "compare", "small_unit"]
@@ -101,8 +101,8 @@ def catalogue_unit(rng: np.random.Generator, names: Sequence[str]) -> tuple[Intr
 @cache
 def executable() -> tuple[str, ...]:
     """Intrinsics of the catalogue that this CPU runs natively."""
-    from amos.codegen.tensor_intrin import implementation
-    from amos.perfmodel.host import cpu
+    from amos.codegen.tir.tensor_intrin import implementation
+    from amos.machine.cpu import cpu
 
     features = cpu().features
     units = map(amos.intrinsics.get, amos.intrinsics.names())

@@ -16,7 +16,7 @@ import numpy as np
 
 import amos
 from amos.export import export
-from amos.schedule import Candidate
+from amos.plan import Candidate
 from tests.fuzz.case import (
     Case,
     Refused,

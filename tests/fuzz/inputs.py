@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 import amos
+from amos.explore.sampled import best_sampled
 from amos.intrinsics import from_toml
-from amos.schedule import best_sampled
 from tests.fuzz import draw
 from tests.fuzz.case import RULES, Refused, Wrong
 
@@ -261,8 +261,8 @@ def _recorded() -> bytes:
 
 def record(rng: np.random.Generator, about: About) -> str:
     """Record files with bytes that changed, and rows that were sealed as nonsense."""
-    from amos.explore import Records
-    from amos.explore.records_salvage import salvage
+    from amos.records import Records
+    from amos.records.salvage import salvage
 
     data = bytearray(_recorded())
     limit = len(data) if rng.random() < 0.6 else 4096
@@ -287,7 +287,7 @@ def record(rng: np.random.Generator, about: About) -> str:
 
 @cache
 def _rows() -> tuple[dict[str, Any], ...]:
-    from amos.explore import Records
+    from amos.records import Records
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "tuning.db")
@@ -315,7 +315,7 @@ def _nonsense(rng: np.random.Generator, value: Any) -> Any:
 
 def _lines(rng: np.random.Generator, about: About, folder: Path) -> str:
     """JSON lines whose values are of other types, with a digest that fits."""
-    from amos.explore.records_rows import seal
+    from amos.records.rows import seal
 
     row = dict(_rows()[int(rng.integers(len(_rows())))])
     name = str(rng.choice([*row]))

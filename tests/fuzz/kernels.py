@@ -9,7 +9,8 @@ import numpy as np
 
 import amos
 from amos import machines
-from amos.schedule import Candidate, Schedule, ScheduleSpace
+from amos.plan import Candidate, Schedule
+from amos.schedule import ScheduleSpace
 from tests.fuzz.case import (
     Case,
     Refused,

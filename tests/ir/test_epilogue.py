@@ -7,9 +7,9 @@ import re
 import pytest
 
 from amos.errors import AmosError, OperatorError, ParseError
-from amos.explore.canonical import digest, operator_from, operator_values
 from amos.ir import Operator
 from amos.ir.epilogue_parser import epilogue_tensors
+from amos.records.canonical import digest, operator_from, operator_values
 
 OP = Operator.parse(
     "out[n,k] += a[n,c] * weight[k,c]",

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 import amos
-from amos.codegen.tensor_intrin import implementation
+from amos.codegen.tir.tensor_intrin import implementation
 from amos.errors import MeasureError
-from amos.explore import Records, Trial
 from amos.ir import Operator
+from amos.machine.cpu import cpu
 from amos.measure.executor import open_executor
-from amos.perfmodel.host import cpu
-from amos.testing.fake import OPERATOR
+from amos.records import Records, Trial
+from tests.support.fake import OPERATOR
 
 pytestmark = pytest.mark.features
 

@@ -15,9 +15,10 @@ from amos.measure import Runner
 from amos.measure.demand import Demand
 from amos.measure.limits import address_space, allowed
 from amos.measure.worker import References, _compared, _times
-from amos.schedule import Candidate, ScheduleSpace
-from amos.testing.fake import INTRINSIC, OPERATOR, FakeExecutor
+from amos.plan import Candidate
+from amos.schedule import ScheduleSpace
 from amos.validate import evaluate, random_inputs
+from tests.support.fake import INTRINSIC, OPERATOR, FakeExecutor
 
 FMA = "avx2_fmadd_m8_f32_f32"
 CONV = "out[p,q,k] += x[p+r,q+s,c] * w[k,r,s,c]"

@@ -1,7 +1,7 @@
 """Measuring on a GPU, with a driver and a compiler that run kernels on the host.
 
 The driver is a shared library with the entry points of NVIDIA's, the compiler a command
-in the place of nvcc: see :mod:`amos.testing.fake_cuda`. Everything else is the product.
+in the place of nvcc: see :mod:`tests.support.fake_cuda`. Everything else is the product.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from amos.codegen.cuda.program import STATIC_LIMIT
 from amos.codegen.cuda.scheduled import block_program
 from amos.codegen.cuda.toolchain import compilers
 from amos.errors import MeasureError, ToolchainError
-from amos.measure import Measurement
 from amos.measure.executor import Task
 from amos.measure.gpu_executor import Gpu, GpuExecutor, find_gpu, gpu_executor
-from amos.schedule import Candidate, ScheduleSpace
-from amos.testing.fake_cuda import fake_driver, fake_nvcc
+from amos.plan import Candidate
+from amos.records import Measurement
+from amos.schedule import ScheduleSpace
+from tests.support.fake_cuda import fake_driver, fake_nvcc
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler for the fakes")
 UNIT = "wmma_m16n16k16_f16_f32"

@@ -10,12 +10,12 @@ from typing import Any, cast
 import pytest
 
 import amos
-from amos.codegen import probe as probing
-from amos.codegen.tensor_intrin import version
+from amos.codegen.probes import memory as probing
+from amos.codegen.tir.tensor_intrin import version
 from amos.intrinsics import Intrinsic
+from amos.machine.cpu import Cache, Cpu
 from amos.measure import Runner, host, host_machine, worker
 from amos.measure.host import cache_file
-from amos.perfmodel.host import Cache, Cpu
 
 VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
 #: What the rate of its generic implementation is kept under.
@@ -55,7 +55,7 @@ def probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Probe:
     return _Probe()
 
 
-def _machine(probe: _Probe, *intrinsics: Intrinsic, **options: Any) -> amos.perfmodel.Machine:
+def _machine(probe: _Probe, *intrinsics: Intrinsic, **options: Any) -> amos.machine.Machine:
     return host_machine(intrinsics, runner=cast(Runner, probe), **options)
 
 

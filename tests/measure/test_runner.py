@@ -23,7 +23,8 @@ from amos.measure import Runner
 from amos.measure.cores import CoreLock
 from amos.measure.limits import waited
 from amos.measure.worker import References, _difference, _measure, _tolerance
-from amos.schedule import Candidate, Schedule, ScheduleSpace
+from amos.plan import Candidate, Schedule
+from amos.schedule import ScheduleSpace
 
 pytestmark = pytest.mark.features
 

@@ -9,11 +9,12 @@ import pytest
 
 import amos
 from amos.ir import Operator
-from amos.perfmodel import Peak, Structure, predict
-from amos.perfmodel.copies import spread
-from amos.perfmodel.edges import parts_tiles
-from amos.perfmodel.part import Part, Steps
-from amos.schedule import Schedule, batch_of
+from amos.machine import Peak
+from amos.perfmodel import predict
+from amos.perfmodel.cpu.copies import spread
+from amos.perfmodel.cpu.cut_tiles import parts_tiles
+from amos.perfmodel.traffic import CoreNest, LoopNestBatch
+from amos.plan import Schedule, Structure, batch_of
 
 XEON = amos.machines.get("xeon_6240")
 OPERATOR = Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=8, j=16, k=4096))
@@ -78,8 +79,8 @@ def test_a_range_that_begins_within_a_loop_is_a_larger_box() -> None:
     image = structure.sources[0]
     order = " ".join(sorted((x.name for x in structure.spatial), reverse=False))
     batch = batch_of(structure, [Schedule.of({"order": order, "parallel": 2})])
-    steps = Steps(structure, batch, parted=4)
-    part = Part(steps, np.array([4]), 64)
+    steps = LoopNestBatch(structure, batch, parted=4)
+    part = CoreNest(steps, np.array([4]), 64)
     assert steps.shared.sum() == 2
     assert part.outer[:2, 0].tolist() == [1.0, 3.0]
     # Two rows of four instead of three positions.

@@ -12,21 +12,14 @@ from hypothesis import strategies as st
 import amos
 from amos.codegen.cuda.scheduled import block_program
 from amos.errors import MachineError
+from amos.explore.sampled import best_sampled
+from amos.machine import Costs, GpuCosts, Machine, catalogue
+from amos.machine.gpu_costs import resident
 from amos.mapping import Mapping
-from amos.perfmodel import (
-    Costs,
-    GpuCosts,
-    Machine,
-    Prediction,
-    Structure,
-    batch,
-    catalogue,
-    evaluate,
-    predict,
-)
-from amos.perfmodel.blocks import Blocks
-from amos.perfmodel.gpu_costs import resident
-from amos.schedule import Schedule, ScheduleSpace, Value, batch_of, best_sampled
+from amos.perfmodel import Prediction, batch, evaluate, predict
+from amos.plan import Schedule, Structure, Value, batch_of
+from amos.plan.blocks import Blocks
+from amos.schedule import ScheduleSpace
 
 WMMA, MMA = (
     amos.intrinsics.get(name) for name in ("wmma_m16n16k16_f16_f32", "mma_sync_m16n8k16_f16_f32")

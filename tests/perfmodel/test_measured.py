@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from amos import intrinsics, operators
-from amos.codegen.tensor_intrin import holdable, implementation
+from amos.codegen.tir.tensor_intrin import holdable, implementation
 from amos.errors import BuildError
+from amos.explore.sampled import best_sampled
+from amos.machine.cpu import cpu
 from amos.mapping import enumerate_mappings
 from amos.measure import Runner, host_machine
-from amos.perfmodel.host import cpu
-from amos.schedule import best_sampled
 
 #: Layers of ResNet-18 with 13 million operations each.
 LAYERS = ("resnet18:C4", "resnet18:C10")

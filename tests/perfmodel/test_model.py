@@ -14,23 +14,14 @@ from hypothesis import strategies as st
 import amos
 from amos.errors import MachineError
 from amos.ir import Operator
+from amos.machine import Costs, Level, Machine, Peak, fitted
 from amos.mapping import Mapping
-from amos.mapping.nest import Nest
-from amos.mapping.staging import StagedOperand, staged_destination, staged_sources
-from amos.perfmodel import (
-    MODELS,
-    Costs,
-    Level,
-    Machine,
-    Peak,
-    Structure,
-    batch,
-    evaluate,
-    fitted,
-    predict,
-)
-from amos.perfmodel.part import Part, Steps
-from amos.schedule import In, Schedule, ScheduleSpace, batch_of
+from amos.perfmodel import MODELS, batch, evaluate, predict
+from amos.perfmodel.traffic import CoreNest, LoopNestBatch
+from amos.plan import Schedule, Structure, batch_of
+from amos.plan.nest import Nest
+from amos.plan.staging import StagedOperand, staged_destination, staged_sources
+from amos.schedule import In, ScheduleSpace
 
 VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
 XEON = amos.machines.get("xeon_6240")
@@ -65,7 +56,7 @@ def test_footprints_are_exact_without_gaps(mapping: Mapping, seed: int) -> None:
     space = ScheduleSpace(mapping, tiling="divisors")
     single = [In(name, (1,)) for name in space.variables if name.startswith("block.")]
     row = space.fix(single).sample(np.random.default_rng(seed)).batch(structure)
-    part = Part(Steps(structure, row), None, line=1)
+    part = CoreNest(LoopNestBatch(structure, row), None, line=1)
     order = [loops[n] for n in (*row.order[0], *row.reduce[0])]
     tiles = dict(zip([x.name for x in structure.spatial], row.tile[0].tolist(), strict=True))
     staged = (*staged_sources(nest), staged_destination(nest))
@@ -82,7 +73,7 @@ def test_blocks_and_tiles_cover_their_loops(mapping: Mapping, seed: int) -> None
     """What is inside the outermost depth is at least the loop, and less than one span more."""
     structure = Structure(mapping)
     row = ScheduleSpace(mapping).sample(np.random.default_rng(seed)).batch(structure)
-    part = Part(Steps(structure, row), None, line=1)
+    part = CoreNest(LoopNestBatch(structure, row), None, line=1)
     for number, loop in enumerate(structure.spatial):
         covered, span = part.cover(number)[0, 0], row.span[0, number]
         assert loop.extent <= covered < loop.extent + span
@@ -398,8 +389,8 @@ def test_a_loop_of_one_step_is_not_shared_out() -> None:
     order = " ".join(sorted(outer, key=lambda name: name != "i"))
     whole: dict[str, int | str] = {"tile.i": 4, "order": order}
     row = Schedule.of(whole | {"parallel": 1}).batch(structure)
-    assert Steps(structure, row).parallel.tolist() == [4.0]
-    assert Steps(structure, row).region.tolist() == [2]
+    assert LoopNestBatch(structure, row).parallel.tolist() == [4.0]
+    assert LoopNestBatch(structure, row).region.tolist() == [2]
     one = predict(mapping, replace(machine, cores=1), Schedule.of(whole))
     assert predict(mapping, machine, Schedule.of(whole)).rows[0].compute == one.rows[0].compute / 2
 

@@ -9,10 +9,12 @@ import pytest
 
 import amos
 from amos import operators
-from amos.perfmodel import Machine, Structure, evaluate
-from amos.perfmodel.part import Part, Steps
-from amos.perfmodel.stores import unforeseen
-from amos.perfmodel.structure import LoopBatch
+from amos.machine import Machine
+from amos.perfmodel import evaluate
+from amos.perfmodel.cpu.stores import unforeseen
+from amos.perfmodel.traffic import CoreNest, LoopNestBatch
+from amos.plan import Structure
+from amos.plan.structure import LoopBatch
 from amos.reproduce import fig5
 from amos.reproduce.prepared import machine_of
 
@@ -44,8 +46,8 @@ def schedule(structure: Structure, rows: int, order: tuple[str, ...]) -> LoopBat
 
 
 def share(structure: Structure, batch: LoopBatch) -> float:
-    steps = Steps(structure, batch)
-    part = Part(steps, np.minimum(2, steps.parallel), 64)
+    steps = LoopNestBatch(structure, batch)
+    part = CoreNest(steps, np.minimum(2, steps.parallel), 64)
     return float(unforeseen(structure.destination, machine(), part)[0])
 
 

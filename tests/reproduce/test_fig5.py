@@ -11,7 +11,9 @@ import pytest
 
 from amos import machines
 from amos.errors import RecordError
-from amos.perfmodel import Costs, Structure, evaluate, fitted
+from amos.machine import Costs, fitted
+from amos.perfmodel import evaluate
+from amos.plan import Structure
 from amos.reproduce import fig5
 from amos.reproduce.fitting import error
 from amos.reproduce.prepared import prepare

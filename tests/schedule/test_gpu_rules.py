@@ -10,9 +10,10 @@ import pytest
 import amos
 from amos.errors import ScheduleError
 from amos.intrinsics import Intrinsic
+from amos.machine import Machine
 from amos.mapping import Mapping
-from amos.perfmodel import Machine, Structure
-from amos.schedule import Schedule, ScheduleSpace, batch_of
+from amos.plan import Schedule, Structure, batch_of
+from amos.schedule import ScheduleSpace
 from amos.schedule.generate import template
 
 WMMA = amos.intrinsics.get("wmma_m16n16k16_f16_f32")
@@ -25,15 +26,15 @@ CONV = amos.enumerate_mappings(amos.operators.resolve("resnet18:C5"), WMMA)
 
 def _numbers(space: ScheduleSpace, schedule: Schedule) -> tuple[int, int, int]:
     """Threads, registers and bytes of shared memory of one thread block."""
-    loops = [loop.name for loop in space.situation.spatial]
+    loops = [loop.name for loop in space.context.spatial]
     tile = {name: schedule.tile(name) for name in loops}
     span = {name: tile[name] * schedule.block(name) for name in loops}
     threads = 32 * prod(schedule.block(name) for name in loops)
     fragments, used = [], 0
-    for op in (*space.situation.sources, space.situation.destination):
+    for op in (*space.context.sources, space.context.destination):
         mine = [n for n in loops if any(n in dim.index.names for dim in op.dims)]
         fragments.append(prod(tile[n] for n in mine))
-        if op is not space.situation.destination:
+        if op is not space.context.destination:
             rows = 16 * prod(span[n] for n in mine)
             used += rows * (16 + schedule.get(f"align.{op.name}", 0)) * 2
     live = fragments[-1] + min(fragments[:-1]) + 1
@@ -105,8 +106,8 @@ def test_a_split_needs_a_step_for_each_part() -> None:
     (mapping,) = amos.enumerate_mappings(short, WMMA)
     assert ScheduleSpace(mapping, A100).variables["split"] == (1, 2)
     # Of nine, three and three steps the outermost ones count.
-    space = next(s for s in (ScheduleSpace(m, A100) for m in CONV) if len(s.situation.reduce) > 1)
-    extents = {loop.name: loop.extent for loop in space.situation.reduce}
+    space = next(s for s in (ScheduleSpace(m, A100) for m in CONV) if len(s.context.reduce) > 1)
+    extents = {loop.name: loop.extent for loop in space.context.reduce}
     for schedule in space.draw(200, np.random.default_rng(0)):
         assert schedule.get("split", 1) <= extents[str(schedule.get("reduce")).split()[0]]
     order = next(x for x in space.variables["reduce"] if str(x).startswith("r "))
@@ -127,7 +128,7 @@ def test_vectors_divide_rows() -> None:
 
 def test_the_warps_of_a_block_are_not_blocks_of_a_core() -> None:
     space = ScheduleSpace(MAPPING, A100)
-    loops = [loop.name for loop in space.situation.spatial]
+    loops = [loop.name for loop in space.context.spatial]
     schedule = Schedule.of(space.smallest().as_dict() | {f"block.{n}": 2 for n in loops})
     space.check(schedule)
     batch = batch_of(Structure(MAPPING), [schedule])
@@ -162,8 +163,8 @@ def test_the_optimizations_of_amos_are_all_in_the_template(
     fused = []
     for mapping in layer:
         space = ScheduleSpace(mapping, machine)
-        primitives = template(space.situation)
-        if space.gathered and space.situation.reduce:
+        primitives = template(space.context)
+        if space.gathered and space.context.reduce:
             assert {primitive.kind for primitive in primitives} == always | kinds
         fused += [p for p in primitives if p.kind == "tensorize" and len(p.parts) > 1]
     assert fused

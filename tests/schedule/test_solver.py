@@ -28,8 +28,8 @@ from amos.schedule import (
     Prod,
     ScheduleSpace,
     Select,
-    Situation,
     Sum,
+    TilingContext,
     Variable,
     solver,
     spaces_of,
@@ -210,13 +210,13 @@ def test_conflicts_by_brute_force(extra: list[Constraint]) -> None:
 def test_registers_by_hand() -> None:
     """Accumulators, the narrower source, and one fragment of the other."""
     for space in SPACES[:4]:
-        dims = [list(op.dims) for op in (*space.situation.sources, space.situation.destination)]
+        dims = [list(op.dims) for op in (*space.context.sources, space.context.destination)]
         loops = [{n for dim in ds for n in dim.index.names} for ds in dims]
         for schedule in space.draw(20, np.random.default_rng(1)):
             counts = []
             for used in loops:
                 held = 1
-                for loop in space.situation.spatial:
+                for loop in space.context.spatial:
                     held *= schedule.tile(loop.name) if loop.name in used else 1
                 counts.append(held)
             assert counts[-1] + min(counts[:-1]) + 1 <= 32
@@ -301,7 +301,7 @@ def test_a_rule_of_a_plug_in() -> None:
     class Even:
         name = "even"
 
-        def condition(self, situation: Situation, template: list[Primitive]) -> bool:
+        def condition(self, context: TilingContext, template: list[Primitive]) -> bool:
             return any(primitive.kind == "unroll" for primitive in template)
 
         def apply(self, draft: Draft, template: list[Primitive]) -> None:

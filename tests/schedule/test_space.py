@@ -13,7 +13,8 @@ import amos
 from amos.errors import ScheduleError
 from amos.ir import Operator
 from amos.mapping import Mapping
-from amos.schedule import Candidate, Schedule, ScheduleSpace
+from amos.plan import Candidate, Schedule
+from amos.schedule import ScheduleSpace
 
 VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
 XEON = amos.machines.get("xeon_6240")

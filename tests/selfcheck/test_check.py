@@ -14,7 +14,7 @@ import pytest
 from amos import intrinsics
 from amos.codegen.cuda import compilers
 from amos.intrinsics import Implementation, Intrinsic, execute, registry
-from amos.perfmodel.host import cpu
+from amos.machine.cpu import cpu
 from amos.selfcheck import check, cuda
 from amos.selfcheck.cuda import check_cuda, cuda_program
 from amos.selfcheck.data import compare, fragments

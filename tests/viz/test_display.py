@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import amos
-from amos.explore import Exploration, Trial
+from amos.explore import Exploration
+from amos.records import Trial
 from amos.schedule import ScheduleSpace
 from amos.validate import Verdict
 from amos.viz import html, text
@@ -96,7 +97,7 @@ def test_ipython_prints_the_text(objects: dict[str, Any]) -> None:
 
 def test_a_kernel_shows_its_source() -> None:
     class Kernel:
-        __module__ = "amos.codegen.kernel"
+        __module__ = "amos.runtime.kernel"
         implementation, inputs, source = "generic", ("a", "b"), "@T.prim_func"
         candidate = type("", (), {"mapping": SPACE[0]})
 
@@ -167,7 +168,7 @@ def test_a_large_space_is_cut_and_says_so() -> None:
 def test_an_exploration_in_which_nothing_ran(found: Exploration) -> None:
     from dataclasses import replace
 
-    from amos.measure import Measurement
+    from amos.records import Measurement
 
     failed = Measurement(failure="crash", message="signal 11")
     trials = tuple(Trial(t.number, t.candidate, t.predicted, failed) for t in found.trials)

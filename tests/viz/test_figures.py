@@ -14,9 +14,10 @@ import amos
 from amos import viz
 from amos.errors import AmosError, ExploreError, MappingError, ToolchainError, UnknownNameError
 from amos.explore import Exploration
+from amos.explore.sampled import best_sampled
 from amos.mapping.simulate import _elements
 from amos.perfmodel import predict
-from amos.schedule import ScheduleSpace, best_sampled
+from amos.schedule import ScheduleSpace
 from amos.validate import Verdict
 from amos.validate.buffers import FlatAccess
 from amos.viz.model import roofs

@@ -14,8 +14,8 @@ import numpy as np
 
 from amos.codegen.cuda.staging import SharedOperand
 from amos.intrinsics.expression import evaluate
-from amos.perfmodel.banks import BANK_BYTES, WORD, matrix_cycles, swizzled, wavefronts
-from amos.perfmodel.gpu_costs import WARP
+from amos.machine.gpu_costs import WARP
+from amos.plan.banks import BANK_BYTES, WORD, matrix_cycles, swizzled, wavefronts
 
 __all__ = ["bank_conflicts"]
 

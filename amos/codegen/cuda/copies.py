@@ -9,7 +9,7 @@ from amos.codegen.cuda.expression import Expr, Value, at_most, text, variable
 from amos.codegen.cuda.program import BlockProgram
 from amos.codegen.cuda.staging import STEP, SharedOperand
 from amos.codegen.cuda.text import block, identifier
-from amos.perfmodel.gpu_costs import ASYNC_BYTES, HELD_COPIES
+from amos.machine.gpu_costs import ASYNC_BYTES, HELD_COPIES
 
 __all__ = ["copy_code", "element_at", "is_async", "loop_values", "may_part"]
 

@@ -1,6 +1,6 @@
 """Integer expressions as C text, simplified by the range of their values.
 
-The arithmetic that places data (:meth:`amos.mapping.nest.Group.decode`,
+The arithmetic that places data (:meth:`amos.plan.nest.Group.decode`,
 :meth:`amos.ir.Affine.evaluate`) works on whatever has ``+ * // %``. Given these
 expressions it writes C, in which a division or remainder that can change nothing
 does not appear.

@@ -16,7 +16,7 @@ from amos.codegen.cuda.staging import SharedOperand
 from amos.intrinsics import FragmentLayout
 from amos.intrinsics.expression import to_c
 from amos.ir import dtype
-from amos.perfmodel.gpu_costs import WARP
+from amos.machine.gpu_costs import WARP
 
 __all__ = ["copy_helpers", "fragment_code", "lane_place", "result_layout"]
 

@@ -7,7 +7,7 @@ from typing import Any
 from amos.codegen.cuda.program import BlockProgram
 from amos.ir import BufferLoad
 from amos.ir.epilogue import Node
-from amos.schedule import Schedule
+from amos.plan import Schedule
 
 __all__ = ["described_operand", "launch_of"]
 

@@ -11,7 +11,7 @@ from amos.codegen.cuda.fragments import result_layout
 from amos.codegen.cuda.program import BlockProgram
 from amos.codegen.cuda.text import block, identifier
 from amos.intrinsics.expression import to_c
-from amos.perfmodel.gpu_costs import WARP
+from amos.machine.gpu_costs import WARP
 
 __all__ = ["output_code"]
 

@@ -19,11 +19,11 @@ import numpy as np
 from amos.codegen.cuda.staging import SharedOperand
 from amos.codegen.cuda.types import CudaType, cuda_type
 from amos.errors import BuildError
+from amos.machine.gpu_costs import ASYNC, MAX_THREADS, ROW_ALIGNMENT, WARP
 from amos.mapping.mapping import Mapping
-from amos.mapping.nest import Loop, Nest
-from amos.mapping.staging import StagedOperand, staged_destination
-from amos.perfmodel.gpu_costs import ASYNC, MAX_THREADS, ROW_ALIGNMENT, WARP
-from amos.perfmodel.gpu_registers import fragment_registers, granted, thread_registers
+from amos.plan.gpu_registers import fragment_registers, granted, thread_registers
+from amos.plan.nest import Loop, Nest
+from amos.plan.staging import StagedOperand, staged_destination
 
 __all__ = ["STATIC_LIMIT", "BlockProgram", "capability"]
 

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 from amos.codegen.cuda.program import BlockProgram, capability
 from amos.errors import BuildError
+from amos.machine import Machine
+from amos.machine.gpu_costs import WARP
 from amos.mapping.mapping import Mapping
-from amos.mapping.nest import Nest
-from amos.perfmodel import Machine
-from amos.perfmodel.gpu_costs import WARP
-from amos.perfmodel.gpu_registers import granted
-from amos.schedule import Schedule, ScheduleSpace
+from amos.plan import Schedule
+from amos.plan.gpu_registers import granted
+from amos.plan.nest import Nest
+from amos.schedule import ScheduleSpace
 
 __all__ = [
     "Registers",

@@ -17,10 +17,10 @@ from math import prod
 
 from amos.codegen.cuda.types import CudaType, cuda_type
 from amos.ir import BufferLoad
-from amos.mapping.nest import Group, Nest
-from amos.mapping.runs import Runs
-from amos.perfmodel.banks import swizzle_period
-from amos.perfmodel.gpu_costs import ROW_ALIGNMENT
+from amos.machine.gpu_costs import ROW_ALIGNMENT
+from amos.plan.banks import swizzle_period
+from amos.plan.nest import Group, Nest
+from amos.plan.runs import Runs
 
 __all__ = ["Axis", "SharedOperand"]
 

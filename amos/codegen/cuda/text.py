@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from amos.codegen.c_types import KEYWORDS, MACROS
+from amos.codegen.c.types import KEYWORDS, MACROS
 
 __all__ = ["GLOBALS", "OWN", "block", "identifier"]
 

@@ -12,7 +12,7 @@ from amos.codegen.cuda.banks import bank_conflicts
 from amos.codegen.cuda.program import BlockProgram
 from amos.codegen.cuda.staging import SharedOperand
 from amos.mapping import Mapping
-from amos.perfmodel.banks import matrix_cycles, store_cycles
+from amos.plan.banks import matrix_cycles, store_cycles
 from amos.schedule import ScheduleSpace
 
 NAMES = [name for name in amos.intrinsics.names() if name.startswith(("mma_sync", "wmma"))]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from amos.codegen.cuda.expression import Expr, at_most, text, variable
 from amos.intrinsics.expression import evaluate
-from amos.mapping.nest import Group
+from amos.plan.nest import Group
 
 STEPS = st.lists(
     st.tuples(st.sampled_from(["+", "*", "/", "%", "x+"]), st.integers(1, 9)), max_size=6

@@ -15,7 +15,7 @@ from amos.codegen.cuda.program import capability
 from amos.errors import BuildError
 from amos.ir import Operator
 from amos.mapping import Mapping
-from amos.mapping.nest import Nest
+from amos.plan.nest import Nest
 
 needs_compiler = pytest.mark.skipif(
     compiler() is None, reason="kernels run on the host with g++ or clang++; there is none"

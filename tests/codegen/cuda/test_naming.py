@@ -18,7 +18,8 @@ from amos.export import export
 from amos.intrinsics import Intrinsic
 from amos.ir import Operator
 from amos.mapping import Mapping
-from amos.schedule import Candidate, ScheduleSpace
+from amos.plan import Candidate
+from amos.schedule import ScheduleSpace
 
 needs_compiler = pytest.mark.skipif(
     compiler() is None, reason="kernels run on the host with g++ or clang++; there is none"

@@ -13,11 +13,11 @@ from amos.codegen.cuda import BlockProgram, KernelText, compile_cuda, compilers
 from amos.codegen.cuda.program import capability
 from amos.codegen.cuda.scheduled import believed_registers, block_program
 from amos.mapping import Mapping
-from amos.perfmodel import Structure
-from amos.perfmodel.blocks import Blocks
-from amos.perfmodel.gpu_registers import blocks_by_registers, fragment_registers, granted
+from amos.plan import Schedule, Structure, batch_of
+from amos.plan.blocks import Blocks
+from amos.plan.gpu_registers import blocks_by_registers, fragment_registers, granted
 from amos.reproduce.cuda import SPILL_LIMIT
-from amos.schedule import Schedule, ScheduleSpace, batch_of
+from amos.schedule import ScheduleSpace
 
 MACHINES = {"sm_70": "v100", "sm_80": "a100", "sm_90": "h200"}
 #: Every type, both families, fragments that are not square.

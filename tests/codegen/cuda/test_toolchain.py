@@ -18,7 +18,8 @@ from amos.codegen.cuda.sass import tensor_core_instructions
 from amos.codegen.cuda.scheduled import architecture_of, believed_shared, block_program
 from amos.codegen.cuda.toolchain import portable_code
 from amos.errors import BuildError, ToolchainError
-from amos.schedule import Candidate, Schedule, ScheduleSpace
+from amos.plan import Candidate, Schedule
+from amos.schedule import ScheduleSpace
 
 
 def supported(architecture: str) -> None:

@@ -1,0 +1,3 @@
+"""Kernels whose accumulators live in tile registers."""
+
+__all__ = ()

@@ -1,0 +1,76 @@
+"""Copies of a tensor's rows with zeros around them: in whole vectors, whatever their length.
+
+A copy that reads a window's padding asks of every element whether it lies in the tensor.
+Where rows are longer than that, the answer is known but for a few elements at either end,
+so that a row is written in pieces: zeros, as many whole vectors as there are, what is left
+of the row in ever shorter ones, zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from amos.codegen.tir.rewriting import rebuilt
+from amos.ir import dtype
+from amos.plan.strided import StridedOperand
+
+__all__ = ["write_rows"]
+
+
+def write_rows(module: Any, sources: tuple[Any, ...], kinds: tuple[str, ...], width: int) -> Any:
+    """A scheduled module in which rows of staged sources are written in pieces.
+
+    Args:
+        module: its only function copies each row in one plain loop.
+        sources: operands; those whose rows lie as in the tensor are looked for.
+        kinds: their dtypes.
+        width: bytes that one step moves at most.
+    """
+    import tvm
+
+    rows = {
+        f"stage_{op.name}": (op, max(1, width * 8 // dtype(kind).bits))
+        for op, kind in zip(sources, kinds, strict=False)
+        if isinstance(op, StridedOperand) and not op.in_place
+    }
+
+    def change(stmt: Any) -> Any:
+        if type(stmt).__name__ != "For" or type(stmt.body).__name__ != "SBlockRealize":
+            return rebuilt(stmt, change)
+        name = stmt.body.block.name_hint
+        if name not in rows or not stmt.body.iter_values[-1].same_as(stmt.loop_var):
+            return rebuilt(stmt, change)
+        return _in_pieces(stmt, *rows[name])
+
+    ((name, function),) = module.functions.items()
+    return tvm.IRModule({name: function.with_body(change(function.body))})
+
+
+def _in_pieces(loop: Any, op: StridedOperand, width: int) -> Any:
+    """The loop over a row as loops over its pieces."""
+    from tvm import s_tir, tirx
+
+    copy = loop.body
+    last, size, extent = op.dims[-1], op.sizes[-1], int(loop.extent)
+    begin, end = max(0, -last.offset), min(extent, size - last.offset)
+    made = []
+    for first, past in ((0, begin), (begin, end), (end, extent)):
+        for at, count, lanes in _pieces(first, past, width):
+            step = tirx.Var("piece", "int32")
+            lane = tirx.Var("lane", "int32")
+            values = [*copy.iter_values[:-1], at + step * lanes + lane]
+            body = s_tir.SBlockRealize(values, copy.predicate, copy.block)
+            vector = tirx.For(lane, 0, lanes, tirx.ForKind.VECTORIZED, body)
+            made.append(tirx.For(step, 0, count, tirx.ForKind.SERIAL, vector))
+    return tirx.SeqStmt(made) if len(made) > 1 else made[0]
+
+
+def _pieces(begin: int, end: int, width: int) -> Iterator[tuple[int, int, int]]:
+    """Where each piece of a range begins, its vectors, and their elements."""
+    while begin < end:
+        while width > end - begin:
+            width //= 2
+        count = (end - begin) // width
+        yield begin, count, width
+        begin += count * width

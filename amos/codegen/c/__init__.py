@@ -1,0 +1,3 @@
+"""Lowered TensorIR, printed as C."""
+
+__all__ = ()

@@ -1,0 +1,378 @@
+"""TensorIR expressions → C, as scalars, as GNU C vectors, or one lane of a vector at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from amos.codegen.c.nodes import as_it_was, is_fence, is_sum_of_64_bits, low, rounded, type_of
+from amos.codegen.c.operations import WIDEST, operation
+from amos.codegen.c.types import CALLS, EXTERNS, OWN, c_type, short, split, vector_bytes
+from amos.codegen.naming import spelled
+from amos.errors import ExportError
+
+__all__ = ["ByLanes", "CBuffer", "CExpressions", "bare", "type_of"]
+
+_INFIX = {
+    "Add": "+",
+    "Sub": "-",
+    "Mul": "*",
+    "Div": "/",
+    "Mod": "%",
+    "EQ": "==",
+    "NE": "!=",
+    "LT": "<",
+    "LE": "<=",
+    "GT": ">",
+    "GE": ">=",
+    "And": "&&",
+    "Or": "||",
+    "LShift": "<<",
+    "RShift": ">>",
+    "BitwiseAnd": "&",
+    "BitwiseOr": "|",
+    "BitwiseXor": "^",
+}
+_COMPARISONS = ("EQ", "NE", "LT", "LE", "GT", "GE")
+
+
+class ByLanes(Exception):
+    """A vector expression that is better printed lane by lane."""
+
+
+@dataclass
+class CBuffer:
+    """A buffer by its C name; ``pieces`` if it is one variable for each element."""
+
+    name: str
+    dtype: str
+    pieces: bool = False
+
+
+@dataclass
+class CExpressions:
+    """Prints expressions, and collects what they need.
+
+    Attributes:
+        types: TVM names of the types whose helpers they use.
+        externs: names of the helper functions that they call.
+        operations: the operations that they use, each with the type it works on.
+        rounds: whether a product has to be rounded before it is added.
+        functions: C of the functions that may be called, by name.
+    """
+
+    types: set[str] = field(default_factory=set)
+    externs: set[str] = field(default_factory=set)
+    operations: set[tuple[str, str]] = field(default_factory=set)
+    rounds: bool = False
+    functions: Mapping[str, str] = field(default_factory=lambda: EXTERNS)
+    _names: dict[Any, str] = field(default_factory=dict)
+    #: Vectors that are held as arrays, because they were computed lane by lane.
+    _arrays: set[Any] = field(default_factory=set)
+    _taken: set[str] = field(default_factory=set)
+    _buffers: dict[Any, CBuffer] = field(default_factory=dict)
+    #: Name of the lane, while a statement is printed lane by lane.
+    _lane: str | None = None
+    #: Copies of the vectors whose lanes such a statement reads: names and types.
+    _copies: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+    def _value(self, node: Any) -> str:
+        kind = type(node).__name__
+        if kind in _INFIX:
+            return self._infix(_INFIX[kind], node)
+        method: Callable[[Any], str] | None = getattr(self, f"_of_{kind}", None)
+        if method is None:
+            raise ExportError(f"an expression of kind {kind} has no form in C here")
+        return method(node)
+
+    def _infix(self, sign: str, node: Any) -> str:
+        if split(type_of(node))[0] == "bool" and self._vector(node.a):
+            raise ByLanes
+        return f"({self._value(node.a)} {sign} {self._value(node.b)})"
+
+    def _of_Var(self, node: Any) -> str:
+        name = self._names[node]
+        if split(type_of(node))[1] == 1:
+            return name
+        if self._lane is not None:
+            return f"{name}[{self._lane}]"
+        if node in self._arrays:
+            raise ByLanes
+        return name
+
+    def _of_IntImm(self, node: Any) -> str:
+        value, kind = int(node), type_of(node)
+        if kind == "int64":
+            return f"INT64_C({value})"
+        return f"{value}u" if kind == "uint32" else str(value)
+
+    def _of_FloatImm(self, node: Any) -> str:
+        kind, value = type_of(node), float(node.value)
+        if math.isinf(value):
+            return f"({c_type(kind)}){'-' if value < 0 else ''}__builtin_inf()"
+        if kind == "float32":
+            # The fewest digits that this float is nearest to, and not a double's.
+            return f"{np.float32(value)!s}f"
+        return f"({c_type(kind)}){value!r}"
+
+    def _of_Cast(self, node: Any) -> str:
+        kind, inner = type_of(node), node.value
+        if split(kind)[0] == "int32" and (given := rounded(inner)) is not None:
+            return self._operation("nearest", type_of(inner), given)
+        if split(kind)[0] == "int32" and is_sum_of_64_bits(inner):
+            return self._wrapped(_INFIX[type(inner).__name__], low(inner.a), low(inner.b))
+        if not self._vector(node):
+            return f"({c_type(split(kind)[0])}){self._value(inner)}"
+        self._note(kind)
+        self._note(type_of(node.value))
+        return f"__builtin_convertvector({self._value(node.value)}, {c_type(kind)})"
+
+    def _wrapped(self, sign: str, left: Any, right: Any) -> str:
+        """What is left in 32 bits of a sum or product of integers."""
+        kind = f"int32x{split(type_of(left))[1]}" if self._vector(left) else "int32"
+        self.types |= {kind, f"u{kind}"}
+        word = f"({c_type(f'u{kind}')})"
+        return f"({c_type(kind)})({word}{self._value(left)} {sign} {word}{self._value(right)})"
+
+    def _of_Not(self, node: Any) -> str:
+        return f"!({self._value(node.a)})"
+
+    def _of_Min(self, node: Any) -> str:
+        return self._operation("min", type_of(node), node.a, node.b)
+
+    def _of_Max(self, node: Any) -> str:
+        if is_fence(node):
+            self.rounds = True
+            return self._value(node.a)
+        return self._operation("max", type_of(node), node.a, node.b)
+
+    def _operation(self, name: str, kind: str, *arguments: Any) -> str:
+        """A call of a function that is defined for each type it works on."""
+        if self._lane is not None:
+            kind = split(kind)[0]
+        elif split(kind)[1] > 1 and vector_bytes(kind) > WIDEST:
+            raise ByLanes
+        values = ", ".join(bare(self._value(a)) for a in arguments)
+        self.operations.add((name, kind))
+        return f"{operation(name, kind)}({values})"
+
+    def _of_Select(self, node: Any) -> str:
+        return self._ternary(node, node.condition, node.true_value, node.false_value)
+
+    def _ternary(self, node: Any, condition: Any, yes: Any, no: Any) -> str:
+        if self._vector(condition):
+            return self._select(condition, yes, no)
+        return f"({self._value(condition)} ? {self._value(yes)} : {self._value(no)})"
+
+    def _select(self, condition: Any, yes: Any, no: Any) -> str:
+        """By a comparison of lanes as wide as what is chosen, which GNU C has as a mask."""
+        compares = type(condition).__name__ in _COMPARISONS
+        if not compares or vector_bytes(type_of(condition.a)) != vector_bytes(type_of(yes)):
+            raise ByLanes
+        kind, sign = type_of(yes), _INFIX[type(condition).__name__]
+        if vector_bytes(kind) > WIDEST:
+            raise ByLanes
+        mask = f"{self._value(condition.a)} {sign} {self._value(condition.b)}"
+        self.operations.add(("select", kind))
+        return f"{operation('select', kind)}({mask}, {self._value(yes)}, {self._value(no)})"
+
+    def _of_Shuffle(self, node: Any) -> str:
+        """A vector of picked elements; the compiler finds the permutation that it is."""
+        self._note(type_of(node))
+        return f"({c_type(type_of(node))}){{{', '.join(self._picked(node))}}}"
+
+    def _picked(self, node: Any) -> list[str]:
+        """The elements of a permutation, one by one."""
+        if self._lane is not None:
+            raise ExportError("a permutation cannot be taken apart lane by lane in C here")
+        elements: list[str] = []
+        for part in node.vectors:
+            lanes = split(type_of(part))[1]
+            if type(part).__name__ == "Broadcast":
+                # Of any length, also one that no vector type has.
+                elements += [self._value(part.value)] * lanes
+                continue
+            text = self._value(part)
+            self._note(type_of(part))
+            elements += [f"({text})[{n}]" for n in range(lanes)] if lanes > 1 else [text]
+        return [elements[int(index)] for index in node.indices]
+
+    def _of_Ramp(self, node: Any) -> str:
+        if self._lane is None:
+            raise ByLanes
+        step = "" if _is_one(node.stride) else f" * {self._value(node.stride)}"
+        return f"({self._value(node.base)} + {self._lane}{step})"
+
+    def _of_Broadcast(self, node: Any) -> str:
+        if self._lane is not None:
+            return self._value(node.value)
+        kind = type_of(node)
+        self._note(kind)
+        if split(type_of(node.value))[1] > 1:
+            raise ByLanes
+        return f"all_{c_type(kind)}({self._value(node.value)})"
+
+    def _of_TensorLoad(self, node: Any) -> str:
+        (index,) = node.indices
+        whole = split(self._buffers[node.source].dtype)[1] > 1
+        if self._vector(index) and not whole:
+            self._note(type_of(node))
+            return f"load_{c_type(type_of(node))}({self._address(node.source, index)})"
+        text = self._element(node.source, index)
+        if not whole or self._lane is None:
+            return text
+        # Were a variable's own lanes counted through, it would not be held in a register.
+        known = self._buffers[node.source]
+        if known.pieces and text not in self._copies:
+            self._copies[text] = (self._fresh(f"{text}_lanes"), c_type(known.dtype))
+        text = self._copies[text][0] if known.pieces else text
+        return f"{text}[{self._lane}]"
+
+    def _of_Call(self, node: Any) -> str:
+        name = str(node.op.name).rpartition(".")[2]
+        method: Callable[[Any], str] | None = getattr(self, f"_call_{name}", None)
+        if method is None:
+            raise ExportError(f"a call of {name!r} has no form in C here")
+        return method(node)
+
+    def _call_if_then_else(self, node: Any) -> str:
+        return self._ternary(node, *node.args)
+
+    def _call_likely(self, node: Any) -> str:
+        return self._value(node.args[0])
+
+    def _call_address_of(self, node: Any) -> str:
+        load = node.args[0]
+        return self._address(load.source, load.indices[0])
+
+    def _call_prefetch(self, node: Any) -> str:
+        return f"__builtin_prefetch({self._value(node.args[0])})"
+
+    def _call_call_extern(self, node: Any) -> str:
+        name = str(node.args[0].value)
+        if name not in self.functions:
+            raise ExportError(f"function {name!r} has no form in C here")
+        self.externs.add(name)
+        # A fragment may be held as another type of the same bits.
+        pointer = "" if name in EXTERNS else "(void *)"
+        given = (self._value(a) for a in node.args[1:])
+        return f"{name}({', '.join(f'{pointer}({a})' if pointer else a for a in given)})"
+
+    def _call_call_pure_extern(self, node: Any) -> str:
+        return self._call_nearbyint(node)
+
+    def _call_nearbyint(self, node: Any) -> str:
+        given = rounded(node)
+        if given is None:
+            raise ExportError(f"function {node.args[0]} has no form in C here")
+        return self._operation("round", type_of(node), given)
+
+    def _call_reinterpret(self, node: Any) -> str:
+        """Vectors are cast; a scalar is read from memory as the other type."""
+        (value,), kind = node.args, type_of(node)
+        if (given := as_it_was(value)) is not None and type_of(given) == kind:
+            return self._value(given)
+        if type(value).__name__ == "FloatImm":
+            return str(int(np.float32(value.value).view(np.int32)))
+        if self._lane is not None:
+            return self._reinterpreted_lane(value, kind)
+        if type(value).__name__ == "TensorLoad" and split(type_of(value))[1] > 1:
+            (index,) = value.indices
+            if split(self._buffers[value.source].dtype)[1] == 1:
+                self._note(kind)
+                return f"load_{short(kind)}({self._address(value.source, index)})"
+        if split(kind)[1] == 1:
+            self._note(kind)
+            inner = f"({c_type(type_of(value))}[]){{{self._value(value)}}}"
+            return f"load_{short(kind)}({inner})"
+        self._note(kind)
+        return f"(({c_type(kind)}){self._value(value)})"
+
+    def _reinterpreted_lane(self, value: Any, kind: str) -> str:
+        (scalar, lanes), (given, before) = split(kind), split(type_of(value))
+        if lanes != before:
+            raise ExportError("bits cannot be taken apart lane by lane in C here")
+        self._note(scalar)
+        return f"load_{short(scalar)}(({c_type(given)}[]){{{self._value(value)}}})"
+
+    def _call_call_llvm_pure_intrin(self, node: Any) -> str:
+        if self._lane is not None:
+            raise ExportError("an instruction cannot be taken apart lane by lane")
+        import tvm
+
+        kind = type_of(node)
+        name = str(tvm.target.codegen.llvm_get_intrinsic_name(int(node.args[0])))
+        call = CALLS.get(name) or CALLS.get(f"{name}:{kind}")
+        if call is None:
+            raise ExportError(f"LLVM's {name} on {kind} has no form in C here")
+        given = [self._value(node.args[1 + n]) for n in call.order]
+        arguments = ", ".join(f"({t}){a}" for t, a in zip(call.types, given, strict=True))
+        self._note(kind)
+        return f"({c_type(kind)}){call.function}({arguments})"
+
+    # Names and places.
+
+    def _vector(self, node: Any) -> bool:
+        return self._lane is None and split(type_of(node))[1] > 1
+
+    def _element(self, buffer: Any, index: Any) -> str:
+        known = self._buffers[buffer]
+        if known.pieces:
+            return f"{known.name}_{int(index)}"
+        return f"{known.name}[{bare(self._value(index))}]"
+
+    def _address(self, buffer: Any, index: Any) -> str:
+        """Address of the first of some contiguous elements."""
+        known = self._buffers[buffer]
+        if type(index).__name__ == "Ramp":
+            if not _is_one(index.stride):
+                raise ByLanes
+            index = index.base
+        elif self._vector(index):
+            raise ByLanes
+        return f"{known.name} + {bare(self._value(index))}"
+
+    def _note(self, kind: str) -> None:
+        """The text uses a type; GNU C has vectors of 2, 4, 8 … lanes only."""
+        lanes = split(kind)[1]
+        if lanes & (lanes - 1):
+            raise ByLanes
+        self.types.add(kind)
+
+    def _declare(self, var: Any) -> str:
+        self._names[var] = self._fresh(str(var.name))
+        return self._names[var]
+
+    def _fresh(self, name: str, pieces: int = 0) -> str:
+        """A name that nothing else has, nor any of so many numbered pieces."""
+        plain = spelled(name, OWN)
+        number, chosen = 0, plain
+
+        def meant() -> set[str]:
+            return {chosen, *(f"{chosen}_{piece}" for piece in range(pieces))}
+
+        while meant() & self._taken:
+            number += 1
+            chosen = f"{plain}_{number}"
+        self._taken |= meant()
+        return chosen
+
+
+def _is_one(node: Any) -> bool:
+    return type(node).__name__ == "IntImm" and int(node) == 1
+
+
+def bare(text: str) -> str:
+    """Without the outermost parentheses, where they embrace everything."""
+    if not (text.startswith("(") and text.endswith(")")):
+        return text
+    depth = 0
+    for place, sign in enumerate(text):
+        depth += (sign == "(") - (sign == ")")
+        if depth == 0 and place < len(text) - 1:
+            return text
+    return text[1:-1]

@@ -1,0 +1,60 @@
+"""What nodes of TensorIR stand for, where C says it in another way."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from amos.codegen.c.types import split
+
+__all__ = ["as_it_was", "is_fence", "is_sum_of_64_bits", "low", "rounded", "type_of"]
+
+
+def type_of(node: Any) -> str:
+    """TVM's name of the type of an expression."""
+    return str(node.ty.dtype) if hasattr(node, "ty") else str(node.dtype)
+
+
+def rounded(node: Any) -> Any:
+    """What a call rounds to the nearest integer, ties to even; ``None`` for anything else.
+
+    TVM leaves the operator as it is in a vector, and calls C's function for a scalar.
+    """
+    if type(node).__name__ != "Call":
+        return None
+    name = str(node.op.name).rpartition(".")[2]
+    if name == "call_pure_extern" and str(node.args[0].value) == "nearbyintf":
+        return node.args[1]
+    return node.args[0] if name == "nearbyint" else None
+
+
+def is_sum_of_64_bits(node: Any) -> bool:
+    """Whether it is a sum or product, of which 32 bits are those of its terms' 32 bits."""
+    return type(node).__name__ in ("Add", "Sub", "Mul") and split(type_of(node))[0] == "int64"
+
+
+def low(node: Any) -> Any:
+    """The lower 32 bits of an integer."""
+    from tvm import tirx
+
+    if type(node).__name__ == "Broadcast":
+        return tirx.Broadcast(low(node.value), node.lanes)
+    inner = node.value if type(node).__name__ == "Cast" else node
+    scalar, lanes = split(type_of(inner))
+    return inner if scalar == "int32" else inner.astype(f"int32x{lanes}" if lanes > 1 else "int32")
+
+
+def as_it_was(node: Any) -> Any:
+    """What a call reinterprets; ``None`` for anything else."""
+    is_call = type(node).__name__ == "Call" and str(node.op.name) == "tirx.reinterpret"
+    return node.args[0] if is_call else None
+
+
+def is_fence(node: Any) -> bool:
+    """Whether a maximum only keeps a product from being fused with a sum around it.
+
+    C has an option and a pragma for that; see ``codegen/tir/epilogue.py``.
+    """
+    limit = getattr(node.b, "value", None)
+    limit = getattr(limit, "value", limit)
+    return isinstance(limit, float) and limit == -math.inf

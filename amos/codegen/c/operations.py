@@ -1,0 +1,137 @@
+"""Functions of C for what an epilogue computes, on scalars and on GNU C vectors.
+
+Each is exact and needs no library: where the CPU has no instruction for it, or it is
+another CPU, the text is plain arithmetic that any compiler makes vectors of.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from amos.codegen.c.types import c_type, short, split, vector_bytes
+
+__all__ = ["WIDEST", "definitions", "operation"]
+
+#: Bytes of the longest vector that a register holds; longer ones are taken lane by lane.
+WIDEST = 64
+
+
+@dataclass(frozen=True)
+class _Instruction:
+    """An intrinsic function, where the compiler says that the CPU has it."""
+
+    macro: str
+    text: str
+
+
+def _x86(name: str, macros: tuple[str, str, str]) -> dict[int, _Instruction]:
+    """By the bytes of a vector; ``{0}`` stands for the length in a function's name."""
+    return {
+        bits // 8: _Instruction(macro, name.format("" if bits == 128 else bits, bits))
+        for bits, macro in zip((128, 256, 512), macros, strict=True)
+    }
+
+
+_FLOATS = ("__SSE2__", "__AVX__", "__AVX512F__")
+_INTEGERS = ("__SSE4_1__", "__AVX2__", "__AVX512F__")
+#: Instructions by operation and scalar type. Those for floats return the second operand
+#: unless the first is larger, or smaller: what :mod:`amos.ir.epilogue` states.
+_INSTRUCTIONS = {
+    ("max", "float32"): _x86("_mm{0}_max_ps((__m{1})a, (__m{1})b)", _FLOATS),
+    ("min", "float32"): _x86("_mm{0}_min_ps((__m{1})a, (__m{1})b)", _FLOATS),
+    ("max", "int32"): _x86("_mm{0}_max_epi32((__m{1}i)a, (__m{1}i)b)", _INTEGERS),
+    ("min", "int32"): _x86("_mm{0}_min_epi32((__m{1}i)a, (__m{1}i)b)", _INTEGERS),
+    ("nearest", "float32"): _x86("_mm{0}_cvtps_epi32((__m{1})x)", _FLOATS),
+    ("round", "float32"): {
+        **_x86("_mm{0}_round_ps((__m{1})x, 8)", ("__SSE4_1__", "__AVX__", "")),
+        64: _Instruction("__AVX512F__", "_mm512_roundscale_ps((__m512)x, 8)"),
+    },
+}
+_SIGNS = {"max": ">", "min": "<"}
+
+
+def operation(name: str, kind: str) -> str:
+    """The function of an operation on a TVM type.
+
+    >>> operation("max", "float32x16"), operation("nearest", "float32")
+    ('max_f32x16', 'nearest_f32')
+    """
+    return f"{name}_{short(kind)}"
+
+
+def definitions(used: set[tuple[str, str]]) -> tuple[str, set[str]]:
+    """Text of the functions, and the types whose helpers it needs.
+
+    Args:
+        used: operations, ``max``, ``min``, ``round``, ``nearest`` (an ``int32``) or, on
+            vectors, ``select`` (by a mask), each with the TVM type that it works on.
+    """
+    needed = set(used)
+    for name, kind in used:
+        if name == "nearest":
+            needed.add(("round", kind))
+    order = ["max", "min", "select", "round", "nearest"]
+    made, types = [], set()
+    for name, kind in sorted(needed, key=lambda each: (order.index(each[0]), each[1])):
+        lanes = split(kind)[1]
+        if lanes > 1:
+            types |= {kind, _mask(kind)}
+        made.append(_vector(name, kind) if lanes > 1 else _scalar(name, kind))
+    return "".join(made), types
+
+
+def _scalar(name: str, kind: str) -> str:
+    one, called = c_type(kind), operation(name, kind)
+    if name in _SIGNS:
+        body = f"  return a {_SIGNS[name]} b ? a : b;\n"
+        return f"static inline {one} {called}({one} a, {one} b) {{\n{body}}}\n"
+    if name == "nearest":
+        return f"static inline int32_t {called}({one} x) {{\n  return (int32_t)round_f32(x);\n}}\n"
+    return f"""/* The nearest integer, ties to even; from 2^23 on every float is one. */
+static inline {one} {called}({one} x) {{
+#if defined(__SSE4_1__) || defined(__aarch64__)
+  return __builtin_rintf(x);
+#else
+  {one} size = __builtin_fabsf(x);
+  {one} near = __builtin_copysignf((size + 0x1p23f) - 0x1p23f, x);
+  return size < 0x1p23f ? near : x;
+#endif
+}}
+"""
+
+
+def _mask(kind: str) -> str:
+    """What a comparison of vectors of this type is."""
+    lanes = split(kind)[1]
+    return f"int{8 * vector_bytes(kind) // lanes}x{lanes}"
+
+
+def _vector(name: str, kind: str) -> str:
+    many, bits = c_type(kind), c_type(_mask(kind))
+    made = bits if name == "nearest" else many
+    given = {"select": f"{bits} mask, {many} yes, {many} no", "round": f"{many} x"}
+    arguments = given.get("round" if name == "nearest" else name, f"{many} a, {many} b")
+    body = _plain(name, many, bits, operation("round", kind))
+    known = _INSTRUCTIONS.get((name, split(kind)[0]), {}).get(vector_bytes(kind))
+    if known is not None:
+        body = f"#ifdef {known.macro}\n  return ({made}){known.text};\n#else\n{body}#endif\n"
+    return f"static inline {made} {operation(name, kind)}({arguments}) {{\n{body}}}\n"
+
+
+def _plain(name: str, many: str, bits: str, rounding: str) -> str:
+    """A body in vector arithmetic alone."""
+    if name == "select":
+        return f"  return ({many})((mask & ({bits})yes) | (~mask & ({bits})no));\n"
+    if name in _SIGNS:
+        return (
+            f"  {bits} mask = ({bits})(a {_SIGNS[name]} b);\n"
+            f"  return ({many})((mask & ({bits})a) | (~mask & ({bits})b));\n"
+        )
+    if name == "nearest":
+        return f"  return __builtin_convertvector({rounding}(x), {bits});\n"
+    return f"""  {bits} sign = ({bits})x & INT32_MIN;
+  {many} size = ({many})(({bits})x ^ sign);
+  {bits} near = ({bits})((size + 0x1p23f) - 0x1p23f) | sign;
+  {bits} mask = ({bits})(size < 0x1p23f);
+  return ({many})((mask & near) | (~mask & ({bits})x));
+"""

@@ -1,0 +1,196 @@
+"""A candidate as C functions: the kernel, and one that packs each constant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from amos._toolchain import load_tvm
+from amos.codegen.c.calls import ALIASED, function_name, function_text
+from amos.codegen.c.operations import definitions
+from amos.codegen.c.printer import CPrinter, SeenOtherwise
+from amos.codegen.c.types import EXTERNS, OWN, c_type, helpers
+from amos.codegen.naming import Names
+from amos.codegen.scheduled import scheduled
+from amos.codegen.tir.arrays import held
+from amos.codegen.tir.lowering import lowered
+from amos.codegen.tir.program import Argument, stage
+from amos.errors import BuildError, ExportError
+from amos.intrinsics import implementations
+from amos.plan import Candidate
+from amos.plan.strided import loads_rows
+
+__all__ = ["CKernel", "Parameter", "c_kernel"]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of the C function.
+
+    Attributes:
+        name: its name in C.
+        tensor: the operator's tensor that it holds.
+        kind: its C type, without qualifiers.
+        elements: how many there are.
+        packed: elements of the tensor before it was packed; 0 if it is the tensor itself.
+    """
+
+    name: str
+    tensor: str
+    kind: str
+    elements: int
+    packed: int = 0
+
+
+@dataclass(frozen=True)
+class CKernel:
+    """What was generated.
+
+    Attributes:
+        parameters: inputs, then the output.
+        names: what the operator's names are called in C.
+        helpers: definitions before the functions.
+        body: of the kernel.
+        packing: body of the function that packs a parameter, by the parameter's name.
+        workspace: bytes of scratch memory for one call.
+        implementation: ``"native"`` or ``"generic"``.
+        features: what the CPU must have, as the system spells it.
+        flags: options of the C compiler.
+        rounds: whether the compiler must not fuse a product and a sum.
+    """
+
+    parameters: tuple[Parameter, ...]
+    names: Names
+    helpers: str
+    body: str
+    packing: dict[str, str]
+    workspace: int
+    implementation: str
+    features: tuple[str, ...]
+    flags: tuple[str, ...]
+    rounds: bool = False
+
+
+def c_kernel(candidate: Candidate, implementation: str | None = None) -> CKernel:
+    """Generate C for a candidate.
+
+    Args:
+        candidate: mapping and schedule.
+        implementation: ``"native"`` or ``"generic"``; by default native where the
+            intrinsic has one, whatever this CPU has.
+
+    Raises:
+        ExportError: something of it has no form in C.
+        BuildError: TVM refuses the program.
+    """
+    load_tvm()
+    unit = candidate.mapping.intrinsic
+    known = implementations(unit.name)
+    kind = implementation or ("native" if known.keys() & {"llvm", "c"} else "generic")
+    if kind == "generic":
+        return _generated(candidate, kind)
+    if not known.keys() & {"llvm", "c"}:
+        raise ExportError(f"{unit.name}: no native implementation is known")
+    if loads_rows(unit):
+        raise ExportError(
+            f"{unit.name}: the C of a kernel cannot name tile registers; "
+            "implementation 'generic' can be exported"
+        )
+    if "c" not in known:
+        return _generated(candidate, kind)
+    try:
+        return _generated(candidate, kind if "llvm" in known else "c")
+    except ExportError:
+        # Few of LLVM's instructions have a form in C here. The other text has.
+        return _generated(candidate, "c")
+
+
+def _generated(candidate: Candidate, kind: str) -> CKernel:
+    """C for a candidate, through LLVM's implementation, the C one, or the meaning."""
+    unit = candidate.mapping.intrinsic
+    known = implementations(unit.name)
+    program, module = scheduled(candidate, kind)
+    spelling = Names.of(candidate.mapping.operator, OWN)
+    parameters, names = _parameters(program.arguments, spelling)
+    functions = {**EXTERNS}
+    if kind == "c":
+        functions[function_name(unit)] = function_text(unit, known["c"])
+    try:
+        printer, body = _printed(candidate, module, names, functions)
+    except SeenOtherwise:
+        printer, body = _printed(candidate, module, names, functions, share=False)
+    workspace, packing = printer.workspace, {}
+    for name, argument in zip(names, program.arguments, strict=True):
+        if argument.packed is not None:
+            packing[name] = _packing(printer, argument)
+    flags = known["c"].flags if kind != "generic" and "c" in known else ()
+    if kind == "c" and {load.tensor.dtype for load in unit.operands} & {*ALIASED}:
+        flags = (*flags, "-fno-strict-aliasing")
+    if printer.rounds:
+        flags = (*flags, "-ffp-contract=off")
+    made, needed = definitions(printer.operations)
+    text = helpers(printer.types | needed) + made
+    text += "".join(functions[n] for n in sorted(printer.externs))
+    source = known.get({"native": "llvm"}.get(kind, kind))
+    features = tuple(dict.fromkeys((*unit.requires, *source.requires))) if source else ()
+    shown = "generic" if kind == "generic" else "native"
+    return CKernel(
+        parameters,
+        spelling,
+        text,
+        body,
+        packing,
+        workspace,
+        shown,
+        features,
+        flags,
+        printer.rounds,
+    )
+
+
+def _printed(
+    candidate: Candidate,
+    module: Any,
+    names: list[str],
+    functions: Mapping[str, str],
+    share: bool = True,
+) -> tuple[CPrinter, str]:
+    """A new printer, and the body that it has printed of a scheduled module."""
+    try:
+        function = lowered(module, share)
+    except Exception as error:
+        raise BuildError(f"{candidate}: TVM cannot lower it: {error}") from error
+    printer = CPrinter(functions=functions)
+    return printer, printer.function(function, names)
+
+
+def _parameters(
+    arguments: Sequence[Argument], spelling: Names
+) -> tuple[tuple[Parameter, ...], list[str]]:
+    """Parameters of the C function, and what each argument of the kernel is called in it."""
+    made: dict[str, Parameter] = {}
+    names = []
+    for number, argument in enumerate(arguments):
+        name = spelling.tensors[argument.tensor]
+        if argument.packed is not None:
+            name = f"packed_{name}"
+            if name in made:
+                name = f"{name}_{number}"
+        names.append(name)
+        before = prod(argument.packed.load.tensor.shape) if argument.packed is not None else 0
+        kind = c_type(held(argument.dtype))
+        made[name] = Parameter(name, argument.tensor, kind, prod(argument.shape), before)
+    return tuple(made.values()), names
+
+
+def _packing(printer: CPrinter, argument: Argument) -> str:
+    """Body of a function of ``given`` and ``packed``."""
+    import tvm
+    from tvm import te
+
+    assert argument.packed is not None
+    given = te.placeholder(argument.packed.load.tensor.shape, held(argument.dtype), name="given")
+    function: Any = te.create_prim_func([given, stage(argument.packed, given)])
+    return printer.function(lowered(tvm.IRModule({"main": function})), ["given", "packed"])

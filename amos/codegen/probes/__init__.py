@@ -1,0 +1,3 @@
+"""Small kernels that measure what a machine can do."""
+
+__all__ = ()

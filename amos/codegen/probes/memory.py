@@ -1,0 +1,173 @@
+"""Small kernels that measure this CPU: intrinsic rate, bandwidths, launch cost.
+
+They are written through the same tensor intrinsics as real kernels, so a rate is
+what generated code can reach, not what a data sheet says.
+"""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+import numpy as np
+
+from amos._toolchain import load_tvm
+from amos.codegen.probes.rates import fed_program, least_interval, tiles
+from amos.codegen.tir.arrays import to_tensor
+from amos.codegen.tir.target import host_target
+from amos.errors import MeasureError
+from amos.intrinsics import Intrinsic
+
+__all__ = ["check_rates", "probe_bandwidth", "probe_clock", "probe_launch", "probe_rates"]
+
+#: Links of the chain that tells the clock: long enough that a start does not count.
+_LINKS = 20_000
+#: int32 elements summed or incremented in one unrolled step: eight 64-byte vectors.
+_STEP = 128
+_REPEAT = 15
+#: Bytes that the timings of one bandwidth stream together; three are made at the least.
+_STREAMED, _FEWEST = 2 << 30, 3
+#: Latency of a multiplication and a xor.
+_CHAIN_CYCLES = 4
+
+
+def probe_rates(intrinsic: Intrinsic, kind: str, cores: int) -> dict[str, float]:
+    """Seconds between two calls on one core that reads its sources from the nearest cache.
+
+    Args:
+        intrinsic: the intrinsic.
+        kind: its implementation, ``"native"`` or ``"generic"``.
+        cores: how many work at once.
+
+    Returns:
+        ``latency`` of a call that waits for the last; ``interval`` of calls that do not.
+    """
+    single = (1,) * len(intrinsic.sources)
+    # Cores share no execution units; alone, a core is disturbed less.
+    rates = [
+        min(_interval(intrinsic, kind, tile, busy) for busy in {1, cores})
+        for tile in tiles(intrinsic, kind)
+    ]
+    # Compilers make another program of a generic implementation in every kernel.
+    typical = min if kind == "native" else max
+    return {"latency": _interval(intrinsic, kind, single, 1), "interval": typical(rates)}
+
+
+def _interval(intrinsic: Intrinsic, kind: str, tile: tuple[int, ...], cores: int) -> float:
+    program = fed_program(intrinsic, kind, tile, cores)
+    return _seconds(program.module, program.tensors) / program.calls
+
+
+def check_rates(intrinsic: Intrinsic, kind: str, rates: dict[str, float], clock: float) -> None:
+    """Refuse rates that no core of this CPU can reach.
+
+    Args:
+        intrinsic: the intrinsic.
+        kind: its implementation, ``"native"`` or ``"generic"``.
+        rates: seconds by name; see :func:`probe_rates`.
+        clock: cycles a second.
+
+    Raises:
+        MeasureError: a rate is one of them; the program was not what ran.
+    """
+    least = least_interval(intrinsic, kind, clock)
+    for name, seconds in rates.items():
+        if seconds < least:
+            raise MeasureError(
+                f"{intrinsic.name}, {kind}: {name} measured as {seconds * 1e9:.3g} ns, expected at "
+                f"least {least * 1e9:.3g} ns at {clock / 1e9:.2f} GHz; nothing was kept"
+            )
+
+
+def probe_bandwidth(size: int, cores: int, *, write: bool) -> float:
+    """Bytes per second that each of ``cores`` cores streams through ``size`` bytes.
+
+    Reading sums the buffer; writing increments it in place.
+    """
+    load_tvm()
+    from tvm import s_tir, te
+
+    chunks = max(1, size // (4 * _STEP))
+    passes = max(1, min(1000, (64 << 20) // size))
+    step = te.reduce_axis((0, passes), name="step")
+    given = te.placeholder((cores, chunks, _STEP), "int32", name="given")
+    if write:
+        seed = te.placeholder((cores, _STEP), "int32", name="seed")
+        out = te.compute(
+            (cores, chunks, _STEP), lambda c, k, x: te.sum(seed[c, x], axis=[step]), name="main"
+        )
+        arguments, arrays = [seed, out], [(cores, _STEP), (cores, chunks, _STEP)]
+    else:
+        chunk = te.reduce_axis((0, chunks), name="chunk")
+        out = te.compute(
+            (cores, _STEP), lambda c, x: te.sum(given[c, chunk, x], axis=[step, chunk]), name="main"
+        )
+        arguments, arrays = [given, out], [(cores, chunks, _STEP), (cores, _STEP)]
+    sch = s_tir.Schedule(te.create_prim_func(arguments))
+    main = sch.get_sblock("main")
+    loops = sch.get_loops(main)
+    if write:
+        core, middle, lane, passing = loops
+    else:
+        core, lane, passing, middle = loops
+    local = None if write else sch.cache_write(main, 0, "global")
+    sch.reorder(core, passing, middle, lane)
+    sch.parallel(core)
+    if local is not None:
+        sch.reverse_compute_at(local, core)
+    vectors, vector = sch.split(lane, [None, 16])
+    sch.unroll(vectors)
+    sch.vectorize(vector)
+    # Last: once the initialization is split off, the block is no longer a reduction.
+    sch.decompose_reduction(main, passing)
+    streamed = passes * chunks * _STEP * 4
+    tensors = [to_tensor(np.ones(shape, "int32"), "int32") for shape in arrays]
+    return streamed / _seconds(sch.mod, tensors, timings(streamed))
+
+
+def timings(streamed: int) -> int:
+    """How often a kernel that streams so many bytes is timed: less often if that takes long."""
+    return max(_FEWEST, min(_REPEAT, _STREAMED // streamed))
+
+
+def probe_clock() -> float:
+    """Cycles per second, from a chain of dependent integer multiplications and xors.
+
+    A multiplication takes three cycles and a xor one on every current x86 and
+    64-bit ARM core, and the pair cannot be reassociated or vectorized.
+    """
+    load_tvm()
+    from tvm import s_tir, te, tirx
+
+    seed = te.placeholder((1,), "int64", name="seed")
+    step = te.reduce_axis((0, _LINKS), name="step")
+    chain = te.comm_reducer(
+        lambda x, y: (x * y) ^ seed[0], lambda kind: tirx.const(1, kind), name="chain"
+    )
+    out = te.compute((1,), lambda i: chain(seed[i], axis=step), name="main")
+    module = s_tir.Schedule(te.create_prim_func([seed, out])).mod
+    arrays = [np.array([0x9E3779B97F4A7C1], "int64"), np.zeros(1, "int64")]
+    return _CHAIN_CYCLES * _LINKS / _seconds(module, arrays)
+
+
+def probe_launch(cores: int) -> float:
+    """Seconds to start and join one parallel region that does next to nothing."""
+    load_tvm()
+    from tvm import s_tir, te
+
+    given = te.placeholder((cores,), "int32", name="given")
+    out = te.compute((cores,), lambda c: given[c] + 1, name="main")
+    sch = s_tir.Schedule(te.create_prim_func([given, out]))
+    sch.parallel(sch.get_loops(sch.get_sblock("main"))[0])
+    return _seconds(sch.mod, [to_tensor(np.zeros(cores, "int32"), "int32") for _ in range(2)])
+
+
+def _seconds(module: Any, tensors: list[Any], repeat: int = _REPEAT) -> float:
+    """Best of a few timings: a probe asks what the machine can do, not what it did."""
+    load_tvm()
+    import tvm
+
+    library = tvm.compile(module, target=host_target())
+    timer = library.mod.time_evaluator("main", tvm.cpu(), number=1, repeat=repeat, min_repeat_ms=2)
+    times = [float(t) for t in timer(*tensors).results]
+    return min(times) if min(times) > 0 else statistics.median(times)

@@ -1,0 +1,131 @@
+"""Epilogues as TVM expressions, in the arithmetic that :mod:`amos.ir.epilogue` states.
+
+TVM has another arithmetic: integers that never overflow, which it tells LLVM of unsigned
+ones too; floats that cancel as if sums were exact; constants of double precision. So
+integers are added and multiplied in 64 bits, of which LLVM keeps the 32 that are wanted,
+and what TVM would cancel or fold is reinterpreted as bits and back, which it does not
+look through and which costs nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+from amos.codegen.tir.arrays import decoded, encoded, held
+from amos.ir import BufferLoad, Operator, dtype
+from amos.ir.floats import integer_limits
+
+__all__ = ["finished"]
+
+#: 2**31 - 1 is no float32; this is the largest one that an int32 holds.
+_LARGEST_FLOAT_IN_INT32 = 2147483520
+_SUMS = {"add": operator.add, "subtract": operator.sub, "multiply": operator.mul}
+
+
+def finished(
+    op: Operator, accumulator: Any, at: Mapping[str, Any], tensors: Mapping[str, Any]
+) -> Any:
+    """What is stored for one element of the output.
+
+    Args:
+        op: the operator, every dtype set.
+        accumulator: its accumulated value.
+        at: the spatial iterations of the element; one left out stands at zero.
+        tensors: TE tensors of the epilogue, by name.
+    """
+    if op.epilogue is None:
+        return accumulator
+    kind = str(op.output.tensor.dtype)
+    value = op.epilogue.compute(accumulator, kind, _InTVM(at, tensors))
+    return _store(value, op.epilogue.expression.kind(kind), op.epilogue.result(kind))
+
+
+class _InTVM:
+    def __init__(self, at: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
+        self.at, self.tensors = at, tensors
+
+    def number(self, value: float, kind: str) -> Any:
+        from tvm import tirx
+
+        # TVM drops a product by zero, and with it the accumulator; and zero from a sum,
+        # and with it a sign.
+        if kind == "int32" and value == 0:
+            # TVM takes an integer zero that is reinterpreted for a pointer.
+            return tirx.reinterpret(kind, tirx.const(0.0, "float32"))
+        return _opaque(tirx.const(value, kind), kind)
+
+    def read(self, load: BufferLoad, kind: str) -> Any:
+        where = [
+            index.evaluate({name: self.at.get(name, 0) for name in index.names})
+            for index in load.indices
+        ]
+        element = self.tensors[load.tensor.name][tuple(where)]
+        return decoded(element, str(load.tensor.dtype), kind)
+
+    def convert(self, value: Any) -> Any:
+        return value.astype("float32")
+
+    def apply(self, name: str, kind: str, values: list[Any]) -> Any:
+        from tvm import tirx
+
+        if name == "round":
+            return tirx.nearbyint(values[0])
+        left, right = values
+        if name in ("max", "min"):
+            return (tirx.max if name == "max" else tirx.min)(left, right)
+        if kind == "float32" and name != "multiply":
+            left, right = _rounded(left), _rounded(right)
+        if name == "subtract":
+            # A difference of equal terms would be zero, without what they are made of.
+            right = _opaque(right, kind)
+        if kind == "float32":
+            return _SUMS[name](left, right)
+        exact = _SUMS[name](left.astype("int64"), right.astype("int64"))
+        return _opaque(exact.astype("int32"), kind)
+
+
+def _opaque(value: Any, kind: str) -> Any:
+    """The same value as one of which TVM knows nothing."""
+    from tvm import tirx
+
+    return tirx.reinterpret(kind, tirx.reinterpret("uint32", value))
+
+
+def _rounded(term: Any) -> Any:
+    """A term of a sum; a product is made to be rounded before it is added.
+
+    TVM lets LLVM fuse a product and a sum, which rounds once where two roundings
+    are stated. A comparison between them keeps them apart, and unlike a call of
+    LLVM's fence for this purpose TVM vectorizes it.
+    """
+    from tvm import tirx
+
+    if not isinstance(term, tirx.Mul):
+        return term
+    return tirx.max(term, tirx.const(-math.inf, "float32"))
+
+
+def _store(value: Any, computed: str, kind: str) -> Any:
+    """A value of kind ``computed`` as an element of the result, of dtype ``kind``."""
+    from tvm import tirx
+
+    final = dtype(kind)
+    if not final.is_integer:
+        return encoded(value.astype("float32"), kind)
+    low, high = integer_limits(kind)
+    if computed == "float32":
+        most = min(high, _LARGEST_FLOAT_IN_INT32)
+        above = tirx.max(value, tirx.const(low, "float32"))
+        inside = tirx.min(above, tirx.const(most, "float32"))
+        nearest = tirx.nearbyint(inside).astype("int32")
+        if most < high:
+            beyond = above > tirx.const(most, "float32")
+            nearest = tirx.Select(beyond, tirx.const(high, "int32"), nearest)
+        value = nearest
+    elif kind != "int32":
+        limits = tirx.const(low, "int32"), tirx.const(high, "int32")
+        value = tirx.min(tirx.max(value, limits[0]), limits[1])
+    return value.astype(held(kind))

@@ -1,0 +1,71 @@
+"""Finding and changing a loop of a scheduled function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from amos.codegen.tir.rewriting import rebuilt
+
+__all__ = ["Found", "changed", "find", "occurs"]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A block of a scheduled function.
+
+    Attributes:
+        loops: the loops around it, from the outermost inward.
+        values: the block's variables by name, in terms of those loops.
+    """
+
+    loops: tuple[Any, ...]
+    values: dict[str, Any]
+
+
+def find(stmt: Any, block: str, loops: tuple[Any, ...] = ()) -> Found | None:
+    """The block of that name, and the loops around it; ``None`` if there is none.
+
+    Args:
+        stmt: where to look.
+        block: the name.
+        loops: loops around the statement.
+    """
+    kind = type(stmt).__name__
+    if kind == "SBlockRealize":
+        if stmt.block.name_hint != block:
+            return find(stmt.block.body, block, loops)
+        names = (x.var.name for x in stmt.block.iter_vars)
+        return Found(loops, dict(zip(names, stmt.iter_values, strict=True)))
+    if kind == "SeqStmt":
+        inner = (find(each, block, loops) for each in stmt.seq)
+        return next((found for found in inner if found is not None), None)
+    if kind == "For":
+        return find(stmt.body, block, (*loops, stmt))
+    return find(stmt.then_case, block, loops) if kind == "IfThenElse" else None
+
+
+def occurs(variable: Any, expression: Any) -> bool:
+    """Whether an expression contains a variable; two variables may have one name.
+
+    Args:
+        variable: a loop's.
+        expression: where to look.
+    """
+    from tvm import tirx
+
+    return any(variable.same_as(each) for each in tirx.analysis.undefined_vars(expression))
+
+
+def changed(stmt: Any, variable: Any, change: Callable[[Any], Any]) -> Any:
+    """The statement with the loop over one variable replaced.
+
+    Args:
+        stmt: what contains the loop.
+        variable: the loop's variable.
+        change: makes the new loop of the old one.
+    """
+    if type(stmt).__name__ == "For" and stmt.loop_var.same_as(variable):
+        return change(stmt)
+    return rebuilt(stmt, lambda inner: changed(inner, variable, change))

@@ -1,0 +1,43 @@
+"""How constants that are packed ahead lie in memory: in the order in which they are read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from amos.plan import Schedule
+from amos.plan.staging import StagedDim, StagedOperand
+
+__all__ = ["in_reading_order"]
+
+
+def in_reading_order(op: StagedOperand, schedule: Schedule) -> StagedOperand:
+    """A staged operand whose fragments follow one another as the kernel reads them.
+
+    The dimensions come in the order of the loops: outer spatial loops, reductions,
+    then what a register tile holds of a spatial loop. One step of the reduction
+    reads a contiguous stretch, and the next step the one after it: a stream that
+    the prefetchers of every CPU follow.
+
+    Args:
+        op: the operand, made as long as the schedule's tiles ask for.
+        schedule: the schedule that reads it.
+    """
+    nest = op.nest
+    outer = {loop.name: n for n, loop in enumerate(schedule.order(nest))}
+    steps = {loop.name: n for n, loop in enumerate(schedule.reduce_order(nest))}
+    count = len(op.dims) - len(op.fragment)
+    ranked: list[tuple[tuple[int, int], StagedDim]] = []
+    for dim in op.dims[:count]:
+        name = dim.index.names[0] if dim.index.names else ""
+        if name in steps:
+            ranked.append(((1, steps[name]), dim))
+            continue
+        tile = schedule.tile(name) if name in outer and dim.dimension < 0 else 1
+        if tile > 1:
+            held = replace(dim, extent=tile, modulo=tile)
+            ranked.append(((2, -tile), held))
+            dim = replace(dim, extent=dim.extent // tile, divide=tile)
+        ranked.append(((0, outer.get(name, -1)), dim))
+    # Python's sort is stable: what no loop tells apart stays in the tensor's order.
+    leading = [dim for _, dim in sorted(ranked, key=lambda pair: pair[0])]
+    return replace(op, dims=(*leading, *op.dims[count:]))

@@ -1,0 +1,79 @@
+"""Accumulators on the stack.
+
+TVM takes every buffer of more than 1 KiB from a pool at run time. LLVM keeps the
+accumulators of a register tile in registers all the same, but it cannot know that
+nobody reads from the pool what was stored of them: zeros before a reduction, sums
+behind it. Where reductions are short, these stores cost as much as the output's.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from math import prod
+from typing import Any
+
+from amos._toolchain import load_tvm
+from amos.codegen.tir.rewriting import rebuilt
+
+__all__ = ["pipeline"]
+
+#: Bytes of the largest buffer that is put on the stack. More than 27 vectors of
+#: accumulators leave LLVM few registers for sources; as values of its own, rather than
+#: memory that it promotes, it has been seen to spill them in the innermost loop.
+_LARGEST = 27 * 64
+#: The same for what tile registers are stored to, which LLVM keeps in no register.
+_LARGEST_OF_TILES = 8 * 1024
+#: TVM's mark of an allocation that is not to become a call of its runtime.
+_AS_IT_IS = "disable_lower_builtin"
+
+
+@cache
+def pipeline(tiles: bool = False) -> str:
+    """The name under which TVM knows its own pipeline with small buffers on the stack.
+
+    Args:
+        tiles: whether accumulators are in tile registers.
+    """
+    load_tvm()
+    import tvm
+    from tvm.s_tir.pipeline import default_s_tir_pipeline
+    from tvm.tirx.compilation_pipeline import register_tir_pipeline
+
+    largest = _LARGEST_OF_TILES if tiles else _LARGEST
+    name = f"amos_cpu_{largest}"
+
+    def place(module: Any, _: Any) -> Any:
+        made = {
+            name: function.with_body(_placed(function.body, largest))
+            for name, function in module.functions.items()
+        }
+        return tvm.IRModule(made, attrs=module.attrs)
+
+    def passes() -> Any:
+        first, *last = default_s_tir_pipeline()
+        placing = tvm.transform.module_pass(place, opt_level=0)
+        return tvm.transform.Sequential([first, placing]), *last
+
+    register_tir_pipeline(name, passes)
+    return name
+
+
+def _placed(stmt: Any, largest: int) -> Any:
+    """The statement with small buffers allocated as they are written."""
+    from tvm import tirx
+
+    name = type(stmt).__name__
+    if name == "AttrStmt":
+        return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, _placed(stmt.body, largest))
+    if name != "AllocBuffer" or _bytes(stmt.buffer) > largest:
+        return rebuilt(stmt, lambda inner: _placed(inner, largest))
+    return tirx.AllocBuffer(stmt.buffer, {**stmt.annotations, _AS_IT_IS: tirx.const(True, "bool")})
+
+
+def _bytes(buffer: Any) -> int:
+    """Size of a buffer; more than any limit if it is not known."""
+    import tvm
+
+    kind = tvm.DataType(str(buffer.dtype))
+    sizes = [getattr(size, "value", 1 << 40) for size in buffer.shape]
+    return prod(sizes) * int(kind.bits) * int(kind.lanes) // 8

@@ -1,0 +1,55 @@
+"""The CPU we run on, as LLVM is told of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amos._toolchain import load_tvm
+from amos.machine.cpu import cpu
+
+__all__ = ["LLVM_FEATURES", "host_target"]
+
+#: LLVM's names for what intrinsics require of a CPU, in the words of Linux.
+LLVM_FEATURES = {
+    "amx_bf16": "amx-bf16",
+    "amx_int8": "amx-int8",
+    "amx_tile": "amx-tile",
+    "asimddp": "dotprod",
+    "avx512_bf16": "avx512bf16",
+    "avx512_vnni": "avx512vnni",
+    "avx512f": "avx512f",
+    "avx512vl": "avx512vl",
+    "avx_vnni": "avxvnni",
+    "fma": "fma",
+    "i8mm": "i8mm",
+}
+
+
+def host_target(*, vectorizer: bool = True) -> Any:
+    """TVM's target for this CPU.
+
+    LLVM guesses a model from what the processor says of itself. Under a hypervisor that
+    hides the model the guess is an older one, and LLVM then ends the process over an
+    instruction that the CPU has; so what the guess lacks is named. So is what only the
+    guess has, where the system describes the CPU: its code would end with SIGILL.
+
+    Args:
+        vectorizer: whether LLVM may vectorize loops by itself. Its version 22 makes one
+            wrong masked load of a loop that reads element ``s % 4`` under a condition in
+            step ``s``, as copies do that replicate guarded lanes.
+    """
+    load_tvm()
+    import tvm
+
+    llvm = tvm.target.codegen
+    described = {"kind": "llvm", "mcpu": str(llvm.llvm_get_system_cpu()), "num-cores": cpu().cores}
+    if not vectorizer:
+        described["cl-opt"] = ["-vectorize-loops=0"]
+    guess = tvm.target.Target(described)
+    known = {str(name) for name in llvm.llvm_get_cpu_features(guess)}
+    here = {LLVM_FEATURES[name] for name in LLVM_FEATURES.keys() & cpu().features}
+    differing = [f"+{name}" for name in sorted(here - known)]
+    if cpu().features:
+        beyond = known.intersection(LLVM_FEATURES.values()) - here
+        differing += [f"-{name}" for name in sorted(beyond)]
+    return tvm.target.Target({**described, "mattr": differing}) if differing else guess

@@ -1,0 +1,46 @@
+"""The best of some schedules drawn by chance: a quick idea of what a mapping is worth."""
+
+from __future__ import annotations
+
+import contextlib
+
+import numpy as np
+
+from amos.errors import ScheduleError
+from amos.machine import Machine
+from amos.mapping.mapping import Mapping
+from amos.perfmodel import Prediction, evaluate, prediction_of
+from amos.plan import Structure
+from amos.plan.candidate import Candidate
+from amos.plan.schedule import batch_of
+from amos.schedule.space import ScheduleSpace
+
+__all__ = ["best_sampled"]
+
+
+def best_sampled(
+    mapping: Mapping, machine: Machine, samples: int, rng: np.random.Generator
+) -> tuple[Prediction, Candidate] | None:
+    """The best of some schedules of a mapping by the model; ``None`` if none of them fits.
+
+    Args:
+        mapping: what is scheduled.
+        machine: where.
+        samples: schedules to draw besides the smallest one.
+        rng: what they are drawn with.
+
+    Raises:
+        MachineError: the machine has no rate for the intrinsic.
+    """
+    space, structure = ScheduleSpace(mapping, machine), Structure(mapping)
+    schedules = space.draw(samples, rng)
+    with contextlib.suppress(ScheduleError):  # no schedule at all
+        schedules.insert(0, space.smallest())
+    if not schedules:
+        machine.peak(mapping.intrinsic.name)
+        return None
+    batch = evaluate(structure, machine, batch_of(structure, schedules))
+    row = int(np.argmin(batch.seconds))
+    if not np.isfinite(batch.seconds[row]):
+        return None
+    return prediction_of(structure, machine, batch, row), Candidate(mapping, schedules[row])

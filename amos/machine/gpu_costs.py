@@ -1,0 +1,117 @@
+"""What CUDA machines spend besides calls and bandwidth, and what bounds their thread blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from amos.errors import MachineError
+
+__all__ = [
+    "ASYNC",
+    "ASYNC_BYTES",
+    "HELD_COPIES",
+    "MAX_THREADS",
+    "OTHER_REGISTERS",
+    "REGISTER_FILE",
+    "RESERVED",
+    "ROW_ALIGNMENT",
+    "THREAD_REGISTERS",
+    "WARP",
+    "GpuCosts",
+    "Resident",
+    "resident",
+]
+
+#: Threads of a warp, most of a block, and 32-bit registers of one multiprocessor and of
+#: one thread (CUDA C++ Programming Guide, Technical Specifications per Compute
+#: Capability; the same from sm_70 to sm_120).
+WARP, MAX_THREADS, REGISTER_FILE, THREAD_REGISTERS = 32, 1024, 65536, 255
+#: Registers of a thread that hold no fragment. Without a limit compilers take up to 120, most
+#: often about 30. Told to do with 48, they spilled more than 64 bytes in one of the 75 kernels of
+#: ``amos reproduce cuda`` and in none of 270 random ones; with 40 in two and one; with 56 in none.
+OTHER_REGISTERS = 56
+#: Shared memory that the driver keeps of each block from sm_80 on.
+RESERVED = 1024
+#: First architecture with ``cp.async``, and bytes that it moves at least (PTX ISA).
+ASYNC, ASYNC_BYTES = 80, 4
+#: Bytes that every row of a fragment in shared memory starts at a multiple of, and that
+#: a copy moves at most.
+ROW_ALIGNMENT = 16
+#: Copies of a thread that kernels unroll, and hold in registers while the stage before is
+#: multiplied. More of them would crowd out the accumulators.
+HELD_COPIES = 8
+
+
+@dataclass(frozen=True)
+class GpuCosts:
+    """What generated CUDA kernels spend, in cycles of one multiprocessor.
+
+    None of it is fitted: figures are published, read from machine code, or estimates,
+    which are marked. A machine's own are in the table ``gpu`` of its file.
+
+    Attributes:
+        l2_latency: a load that the L2 cache answers.
+        memory_latency: a load that memory answers. These two and the next are
+            those of V100, A100 and H100 in doi:10.1016/j.ultsonch.2023.106546, Table 3.
+        shared_latency: a load from shared memory.
+        sm_bandwidth: bytes a cycle that one multiprocessor draws from the L2 cache at
+            most (estimate: two sectors of 32 bytes).
+        barrier: one ``__syncthreads`` of a block (estimate).
+        start: starting a block, and its first addresses (estimate).
+        copy: instructions of one copy into shared memory whose loop is unrolled (8 to
+            16 in the machine code of GEMM and convolutions for sm_80).
+        rolled: the same in a loop that is too long to be unrolled (40 in that of GEMM).
+        digits: instructions for each division that a copy takes to find its place in
+            the reduction (9 in convolutions whose window is fused).
+        store: instructions of one store of a result (estimate).
+        atomic: bytes of an atomic addition count so often at the L2 cache, which reads
+            and writes them (estimate).
+        clear: seconds between a memset and the kernel behind it (estimate).
+        overlap: as :attr:`amos.machine.Costs.overlap` (estimate).
+    """
+
+    l2_latency: float = 200.0
+    memory_latency: float = 400.0
+    shared_latency: float = 20.0
+    sm_bandwidth: float = 64.0
+    barrier: float = 30.0
+    start: float = 500.0
+    copy: float = 12.0
+    rolled: float = 40.0
+    digits: float = 9.0
+    store: float = 10.0
+    atomic: float = 2.0
+    clear: float = 1.5e-6
+    overlap: float = 4.0
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not value >= 0:
+                raise MachineError(f"gpu: {name} is negative: {value}")
+        if not (self.sm_bandwidth > 0 and self.overlap > 0):
+            raise MachineError("gpu: sm_bandwidth and overlap must be positive")
+
+
+@dataclass(frozen=True)
+class Resident:
+    """Threads and blocks that one multiprocessor holds at the same time."""
+
+    threads: int
+    blocks: int
+
+
+#: CUDA C++ Programming Guide, Technical Specifications per Compute Capability.
+_RESIDENT = {
+    70: Resident(2048, 32),
+    75: Resident(1024, 16),
+    80: Resident(2048, 32),
+    86: Resident(1536, 16),
+    89: Resident(1536, 24),
+    90: Resident(2048, 32),
+    120: Resident(1536, 32),
+}
+
+
+def resident(architecture: int) -> Resident:
+    """Limits of an architecture, as 80 for ``sm_80``; those of the nearest older one we know."""
+    return _RESIDENT[max((a for a in _RESIDENT if a <= architecture), default=70)]

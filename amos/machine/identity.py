@@ -1,0 +1,68 @@
+"""Which machine a time was measured on: two times compare only if this is the same."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from dataclasses import dataclass
+from importlib import metadata
+
+from amos.machine.cpu import cpu
+
+__all__ = ["Identity", "here"]
+
+#: Packages whose version decides what code comes out.
+_COMPILERS = ("apache-tvm", "apache-tvm-ffi")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A kind of machine.
+
+    Attributes:
+        name: ``"host"``, or the name of a described machine.
+        model: CPU model; of a described machine a digest of its figures.
+        cores: processors that candidates may use.
+        system: operating system and architecture.
+        compilers: name and version of each package that generates code.
+    """
+
+    name: str
+    model: str
+    cores: int
+    system: str = ""
+    compilers: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def key(self) -> str:
+        """Digest of everything above: equal for machines of one kind."""
+        return hashlib.sha256(json.dumps(self.to_dict()).encode()).hexdigest()[:16]
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain values for records and JSON."""
+        return {
+            "name": self.name,
+            "model": self.model,
+            "cores": self.cores,
+            "system": self.system,
+            "compilers": dict(self.compilers),
+        }
+
+    def __str__(self) -> str:
+        if self.name != "host":
+            return f"{self.name} (described, {self.model})"
+        versions = ", ".join(f"{name} {version}" for name, version in self.compilers)
+        return f"{self.model}, {self.cores} cores, {versions or 'no compiler'}"
+
+
+def here() -> Identity:
+    """The machine of this process."""
+    versions = []
+    for package in _COMPILERS:
+        try:
+            versions.append((package, metadata.version(package)))
+        except metadata.PackageNotFoundError:
+            continue
+    where = f"{platform.system()} {platform.machine()}"
+    return Identity("host", cpu().model, cpu().cores, where, tuple(versions))

@@ -1,0 +1,234 @@
+"""Machines as data: memory levels from the registers outward, and compute rates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from amos._display import Shown
+from amos.errors import MachineError
+from amos.machine.gpu_costs import GpuCosts
+
+__all__ = ["Costs", "Level", "Machine", "Peak"]
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What generated code spends besides the calls, in cycles of one core.
+
+    The defaults leave every term out. Those of a maker's CPUs, fitted to measurements
+    (``amos reproduce fig5 --fit``), are in :mod:`amos.machine.makers`.
+
+    Attributes:
+        dense: calls that follow one another closely take so many times as long as in a
+            probe: the clock falls with the power they take, and loads come between them.
+        window: calls that a core can have in flight out of order, across tiles.
+        serial: going on to the next element of a copy whose step is not unrolled; nothing for
+            padding, of which compilers write several elements at once.
+        read: reading one element that does not move with its neighbours, and an
+            instruction of a copy that moves whole vectors.
+        find: finding one element of a copy: for each division that it takes, and for
+            each test whether it lies in the tensor's padding.
+        spill: calls are slower by this share when fragments fill all registers, in steps
+            of a reduction that compilers mix, each with only one fragment of some source.
+        reload: calls are slower by this share for each store or load, per call, of a
+            fragment that overlapping windows keep beyond what the registers hold.
+        sweep: reading beyond the innermost level takes so many times as long where an
+            operand was laid out in reading order.
+        late: waiting for a line of the output that nothing fetched ahead, from beyond the
+            caches near a core.
+        exchange: getting a line back that another core fetched because it writes nearby.
+        ahead: lines that hardware fetches ahead of a sequence of stores.
+        retain: how fast a cache forgets what a loop sweeps over: what a sweep over ``x``
+            times its capacity finds of it again goes with ``x ** -retain``; infinite would
+            be strict replacement of the oldest line.
+        overlap: how well levels overlap: terms are added as powers with this
+            exponent; infinite would be the plain maximum.
+        far: the same for what comes from beyond the caches near a core against the rest,
+            which hides less of it.
+        unrolled: loads and calls of the longest loop that compilers unroll completely.
+        copied: elements of the longest step of a copy that they unroll; half as many if
+            finding one takes divisions.
+    """
+
+    dense: float = 1.0
+    window: float = 0.0
+    serial: float = 0.0
+    read: float = 0.0
+    find: float = 0.0
+    spill: float = 0.0
+    reload: float = 0.0
+    sweep: float = 1.0
+    late: float = 0.0
+    exchange: float = 0.0
+    ahead: float = 4.0
+    retain: float = math.inf
+    overlap: float = math.inf
+    far: float = math.inf
+    unrolled: float = 0.0
+    copied: float = 0.0
+
+
+@dataclass(frozen=True)
+class Level:
+    """One memory level.
+
+    Attributes:
+        name: ``"L1"``, ``"shared"``, ``"DRAM"``, …
+        capacity: bytes of one unit; 0 means unbounded (the outermost level).
+        read_bandwidth: bytes per second that one unit delivers inward.
+        write_bandwidth: bytes per second that one unit takes from inside.
+        units: how many such units the machine has; cores share a level that has
+            fewer units than there are cores.
+        core_read: bytes per second that one core alone can draw; 0 if that is no
+            limit of its own.
+        core_write: the same for writing.
+        scratchpad: true if programs place data there themselves, so that what
+            they place has to fit; false for a cache.
+    """
+
+    name: str
+    capacity: int
+    read_bandwidth: float
+    write_bandwidth: float
+    units: int = 1
+    core_read: float = 0.0
+    core_write: float = 0.0
+    scratchpad: bool = False
+
+    def __post_init__(self) -> None:
+        for key in ("read_bandwidth", "write_bandwidth"):
+            if not getattr(self, key) > 0:
+                raise MachineError(
+                    f"level {self.name!r}: {key} must be positive, got {getattr(self, key)}"
+                )
+        if self.capacity < 0 or self.units < 1:
+            raise MachineError(f"level {self.name!r}: capacity and units must be positive")
+
+    def rate(self, groups: np.ndarray, together: np.ndarray, *, write: bool) -> np.ndarray:
+        """Bytes per second for one of several groups of cores that draw at once.
+
+        Args:
+            groups: how many groups there are.
+            together: cores of one group.
+            write: outward instead of inward.
+        """
+        whole = self.write_bandwidth if write else self.read_bandwidth
+        alone = self.core_write if write else self.core_read
+        part: np.ndarray = whole * np.minimum(1.0, self.units / groups)
+        return np.minimum(part, alone * together) if alone else part
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Rate of one intrinsic on one core.
+
+    Attributes:
+        latency: seconds until a dependent call can start.
+        interval: seconds between independent calls (the inverse of throughput).
+        source: where the figures come from.
+        fed: what earlier versions measured beside an interval on registers; the interval of
+            now has sources from the nearest cache itself, as a kernel's must.
+    """
+
+    latency: float
+    interval: float
+    source: str = ""
+    fed: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (self.interval > 0 and self.latency > 0):
+            raise MachineError("latency and interval of an intrinsic must be positive")
+        if self.fed < 0:
+            raise MachineError("the interval of an intrinsic that is fed must not be negative")
+
+
+@dataclass(frozen=True)
+class Machine(Shown):
+    """A machine with ``cores`` cores and memory levels from inside outward.
+
+    Attributes:
+        name: registry name (``"host"``, ``"a100"``).
+        cores: parallel units that each issue intrinsics (CPU cores, SM sub-cores).
+        clock: cycles per second.
+        levels: memory levels; the last one is unbounded.
+        peaks: rate of each intrinsic by name.
+        launch: seconds to start and join one parallel region.
+        features: instruction sets or architectures the machine has.
+        maker: who makes its CPU, as the CPU says it: ``"AuthenticAMD"``; ``""`` for others.
+        source: where the figures come from.
+        costs: what generated code spends besides the calls.
+        line: bytes that memory levels exchange at a time.
+        gpu: what CUDA kernels spend; other machines have no use for it.
+    """
+
+    name: str
+    cores: int
+    clock: float
+    levels: tuple[Level, ...]
+    peaks: Mapping[str, Peak] = field(default_factory=dict)
+    launch: float = 0.0
+    features: tuple[str, ...] = ()
+    maker: str = ""
+    source: str = ""
+    costs: Costs = Costs()
+    line: int = 64
+    gpu: GpuCosts = GpuCosts()
+
+    def __post_init__(self) -> None:
+        if self.cores < 1:
+            raise MachineError(f"machine {self.name!r}: cores must be positive, got {self.cores}")
+        if not self.clock > 0:
+            raise MachineError(f"machine {self.name!r}: clock must be positive, got {self.clock}")
+        if not self.launch >= 0:
+            raise MachineError(f"machine {self.name!r}: launch is negative: {self.launch}")
+        if not self.levels or self.levels[-1].capacity != 0:
+            raise MachineError(f"machine {self.name!r}: the outermost level must be unbounded")
+        inner = [level.capacity for level in self.levels[:-1]]
+        if 0 in inner or inner != sorted(inner):
+            raise MachineError(f"machine {self.name!r}: capacities must grow outward, got {inner}")
+
+    def __str__(self) -> str:
+        lines = [f"{self.name}: {self.cores} cores at {self.clock / 1e9:.2f} GHz  ({self.source})"]
+        for level in self.levels:
+            size = f"{level.capacity / 1024:.0f} KiB" if level.capacity else "unbounded"
+            lines.append(
+                f"  {level.name:8} {size:>12} x {level.units:<3} "
+                f"read {level.read_bandwidth / 1e9:.1f} GB/s, "
+                f"write {level.write_bandwidth / 1e9:.1f} GB/s"
+            )
+        for name, peak in self.peaks.items():
+            generic = " (generic implementation)" if "generic" in peak.source else ""
+            lines.append(
+                f"  {name}: one every {peak.interval * 1e9:.3g} ns on each core, "
+                f"latency {peak.latency * 1e9:.3g} ns{generic}"
+            )
+        return "\n".join(lines)
+
+    @property
+    def cached(self) -> bool:
+        """True if all of its memories are caches, which programs do not fill themselves."""
+        return not any(level.scratchpad for level in self.levels)
+
+    @property
+    def architecture(self) -> int:
+        """Newest CUDA architecture that the machine runs, as 80 for ``sm_80``; 0 if none."""
+        numbers = [x.removeprefix("sm_") for x in self.features if x.startswith("sm_")]
+        return max((int(n) for n in numbers if n.isdigit()), default=0)
+
+    def peak(self, intrinsic: str) -> Peak:
+        """Rate of an intrinsic.
+
+        Raises:
+            MachineError: the machine has no figure for it.
+        """
+        try:
+            return self.peaks[intrinsic]
+        except KeyError:
+            known = ", ".join(sorted(self.peaks)) or "none"
+            raise MachineError(
+                f"machine {self.name!r} has no rate for intrinsic {intrinsic!r}; known: {known}"
+            ) from None

@@ -1,0 +1,64 @@
+"""Constants of CPUs by their maker, each fitted on samples of ResNet-18 measured there.
+
+``amos reproduce fig5 --fit`` prints those of a new set of samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from amos.machine.machine import Costs
+
+__all__ = ["FITTED", "fitted"]
+
+#: By the name that a CPU gives its maker (the instruction CPUID, leaf 0).
+FITTED: Mapping[str, Costs] = {
+    # A server CPU with AVX-512 VNNI, Zen 5 (cpu family 26, model 2).
+    "AuthenticAMD": Costs(
+        dense=1.0,
+        window=101.0,
+        serial=0.807,
+        read=0.159,
+        find=5.45,
+        spill=0.212,
+        reload=1.2,
+        sweep=1.6,
+        late=24.0,
+        exchange=0.0,
+        ahead=4.0,
+        retain=5.35,
+        overlap=5.7,
+        far=45.6,
+        unrolled=240.0,
+        copied=16.0,
+    ),
+    # A server CPU with AVX-512 VNNI and AMX (cpu family 6, model 167).
+    "GenuineIntel": Costs(
+        dense=1.55,
+        window=35.0,
+        serial=3.21,
+        read=0.774,
+        find=4.95,
+        spill=0.352,
+        reload=1.13,
+        sweep=1.19,
+        late=10.5,
+        exchange=32.7,
+        ahead=2.38,
+        retain=5.24,
+        overlap=2.8,
+        far=1.6,
+        unrolled=202.0,
+        copied=16.0,
+    ),
+}
+
+
+def fitted(maker: str) -> Costs:
+    """The constants of a maker's CPUs; AMD's for makers whose CPUs were not measured.
+
+    Args:
+        maker: as :attr:`amos.machine.Machine.maker`; machines that are no CPUs have
+            none, and with it constants that leave every term out.
+    """
+    return FITTED.get(maker, FITTED["AuthenticAMD"]) if maker else Costs()

@@ -1,0 +1,3 @@
+"""What CPUs and their compilers add to the traffic of a nest."""
+
+__all__ = ()

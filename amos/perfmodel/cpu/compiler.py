@@ -1,0 +1,150 @@
+"""Fragments that compilers keep in registers, and what happens when there are too many.
+
+What LLVM does was read from the machine code of the samples that constants are fitted on
+(``amos reproduce fig5``).
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from math import gcd
+
+import numpy as np
+
+from amos.machine.machine import Machine
+from amos.perfmodel.limits import fragments, live_fragments
+from amos.perfmodel.traffic import CoreNest
+from amos.plan.strided import loads_rows
+from amos.plan.structure import LoopBatch, Operand, Structure
+
+__all__ = ["register_pressure", "finds_again", "kept_fragments", "stretch"]
+
+
+def stretch(structure: Structure, machine: Machine, batch: LoopBatch, nest: CoreNest) -> np.ndarray:
+    """Steps of the reduction in one stretch of code, for each schedule.
+
+    Those that the schedule unrolls, and those of loops that compilers unroll then: a loop
+    is unrolled if the loads and calls that come of it are at most ``Costs.unrolled``; the one
+    around it is looked at after that.
+    """
+    operands = (*structure.sources, structure.destination)
+    size = np.sum([fragments(op, nest) for op in operands], axis=0)
+    steps, whole = np.ones(len(batch)), np.ones(len(batch), dtype=bool)
+    for position in reversed(range(nest.steps.begin, nest.count)):
+        trips = nest.steps.outer[position]
+        if position == nest.count - 1:
+            steps = np.where(trips % batch.unroll == 0, batch.unroll, 1).astype(float)
+            trips = trips / steps
+        whole = whole & (steps * trips * size <= machine.costs.unrolled)
+        steps = np.where(whole, steps * trips, steps)
+    return steps
+
+
+def finds_again(
+    operand: Operand, batch: LoopBatch, nest: CoreNest, staged: np.ndarray
+) -> np.ndarray:
+    """Whether compilers see that two steps read the same fragment of an operand.
+
+    They do not where its address depends on the outermost loop that is shared out: of
+    that loop alone they do not know that it begins at no negative number. A copy that is
+    made where it is used has addresses of its own.
+
+    Args:
+        operand: a source.
+        batch: the schedules.
+        nest: their nests.
+        staged: bool: the source is copied ahead of the nest, or not at all.
+    """
+    if not nest.steps.spatial:
+        return np.ones(len(batch), dtype=bool)
+    live = nest.steps.outer[: nest.steps.spatial] > 1
+    first = np.argmax(live, axis=0)
+    loop = np.take_along_axis(nest.steps.loop[: nest.steps.spatial], first[None], axis=0)[0]
+    indexed = nest.steps.indexes(operand)
+    return np.asarray(~(staged & indexed[loop] & live.any(axis=0)))
+
+
+def kept_fragments(
+    structure: Structure, batch: LoopBatch, nest: CoreNest, together: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Fragments of sources that one step of the reduction leaves for a later one.
+
+    Where windows overlap, steps of the innermost reduction read some of the same
+    fragments. If the steps are one stretch of code and compilers see it, they load such
+    a fragment once and keep it, whether or not a register is free.
+
+    Args:
+        structure: the mapping.
+        batch: the schedules.
+        nest: their nests.
+        together: how many steps of the innermost reduction are one stretch of code.
+
+    Returns:
+        the fragments, and how many stores and loads of them a step makes if all of them
+        wait in memory.
+    """
+    kept, moves = np.zeros((2, len(batch)))
+    spatial, last = nest.steps.spatial, batch.reduce[:, -1]
+    ahead = dict(zip(structure.choices, batch.ahead.T, strict=True))
+    for op in structure.sources:
+        seen = finds_again(op, batch, nest, ahead.get(op.name, np.ones(len(batch), dtype=bool)))
+        for dim in op.dims[: op.leading]:
+            windows = [(n, step) for n, step in dim.terms if n >= spatial]
+            tiles = [(n, pace) for n, pace in dim.terms if n < spatial]
+            for (loop, step), (moved, pace) in product(windows, tiles):
+                # After so many steps another position of the tile reads the same.
+                later = pace // gcd(step, pace)
+                tile = nest.steps.tile[moved]
+                gone = step * later // pace
+                left = np.maximum(tile - gone, 0.0)
+                here = seen & (last == loop) & (together > later)
+                found = np.where(here, left / tile * fragments(op, nest), 0.0)
+                kept = kept + found
+                # Loaded by each later step, stored by the first that has it.
+                loads = np.minimum(together, structure.extents[loop]) - later
+                stores = 1.0 + (loads - 1.0) * np.minimum(gone / np.maximum(left, 1.0), 1.0)
+                moves = moves + found * (loads + stores)
+    return kept, moves / together
+
+
+def register_pressure(
+    structure: Structure,
+    machine: Machine,
+    batch: LoopBatch,
+    nest: CoreNest,
+    code: np.ndarray | None = None,
+) -> np.ndarray | float:
+    """Slower calls when the compiler has hardly a register to spare.
+
+    Several steps of a reduction in one stretch of code let the compiler move loads of
+    later steps ahead of earlier calls, which needs more registers: steps that the
+    schedule unrolls, or all of a short loop. Where a step has several fragments of
+    each source, their loads are bound to calls of its own and hardly move.
+
+    Args:
+        structure: the mapping.
+        machine: its constants.
+        batch: the schedules.
+        nest: their nests.
+        code: steps in one stretch of code by compilers for CPUs; ``None`` on other machines.
+    """
+    registers = structure.mapping.intrinsic.registers
+    if not registers or loads_rows(structure.mapping.intrinsic):
+        # Tile registers have numbers, and no compiler moves them to memory.
+        return 1.0
+    # One fragment of each source is loaded while the calls before it run.
+    costs, spare = machine.costs, len(structure.sources)
+    live = live_fragments(structure, nest)
+    crowded = np.clip((live - (registers - spare)) / spare, 0.0, 1.0)
+    if code is None or not structure.reduce:
+        # Compilers for GPUs load the fragments of later steps ahead wherever they can.
+        return np.asarray(1.0 + (costs.spill if code is None else 0.0) * crowded)
+    each = np.min([fragments(op, nest) for op in structure.sources], axis=0)
+    worst = np.where((each == 1) & (code > 1), costs.spill, 0.0)
+    kept, moves = kept_fragments(structure, batch, nest, code)
+    spilled = np.clip(live + kept - registers, 0.0, kept) / np.maximum(kept, 1.0)
+    # With no register for a second fragment of the source that changes, the accumulators
+    # of all calls that a kept one is for give way.
+    each = np.where(live > registers - spare, each, 1.0)
+    moves = spilled * moves * each / fragments(structure.destination, nest)
+    return np.asarray(1.0 + worst * crowded + costs.reload * moves)

@@ -1,0 +1,40 @@
+"""Lines of the output that cores take from each other.
+
+Hardware fetches a few lines ahead of a sequence of stores. Where short pieces that
+different cores write lie side by side, each fetches lines that the other is about to
+write, and every one of them has to be fetched back. In longer pieces that happens at the
+end only, where the next one begins.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from amos.machine.machine import Machine
+from amos.perfmodel.traffic import CoreNest
+from amos.plan.structure import Operand
+
+__all__ = ["exchanges"]
+
+
+def exchanges(operand: Operand, machine: Machine, nest: CoreNest, cores: np.ndarray) -> np.ndarray:
+    """Seconds until the lines of a core have come back, whatever it does meanwhile.
+
+    Args:
+        operand: the destination, whose dimensions are in the order of memory.
+        machine: its lines, and what fetching one back takes.
+        nest: the nest of one core.
+        cores: how many run.
+    """
+    if not nest.steps.spatial:
+        return np.zeros(len(nest.steps))
+    own, run = np.ones((2, len(nest.steps))) * operand.size
+    whole = np.ones(len(nest.steps), dtype=bool)
+    for dim in reversed(operand.dims):
+        along = np.broadcast_to(nest.along(dim), (nest.count + 1, len(nest.steps)))
+        own = own * along[0]
+        run = np.where(whole, run * along[0], run)
+        whole = whole & (along[0] >= dim.extent)
+    share = np.minimum(1.0, machine.costs.ahead * machine.line / run)
+    cycles = (cores > 1) * share * own / machine.line * machine.costs.exchange
+    return np.asarray(cycles / machine.clock)

@@ -1,0 +1,53 @@
+"""Lines of the output that no hardware fetches ahead of the stores to them.
+
+Hardware follows sequences of stores and fetches the lines that come next. A core that
+goes on to other rows of the output comes back to the line fetched only later. Where rows
+lie a multiple of a page apart, all of them fall into few sets of the nearest cache, and
+one that has more rows to hold than ways has lost the line by then.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+
+import numpy as np
+
+from amos.machine.machine import Machine
+from amos.perfmodel.traffic import CoreNest, first_fitting_depth, pick_at, places
+from amos.plan.structure import Operand
+
+__all__ = ["unforeseen"]
+
+#: Bytes after which addresses fall into the same set of the nearest cache again: those of
+#: a page, whose size bounds the sets of a cache that is looked up by virtual addresses.
+_PAGE = 4096
+
+
+def unforeseen(operand: Operand, machine: Machine, nest: CoreNest) -> np.ndarray:
+    """Share of the output's lines that are not there when they are written.
+
+    Args:
+        operand: the destination, whose dimensions are in the order of memory.
+        machine: its nearest cache.
+        nest: the nest of one core.
+    """
+    pitch, sets, far = operand.size, 0, []
+    for dim in reversed(operand.dims):
+        if pitch >= _PAGE and dim.extent > 1:
+            far.append(dim)
+            # How many places of a page rows begin at.
+            sets = sets or _PAGE // gcd(int(pitch), _PAGE)
+        pitch *= dim.extent
+    rows: np.ndarray | float = 1.0
+    for dim in far:
+        rows = rows * nest.along(dim)
+    if isinstance(rows, float):
+        return np.zeros(len(nest.steps))
+    held = sets * (machine.levels[0].capacity // _PAGE)
+    # Of the rows that are held together, one visit to each fetches one line too late.
+    depth = first_fitting_depth(rows, held)
+    here = places(depth)
+    each = pick_at(nest.elements(operand), here) * operand.size / machine.line
+    late = pick_at(rows, here) / np.maximum(each, 1.0)
+    share: np.ndarray = np.where(depth == 0, 0.0, np.minimum(late, 1.0))
+    return share

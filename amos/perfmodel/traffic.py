@@ -1,0 +1,313 @@
+"""The loops of one group of cores: how often each runs, and what data it touches.
+
+Arrays have one column a schedule, so that whatever is done to one position of the
+nest is done to numbers that lie side by side. Those of all depths are in single
+precision: there are many of them, and a model is never right to seven digits.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from amos.perfmodel.cpu.cut_tiles import Edges
+from amos.plan.structure import Dimension, LoopBatch, Operand, Structure
+
+__all__ = ["CoreNest", "LoopNestBatch", "pick", "pick_at", "places", "first_fitting_depth"]
+
+_SINGLE = np.float32
+
+
+def pick(values: np.ndarray, depth: np.ndarray) -> np.ndarray:
+    """One depth of each schedule: depths × schedules → schedules."""
+    return pick_at(values, places(depth))
+
+
+def places(depth: np.ndarray) -> np.ndarray:
+    """Where one depth of each schedule is among depths × schedules, for :func:`pick_at`."""
+    rows = len(depth)
+    found: np.ndarray = depth * rows + np.arange(rows)
+    return found
+
+
+def pick_at(values: np.ndarray, where: np.ndarray) -> np.ndarray:
+    """The values at places that :func:`places` has found."""
+    picked: np.ndarray = values.take(where).astype(float)
+    return picked
+
+
+def first_fitting_depth(sizes: np.ndarray, most: float) -> np.ndarray:
+    """The first depth of each schedule at which sizes, which only shrink inward, are at most so."""
+    outside = (sizes > most).sum(axis=0, dtype=np.int8)
+    found: np.ndarray = np.minimum(outside, len(sizes) - 1).astype(np.intp)
+    return found
+
+
+class LoopNestBatch:
+    """The nest of each schedule before it is shared out to cores.
+
+    Positions run from the outermost spatial loop to the innermost reduction, with
+    the blocks of the spatial loops between the two if there are any; depth ``d``
+    means: inside are the loops from position ``d`` on, and always the register
+    tiles. At the last depth only these are inside. Tiles that do not divide a loop
+    are padded, hence the rounding up; with ``parted``, the cores of a machine whose
+    kernels write cut tiles apart, blocks have as many tiles as they run on average.
+
+    Attributes:
+        extents: float, spatial loops × 1.
+        tile: float, spatial loops × schedules: steps held in registers.
+        loop: int, positions × schedules: the loop at each position.
+        outer: float, positions × schedules: its steps there.
+        begin: position of the outermost reduction.
+        padded: float: points of all spatial loops, rounded up to whole tiles.
+        stretch: float, spatial loops × schedules: by what share each became longer, plus 1.
+        order: int, spatial loops × schedules: the loop at each of the outer positions.
+        edges: what is run of tiles at the end of a loop; ``None`` if all of it is.
+        parallel: float: steps that are shared out to cores.
+        shared: bool, spatial loops × schedules: positions that are shared out.
+        parts: float: parts of the outermost reduction, each with steps of its own to
+            share out; ``None`` if every reduction is whole.
+        region: int: depth of what one such step runs; 0 if nothing is shared out.
+        where: positions at which a loop can be.
+    """
+
+    def __init__(
+        self,
+        structure: Structure,
+        batch: LoopBatch,
+        split: np.ndarray | None = None,
+        *,
+        parted: int = 0,
+    ) -> None:
+        self.spatial, reductions = len(structure.spatial), len(structure.reduce)
+        self.rows = len(batch)
+        self._fragments: dict[str, np.ndarray] = {}
+        extents = structure.extents.astype(float)[:, None]
+        self.extents = extents[: self.spatial]
+        self.tile = _columns(batch.tile)
+        span = self.tile if batch.block is None else self.tile * _columns(batch.block)
+        whole = np.ceil(extents[: self.spatial] / span)
+        self.padded = (whole * span).prod(axis=0)
+        self.stretch = whole * span / extents[: self.spatial]
+        order, reduce = batch.order.T, batch.reduce.T
+        self.order = order
+        loops, steps = [order], [np.take_along_axis(whole, order, axis=0)]
+        # Loops of one step are gone before the outermost are fused and shared out.
+        live = steps[0] > 1
+        self.shared = live & (np.cumsum(live, axis=0) <= batch.parallel)
+        self.edges = Edges(self, parted) if parted and self.spatial else None
+        if batch.block is not None:
+            block = _columns(batch.block)
+            if self.edges is not None:
+                block = block * self.edges.tiles
+            loops.append(order)
+            steps.append(np.take_along_axis(block, order, axis=0))
+        self.begin = self.spatial * len(loops)
+        self.loop = np.concatenate([*loops, reduce])
+        self.outer = np.concatenate([*steps, extents[:, 0][reduce]])
+        self.count = len(self.loop)
+        self.parallel = np.where(self.shared, self.outer[: self.spatial], 1.0).prod(axis=0)
+        self.parts = split.astype(float) if split is not None and structure.reduce else None
+        if self.parts is not None:
+            self.parallel = self.parallel * self.parts
+        self.region = (self.shared * np.arange(1, self.spatial + 1)[:, None]).max(axis=0, initial=0)
+        self.where = [range(self.begin)] * self.spatial
+        self.where += [range(self.begin, self.count)] * reductions
+
+    @cached_property
+    def runs(self) -> dict[tuple[int, int], np.ndarray]:
+        """(loop, position) → the schedules in which the loop is there."""
+        return {(n, p): self.loop[p] == n for n, at in enumerate(self.where) for p in at}
+
+    def fragments(self, operand: Operand) -> np.ndarray:
+        """Distinct fragments of an operand in one register tile."""
+        if operand.name not in self._fragments:
+            count = np.ones(self.rows)
+            for loop in operand.indexed:
+                if loop < self.spatial:
+                    count *= self.tile[loop]
+            self._fragments[operand.name] = count
+        return self._fragments[operand.name]
+
+    def indexes(self, operand: Operand) -> np.ndarray:
+        """Whether each loop moves along some dimension of an operand: bool, loops."""
+        found = np.zeros(len(self.where), dtype=bool)
+        found[list(operand.indexed)] = True
+        return found
+
+    def __len__(self) -> int:
+        return self.rows
+
+
+def _columns(values: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(values.T, dtype=float)
+
+
+class CoreNest:
+    """The nest of one group of cores, after the parallel loops were shared out.
+
+    Attributes:
+        steps: the nest of all cores.
+        line: bytes that are brought in together at least.
+        written: the same where the destination is written.
+        outer: float32, positions × schedules: steps of one group.
+        trips: float32, depths × schedules: how often what is at a depth runs.
+    """
+
+    def __init__(
+        self, steps: LoopNestBatch, groups: np.ndarray | None, line: int, written: int = 0
+    ) -> None:
+        self.steps, self.line, self.count = steps, line, steps.count
+        self.written = written or line
+        self.outer = steps.outer.astype(_SINGLE)
+        if groups is not None:
+            parts = groups.astype(float)
+            if steps.parts is not None:
+                # Parts come first; what a core has of them, it has as one range.
+                ways = np.minimum(steps.parts, parts)
+                self.outer[steps.begin] = np.ceil(steps.outer[steps.begin] / ways)
+                parts = np.ceil(parts / ways)
+            # The fused steps are dealt out as ranges: whole inner loops, part of an outer one.
+            fused = np.where(steps.shared, steps.outer[: steps.spatial], 1.0)
+            share = np.ceil(fused.prod(axis=0) / parts)
+            for position in reversed(range(steps.spatial)):
+                mine = np.minimum(fused[position], share)
+                self.outer[position] *= mine / fused[position]
+                share /= mine
+        self.trips = np.ones((self.count + 1, len(steps)), dtype=_SINGLE)
+        np.cumprod(self.outer, axis=0, out=self.trips[1:])
+        self._cover: dict[int, np.ndarray] = {}
+        self._reach: dict[Dimension, np.ndarray | float] = {}
+        self._elements: dict[str, np.ndarray] = {}
+        self._footprint: dict[str, np.ndarray] = {}
+        self._traffic: dict[tuple[str, bool], np.ndarray] = {}
+        self._moves: dict[str, np.ndarray] = {}
+        self._used: np.ndarray | None = None
+        self._several = self.outer > 1
+
+    def cover(self, loop: int) -> np.ndarray:
+        """Steps of a loop that are inside each depth: depths × schedules."""
+        if loop not in self._cover:
+            where = self.steps.where[loop]
+            inside = np.empty((self.count + 1, len(self.steps)), dtype=_SINGLE)
+            inside[where.stop :] = self.steps.tile[loop] if loop < self.steps.spatial else 1.0
+            for position in reversed(where):
+                more = np.where(self.steps.runs[loop, position], self.outer[position], 1.0)
+                np.multiply(inside[position + 1], more, out=inside[position])
+            inside[: where.start] = inside[where.start]
+            self._cover[loop] = inside
+        return self._cover[loop]
+
+    def footprint(self, operand: Operand) -> np.ndarray:
+        """Bytes that one execution of each depth touches: depths × schedules."""
+        if operand.name not in self._footprint:
+            self._footprint[operand.name] = self._touched(operand)
+        return self._footprint[operand.name]
+
+    def elements(self, operand: Operand) -> np.ndarray:
+        """Elements that one execution of each depth touches: depths × schedules."""
+        if operand.name not in self._elements:
+            total = np.ones((self.count + 1, len(self.steps)), dtype=_SINGLE)
+            for dim in operand.dims:
+                total *= self.along(dim)
+            self._elements[operand.name] = total
+        return self._elements[operand.name]
+
+    def _touched(self, operand: Operand) -> np.ndarray:
+        total = self.elements(operand) * operand.size
+        line = self.written if operand.written else self.line
+        if operand.leading and 0 < operand.fragment < line:
+            # Less than a line is brought in as a whole line.
+            total *= np.maximum(1.0, line / self._run(operand, line))
+        return total
+
+    def _run(self, operand: Operand, line: int) -> np.ndarray | float:
+        """Bytes that lie side by side in what each depth touches, as far as lines go."""
+        last, *others = reversed(operand.dims[: operand.leading])
+        along = self.along(last)
+        run = operand.fragment * along
+        held, whole = operand.fragment * last.extent, np.asarray(along >= last.extent)
+        for dim in others:
+            if held >= line or not whole.any():
+                break
+            along = self.along(dim)
+            run = run * np.where(whole, along, 1.0)
+            whole = whole & np.asarray(along >= dim.extent)
+            held *= dim.extent
+        return run
+
+    def along(self, dim: Dimension) -> np.ndarray | float:
+        """Positions of one dimension that each depth touches."""
+        if dim not in self._reach:
+            self._reach[dim] = self._along(dim)
+        return self._reach[dim]
+
+    def _along(self, dim: Dimension) -> np.ndarray | float:
+        if not dim.terms:
+            return float(min(dim.reach + 1, dim.points, dim.extent))
+        (loop, step), *others = dim.terms
+        steps = self.cover(loop)
+        points = steps * dim.points
+        if others or step != dim.points or dim.points != dim.reach + 1:
+            # Steps that overlap or leave gaps.
+            reach = steps * step
+            gaps = float(dim.reach + 1 - step)
+            for loop, step in others:
+                steps = self.cover(loop)
+                points *= steps
+                reach += steps * step
+                gaps -= step
+            reach += gaps
+            np.minimum(points, reach, out=points)
+        most: np.ndarray = np.minimum(points, dim.extent, out=points)
+        return most
+
+    def traffic(self, operand: Operand, *, windows: bool) -> np.ndarray:
+        """Bytes to move so that each depth always finds the operand inside.
+
+        A loop that does not index the operand finds it where it is. With
+        ``windows``, the steps of the nearest loop that does index it share what
+        their windows have in common.
+
+        Returns:
+            depths × schedules.
+        """
+        key = operand.name, windows
+        if key not in self._traffic:
+            self._traffic[key] = self._moved(operand, windows)
+        return self._traffic[key]
+
+    def moves(self, operand: Operand) -> np.ndarray:
+        """Where a loop goes on to another part of an operand: positions × schedules."""
+        if operand.name not in self._moves:
+            indexed = self.steps.indexes(operand)
+            self._moves[operand.name] = indexed[self.steps.loop] & self._several
+        return self._moves[operand.name]
+
+    def used(self, operands: tuple[Operand, ...]) -> np.ndarray:
+        """Bytes of all operands that one execution of each depth touches: depths × schedules."""
+        if self._used is None:
+            first, second, *others = (self.footprint(op) for op in operands)
+            self._used = first + second
+            for footprint in others:
+                self._used += footprint
+        return self._used
+
+    def _moved(self, operand: Operand, windows: bool) -> np.ndarray:
+        footprint, moves = self.footprint(operand), self.moves(operand)
+        total = np.empty_like(footprint)
+        total[0] = footprint[0]
+        # Of the loops outside that move through the operand the nearest counts, which is
+        # the one with the most bytes of all its steps together, or the most steps.
+        if windows:
+            np.multiply(footprint[:-1], self.trips[:-1], out=total[1:])
+            total[1:] *= moves
+            for position in range(self.count):
+                np.maximum(total[position], total[position + 1], out=total[position + 1])
+            return total
+        times = np.ones_like(footprint[0])
+        for position in range(self.count):
+            np.maximum(times, self.trips[position + 1] * moves[position], out=times)
+            np.multiply(footprint[position + 1], times, out=total[position + 1])
+        return total

@@ -1,0 +1,198 @@
+"""What the CUDA kernel of a mapping does with one fragment of each operand.
+
+The same decisions as :mod:`amos.codegen.cuda.staging`: fragments are stored by rows
+along which the tensor is contiguous, each row padded, and copies move pieces of rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from amos.ir import dtype
+from amos.machine.gpu_costs import ROW_ALIGNMENT
+from amos.plan.banks import element_cycles, matrix_cycles, store_cycles
+from amos.plan.nest import Group, Nest
+from amos.plan.runs import NOWHERE, Runs
+from amos.plan.staging import StagedOperand, staged_destination, staged_sources
+
+__all__ = ["Tile", "tiles"]
+
+#: Bytes of a sector, the least that caches exchange (CUDA C++ Best Practices Guide,
+#: Coalesced Access).
+_SECTOR = 32
+#: First architecture with ``ldmatrix``.
+_MATRICES = 75
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One fragment of an operand, in shared memory and in the tensor.
+
+    Attributes:
+        staged: the operand.
+        bits: of one element.
+        family: of the intrinsic.
+        hidden: true if only the compiler knows which lane holds what.
+    """
+
+    staged: StagedOperand
+    bits: int
+    family: str
+    hidden: bool
+    _known: dict[tuple[str, int, int, int], Any] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+
+    @property
+    def nest(self) -> Nest:
+        """The loops of the mapping."""
+        return self.staged.nest
+
+    @cached_property
+    def runs(self) -> Runs:
+        """Where the tensor is contiguous."""
+        return Runs(self.staged.load, self.nest, self.staged.fragment)
+
+    @property
+    def size(self) -> float:
+        """Bytes of one element."""
+        return self.bits / 8
+
+    @cached_property
+    def columns(self) -> Group:
+        """The side along which a row runs in shared memory."""
+        return self.nest.groups[self.runs.contiguous(int(ROW_ALIGNMENT / self.size))[0]]
+
+    @cached_property
+    def rows(self) -> Group:
+        """The other side."""
+        first, second = self.staged.fragment
+        return self.nest.groups[second if self.columns.target == first else first]
+
+    @property
+    def elements(self) -> int:
+        """Elements of the fragment."""
+        return self.rows.lanes * self.columns.lanes
+
+    def vector(self, width: int) -> int:
+        """Bytes that one copy moves if the schedule allows ``width``."""
+        key = "vector", width, 0, 0
+        if key not in self._known:
+            most = max(1, int(min(width, ROW_ALIGNMENT) / self.size))
+            self._known[key] = max(1, int(self.runs.contiguous(most)[1] * self.size))
+        found: int = self._known[key]
+        return found
+
+    def row(self, padding: int) -> int:
+        """Bytes from one row to the next with so many elements of padding; -1: swizzled."""
+        width = -(-int(self.columns.lanes * self.size) // ROW_ALIGNMENT) * ROW_ALIGNMENT
+        return width + int(max(padding, 0) * self.size)
+
+    def cycles(self, padding: int, width: int, architecture: int) -> tuple[int, int, int]:
+        """Cycles of shared memory to load the fragment and to fill it, and load instructions."""
+        key = "cycles", padding, width, architecture
+        if key not in self._known:
+            swizzle = padding < 0
+            load, instructions = self._load(self.row(padding), architecture, swizzle=swizzle)
+            rows, columns = self.rows.lanes, self.columns.lanes
+            piece = self.vector(width)
+            row = self.row(padding)
+            fill = store_cycles(rows, columns, row, self.size, piece, swizzle=swizzle)
+            self._known[key] = load, fill, instructions
+        found: tuple[int, int, int] = self._known[key]
+        return found
+
+    def conflicts(self, padding: int, architecture: int) -> float:
+        """How much longer loads take than with rows that begin in different banks."""
+        key = "conflicts", padding, architecture, 0
+        if key not in self._known:
+            row = self.row(0)
+            least = min(self._load(row + 16 * n, architecture)[0] for n in range(8))
+            found = self._load(self.row(padding), architecture, swizzle=padding < 0)[0]
+            self._known[key] = found / least
+        longer: float = self._known[key]
+        return longer
+
+    def _load(self, stride: int, architecture: int, *, swizzle: bool = False) -> tuple[int, int]:
+        rows, columns = self.rows.lanes, self.columns.lanes
+        along = self.columns.kind == "reduce"
+        by_matrix = self.bits == 16 or (self.bits == 8 and along and self.hidden)
+        if by_matrix:
+            cycles = matrix_cycles(rows, int(columns * self.size), stride, swizzle=swizzle)
+            if architecture >= _MATRICES:
+                return cycles, 1
+            if self.bits == 16:
+                # Each half of a warp loads the fragment for itself.
+                return 2 * cycles, 2
+        return element_cycles(rows, columns, stride, self.bits, along=along, swizzle=swizzle)
+
+    @cached_property
+    def sectors(self) -> float:
+        """Bytes that copying or storing the fragment moves, in whole sectors.
+
+        A contiguous piece touches one sector more than it fills, unless it begins at
+        one's border; neighbours further apart than a sector have one each.
+        """
+        columns, size = self.columns, self.size
+        if not set(columns.members) & self.staged.load.names:
+            return self.rows.lanes * _SECTOR
+        length = min(self.runs.length(columns), columns.lanes)
+        if length == 1 and columns.lanes > 1:
+            stride = min(self.runs.stride(columns), NOWHERE) * size
+            touched = columns.lanes * min(1.0, stride / _SECTOR)
+        else:
+            aligned = self.runs.run(columns, int(_SECTOR / size)) * size
+            one = 1.0 + max(0.0, (length * size - aligned) / _SECTOR)
+            touched = columns.lanes / length * one
+        # Registers hold pairs along the second index, of which a store writes one.
+        halves = self.family == "mma" and not self._source and self.columns.target != "i1"
+        return self.rows.lanes * max(1.0, touched) * _SECTOR * (2 if halves else 1)
+
+    @property
+    def _source(self) -> bool:
+        return self.staged.name != self.nest.mapping.intrinsic.destination.tensor.name
+
+    @cached_property
+    def divisions(self) -> int:
+        """Divisions that a copy takes to find its place along the reduction."""
+        names = self.staged.load.names
+        sides = [self.nest.groups[t] for t in self.staged.fragment]
+        inside = [m for g in sides if g.kind == "reduce" for m in g.members if m in names]
+        return max(0, len(inside) - 1)
+
+    @cached_property
+    def indexed(self) -> frozenset[str]:
+        """Loops that move along the operand."""
+        return frozenset(name for dim in self.staged.dims for name in dim.index.names)
+
+    def table(
+        self, padding: np.ndarray, width: np.ndarray, architecture: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """:meth:`cycles` of every schedule of a batch."""
+        codes, where = np.unique(padding * 64 + width, return_inverse=True)
+        found = [self.cycles(int(c) // 64, int(c) % 64, architecture) for c in codes]
+        load, fill, count = np.array(found, dtype=float).T[:, where]
+        return load, fill, count
+
+
+def tiles(nest: Nest) -> tuple[Tile, ...]:
+    """Sources in the intrinsic's order, then the destination; none if fragments are no matrices."""
+    intrinsic = nest.mapping.intrinsic
+    names = [load.tensor.name for load in intrinsic.operands]
+    staged = (*staged_sources(nest), staged_destination(nest))
+    if any(len(op.fragment) != 2 for op in staged):
+        return ()
+    known = {m.operand: m.layout is not None for m in intrinsic.memory}
+    return tuple(
+        Tile(
+            op,
+            dtype(intrinsic.dtypes[names.index(op.name)]).bits,
+            intrinsic.family,
+            not known.get(op.name, False),
+        )
+        for op in staged
+    )

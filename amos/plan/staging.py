@@ -1,0 +1,299 @@
+"""How each operand's data reaches the fragments: in place, padded or gathered.
+
+A staged operand is a buffer whose trailing dimensions are one fragment, stored
+contiguously, and whose leading dimensions say which fragment. A dimension of the
+tensor that no matched iteration indexes is *kept* as it is, so that overlapping
+windows are stored once; the others are *gathered* into tiles and lanes. Where
+the result has the tensor's own order, it is the tensor and nothing is moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping as MappingType
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from amos.ir import Affine, BufferLoad
+from amos.plan.nest import Group, Nest
+
+__all__ = [
+    "Guard",
+    "StagedDim",
+    "StagedOperand",
+    "stage_array",
+    "staged_destination",
+    "staged_sources",
+]
+
+#: ``0 <= expression < bound`` must hold, or the element is zero.
+Guard = tuple[Any, int]
+
+
+@dataclass(frozen=True)
+class StagedDim:
+    """One dimension of a staged operand.
+
+    Attributes:
+        extent: its size.
+        index: where a call reads, as an expression over loops and lanes.
+        dimension: the tensor dimension that is kept here, or -1.
+        offset: tensor index of position 0 of a kept dimension (negative where
+            the operator reads padding).
+        divide: how much of the index one position covers, where the other part of
+            a gathered dimension stands elsewhere.
+        modulo: size of the part of the index that stands here, or 0 for all of it.
+    """
+
+    extent: int
+    index: Affine
+    dimension: int = -1
+    offset: int = 0
+    divide: int = 1
+    modulo: int = 0
+
+    def at(self, values: MappingType[str, Any]) -> Any:
+        """Position for given loops and lanes: integers, or TVM expressions."""
+        where = self.index.evaluate(values)
+        if self.modulo:
+            return where % self.modulo
+        return where // self.divide if self.divide > 1 else where
+
+
+@dataclass(frozen=True)
+class StagedOperand:
+    """The staged form of one operand.
+
+    Attributes:
+        name: the operand's name in the intrinsic.
+        load: the operator's access that it serves.
+        dims: dimensions of the buffer, the fragment's last.
+        nest: the loop nest it belongs to.
+        fragment: names of the intrinsic iterations of the fragment, in order.
+    """
+
+    name: str
+    load: BufferLoad
+    dims: tuple[StagedDim, ...]
+    nest: Nest
+    fragment: tuple[str, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the buffer."""
+        return tuple(dim.extent for dim in self.dims)
+
+    @property
+    def source_shape(self) -> tuple[int, ...]:
+        """Shape under which :meth:`locate` takes the tensor."""
+        return self.load.tensor.shape
+
+    @property
+    def elements(self) -> int:
+        """Elements of the buffer."""
+        return prod(self.shape)
+
+    @cached_property
+    def in_place(self) -> bool:
+        """True if the buffer is the tensor under another shape: nothing is moved."""
+        extents = self.nest.mapping.operator.extents
+        tensor = self.load.tensor
+        # Dimensions of one element behind it do not move a dimension's elements apart.
+        last = max((d for d, size in enumerate(tensor.shape) if size > 1), default=0)
+        live = [t for t in self.fragment if self.nest.groups[t].lanes > 1]
+        if self.elements != tensor.elements or any(dim.offset for dim in self.dims):
+            return False
+        kept = {dim.dimension: dim.extent for dim in self.dims}
+        for d, (index, size) in enumerate(zip(self.load.indices, tensor.shape, strict=True)):
+            if d in kept:
+                if kept[d] != size:
+                    return False
+                continue
+            # Gathered: iterations that walk the dimension from end to end, one inside the
+            # other; of them only the innermost may be lanes, alone and in the last dimension.
+            if not _walks(index, extents, size):
+                return False
+            *digits, innermost = index.names
+            if any(name in self._matched for name in digits):
+                return False
+            owner = [t for t in live if innermost in self.nest.groups[t].members]
+            if digits and innermost in self._matched and not owner:
+                return False
+            if owner:
+                group = self.nest.groups[owner[0]]
+                if d != last or group.is_padded or len(group.members) > 1:
+                    return False
+                live.remove(owner[0])
+        return not live
+
+    @cached_property
+    def _matched(self) -> frozenset[str]:
+        """Software iterations that are lanes, or tiles of them."""
+        return frozenset(n for group in self.nest.groups.values() for n in group.members)
+
+    @cached_property
+    def _loops(self) -> dict[str, int]:
+        return {loop.name: loop.extent for loop in self.nest.loops}
+
+    def locate(self, position: Sequence[Any]) -> tuple[list[Any], list[Guard]]:
+        """Tensor element that belongs at a position of the buffer.
+
+        Args:
+            position: one coordinate for each dimension: integers, NumPy arrays
+                that broadcast together, or TVM expressions.
+
+        Returns:
+            The tensor's indices, and the guards under which the element is read;
+            if one fails, the position holds zero.
+        """
+        coordinate: dict[str, Any] = {}
+        indices: list[Any] = [None] * len(self.load.indices)
+        guards: list[Guard] = []
+        sizes: dict[str, int] = {}
+        for dim, where in zip(self.dims, position, strict=True):
+            if dim.dimension >= 0:
+                at = where + dim.offset if dim.offset else where
+                indices[dim.dimension] = at
+                size = self.load.tensor.shape[dim.dimension]
+                if dim.offset < 0 or dim.offset + dim.extent > size:
+                    guards.append((at, size))
+            else:
+                name = dim.index.names[0]
+                part = where * dim.divide if dim.divide > 1 else where
+                coordinate[name] = coordinate[name] + part if name in coordinate else part
+                sizes[name] = sizes.get(name, 1) * dim.extent
+        for name, size in sizes.items():
+            if size > self._loops.get(name, size):
+                # The loop was made longer than the operator's.
+                guards.append((coordinate[name], self._loops[name]))
+        coordinate |= self._decode_lanes(coordinate, guards)
+        for d, index in enumerate(self.load.indices):
+            if indices[d] is None:
+                indices[d] = index.evaluate(coordinate)
+                low, high = index.bounds(self.nest.mapping.operator.extents)
+                if low < 0 or high >= self.load.tensor.shape[d]:
+                    guards.append((indices[d], self.load.tensor.shape[d]))
+        return indices, guards
+
+    def _decode_lanes(self, at: dict[str, Any], guards: list[Guard]) -> dict[str, Any]:
+        """Values of the matched software iterations, and the guards of padded slots."""
+        values: dict[str, Any] = {}
+        for target in self.fragment:
+            group = self.nest.groups[target]
+            lane = at[group.lane]
+            if not set(group.members) & self.load.names:
+                # Replicated along this lane. A reduction that nothing fills must
+                # still be counted once, so that only its first slot may be live.
+                if group.kind == "reduce" and not group.members:
+                    guards.append((lane, 1))
+                continue
+            fused = at[group.tile] * group.lanes + lane if group.tiles > 1 else lane
+            if group.is_padded:
+                guards.append((fused, group.size))
+            values |= group.decode(fused)
+        return values
+
+
+def _walks(index: Affine, extents: MappingType[str, int], size: int) -> bool:
+    """Whether iterations in written order are the digits of a dimension of that size."""
+    step = size
+    for name, coefficient in index.terms:
+        if step % extents[name] or coefficient != step // extents[name]:
+            return False
+        step = coefficient
+    return step == 1 and bool(index.terms) and not index.constant
+
+
+def staged_sources(nest: Nest) -> tuple[StagedOperand, ...]:
+    """Staged form of each source, in the intrinsic's order."""
+    mapping = nest.mapping
+    return tuple(
+        StagedOperand(
+            operand.tensor.name,
+            mapping.operator.sources[mapping.order[m]],
+            _dims(nest, mapping.operator.sources[mapping.order[m]], operand, keep=True),
+            nest,
+            _fragment(operand),
+        )
+        for m, operand in enumerate(mapping.intrinsic.sources)
+    )
+
+
+def staged_destination(nest: Nest) -> StagedOperand:
+    """Staged form of the destination; every dimension is a loop, a tile or a lane."""
+    operand, load = nest.mapping.intrinsic.destination, nest.mapping.operator.output
+    dims = _dims(nest, load, operand, keep=False)
+    return StagedOperand(operand.tensor.name, load, dims, nest, _fragment(operand))
+
+
+def stage_array(staged: StagedOperand, array: np.ndarray) -> np.ndarray:
+    """Move a tensor into its staged form with NumPy.
+
+    Args:
+        staged: the staged operand.
+        array: the tensor, of shape ``staged.load.tensor.shape``.
+
+    Returns:
+        A contiguous array of shape ``staged.shape`` and the same dtype.
+    """
+    if staged.in_place:
+        return np.ascontiguousarray(array).reshape(staged.shape)
+    indices, guards = staged.locate(np.ogrid[tuple(slice(0, n) for n in staged.shape)])
+    live: Any = True
+    for value, bound in guards:
+        live = live & (value >= 0) & (value < bound)
+    array = array.reshape(staged.source_shape)
+    clipped = tuple(
+        np.clip(index, 0, size - 1) for index, size in zip(indices, array.shape, strict=True)
+    )
+    picked = np.where(live, array[clipped], array.dtype.type(0))
+    return np.ascontiguousarray(np.broadcast_to(picked, staged.shape))
+
+
+def _fragment(operand: BufferLoad) -> tuple[str, ...]:
+    return tuple(index.names[0] for index in operand.indices)
+
+
+def _dims(
+    nest: Nest, load: BufferLoad, operand: BufferLoad, *, keep: bool
+) -> tuple[StagedDim, ...]:
+    """Leading dimensions in the tensor's order, then the fragment's lanes."""
+    owner = {name: g for g in nest.groups.values() for name in g.members}
+    extents = nest.mapping.operator.extents
+    dims: list[StagedDim] = []
+    done: set[str] = set()
+
+    def add(name: str, extent: int) -> None:
+        if name not in done:
+            done.add(name)
+            dims.append(StagedDim(extent, Affine(((name, 1),))))
+
+    for d, index in enumerate(load.indices):
+        matched = [name for name in index.names if name in owner]
+        if keep and not matched:
+            dims.append(_kept(load, d, extents))
+            continue
+        for name in index.names:
+            if name not in owner:
+                add(name, extents[name])
+        for name in matched:
+            group: Group = owner[name]
+            if group.tiles > 1:
+                add(group.tile, group.tiles)
+    for target in _fragment(operand):
+        group = nest.groups[target]
+        dims.append(StagedDim(group.lanes, Affine(((group.lane, 1),))))
+    return tuple(dims)
+
+
+def _kept(load: BufferLoad, d: int, extents: dict[str, int]) -> StagedDim:
+    """Dimension ``d`` as it is, widened to what the operator reads as padding."""
+    index, size = load.indices[d], load.tensor.shape[d]
+    low, high = index.bounds(extents)
+    offset = min(low, 0)
+    extent = max(high + 1, size if offset == 0 and high < size else 0) - offset
+    return StagedDim(extent, index + (-offset), d, offset)

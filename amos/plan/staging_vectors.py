@@ -1,0 +1,182 @@
+"""Staging whole fragments: a few vector loads, and a permutation of their elements.
+
+Where the lanes of a fragment move through the tensor in steps that are the same for
+every fragment, its elements lie in a few runs at known distances. Loading the runs and
+permuting them in registers stages a fragment in a few instructions; finding its elements
+one by one takes as many as it has elements, and more. A window of four columns of 16
+channels, say, is four loads of 16 bytes and one permutation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+from amos.plan.staging import StagedOperand
+from amos.plan.strided import loads_rows
+
+__all__ = ["VectorCopy", "VectorPlan", "vector_copy"]
+
+#: Elements that one vector of a copy may have, and that a run may span.
+_MOST = 64
+#: Runs that a vector may come from.
+_RUNS = 16
+#: Positions of tiles that are written out one after another.
+_WRITTEN_OUT = 16
+#: Elements of a run that are fewer than a register holds, and are inserted into one.
+_SHORT = 16
+#: Instructions of such an insertion, all of which wait for one port (measured on runs of 4).
+_INSERTED = 5
+
+
+@dataclass(frozen=True)
+class VectorPlan:
+    """How one vector of a staged operand is made.
+
+    Attributes:
+        runs: where each run of the tensor begins, in elements from the one that belongs
+            at the vector's first position, and its length.
+        picks: for each position of the vector, the run and the element within it; ``None``
+            where it holds zero.
+    """
+
+    runs: tuple[tuple[int, int], ...]
+    picks: tuple[tuple[int, int] | None, ...]
+
+
+@dataclass(frozen=True)
+class VectorCopy:
+    """How a staged operand is copied in vectors.
+
+    Attributes:
+        op: the operand.
+        unit: number of trailing dimensions that make one vector.
+        written_out: dimensions before them whose positions differ in their plan.
+    """
+
+    op: StagedOperand
+    unit: int
+    written_out: tuple[int, ...]
+
+    @property
+    def elements(self) -> int:
+        """Elements of a vector."""
+        return prod(dim.extent for dim in self.op.dims[-self.unit :])
+
+    @property
+    def instructions(self) -> float:
+        """Loads, permutations and stores for one element, on average."""
+        plans = [plan for plan in map(self.plan, self.places()) if plan is not None]
+        runs = [n for plan in plans for _, n in plan.runs]
+        # A run whose length is no power of two is read by two loads that overlap.
+        steps = [(1 + bool(n & (n - 1))) * (2 if n >= _SHORT else _INSERTED) for n in runs]
+        return (sum(steps) + 2 * len(plans)) / (len(plans) * self.elements)
+
+    def places(self) -> Iterator[tuple[int, ...]]:
+        """Positions along the dimensions that are written out."""
+        return product(*(range(self.op.dims[d].extent) for d in self.written_out))
+
+    def positions(self) -> Iterator[tuple[int, ...]]:
+        """Positions of a vector's elements along its dimensions, in order."""
+        return product(*(range(dim.extent) for dim in self.op.dims[-self.unit :]))
+
+    def plan(self, place: tuple[int, ...]) -> VectorPlan | None:
+        """The plan at a position of what is written out; ``None`` if there is none."""
+        fixed = {
+            self.op.dims[d].index.names[0]: at
+            for d, at in zip(self.written_out, place, strict=True)
+        }
+        names = [dim.index.names[0] for dim in self.op.dims[-self.unit :]]
+        places: list[int | None] = []
+        for position in self.positions():
+            at = fixed | dict(zip(names, position, strict=True))
+            places.append(_element(self.op, at))
+        return _plan(places, _element(self.op, fixed | dict.fromkeys(names, 0), live=False) or 0)
+
+
+def vector_copy(op: StagedOperand) -> VectorCopy | None:
+    """How to copy an operand in vectors, or ``None`` where its elements are no such runs."""
+    if op.in_place or not op.fragment or loads_rows(op.nest.mapping.intrinsic):
+        return None
+    digits = [
+        d
+        for d, dim in enumerate(op.dims[: -len(op.fragment)])
+        if dim.dimension < 0 and _is_digit(op, dim.index.names[0])
+    ]
+    unit = len(op.fragment)
+    elements = prod(dim.extent for dim in op.dims[-unit:])
+    # Tiles right before the fragment, whose positions are known, lengthen the vector.
+    while unit < len(op.dims) and len(op.dims) - unit - 1 in digits:
+        longer = elements * op.dims[-unit - 1].extent
+        if longer > _MOST:
+            break
+        unit, elements = unit + 1, longer
+    outside = tuple(d for d in digits if d < len(op.dims) - unit)
+    copy = VectorCopy(op, unit, outside)
+    if not 1 < elements <= _MOST or prod(op.dims[d].extent for d in outside) > _WRITTEN_OUT:
+        return None
+    return copy if all(copy.plan(place) is not None for place in copy.places()) else None
+
+
+def _is_digit(op: StagedOperand, name: str) -> bool:
+    """Whether iterations of a tile loop are digits of a fused index, not steps along one."""
+    groups = [op.nest.groups[t] for t in op.fragment]
+    return any(g.tile == name and _takes_apart(op, g.target) for g in groups)
+
+
+def _takes_apart(op: StagedOperand, target: str) -> bool:
+    group = op.nest.groups[target]
+    several = sum(radix > 1 for radix in group.radices) > 1
+    return group.tiles > 1 and several and bool(set(group.members) & op.load.names)
+
+
+def _element(op: StagedOperand, at: dict[str, int], *, live: bool = True) -> int | None:
+    """Where an element is, from the tile's first; ``None`` if its slot is known to be empty."""
+    extents = op.nest.mapping.operator.extents
+    values: dict[str, int] = {}
+    #: What is known as it is, not from the tile's first.
+    known = {name for name in op.load.names if extents[name] == 1}
+    for target in op.fragment:
+        group, lane = op.nest.groups[target], at[op.nest.groups[target].lane]
+        if not set(group.members) & op.load.names:
+            if live and lane and group.kind == "reduce" and not group.members:
+                return None
+        elif group.tiles > 1 and not _takes_apart(op, target):
+            long = next(n for n, radix in enumerate(group.radices) if radix > 1)
+            values[group.members[long]] = lane
+        else:
+            fused = at.get(group.tile, 0) * group.lanes + lane
+            if live and fused >= group.size:
+                return None
+            values |= group.decode(fused)
+            known |= set(group.members)
+    offset, length = 0, 1
+    for index, size in zip(reversed(op.load.indices), reversed(op.load.tensor.shape), strict=True):
+        step = sum(c * values.get(name, 0) for name, c in index.terms)
+        if live and known.issuperset(index.names) and not 0 <= index.constant + step < size:
+            return None
+        offset += length * step
+        length *= size
+    return offset
+
+
+def _plan(places: list[int | None], first: int) -> VectorPlan | None:
+    """Runs for elements at given places, counted from ``first``."""
+    runs: list[list[int]] = []
+    for place in sorted({p for p in places if p is not None}):
+        if runs and place - runs[-1][0] < _MOST:
+            runs[-1][1] = place
+        else:
+            runs.append([place, place])
+    if len(runs) > _RUNS:
+        return None
+    picks: list[tuple[int, int] | None] = []
+    for wanted in places:
+        if wanted is None:
+            picks.append(None)
+            continue
+        found = next(n for n, (_, high) in enumerate(runs) if wanted <= high)
+        picks.append((found, wanted - runs[found][0]))
+    return VectorPlan(tuple((low - first, high - low + 1) for low, high in runs), tuple(picks))

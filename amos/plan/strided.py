@@ -1,0 +1,220 @@
+"""Fragments whose rows lie apart, read where the tensor has them.
+
+An instruction that loads a fragment row by row, each row contiguous and any two rows
+equally far apart, as AMX does, reads a matrix in place, and the overlapping windows of
+a convolution from one copy of the image. Such an operand keeps the tensor's order of
+dimensions; it is copied only where lanes or windows reach beyond the tensor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import takewhile
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from amos.ir import Affine, dtype
+from amos.plan.nest import Group, Nest
+from amos.plan.staging import Guard, StagedDim, StagedOperand, staged_destination, staged_sources
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping as MappingType
+    from collections.abc import Sequence
+
+    from amos.intrinsics import Intrinsic
+    from amos.ir import BufferLoad
+
+__all__ = ["StridedOperand", "destination_form", "loads_rows", "source_forms"]
+
+
+def loads_rows(intrinsic: Intrinsic) -> bool:
+    """Whether the instruction moves fragments as rows at any distance from each other."""
+    return "amx_tile" in intrinsic.requires
+
+
+@dataclass(frozen=True)
+class StridedOperand(StagedOperand):
+    """An operand in its tensor's own order, lanes being steps along its dimensions.
+
+    Attributes:
+        merged: how many dimensions of the tensor each dimension stands for, one element
+            after the other as they lie.
+    """
+
+    merged: tuple[int, ...] = ()
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Extent of each dimension in the tensor itself."""
+        shape = self.load.tensor.shape
+        ends = [sum(self.merged[: n + 1]) for n in range(len(self.merged))]
+        return tuple(prod(shape[e - m : e]) for e, m in zip(ends, self.merged, strict=True))
+
+    @cached_property
+    def in_place(self) -> bool:
+        """True if no lane or window reaches beyond the tensor."""
+        return self.shape == self.sizes and not any(dim.offset for dim in self.dims)
+
+    @property
+    def source_shape(self) -> tuple[int, ...]:
+        """The tensor's shape with dimensions merged."""
+        return self.sizes
+
+    def locate(self, position: Sequence[Any]) -> tuple[list[Any], list[Guard]]:
+        """Element that belongs at a position; see :meth:`StagedOperand.locate`."""
+        indices: list[Any] = []
+        guards: list[Guard] = []
+        for dim, size, where in zip(self.dims, self.sizes, position, strict=True):
+            at = where + dim.offset if dim.offset else where
+            if dim.offset < 0 or dim.offset + dim.extent > size:
+                guards.append((at, size))
+            indices.append(at)
+        return indices, guards
+
+
+def source_forms(nest: Nest) -> tuple[StagedOperand, ...]:
+    """Each source as its instruction reads it, in the intrinsic's order."""
+    staged = staged_sources(nest)
+    if not loads_rows(nest.mapping.intrinsic):
+        return staged
+    # The second source lies in groups along the reduction, as no tensor does by itself.
+    constants = nest.mapping.operator.constants
+    first = staged[0]
+    form = None if first.load.tensor.name in constants else _strided(first)
+    return (form or first, *staged[1:])
+
+
+def destination_form(nest: Nest) -> StagedOperand:
+    """The destination as its instruction writes it."""
+    staged = staged_destination(nest)
+    if not loads_rows(nest.mapping.intrinsic):
+        return staged
+    extents = nest.mapping.operator.extents
+    load = staged.load
+    whole = all(
+        index.names and _walks(index, index.names[0]) and extents[index.names[0]] == size
+        for index, size in zip(load.indices, load.tensor.shape, strict=True)
+    )
+    return (_strided(staged) if whole else None) or staged
+
+
+def _walks(index: Affine, name: str) -> bool:
+    return index == Affine(((name, 1),))
+
+
+def _strided(op: StagedOperand) -> StridedOperand | None:
+    """The operand in its tensor's order, or ``None`` if its rows are not regular there."""
+    nest, load = op.nest, op.load
+    row, column = (nest.groups[target] for target in op.fragment)
+    if any(not set(g.members) <= load.names or not g.members for g in (row, column)):
+        return None
+    indices = [_moving(index, nest.mapping.operator.extents) for index in load.indices]
+    dims: list[StagedDim] = []
+    merged: list[int] = []
+    while (d := sum(merged)) < len(indices):
+        found = _regular(nest, indices[d:], load.tensor.shape[d:])
+        if found is None:
+            return None
+        index, count = found
+        moved = {g.target for g in nest.groups.values() if g.lane in index.names}
+        if not moved <= {row.target, column.target}:
+            return None
+        dims.append(_dim(nest, index, d, prod(load.tensor.shape[d : d + count])))
+        merged.append(count)
+    rows = [dim for dim in dims if row.lane in dim.index.names]
+    columns = [dim for dim in dims if column.lane in dim.index.names]
+    if len(rows) != 1 or columns != dims[-1:] or dims[-1].index.coefficient(column.lane) != 1:
+        return None
+    if rows[0].index.coefficient(row.lane) < 0 or _disturbed(nest, dims[-1].index, column, load):
+        return None
+    return StridedOperand(op.name, load, tuple(dims), nest, op.fragment, tuple(merged))
+
+
+def _moving(index: Affine, extents: MappingType[str, int]) -> Affine:
+    """An index without the loops of a single step, if others are left."""
+    moving = [name for name in index.names if extents[name] > 1]
+    return index.restrict(moving) if moving else index
+
+
+def _regular(
+    nest: Nest, indices: list[Affine], shape: tuple[int, ...]
+) -> tuple[Affine, int] | None:
+    """The first dimensions of a tensor as one in which every fused index takes even steps.
+
+    Channels that follow a window's columns (``image[…, q * 2 + s, c]`` with ``s`` and ``c``
+    fused) are such: one pixel after the other, ``q * 6 + (s * 3 + c)`` for three of them.
+
+    Args:
+        nest: the loop nest.
+        indices: an index of each dimension.
+        shape: their sizes.
+
+    Returns:
+        the index as tiles and lanes, and for how many dimensions it stands; ``None`` if
+        no number of them will do.
+    """
+    extents = nest.mapping.operator.extents
+    owner = {name: g for g in nest.groups.values() for name in g.members}
+    flat = Affine(())
+    for count, (index, size) in enumerate(zip(indices, shape, strict=True), 1):
+        low, high = index.bounds(extents)
+        if count > 1 and (low < 0 or high >= size):
+            return None  # A step beyond this dimension would end in the one before it.
+        flat = flat * size + index
+        groups = {owner[n].target: owner[n] for n in flat.names if n in owner}
+        if all(_step(flat, group) is not None for group in groups.values()):
+            # A dimension of one element behind these is nothing to step along.
+            still = (x.bounds(extents) == (0, 0) for x in indices[count:])
+            behind = takewhile(all, zip((n == 1 for n in shape[count:]), still, strict=True))
+            return _substituted(flat, groups), count + len(list(behind))
+    return None
+
+
+def _step(index: Affine, group: Group) -> int | None:
+    """How far one step of a fused index moves; ``None`` if not each as far as the others."""
+    steps: set[tuple[int, int]] = set()
+    weight = group.size
+    for name, radix in zip(group.members, group.radices, strict=True):
+        weight //= radix
+        if radix > 1 or group.size == 1:
+            steps.add(divmod(index.coefficient(name), weight))
+    if len(steps) != 1:
+        return None
+    step, rest = steps.pop()
+    return None if rest else step
+
+
+def _disturbed(nest: Nest, index: Affine, column: Group, load: BufferLoad) -> bool:
+    """Whether lanes beyond the reduction read what other steps are there for.
+
+    Their weights are zero, which only an integer is sure to heed.
+    """
+    alone = set(index.names) <= {column.tile, column.lane}
+    return column.is_padded and not alone and not dtype(load.tensor.dtype or "float32").is_integer
+
+
+def _fused(group: Group) -> Affine:
+    """The fused index of a group as tiles and lanes."""
+    lane = Affine(((group.lane, 1),))
+    return lane + Affine(((group.tile, group.lanes),)) if group.tiles > 1 else lane
+
+
+def _substituted(index: Affine, groups: dict[str, Group]) -> Affine:
+    """An index with its matched iterations written as tiles and lanes."""
+    members = {name for group in groups.values() for name in group.members}
+    made = index.restrict(name for name in index.names if name not in members)
+    for group in groups.values():
+        made = made + _fused(group) * (_step(index, group) or 0)
+    return made
+
+
+def _dim(nest: Nest, index: Affine, d: int, size: int) -> StagedDim:
+    """A dimension as it is, widened to what lanes and windows reach."""
+    steps = dict(nest.mapping.operator.extents)
+    for group in nest.groups.values():
+        steps |= {group.tile: group.tiles, group.lane: group.lanes}
+    low, high = index.bounds(steps)
+    offset = min(low, 0)
+    extent = max(high + 1, size if offset == 0 and high < size else 0) - offset
+    return StagedDim(extent, index + (-offset), d, offset)

@@ -1,0 +1,359 @@
+"""What the model needs to know of a mapping, as plain numbers.
+
+Extracted once for a mapping and used for every schedule of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+
+from amos.ir import dtype
+from amos.mapping.mapping import Mapping
+from amos.plan.fragment_tiles import Tile, tiles
+from amos.plan.inside import share_inside
+from amos.plan.nest import Group, Loop, Nest
+from amos.plan.staging import StagedOperand
+from amos.plan.staging_vectors import vector_copy
+from amos.plan.strided import StridedOperand, destination_form, loads_rows, source_forms
+
+__all__ = ["Dimension", "LoopBatch", "Operand", "Structure"]
+
+
+#: How the elements of a copy are found.
+Copy = Literal["run", "rows", "stride", "digits"]
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """One dimension of a staged operand.
+
+    Attributes:
+        terms: index of each loop that moves along it, and by how much.
+        reach: how far the lanes of one call reach along it.
+        points: how many positions the lanes of one call take.
+        extent: its size.
+    """
+
+    terms: tuple[tuple[int, int], ...]
+    reach: int
+    points: int
+    extent: int
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A staged operand.
+
+    Attributes:
+        name: its name in the intrinsic.
+        size: bytes of one element.
+        dims: its dimensions, those of one fragment last.
+        fragment: bytes of one fragment.
+        copies: how many copies of a fragment the hardware makes in one register.
+        leading: number of dimensions before those of the fragment.
+        copied: elements that are copied within the kernel to stage it; 0 if it
+            is used in place or packed ahead.
+        origin: elements of the tensor that the copy comes from or goes to.
+        copy: how the copy finds its elements: ``"run"`` moves contiguous runs,
+            ``"rows"`` contiguous rows that are found one by one, ``"stride"`` single
+            elements at a fixed distance, ``"digits"`` takes a fused index apart for each
+            element.
+        divisions: how many divisions that takes for one element.
+        live: share of its elements that are read; the others are padding.
+        guarded: true if each element is tested for lying in the tensor's padding.
+        choice: true if it may be staged ahead of the nest or tile by tile.
+        packed: true if it was laid out ahead in the order in which it is read.
+        written: true for the destination.
+        vectors: instructions for an element where the copy moves whole vectors; 0 if it
+            cannot.
+    """
+
+    name: str
+    size: float
+    dims: tuple[Dimension, ...]
+    fragment: float
+    copies: int
+    leading: int
+    copied: int
+    origin: int
+    copy: Copy
+    divisions: int
+    live: float
+    guarded: bool
+    choice: bool
+    packed: bool
+    written: bool
+    vectors: float = 0.0
+
+    @property
+    def indexed(self) -> frozenset[int]:
+        """Loops that move along some dimension."""
+        return frozenset(loop for dim in self.dims for loop, _ in dim.terms)
+
+
+@dataclass(frozen=True)
+class Border:
+    """An index of a source that leaves its tensor in some steps.
+
+    Attributes:
+        spatial: spatial loops in it, by number.
+        reduce: reduction loops in it, by number.
+        live: share of their steps in which it is inside of the tensor.
+    """
+
+    spatial: tuple[int, ...]
+    reduce: tuple[int, ...]
+    live: float
+
+
+@dataclass(frozen=True)
+class LoopBatch:
+    """Schedules of one mapping as arrays, one row a schedule.
+
+    Loops are numbered as in :class:`Structure`: spatial first, then reductions.
+
+    Attributes:
+        tile: int, rows × spatial loops: steps held in registers.
+        order: int, rows × spatial loops: loop at each position, outermost first.
+        reduce: int, rows × reductions: loop at each position, outermost first.
+        parallel: int, rows: how many outermost positions are shared out to cores.
+        unroll: int, rows: unrolled steps of the innermost reduction.
+        ahead: bool, rows × operands with a choice: staged before the nest.
+        block: int, rows × spatial loops: register tiles that follow one another
+            inside the outer loops; all 1 if it is left out.
+        vector: int, rows: elements that one step of a copy moves at most; 64 if it
+            is left out. On a CUDA machine bytes.
+        warps: int, rows × spatial loops: warps of a thread block; 1 if left out. This
+            and the following are of CUDA machines alone.
+        padding: int, rows × sources: elements behind each row in shared memory, -1 if
+            rows are swizzled; 0 if left out.
+        stages: int, rows: stages of shared memory; 1 if left out.
+        split: int, rows: parts of the reduction; 1 if left out. Of CPUs as well.
+        vectors: bool, rows: sources are copied in whole vectors where they can be; none
+            if left out. Of CPUs.
+    """
+
+    tile: np.ndarray
+    order: np.ndarray
+    reduce: np.ndarray
+    parallel: np.ndarray
+    unroll: np.ndarray
+    ahead: np.ndarray
+    block: np.ndarray | None = None
+    vector: np.ndarray | None = None
+    warps: np.ndarray | None = None
+    padding: np.ndarray | None = None
+    stages: np.ndarray | None = None
+    split: np.ndarray | None = None
+    vectors: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        if self.block is not None and (self.block == 1).all():
+            object.__setattr__(self, "block", None)
+
+    @property
+    def span(self) -> np.ndarray:
+        """Steps of each spatial loop inside the outer loops: rows × spatial loops."""
+        return self.tile if self.block is None else self.tile * self.block
+
+    def __len__(self) -> int:
+        return len(self.parallel)
+
+    def rows(self, which: slice) -> LoopBatch:
+        """Some of the rows."""
+
+        def cut(name: str) -> Any:
+            value = getattr(self, name)
+            return value if value is None else value[which]
+
+        return LoopBatch(*(cut(field.name) for field in fields(self)))
+
+
+@dataclass(frozen=True)
+class Structure:
+    """The loops and operands of a mapping."""
+
+    mapping: Mapping
+
+    @cached_property
+    def nest(self) -> Nest:
+        """The mapping's nest."""
+        return Nest(self.mapping)
+
+    @cached_property
+    def spatial(self) -> tuple[Loop, ...]:
+        """Spatial loops with more than one step."""
+        return tuple(loop for loop in self.nest.spatial if loop.extent > 1)
+
+    @cached_property
+    def reduce(self) -> tuple[Loop, ...]:
+        """Reduction loops with more than one step."""
+        return tuple(loop for loop in self.nest.reduce if loop.extent > 1)
+
+    @cached_property
+    def extents(self) -> np.ndarray:
+        """Extent of each loop, spatial ones first."""
+        return np.array([x.extent for x in (*self.spatial, *self.reduce)], dtype=np.int64)
+
+    @cached_property
+    def sources(self) -> tuple[Operand, ...]:
+        """Sources, in the intrinsic's order."""
+        return tuple(self._operand(op) for op in source_forms(self.nest))
+
+    @cached_property
+    def destination(self) -> Operand:
+        """The destination."""
+        return self._operand(destination_form(self.nest))
+
+    @cached_property
+    def tiles(self) -> tuple[Tile, ...]:
+        """Fragments of the sources and the destination, as warps of a GPU see them."""
+        return tiles(self.nest)
+
+    @cached_property
+    def choices(self) -> tuple[str, ...]:
+        """Names of the sources that may be staged ahead or tile by tile."""
+        return tuple(op.name for op in self.sources if op.choice)
+
+    @cached_property
+    def borders(self) -> tuple[Border, ...]:
+        """Indices that leave their tensor, of loops that no lane takes part in."""
+        found: dict[Any, Border] = {}
+        number = {x.name: n for n, x in enumerate((*self.spatial, *self.reduce))}
+        extents = self.mapping.operator.extents
+        for op in source_forms(self.nest):
+            for index, size in zip(op.load.indices, op.load.tensor.shape, strict=True):
+                low, high = index.bounds(extents)
+                inside = not op.load.padded or (low >= 0 and high < size)
+                if inside or not set(index.names) <= number.keys():
+                    continue
+                loops = sorted(number[name] for name in index.names)
+                count = len(self.spatial)
+                found[index, size] = Border(
+                    tuple(n for n in loops if n < count),
+                    tuple(n for n in loops if n >= count),
+                    share_inside(index, extents, size),
+                )
+        return tuple(found.values())
+
+    def _operand(self, staged: StagedOperand) -> Operand:
+        mapping = self.mapping
+        number = {x.name: n for n, x in enumerate((*self.spatial, *self.reduce))}
+        lanes = {g.lane: g.lanes for g in self.nest.groups.values()}
+        names = [load.tensor.name for load in mapping.intrinsic.operands]
+        size = dtype(mapping.intrinsic.dtypes[names.index(staged.name)]).bits / 8
+        constant = staged.load.tensor.name in mapping.operator.constants
+        moved = not staged.in_place and not constant
+        return Operand(
+            staged.name,
+            size,
+            tuple(
+                Dimension(
+                    tuple((number[n], abs(c)) for n, c in dim.index.terms if n in number),
+                    sum(abs(c) * (lanes[n] - 1) for n, c in dim.index.terms if n in lanes),
+                    prod(lanes[n] for n, _ in dim.index.terms if n in lanes),
+                    dim.extent,
+                )
+                for dim in staged.dims
+            ),
+            size * prod(self.nest.groups[t].lanes for t in staged.fragment),
+            self._copies(staged),
+            len(staged.dims) - len(staged.fragment),
+            staged.elements if moved else 0,
+            staged.load.tensor.elements,
+            *_copy(staged),
+            _live(staged),
+            _guarded(staged),
+            moved and staged.name != names[-1],
+            constant and not staged.in_place,
+            staged.name == names[-1],
+            _vectors(staged) if moved and staged.name != names[-1] else 0.0,
+        )
+
+    def _copies(self, staged: StagedOperand) -> int:
+        """Lanes along which the hardware replicates a fragment by itself."""
+        return prod(
+            self.nest.groups[target].lanes
+            for statement in self.mapping.intrinsic.memory
+            if statement.operand == staged.name
+            for target in statement.broadcast
+        )
+
+
+def _copy(staged: StagedOperand) -> tuple[Copy, int]:
+    """How elements are found, and the divisions that it takes to find one."""
+    if isinstance(staged, StridedOperand):
+        return "run", 0
+    if loads_rows(staged.nest.mapping.intrinsic) and _guarded(staged):
+        # Rows gathered from windows: no two of them lie where the first says.
+        *rows, row = (staged.nest.groups[t] for t in staged.fragment)
+        if staged.load.indices[-1].coefficient(row.members[-1]) == 1 and _walks(staged, row):
+            return "rows", max((len(g.members) for g in rows), default=1) - 1
+        return "stride", 0
+    groups = [staged.nest.groups[t] for t in staged.fragment if staged.nest.groups[t].lanes > 1]
+    used = [g for g in groups if set(g.members) & staged.load.names]
+    if not used:
+        return "run", 0
+    split = [g for g in used if not _walks(staged, g)]
+    if any(_windows(staged, g) > 1 for g in split):
+        return "digits", max(len(g.members) for g in split) - 1
+    if split:
+        return "stride", 0
+    last = staged.load.indices[-1]
+    inner = used[-1]
+    runs = last.coefficient(inner.members[-1]) == 1 and not inner.is_padded
+    return ("run" if runs and len(last.names) == 1 else "stride"), 0
+
+
+def _vectors(staged: StagedOperand) -> float:
+    copy = vector_copy(staged)
+    return copy.instructions if copy is not None else 0.0
+
+
+def _windows(staged: StagedOperand, group: Group) -> int:
+    """Dimensions of the tensor that the lanes of a group move through and may leave."""
+    extents = staged.nest.mapping.operator.extents
+    count = 0
+    for index, size in zip(staged.load.indices, staged.load.tensor.shape, strict=True):
+        low, high = index.bounds(extents)
+        count += bool(set(index.names) & set(group.members)) and (low < 0 or high >= size)
+    return count
+
+
+def _guarded(staged: StagedOperand) -> bool:
+    """True if an element may lie outside of the tensor while its neighbours do not."""
+    groups = [staged.nest.groups[t] for t in staged.fragment]
+    if any(_windows(staged, group) for group in groups):
+        return True
+    leading = staged.dims[: -len(staged.fragment)]
+    if not leading or leading[-1].dimension < 0:
+        return False
+    last = leading[-1]
+    size = staged.load.tensor.shape[last.dimension]
+    return last.offset < 0 or last.offset + last.extent > size
+
+
+def _live(staged: StagedOperand) -> float:
+    """Share of the lanes that hold an element, not padding."""
+    groups = [staged.nest.groups[t] for t in staged.fragment]
+    return prod(g.size / (g.tiles * g.lanes) for g in groups if g.lanes > 1)
+
+
+def _walks(staged: StagedOperand, group: Group) -> bool:
+    """True if the fused index moves through the tensor in equal steps."""
+    steps = []
+    for name in group.members:
+        size, step = 1, 0
+        for index, extent in zip(
+            reversed(staged.load.indices), reversed(staged.load.tensor.shape), strict=True
+        ):
+            step += index.coefficient(name) * size
+            size *= extent
+        steps.append(step)
+    pairs = zip(steps, steps[1:], group.radices[1:], strict=False)
+    return all(outer == inner * radix for outer, inner, radix in pairs)

@@ -1,0 +1,161 @@
+"""Operators, intrinsics and machines as plain values: written, hashed, read back.
+
+What is read back goes through :meth:`amos.Operator.parse` and the constructors
+of the descriptions, which check it; nothing is unpickled or evaluated.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, fields, replace
+from typing import Any
+
+from amos.errors import AmosError, RecordError
+from amos.intrinsics import Intrinsic
+from amos.ir import Operator
+from amos.machine import Machine
+from amos.machine.gpu_costs import GpuCosts
+from amos.machine.machine import Costs, Level, Peak
+
+__all__ = [
+    "digest",
+    "fingerprint",
+    "machine_from",
+    "machine_values",
+    "operator_from",
+    "operator_values",
+]
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def digest(value: object) -> str:
+    """32 hexadecimal digits that stand for a JSON value, whatever the order of its keys."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def fingerprint(intrinsic: Intrinsic) -> str:
+    """Stands for the meaning of an intrinsic: statement, sizes, dtypes, arithmetic, memory.
+
+    The registers count too, since they bound the schedules.
+
+    Its name, description and source do not count: what it computes does.
+    """
+    operands = [
+        [load.tensor.name, list(load.tensor.shape), load.tensor.dtype]
+        for load in intrinsic.operands
+    ]
+    memory = [str(statement) for statement in intrinsic.memory]
+    extents = [[it.name, it.extent, it.kind] for it in intrinsic.iterations]
+    meaning = [str(intrinsic.compute), extents, operands, asdict(intrinsic.arithmetic)]
+    return digest([*meaning, memory, intrinsic.registers])[:16]
+
+
+def operator_values(operator: Operator) -> dict[str, Any]:
+    """An operator as JSON values from which :func:`operator_from` makes an equal one.
+
+    ``text`` is what :meth:`amos.Operator.parse` reads. Names that the language
+    cannot spell stand in it under aliases, which ``names`` resolves.
+    """
+    extra = operator.epilogue.loads if operator.epilogue is not None else ()
+    tensors = {load.tensor.name: load.tensor for load in (*operator.operands, *extra)}
+    iterations = [it.name for it in operator.iterations]
+    alias = _aliases([*tensors], "t") | _aliases(iterations, "x", taken=tensors)
+    plain = operator.renamed(lambda name: alias[name][0], lambda name: alias[name][1])
+    own = {n for n in tensors if n not in {load.tensor.name for load in extra}}
+    values: dict[str, Any] = {
+        "name": operator.name,
+        "text": str(plain.compute),
+        "iterations": [[it.name, it.extent] for it in plain.iterations],
+        "shapes": {alias[n][0]: list(tensors[n].shape) for n in tensors if n in own},
+        "dtypes": {alias[n][0]: tensors[n].dtype for n in tensors if n in own and tensors[n].dtype},
+        "constants": list(plain.constants),
+    }
+    if plain.epilogue is not None:
+        read = {load.tensor.name: load.tensor for load in plain.epilogue.loads}
+        values["epilogue"] = {
+            "text": str(plain.epilogue),
+            "shapes": {name: list(tensor.shape) for name, tensor in read.items()},
+            "dtypes": {name: tensor.dtype for name, tensor in read.items()},
+        }
+    named = {
+        "tensors": {a: n for n, (a, _) in alias.items() if a and a != n},
+        "iterations": {a: n for n, (_, a) in alias.items() if a and a != n},
+    }
+    return values | ({"names": named} if any(named.values()) else {})
+
+
+def operator_from(values: Mapping[str, Any]) -> Operator:
+    """The operator that :func:`operator_values` has written.
+
+    Raises:
+        RecordError: the values describe no operator.
+    """
+    try:
+        order = [str(name) for name, _ in values["iterations"]]
+        operator = Operator.parse(
+            values["text"],
+            extents={str(name): extent for name, extent in values["iterations"]},
+            dtypes=values["dtypes"],
+            shapes=values.get("shapes"),
+            name=values["name"],
+            constants=values.get("constants"),
+        )
+        if stored := values.get("epilogue"):
+            operator = operator.with_epilogue(stored["text"], stored["dtypes"], stored["shapes"])
+        by_name = {it.name: it for it in operator.iterations}
+        if [it.name for it in operator.iterations] != order:
+            ordered = tuple(by_name[name] for name in order)
+            operator = replace(operator, compute=replace(operator.compute, iterations=ordered))
+        names = values.get("names", {})
+        tensors, iterations = names.get("tensors", {}), names.get("iterations", {})
+        return operator.renamed(lambda n: tensors.get(n, n), lambda n: iterations.get(n, n))
+    except (KeyError, TypeError, ValueError, AttributeError, AmosError) as error:
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise RecordError(f"the record describes no operator: {first}") from error
+
+
+def machine_values(machine: Machine) -> dict[str, Any]:
+    """A machine description as JSON values."""
+    values = asdict(replace(machine, peaks={}))
+    return values | {"peaks": {name: asdict(peak) for name, peak in machine.peaks.items()}}
+
+
+def machine_from(values: Mapping[str, Any]) -> Machine:
+    """The description that :func:`machine_values` has written.
+
+    Raises:
+        RecordError: it is of another version, or no description.
+    """
+    try:
+        known = dict(values)
+        known["levels"] = tuple(Level(**level) for level in known["levels"])
+        known["peaks"] = {name: Peak(**peak) for name, peak in known["peaks"].items()}
+        known["costs"] = Costs(**known["costs"])
+        known["gpu"] = GpuCosts(**known.get("gpu", {}))
+        known["features"] = tuple(known["features"])
+        if missing := {field.name for field in fields(Machine)} - known.keys():
+            raise KeyError(", ".join(sorted(missing)))
+        return Machine(**known)
+    except (KeyError, TypeError, ValueError, AttributeError, AmosError) as error:
+        raise RecordError(f"the record describes no machine of this version: {error}") from error
+
+
+def _aliases(
+    names: list[str], prefix: str, taken: Mapping[str, object] | None = None
+) -> dict[str, tuple[str, str]]:
+    """For each name how it is spelled as a tensor and as an iteration; ``""`` if it is none."""
+    used, result = set(names), {}
+    for number, name in enumerate(names):
+        spelled = name
+        if not _NAME.fullmatch(name):
+            spelled = f"{prefix}{number}"
+            while spelled in used:
+                spelled += "_"
+            used.add(spelled)
+        result[name] = (spelled, "") if taken is None else ("", spelled)
+    return result

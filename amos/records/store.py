@@ -1,0 +1,384 @@
+"""Records: every trial in one SQLite file, written as soon as it is known.
+
+Everything in the file is text and numbers: nothing read from it is unpickled or
+evaluated, and a row whose digest does not fit its values is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from amos._closing import Closing
+from amos.errors import RecordError
+from amos.records.canonical import digest
+from amos.records.opening import PATIENCE, connect, put_back, same_file, writable
+from amos.records.rows import COLUMNS, check_row, decode, encode, read_definitions
+from amos.records.schema import (
+    APPLICATION_ID,
+    INTRINSICS,
+    SCHEMA_VERSION,
+    V1_COLUMNS,
+    create,
+    migrate,
+    upgrade_rows,
+)
+
+__all__ = ["SCHEMA_VERSION", "Records", "now"]
+
+#: What SQLite says of a file that is damaged (https://www.sqlite.org/rescode.html). Where
+#: the schema is, a table or a column seems not to exist, which is its plainest error.
+_DAMAGED = (
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_ERROR,
+    sqlite3.SQLITE_FORMAT,
+    sqlite3.SQLITE_MISMATCH,
+    sqlite3.SQLITE_NOTADB,
+)
+#: The statement that made our table stands in the first page of every record file.
+_SIGN, _FIRST_PAGE = b"TABLE trials", 1 << 16
+
+
+def now() -> str:
+    """The present moment in UTC, as records hold it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class Records(Closing):
+    """A record file.
+
+    Several processes may write one file at once. A file of an older schema is
+    brought to the present one when it is opened for writing.
+
+    Args:
+        path: the file; it is created unless ``readonly``.
+        readonly: change nothing, and need no permission to.
+
+    Raises:
+        RecordError: the file cannot be created, read or written, is damaged, is
+            not a record file, or was written by a newer version.
+    """
+
+    def __init__(self, path: str | Path, *, readonly: bool = False) -> None:
+        self.path, self.readonly = Path(path), readonly
+        self._old: list[dict[str, Any]] | None = None
+        self._opened: os.stat_result | None = None
+        with self._errors():
+            self._database = connect(self.path, readonly=readonly)
+        try:
+            with self._errors():
+                self._open()
+                self._opened = self.path.stat()
+        except RecordError:
+            self._database.close()
+            raise
+
+    def close(self) -> None:
+        """Close the file."""
+        self._database.close()
+
+    def add(self, row: Mapping[str, Any]) -> bool:
+        """Write one row; it is on disk when this returns.
+
+        Returns:
+            False if the run already has that measurement, which then stands.
+
+        Raises:
+            RecordError: the file cannot be written.
+        """
+        return self.add_all([row]) == 1
+
+    def add_all(self, rows: Sequence[Mapping[str, Any]]) -> int:
+        """Write rows, all or none; how many were new.
+
+        Raises:
+            RecordError: the file cannot be written.
+        """
+        columns = [*COLUMNS, "digest"]
+        marks = ", ".join(f":{name}" for name in columns)
+        statement = (
+            f"INSERT INTO trials ({', '.join(columns)}) VALUES ({marks}) ON CONFLICT DO NOTHING"
+        )
+        with self.transaction():
+            before = self._database.total_changes
+            for row in rows:
+                self._database.execute(statement, encode(row))
+            added = self._database.total_changes - before
+            for row in rows:
+                if row.get("definition"):
+                    self._define(row["intrinsic"], row["fingerprint"], row["definition"], "NOTHING")
+            return added
+
+    def define(self, intrinsic: str, version: str, definition: Mapping[str, Any]) -> None:
+        """Keep what an intrinsic is, for the records that name it with that version.
+
+        Its meaning is its version's, but its implementations may have changed: the last
+        ones stand.
+
+        Raises:
+            RecordError: the file cannot be written.
+        """
+        newer = "UPDATE SET definition=excluded.definition, digest=excluded.digest"
+        with self.transaction():
+            self._define(intrinsic, version, definition, newer)
+
+    def _define(
+        self, intrinsic: str, version: str, definition: Mapping[str, Any], otherwise: str
+    ) -> None:
+        text = json.dumps(definition)
+        self._database.execute(
+            "INSERT INTO intrinsics (intrinsic, fingerprint, definition, digest) "
+            f"VALUES (?, ?, ?, ?) ON CONFLICT (intrinsic, fingerprint) DO {otherwise}",
+            (intrinsic, version, text, digest([intrinsic, version, text])),
+        )
+
+    def rows(self, where: str = "", values: Sequence[Any] = ()) -> list[dict[str, Any]]:
+        """Records as dictionaries, oldest first.
+
+        Args:
+            where: SQL condition with ``?`` for each of ``values``.
+            values: what the condition compares with.
+
+        Raises:
+            RecordError: a record is damaged.
+        """
+        if self._old is not None:
+            return list(self._old) if not where else self._select_old(where, values)
+        selected = self._select(where, values)
+        definitions = self._definitions() if selected else {}
+        return [self._checked(values, definitions) for values in selected]
+
+    def find(self, run: str, candidate: str, phase: str, attempt: int) -> dict[str, Any] | None:
+        """The record of one measurement, if there is one.
+
+        Raises:
+            RecordError: it is damaged.
+        """
+        where = "run=? AND candidate=? AND phase=? AND attempt=?"
+        found = self.rows(where, (run, candidate, phase, attempt))
+        return found[0] if found else None
+
+    def get(self, number: int) -> dict[str, Any]:
+        """The record of that number.
+
+        Raises:
+            RecordError: there is none, or it is damaged.
+        """
+        found = self.rows("id=?", (number,))
+        if not found:
+            raise RecordError(f"record file {str(self.path)!r}: there is no record {number}")
+        return found[0]
+
+    def census(self) -> list[dict[str, Any]]:
+        """How many records there are of each operator, intrinsic, version and machine."""
+        names = ("operator", "intrinsic", "fingerprint", "machine_key")
+        listed = ", ".join(names)
+        with self._errors():
+            cursor = self._database.execute(
+                f"SELECT {listed}, count(*) FROM trials GROUP BY {listed}"
+            )
+            return [dict(zip((*names, "count"), row, strict=True)) for row in cursor]
+
+    def run(self, key: str) -> dict[str, Any] | None:
+        """What is known of a run: ``description`` and ``finished``, or nothing."""
+        if self._old is not None:
+            return None
+        with self._errors():
+            row = self._database.execute(
+                "SELECT description, finished FROM runs WHERE run=?", (key,)
+            ).fetchone()
+        if row is None:
+            return None
+        try:
+            return {"description": json.loads(row[0]), "finished": json.loads(row[1] or "null")}
+        except (ValueError, RecursionError):
+            # A hint on how the run began, not a record: without it the run begins anew.
+            return None
+
+    def begin_run(self, key: str, description: Mapping[str, Any]) -> None:
+        """Keep how a run began; what is there already stands."""
+        with self.transaction():
+            self._database.execute(
+                "INSERT INTO runs (run, created, description) VALUES (?, ?, ?) "
+                "ON CONFLICT DO NOTHING",
+                (key, now(), json.dumps(description)),
+            )
+
+    def finish_run(self, key: str, outcome: Mapping[str, Any]) -> None:
+        """Keep how a run ended."""
+        with self.transaction():
+            self._database.execute(
+                "UPDATE runs SET finished=? WHERE run=?", (json.dumps(outcome), key)
+            )
+
+    def remove(self, numbers: Sequence[int]) -> None:
+        """Delete records, leaving nothing of them in the file."""
+        with self.transaction():
+            self._database.executemany("DELETE FROM trials WHERE id=?", [(n,) for n in numbers])
+
+    def check_place(self) -> None:
+        """Make sure that what was written can be found again.
+
+        SQLite goes on with a file that has no name any more, and loses it in the end.
+
+        Raises:
+            RecordError: the file was deleted or replaced; the message says where its
+                records are now.
+        """
+        if self._opened is None or same_file(self.path, self._opened):
+            return
+        fate = put_back(self._database, self.path)
+        raise self._error(f"it was deleted or replaced while it was in use, {fate}")
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All of it or nothing; waits for other writers."""
+        with self._errors():
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                with contextlib.suppress(sqlite3.Error):
+                    self._database.execute("ROLLBACK")
+                raise
+            try:
+                self._database.execute("COMMIT")
+            except sqlite3.Error:
+                with contextlib.suppress(sqlite3.Error):
+                    self._database.execute("ROLLBACK")
+                raise
+        self.check_place()
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        """What SQLite says, as an error of ours that names the file."""
+        try:
+            yield
+        except (OverflowError, UnicodeEncodeError) as error:
+            raise self._error(f"a value cannot be kept: {error}") from error
+        except UnicodeDecodeError as error:
+            # SQLite quotes what it cannot read, and Python cannot read that either.
+            raise self._error(f"malformed text: {error.reason}{self._hint()}") from error
+        except sqlite3.Error as error:
+            # Text that is no UTF-8 is found by Python, which gives no code.
+            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+            hint = self._hint() if code in _DAMAGED else ""
+            raise self._error(f"{' '.join(str(error).split())}{hint}") from error
+        except OSError as error:
+            raise self._error(str(error.strerror or error)) from error
+
+    def _hint(self) -> str:
+        """How to go on with a damaged file, if it ever was one of ours."""
+        try:
+            with self.path.open("rb") as file:
+                ours = _SIGN in file.read(_FIRST_PAGE)
+        except OSError:
+            return ""
+        return f"; see: amos records salvage {self.path} NEW_FILE" if ours else ""
+
+    def _error(self, message: str) -> RecordError:
+        return RecordError(f"record file {str(self.path)!r}: {message}")
+
+    def _open(self) -> None:
+        version, tables, _ = self._state()
+        if version > SCHEMA_VERSION:
+            raise self._error(
+                f"schema version {version}, but this version of amos reads {SCHEMA_VERSION}"
+            )
+        if self.readonly:
+            self._check_ours()
+            return
+        if not writable(self.path):
+            raise self._error("it is read-only")
+        if tables or version:
+            self._check_ours()
+        with self.transaction():
+            # Looked at again: another process may have been quicker.
+            version, tables, _ = self._state()
+            if version == 0 and tables == 0:
+                create(self._database)
+            elif version < SCHEMA_VERSION:
+                migrate(self._database, version)
+            else:
+                self._database.execute(INTRINSICS)
+        self._use_log()
+
+    def _state(self) -> tuple[int, int, int]:
+        """Schema version, number of tables, application."""
+        (version,) = self._database.execute("PRAGMA user_version").fetchone()
+        (tables,) = self._database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        (application,) = self._database.execute("PRAGMA application_id").fetchone()
+        return version, tables, application
+
+    def _check_ours(self) -> None:
+        version, _, application = self._state()
+        if version == 0 or (version > 1 and application != APPLICATION_ID):
+            raise self._error(
+                f"it is another program's database (schema version {version}){self._hint()}"
+            )
+        (verdict,) = self._database.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            raise sqlite3.DatabaseError(f"malformed: {verdict}")
+        if version == 1 and self.readonly:
+            cursor = self._database.execute(
+                f"SELECT {', '.join(V1_COLUMNS)} FROM trials ORDER BY id"
+            )
+            self._old = upgrade_rows([dict(zip(V1_COLUMNS, row, strict=True)) for row in cursor])
+
+    def _use_log(self) -> None:
+        """Write-ahead logging: readers and a writer at once, and a commit is one append."""
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                self._database.execute("PRAGMA journal_mode=WAL")
+                break
+            except sqlite3.OperationalError as error:
+                # SQLite does not wait by itself while another process does the same.
+                if "locked" not in str(error) or time.monotonic() > end:
+                    raise
+                time.sleep(0.01)
+        self._database.execute("PRAGMA synchronous=FULL")
+        self._database.execute("PRAGMA secure_delete=ON")
+
+    def _select(self, where: str, values: Sequence[Any]) -> list[dict[str, Any]]:
+        columns = ["id", *COLUMNS, "digest"]
+        condition = f" WHERE {where}" if where else ""
+        with self._errors():
+            cursor = self._database.execute(
+                f"SELECT {', '.join(columns)} FROM trials{condition} ORDER BY id", values
+            )
+            return [dict(zip(columns, row, strict=True)) for row in cursor]
+
+    def _select_old(self, where: str, values: Sequence[Any]) -> list[dict[str, Any]]:
+        if where != "id=?":
+            return []
+        return [row for row in self._old or () if row["id"] == values[0]]
+
+    def _definitions(self) -> dict[tuple[str, str], dict[str, Any]]:
+        """What is kept of intrinsics, by name and version."""
+        with self._errors():
+            (there,) = self._database.execute(
+                "SELECT count(*) FROM sqlite_master WHERE name='intrinsics'"
+            ).fetchone()
+            columns = "SELECT intrinsic, fingerprint, definition, digest FROM intrinsics"
+            return read_definitions(self._database.execute(columns)) if there else {}
+
+    def _checked(
+        self, values: dict[str, Any], definitions: Mapping[tuple[str, str], dict[str, Any]]
+    ) -> dict[str, Any]:
+        key = values["intrinsic"], values["fingerprint"]
+        kept = {"definition": definitions[key]} if key in definitions else {}
+        try:
+            return check_row(decode(values) | kept) | {"id": values["id"]}
+        except RecordError as error:
+            raise self._error(
+                f"record {values['id']} is damaged: {error}; "
+                f"see: amos records salvage {self.path} NEW_FILE"
+            ) from error

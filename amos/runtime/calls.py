@@ -1,0 +1,79 @@
+"""A few calls of one intrinsic as a function of their own, for its self-check."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from amos._toolchain import load_tvm
+from amos.codegen.amx.tiles import ask_for_tiles
+from amos.codegen.scheduled import last_line
+from amos.codegen.tir.arrays import from_tensor, to_tensor
+from amos.codegen.tir.target import host_target
+from amos.codegen.tir.tensor_intrin import call_function
+from amos.errors import BuildError
+from amos.intrinsics import Intrinsic
+from amos.plan.strided import loads_rows
+
+__all__ = ["compile_object", "run_calls"]
+
+
+def run_calls(intrinsic: Intrinsic, kind: str, arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Compile an intrinsic for this CPU and run it.
+
+    Args:
+        intrinsic: what to run.
+        kind: ``"native"`` or ``"generic"``.
+        arrays: for each operand, sources first, calls × fragment.
+
+    Returns:
+        the destination after the calls, calls × fragment.
+
+    Raises:
+        BuildError: TVM refuses it.
+    """
+    if kind == "native" and loads_rows(intrinsic):
+        ask_for_tiles()
+    library = _compile(intrinsic, kind, len(arrays[-1]), host_target())
+    kinds = intrinsic.dtypes
+    tensors = [to_tensor(a, k) for a, k in zip(arrays, kinds, strict=True)]
+    library["main"](*tensors)
+    return from_tensor(tensors[-1], kinds[-1])
+
+
+def compile_object(
+    intrinsic: Intrinsic, calls: int, target: dict[str, Any], path: str | Path
+) -> None:
+    """Write an object file whose ``__tvm_ffi_main`` does ``calls`` native calls.
+
+    Args:
+        intrinsic: what to compile; it must have an implementation for LLVM.
+        calls: leading extent of every argument.
+        target: TVM's description of the target.
+        path: file to write.
+
+    Raises:
+        BuildError: TVM refuses it.
+    """
+    load_tvm()
+    import tvm
+
+    library = _compile(intrinsic, "native", calls, tvm.target.Target(target))
+    library.mod.write_to_file(str(path), "o")
+
+
+def _compile(intrinsic: Intrinsic, kind: str, calls: int, target: Any) -> Any:
+    load_tvm()
+    import tvm
+
+    try:
+        return tvm.compile(call_function(intrinsic, kind, calls), target=target)
+    except BuildError:
+        raise
+    except Exception as error:
+        raise BuildError(
+            f"{intrinsic.name}: TVM cannot compile the {kind} implementation: {last_line(error)}"
+        ) from error

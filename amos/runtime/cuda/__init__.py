@@ -1,0 +1,3 @@
+"""Calling CUDA kernels through the driver alone."""
+
+__all__ = ()

@@ -1,0 +1,81 @@
+"""A candidate on the GPU of this machine, with the calls that measuring makes of a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+import numpy as np
+
+from amos.codegen.cuda.kernel import KernelText, kernel_name
+from amos.codegen.cuda.launch import launch_of
+from amos.codegen.cuda.scheduled import block_program
+from amos.codegen.cuda.toolchain import image_for
+from amos.errors import BuildError
+from amos.ir import dtype
+from amos.ir.floats import pack, quantize, unpack
+from amos.plan import Candidate
+from amos.runtime.cuda.driver import Device, KernelError
+from amos.runtime.cuda.loader import Kernel
+
+__all__ = ["GpuKernel"]
+
+
+@lru_cache(maxsize=1)
+def _device(library: str) -> Device:
+    return Device(library)
+
+
+class GpuKernel:
+    """One candidate, compiled and loaded.
+
+    Args:
+        candidate: mapping and schedule of a CUDA machine.
+        architecture: of that machine, which the kernel keeps to.
+        library: the driver.
+
+    Raises:
+        BuildError: it cannot be written, compiled or loaded.
+    """
+
+    implementation = "native"
+
+    def __init__(self, candidate: Candidate, architecture: str, library: str) -> None:
+        program = block_program(candidate.mapping, candidate.schedule, architecture)
+        text, name = KernelText(program), kernel_name(program)
+        self._operator = candidate.mapping.operator
+        self._result = program.stored_dtype
+        try:
+            device = _device(library)
+            image = image_for(text.source, architecture, device.capability, name)
+            launch = launch_of(program, name, candidate.schedule)
+            self._kernel = Kernel(name, device, launch=launch, image=image)
+        except KernelError as error:
+            raise BuildError(str(error)) from error
+
+    def close(self) -> None:
+        """Give the kernel's module back to the driver."""
+        self._kernel.close()
+
+    def prepare(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """Bit patterns of the inputs, in the kernel's order, and room for the output."""
+        made = []
+        for tensor in self._operator.inputs:
+            known, values = dtype(tensor.dtype or "float32"), inputs[tensor.name]
+            made.append(pack(values if known.is_integer else quantize(values, known), known))
+        return made
+
+    def run(self, arguments: list[np.ndarray]) -> None:
+        """Run once; the output's bytes become the last of the arguments."""
+        inputs = len(self._operator.inputs)
+        arguments[inputs:] = [self._kernel.compute(arguments[:inputs])]
+
+    def result(self, arguments: list[np.ndarray]) -> np.ndarray:
+        """The output of :meth:`run`."""
+        return unpack(arguments[-1], self._result, self._operator.output.tensor.shape)
+
+    def times(
+        self, inputs: Mapping[str, np.ndarray], *, repeat: int = 10, flush: int = 0
+    ) -> list[float]:
+        """Seconds of one launch; see :meth:`amos.runtime.cuda.loader.Kernel.times`."""
+        return self._kernel.times(repeat, flush, self.prepare(inputs))

@@ -1,0 +1,268 @@
+"""Load, check and time exported CUDA kernels: NumPy and the NVIDIA driver are enough.
+
+This file is copied beside every exported kernel, with ``driver.py``, ``timing.py`` and
+``values.py``. Used from Python it launches the kernel on the arrays of CuPy or PyTorch,
+on the stream that is theirs at the time::
+
+    kernel = Kernel("folder")
+    kernel(image, weight, out)      # anything with data_ptr() or data.ptr, on the GPU
+
+and as a program, ``python load.py [FOLDER]``, it checks the kernel and times it.
+Machine code is made on the machine itself by nvcc, or else by the driver from
+``kernel.ptx``. PyTorch's types are taken as they are; CuPy has no bfloat16 and no
+eight-bit floats, whose bit patterns it holds as ``uint16`` and ``uint8``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import statistics
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from amos.runtime.cuda.driver import Device, KernelError, address, current_stream, images, misfit
+from amos.runtime.cuda.timing import Timer
+from amos.runtime.cuda.values import compared, drawn, encode, size_of
+
+__all__ = ["Device", "Kernel", "KernelError", "read_launch"]
+
+#: CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES of the CUDA driver API.
+_DYNAMIC_SHARED = 8
+#: Shared memory that a launch may ask for without opting in.
+_STATIC_LIMIT = 48 * 1024
+
+
+class Kernel:
+    """One kernel on a GPU.
+
+    Args:
+        folder: with ``kernel.cu`` and ``launch.json``; of a kernel that is in no folder
+            what messages call it.
+        device: the GPU; the first one by default.
+        launch: what ``launch.json`` would say.
+        image: machine code or PTX of such a kernel.
+
+    Raises:
+        KernelError: the GPU is older than the kernel, or there is no way to machine code.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        device: Device | None = None,
+        *,
+        launch: dict[str, Any] | None = None,
+        image: bytes = b"",
+    ) -> None:
+        self.folder = Path(folder)
+        self.launch = read_launch(self.folder) if launch is None else launch
+        self.device = device or Device()
+        needed = int(self.launch["architecture"].removeprefix("sm_"))
+        if self.device.capability < needed:
+            raise KernelError(
+                f"{self.folder}: the kernel needs sm_{needed}, and {self.device.name} is "
+                f"sm_{self.device.capability}"
+            )
+        dynamic = self.launch["dynamic_shared_bytes"]
+        if dynamic > max(_STATIC_LIMIT, self.device.shared):
+            raise KernelError(
+                f"{self.folder}: the kernel needs {dynamic} bytes of shared memory for a block, "
+                f"and {self.device.name} has {self.device.shared}"
+            )
+        self.device.enter()
+        self._module, self._function = ctypes.c_void_p(), ctypes.c_void_p()
+        self._load([image] if image else images(self.folder, self.device.capability))
+        self.device.call(
+            "cuModuleGetFunction", ctypes.byref(self._function), self._module,
+            self.launch["kernel"].encode(),
+        )  # fmt: skip
+        if dynamic > _STATIC_LIMIT:
+            self.device.call("cuFuncSetAttribute", self._function, _DYNAMIC_SHARED, dynamic)
+
+    def _load(self, found: Iterable[bytes]) -> None:
+        """The first image that the driver takes: one may be newer than it."""
+        first: KernelError | None = None
+        for image in found:
+            try:
+                self.device.call("cuModuleLoadData", ctypes.byref(self._module), image)
+            except KernelError as error:
+                first = first or error
+            else:
+                return
+        raise first or KernelError(f"{self.folder}: there is no machine code")
+
+    def close(self) -> None:
+        """Give the module back; the kernel cannot be launched any more."""
+        if self._module.value:
+            self.device.release("cuModuleUnload", self._module)
+            self._module.value = None
+
+    def __enter__(self) -> Kernel:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __call__(self, *arrays: Any, stream: int | None = None) -> None:
+        """Launch on arrays of the GPU: the inputs in order, then the output.
+
+        Args:
+            arrays: of PyTorch or CuPy.
+            stream: handle of a CUDA stream; by default the one that the arrays' library
+                works on at present.
+
+        Raises:
+            KernelError: an array is missing, or has another type, shape or order; or the
+                kernel was closed.
+        """
+        wanted = self.launch["arguments"]
+        if len(arrays) != len(wanted):
+            names = ", ".join(a["name"] for a in wanted)
+            raise KernelError(
+                f"{self.launch['kernel']}: expected {names}, got {len(arrays)} arrays"
+            )
+        for argument, array in zip(wanted, arrays, strict=True):
+            if problem := misfit(argument, array):
+                raise KernelError(f"{self.launch['kernel']}: {argument['name']}: {problem}")
+        where = current_stream(arrays[-1]) if stream is None else stream
+        with self.device.entered():
+            self.run([ctypes.c_uint64(address(a)) for a in arrays], where)
+
+    def run(self, pointers: list[ctypes.c_uint64], stream: int = 0) -> None:
+        """Launch on addresses; the output is cleared first where the kernel asks for it.
+
+        Raises:
+            KernelError: the driver refuses, or the kernel was closed.
+        """
+        if not self._module.value:
+            raise KernelError(f"{self.launch['kernel']}: it was closed")
+        last = self.launch["arguments"][-1]
+        if last["zeroed"]:
+            self._fill(pointers[-1], size_of(last), stream)
+        addresses = (ctypes.c_void_p * len(pointers))(
+            *(ctypes.cast(ctypes.byref(p), ctypes.c_void_p) for p in pointers)
+        )
+        self.device.call(
+            "cuLaunchKernel", self._function, *self.launch["grid"], *self.launch["block"],
+            self.launch["dynamic_shared_bytes"], ctypes.c_void_p(stream), addresses, None,
+        )  # fmt: skip
+
+    def compute(self, inputs: list[np.ndarray]) -> np.ndarray:
+        """Run once on arrays of the host.
+
+        Args:
+            inputs: bit patterns of each input as the GPU reads them, of any shape.
+
+        Returns:
+            the bytes of the output, which were not zero before unless the kernel asks
+            for that.
+        """
+        made = np.full(size_of(self.launch["arguments"][-1]), 0xCD, np.uint8)
+        pointers: list[ctypes.c_uint64] = []
+        try:
+            for data in (*map(np.ascontiguousarray, inputs), made):
+                pointers.append(self.device.allocate(data.nbytes))
+                self.device.upload(pointers[-1], data)
+            self.run(pointers)
+            self.device.call("cuCtxSynchronize")
+            self.device.download(made, pointers[-1])
+        finally:
+            for pointer in pointers:
+                self.device.free(pointer)
+        return made
+
+    def check(self, seed: int = 0) -> dict[str, Any]:
+        """Run on random data, and compare some elements of the output with NumPy.
+
+        Returns:
+            ``correct``, ``largest_difference`` and the number of ``elements`` compared.
+        """
+        rng = np.random.default_rng(seed)
+        values = drawn(self.launch, rng)
+        inputs = self.launch["arguments"][:-1]
+        made = self.compute([encode(values[a["name"]], a["dtype"]) for a in inputs])
+        return compared(self.launch, values, made, rng)
+
+    def times(
+        self, repeat: int = 20, flush: int = 0, inputs: list[np.ndarray] | None = None
+    ) -> list[float]:
+        """Seconds of one launch, several times, measured by events of the GPU.
+
+        Args:
+            repeat: how many timings. Without ``flush`` each is the mean of a span of
+                launches, by a CUDA graph, that find in the cache what the one before left.
+            flush: bytes that are overwritten before each timing, which then is that of
+                a single launch. Events resolve about half a microsecond.
+            inputs: bit patterns of each input; random ones by default. Zeros would
+                take less power, and less time.
+        """
+        *described, out = self.launch["arguments"]
+        if inputs is None:
+            values = drawn(self.launch, np.random.default_rng(0))
+            inputs = [encode(values[a["name"]], a["dtype"]) for a in described]
+        pointers: list[ctypes.c_uint64] = []
+        timer: Timer | None = None
+        try:
+            for data in map(np.ascontiguousarray, inputs):
+                pointers.append(self.device.allocate(data.nbytes))
+                self.device.upload(pointers[-1], data)
+            pointers.append(self.device.allocate(size_of(out)))
+            self._fill(pointers[-1], size_of(out))
+            given = list(pointers)
+            timer = Timer(self.device, lambda stream: self.run(given, stream))
+            if not flush:
+                return timer.warm(repeat)
+            pointers.append(self.device.allocate(flush))
+            return timer.cold(repeat, lambda stream: self._fill(pointers[-1], flush, stream))
+        finally:
+            if timer is not None:
+                timer.close()
+            for pointer in pointers:
+                self.device.free(pointer)
+
+    def _fill(self, pointer: ctypes.c_uint64, size: int, stream: int = 0) -> None:
+        self.device.call(
+            "cuMemsetD8Async", pointer, ctypes.c_ubyte(0), ctypes.c_size_t(size),
+            ctypes.c_void_p(stream),
+        )  # fmt: skip
+
+
+def read_launch(folder: Path) -> dict[str, Any]:
+    """What ``launch.json`` says of a folder's kernel.
+
+    Raises:
+        KernelError: there is none, or it is damaged.
+    """
+    try:
+        launch: dict[str, Any] = json.loads((folder / "launch.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise KernelError(f"{folder}: no launch.json that can be read: {error}") from None
+    return launch
+
+
+def main(arguments: list[str]) -> int:
+    """Check and time the kernel of a folder."""
+    try:
+        with Kernel(arguments[0] if arguments else Path(__file__).parent) as kernel:
+            found = kernel.check()
+            seconds = statistics.median(kernel.times())
+    except KernelError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    rate = kernel.launch["operations"] / seconds / 1e12
+    sys.stdout.write(
+        f"{kernel.launch['kernel']} on {kernel.device.name}: "
+        f"{'right' if found['correct'] else 'WRONG'} in {found['elements']} elements, "
+        f"largest difference {found['largest_difference']:g}, "
+        f"{seconds * 1e6:.2f} us, {rate:.2f} Top/s\n"
+    )
+    return 0 if found["correct"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

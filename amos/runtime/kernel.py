@@ -1,0 +1,311 @@
+"""A compiled kernel that takes NumPy arrays."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping as MappingType
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from amos._display import Shown
+from amos._toolchain import load_tvm
+from amos.codegen.amx.tiles import ask_for_tiles
+from amos.codegen.scheduled import last_line, scheduled, tiled
+from amos.codegen.tir.alignment import aligned_to_elements
+from amos.codegen.tir.arrays import from_tensor, held, to_tensor
+from amos.codegen.tir.program import Argument, Program
+from amos.codegen.tir.stack import pipeline
+from amos.codegen.tir.target import host_target
+from amos.codegen.tir.tensor_intrin import implementation
+from amos.errors import BuildError
+from amos.ir import aligned, dtype
+from amos.machine.cpu import cpu
+from amos.mapping.mapping import Mapping
+from amos.plan import Candidate, Schedule
+from amos.plan.staging import stage_array
+from amos.runtime.borrow import ArgumentAdapter, values_of
+from amos.schedule import ScheduleSpace
+
+__all__ = ["Kernel", "build"]
+
+#: Shortest stretch of calls that one timing spans, in milliseconds.
+_MIN_REPEAT_MS = 5
+
+
+class Kernel(Shown):
+    """A candidate compiled for this CPU.
+
+    Calling it with the operator's inputs, by name or in order, returns the
+    output. Inputs are NumPy arrays or tensors of any package that speaks DLPack,
+    PyTorch among them; they are read where they are. Constant inputs are packed at
+    every call unless they were packed before with :meth:`pack`.
+
+    Attributes:
+        candidate: the mapping and schedule it was made from.
+        implementation: ``"native"`` if the instruction itself is emitted,
+            ``"generic"`` if its meaning is emitted as plain loops.
+        source: the scheduled TensorIR, as TVMScript.
+    """
+
+    def __init__(self, candidate: Candidate, program: Program, kind: str, module: Any) -> None:
+        load_tvm()
+        import tvm
+
+        self.candidate, self.implementation, self._program = candidate, kind, program
+        self.source = str(module.script())
+        passes = pipeline(tiles=tiled(candidate, kind))
+        try:
+            self._library = tvm.compile(
+                aligned_to_elements(module),
+                target=host_target(vectorizer=kind == "generic"),
+                tir_pipeline=passes,
+            )
+        except Exception as error:
+            raise BuildError(f"{candidate}: TVM cannot compile it: {last_line(error)}") from error
+        self._run = self._library["main"]
+        self._tensors = {t.name: t for t in candidate.mapping.operator.inputs}
+        #: Bytes of each argument.
+        self._sizes = tuple(
+            prod(a.shape) * np.dtype(held(a.dtype)).itemsize for a in program.arguments
+        )
+        *given, last = program.arguments
+        self._take = tuple(ArgumentAdapter(self._tensors[a.tensor], a.shape) for a in given)
+        result = candidate.mapping.operator.result
+        self._take_out = ArgumentAdapter(result, last.shape, role="output", write=True)
+        #: Packed constants by the position of their argument.
+        self._packed: dict[int, Any] = {}
+        #: Inputs that a call gives: all but what is packed.
+        self._open = frozenset(self._tensors)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the input tensors, in the operator's order."""
+        return tuple(self._tensors)
+
+    def pack(self, /, **constants: Any) -> Kernel:
+        """Pack constant inputs once and keep them; returns the kernel itself.
+
+        Raises:
+            BuildError: a name is not a constant input, or an array does not fit.
+        """
+        known = self.candidate.mapping.operator.constants
+        for name, array in constants.items():
+            if name not in known:
+                raise BuildError(
+                    f"{name!r} is not a constant input; constants are {', '.join(known) or 'none'}"
+                )
+            for number, argument in enumerate(self._program.arguments[:-1]):
+                if argument.tensor == name:
+                    self._packed[number] = self._tensor(number, array)
+        packed = {self._program.arguments[number].tensor for number in self._packed}
+        self._open = frozenset(self._tensors) - packed
+        return self
+
+    def __call__(self, /, *arrays: Any, out: Any = None, **named: Any) -> Any:
+        """Run the kernel.
+
+        Args:
+            arrays: inputs in the operator's order; packed constants are left out.
+            out: array to write to; it overlaps no input. Where an input of that name
+                is not among ``arrays``, this is that input.
+            named: inputs by name; a packed constant given here is used once.
+
+        Returns:
+            The output in the operator's shape: ``out``, or a new NumPy array.
+
+        Raises:
+            BuildError: an input is missing, unknown, or of another shape, dtype,
+                layout or device; ``out`` is that, read-only, or overlaps an input.
+        """
+        if out is not None and "out" in self._open and "out" not in self._given(arrays):
+            named, out = {**named, "out": out}, None
+        bound = named if not arrays and named.keys() == self._open else self._bind(arrays, named)
+        if out is None:
+            tensor = self.candidate.mapping.operator.result
+            kind = str(tensor.dtype)
+            if held(kind) != dtype(kind).numpy.name:
+                arguments = self._prepare(bound)
+                self._run(*arguments)
+                return self.result(arguments)
+            out = aligned(tensor.shape, dtype(kind).numpy)
+        self._run(*self._prepare(bound, out))
+        return out
+
+    def result(self, arguments: list[Any]) -> np.ndarray:
+        """The output of a run on arrays made by :meth:`prepare`, in the operator's shape."""
+        tensor = self.candidate.mapping.operator.result
+        return from_tensor(arguments[-1], str(tensor.dtype)).reshape(tensor.shape)
+
+    def prepare(self, inputs: MappingType[str, Any], out: Any = None) -> list[Any]:
+        """TVM arrays for one call: sources as the function takes them, then the output.
+
+        They share the memory of what is given, which must not be freed or resized
+        while they are used.
+
+        Args:
+            inputs: an array for each input that is not packed.
+            out: array to write to; a new one if omitted.
+
+        Raises:
+            BuildError: an input is missing, unknown, or of another shape, dtype,
+                layout or device; ``out`` is that, read-only, or overlaps an input.
+        """
+        return self._prepare(self._bind((), inputs), out)
+
+    def _prepare(self, bound: MappingType[str, Any], out: Any = None) -> list[Any]:
+        """As :meth:`prepare`, of inputs that are known to be those that are open."""
+        arguments = self._program.arguments
+        made = [
+            self._tensor(number, bound[a.tensor]) if a.tensor in bound else self._packed[number]
+            for number, a in enumerate(arguments[:-1])
+        ]
+        if out is None:
+            last = arguments[-1]
+            return [*made, to_tensor(np.zeros(last.shape, dtype(last.dtype).numpy), last.dtype)]
+        target = self._take_out(out)
+        start = target.data_ptr()
+        end = start + self._sizes[-1]
+        for number, given in enumerate(made):
+            first = given.data_ptr()
+            if first < end and start < first + self._sizes[number]:
+                raise BuildError(
+                    f"output {arguments[-1].tensor!r}: shares memory with input "
+                    f"{arguments[number].tensor!r}"
+                )
+        made.append(target)
+        return made
+
+    def export(self, path: str) -> None:
+        """Write the compiled kernel as a shared library, which needs a C compiler."""
+        self._library.export_library(path)
+
+    def run(self, arguments: list[Any]) -> None:
+        """Run on arrays made by :meth:`prepare`."""
+        self._run(*arguments)
+
+    def times(
+        self,
+        inputs: MappingType[str, Any] | None = None,
+        repeat: int = 10,
+        flush: int = 0,
+    ) -> tuple[float, ...]:
+        """Seconds of one run, measured ``repeat`` times after a warm-up.
+
+        Packing of constants and allocation are not part of the time; staging of
+        the other inputs is. With ``flush`` as many bytes of cache are overwritten
+        before each run, and each repeat times a single run.
+        """
+        load_tvm()
+        import tvm
+
+        from amos.validate import random_inputs
+
+        if inputs is None:
+            rng = np.random.default_rng(0)
+            inputs = random_inputs(self.candidate.mapping.operator, rng)
+        arguments = self.prepare(inputs)
+        timer = self._library.mod.time_evaluator(
+            "main",
+            tvm.cpu(),
+            number=1,
+            repeat=repeat,
+            min_repeat_ms=0 if flush else _MIN_REPEAT_MS,
+            cache_flush_bytes=flush,
+        )
+        return tuple(float(t) for t in timer(*arguments).results)
+
+    def time(self, inputs: MappingType[str, Any] | None = None, repeat: int = 10) -> float:
+        """Median seconds of one run; see :meth:`times`."""
+        return statistics.median(self.times(inputs, repeat))
+
+    @cached_property
+    def assembly(self) -> str:
+        """Machine code of the kernel as text."""
+        return str(self._library.mod.inspect_source("s"))
+
+    def _bind(self, arrays: tuple[Any, ...], named: MappingType[str, Any]) -> dict[str, Any]:
+        open_names = self._unpacked()
+        if len(arrays) > len(open_names):
+            raise BuildError(
+                f"expected {len(open_names)} arrays ({', '.join(open_names)}), got {len(arrays)}"
+            )
+        bound = self._given(arrays)
+        for name, array in named.items():
+            if name not in self.inputs:
+                raise BuildError(f"unknown input {name!r}; inputs are {', '.join(self.inputs)}")
+            if name in bound:
+                raise BuildError(f"input {name!r} is given twice")
+            bound[name] = array
+        if missing := [n for n in open_names if n not in bound]:
+            raise BuildError(f"missing input {', '.join(missing)}")
+        return bound
+
+    def _given(self, arrays: tuple[Any, ...]) -> dict[str, Any]:
+        """Inputs that are not packed, as far as arrays in their order go."""
+        return dict(zip(self._unpacked(), arrays, strict=False))
+
+    def _unpacked(self) -> list[str]:
+        packed = {self._program.arguments[number].tensor for number in self._packed}
+        return [name for name in self.inputs if name not in packed]
+
+    def _tensor(self, number: int, array: Any) -> Any:
+        """The argument of that number, made of an array of the user's."""
+        argument: Argument = self._program.arguments[number]
+        if argument.packed is None:
+            return self._take[number](array)
+        staged = stage_array(argument.packed, values_of(array, self._tensors[argument.tensor]))
+        return to_tensor(staged, argument.dtype)
+
+
+def build(
+    candidate: Candidate | Mapping | Any,
+    schedule: Schedule | None = None,
+    *,
+    implementation: str | None = None,
+) -> Kernel:
+    """Compile a candidate, a trial of an exploration, or a mapping for this CPU.
+
+    Args:
+        candidate: what to build; a mapping may come with a schedule, and without
+            one takes the simplest of its space.
+        schedule: schedule of a bare mapping.
+        implementation: ``"native"`` or ``"generic"``; by default native where
+            the CPU has the instruction.
+
+    Raises:
+        BuildError: TVM refuses the program, or the intrinsic has no such
+            implementation here.
+        ScheduleError: the schedule is not one of the mapping's space.
+    """
+    if isinstance(candidate, Mapping):
+        space = ScheduleSpace(candidate)
+        candidate = Candidate(candidate, schedule or space.smallest())
+    elif not isinstance(candidate, Candidate):
+        measured = getattr(candidate, "measurement", None)
+        # What was measured with the instruction is not silently something else here.
+        if implementation is None and measured is not None and measured.implementation:
+            implementation = measured.implementation
+        candidate = getattr(candidate, "candidate", candidate)
+    if not isinstance(candidate, Candidate):
+        raise BuildError(f"cannot build a {type(candidate).__name__}; give a mapping or a trial")
+    kind = _implementation(candidate, implementation)
+    if tiled(candidate, kind):
+        ask_for_tiles()
+    program, module = scheduled(candidate, kind)
+    return Kernel(candidate, program, kind, module)
+
+
+def _implementation(candidate: Candidate, wanted: str | None) -> str:
+    intrinsic = candidate.mapping.intrinsic
+    found = implementation(intrinsic, cpu().features)
+    if wanted not in (None, "native", "generic"):
+        raise BuildError(f"implementation {wanted!r}: expected 'native' or 'generic'")
+    if wanted == "native" and found != "native":
+        raise BuildError(
+            f"{intrinsic.name}: no native implementation here; it needs "
+            f"{', '.join(intrinsic.requires) or 'an implementation'}, which this CPU lacks"
+        )
+    return wanted or found

@@ -1,0 +1,106 @@
+"""Running a kernel on a board that TVM's RPC tracker knows."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from amos._toolchain import load_tvm
+from amos.errors import MeasureError
+from amos.runtime.kernel import Kernel
+
+__all__ = ["RemoteKernel", "split_address"]
+
+#: Shortest stretch of calls that one timing spans, in milliseconds.
+_MIN_REPEAT_MS = 5
+
+
+def split_address(address: str) -> tuple[str, int, str]:
+    """Host, port and key of ``rpc://HOST:PORT/KEY``.
+
+    Raises:
+        MeasureError: the address is not of that form.
+    """
+    rest, _, key = address.removeprefix("rpc://").partition("/")
+    host, _, port = rest.rpartition(":")
+    if not (host and port.isdigit() and key):
+        raise MeasureError(f"executor {address!r}: expected 'rpc://HOST:PORT/KEY'")
+    return host, int(port), key
+
+
+class RemoteKernel:
+    """A kernel that was compiled here and uploaded to a board of the same architecture.
+
+    Args:
+        kernel: the compiled kernel.
+        address: ``"rpc://HOST:PORT/KEY"`` of the tracker and the board.
+        timeout: seconds after which the board gives the session up.
+
+    Raises:
+        MeasureError: the tracker does not answer, or has no such board.
+    """
+
+    def __init__(self, kernel: Kernel, address: str, timeout: int = 60) -> None:
+        load_tvm()
+        from tvm import rpc
+
+        host, port, key = split_address(address)
+        self._kernel = kernel
+        try:
+            tracker = rpc.connect_tracker(host, port)
+            self._session = tracker.request(key, session_timeout=timeout, max_retry=1)
+        except (RuntimeError, OSError, ValueError) as error:
+            raise MeasureError(f"executor {address}: {_last_line(error)}") from error
+        handle, path = tempfile.mkstemp(suffix=".so")
+        os.close(handle)
+        try:
+            kernel.export(path)
+            self._session.upload(path)
+            self._module = self._session.load_module(os.path.basename(path))
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+
+    def prepare(self, inputs: Mapping[str, np.ndarray]) -> list[Any]:
+        """Arrays on the board for one call: sources, then the output."""
+        import tvm
+
+        device = self._session.cpu(0)
+        return [tvm.runtime.tensor(a.numpy(), device) for a in self._kernel.prepare(inputs)]
+
+    def run(self, arguments: list[Any]) -> None:
+        """Run once on arrays made by :meth:`prepare`."""
+        self._module["main"](*arguments)
+
+    def result(self, arguments: list[Any]) -> np.ndarray:
+        """The output of a run on such arrays."""
+        return self._kernel.result(arguments)
+
+    def times(
+        self, inputs: Mapping[str, np.ndarray], repeat: int = 10, flush: int = 0
+    ) -> tuple[float, ...]:
+        """Seconds of one run by the board's own clock; see :meth:`Kernel.times`."""
+        timer = self._module.time_evaluator(
+            "main",
+            self._session.cpu(0),
+            number=1,
+            repeat=repeat,
+            min_repeat_ms=0 if flush else _MIN_REPEAT_MS,
+            cache_flush_bytes=flush,
+        )
+        return tuple(float(t) for t in timer(*self.prepare(inputs)).results)
+
+    @property
+    def implementation(self) -> str:
+        """``"native"`` or ``"generic"``."""
+        return self._kernel.implementation
+
+
+def _last_line(error: BaseException) -> str:
+    lines = [line for line in str(error).strip().splitlines() if line.strip()]
+    return lines[-1].strip() if lines else type(error).__name__

@@ -1,0 +1,64 @@
+"""The drills, at a size that takes seconds; `make drills` runs them whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from amos.measure.drill import HOSTILE
+from tests.support.drills import (
+    damage_drill,
+    full_disk_drill,
+    hostile_drill,
+    kill_drill,
+    overhead_drill,
+    writers_drill,
+)
+
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/environ").exists(), reason="needs /proc to see which processes live"
+)
+
+
+def test_kills(tmp_path: Path) -> None:
+    figures = kill_drill(4, tmp_path, trials=30, seed=1)
+    assert figures["completed_resumes"] == 4
+    assert figures["interrupted"] > 0
+    for name in ("lost_records", "duplicate_records", "corrupt_files"):
+        assert figures[name] == 0
+
+
+def test_hostile_candidates(tmp_path: Path) -> None:
+    figures = hostile_drill(60, 2 * len(HOSTILE), tmp_path, timeout=0.5)
+    assert figures["candidates"] == 60
+    assert figures["unclassified"] == 0
+    assert figures["leftover_processes"] == 0
+    assert sum(figures["failures"].values()) == 2 * len(HOSTILE)
+    assert set(figures["failures"]) == set(HOSTILE.values())
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    figures = full_disk_drill(tmp_path)
+    assert figures["full_disk_reported"] > 0
+    assert figures["full_disk_lost"] == 0
+    assert figures["full_disk_told"] == 1
+
+
+def test_four_writers(tmp_path: Path) -> None:
+    assert set(writers_drill(tmp_path, trials=12).values()) == {0}
+
+
+def test_damaged_files(tmp_path: Path) -> None:
+    figures = damage_drill(tmp_path)
+    assert figures["damaged_refused"] == 3
+    for found in figures["salvage"].values():
+        assert found["genuine"]
+        assert found["left_alone"]
+        assert found["salvaged"] > found["of"] / 4
+    assert figures["salvage"]["headless"]["salvaged"] == figures["salvage"]["headless"]["of"]
+
+
+@pytest.mark.slow
+def test_overhead() -> None:
+    assert overhead_drill(10)["overhead_ms_real"] < 10

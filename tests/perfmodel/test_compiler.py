@@ -1,0 +1,122 @@
+"""What compilers make of a nest, and what is run of it by the busiest core."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import amos
+from amos.ir import Operator
+from amos.machine import Costs, Machine, fitted
+from amos.machine.machine import Level, Peak
+from amos.perfmodel import predict
+from amos.perfmodel.cpu.compiler import stretch
+from amos.perfmodel.cpu.exchanges import exchanges
+from amos.perfmodel.traffic import CoreNest, LoopNestBatch
+from amos.plan import LoopBatch, Schedule, Structure, batch_of
+
+VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
+
+
+def _made(
+    values: dict[str, int | str], p: int = 60, k: int = 64, c: int = 64
+) -> tuple[Structure, LoopBatch, CoreNest]:
+    op = Operator.parse(
+        "out[p,q,k] += image[p,q,c] * weight[k,c]", extents=dict(p=p, q=64, k=k, c=c)
+    )
+    (mapping,) = (m for m in amos.enumerate_mappings(op, VNNI) if m.groups["i1"] == ("k",))
+    structure = Structure(mapping)
+    batch = batch_of(structure, [Schedule.of({"order": "p q i1.tile", **values})])
+    steps = LoopNestBatch(structure, batch, batch.split, parted=2)
+    return structure, batch, CoreNest(steps, np.minimum(2, steps.parallel), 64)
+
+
+@pytest.mark.parametrize(
+    ("tile", "unroll", "steps"), [(6, 1, 16), (6, 4, 16), (7, 1, 16), (8, 1, 1), (8, 4, 4)]
+)
+def test_short_loops_become_one_stretch_of_code(tile: int, unroll: int, steps: int) -> None:
+    """Sixteen steps of two times the tile and one: 240 loads and calls at the most."""
+    structure, batch, part = _made({"tile.p": tile, "unroll": unroll})
+    costs = replace(fitted("GenuineIntel"), unrolled=240.0)
+    machine = replace(amos.machines.get("xeon_6240"), costs=costs)
+    assert stretch(structure, machine, batch, part).tolist() == [steps]
+
+
+def test_a_nest_without_positions_is_no_more_crowded() -> None:
+    op = Operator.parse("out[k] += image[c] * weight[k,c]", extents=dict(k=16, c=64))
+    mapping = amos.enumerate_mappings(op, VNNI)[0]
+    assert predict(mapping, amos.machines.get("xeon_6240"), Schedule.of({})).seconds > 0
+
+
+def test_lines_are_shared_by_what_lies_side_by_side() -> None:
+    structure, _, part = _made({"order": "q p i1.tile", "parallel": 1}, p=60, c=8)
+    image = structure.sources[0]
+    # Half of the columns of every row, eight bytes each.
+    assert part.footprint(image)[0, 0] == 60 * 32 * 8
+    # A column is eight bytes of a line, and so is its next one.
+    assert part.footprint(image)[1, 0] == 60 * 64
+    assert part.footprint(image)[-1, 0] == 64
+
+
+@pytest.mark.parametrize(
+    ("p", "tile", "block", "tiles", "steps"),
+    [
+        (60, 4, 8, 15 / 16, 1.0),
+        (62, 4, 8, 1.0, 62 / 64),
+        (62, 4, 5, 16 / 20, 62 / 64),
+        (60, 4, 5, 15 / 15, 1.0),
+    ],
+)
+def test_tiles_beyond_the_end_are_not_run(
+    p: int, tile: int, block: int, tiles: float, steps: float
+) -> None:
+    """Tiles of so many rows, so many of them in a block; the last one is cut."""
+    values: dict[str, int | str] = {"tile.p": tile, "block.p": block, "tile.q": 2, "parallel": 0}
+    structure, _, part = _made(values, p)
+    edges = part.steps.edges
+    assert edges is not None
+    assert edges.tiles[:, 0].tolist() == [pytest.approx(tiles), 1.0, 1.0]
+    assert edges.steps[:, 0].tolist() == [pytest.approx(steps), 1.0, 1.0]
+    # Rows are asked for one by one, weights by every tile.
+    image, weight = structure.sources
+    assert (edges.fragments(image)[0], edges.fragments(weight)[0]) == (pytest.approx(steps), 1.0)
+    assert part.trips[part.steps.begin, 0] == pytest.approx(-(-p // tile) * 32 * 4)
+
+
+def test_the_busiest_core_has_no_end_of_what_is_shared_out() -> None:
+    values: dict[str, int | str] = {"tile.p": 4, "block.p": 5, "tile.q": 3, "parallel": 1}
+    _, _, part = _made(values, 62)
+    edges = part.steps.edges
+    assert edges is not None
+    assert edges.tiles[:, 0].tolist() == [1.0, 1.0, 1.0]
+    # 64 columns in tiles of three.
+    assert edges.steps[:, 0].tolist() == [1.0, pytest.approx(64 / 66), 1.0]
+
+
+def test_cores_that_write_side_by_side_take_lines_from_each_other() -> None:
+    peaks, costs = {VNNI.name: Peak(1.0, 1.0)}, Costs(exchange=2.0, ahead=4.0)
+    machine = Machine("two", 2, 1.0, (Level("DRAM", 0, 1.0, 1.0),), peaks, costs=costs)
+
+    def seconds(order: str, k: int = 64) -> float:
+        values: dict[str, int | str] = {"order": order, "parallel": 1, "tile.i1.tile": 2}
+        structure, _, part = _made(values, 60, k)
+        return float(exchanges(structure.destination, machine, part, np.array([2]))[0])
+
+    # Half of 960 KiB each, in pieces of 128 bytes: every line of it.
+    assert seconds("i1.tile p q") == 60 * 64 * 128 / 64 * 2.0
+    # Half of the rows each lie together: four lines where one half ends.
+    assert seconds("p q i1.tile") == pytest.approx(4 * 2.0)
+    # Four lines of each piece of 3 KiB.
+    assert seconds("i1.tile p q", k=1536) == pytest.approx(60 * 64 * 4 * 2.0)
+
+
+def test_fused_steps_are_dealt_out_as_ranges() -> None:
+    """Three times four steps are six for each of two cores, not two times four."""
+    _, _, part = _made(
+        {"tile.p": 20, "tile.q": 16, "order": "p q i1.tile", "parallel": 2, "unroll": 4}
+    )
+    assert part.outer[:2, 0].tolist() == [1.5, 4.0]
+    _, _, odd = _made({"tile.p": 20, "order": "p q i1.tile", "parallel": 1})
+    assert odd.outer[0, 0] == 2.0

@@ -1,0 +1,161 @@
+"""Staged operands against their definition, element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import amos
+from amos.ir import Operator
+from amos.mapping import Mapping
+from amos.plan.nest import Nest
+from amos.plan.staging import StagedOperand, stage_array, staged_destination, staged_sources
+from amos.validate import random_inputs
+
+VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
+WMMA = amos.intrinsics.get("wmma_m16n16k16_f16_f32")
+
+TEXTS = [
+    "out[n,k,p] += image[n,c,p+r] * weight[k,c,r]",
+    "out[n,p,k] += image[n,2*p+r,c] * weight[c,r,k]",
+    "out[n,p,k] += pad(image[n,p+r-1,c]) * weight[k,r,c]",
+    "out[k,p,n] += image[p+r,n,c] * weight[k,c,2-r]",
+    "out[k*2+n,p] += image[n,p,c] * weight[k,r,c,p]",
+    "out[n,p,k] += image[n,3*p+2*r,c] * weight[k,c,r]",
+]
+
+
+def _operator(text: str, sizes: dict[str, int]) -> Operator:
+    sizes = sizes | ({"r": 3} if "2-r" in text else {}) | ({"n": 2} if "k*2" in text else {})
+    shapes = {"image": (sizes["n"], sizes["p"], sizes["c"])} if "pad" in text else {}
+    return Operator.parse(text, extents=sizes, shapes=shapes)
+
+
+@st.composite
+def mappings(draw: st.DrawFn) -> Mapping:
+    sizes = {name: draw(st.integers(1, 5)) for name in "npcr"} | {"k": draw(st.integers(1, 18))}
+    unit = draw(st.sampled_from([VNNI, WMMA]))
+    op = _operator(draw(st.sampled_from(TEXTS)), sizes)
+    try:
+        space = amos.enumerate_mappings(op, unit, rule="gather")
+    except amos.AmosError:
+        space = amos.enumerate_mappings(_operator(TEXTS[0], sizes), unit, rule="gather")
+    return space[draw(st.integers(0, space.count - 1))]
+
+
+def _points(nest: Nest) -> Iterator[tuple[dict[str, int], dict[str, int], bool]]:
+    """Every loop point and slot: loops and lanes, software iterations, and if it is live."""
+    groups = nest.groups.values()
+    around = {loop.name: loop.extent for loop in nest.loops} | {g.lane: g.lanes for g in groups}
+    for values in product(*map(range, around.values())):
+        at = dict(zip(around, values, strict=True))
+        software = {name: at[name] for name in nest.mapping.operator.extents if name in at}
+        live = True
+        for group in groups:
+            fused = at[group.tile] * group.lanes + at[group.lane]
+            live = live and fused < group.size
+            digits = np.unravel_index(min(fused, group.size - 1), group.radices or (1,))
+            software |= dict(zip(group.members, map(int, digits), strict=False))
+        yield at, software, live
+
+
+def _read(op: StagedOperand, array: np.ndarray, software: dict[str, int]) -> Any:
+    indices = [index.evaluate(software) for index in op.load.indices]
+    inside = all(0 <= i < n for i, n in zip(indices, array.shape, strict=True))
+    return array[tuple(indices)] if inside else array.dtype.type(0)
+
+
+@settings(max_examples=30)
+@given(mappings())
+def test_a_call_reads_what_the_operator_reads(mapping: Mapping) -> None:
+    """Of every live slot the staged elements are the operator's own."""
+    nest = Nest(mapping)
+    inputs = random_inputs(mapping.operator, np.random.default_rng(0))
+    staged = [(op, stage_array(op, inputs[op.load.tensor.name])) for op in staged_sources(nest)]
+    for op, array in staged:
+        assert array.shape == op.shape
+        assert array.size == op.elements
+        assert array.flags.c_contiguous
+    for at, software, live in _points(nest):
+        if not live:
+            continue
+        for op, array in staged:
+            value = array[tuple(dim.index.evaluate(at) for dim in op.dims)]
+            assert value == _read(op, inputs[op.load.tensor.name], software), (op.name, at)
+
+
+@settings(max_examples=30)
+@given(mappings())
+def test_padded_slots_add_nothing(mapping: Mapping) -> None:
+    """In a slot beyond a fused reduction some source holds zero."""
+    nest = Nest(mapping)
+    inputs = random_inputs(mapping.operator, np.random.default_rng(1))
+    ones = {name: np.ones_like(array) for name, array in inputs.items()}
+    staged = [(op, stage_array(op, ones[op.load.tensor.name])) for op in staged_sources(nest)]
+    reduces = [group for group in nest.groups.values() if group.kind == "reduce"]
+    for at, _, _ in _points(nest):
+        if all(at[g.tile] * g.lanes + at[g.lane] < g.size for g in reduces):
+            continue
+        values = [array[tuple(dim.index.evaluate(at) for dim in op.dims)] for op, array in staged]
+        assert 0 in values
+
+
+@settings(max_examples=150)
+@given(mappings())
+def test_in_place_moves_nothing(mapping: Mapping) -> None:
+    """Whatever is called in place equals its tensor byte for byte."""
+    nest = Nest(mapping)
+    for op in (*staged_sources(nest), staged_destination(nest)):
+        if not op.in_place:
+            continue
+        count = op.load.tensor.elements
+        tensor = np.arange(count).reshape(op.load.tensor.shape)
+        indices, guards = op.locate(np.ogrid[tuple(slice(0, n) for n in op.shape)])
+        gathered = np.broadcast_to(tensor[tuple(indices)], op.shape)
+        np.testing.assert_array_equal(gathered.reshape(-1), np.arange(count))
+        for value, bound in guards:
+            assert np.all((np.asarray(value) >= 0) & (np.asarray(value) < bound))
+
+
+def _source(text: str, name: str, matching: list[list[int]], **extents: int) -> StagedOperand:
+    mapping = Mapping.of(Operator.parse(text, extents=extents), VNNI, matching, rule="gather")
+    found = {op.load.tensor.name: op for op in staged_sources(Nest(mapping))}
+    return found[name]
+
+
+GEMM = "out[i,j] += a[i,k] * weight[j,k]"
+
+
+def test_rows_of_a_matrix_are_read_in_place() -> None:
+    matching = [[0, 1, 0], [0, 0, 1]]
+    assert _source(GEMM, "a", matching, i=3, j=16, k=8).in_place
+    assert not _source(GEMM, "a", matching, i=3, j=16, k=7).in_place
+    assert not _source(GEMM, "weight", matching, i=3, j=16, k=8).in_place
+
+
+def test_an_operand_larger_than_what_is_read_is_not_in_place() -> None:
+    op = Operator.parse(GEMM, extents=dict(i=3, j=16, k=8), shapes=dict(a=(3, 12)))
+    mapping = Mapping.of(op, VNNI, [[0, 1, 0], [0, 0, 1]])
+    a, _ = staged_sources(Nest(mapping))
+    assert not a.in_place
+    array = np.arange(36, dtype=np.uint8).reshape(3, 12)
+    np.testing.assert_array_equal(stage_array(a, array).reshape(3, 8), array[:, :8])
+
+
+def test_overlapping_windows_are_stored_once() -> None:
+    text = "out[p,k] += image[p+r,c] * weight[k,c,r]"
+    image = _source(text, "image", [[0, 1, 0, 0], [0, 0, 0, 1]], p=6, k=16, c=8, r=3)
+    assert image.in_place
+    assert image.elements == 8 * 8
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.float16])
+def test_staging_keeps_the_dtype(dtype: Any) -> None:
+    op = _source(GEMM, "weight", [[0, 1, 0], [0, 0, 1]], i=2, j=17, k=5)
+    assert stage_array(op, np.ones((17, 5), dtype)).dtype == dtype

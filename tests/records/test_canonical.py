@@ -1,0 +1,108 @@
+"""Operators, intrinsics and machines survive being written down."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+import amos
+from amos.errors import RecordError
+from amos.ir import Affine, BufferLoad, Compute, Iteration, Operator, Tensor
+from amos.ir.nodes import Product
+from amos.records.canonical import (
+    fingerprint,
+    machine_from,
+    machine_values,
+    operator_from,
+    operator_values,
+)
+
+VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
+STRIDED = Operator.parse(
+    "out[n,p,q,k] += pad(image[n,p*2+r-1,q*2+s-1,c]) * weight[k,c,r,s]",
+    extents=dict(n=1, p=14, q=14, k=32, c=16, r=3, s=3),
+    shapes=dict(image=(1, 29, 30, 16)),
+    dtypes=dict(image="u8"),
+    name="a name, with 'quotes' and ü",
+    constants=["image"],
+)
+SCALAR = Operator.parse("out[] += a[i] * b[i]", extents=dict(i=7))
+
+
+def _through_json(operator: Operator) -> Operator:
+    return operator_from(json.loads(json.dumps(operator_values(operator))))
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [STRIDED, SCALAR, *(amos.operators.resolve(n) for n in ("gemm", "conv2d", "resnet18:C5"))],
+    ids=lambda operator: operator.name,
+)
+def test_an_operator_comes_back(operator: Operator) -> None:
+    assert _through_json(operator) == operator
+
+
+def _unspeakable() -> Operator:
+    """Names that the language cannot spell, some of which look like aliases."""
+
+    def load(name: str, size: int, *indices: str) -> BufferLoad:
+        tensor = Tensor(name, (size,) * len(indices), "int8")
+        return BufferLoad(tensor, tuple(Affine(((n, 1),)) for n in indices))
+
+    iterations = (
+        Iteration("ω", 4, "spatial"),
+        Iteration("k.outer", 4, "reduce"),
+        Iteration("x0", 4, "spatial"),
+    )
+    product = Product((load("a b", 4, "x0", "k.outer"), load("t0", 4, "k.outer", "ω")))
+    return Operator(Compute(load("out[0]", 4, "x0", "ω"), product, iterations), "", ("a b",))
+
+
+def test_names_that_are_no_words_come_back() -> None:
+    operator = _unspeakable()
+    values = operator_values(operator)
+    assert "ω" not in values["text"]
+    assert _through_json(operator) == operator
+    assert [it.name for it in _through_json(operator).iterations] == ["ω", "k.outer", "x0"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"text": "__import__('os').system('true')"},
+        {"text": 3},
+        {"iterations": [["i", "j", "k"]]},
+        {"iterations": []},
+        {"dtypes": {"c": "int8"}},
+        {"shapes": {"a": [-1]}},
+        {"names": 5},
+    ],
+)
+def test_what_is_no_operator_is_refused(change: dict[str, object]) -> None:
+    with pytest.raises(RecordError, match="describes no operator") as caught:
+        operator_from(operator_values(SCALAR) | change)
+    assert len(str(caught.value).splitlines()) == 1
+    with pytest.raises(RecordError, match="describes no operator"):
+        operator_from({})
+
+
+def test_a_fingerprint_stands_for_the_meaning() -> None:
+    same = replace(VNNI, description="other words", source="another manual", name="vnni2")
+    assert fingerprint(same) == fingerprint(VNNI)
+    assert fingerprint(replace(VNNI, registers=16)) != fingerprint(VNNI)
+    fewer = replace(VNNI.memory[0], strides=("stride",))
+    assert fingerprint(replace(VNNI, memory=(fewer, *VNNI.memory[1:]))) != fingerprint(VNNI)
+    saturating = amos.intrinsics.get("vnni_dpbusds_m16k4_u8_s8_s32")
+    assert fingerprint(saturating) != fingerprint(VNNI)
+
+
+@pytest.mark.parametrize("name", ["a100", "xeon_6240"])
+def test_a_machine_comes_back(name: str) -> None:
+    machine = amos.machines.get(name)
+    values = json.loads(json.dumps(machine_values(machine)))
+    assert machine_from(values) == machine
+    for broken in (values | {"cores": 0}, values | {"colour": 1}, {"name": "x"}):
+        with pytest.raises(RecordError, match="describes no machine"):
+            machine_from(broken)

@@ -1,0 +1,273 @@
+"""Records leave and enter a file whole, or not at all; others' are told from ours."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import amos
+from amos.errors import RecordError
+from amos.explore.replay import replay
+from amos.machine.identity import here
+from amos.records import Records
+from amos.records.exchange import (
+    best_rows,
+    export_lines,
+    from_frame,
+    import_lines,
+    merge,
+    prunable,
+    standing,
+    to_frame,
+)
+from amos.records.rows import candidate_of, run_key, seal
+from amos.records.salvage import salvage
+from tests.support.drills import _run
+from tests.support.fake import FakeExecutor
+
+VNNI = "vnni_dpbusd_m16k4_u8_s8_s32"
+GEMM = amos.Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=6, j=32, k=8))
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A record file of a run with a workload that takes no time."""
+    path = tmp_path_factory.mktemp("records") / "fake.db"
+    _run(path, 30)
+    return path
+
+
+@pytest.fixture
+def rows(recorded: Path) -> list[dict[str, Any]]:
+    with Records(recorded, readonly=True) as records:
+        return records.rows()
+
+
+def test_reading_leaves_no_files_behind(recorded: Path, rows: list[dict[str, Any]]) -> None:
+    assert rows
+    assert [path.name for path in recorded.parent.iterdir()] == [recorded.name]
+
+
+def test_json_lines_and_back(recorded: Path, tmp_path: Path, rows: list[dict[str, Any]]) -> None:
+    with Records(recorded, readonly=True) as records, Records(tmp_path / "b.db") as other:
+        lines = list(export_lines(records))
+        assert str(import_lines(other, lines)) == f"{len(rows)} added, 0 there already"
+        assert str(import_lines(other, lines)) == f"0 added, {len(rows)} there already"
+        assert list(export_lines(other)) == lines
+
+
+def test_a_frame_and_back(recorded: Path, tmp_path: Path, rows: list[dict[str, Any]]) -> None:
+    with Records(recorded, readonly=True) as records, Records(tmp_path / "b.db") as other:
+        frame = to_frame(records)
+        assert len(frame) == len(rows)
+        assert from_frame(other, frame).new == len(rows)
+        assert list(export_lines(other)) == list(export_lines(records))
+        frame.loc[3, "seed"] = 7
+        with pytest.raises(RecordError, match="row 3 is no record: its values are not those"):
+            from_frame(other, frame)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("{", "line 2 is not JSON"),
+        ("[1]", "line 2 is no record: expected an object"),
+        ("{}", "line 2 is no record: missing"),
+        ("[" * 100_000, "line 2 is not JSON"),
+    ],
+)
+def test_a_bad_line_adds_nothing(recorded: Path, tmp_path: Path, line: str, words: str) -> None:
+    with Records(recorded, readonly=True) as records, Records(tmp_path / "b.db") as other:
+        good = next(export_lines(records))
+        with pytest.raises(RecordError, match=words):
+            import_lines(other, [good, line])
+        assert other.rows() == []
+
+
+def test_a_line_that_was_tampered_with(rows: list[dict[str, Any]], tmp_path: Path) -> None:
+    row = {k: v for k, v in rows[0].items() if k != "id"}
+    changes: list[dict[str, Any]] = [
+        {"times": [1e-9]},
+        {"seed": "0"},
+        {"phase": "later"},
+        {"extra": 1},
+    ]
+    with Records(tmp_path / "b.db") as other:
+        for change in changes:
+            with pytest.raises(RecordError, match="line 1 is no record"):
+                import_lines(other, [json.dumps(row | change)])
+
+
+def test_merging(recorded: Path, tmp_path: Path, rows: list[dict[str, Any]]) -> None:
+    other = tmp_path / "other.db"
+    with Records(other) as records:
+        # The same measurement with other times: what is there stands.
+        records.add(seal(rows[0] | {"times": [1.0]}))
+        records.add(rows[1])
+        found = merge(records, recorded)
+        assert (found.new, found.known, found.differing) == (len(rows) - 2, 1, 1)
+        assert records.get(1)["times"] == [1.0]
+    with Records(tmp_path / "b.db") as target, pytest.raises(RecordError, match="no such file"):
+        merge(target, tmp_path / "nothing.db")
+
+
+def test_pruning(rows: list[dict[str, Any]], tmp_path: Path) -> None:
+    failed = seal(rows[0] | {"failure": "crash", "times": []}) | {"id": rows[0]["id"]}
+    old = seal(rows[1] | {"created": "2001-01-01T00:00:00.000Z"}) | {"id": rows[1]["id"]}
+    changed = [failed, old, *rows[2:]]
+    assert prunable(changed, failed=True) == [failed["id"]]
+    assert prunable(changed, older_days=1) == [old["id"]]
+    assert len(prunable(changed, keep=5)) == len(rows) - 5
+    assert len(prunable(changed, foreign=True)) == len(rows)  # a fake machine's
+    with Records(tmp_path / "b.db") as records:
+        records.add_all(rows)
+        records.remove([1, 2])
+        assert [row["id"] for row in records.rows()][0] == 3
+
+
+def test_the_best_counts_by_its_last_measurement(rows: list[dict[str, Any]]) -> None:
+    first = seal(rows[0] | {"times": [1e-9]}) | {"id": 1}
+    again = seal(rows[0] | {"times": [1.0], "phase": "confirm"}) | {"id": 2}
+    second = rows[1]
+    assert [row["id"] for row in best_rows([first, again, second])] == [second["id"]]
+    wrong = seal(second | {"failure": "wrong", "times": []}) | {"id": 9}
+    assert best_rows([wrong]) == []
+
+
+def _of_this_machine(path: Path) -> dict[str, Any]:
+    """A record of a kernel that this machine can build, as if it had been timed here."""
+    amos.explore(GEMM, VNNI, machine="xeon_6240", trials=1, records=path)
+    with Records(path) as records:
+        row = records.rows()[0]
+    row |= {"machine": here().to_dict(), "machine_key": here().key, "times": [1e-6] * 3}
+    return seal(row | {"run": run_key(row)})
+
+
+def test_whose_a_record_is(tmp_path: Path) -> None:
+    row = _of_this_machine(tmp_path / "tuning.db")
+    assert standing(row) == "here"
+    assert standing(row | {"machine_key": "0"}) == "other machine"
+    assert standing(row | {"fingerprint": "0"}) == "other version of the intrinsic"
+    assert standing(row | {"intrinsic": "nothing"}) == "unknown intrinsic"
+    found = replay(row, repeat=3)
+    assert found.measurement.verified_elements == 6 * 32
+    assert found.notes == ()
+    assert found.candidate == candidate_of(row)
+    assert found.recorded_seconds == 1e-6
+    elsewhere = replay(row | {"machine_key": "0"}, repeat=3)
+    assert "another machine" in elsewhere.notes[0]
+    with pytest.raises(RecordError, match="made with another version of vnni_dpbusd"):
+        replay(row | {"fingerprint": "0"})
+    with pytest.raises(RecordError, match="describes no candidate"):
+        replay(row | {"schedule": {"tile.i": 5}})
+    with pytest.raises(RecordError, match="describes no candidate"):
+        replay(row | {"mapping": {"i1": ["k"], "r1": ["j"]}})
+
+
+_V1 = """
+CREATE TABLE trials (
+    id INTEGER PRIMARY KEY,
+    created TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
+    operator TEXT NOT NULL, intrinsic TEXT NOT NULL, machine TEXT NOT NULL,
+    method TEXT NOT NULL, seed INTEGER NOT NULL, number INTEGER NOT NULL,
+    mapping TEXT NOT NULL, schedule TEXT NOT NULL, predicted REAL NOT NULL,
+    times TEXT NOT NULL, verified_elements INTEGER NOT NULL, max_difference REAL NOT NULL,
+    failure TEXT NOT NULL, message TEXT NOT NULL
+)
+"""
+
+
+def _version_1(path: Path, row: dict[str, Any]) -> None:
+    """Two equal records as version 1 wrote them."""
+    values = {name: row[name] for name in ("created", "operator", "intrinsic", "method", "seed")}
+    values |= {name: row[name] for name in ("number", "predicted", "verified_elements")}
+    values |= {"machine": "measured on something", "max_difference": 0.0}
+    values |= {name: json.dumps(row[name]) for name in ("mapping", "schedule", "times")}
+    values |= {"failure": "", "message": ""}
+    marks = ", ".join(f":{name}" for name in values)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(_V1)
+        for _ in range(2):
+            database.execute(f"INSERT INTO trials ({', '.join(values)}) VALUES ({marks})", values)
+        database.execute("PRAGMA user_version=1")
+        database.commit()
+
+
+def test_version_1_is_read_and_migrated(tmp_path: Path) -> None:
+    old = tmp_path / "old.db"
+    row = _of_this_machine(tmp_path / "new.db")
+    _version_1(old, row)
+    before = old.read_bytes()
+    with Records(old, readonly=True) as records:
+        shown = records.rows()
+        assert records.get(2)["id"] == 2
+    assert old.read_bytes() == before
+    with Records(old) as records:
+        kept = records.rows()
+    assert kept == shown
+    assert [r["id"] for r in kept] == [1, 2]
+    assert [r["attempt"] for r in kept] == [0, 1]
+    assert kept[0]["times"] == row["times"]
+    assert standing(kept[0]) == "unknown version"
+    again = replay(kept[0], repeat=3)
+    assert again.candidate.mapping.groups == candidate_of(row).mapping.groups
+    assert len(again.notes) == 2
+    # Never taken for a measurement of the present version.
+    result = amos.explore(GEMM, VNNI, trials=1, records=old, executor=FakeExecutor())
+    assert result.replayed == 0
+
+
+def test_salvage_of_version_1(tmp_path: Path) -> None:
+    new, old = tmp_path / "new.db", tmp_path / "old.db"
+    amos.explore(GEMM, VNNI, machine="xeon_6240", trials=1, records=new)
+    with Records(new) as records:
+        _version_1(old, records.rows()[0])
+    found = salvage(old, tmp_path / "salvaged.db")
+    assert sorted(found.rows) == [1, 2]
+
+
+def test_salvage_reads_the_log_and_long_records(rows: list[dict[str, Any]], tmp_path: Path) -> None:
+    path = tmp_path / "open.db"
+    long = seal(rows[0] | {"message": "x" * 30_000})
+    with Records(path) as records:
+        records.add_all([long, *rows[1:]])
+        # Nothing has been written back from the log yet.
+        assert Path(f"{path}-wal").stat().st_size > 30_000
+        found = salvage(path)
+    assert len(found.rows) == len(rows)
+    assert found.rows[1]["message"] == "x" * 30_000
+    assert str(found) == f"salvaged {len(rows)} records"
+
+
+def test_salvage_refuses(recorded: Path, tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="no such file"):
+        salvage(tmp_path / "nothing.db")
+    with pytest.raises(RecordError, match="it exists; name a new file"):
+        salvage(recorded, recorded)
+    notes = tmp_path / "notes.txt"
+    notes.write_text("nothing of the kind" * 1000)
+    with pytest.raises(RecordError, match="not one record can be salvaged"):
+        salvage(notes, tmp_path / "new.db")
+    assert not (tmp_path / "new.db").exists()
+
+
+def test_rubbish_never_breaks_the_salvage(recorded: Path, tmp_path: Path) -> None:
+    import numpy as np
+
+    data, rng = recorded.read_bytes(), np.random.default_rng(0)
+    path = tmp_path / "damaged.db"
+    for _ in range(40):
+        changed = bytearray(data)
+        for place in rng.integers(0, len(data), 300):
+            changed[place] = int(rng.integers(256))
+        path.write_bytes(bytes(changed))
+        try:
+            found = salvage(path)
+        except RecordError:
+            continue
+        assert all(row["digest"] == seal(row)["digest"] for row in found.rows.values())

@@ -1,0 +1,102 @@
+"""An executor with real processes and a workload that takes no time."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+
+from amos._closing import Closing
+from amos.intrinsics import Intrinsic
+from amos.ir import Operator
+from amos.machine import Machine, catalogue
+from amos.machine.identity import Identity
+from amos.measure import Runner
+from amos.measure.executor import Task
+from amos.measure.limits import waited
+from amos.plan import Candidate
+from amos.records import Measurement
+from amos.records.rows import candidate_key
+
+__all__ = ["INTRINSIC", "OPERATOR", "FakeExecutor", "fake_seconds", "overhead_of"]
+
+INTRINSIC = "vnni_dpbusd_m16k4_u8_s8_s32"
+#: An operator with several mappings and many thousand schedules.
+OPERATOR = Operator.parse(
+    "out[n,p,q,k] += pad(image[n,p+r-1,q+s-1,c]) * weight[k,c,r,s]",
+    extents=dict(n=1, p=14, q=14, k=64, c=32, r=3, s=3),
+    shapes=dict(image=(1, 14, 14, 32)),
+)
+
+
+def fake_seconds(candidate: Candidate) -> float:
+    """A time that depends on the candidate alone, between 10 and 20 us."""
+    return 1e-5 * (1 + int(candidate_key(candidate)[:8], 16) / 0xFFFFFFFF)
+
+
+def overhead_of(ask: Callable[[], Measurement]) -> tuple[Measurement, float]:
+    """A measurement, and the seconds that it took beyond its own work.
+
+    Time in which this process waits for a core does not count: that is what else runs on
+    the machine. The guard's does, as it also waits while the worker works.
+    """
+    before, start = waited(os.getpid()), time.perf_counter()
+    found = ask()
+    lost = waited(os.getpid()) - before
+    return found, time.perf_counter() - start - found.work_seconds - lost
+
+
+class FakeExecutor(Closing):
+    """Workers do nothing, or what is asked of them; times depend on the candidate alone.
+
+    Args:
+        hostile: what the task of that number, counted from 0, does instead; keys
+            of :data:`amos.measure.drill.HOSTILE`.
+        timeout: seconds that one task may take.
+        memory: bytes that it may allocate.
+
+    Attributes:
+        overheads: seconds that each well-behaved task took beyond its own work.
+    """
+
+    def __init__(
+        self, hostile: Mapping[int, str] | None = None, timeout: float = 30.0, memory: int = 1 << 28
+    ) -> None:
+        self.runner, self._hostile = Runner(timeout, memory), dict(hostile or {})
+        self._asked = 0
+        self.overheads: list[float] = []
+
+    def close(self) -> None:
+        """End the worker."""
+        self.runner.close()
+
+    @property
+    def identity(self) -> Identity:
+        """A machine that exists nowhere."""
+        return Identity("host", "fake", 2)
+
+    def machine(
+        self,
+        intrinsics: Sequence[Intrinsic],
+        *,
+        again: bool = False,
+        implementation: str | None = None,
+    ) -> Machine:
+        """A described machine stands in for it."""
+        return catalogue.get("xeon_6240")
+
+    def measure(self, tasks: Iterable[tuple[int, Task]]) -> Iterator[tuple[int, Measurement]]:
+        """One task after the other, each in the worker."""
+        for number, task in tasks:
+            how = self._hostile.get(self._asked, "work")
+            self._asked += 1
+            found, beyond = overhead_of(partial(self._drill, how))
+            if found.ok:
+                self.overheads.append(beyond)
+                times = (fake_seconds(task.candidate),) * 3
+                found = Measurement(times, 1, 0.0, "generic", work_seconds=found.work_seconds)
+            yield number, found
+
+    def _drill(self, how: str) -> Measurement:
+        return Measurement.of(self.runner.request({"kind": "drill", "how": how}))
