@@ -5,19 +5,16 @@
 out[m, n] += a[m, k] * b[k, n]  with m=4, n=4, k=8
 """
 
-from amos.operators.channels import (
+from amos.operators.convolutions import (
     batched_conv2d,
     capsule_conv2d,
     capsule_pose_conv2d,
-    depthwise_conv2d,
-    grouped_conv2d,
-)
-from amos.operators.convolutions import (
     conv1d,
     conv2d,
     conv3d,
+    depthwise_conv2d,
     dilated_conv2d,
-    transposed_conv2d,
+    grouped_conv2d,
 )
 from amos.operators.lookup import resolve, short_name
 from amos.operators.matrices import (
@@ -35,6 +32,7 @@ from amos.operators.matrices import (
 )
 from amos.operators.registry import Builder, builder, get, names, register
 from amos.operators.tables import TABLE_6, Layer, layer, layers
+from amos.operators.transposed import transposed_conv2d
 
 __all__ = [
     "TABLE_6",

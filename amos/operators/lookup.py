@@ -96,7 +96,7 @@ def _named(name: str, extents: Mapping[str, int], layout: str | None) -> Operato
     known = (*names(), *layers())
     if name in layers():
         entry = layer_entry(name)
-        made: Builder[...] = builder(entry.operator)
+        made: Builder = builder(entry.operator)
     else:
         try:
             made, entry = builder(name), None

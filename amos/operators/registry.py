@@ -8,23 +8,23 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Generic, ParamSpec, cast
 
 from amos.errors import OperatorError, UnknownNameError, shown
 from amos.ir import Operator, resolve_dtypes
 from amos.ir.limits import WORD
 from amos.operators.windows import with_outputs
 
-__all__ = ["Builder", "apply_dtype", "build", "builder", "get", "names", "register"]
+__all__ = ["Builder", "Dtype", "apply_dtype", "build", "builder", "get", "names", "register"]
 
-P = ParamSpec("P")
+#: What :func:`amos.ir.resolve_dtypes` reads.
+Dtype = str | tuple[str, ...] | None
 
 #: Parameters that are no extents and have a type of their own.
 _WORDS = ("layout", "form", "dtype", "name")
 
 
 @dataclass(frozen=True)
-class Builder(Generic[P]):
+class Builder:
     """A function from extents to an :class:`Operator`, checked before it runs.
 
     Attributes:
@@ -37,7 +37,7 @@ class Builder(Generic[P]):
     name: str
     code: str
     description: str
-    make: Callable[P, Operator]
+    make: Callable[..., Operator]
 
     def __post_init__(self) -> None:
         # Lets help() and editors show the function's own text and signature.
@@ -50,7 +50,7 @@ class Builder(Generic[P]):
         parameters = inspect.signature(self.make).parameters.values()
         return {p.name: p.default for p in parameters}
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Operator:
+    def __call__(self, *args: object, **kwargs: object) -> Operator:
         """Build the operator.
 
         Raises:
@@ -59,7 +59,7 @@ class Builder(Generic[P]):
         if args:
             raise OperatorError(f"operator {self.name!r}: write its parameters by name, as n=1")
         checked = {key: self._checked(key, value) for key, value in kwargs.items()}
-        return cast(Callable[..., Operator], self.make)(**with_outputs(checked, self.defaults))
+        return self.make(**with_outputs(checked, self.defaults))
 
     def _checked(self, key: str, value: object) -> object:
         if key not in self.defaults:
@@ -92,17 +92,17 @@ class Builder(Generic[P]):
         return f"{self.name} ({self.code}): {self.description}"
 
 
-_BUILDERS: dict[str, Builder[...]] = {}
+_BUILDERS: dict[str, Builder] = {}
 
 
-def register(code: str, description: str) -> Callable[[Callable[P, Operator]], Builder[P]]:
+def register(code: str, description: str) -> Callable[[Callable[..., Operator]], Builder]:
     """Decorator: put a function into the library under its own name.
 
     Raises:
         OperatorError: the name or the code is taken.
     """
 
-    def add(make: Callable[P, Operator]) -> Builder[P]:
+    def add(make: Callable[..., Operator]) -> Builder:
         name = make.__name__
         for other in _BUILDERS.values():
             if name == other.name or code == other.code:
@@ -119,7 +119,7 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(_BUILDERS))
 
 
-def builder(name: str) -> Builder[...]:
+def builder(name: str) -> Builder:
     """Look a builder up by its name or by its code, in any case.
 
     Raises:
@@ -153,14 +153,14 @@ def build(
     extents: Mapping[str, int],
     *,
     name: str,
-    dtype: str | tuple[str, ...] | None,
+    dtype: Dtype,
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> Operator:
     """One line of math into an operator; ``dtype`` as :func:`amos.ir.resolve_dtypes` reads it."""
     return apply_dtype(Operator.parse(text, extents, name=name, shapes=shapes), dtype)
 
 
-def apply_dtype(op: Operator, dtype: str | tuple[str, ...] | None) -> Operator:
+def apply_dtype(op: Operator, dtype: Dtype) -> Operator:
     """Fill in open dtypes by one short request, as ``"f16"`` or ``"u8s8"``.
 
     Raises:

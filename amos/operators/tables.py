@@ -81,73 +81,58 @@ _IMAGE_SIZES = {
     "w": ("q", "s", "stride", "dilation", "padding"),
 }
 
-# AMOS, Table 5 gives c, k, p, q, r, s and the stride, with n = 16. The image
-# size and the padding are ResNet-18's own (He et al.): they are not in the
-# table, and with stride 2 they do not follow from it.
-_RESNET18 = {
-    # row: (c, k, output, kernel, stride, padding, image)
-    "C0": (3, 64, 112, 7, 2, 3, 224),
-    "C1": (64, 64, 56, 3, 1, 1, 56),
-    "C2": (64, 64, 56, 1, 1, 0, 56),
-    "C3": (64, 128, 28, 3, 2, 1, 56),
-    "C4": (64, 128, 28, 1, 2, 0, 56),
-    "C5": (128, 128, 28, 3, 1, 1, 28),
-    "C6": (128, 256, 14, 3, 2, 1, 28),
-    "C7": (128, 256, 14, 1, 2, 0, 28),
-    "C8": (256, 256, 14, 3, 1, 1, 14),
-    "C9": (256, 512, 7, 3, 2, 1, 14),
-    "C10": (256, 512, 7, 1, 2, 0, 14),
-    "C11": (512, 512, 7, 3, 1, 1, 7),
-}
-
-# Heron, Table 9: the image size is given, the output size follows from it.
-_HERON_C2D = {
+# AMOS, Table 5 gives c, k, p, q, r, s and the stride of ResNet-18's, with n = 16. The
+# image size and the padding are the network's own (He et al.): they are not in the
+# table, and with stride 2 they do not follow from it. VGG-16: Simonyan and Zisserman,
+# 2015, Table 1, column D. MobileNet-V1: Howard et al., 2017, Table 1, the first
+# convolution, then every distinct pointwise one. Heron: its Table 9.
+_CONVOLUTIONS = {
     # row: (n, image, c, k, kernel, padding, stride)
-    "C1": (1, 56, 64, 64, 1, 0, 1),
-    "C2": (8, 28, 512, 128, 1, 1, 1),
-    "C3": (16, 14, 1024, 512, 1, 0, 2),
-    "C4": (32, 7, 512, 512, 3, 0, 1),
-    "C5": (32, 14, 256, 256, 3, 1, 1),
+    "resnet18:C0": (1, 224, 3, 64, 7, 3, 2),
+    "resnet18:C1": (1, 56, 64, 64, 3, 1, 1),
+    "resnet18:C2": (1, 56, 64, 64, 1, 0, 1),
+    "resnet18:C3": (1, 56, 64, 128, 3, 1, 2),
+    "resnet18:C4": (1, 56, 64, 128, 1, 0, 2),
+    "resnet18:C5": (1, 28, 128, 128, 3, 1, 1),
+    "resnet18:C6": (1, 28, 128, 256, 3, 1, 2),
+    "resnet18:C7": (1, 28, 128, 256, 1, 0, 2),
+    "resnet18:C8": (1, 14, 256, 256, 3, 1, 1),
+    "resnet18:C9": (1, 14, 256, 512, 3, 1, 2),
+    "resnet18:C10": (1, 14, 256, 512, 1, 0, 2),
+    "resnet18:C11": (1, 7, 512, 512, 3, 1, 1),
+    "vgg16:V1": (1, 224, 3, 64, 3, 1, 1),
+    "vgg16:V2": (1, 224, 64, 64, 3, 1, 1),
+    "vgg16:V3": (1, 112, 64, 128, 3, 1, 1),
+    "vgg16:V4": (1, 112, 128, 128, 3, 1, 1),
+    "vgg16:V5": (1, 56, 128, 256, 3, 1, 1),
+    "vgg16:V6": (1, 56, 256, 256, 3, 1, 1),
+    "vgg16:V7": (1, 28, 256, 512, 3, 1, 1),
+    "vgg16:V8": (1, 28, 512, 512, 3, 1, 1),
+    "vgg16:V9": (1, 14, 512, 512, 3, 1, 1),
+    "mobilenet:M0": (1, 224, 3, 32, 3, 1, 2),
+    "mobilenet:M1": (1, 112, 32, 64, 1, 0, 1),
+    "mobilenet:M2": (1, 56, 64, 128, 1, 0, 1),
+    "mobilenet:M3": (1, 56, 128, 128, 1, 0, 1),
+    "mobilenet:M4": (1, 28, 128, 256, 1, 0, 1),
+    "mobilenet:M5": (1, 28, 256, 256, 1, 0, 1),
+    "mobilenet:M6": (1, 14, 256, 512, 1, 0, 1),
+    "mobilenet:M7": (1, 14, 512, 512, 1, 0, 1),
+    "mobilenet:M8": (1, 7, 512, 1024, 1, 0, 1),
+    "mobilenet:M9": (1, 7, 1024, 1024, 1, 0, 1),
+    "heron:C1": (1, 56, 64, 64, 1, 0, 1),
+    "heron:C2": (8, 28, 512, 128, 1, 1, 1),
+    "heron:C3": (16, 14, 1024, 512, 1, 0, 2),
+    "heron:C4": (32, 7, 512, 512, 3, 0, 1),
+    "heron:C5": (32, 14, 256, 256, 3, 1, 1),
 }
 
-# VGG-16 (Simonyan and Zisserman, 2015, Table 1, column D): every distinct
-# convolution, all 3x3 with padding 1.
-_VGG16 = {
-    # row: (c, k, image)
-    "V1": (3, 64, 224),
-    "V2": (64, 64, 224),
-    "V3": (64, 128, 112),
-    "V4": (128, 128, 112),
-    "V5": (128, 256, 56),
-    "V6": (256, 256, 56),
-    "V7": (256, 512, 28),
-    "V8": (512, 512, 28),
-    "V9": (512, 512, 14),
-}
-
-# MobileNet-V1 (Howard et al., 2017, Table 1): the first convolution, then every
-# distinct pointwise one.
-_MOBILENET = {
-    # row: (c, k, kernel, stride, padding, image)
-    "M0": (3, 32, 3, 2, 1, 224),
-    "M1": (32, 64, 1, 1, 0, 112),
-    "M2": (64, 128, 1, 1, 0, 56),
-    "M3": (128, 128, 1, 1, 0, 56),
-    "M4": (128, 256, 1, 1, 0, 28),
-    "M5": (256, 256, 1, 1, 0, 28),
-    "M6": (256, 512, 1, 1, 0, 14),
-    "M7": (512, 512, 1, 1, 0, 14),
-    "M8": (512, 1024, 1, 1, 0, 7),
-    "M9": (1024, 1024, 1, 1, 0, 7),
-}
-
-_HERON_GEMM = {
+_PRODUCTS = {
     # row: (m, n, k)
-    "G1": (1024, 1024, 1024),
-    "G2": (4096, 4096, 4096),
-    "G3": (32, 1000, 2048),
-    "G4": (32, 4096, 4096),
-    "G5": (32, 1000, 4096),
+    "heron:G1": (1024, 1024, 1024),
+    "heron:G2": (4096, 4096, 4096),
+    "heron:G3": (32, 1000, 2048),
+    "heron:G4": (32, 4096, 4096),
+    "heron:G5": (32, 1000, 4096),
 }
 
 
@@ -159,24 +144,9 @@ def _conv2d(
     return sizes | {"r": kernel, "s": kernel, "stride": stride, "padding": padding}
 
 
-def _all_layers() -> dict[str, Layer]:
-    rows: list[Layer] = []
-    for row, (c, k, _, kernel, stride, padding, image) in _RESNET18.items():
-        shape = _conv2d(1, image, c, k, kernel, padding, stride)
-        rows.append(Layer(f"resnet18:{row}", "conv2d", shape, "NHWC"))
-    for row, (c, k, image) in _VGG16.items():
-        rows.append(Layer(f"vgg16:{row}", "conv2d", _conv2d(1, image, c, k, 3, 1, 1), "NHWC"))
-    for row, (c, k, kernel, stride, padding, image) in _MOBILENET.items():
-        shape = _conv2d(1, image, c, k, kernel, padding, stride)
-        rows.append(Layer(f"mobilenet:{row}", "conv2d", shape, "NHWC"))
-    for row, numbers in _HERON_C2D.items():
-        rows.append(Layer(f"heron:{row}", "conv2d", _conv2d(*numbers), "NHWC"))
-    for row, (m, n, k) in _HERON_GEMM.items():
-        rows.append(Layer(f"heron:{row}", "gemm", {"m": m, "n": n, "k": k}))
-    return {row.name: row for row in rows}
-
-
-_LAYERS = _all_layers()
+_LAYERS = {
+    row: Layer(row, "conv2d", _conv2d(*sizes), "NHWC") for row, sizes in _CONVOLUTIONS.items()
+} | {row: Layer(row, "gemm", {"m": m, "n": n, "k": k}) for row, (m, n, k) in _PRODUCTS.items()}
 
 
 def layers(table: str | None = None) -> tuple[str, ...]:

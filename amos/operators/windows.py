@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from amos.errors import OperatorError, shown
 
-__all__ = ["IMAGE_AXES", "Axis", "access", "letters", "with_outputs"]
+__all__ = ["IMAGE_AXES", "Axis", "letters", "slide", "with_outputs"]
 
 #: Parameter of an image size → its output and its kernel.
-IMAGE_AXES = {"h": ("p", "r"), "w": ("q", "s"), "depth": ("d", "t")}
+IMAGE_AXES = {"depth": ("d", "t"), "h": ("p", "r"), "w": ("q", "s")}
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,13 @@ class Axis:
     dilation: int = 1
     padding: int = 0
     size: int | None = None
+
+    @staticmethod
+    def of(size: str, values: Mapping[str, Any]) -> Axis:
+        """The axis of an image size, of an operator's parameters."""
+        output, kernel = IMAGE_AXES[size]
+        steps = (values[key] for key in ("stride", "dilation", "padding", size))
+        return Axis(output, kernel, values[output], values[kernel], *steps)
 
     @property
     def reach(self) -> int:
@@ -80,14 +88,11 @@ def with_outputs(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[
         given: what the user gave; an output among it stays as it is.
         defaults: every parameter of the operator with its default.
     """
-    whole = {**defaults, **given}
     follow = {}
-    for size, (output, kernel) in IMAGE_AXES.items():
+    for size, (output, _) in IMAGE_AXES.items():
         # An image's size has no default; h of matrices, say, is another thing.
         if size in defaults and defaults[size] is None and given.get(size) and output not in given:
-            steps = (whole[key] for key in ("stride", "dilation", "padding"))
-            axis = Axis(output, kernel, 0, whole[kernel], *steps)
-            follow[output] = axis.outputs(given[size])
+            follow[output] = Axis.of(size, {**defaults, **given}).outputs(given[size])
     return {**given, **follow}
 
 
@@ -102,11 +107,28 @@ def letters(layout: object, *allowed: str) -> str:
     return str(layout)
 
 
-def access(tensor: str, layout: str, indices: Mapping[str, str], padding: int = 0) -> str:
-    """Text of an access whose dimensions stand in the order of the layout's letters.
+def slide(text: str, extents: Mapping[str, int], axes: Sequence[Axis]) -> tuple[str, list[int]]:
+    """A statement whose ``image`` is read with strides, and the image's shape.
 
-    >>> access("image", "NHC", {"N": "n", "C": "c", "H": "p + r - 1"}, padding=1)
-    'pad(image[n, p + r - 1, c])'
+    Args:
+        text: the statement; each of its windows is written ``p+r``.
+        extents: extent by iteration.
+        axes: one for each window.
+
+    Raises:
+        OperatorError: an axis has no such image.
+
+    >>> slide("o[p,c] += image[p+r,c]", {"p": 2, "r": 3, "c": 8}, [Axis("p", "r", 2, 3, padding=1)])
+    ('o[p,c] += pad(image[p*1 + r*1 - 1, c])', [2, 8])
     """
-    text = f"{tensor}[{', '.join(indices[letter] for letter in layout)}]"
-    return f"pad({text})" if padding else text
+    windows = {f"{axis.output}+{axis.kernel}": axis for axis in axes}
+    read = re.search(r"image\[(.*?)\]", text)
+    assert read is not None, text
+    indices, shape = [], []
+    for index in read[1].split(","):
+        axis = windows.get(index)
+        indices.append(axis.index if axis else index)
+        shape.append(axis.image() if axis else extents[index])
+    access = f"image[{', '.join(indices)}]"
+    padded = f"pad({access})" if axes[0].padding else access
+    return text.replace(read[0], padded), shape

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import numpy as np
 import pytest
 
@@ -48,6 +50,46 @@ def test_every_operator_builds_with_its_defaults(name: str) -> None:
 def test_names_are_functions_of_the_package(name: str) -> None:
     assert getattr(operators, name) is operators.builder(name)
     assert name in operators.__all__
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_docstrings_and_signatures_say_what_is_built(name: str) -> None:
+    entry = operators.builder(name)
+    text = str(entry.__doc__).split("``")[1]
+    steps = {"stride": 1} if "dilation" in entry.defaults else {}
+    op = entry(**steps)
+    shapes = {load.tensor.name: load.tensor.shape for load in op.operands}
+    assert Operator.parse(text, op.extents, name=name, shapes=shapes) == op
+    parameters = inspect.signature(entry).parameters
+    assert {key: p.default for key, p in parameters.items()} == entry.defaults
+    assert {p.kind for p in parameters.values()} == {inspect.Parameter.KEYWORD_ONLY}
+
+
+@pytest.mark.parametrize(
+    ("name", "layouts"),
+    [
+        ("conv1d", "NCH NHC"),
+        ("conv3d", "NCDHW NDHWC"),
+        ("grouped_conv2d", "NGCHW NHWGC"),
+        *((f"{kind}conv2d", "NCHW NHWC") for kind in ("", "dilated_", "depthwise_", "batched_")),
+    ],
+)
+def test_layouts_hold_the_same_operator_in_the_order_of_their_letters(
+    name: str, layouts: str
+) -> None:
+    given: dict[str, object] = {"stride": 2, "dilation": 3, "padding": 1, "h": 65, "dtype": "u8s8"}
+    ops = [operators.get(name, **given, layout=layout) for layout in layouts.split()]
+    for op, layout in zip(ops, layouts.split(), strict=True):
+        assert op.extents["p"] == 31
+        image = {"C": "c", "D": "d*2 + t*3 - 1", "H": "p*2 + r*3 - 1", "W": "q*2 + s*3 - 1"}
+        read = [image.get(letter, letter.lower()) for letter in layout]
+        assert str(op.sources[0]) == f"pad(image[{', '.join(read)}])"
+        out = {"C": "c, k" if name == "depthwise_conv2d" else "k", "D": "d", "H": "p", "W": "q"}
+        written = [out.get(letter, letter.lower()) for letter in layout]
+        assert str(op.output) == f"out[{', '.join(written)}]"
+        sizes = dict(zip(map(str, op.sources[0].indices), op.inputs[0].shape, strict=True))
+        assert sizes[image["H"]] == 65
+        assert op.sources[1] == ops[0].sources[1]
 
 
 def test_parameters_override_the_default_shape() -> None:
@@ -115,7 +157,7 @@ def test_names_and_codes_are_found_in_any_case() -> None:
 
 def test_positional_parameters_are_refused() -> None:
     with pytest.raises(OperatorError, match="by name"):
-        operators.conv2d(1, 2)  # type: ignore[call-arg]
+        operators.conv2d(1, 2)
 
 
 def test_a_name_or_code_is_registered_once(monkeypatch: pytest.MonkeyPatch) -> None:
