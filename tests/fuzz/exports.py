@@ -48,10 +48,12 @@ def exported(rng: np.random.Generator, about: Callable[[str], None]) -> str:
     with tempfile.TemporaryDirectory(prefix="amos-fuzz-") as folder:
         try:
             how = "generic" if rng.random() < 0.3 else None
-            export(Candidate(drawn.mapping, schedule), "c", folder, name="k", implementation=how)
+            export(
+                Candidate(drawn.mapping, schedule), "c", folder, name="fuzzed", implementation=how
+            )
         except amos.AmosError as error:
             raise Wrong(f"cannot be exported: {error}") from error
-        rules = Path(folder, "k.mk").read_text()
+        rules = Path(folder, "fuzzed.mk").read_text()
         options = re.findall(r"^CFLAGS \?= (.*)$", rules, re.M)[0].split()
         _tested(compiler, folder, options)
         _called(compiler, folder, options, drawn)
@@ -72,18 +74,18 @@ def _run(command: list[str], folder: str, what: str) -> None:
 
 
 def _tested(compiler: str, folder: str, options: list[str]) -> None:
-    built = [compiler, *options, "-O1", *_SANITIZED, "-o", "t", "k_test.c", "k.c", "-lm"]
+    built = [compiler, *options, "-O1", *_SANITIZED, "-o", "t", "fuzzed_test.c", "fuzzed.c", "-lm"]
     _run(built, folder, "the compiler, with sanitizers")
     _run(["./t"], folder, "the test program, with sanitizers")
 
 
 def _called(compiler: str, folder: str, options: list[str], drawn: Case) -> None:
     """The kernel as its users build it, on arrays between closed pages."""
-    built = [compiler, *options, "-fPIC", "-shared", "-o", "libk.so", "k.c"]
+    built = [compiler, *options, "-fPIC", "-shared", "-o", "libfuzzed.so", "fuzzed.c"]
     _run(built, folder, "the compiler")
-    library = ctypes.CDLL(str(Path(folder, "libk.so")))
-    header = Path(folder, "k.h").read_text()
-    found = re.search(r"#define K_WORKSPACE (\d+)", header)
+    library = ctypes.CDLL(str(Path(folder, "libfuzzed.so")))
+    header = Path(folder, "fuzzed.h").read_text()
+    found = re.search(r"#define FUZZED_WORKSPACE (\d+)", header)
     assert found is not None
     *inputs, _ = _PARAMETER.findall(header)
     for last in (True, False):
@@ -93,13 +95,13 @@ def _called(compiler: str, folder: str, options: list[str], drawn: Case) -> None
             given.append(plain)
             if packed:
                 wide = guarded((int(packed),), plain.dtype, last)
-                getattr(library, f"k_pack_{tensor}")(_at(plain), _at(wide))
+                getattr(library, f"fuzzed_pack_{tensor}")(_at(plain), _at(wide))
                 given[-1] = wide
         example = encoded(drawn.expected, drawn.kind)
         out = guarded(example.shape, example.dtype, last)
         size = -(-int(found.group(1)) // 64) * 64
         space = guarded((size,), np.dtype(np.uint8), last)
-        library.k(*map(_at, given), _at(out), _at(space))
+        library.fuzzed(*map(_at, given), _at(out), _at(space))
         compare(drawn, decoded(out, drawn.kind), "the exported kernel")
 
 
