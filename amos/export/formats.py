@@ -89,13 +89,12 @@ def export(
     target = Path(folder)
     made = FORMATS[form].files(Request(candidate, chosen, implementation, architecture))
     paths = {target / key: content for key, content in made.items()}
-    if not force and (there := [str(path) for path in paths if path.exists()]):
-        raise ExportError(f"{', '.join(there)} exists; choose another folder or replace it")
     try:
+        if not force and (there := [str(path) for path in paths if path.exists()]):
+            raise ExportError(f"{', '.join(there)} exists; choose another folder or replace it")
         target.mkdir(parents=True, exist_ok=True)
         for path, content in paths.items():
             path.write_bytes(content.encode() if isinstance(content, str) else content)
-
     except OSError as error:
         raise ExportError(f"{str(target)!r}: {error.strerror or error}") from error
     return tuple(paths)

@@ -194,3 +194,14 @@ def test_what_fuzzing_found() -> None:
         out = np.full(mapping.operator.output.tensor.shape, 77, np.dtype(chosen.dtypes[-1]))
         expected = evaluate(mapping.operator, inputs)
         np.testing.assert_array_equal(kernel(*inputs.values(), out=out), expected)
+
+
+def test_saturating_sums_are_right_as_loops() -> None:
+    """LLVM makes one wrong vector of the products that a saturating sum adds in 64 bits."""
+    op = _operator("out[i] += a[i,2*k+1] * b[1-i,k]", i=1, k=12)
+    unit = amos.intrinsics.get("avxvnni_dpbusds_lhs_m8k4_u8_s8_s32")
+    mapping = amos.enumerate_mappings(op, unit, rule="access")[0]
+    schedule = ScheduleSpace(mapping).repair({"stage.Src1": "tile"}, np.random.default_rng(0))
+    kernel = amos.build(mapping, schedule, implementation="generic")
+    inputs = random_inputs(mapping.operator, np.random.default_rng(3))
+    np.testing.assert_array_equal(kernel(**inputs), evaluate(mapping.operator, inputs))

@@ -205,3 +205,8 @@ def test_the_digest_tells_places_apart() -> None:
     values = np.arange(12, dtype=np.int32)
     assert output_digest(values) != output_digest(values[::-1])
     assert output_digest(values) == output_digest(values.reshape(3, 4))
+
+
+def test_a_folder_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="name too long"):
+        export(candidate("vnni_dpbusd_m16k4_u8_s8_s32", GEMM), "c", tmp_path / ("x" * 300))
