@@ -119,7 +119,7 @@ def benchmark_pieces(architecture: str, trials: int, top: int) -> list[Piece]:
         )
         for (group, name), op in jobs.items()
         for unit in map(amos.intrinsics.get, _UNITS)
-        if max(capability(x) for x in unit.requires) <= here
+        if unit.architecture <= here
     ]
 
 

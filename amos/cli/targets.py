@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["map_target"]
 
 _FORMS = "cuda:sm_80, x86:host, x86:avx512_vnni,avx512vl, arm:asimddp,i8mm or all"
-#: Families by the kind of target; any other kind is looked up by what is required.
-_FAMILIES = {"x86": ("amx", "avx2", "avx512", "avx512bf16", "avxvnni", "vnni"), "arm": ("arm",)}
+#: Instruction set by the kind of target; any other kind is looked up by what is required.
+_MACHINES = {"x86": "x86_64", "arm": "aarch64"}
 #: Mappings whose utilization is computed.
 _LOOKED_AT = 500
 
@@ -68,22 +68,18 @@ def _intrinsics(target: str) -> list[Intrinsic]:
         found = re.fullmatch(r"sm_(\d+)", what)
         if found is None:
             raise MappingError(f"target {target!r}: expected a form such as {_FORMS}")
-        chosen = [u for u in units if _since(u) and max(_since(u)) <= int(found.group(1))]
+        chosen = [u for u in units if 0 < u.architecture <= int(found.group(1))]
     elif not what:
         raise MappingError(f"target {target!r}: expected a form such as {_FORMS}")
     else:
         features = cpu().features if what == "host" else frozenset(what.split(","))
         chosen = [u for u in units if u.requires and set(u.requires) <= features]
-        if kind in _FAMILIES:
-            chosen = [u for u in chosen if u.family in _FAMILIES[kind]]
+        if machine := _MACHINES.get(kind):
+            sources = {u.name: intrinsics.implementations(u.name).values() for u in chosen}
+            chosen = [u for u in chosen if any(s.machine == machine for s in sources[u.name])]
     if not chosen:
         raise MappingError(f"target {target!r} has no registered intrinsic; forms are {_FORMS}")
     return chosen
-
-
-def _since(unit: Intrinsic) -> list[int]:
-    """Architectures of NVIDIA that an intrinsic requires, as numbers."""
-    return [int(r[3:]) for r in unit.requires if re.fullmatch(r"sm_\d+", r)]
 
 
 def _row(op: Operator, unit: Intrinsic, commute: bool) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from amos.codegen.tir.tensor_intrin import partial
 from amos.errors import AmosError, BuildError
 from amos.plan import Candidate
 from amos.plan.nest import Nest
-from amos.plan.strided import loads_rows
 from amos.schedule import ScheduleSpace
 
 __all__ = ["last_line", "scheduled", "tiled"]
@@ -52,7 +51,7 @@ def scheduled(candidate: Candidate, kind: str) -> tuple[Program, Any]:
 
 def tiled(candidate: Candidate, kind: str) -> bool:
     """Whether accumulators live in registers that the generator numbers itself."""
-    return kind == "native" and loads_rows(candidate.mapping.intrinsic)
+    return kind == "native" and candidate.mapping.intrinsic.tile_registers
 
 
 def last_line(error: BaseException) -> str:

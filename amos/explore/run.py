@@ -316,11 +316,10 @@ def _measuring(
     if _is_host(machine):
         return open_executor(executor, timeout, memory, unit, implementation)
     found = _machine(machine, unit)
-    names = (name.removeprefix("sm_") for name in unit.requires if name.startswith("sm_"))
-    needed = max((int(name) for name in names if name.isdigit()), default=0)
-    if 0 < found.architecture < needed:
+    if 0 < found.architecture < unit.architecture:
         raise ExploreError(
-            f"{unit.name} needs sm_{needed}, and machine {found.name!r} is sm_{found.architecture}"
+            f"{unit.name} needs sm_{unit.architecture}, and machine {found.name!r} is "
+            f"sm_{found.architecture}"
         )
     workers, notice = gpu_executor(executor, found, timeout)
     if notice and notify is not None:

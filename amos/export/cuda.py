@@ -15,7 +15,7 @@ from types import ModuleType
 
 from amos.codegen.cuda.kernel import KernelText
 from amos.codegen.cuda.launch import launch_of
-from amos.codegen.cuda.program import BlockProgram, capability
+from amos.codegen.cuda.program import BlockProgram
 from amos.codegen.cuda.scheduled import block_program
 from amos.codegen.cuda.text import GLOBALS
 from amos.codegen.cuda.toolchain import compilers, portable_code
@@ -49,14 +49,14 @@ def files(request: Request) -> dict[str, str | bytes]:
         BuildError: the architecture lacks the instruction or the memory.
     """
     mapping = request.candidate.mapping
-    needed = [r for r in mapping.intrinsic.requires if r.startswith("sm_")]
+    needed = mapping.intrinsic.architecture
     if not needed:
         raise ExportError(
             f"format cuda: {mapping.intrinsic.name} is no intrinsic of a GPU's Tensor Cores"
         )
     if GLOBALS.fullmatch(request.name):
         raise ExportError(f"name {request.name!r}: CUDA kernels use it themselves; choose another")
-    architecture = request.architecture or max(needed, key=capability)
+    architecture = request.architecture or f"sm_{needed}"
     program = block_program(mapping, request.candidate.schedule, architecture)
     text = KernelText(program, request.name)
     made: dict[str, str | bytes] = {

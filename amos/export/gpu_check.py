@@ -126,7 +126,7 @@ def suite_pieces(architecture: str, *, shapes: int, seed: int) -> list[Piece]:
     for name in operators.TABLE_6:
         for kind, (dtype, unit_name) in TYPES.items():
             unit = intrinsic(unit_name)
-            if max(capability(x) for x in unit.requires) > here:
+            if unit.architecture > here:
                 continue
             wanted: list[int | str] = [*range(shapes), *(["epilogue"] if kind in _FINISHED else [])]
             for which in wanted:

@@ -78,15 +78,15 @@ def intrinsics() -> Iterator[Intrinsic | Implementation]:
     numbers, that follow one another along the reduction share a 32-bit column.
     """
     for rows in _NAMED:
-        name = f"amx_tdpbusd_m{rows}n16k64_u8_s8_s32"
-        yield from _variant(name, rows, 64, ("u8", "s8", "s32"), "amx_int8")
-        name = f"amx_tdpbf16ps_m{rows}n16k32_bf16_f32"
-        yield from _variant(name, rows, 32, ("bf16", "bf16", "f32"), "amx_bf16")
+        yield from _variant("dpbusd", rows, 64, ("u8", "s8", "s32"), "amx_int8")
+        yield from _variant("dpbf16ps", rows, 32, ("bf16", "bf16", "f32"), "amx_bf16")
 
 
 def _variant(
-    name: str, rows: int, depth: int, kinds: tuple[str, str, str], feature: str
+    instruction: str, rows: int, depth: int, kinds: tuple[str, str, str], feature: str
 ) -> Iterator[Intrinsic | Implementation]:
+    types = "_".join(dict.fromkeys(kinds))
+    name = f"amx_t{instruction}_m{rows}n16k{depth}_{types}"
     group = depth // 16
     first = FragmentLayout(rows, depth, (("i1", "lane"), ("r1", "e")))
     grouped = FragmentLayout(
@@ -117,7 +117,6 @@ def _variant(
         timing=[_TIMING],
         shapes=ShapeFamily(_ROWS, _ROWS, tuple(range(group, depth + 1, group))),
     )
-    instruction = name.split("_")[1].removeprefix("t")
     yield Implementation(
         name,
         "llvm",
@@ -125,6 +124,7 @@ def _variant(
         "x86_64",
         ("amx_tile", feature),
         ("+amx-tile", f"+{feature.replace('_', '-')}"),
+        instruction=f"llvm.x86.t{instruction}",
     )
     yield Implementation(
         name,

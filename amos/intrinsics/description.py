@@ -18,6 +18,7 @@ import numpy as np
 
 from amos._display import Shown
 from amos.errors import IntrinsicError, OperatorError, ParseError
+from amos.intrinsics.architectures import newest
 from amos.intrinsics.arithmetic import Arithmetic, ShapeFamily, Timing
 from amos.intrinsics.memory import PLACES, WINDOWS, Memory
 from amos.ir import BufferLoad, Compute, Iteration, access_matrix, dtype
@@ -231,6 +232,25 @@ class Intrinsic(Shown):
         """
         m, *rest = [it.extent for it in self.compute.spatial] or [1]
         return m, prod(rest), prod(it.extent for it in self.compute.reduce)
+
+    @property
+    def architecture(self) -> int:
+        """Oldest CUDA architecture that has the instruction, as 80 for ``sm_80``; 0 if none."""
+        return newest(self.requires)
+
+    @cached_property
+    def tile_registers(self) -> bool:
+        """Whether every fragment lives in a tile register, as with AMX.
+
+        Such an instruction's fragments move as rows, each contiguous, at any distance from
+        each other.
+        """
+        return all(statement.register_scope == "tile" for statement in self.memory)
+
+    @cached_property
+    def open_registers(self) -> bool:
+        """Whether software knows where each element of each fragment is in the registers."""
+        return all(statement.layout is not None for statement in self.memory)
 
     @cached_property
     def affine_system(self) -> AffineSystem:

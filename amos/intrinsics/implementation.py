@@ -46,6 +46,9 @@ class Implementation:
             not one: the destination gets that many elements as a last dimension, each
             adds consecutive products of a call, and whoever calls adds them up in the
             end. Only for an intrinsic with one reduction.
+        instruction: for ``llvm`` LLVM's name of the instruction, where it multiplies tile
+            registers (:attr:`~amos.intrinsics.Intrinsic.tile_registers`), which kernels
+            load and hold themselves: ``"llvm.x86.tdpbusd"``.
     """
 
     intrinsic: str
@@ -57,6 +60,7 @@ class Implementation:
     headers: str = ""
     architectures: tuple[str, ...] = ()
     partial: int = 1
+    instruction: str = ""
 
     def __post_init__(self) -> None:
         where = f"implementation of {self.intrinsic!r}"

@@ -15,6 +15,7 @@ def intrinsics() -> Iterator[Intrinsic]:
     """A 128x128 array of bfloat16 and a 16x16 array of bytes; description only."""
     yield _array(
         "tpu_mxu_m128n128k128_bf16_f32",
+        "tpu",
         128,
         ("bf16", "bf16", "f32"),
         (0, 0, 0),
@@ -24,6 +25,7 @@ def intrinsics() -> Iterator[Intrinsic]:
     )
     yield _array(
         "gemmini_matmul_m16n16k16_s8_s32",
+        "gemmini",
         16,
         ("s8", "s8", "s32"),
         (256 << 10, 256 << 10, 64 << 10),
@@ -35,10 +37,11 @@ def intrinsics() -> Iterator[Intrinsic]:
 
 def _array(
     name: str,
+    family: str,
     size: int,
     kinds: tuple[str, str, str],
     capacity: tuple[int, int, int],
-    requires: str,
+    chip: str,
     source: str,
 ) -> Intrinsic:
     texts = (
@@ -52,9 +55,9 @@ def _array(
         {"i1": size, "i2": size, "r1": size},
         dict(zip(("Src1", "Src2", "Dst"), kinds, strict=True)),
         [Memory.parse(text, capacity=c) for text, c in zip(texts, capacity, strict=True)],
-        family=name.split("_")[0],
+        family=family,
         source=source,
         description=f"a {size}x{size} systolic array that has taken {size} rows of inputs",
-        requires=(requires,),
-        timing=[Timing(size, "one row of inputs a cycle; " + source, machine=requires)],
+        requires=(chip,),
+        timing=[Timing(size, "one row of inputs a cycle; " + source, machine=chip)],
     )

@@ -32,7 +32,9 @@ _MEMORY = (
 )  # fmt: skip
 #: Characters of a description with its implementations.
 _TEXT = 200_000
-_SOURCE = ("source", "machine", "requires", "flags", "headers", "architectures", "partial")
+_SOURCE = (
+    "source", "machine", "requires", "flags", "headers", "architectures", "partial", "instruction",
+)  # fmt: skip
 
 
 def from_toml(source: str | Path) -> Intrinsic:
@@ -208,7 +210,7 @@ class _Reader:
             table = {"source": part} if isinstance(part, str) else part
             self.typed(key, table, dict, "source text or a table with it")
             self.keys(key, table, _SOURCE)
-            for name in ("source", "machine", "headers"):
+            for name in ("source", "machine", "headers", "instruction"):
                 self.typed(f"{key}.{name}", table.get(name, ""), str, "a text")
             lists = {
                 name: self.texts(f"{key}.{name}", table.get(name, []))
@@ -226,6 +228,7 @@ class _Reader:
                         table.get("headers", ""),
                         lists["architectures"],
                         self.typed(f"{key}.partial", table.get("partial", 1), int, "a number"),
+                        table.get("instruction", ""),
                     )
                 )
             except AmosError as error:

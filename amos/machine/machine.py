@@ -10,6 +10,7 @@ import numpy as np
 
 from amos._display import Shown
 from amos.errors import MachineError
+from amos.intrinsics.architectures import newest
 from amos.machine.gpu_costs import GpuCosts
 
 __all__ = ["Costs", "Level", "Machine", "Peak"]
@@ -132,12 +133,14 @@ class Peak:
         source: where the figures come from.
         fed: what earlier versions measured beside an interval on registers; the interval of
             now has sources from the nearest cache itself, as a kernel's must.
+        generic: whether the rate is that of loops which stand for the instruction.
     """
 
     latency: float
     interval: float
     source: str = ""
     fed: float = 0.0
+    generic: bool = False
 
     def __post_init__(self) -> None:
         if not (self.interval > 0 and self.latency > 0):
@@ -201,7 +204,7 @@ class Machine(Shown):
                 f"write {level.write_bandwidth / 1e9:.1f} GB/s"
             )
         for name, peak in self.peaks.items():
-            generic = " (generic implementation)" if "generic" in peak.source else ""
+            generic = " (generic implementation)" if peak.generic else ""
             lines.append(
                 f"  {name}: one every {peak.interval * 1e9:.3g} ns on each core, "
                 f"latency {peak.latency * 1e9:.3g} ns{generic}"
@@ -216,8 +219,7 @@ class Machine(Shown):
     @property
     def architecture(self) -> int:
         """Newest CUDA architecture that the machine runs, as 80 for ``sm_80``; 0 if none."""
-        numbers = [x.removeprefix("sm_") for x in self.features if x.startswith("sm_")]
-        return max((int(n) for n in numbers if n.isdigit()), default=0)
+        return newest(self.features)
 
     def peak(self, intrinsic: str) -> Peak:
         """Rate of an intrinsic.

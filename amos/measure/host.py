@@ -154,7 +154,9 @@ def _machine(here: Cpu, known: dict[str, Any]) -> Machine:
     for kept, figures in known["peaks"].items():
         name, kind = kept.split(".")[1:3]
         source = "measured" if kind == "native" else "measured, generic implementation"
-        peaks[name] = Peak(figures["latency"], figures["interval"], source)
+        peaks[name] = Peak(
+            figures["latency"], figures["interval"], source, generic=kind == "generic"
+        )
     return Machine(
         name="host",
         cores=here.cores,

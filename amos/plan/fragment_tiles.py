@@ -35,13 +35,11 @@ class Tile:
     Attributes:
         staged: the operand.
         bits: of one element.
-        family: of the intrinsic.
         hidden: true if only the compiler knows which lane holds what.
     """
 
     staged: StagedOperand
     bits: int
-    family: str
     hidden: bool
     _known: dict[tuple[str, int, int, int], Any] = field(
         default_factory=dict, compare=False, repr=False
@@ -149,7 +147,7 @@ class Tile:
             one = 1.0 + max(0.0, (length * size - aligned) / _SECTOR)
             touched = columns.lanes / length * one
         # Registers hold pairs along the second index, of which a store writes one.
-        halves = self.family == "mma" and not self._source and self.columns.target != "i1"
+        halves = not self.hidden and not self._source and self.columns.target != "i1"
         return self.rows.lanes * max(1.0, touched) * _SECTOR * (2 if halves else 1)
 
     @property
@@ -191,7 +189,6 @@ def tiles(nest: Nest) -> tuple[Tile, ...]:
         Tile(
             op,
             dtype(intrinsic.dtypes[names.index(op.name)]).bits,
-            intrinsic.family,
             not known.get(op.name, False),
         )
         for op in staged

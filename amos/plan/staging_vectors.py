@@ -15,7 +15,6 @@ from itertools import product
 from math import prod
 
 from amos.plan.staging import StagedOperand
-from amos.plan.strided import loads_rows
 
 __all__ = ["VectorCopy", "VectorPlan", "vector_copy"]
 
@@ -98,7 +97,7 @@ class VectorCopy:
 
 def vector_copy(op: StagedOperand) -> VectorCopy | None:
     """How to copy an operand in vectors, or ``None`` where its elements are no such runs."""
-    if op.in_place or not op.fragment or loads_rows(op.nest.mapping.intrinsic):
+    if op.in_place or not op.fragment or op.nest.mapping.intrinsic.tile_registers:
         return None
     digits = [
         d

@@ -22,15 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping as MappingType
     from collections.abc import Sequence
 
-    from amos.intrinsics import Intrinsic
     from amos.ir import BufferLoad
 
-__all__ = ["StridedOperand", "destination_form", "loads_rows", "source_forms"]
-
-
-def loads_rows(intrinsic: Intrinsic) -> bool:
-    """Whether the instruction moves fragments as rows at any distance from each other."""
-    return "amx_tile" in intrinsic.requires
+__all__ = ["StridedOperand", "destination_form", "source_forms"]
 
 
 @dataclass(frozen=True)
@@ -76,7 +70,7 @@ class StridedOperand(StagedOperand):
 def source_forms(nest: Nest) -> tuple[StagedOperand, ...]:
     """Each source as its instruction reads it, in the intrinsic's order."""
     staged = staged_sources(nest)
-    if not loads_rows(nest.mapping.intrinsic):
+    if not nest.mapping.intrinsic.tile_registers:
         return staged
     # The second source lies in groups along the reduction, as no tensor does by itself.
     constants = nest.mapping.operator.constants
@@ -88,7 +82,7 @@ def source_forms(nest: Nest) -> tuple[StagedOperand, ...]:
 def destination_form(nest: Nest) -> StagedOperand:
     """The destination as its instruction writes it."""
     staged = staged_destination(nest)
-    if not loads_rows(nest.mapping.intrinsic):
+    if not nest.mapping.intrinsic.tile_registers:
         return staged
     extents = nest.mapping.operator.extents
     load = staged.load

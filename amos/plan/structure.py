@@ -19,7 +19,7 @@ from amos.plan.inside import share_inside
 from amos.plan.nest import Group, Loop, Nest
 from amos.plan.staging import StagedOperand
 from amos.plan.staging_vectors import vector_copy
-from amos.plan.strided import StridedOperand, destination_form, loads_rows, source_forms
+from amos.plan.strided import StridedOperand, destination_form, source_forms
 
 __all__ = ["Dimension", "LoopBatch", "Operand", "Structure"]
 
@@ -289,7 +289,7 @@ def _copy(staged: StagedOperand) -> tuple[Copy, int]:
     """How elements are found, and the divisions that it takes to find one."""
     if isinstance(staged, StridedOperand):
         return "run", 0
-    if loads_rows(staged.nest.mapping.intrinsic) and _guarded(staged):
+    if staged.nest.mapping.intrinsic.tile_registers and _guarded(staged):
         # Rows gathered from windows: no two of them lie where the first says.
         *rows, row = (staged.nest.groups[t] for t in staged.fragment)
         if staged.load.indices[-1].coefficient(row.members[-1]) == 1 and _walks(staged, row):

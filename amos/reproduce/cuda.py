@@ -127,9 +127,8 @@ def cuda_jobs(
     for name in chosen:
         for kind in tuple(types) or tuple(_TYPES):
             unit = intrinsics.get(_TYPES[kind])
-            needed = max(capability(x) for x in unit.requires if x.startswith("sm_"))
             for arch in tuple(architectures) or tuple(ARCHITECTURES):
-                if capability(arch) >= needed:
+                if capability(arch) >= unit.architecture:
                     made.append((name, kind, arch))
     return made
 

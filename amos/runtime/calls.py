@@ -16,7 +16,6 @@ from amos.codegen.tir.target import host_target
 from amos.codegen.tir.tensor_intrin import call_function
 from amos.errors import BuildError
 from amos.intrinsics import Intrinsic
-from amos.plan.strided import loads_rows
 
 __all__ = ["compile_object", "run_calls"]
 
@@ -35,7 +34,7 @@ def run_calls(intrinsic: Intrinsic, kind: str, arrays: Sequence[np.ndarray]) -> 
     Raises:
         BuildError: TVM refuses it.
     """
-    if kind == "native" and loads_rows(intrinsic):
+    if kind == "native" and intrinsic.tile_registers:
         ask_for_tiles()
     library = _compile(intrinsic, kind, len(arrays[-1]), host_target())
     kinds = intrinsic.dtypes

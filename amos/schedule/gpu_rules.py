@@ -242,7 +242,7 @@ def fragment_sides(context: TilingContext, op: StagedOperand) -> tuple[tuple[int
 
 def can_swizzle(context: TilingContext, op: StagedOperand) -> bool:
     """Whether lanes know where their elements are, and rows have pieces that can change places."""
-    if context.mapping.intrinsic.family != "mma":
+    if not context.mapping.intrinsic.open_registers:
         return False
     return any(swizzle_period(row) for _, row in fragment_sides(context, op))
 

@@ -209,3 +209,20 @@ def test_the_second_tile_of_amx_is_packed() -> None:
     assert layout is not None
     np.testing.assert_array_equal(layout.table("r1")[2, :5], [8, 9, 10, 11, 8])
     np.testing.assert_array_equal(layout.table("i2")[2, :5], [0, 0, 0, 0, 1])
+
+
+def test_capabilities_are_declared() -> None:
+    units = [intrinsics.get(name) for name in intrinsics.names()]
+    assert {u.family for u in units if u.tile_registers} == {"amx"}
+    assert {u.family for u in units if u.architecture} == {"wmma", "mma"}
+    assert {u.family for u in units if u.architecture and u.open_registers} == {"mma"}
+    assert intrinsics.get("mma_sync_m16n8k32_e4m3_f32").architecture == 89
+    assert machines.get("h200").architecture == 90
+    assert machines.get("mali_g76").architecture == 0
+    for unit in units:
+        sources = intrinsics.implementations(unit.name)
+        called = {s.instruction for s in sources.values() if s.instruction}
+        assert len(called) == int(unit.tile_registers)
+        assert not called or called == {f"llvm.x86.{unit.name.split('_')[1]}"}
+        values = intrinsics.values_of(unit, sources.values())
+        assert intrinsics.read_values(values, unit.name)[1:] == tuple(sources.values())

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from amos._toolchain import load_tvm
+from amos.codegen.amx.program import tile_multiply
 from amos.codegen.tir.arrays import held
 from amos.intrinsics import Intrinsic
 from amos.intrinsics.amx import CONFIGURE, configuration
@@ -33,7 +34,7 @@ def tile_chains(intrinsic: Intrinsic, calls: int, chains: int, cores: int) -> An
         rows × 16.
     """
     first, second = MOST_CHAINS, MOST_CHAINS + 1
-    multiply = "llvm.x86." + intrinsic.name.split("_")[1]
+    multiply = tile_multiply(intrinsic)
     zero = [_emit("llvm.x86.tilezero", f"T.int8({n})") for n in range(chains)]
     load = [_load(first, "a[0, 0, 0, 0]"), _load(second, "b[0, 0, 0, 0]")]
     step = [_emit(multiply, *(f"T.int8({t})" for t in (n, first, second))) for n in range(chains)]
@@ -61,7 +62,7 @@ def fed_tiles(
         cores × tiles × tiles × rows × 16.
     """
     rows, columns = tile
-    multiply = "llvm.x86." + intrinsic.name.split("_")[1]
+    multiply = tile_multiply(intrinsic)
     count = rows * columns
     zero = [_emit("llvm.x86.tilezero", f"T.int8({n})") for n in range(count)]
     step = [_load(count + j, f"b[step, {j}, 0, 0]") for j in range(columns)]

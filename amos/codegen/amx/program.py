@@ -18,12 +18,29 @@ from typing import Any
 from amos.codegen.tir.arrays import decoded
 from amos.codegen.tir.epilogue import finished
 from amos.codegen.tir.program import Argument, Program
+from amos.errors import BuildError
+from amos.intrinsics import Intrinsic, implementations
 from amos.ir import dtype
 from amos.plan.padding import pad_operand
 from amos.plan.staging import StagedDim, StagedOperand
 from amos.plan.strided import StridedOperand, destination_form, source_forms
 
-__all__ = ["TileProgram"]
+__all__ = ["TileProgram", "tile_multiply"]
+
+
+def tile_multiply(intrinsic: Intrinsic) -> str:
+    """LLVM's name of the instruction that multiplies tiles.
+
+    Raises:
+        BuildError: the intrinsic's implementation does not say it.
+    """
+    source = implementations(intrinsic.name).get("llvm")
+    if source is None or not source.instruction:
+        raise BuildError(
+            f"{intrinsic.name}: its llvm implementation has no instruction, "
+            "such as 'llvm.x86.tdpbusd', that kernels on tile registers could call"
+        )
+    return source.instruction
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 from amos._toolchain import load_tvm
-from amos.codegen.amx.program import TileProgram
+from amos.codegen.amx.program import TileProgram, tile_multiply
 from amos.codegen.amx.row_copies import write_rows
 from amos.codegen.tir.cpu import (
     copy_block,
@@ -261,7 +261,7 @@ class _Emitter:
             *[given[kept]] * counts[kept],
             *[given[turns]] * (_TILES - base),
         )
-        multiply = "llvm.x86." + self.program.mapping.intrinsic.name.split("_")[1]
+        multiply = tile_multiply(self.program.mapping.intrinsic)
         registers: dict[Any, int] = {}
         made: list[Any] = []
 

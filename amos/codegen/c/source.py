@@ -20,7 +20,6 @@ from amos.codegen.tir.program import Argument, stage
 from amos.errors import BuildError, ExportError
 from amos.intrinsics import implementations
 from amos.plan import Candidate
-from amos.plan.strided import loads_rows
 
 __all__ = ["CKernel", "Parameter", "c_kernel"]
 
@@ -93,7 +92,7 @@ def c_kernel(candidate: Candidate, implementation: str | None = None) -> CKernel
         return _generated(candidate, kind)
     if not known.keys() & {"llvm", "c"}:
         raise ExportError(f"{unit.name}: no native implementation is known")
-    if loads_rows(unit):
+    if unit.tile_registers:
         raise ExportError(
             f"{unit.name}: the C of a kernel cannot name tile registers; "
             "implementation 'generic' can be exported"

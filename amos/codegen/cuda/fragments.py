@@ -29,9 +29,7 @@ _INLINE = "__device__ __forceinline__"
 
 def fragment_code(program: BlockProgram) -> str:
     """Types and functions of the program's fragments."""
-    if program.mapping.intrinsic.family == "wmma":
-        return _wmma(program)
-    return _mma(program)
+    return _mma(program) if program.mapping.intrinsic.open_registers else _wmma(program)
 
 
 def copy_helpers(program: BlockProgram) -> str:
@@ -205,7 +203,7 @@ def lane_place(program: BlockProgram, source: SharedOperand) -> bool:
     Added once a stage, it leaves constants between the fragments of a warp, which the
     instruction has room for.
     """
-    return program.mapping.intrinsic.family == "mma" and source.element.bytes == 2
+    return program.mapping.intrinsic.open_registers and source.element.bytes == 2
 
 
 def _mma_load(letter: str, source: SharedOperand, layout: FragmentLayout) -> str:

@@ -18,8 +18,8 @@ __all__ = ["output_code"]
 
 def output_code(program: BlockProgram) -> list[str]:
     """Every live element of every accumulator of the warp is stored, or added if split."""
-    through = program.mapping.intrinsic.family == "wmma"
-    body = _through_memory(program) if through else _from_registers(program)
+    opened = program.mapping.intrinsic.open_registers
+    body = _from_registers(program) if opened else _through_memory(program)
     tiled = [x.name for x in program.spatial if program.tile_of(x.name) > 1]
     for name in reversed(tiled):
         t = f"t_{identifier(name)}"
@@ -29,7 +29,7 @@ def output_code(program: BlockProgram) -> list[str]:
             *block(body),
             "}",
         ]
-    if not through:
+    if opened:
         return body
     kind, size = program.result.name, prod(program.scratch_shape)
     head = f"{kind} *const leaving = reinterpret_cast<{kind} *>(shared_memory) + warp * {size};"

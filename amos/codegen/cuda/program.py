@@ -93,10 +93,10 @@ class BlockProgram:
         here = capability(self.architecture)
         if intrinsic.family not in ("wmma", "mma"):
             raise BuildError(f"{intrinsic.name}: CUDA kernels use intrinsics of Tensor Cores only")
-        needed = [capability(name) for name in intrinsic.requires if name.startswith("sm_")]
-        if needed and here < max(needed):
+        if here < intrinsic.architecture:
             raise BuildError(
-                f"{intrinsic.name} needs sm_{max(needed)}, which {self.architecture} is not"
+                f"{intrinsic.name} needs sm_{intrinsic.architecture}, "
+                f"which {self.architecture} is not"
             )
         for name in ("steps", "stages", "split"):
             if getattr(self, name) < 1:
@@ -119,7 +119,7 @@ class BlockProgram:
                 f"{where}: a split reduction cannot add to {self.result.name} atomically"
             )
         for source in self.sources:
-            if intrinsic.family == "wmma" and (source.padding or 0) < 0:
+            if not intrinsic.open_registers and (source.padding or 0) < 0:
                 raise BuildError(
                     f"{where}: WMMA reads rows as they lie; rows of {source.name} cannot be "
                     "swizzled"
@@ -324,7 +324,7 @@ class BlockProgram:
     @property
     def scratch_bytes(self) -> int:
         """Shared memory that accumulators leave through; it takes the place of the stages."""
-        if self.mapping.intrinsic.family == "mma":
+        if self.mapping.intrinsic.open_registers:
             return 0
         return self.warps * prod(self.scratch_shape) * self.result.bytes
 

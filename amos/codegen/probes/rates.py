@@ -26,7 +26,6 @@ from amos.codegen.tir.tensor_intrin import partial, register_tensor_intrin
 from amos.intrinsics import Intrinsic
 from amos.ir import aligned, dtype
 from amos.machine.cpu import cpu
-from amos.plan.strided import loads_rows
 
 __all__ = ["RateProgram", "fed_program", "least_interval", "register_program", "tiles"]
 
@@ -165,7 +164,7 @@ def _count(intrinsic: Intrinsic, kind: str) -> int:
 
 def _numbered(intrinsic: Intrinsic, kind: str) -> bool:
     """Whether operands are in registers that have to be named."""
-    if kind == "native" and loads_rows(intrinsic):
+    if kind == "native" and intrinsic.tile_registers:
         ask_for_tiles()
         return True
     return False

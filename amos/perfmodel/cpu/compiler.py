@@ -14,7 +14,6 @@ import numpy as np
 from amos.machine.machine import Machine
 from amos.perfmodel.limits import fragments, live_fragments
 from amos.perfmodel.traffic import CoreNest
-from amos.plan.strided import loads_rows
 from amos.plan.structure import LoopBatch, Operand, Structure
 
 __all__ = ["register_pressure", "finds_again", "kept_fragments", "stretch"]
@@ -129,7 +128,7 @@ def register_pressure(
         code: steps in one stretch of code by compilers for CPUs; ``None`` on other machines.
     """
     registers = structure.mapping.intrinsic.registers
-    if not registers or loads_rows(structure.mapping.intrinsic):
+    if not registers or structure.mapping.intrinsic.tile_registers:
         # Tile registers have numbers, and no compiler moves them to memory.
         return 1.0
     # One fragment of each source is loaded while the calls before it run.

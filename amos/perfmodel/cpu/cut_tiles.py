@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from amos.plan.strided import loads_rows
 from amos.plan.structure import Operand, Structure
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ def parts_tiles(structure: Structure) -> bool:
 
     Tile registers are computed whole, and cropped when they are moved.
     """
-    rows = loads_rows(structure.mapping.intrinsic)
+    rows = structure.mapping.intrinsic.tile_registers
     return not structure.destination.copied and not rows
 
 
