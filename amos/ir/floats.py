@@ -97,7 +97,7 @@ def pack(values: np.ndarray, kind: str | DType) -> np.ndarray:
         return np.packbits(digits.astype(np.uint8).reshape(-1), bitorder="little")
     if known.name == "bfloat16":
         return np.asarray(flat.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
-    if known.name.startswith("float8"):
+    if known.bits == 8 and not known.is_integer:
         return _float8(flat, *_FORMATS[known.name][:2])
     return flat.view(np.uint8)
 
@@ -119,7 +119,7 @@ def unpack(data: np.ndarray, kind: str | DType, shape: tuple[int, ...]) -> np.nd
             intrinsic has as its destination.
     """
     known = dtype(kind)
-    if known.bits < 8 or known.name.startswith("float8"):
+    if known.bits < 8 or (known.bits == 8 and not known.is_integer):
         raise OperatorError(f"{known.name} cannot be unpacked")
     if known.name == "bfloat16":
         wide = data.view(np.uint16).astype(np.uint32) << 16
