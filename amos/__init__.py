@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from amos import explorer, intrinsics, machines, operators, viz
+    from amos._predict import predict
     from amos.errors import AmosError
-    from amos.explore import explore
+    from amos.explore import MeasureOptions, SearchOptions, explore
+    from amos.export import export
+    from amos.intrinsics import Intrinsic
     from amos.ir import Operator
     from amos.ir.te import from_te
+    from amos.machine import Machine
     from amos.mapping import enumerate_mappings, simulate
-    from amos.perfmodel import predict
+    from amos.plan import Candidate
     from amos.runtime import build
     from amos.validate import check_matching
 
@@ -24,13 +28,19 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AmosError",
+    "Candidate",
+    "Intrinsic",
+    "Machine",
+    "MeasureOptions",
     "Operator",
+    "SearchOptions",
     "__version__",
     "build",
     "check_matching",
     "enumerate_mappings",
     "explore",
     "explorer",
+    "export",
     "from_te",
     "intrinsics",
     "machines",
@@ -41,8 +51,9 @@ __all__ = [
 ]
 
 _MODULES = {
-    # A module that can be called, see amos._callable.
+    # Modules that can be called, see amos._callable.
     "explore": "amos.explore",
+    "export": "amos.export",
     "explorer": "amos.explorer",
     "intrinsics": "amos.intrinsics",
     "machines": "amos.machines",
@@ -51,12 +62,17 @@ _MODULES = {
 }
 _HOMES = {
     "AmosError": "amos.errors",
+    "Candidate": "amos.plan",
+    "Intrinsic": "amos.intrinsics",
+    "Machine": "amos.machine",
+    "MeasureOptions": "amos.explore",
     "Operator": "amos.ir",
+    "SearchOptions": "amos.explore",
     "build": "amos.runtime",
     "check_matching": "amos.validate",
     "enumerate_mappings": "amos.mapping",
     "from_te": "amos.ir.te",
-    "predict": "amos.perfmodel",
+    "predict": "amos._predict",
     "simulate": "amos.mapping",
 }
 

@@ -22,16 +22,16 @@ def names() -> tuple[str, ...]:
     return tuple(sorted((*catalogue.names(), "host")))
 
 
-def get(name: str, intrinsics: Sequence[Intrinsic] | None = None) -> Machine:
+def get(name: str | Machine, intrinsics: Sequence[str | Intrinsic] | None = None) -> Machine:
     """Look up a machine.
 
     ``host`` is measured the first time, which takes some seconds, and remembered.
 
     Args:
-        name: the machine.
-        intrinsics: those whose rate is asked for. On ``host`` it is measured if it is
-            not known yet, by default of those of :data:`USUAL` that this CPU executes
-            natively. Of one that it does not execute, the rate of the description
+        name: the machine; one that is given itself is returned as it is.
+        intrinsics: names or descriptions of those whose rate is asked for. On ``host`` it
+            is measured if it is not known yet, by default of those of :data:`USUAL` that
+            this CPU executes natively. Of one that it does not execute, the rate of the description
             counts, if that has one of ``host`` or of no certain machine; otherwise that
             of the loops which stand for it is measured. A described machine without a
             figure takes it from the description of the intrinsic, if that has one of
@@ -41,11 +41,14 @@ def get(name: str, intrinsics: Sequence[Intrinsic] | None = None) -> Machine:
         UnknownNameError: there is no such machine.
         MeasureError: the host could not be measured.
     """
+    from amos.intrinsics import get as intrinsic
+
+    units = None if intrinsics is None else [intrinsic(unit) for unit in intrinsics]
     if name != "host":
-        return catalogue.get(name, intrinsics or ())
+        return catalogue.get(name, units or ())
     from amos.measure import host_machine
 
-    units = _native() if intrinsics is None else intrinsics
+    units = _native() if units is None else units
     # What this CPU lacks, it cannot be asked how fast it is.
     told = [u for u in units if any(t.machine in ("", "host") for t in u.timing) and not _runs(u)]
     return catalogue.with_timings(host_machine([u for u in units if u not in told]), told)

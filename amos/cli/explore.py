@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from amos.cli.explore_options import (
     DivisorsOnly,
@@ -61,7 +61,7 @@ def explore_command(
     operator: OperatorText,
     intrinsic: IntrinsicName = None,
     machine: MachineName = "host",
-    trials: Trials = 32,
+    trials: Trials = 64,
     seed: Seed = 0,
     method: MethodName = "ga",
     fix: Fix = None,
@@ -95,23 +95,37 @@ def explore_command(
         check_target(machine)
     op = read_operator(operator, extent, dtype, shape, layout, constant, epilogue)
     unit = read_intrinsic(intrinsic, files)
-    how: dict[str, Any] = dict(trials=trials, seed=seed, method=method, epsilon=epsilon)
-    how |= dict(rule=rule.value, commute=commute, fix=read_fixes(fix), stagnation=stagnation)
-    where: dict[str, Any] = dict(machine=machine, executor=executor, implementation=implementation)
-    where |= dict(records=records, timeout=timeout, time_limit=time_limit)
+    search = amos.SearchOptions(
+        commute=commute,
+        fix=read_fixes(fix),
+        tiling="divisors" if divisors else "hardware",
+        stagnation=stagnation,
+        epsilon=epsilon,
+        time_limit=time_limit,
+    )
+    measure = amos.MeasureOptions(
+        executor=executor,
+        implementation=implementation,
+        timeout=timeout,
+        memory=None if memory is None else memory << 20,
+        flush=_cache_bytes() if flush_cache else 0,
+    )
     start = time.monotonic()
     with _notes_of_an_interrupt():
         result = amos.explore(
             op,
             unit,
-            memory=None if memory is None else memory << 20,
-            tiling="divisors" if divisors else "hardware",
-            flush=_cache_bytes() if flush_cache else 0,
+            machine=machine,
+            trials=trials,
+            seed=seed,
+            method=method,
+            rule=rule.value,
+            records=records,
+            search=search,
+            measure=measure,
             progress=not as_json,
             announce=None if as_json else _announce,
             notify=print_warning,
-            **how,
-            **where,
         )
     _print(result, rule.value, time.monotonic() - start, as_json)
     if export is not None:

@@ -20,19 +20,19 @@ Fix = Annotated[
 ]
 
 
-def read_fixes(items: Iterable[str] | None) -> list[tuple[str, int | str]]:
+def read_fixes(items: Iterable[str] | None) -> tuple[tuple[str, int | str], ...]:
     """Pairs of names and values, in the order given.
 
     Raises:
         typer.BadParameter: an option is not NAME=VALUE.
     """
-    found: list[tuple[str, int | str]] = []
+    fixes: list[tuple[str, int | str]] = []
     for item in items or ():
         name, sign, value = (part.strip() for part in item.partition("="))
         if not (name and sign and value):
             raise typer.BadParameter(f"{item!r} is not NAME=VALUE", param_hint="--fix")
         try:
-            found.append((name, int(value)))
+            fixes.append((name, int(value)))
         except ValueError:
-            found.append((name, value))
-    return found
+            fixes.append((name, value))
+    return tuple(fixes)

@@ -134,8 +134,9 @@ def _write_best(
 ) -> None:
     import amos
 
+    only_model = amos.MeasureOptions(executor="model")
     result = amos.explore(
-        op, unit, machine=machine, trials=trials, executor="model", progress=False
+        op, unit, machine=machine, trials=trials, measure=only_model, progress=False
     )
     for path in export_top(result, folder, top):
         if upsampled:

@@ -66,7 +66,7 @@ Target = Annotated[
 def map_command(
     operator: OperatorText,
     intrinsic: IntrinsicName = None,
-    rule: Rule = RuleName.paper,
+    rule: Rule = RuleName.access,
     commute: Commute = False,
     explain: Explain = None,
     target: Target = None,

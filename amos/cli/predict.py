@@ -37,7 +37,7 @@ def predict_command(
     operator: OperatorText,
     intrinsic: IntrinsicName = None,
     machine: MachineName = "host",
-    rule: Rule = RuleName.paper,
+    rule: Rule = RuleName.access,
     commute: Commute = False,
     samples: Annotated[
         int, typer.Option(min=0, metavar="N", help="Schedules to draw for each mapping.")

@@ -43,7 +43,7 @@ def serve_command(
     ] = False,
     rule: Annotated[
         RuleName, typer.Option("--rule", help="What counts as a valid matching at first.")
-    ] = RuleName.paper,
+    ] = RuleName.access,
     machine: Annotated[
         str,
         typer.Option(

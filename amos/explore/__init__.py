@@ -8,8 +8,16 @@ from amos._callable import make_callable
 from amos.explore.exploration import Exploration
 from amos.explore.methods import METHODS
 from amos.explore.objective import Problem
+from amos.explore.options import MeasureOptions, SearchOptions
 from amos.explore.run import explore
 
-__all__ = ["METHODS", "Exploration", "Problem", "explore"]
+__all__ = [
+    "METHODS",
+    "Exploration",
+    "MeasureOptions",
+    "Problem",
+    "SearchOptions",
+    "explore",
+]
 
 make_callable(__name__, "amos.explore.run:explore")

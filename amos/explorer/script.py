@@ -26,7 +26,13 @@ def script(state: State, subject: Subject, offer: Offer, found: Mapping | None) 
     unit = subject.intrinsic
     lines = ["import amos", ""]
     if found is not None and subject.machine is not None:
-        lines = ["import numpy as np", "", *lines[:1], "from amos.schedule import best_sampled", ""]
+        lines = [
+            "import numpy as np",
+            "",
+            *lines[:1],
+            "from amos.explore.sampled import best_sampled",
+            "",
+        ]
     arguments = [repr(state.operator)]
     if subject.extents:
         arguments.append(f"extents={dict(subject.extents)!r}")

@@ -52,7 +52,7 @@ class State:
     dtype: str = ""
     layout: str = ""
     intrinsic: str = "wmma_m16n16k16_f16_f32"
-    rule: str = "paper"
+    rule: str = "access"
     machine: str = "auto"
     commute: bool = False
     assignment: tuple[int, ...] | None = None

@@ -13,6 +13,7 @@ from amos.explorer.state import State
 from amos.explorer.subject import AUTO
 from amos.intrinsics import Intrinsic
 from amos.ir import Operator
+from amos.machine import Machine
 
 __all__ = ["widget"]
 
@@ -20,8 +21,8 @@ __all__ = ["widget"]
 def widget(
     operator: str | Operator = "conv2d",
     intrinsic: str | Intrinsic = "wmma_m16n16k16_f16_f32",
-    rule: str = "paper",
-    machine: str = AUTO,
+    rule: str = "access",
+    machine: str | Machine = AUTO,
     *,
     commute: bool = False,
     engine: Engine | None = None,
@@ -32,7 +33,7 @@ def widget(
         operator: a name, a layer, math with its extents in it, or an operator.
         intrinsic: what it is matched with; one of your own has to be registered.
         rule: what counts as a valid matching at first.
-        machine: what the model predicts for at first.
+        machine: what the model predicts for at first, by name or as a description.
         commute: also look at the other orders of the sources.
         engine: what answers; one for all described machines if omitted.
 
@@ -44,12 +45,18 @@ def widget(
         FieldError: what it would begin with cannot be used.
         ToolchainError: anywidget is not installed.
     """
-    name = intrinsic if isinstance(intrinsic, str) else intrinsic.name
-    state = replace(_begin(operator), intrinsic=name, rule=rule, machine=machine, commute=commute)
-    made = engine or Engine()
-    made.initial = state
-    made.check()
-    return _widget()(made, state)
+    described = [machine] if isinstance(machine, Machine) else []
+    state = replace(
+        _begin(operator),
+        intrinsic=intrinsic if isinstance(intrinsic, str) else intrinsic.name,
+        rule=rule,
+        machine=machine.name if isinstance(machine, Machine) else machine,
+        commute=commute,
+    )
+    engine = engine or Engine(machines=described)
+    engine.initial = state
+    engine.check()
+    return _widget()(engine, state)
 
 
 def _begin(operator: str | Operator) -> State:

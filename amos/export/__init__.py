@@ -1,5 +1,12 @@
-"""A tuned kernel as files that need neither TVM nor Python: one file of this room a format."""
+"""A tuned kernel as files that need neither TVM nor Python: one file of this room a format.
 
+The package can be called: ``amos.export(kernel, format, out)`` is
+:func:`amos.export.formats.export`.
+"""
+
+from amos._callable import make_callable
 from amos.export.formats import FORMATS, Format, Request, export
 
 __all__ = ["FORMATS", "Format", "Request", "export"]
+
+make_callable(__name__, "amos.export.formats:export")

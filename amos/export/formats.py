@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from amos.codegen.c.types import KEYWORDS
-from amos.codegen.naming import spelled
 from amos.errors import ExportError, UnknownNameError
 from amos.export import c, cuda, so
-from amos.export.request import Request
+from amos.export.request import Request, request_of
+from amos.mapping import Mapping as Placement
 from amos.plan import Candidate
+from amos.records import Trial
 
 __all__ = ["FORMATS", "Format", "Request", "export"]
-
-#: What a kernel must not be called: keywords, and what it and its test program call themselves.
-_OWN = re.compile(
-    f"{KEYWORDS}|main|memcpy|memset|exit|atoi|qsort|printf|fabs|ldexpf|nearbyintf|posix_memalign"
-    r"|clock_gettime|malloc|free|atexit|random_bits|bfloat16|from_bfloat16|float_bits|scaled"
-    r"|allocate|release|blocks|seconds|order"
-    r"|[if]_(?:add|subtract|multiply|max|min|round|integer)|of_\w+|at_\w+"
-    r"|(?:load|store|all|max|min|select|round|nearest|call|amos)_\w+"
-)
 
 
 @dataclass(frozen=True)
@@ -47,26 +38,27 @@ FORMATS: dict[str, Format] = {
 
 
 def export(
-    candidate: Candidate,
-    form: str,
-    folder: str | Path,
+    kernel: Placement | Candidate | Trial | Mapping[str, Any] | str | Path,
+    format: str,
+    out: str | Path,
     *,
     name: str | None = None,
     implementation: str | None = None,
-    architecture: str = "",
+    architecture: str | None = None,
     force: bool = False,
 ) -> tuple[Path, ...]:
-    """Write a candidate's kernel to a folder.
+    """Write a kernel to a folder, as files that need no TVM.
 
     Args:
-        candidate: mapping and schedule.
-        form: a key of :data:`FORMATS`.
-        folder: where to; made if it does not exist.
+        kernel: a mapping, a candidate, a trial, a record, or text that names a record:
+            ``FILE:ID``, ``FILE`` for its best kernel, or a JSON file with one record.
+        format: a key of :data:`FORMATS`.
+        out: the folder; made if it does not exist.
         name: of the function and the files; by default the operator's.
-        implementation: ``"native"`` or ``"generic"``; by default native where one
-            is known for the format, whatever this CPU has.
-        architecture: of the GPU that a CUDA kernel is for, as ``"sm_80"``; by default
-            the oldest that has the instruction.
+        implementation: ``"native"`` or ``"generic"``; by default that of the trial or
+            record, or else native where one is known for the format, whatever this CPU has.
+        architecture: of the GPU that a CUDA kernel is for, as ``"sm_80"``; by default the
+            record's, or else the oldest that has the instruction.
         force: replace files that exist.
 
     Returns:
@@ -75,20 +67,15 @@ def export(
     Raises:
         ExportError: the name is no identifier, a file exists, cannot be written,
             or the format has no way to write this kernel.
+        MappingError: there is nothing to be exported.
+        RecordError: there is no such record, or it describes no candidate.
         UnknownNameError: there is no such format.
     """
-    if form not in FORMATS:
-        raise UnknownNameError("export format", str(form), FORMATS)
-    operator = candidate.mapping.operator
-    tensors = {tensor.name for tensor in (*operator.inputs, operator.output.tensor)}
-    chosen = name if name is not None else _identifier(operator.name, tensors)
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", chosen, re.ASCII):
-        raise ExportError(f"name {chosen!r}: expected a C identifier, such as conv2d_c5")
-    if chosen in tensors or _OWN.fullmatch(chosen):
-        raise ExportError(f"name {chosen!r}: a tensor or C itself has that name; choose another")
-    target = Path(folder)
-    made = FORMATS[form].files(Request(candidate, chosen, implementation, architecture))
-    paths = {target / key: content for key, content in made.items()}
+    if format not in FORMATS:
+        raise UnknownNameError("export format", str(format), FORMATS)
+    request = request_of(kernel, name, implementation, architecture)
+    target = Path(out)
+    paths = {target / key: text for key, text in FORMATS[format].files(request).items()}
     try:
         if not force and (there := [str(path) for path in paths if path.exists()]):
             raise ExportError(f"{', '.join(there)} exists; choose another folder or replace it")
@@ -98,8 +85,3 @@ def export(
     except OSError as error:
         raise ExportError(f"{str(target)!r}: {error.strerror or error}") from error
     return tuple(paths)
-
-
-def _identifier(name: str, taken: set[str]) -> str:
-    plain = spelled(name.lower().strip("_") or "kernel", _OWN)
-    return f"{plain}_kernel" if plain in taken else plain

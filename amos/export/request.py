@@ -1,12 +1,35 @@
-"""What is to be exported."""
+"""What is to be exported: a mapping, a candidate, a trial, or a record, under a name."""
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+from amos.codegen.c.types import KEYWORDS
+from amos.codegen.naming import spelled
+from amos.errors import ExportError, RecordError
+from amos.ir import Operator
+from amos.machine import catalogue
 from amos.plan import Candidate
+from amos.records import Records
+from amos.records.exchange import best_rows, standing
+from amos.records.rows import COLUMNS, candidate_of, check_row
+from amos.schedule import candidates
 
-__all__ = ["Request"]
+__all__ = ["Request", "request_of"]
+
+#: What a kernel must not be called: keywords, and what it and its test program call themselves.
+_OWN = re.compile(
+    f"{KEYWORDS}|main|memcpy|memset|exit|atoi|qsort|printf|fabs|ldexpf|nearbyintf|posix_memalign"
+    r"|clock_gettime|malloc|free|atexit|random_bits|bfloat16|from_bfloat16|float_bits|scaled"
+    r"|allocate|release|blocks|seconds|order"
+    r"|[if]_(?:add|subtract|multiply|max|min|round|integer)|of_\w+|at_\w+"
+    r"|(?:load|store|all|max|min|select|round|nearest|call|amos)_\w+"
+)
 
 
 @dataclass(frozen=True)
@@ -25,3 +48,97 @@ class Request:
     name: str
     implementation: str | None = None
     architecture: str = ""
+
+
+def request_of(
+    kernel: Any, name: str | None, implementation: str | None, architecture: str | None
+) -> Request:
+    """The request for a kernel; what is not asked for is the record's.
+
+    Raises:
+        ExportError: the name is no C identifier, or stands for something else.
+        MappingError: it is no mapping, candidate, trial or record.
+        RecordError: there is no such record, or it describes no candidate.
+    """
+    if isinstance(kernel, str | Path):
+        kernel = _read(str(kernel))
+    if isinstance(kernel, Mapping):
+        candidate = candidate_of(kernel)
+        implementation = implementation or kernel["implementation"] or None
+        architecture = _architecture(kernel) if architecture is None else architecture
+    else:
+        candidate = candidates.candidate_of(kernel)
+        measured = getattr(kernel, "measurement", None)
+        implementation = implementation or getattr(measured, "implementation", None)
+    chosen = _checked(name, candidate.mapping.operator)
+    return Request(candidate, chosen, implementation, architecture or "")
+
+
+def _checked(name: str | None, operator: Operator) -> str:
+    """The name of the function and the files; by default one made of the operator's."""
+    tensors = {tensor.name for tensor in (*operator.inputs, operator.output.tensor)}
+    if name is None:
+        plain = spelled(operator.name.lower().strip("_") or "kernel", _OWN)
+        return f"{plain}_kernel" if plain in tensors else plain
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name, re.ASCII):
+        raise ExportError(f"name {name!r}: expected a C identifier, such as conv2d_c5")
+    if name in tensors or _OWN.fullmatch(name):
+        raise ExportError(f"name {name!r}: a tensor or C itself has that name; choose another")
+    return name
+
+
+def _architecture(row: Mapping[str, Any]) -> str:
+    """The architecture of the GPU that a record is about; empty if it is about none."""
+    name = str(row["machine"].get("name", ""))
+    number = catalogue.get(name).architecture if name in catalogue.names() else 0
+    return f"sm_{number}" if number else ""
+
+
+def _read(text: str) -> dict[str, Any]:
+    """The record that a text names."""
+    path, _, number = text.rpartition(":")
+    if path and number.isdigit():
+        return _stored(Path(path), int(number))
+    if Path(text).suffix in (".json", ".jsonl"):
+        return _written(Path(text))
+    return _best(Path(text))
+
+
+def _stored(file: Path, number: int) -> dict[str, Any]:
+    with Records(file, readonly=True) as records:
+        return records.get(number)
+
+
+def _best(file: Path) -> dict[str, Any]:
+    with Records(file, readonly=True) as records:
+        rows = best_rows(records.rows())
+    here = [row for row in rows if standing(row) in ("here", "model")] or rows
+    if len(here) == 1:
+        return here[0]
+    if not here:
+        raise RecordError(f"{str(file)!r} holds no record of a kernel that ran")
+    choice = ", ".join(f"{file}:{row['id']}" for row in here[:6])
+    raise RecordError(f"{str(file)!r} holds the best of {len(here)} kernels; name one: {choice}")
+
+
+def _written(file: Path) -> dict[str, Any]:
+    """A record on its own in a JSON file, or the only line of an exported one."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RecordError(f"{str(file)!r}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise RecordError(
+            f"{str(file)!r}: expected one record as JSON; amos records import reads several"
+        ) from error
+    if isinstance(found, dict):
+        # What `records show --json` adds to a record is not part of it.
+        found = {
+            name: value
+            for name, value in found.items()
+            if name in (*COLUMNS, "digest", "definition")
+        }
+    try:
+        return check_row(found)
+    except RecordError as error:
+        raise RecordError(f"{str(file)!r}: {error}") from error

@@ -90,12 +90,14 @@ def load(path: str | Path) -> Intrinsic:
     return intrinsic
 
 
-def get(name: str) -> Intrinsic:
-    """The intrinsic of that name.
+def get(name: str | Intrinsic) -> Intrinsic:
+    """The intrinsic of that name; an intrinsic itself, registered or not, is returned as it is.
 
     Raises:
         UnknownNameError: no such intrinsic; the message suggests near names.
     """
+    if isinstance(name, Intrinsic):
+        return name
     _load()
     try:
         return _registered[name]

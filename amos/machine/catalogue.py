@@ -78,11 +78,11 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(n.removesuffix(".toml") for n in found if n.endswith(".toml")))
 
 
-def get(name: str, intrinsics: Sequence[Intrinsic] = ()) -> Machine:
+def get(name: str | Machine, intrinsics: Sequence[Intrinsic] = ()) -> Machine:
     """Look up a described machine.
 
     Args:
-        name: the machine.
+        name: the machine; one that is given itself is returned as it is.
         intrinsics: those whose rate is needed. Where the machine has none, it is
             the one of the intrinsic's description, if that has one of this machine
             or of no certain machine.
@@ -90,6 +90,8 @@ def get(name: str, intrinsics: Sequence[Intrinsic] = ()) -> Machine:
     Raises:
         UnknownNameError: there is no such machine.
     """
+    if isinstance(name, Machine):
+        return name
     if not isinstance(name, str):
         raise UnknownNameError("machine", name, (*names(), "host"))
     machine = _described(name)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from amos._display import Shown
 from amos.errors import MappingError, shown
+from amos.intrinsics import get as get_intrinsic
 from amos.mapping.mapping import Mapping
 from amos.mapping.names import not_found, read_name
 from amos.mapping.spaces import AssignmentSet, ProductSet
@@ -181,13 +182,13 @@ class MappingSpace(Shown, Sequence[Mapping]):
 
 
 def enumerate_mappings(
-    op: Operator, intrinsic: Intrinsic, rule: str = "paper", commute: bool = False
+    op: Operator, intrinsic: str | Intrinsic, rule: str = "access", commute: bool = False
 ) -> MappingSpace:
     """Every mapping that a rule accepts.
 
     Args:
         op: the operator.
-        intrinsic: the intrinsic.
+        intrinsic: the intrinsic, by name or as a description.
         rule: ``"paper"`` (unions of base matches), ``"access"`` (Algorithm 1 over
             the matched iterations) or ``"gather"`` (everything that computes the
             right result when fragments are gathered).
@@ -196,8 +197,10 @@ def enumerate_mappings(
     Raises:
         MappingError: the rule is unknown, or the operator cannot use the
             intrinsic in any order that may be tried.
+        UnknownNameError: there is no such intrinsic.
     """
     check_rule(rule)
+    intrinsic = get_intrinsic(intrinsic)
     check_types(op, intrinsic)
     parts, refused = [], None
     orders = _orders(op, intrinsic)

@@ -27,7 +27,7 @@ from amos.mapping.mapping import Mapping
 from amos.plan import Candidate, Schedule
 from amos.plan.staging import stage_array
 from amos.runtime.borrow import ArgumentAdapter, values_of
-from amos.schedule import ScheduleSpace
+from amos.schedule.candidates import candidate_of
 
 __all__ = ["Kernel", "build"]
 
@@ -278,19 +278,13 @@ def build(
     Raises:
         BuildError: TVM refuses the program, or the intrinsic has no such
             implementation here.
+        MappingError: this is no mapping, candidate or trial.
         ScheduleError: the schedule is not one of the mapping's space.
     """
-    if isinstance(candidate, Mapping):
-        space = ScheduleSpace(candidate)
-        candidate = Candidate(candidate, schedule or space.smallest())
-    elif not isinstance(candidate, Candidate):
-        measured = getattr(candidate, "measurement", None)
-        # What was measured with the instruction is not silently something else here.
-        if implementation is None and measured is not None and measured.implementation:
-            implementation = measured.implementation
-        candidate = getattr(candidate, "candidate", candidate)
-    if not isinstance(candidate, Candidate):
-        raise BuildError(f"cannot build a {type(candidate).__name__}; give a mapping or a trial")
+    # What was measured with the instruction is not silently something else here.
+    measured = getattr(candidate, "measurement", None)
+    implementation = implementation or getattr(measured, "implementation", None)
+    candidate = candidate_of(candidate, schedule)
     kind = _implementation(candidate, implementation)
     if tiled(candidate, kind):
         ask_for_tiles()

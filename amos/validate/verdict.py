@@ -11,6 +11,7 @@ import numpy as np
 
 from amos._display import Shown
 from amos.errors import MappingError
+from amos.intrinsics import get as get_intrinsic
 from amos.validate.candidates import Pairing, check_rule, choose
 from amos.validate.compatible import check_structure
 from amos.validate.nearest import nearest_matchings
@@ -87,7 +88,7 @@ class Verdict(Shown):
 
 def check_matching(
     op: Operator,
-    intrinsic: Intrinsic,
+    intrinsic: str | Intrinsic,
     matrix: Any,
     rule: str = "access",
     *,
@@ -97,7 +98,7 @@ def check_matching(
 
     Args:
         op: the operator.
-        intrinsic: the intrinsic.
+        intrinsic: the intrinsic, by name or as a description.
         matrix: zeros and ones, intrinsic iterations × software iterations;
             columns in loop order. Two ones in a column are no matching, and the
             verdict says so.
@@ -108,8 +109,10 @@ def check_matching(
     Raises:
         MappingError: the matrix has another shape or other values, the operator
             cannot use the intrinsic whatever the matching, or the rule is unknown.
+        UnknownNameError: there is no such intrinsic.
     """
     check_rule(rule)
+    intrinsic = get_intrinsic(intrinsic)
     check_structure(op, intrinsic, order)
     pairing = Pairing.of(op, intrinsic, order)
     matching = _read_matrix(op, intrinsic, matrix)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from amos import machines
 from amos.errors import ExploreError
 from amos.viz.palette import line_colour
 from amos.viz.plotting import axes, graph_objects, styled
@@ -82,7 +83,7 @@ class Roof:
     intensity: float
 
 
-def roofs(candidate: Candidate, machine: Machine) -> tuple[tuple[Roof, ...], float, float]:
+def roofs(candidate: Candidate, machine: str | Machine) -> tuple[tuple[Roof, ...], float, float]:
     """The levels of a candidate on a machine, its peak and what it is predicted to reach.
 
     Returns:
@@ -97,6 +98,7 @@ def roofs(candidate: Candidate, machine: Machine) -> tuple[tuple[Roof, ...], flo
     from amos.plan import Structure
 
     mapping = candidate.mapping
+    machine = machines.get(machine, [mapping.intrinsic])
     structure = Structure(mapping)
     said = predict(mapping, machine, candidate.schedule)
     batch = candidate.schedule.batch(structure)
@@ -115,12 +117,12 @@ def roofs(candidate: Candidate, machine: Machine) -> tuple[tuple[Roof, ...], flo
     return tuple(found), peak, operations / said.seconds
 
 
-def roofline(candidate: Candidate, machine: Machine) -> Any:
+def roofline(candidate: Candidate, machine: str | Machine) -> Any:
     """Roofs of every memory level, and where the model sees a candidate under each.
 
     Args:
         candidate: mapping and schedule.
-        machine: its levels and peak.
+        machine: by name or as a description.
 
     Returns:
         A plotly figure: for each level a roof and, if anything moves through it, a
@@ -130,6 +132,7 @@ def roofline(candidate: Candidate, machine: Machine) -> Any:
         MachineError: as in :func:`roofs`.
         ToolchainError: plotly is not installed.
     """
+    machine = machines.get(machine, [candidate.mapping.intrinsic])
     levels, peak, rate = roofs(candidate, machine)
     figure = graph_objects().Figure()
     known = [level.intensity for level in levels if np.isfinite(level.intensity)]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from amos import machines
 from amos.errors import MachineError, UnknownNameError
 from amos.viz.palette import line_colour
 from amos.viz.plotting import axes, graph_objects, styled
@@ -26,7 +27,7 @@ _MOST = 400
 
 def space(
     found: MappingSpace,
-    machine: Machine,
+    machine: str | Machine,
     *,
     by: str | None = None,
     samples: int = 16,
@@ -39,7 +40,7 @@ def space(
 
     Args:
         found: the mappings; of a large space an even selection.
-        machine: where the model runs them.
+        machine: where the model runs them, by name or as a description.
         by: intrinsic iteration whose group colours a point; the first one if omitted.
         samples: schedules to draw for a mapping.
         seed: seed of the drawing.
@@ -59,6 +60,7 @@ def space(
     by = steps[0] if by is None else by
     if by not in steps:
         raise UnknownNameError("intrinsic iteration", by, steps)
+    machine = machines.get(machine, [found.intrinsic])
     rng = np.random.default_rng(seed)
     groups: dict[str, list[tuple[float, float, str]]] = {}
     for mapping in _even(found):
@@ -113,7 +115,7 @@ class Landscape:
 
 def landscape_of(
     mapping: Mapping,
-    machine: Machine,
+    machine: str | Machine,
     x: str,
     y: str,
     *,
@@ -124,7 +126,7 @@ def landscape_of(
 
     Args:
         mapping: what is scheduled.
-        machine: where.
+        machine: where, by name or as a description.
         x, y: schedule variables.
         schedule: gives all other variables their values; the best of 64 by chance
             if omitted.
@@ -139,6 +141,7 @@ def landscape_of(
     from amos.plan import Schedule, Structure, batch_of
     from amos.schedule import ScheduleSpace
 
+    machine = machines.get(machine, [mapping.intrinsic])
     schedules = ScheduleSpace(mapping, machine)
     for name in (x, y):
         if name not in schedules.variables:
@@ -166,7 +169,7 @@ def landscape_of(
 
 def landscape(
     mapping: Mapping,
-    machine: Machine,
+    machine: str | Machine,
     x: str,
     y: str,
     *,
@@ -181,6 +184,7 @@ def landscape(
     Returns:
         A plotly figure with one heat map, in microseconds.
     """
+    machine = machines.get(machine, [mapping.intrinsic])
     found = landscape_of(mapping, machine, x, y, schedule=schedule, seed=seed)
     figure = graph_objects().Figure()
     figure.add_heatmap(

@@ -24,6 +24,7 @@ from amos.machine.identity import Identity
 from amos.measure.executor import Task
 from amos.plan import Candidate
 from amos.records import Measurement, Trial
+from tests.support.exploring import grouped
 
 VNNI = "vnni_dpbusd_m16k4_u8_s8_s32"
 CONV = Operator.parse(
@@ -36,7 +37,7 @@ TINY = Operator.parse("out[j] += a[k] * weight[j,k]", extents=dict(j=16, k=4))
 
 
 def _model(op: Operator = CONV, **options: Any) -> Exploration:
-    return amos.explore(op, VNNI, **({"machine": "xeon_6240"} | options))
+    return amos.explore(op, VNNI, **grouped({"machine": "xeon_6240"} | options))
 
 
 def _proposals(result: Exploration) -> list[tuple[str, str]]:

@@ -19,6 +19,7 @@ from amos.machine import Machine
 from amos.machine.identity import Identity
 from amos.measure.executor import Task
 from amos.records import Measurement
+from tests.support.exploring import grouped
 from tests.support.fake import INTRINSIC, OPERATOR, fake_seconds
 
 
@@ -70,7 +71,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> _Terminal:
 
 def _run(executor: Any = None, **options: Any) -> Exploration:
     wanted: dict[str, Any] = {"trials": 12, "rule": "gather", "executor": executor or _Slower()}
-    return amos.explore(OPERATOR, INTRINSIC, **(wanted | options))
+    return amos.explore(OPERATOR, INTRINSIC, **grouped(wanted | options))
 
 
 def test_the_figure_at_the_end_is_the_confirmed_one(terminal: _Terminal) -> None:

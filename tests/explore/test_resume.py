@@ -18,6 +18,7 @@ from amos.machine.identity import Identity
 from amos.measure.executor import Task
 from amos.records import Measurement, Records, Trial
 from amos.records.rows import run_key, seal
+from tests.support.exploring import grouped
 from tests.support.fake import INTRINSIC, OPERATOR, fake_seconds
 
 
@@ -53,7 +54,9 @@ class _Counting:
 
 def _run(path: Path | None, executor: Any, **options: Any) -> Exploration:
     wanted: dict[str, Any] = {"trials": 20, "method": "ga", "rule": "gather"} | options
-    return amos.explore(OPERATOR, INTRINSIC, records=path, executor=executor, **wanted)
+    return amos.explore(
+        OPERATOR, INTRINSIC, records=path, **grouped(wanted | {"executor": executor})
+    )
 
 
 def _plain(result: Exploration) -> list[tuple[Any, ...]]:

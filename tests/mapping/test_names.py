@@ -55,7 +55,7 @@ def test_names_that_could_be_read_in_two_ways_are_not_given() -> None:
 )
 def test_a_name_that_is_none(name: str, message: str) -> None:
     with pytest.raises(MappingError, match=message):
-        enumerate_mappings(CONV, WMMA).find(name)
+        enumerate_mappings(CONV, WMMA, "paper").find(name)
 
 
 def test_empty_groups_and_dots() -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +58,9 @@ def test_a_run_survives_the_loss_of_a_worker(cluster: Any, tmp_path: Path) -> No
         if trial.number == 2:
             os.kill(victims[0], signal.SIGKILL)
 
-    run: dict[str, Any] = dict(trials=10, records=path, implementation=KIND)
-    where = cluster.scheduler_address
-    result = amos.explore(GEMM, VNNI, **run, executor=where, progress=tell)
+    run: dict[str, Any] = dict(trials=10, records=path)
+    there = amos.MeasureOptions(executor=cluster.scheduler_address, implementation=KIND)
+    result = amos.explore(GEMM, VNNI, **run, measure=there, progress=tell)
     assert len(result.trials) == 10
     assert result.failures == {}
     assert result.best.measurement is not None
@@ -68,7 +69,7 @@ def test_a_run_survives_the_loss_of_a_worker(cluster: Any, tmp_path: Path) -> No
         rows = [row for row in records.rows() if row["phase"] == "search"]
     assert sorted(row["number"] for row in rows) == list(range(10))
     # Workers on this machine are this machine: the same run goes on without them.
-    assert amos.explore(GEMM, VNNI, **run).replayed == 10
+    assert amos.explore(GEMM, VNNI, **run, measure=replace(there, executor=None)).replayed == 10
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -99,7 +100,9 @@ def test_workers_without_the_instruction(cluster: Any, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(dask_executor, "_introduce", lacking)
     with pytest.raises(MeasureError, match="none of 2 workers has avx512_vnni") as caught:
-        amos.explore(GEMM, VNNI, trials=1, executor=cluster.scheduler_address)
+        amos.explore(
+            GEMM, VNNI, trials=1, measure=amos.MeasureOptions(executor=cluster.scheduler_address)
+        )
     assert len(str(caught.value).splitlines()) == 1
 
 
@@ -109,4 +112,6 @@ def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(dask_executor, "_CONNECT", 0.5)
     with pytest.raises(MeasureError, match="executor tcp://127.0.0.1:9: .*does not answer"):
-        amos.explore(GEMM, VNNI, trials=1, executor="tcp://127.0.0.1:9")
+        amos.explore(
+            GEMM, VNNI, trials=1, measure=amos.MeasureOptions(executor="tcp://127.0.0.1:9")
+        )

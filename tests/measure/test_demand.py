@@ -31,7 +31,7 @@ def product(size: int, inner: int = 64) -> Operator:
 
 def test_more_memory_than_there_is_is_refused_up_front() -> None:
     with pytest.raises(MeasureError, match=r"at least 74\.6 GiB, and .* 4\.0 GiB of mem") as error:
-        amos.explore(product(100_000), FMA, trials=1, memory=4 << 30)
+        amos.explore(product(100_000), FMA, trials=1, measure=amos.MeasureOptions(memory=4 << 30))
     assert len(str(error.value).splitlines()) == 1
 
 
@@ -117,9 +117,9 @@ def test_what_takes_long_is_said_before(monkeypatch: pytest.MonkeyPatch) -> None
         CONV, dict(p=3000, q=3000, k=128, r=3, s=3, c=64),
         dtypes=dict(x="uint8", w="int8", out="int32"),
     )  # fmt: skip
-    amos.explore(large, INTRINSIC, executor=FakeExecutor(), **how)
+    amos.explore(large, INTRINSIC, measure=amos.MeasureOptions(executor=FakeExecutor()), **how)
     assert len(said) == 1
     assert "is large: a run takes about" in said[0]
     assert "2 trials take about" in said[0]
-    amos.explore(OPERATOR, INTRINSIC, executor=FakeExecutor(), **how)
+    amos.explore(OPERATOR, INTRINSIC, measure=amos.MeasureOptions(executor=FakeExecutor()), **how)
     assert len(said) == 1

@@ -55,7 +55,9 @@ def tracker() -> Iterator[str]:
 
 @pytest.mark.slow
 def test_a_run_on_a_board(tracker: str) -> None:
-    result = amos.explore(GEMM, VNNI, trials=3, executor=f"{tracker}/board")
+    result = amos.explore(
+        GEMM, VNNI, trials=3, measure=amos.MeasureOptions(executor=f"{tracker}/board")
+    )
     assert result.failures == {}
     assert result.best.measurement is not None
     assert result.best.measurement.verified_elements == 6 * 32
@@ -65,7 +67,9 @@ def test_no_tracker_and_no_address() -> None:
     with pytest.raises(
         MeasureError, match="executor rpc://127.0.0.1:9/board: the tracker does not"
     ) as caught:
-        amos.explore(GEMM, VNNI, trials=1, executor="rpc://127.0.0.1:9/board")
+        amos.explore(
+            GEMM, VNNI, trials=1, measure=amos.MeasureOptions(executor="rpc://127.0.0.1:9/board")
+        )
     assert len(str(caught.value).splitlines()) == 1
     with pytest.raises(MeasureError, match="expected 'rpc://HOST:PORT/KEY'"):
-        amos.explore(GEMM, VNNI, trials=1, executor="rpc://127.0.0.1")
+        amos.explore(GEMM, VNNI, trials=1, measure=amos.MeasureOptions(executor="rpc://127.0.0.1"))

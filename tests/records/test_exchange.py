@@ -218,7 +218,9 @@ def test_version_1_is_read_and_migrated(tmp_path: Path) -> None:
     assert again.candidate.mapping.groups == candidate_of(row).mapping.groups
     assert len(again.notes) == 2
     # Never taken for a measurement of the present version.
-    result = amos.explore(GEMM, VNNI, trials=1, records=old, executor=FakeExecutor())
+    result = amos.explore(
+        GEMM, VNNI, trials=1, records=old, measure=amos.MeasureOptions(executor=FakeExecutor())
+    )
     assert result.replayed == 0
 
 

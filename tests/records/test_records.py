@@ -129,7 +129,11 @@ def test_a_file_that_is_deleted_meanwhile_is_put_back(
             if left:
                 path.write_text(left)
 
-    how = {"machine": "xeon_6240"} if executor == "model" else {"executor": FakeExecutor()}
+    how = (
+        {"machine": "xeon_6240"}
+        if executor == "model"
+        else {"measure": amos.MeasureOptions(executor=FakeExecutor())}
+    )
     with pytest.raises(RecordError, match="deleted or replaced while .* are in '.*'") as caught:
         amos.explore(GEMM, VNNI, trials=4, records=path, progress=tell, **how)
     where = Path(str(caught.value).rpartition(" in '")[2].partition("'")[0])

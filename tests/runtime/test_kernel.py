@@ -11,7 +11,7 @@ import pytest
 import amos
 from amos.codegen import scheduled as module
 from amos.codegen.tir import cpu
-from amos.errors import AmosError, BuildError, ScheduleError
+from amos.errors import AmosError, BuildError, MappingError, ScheduleError
 from amos.ir import Operator
 from amos.perfmodel.batch import not_padding
 from amos.plan import Candidate, Schedule, Structure
@@ -127,8 +127,8 @@ def test_what_can_be_built() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ((3,), BuildError, "cannot build a int; give a mapping or a trial"),
-        ((OP,), BuildError, "cannot build a Operator"),
+        ((3,), MappingError, "expected a mapping, a candidate or a trial, got int"),
+        ((OP,), MappingError, "got Operator"),
         ((MAPPING, Schedule.of({"tile.i": 2})), ScheduleError, "schedule of j-k: "),
     ],
 )

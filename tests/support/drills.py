@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from amos.errors import AmosError, RecordError
-from amos.explore import Exploration, explore
+from amos.explore import Exploration, MeasureOptions, explore
 from amos.measure.drill import HOSTILE
 from amos.records import Records
 from amos.records.salvage import salvage
@@ -60,7 +60,7 @@ def _run(path: Path | None, trials: int, seed: int = 0, report: int | None = Non
         method="random",
         rule="gather",
         records=path,
-        executor=FakeExecutor(),
+        measure=MeasureOptions(executor=FakeExecutor()),
         progress=tell,
     )
 
@@ -178,7 +178,7 @@ def hostile_drill(
             method="random",
             rule="gather",
             records=path,
-            executor=executor,
+            measure=MeasureOptions(executor=executor),
         )
         left = leftovers(mark)
     with Records(path, readonly=True) as records:

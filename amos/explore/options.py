@@ -1,0 +1,120 @@
+"""Rare options of an exploration: how to search, and how to measure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from amos.errors import ExploreError, UnknownNameError, shown
+from amos.explore.guided import EPSILON
+from amos.ir.limits import WORD
+from amos.measure.executor import Executor
+from amos.measure.runner import DEFAULT_TIMEOUT
+from amos.plan import Value
+from amos.schedule import Tiling
+
+__all__ = ["MeasureOptions", "SearchOptions", "check_count"]
+
+_IMPLEMENTATIONS = ("native", "generic")
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """How to search.
+
+    Attributes:
+        commute: also try the sources in other orders.
+        only: names of the mappings to search; by default every one of the rule.
+        fix: names and values of schedule variables that every candidate has.
+        tiling: ``"hardware"``, or ``"divisors"`` for register tiles that divide
+            their loops.
+        stagnation: end after this many trials without progress.
+        epsilon: share of the candidates that are drawn by chance.
+        time_limit: seconds after which no other candidate is begun.
+
+    Raises:
+        ExploreError: a number is not of the right kind.
+    """
+
+    commute: bool = False
+    only: tuple[str, ...] = ()
+    fix: tuple[tuple[str, Value], ...] = ()
+    tiling: Tiling = "hardware"
+    stagnation: int | None = None
+    epsilon: float = EPSILON
+    time_limit: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "only", tuple(self.only))
+        object.__setattr__(self, "fix", tuple(self.fix))
+        if self.stagnation is not None:
+            check_count("stagnation", self.stagnation)
+        if not isinstance(self.epsilon, int | float) or not 0 <= self.epsilon <= 1:
+            raise ExploreError(f"epsilon: expected a share from 0 to 1, got {self.epsilon}")
+        _check_seconds("time_limit", self.time_limit)
+
+    def recorded(self) -> dict[str, object]:
+        """What records say of it: which candidates a run proposes, defaults left out."""
+        choices = {"fix": self.fix, "only": self.only}
+        # Pairs of a tuple are lists in JSON; the digest of a run is that of its JSON.
+        kept = {name: json.loads(json.dumps(x)) for name, x in choices.items() if x}
+        if self.tiling != "hardware":
+            kept["tiling"] = self.tiling
+        if self.epsilon != EPSILON:
+            kept["epsilon"] = self.epsilon
+        return {"commute": self.commute} | kept
+
+
+@dataclass(frozen=True)
+class MeasureOptions:
+    """How to measure.
+
+    Attributes:
+        executor: where to measure: ``"tcp://HOST:PORT"`` of a Dask scheduler,
+            ``"rpc://HOST:PORT/KEY"`` of a board, or an executor; by default this machine.
+            Then ``"host"`` means its workers. For a described GPU ``"gpu"`` or
+            ``"model"``; by default the GPU of this machine if it is of that architecture.
+        implementation: ``"native"`` or ``"generic"``; by default native where
+            the CPU has the instruction.
+        timeout: seconds that one candidate may take; more if it is slow by the model.
+        memory: bytes for it, its inputs and NumPy's reference; by default half of all.
+        flush: bytes of cache to overwrite before each timing.
+
+    Raises:
+        ExploreError: a number is not of the right kind.
+        UnknownNameError: there is no such implementation.
+    """
+
+    executor: str | Executor | None = None
+    implementation: str | None = None
+    timeout: float = DEFAULT_TIMEOUT
+    memory: int | None = None
+    flush: int = 0
+
+    def __post_init__(self) -> None:
+        if self.implementation not in (None, *_IMPLEMENTATIONS):
+            raise UnknownNameError("implementation", self.implementation, _IMPLEMENTATIONS)
+        _check_seconds("timeout", self.timeout)
+        for name, size in (("memory", self.memory), ("flush", self.flush)):
+            if size is not None and (not isinstance(size, int) or size < 0):
+                raise ExploreError(f"{name}: expected a number of bytes, got {size}")
+
+    def recorded(self) -> dict[str, object]:
+        """What records say of it: all but where it was measured."""
+        names = ("implementation", "timeout", "memory", "flush")
+        return {name: getattr(self, name) for name in names}
+
+
+def check_count(name: str, count: object) -> None:
+    """Refuse what is no number of trials.
+
+    Raises:
+        ExploreError: it is not a whole number from 1 on.
+    """
+    if not isinstance(count, int) or not 1 <= count < WORD:
+        raise ExploreError(f"{name}: expected a positive number, got {shown(count)}")
+
+
+def _check_seconds(name: str, seconds: object) -> None:
+    if seconds is not None and (not isinstance(seconds, int | float) or not seconds > 0):
+        raise ExploreError(f"{name}: expected a positive number of seconds, got {seconds}")
