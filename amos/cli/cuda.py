@@ -39,11 +39,11 @@ def cuda_command(
         print_json(to_json(rows))
         return
     print_table(
-        ["operator", "dtype", "arch", "mapping", "registers", "in the space", "spills"]
-        + ["shared", "in the space", "agree", "Tensor Core", "simulated"],
+        ["operator", "dtype", "arch", "mapping", "registers", "in the plan", "spills"]
+        + ["shared", "agree", "Tensor Core", "simulated"],
         [
             [row.operator, row.dtype, row.arch, row.mapping, row.registers, row.space_registers]
-            + [row.spills, row.shared_bytes, row.space_shared_bytes]
+            + [row.spills, row.shared_bytes]
             + ["yes" if row.agree else "no", row.tensor_core_instructions, _word(row)]
             for row in rows
         ],
@@ -54,8 +54,8 @@ def cuda_command(
     spilling = sum(row.spills > 0 for row in rows)
     print_line(
         f"{sum(row.compiled for row in rows)} of {len(rows)} compiled, {spilling} with spills; "
-        f"{sum(row.agree is True for row in rows)} keep to the registers, the shared memory and "
-        "the resident blocks that the space counts on; "
+        f"{sum(row.agree is True for row in rows)} keep to the registers and the resident blocks "
+        "that the plan counts on; "
         f"{sum(row.simulated_equal is True for row in rows)} equal the operator on the host. "
         "Nothing here ran on a GPU."
     )

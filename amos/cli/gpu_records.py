@@ -104,9 +104,9 @@ def benchmark_pieces(architecture: str, trials: int, top: int) -> list[Piece]:
     """
     import amos
     from amos import operators
-    from amos.codegen.cuda.program import capability
     from amos.export.gpu_check import machine_for
     from amos.export.suite import Piece
+    from amos.machine.gpu_costs import capability
 
     here, machine = capability(architecture), machine_for(architecture).name
     jobs = {("batch1", name): operators.get(name, dtype="f16") for name in operators.TABLE_6}

@@ -15,12 +15,12 @@ from types import ModuleType
 
 from amos.codegen.cuda.kernel import KernelText
 from amos.codegen.cuda.launch import launch_of
-from amos.codegen.cuda.program import BlockProgram
-from amos.codegen.cuda.scheduled import block_program
 from amos.codegen.cuda.text import GLOBALS
 from amos.codegen.cuda.toolchain import compilers, portable_code
+from amos.codegen.cuda.types import cuda_type
 from amos.errors import ExportError
 from amos.export.request import Request
+from amos.plan.gpu_plan import GpuPlan
 from amos.runtime.cuda import driver, loader, timing, values
 
 __all__ = ["LOADER", "files", "standalone"]
@@ -57,7 +57,7 @@ def files(request: Request) -> dict[str, str | bytes]:
     if GLOBALS.fullmatch(request.name):
         raise ExportError(f"name {request.name!r}: CUDA kernels use it themselves; choose another")
     architecture = request.architecture or f"sm_{needed}"
-    program = block_program(mapping, request.candidate.schedule, architecture)
+    program = GpuPlan.of(mapping, request.candidate.schedule, architecture)
     text = KernelText(program, request.name)
     made: dict[str, str | bytes] = {
         "kernel.cu": text.source,
@@ -73,7 +73,7 @@ def files(request: Request) -> dict[str, str | bytes]:
     return made
 
 
-def _header(program: BlockProgram, text: KernelText) -> str:
+def _header(program: GpuPlan, text: KernelText) -> str:
     op = program.mapping.operator
     names = [text.names.tensors[t.name] for t in (*op.inputs, op.output.tensor)]
     dynamic = program.shared_bytes if program.is_dynamic else 0
@@ -81,7 +81,7 @@ def _header(program: BlockProgram, text: KernelText) -> str:
       {text.name}, cudaFuncAttributeMaxDynamicSharedMemorySize, {dynamic});
   if (allowed != cudaSuccess) return allowed;
 """
-    size = op.output.tensor.elements * program.stored.bytes
+    size = op.output.tensor.elements * cuda_type(program.stored_dtype).bytes
     clear = f"""  cudaError_t cleared = cudaMemsetAsync({names[-1]}, 0, {size}, stream);
   if (cleared != cudaSuccess) return cleared;
 """

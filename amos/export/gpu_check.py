@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 
 from amos import operators
-from amos.codegen.cuda.program import capability
 from amos.errors import AmosError, ExportError, MeasureError
 from amos.export import baseline, check
 from amos.export.check import GpuRow, check_kernels
@@ -19,6 +18,7 @@ from amos.intrinsics import Intrinsic
 from amos.intrinsics import get as intrinsic
 from amos.ir import Operator
 from amos.machine import Machine, catalogue
+from amos.machine.gpu_costs import capability
 from amos.mapping import enumerate_mappings
 from amos.plan import Candidate
 from amos.runtime.cuda.driver import KernelError

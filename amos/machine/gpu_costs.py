@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from amos.errors import MachineError
+from amos.errors import BuildError, MachineError
 
 __all__ = [
     "ASYNC",
@@ -13,13 +13,13 @@ __all__ = [
     "MAX_THREADS",
     "OTHER_REGISTERS",
     "REGISTER_FILE",
-    "RESERVED",
     "ROW_ALIGNMENT",
     "THREAD_REGISTERS",
     "WARP",
     "GpuCosts",
-    "Resident",
-    "resident",
+    "Multiprocessor",
+    "capability",
+    "multiprocessor",
 ]
 
 #: Threads of a warp, most of a block, and 32-bit registers of one multiprocessor and of
@@ -30,8 +30,6 @@ WARP, MAX_THREADS, REGISTER_FILE, THREAD_REGISTERS = 32, 1024, 65536, 255
 #: often about 30. Told to do with 48, they spilled more than 64 bytes in one of the 75 kernels of
 #: ``amos reproduce cuda`` and in none of 270 random ones; with 40 in two and one; with 56 in none.
 OTHER_REGISTERS = 56
-#: Shared memory that the driver keeps of each block from sm_80 on.
-RESERVED = 1024
 #: First architecture with ``cp.async``, and bytes that it moves at least (PTX ISA).
 ASYNC, ASYNC_BYTES = 80, 4
 #: Bytes that every row of a fragment in shared memory starts at a multiple of, and that
@@ -40,6 +38,8 @@ ROW_ALIGNMENT = 16
 #: Copies of a thread that kernels unroll, and hold in registers while the stage before is
 #: multiplied. More of them would crowd out the accumulators.
 HELD_COPIES = 8
+#: Architectures beyond this one are not known to exist.
+_NEWEST = 121
 
 
 @dataclass(frozen=True)
@@ -93,25 +93,62 @@ class GpuCosts:
 
 
 @dataclass(frozen=True)
-class Resident:
-    """Threads and blocks that one multiprocessor holds at the same time."""
+class Multiprocessor:
+    """What one multiprocessor of an architecture has room for at the same time.
 
+    Attributes:
+        architecture: first one with these limits, as 80 for ``sm_80``.
+        threads, blocks: that are resident.
+        shared: bytes of shared memory.
+    """
+
+    architecture: int
     threads: int
     blocks: int
+    shared: int
+
+    @property
+    def reserved(self) -> int:
+        """Bytes of shared memory that the driver keeps of each block, from sm_80 on."""
+        return 1024 if self.architecture >= ASYNC else 0
+
+    @property
+    def block_shared(self) -> int:
+        """Bytes of shared memory that one block may have, after opting in."""
+        return self.shared - self.reserved
 
 
 #: CUDA C++ Programming Guide, Technical Specifications per Compute Capability.
-_RESIDENT = {
-    70: Resident(2048, 32),
-    75: Resident(1024, 16),
-    80: Resident(2048, 32),
-    86: Resident(1536, 16),
-    89: Resident(1536, 24),
-    90: Resident(2048, 32),
-    120: Resident(1536, 32),
-}
+_MULTIPROCESSORS = tuple(
+    Multiprocessor(architecture, threads, blocks, shared * 1024)
+    for architecture, threads, blocks, shared in (
+        (70, 2048, 32, 96),
+        (75, 1024, 16, 64),
+        (80, 2048, 32, 164),
+        (86, 1536, 16, 100),
+        (87, 1536, 16, 164),
+        (89, 1536, 24, 100),
+        (90, 2048, 32, 228),
+        (120, 1536, 32, 100),
+    )
+)
 
 
-def resident(architecture: int) -> Resident:
-    """Limits of an architecture, as 80 for ``sm_80``; those of the nearest older one we know."""
-    return _RESIDENT[max((a for a in _RESIDENT if a <= architecture), default=70)]
+def multiprocessor(architecture: int) -> Multiprocessor:
+    """Limits of an architecture, as 80 for ``sm_80``: those of the nearest older one listed."""
+    older = [unit for unit in _MULTIPROCESSORS if unit.architecture <= architecture]
+    return older[-1] if older else _MULTIPROCESSORS[0]
+
+
+def capability(architecture: str) -> int:
+    """``80`` for ``"sm_80"``.
+
+    Raises:
+        BuildError: that is no architecture.
+    """
+    digits = architecture.removeprefix("sm_").rstrip("a")
+    if not architecture.startswith("sm_") or not digits.isdigit():
+        raise BuildError(f"architecture {architecture!r}: expected a name such as 'sm_80'")
+    if int(digits) > _NEWEST:
+        raise BuildError(f"architecture {architecture!r}: sm_{_NEWEST} is the newest known here")
+    return int(digits)

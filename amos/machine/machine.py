@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from amos._display import Shown
 from amos.errors import MachineError
 from amos.intrinsics.architectures import newest
-from amos.machine.gpu_costs import GpuCosts
+from amos.machine.gpu_costs import GpuCosts, Multiprocessor, multiprocessor
 
 __all__ = ["Costs", "Level", "Machine", "Peak"]
 
@@ -220,6 +220,11 @@ class Machine(Shown):
     def architecture(self) -> int:
         """Newest CUDA architecture that the machine runs, as 80 for ``sm_80``; 0 if none."""
         return newest(self.features)
+
+    @property
+    def multiprocessor(self) -> Multiprocessor:
+        """What a multiprocessor of a CUDA machine holds; its first level is shared memory."""
+        return replace(multiprocessor(self.architecture), shared=self.levels[0].capacity)
 
     def peak(self, intrinsic: str) -> Peak:
         """Rate of an intrinsic.

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from amos._closing import Closing
-from amos.codegen.cuda.scheduled import architecture_of
 from amos.codegen.cuda.toolchain import compiler_of_image
 from amos.errors import MeasureError, ToolchainError
 from amos.intrinsics import Intrinsic
@@ -21,6 +20,7 @@ from amos.machine import Machine
 from amos.machine.identity import Identity
 from amos.measure.executor import Executor, Task
 from amos.measure.runner import DEFAULT_TIMEOUT, Runner, default_memory, provided
+from amos.plan.gpu_plan import architecture_of
 from amos.records.measurement import Measurement
 from amos.runtime.cuda import driver
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from amos.machine.gpu_costs import WARP
+from amos.machine.gpu_costs import WARP, GpuCosts
 from amos.machine.machine import Level, Machine
 from amos.perfmodel.terms import BatchPrediction, overlapped
 from amos.perfmodel.traffic import CoreNest, LoopNestBatch, pick
@@ -51,12 +51,12 @@ class _Waves:
 
 def predict_blocks(structure: Structure, machine: Machine, batch: LoopBatch) -> BatchPrediction:
     """Predict every schedule of a batch on a CUDA machine."""
-    blocks = Blocks(structure, machine, batch)
+    blocks = Blocks(structure, machine.multiprocessor, batch)
     result = BatchPrediction.empty(len(batch))
     waves = _waves(blocks, machine)
     result.compute[:] = _compute(blocks, machine, waves)
     loads, fills = _shared_cycles(blocks)
-    work = _Work(blocks, waves, loads, fills, _copy_instructions(blocks))
+    work = _Work(blocks, waves, loads, fills, _copy_instructions(blocks, machine.gpu))
     terms = [result.compute, *_shared(result, machine, work), *_outer(result, machine, batch, work)]
     bound = overlapped(terms, machine.gpu.overlap)
     issue = _issue(machine, work)
@@ -64,9 +64,9 @@ def predict_blocks(structure: Structure, machine: Machine, batch: LoopBatch) -> 
     whole = np.maximum(overlapped([*terms, issue], machine.gpu.overlap), latency)
     result.staging[:] = whole - bound
     result.launch[:] = machine.launch + _clearing(blocks, machine)
-    fits = (waves.together > 0) & (blocks.shared <= blocks.capacity)
+    fits = (waves.together > 0) & (blocks.shared <= blocks.unit.block_shared)
     result.seconds[:] = np.where(fits, whole + result.launch, np.inf)
-    _note(result, blocks, waves, issue, latency)
+    _note(result, machine, work, issue, latency)
     return result
 
 
@@ -149,7 +149,7 @@ def _shared_cycles(blocks: Blocks) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """
     loads, fills = [], []
     for number, tile in enumerate(blocks.structure.tiles[:-1]):
-        load, fill, _ = tile.table(blocks.padding[number], blocks.vector, blocks.architecture)
+        load, fill, _ = tile.table(blocks.padding[number], blocks.vector, blocks.unit.architecture)
         loads.append(blocks.warps * blocks.staged * blocks.own(number) * load)
         units = blocks.copies[number] * blocks.warps
         fills.append(blocks.fragments(number) * fill + units)
@@ -250,13 +250,13 @@ def _repeated(nest: CoreNest, op: Operand) -> np.ndarray:
     return np.asarray(np.minimum(1.0, op.origin * op.size / whole))
 
 
-def _copy_instructions(blocks: Blocks) -> np.ndarray:
+def _copy_instructions(blocks: Blocks, costs: GpuCosts) -> np.ndarray:
     """Instructions of all warps that copy one stage.
 
     A copy finds its address by itself; twice the width halves their number (CUDA Pro
     Tip: Increase Performance with Vectorized Memory Access).
     """
-    costs, total = blocks.machine.gpu, np.zeros(len(blocks.warps))
+    total = np.zeros(len(blocks.warps))
     for number, rolled in enumerate(blocks.rolled):
         tile = blocks.structure.tiles[number]
         each = np.where(rolled, costs.rolled, costs.copy) + costs.digits * tile.divisions
@@ -324,13 +324,13 @@ def _clearing(blocks: Blocks, machine: Machine) -> np.ndarray:
 
 
 def _note(
-    result: BatchPrediction, blocks: Blocks, waves: _Waves, issue: np.ndarray, latency: np.ndarray
+    result: BatchPrediction, machine: Machine, work: _Work, issue: np.ndarray, latency: np.ndarray
 ) -> None:
     """What :func:`explain` puts into words."""
-    notes, machine = result.notes, blocks.machine
+    notes, blocks, waves = result.notes, work.blocks, work.waves
     for number, tile in enumerate(blocks.structure.tiles[:-1]):
         values, where = np.unique(blocks.padding[number], return_inverse=True)
-        found = [tile.conflicts(int(v), blocks.architecture) for v in values]
+        found = [tile.conflicts(int(v), blocks.unit.architecture) for v in values]
         notes[f"conflicts {number}"] = np.array(found)[where]
         notes[f"piece {number}"] = blocks.pieces[number]
     notes["latency"] = latency > issue

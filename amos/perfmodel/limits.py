@@ -41,8 +41,8 @@ def demands(
     if registers := structure.mapping.intrinsic.registers:
         found["registers"] = live_fragments(structure, nest), registers
     if runs_warps(structure, machine):
-        blocks = Blocks(structure, machine, batch)
-        return found | {machine.levels[0].name: (blocks.shared, blocks.capacity)}
+        blocks = Blocks(structure, machine.multiprocessor, batch)
+        return found | {machine.levels[0].name: (blocks.shared, blocks.unit.block_shared)}
     pads = [level for level in machine.levels if level.scratchpad]
     if pads:
         ahead = dict(zip(structure.choices, batch.ahead.T, strict=True))

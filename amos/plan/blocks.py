@@ -10,13 +10,18 @@ from amos.machine.gpu_costs import (
     ASYNC,
     ASYNC_BYTES,
     HELD_COPIES,
-    RESERVED,
+    ROW_ALIGNMENT,
     THREAD_REGISTERS,
     WARP,
-    resident,
+    Multiprocessor,
 )
 from amos.machine.machine import Machine
-from amos.plan.gpu_registers import blocks_by_registers, fragment_registers, thread_registers
+from amos.plan.gpu_registers import (
+    blocks_by_registers,
+    fragment_registers,
+    thread_registers,
+    whole_source,
+)
 from amos.plan.structure import LoopBatch, Structure
 
 __all__ = ["Blocks", "runs_warps"]
@@ -34,48 +39,53 @@ def runs_warps(structure: Structure, machine: Machine) -> bool:
 class Blocks:
     """The thread blocks of each schedule; arrays with one column a schedule.
 
-    Mirrors :class:`amos.codegen.cuda.program.BlockProgram`.
+    A warp holds ``tile`` steps of each spatial loop in accumulators, a block has warps
+    along it. The reduction loops are one sequence of steps, some of which are staged in
+    shared memory together; several such stages are in flight. A split reduction divides
+    the sequence over blocks, whose sums meet in atomic additions.
 
     Attributes:
+        structure, unit: the mapping, and the multiprocessor that blocks run on.
         tile: spatial loops × schedules: fragments of a warp along each loop.
         warps: of one block.
+        span: spatial loops × schedules: steps that a block makes along each loop.
+        blocks: spatial loops × schedules: blocks along each loop.
         grid: blocks of the launch, the parts of a split reduction included.
         padded: spatial loops × schedules: by what share each loop became longer.
-        staged: steps of the reduction that are staged together.
-        share: stages of one block.
+        staged: steps of the reduction that are staged together, no more than there are.
+        sequence: stages of the whole reduction.
+        share: stages of one block; the last one may have fewer.
         parts: blocks that add up one result.
-        depth: stages of shared memory in flight.
-        vectors, paddings: of each source, bytes and elements.
+        depth: stages of shared memory in flight, no more than a block has.
+        vector: bytes that one copy moves at most.
+        padding: sources × schedules: elements behind each row, -1 if rows are swizzled.
     """
 
-    def __init__(self, structure: Structure, machine: Machine, batch: LoopBatch) -> None:
-        self.structure, self.machine = structure, machine
-        self.architecture = machine.architecture
+    def __init__(self, structure: Structure, unit: Multiprocessor, batch: LoopBatch) -> None:
+        self.structure, self.unit = structure, unit
         rows, spatial = len(batch), len(structure.spatial)
         one = np.ones(rows)
         extents = structure.extents.astype(float)[:, None]
         self.tile = batch.tile.T.astype(float)
         warps = np.ones_like(self.tile) if batch.warps is None else batch.warps.T.astype(float)
         self.span = self.tile * warps
-        blocks = np.ceil(extents[:spatial] / self.span)
+        self.blocks = np.ceil(extents[:spatial] / self.span)
         self.warps = warps.prod(axis=0)
-        self.padded = blocks * self.span / extents[:spatial]
+        self.padded = self.blocks * self.span / extents[:spatial]
         steps = float(extents[spatial:].prod())
         self.staged = np.minimum(batch.unroll, steps)
-        sequence = np.ceil(steps / self.staged)
+        self.sequence = np.ceil(steps / self.staged)
         split = one if batch.split is None else batch.split
-        self.share = np.ceil(sequence / split)
-        self.parts = np.ceil(sequence / self.share)
+        self.share = np.ceil(self.sequence / split)
+        self.parts = np.ceil(self.sequence / self.share)
         self.depth = one if batch.stages is None else np.minimum(batch.stages, self.share)
-        self.grid = blocks.prod(axis=0) * self.parts
-        self.vector = np.full(rows, 16) if batch.vector is None else np.minimum(batch.vector, 16)
-        sources = len(structure.sources)
-        whole = np.zeros((sources, rows), dtype=np.int64)
+        self.grid = self.blocks.prod(axis=0) * self.parts
+        widest = np.full(rows, ROW_ALIGNMENT)
+        self.vector = widest if batch.vector is None else np.minimum(batch.vector, widest)
+        whole = np.zeros((len(structure.tiles) - 1, rows), dtype=np.int64)
         self.padding = whole if batch.padding is None else batch.padding.T
         numbers = {loop.name: n for n, loop in enumerate(structure.spatial)}
-        reduce = {loop.name for loop in structure.reduce}
-        self.loops = [[numbers[n] for n in t.indexed if n in numbers] for t in structure.tiles]
-        self.reduced = [bool(t.indexed & reduce) for t in structure.tiles]
+        self.loops = [[numbers[name] for name in tile.loops] for tile in structure.tiles]
 
     @property
     def threads(self) -> np.ndarray:
@@ -89,16 +99,26 @@ class Blocks:
     def fragments(self, operand: int) -> np.ndarray:
         """Fragments of a source that a block stages together."""
         count = self.span[self.loops[operand]].prod(axis=0)
-        return np.asarray(count * self.staged if self.reduced[operand] else count)
+        return np.asarray(count * self.staged if self.structure.tiles[operand].reduced else count)
+
+    def bytes(self, operand: int) -> np.ndarray:
+        """Bytes of shared memory of one stage of a source, padding included."""
+        tile = self.structure.tiles[operand]
+        rows = self.fragments(operand) * tile.rows.lanes
+        return np.asarray(rows * tile.row(self.padding[operand]))
+
+    @cached_property
+    def moves(self) -> list[np.ndarray]:
+        """Of each source, copies of all threads that fill a stage."""
+        return [
+            self.fragments(number) * tile.elements * tile.size / self.pieces[number]
+            for number, tile in enumerate(self.structure.tiles[:-1])
+        ]
 
     @cached_property
     def copies(self) -> list[np.ndarray]:
         """Of each source, copies of a thread that fill a stage."""
-        found = []
-        for number, tile in enumerate(self.structure.tiles[:-1]):
-            pieces = self.fragments(number) * tile.elements * tile.size / self.pieces[number]
-            found.append(np.ceil(pieces / self.threads))
-        return found
+        return [np.ceil(moves / self.threads) for moves in self.moves]
 
     @cached_property
     def pieces(self) -> list[np.ndarray]:
@@ -110,6 +130,20 @@ class Blocks:
         ]
 
     @cached_property
+    def asynchronous(self) -> list[np.ndarray]:
+        """Of each source, whether its copies are made by ``cp.async``."""
+        able = (self.depth > 1) & (self.unit.architecture >= ASYNC)
+        return [able & (piece >= ASYNC_BYTES) for piece in self.pieces]
+
+    @cached_property
+    def kept(self) -> list[np.ndarray]:
+        """Of each source, whether copies wait in registers until the stage before is multiplied."""
+        return [
+            (self.depth > 1) & ~rolled & ~quick
+            for rolled, quick in zip(self.rolled, self.asynchronous, strict=True)
+        ]
+
+    @cached_property
     def outstanding(self) -> np.ndarray:
         """Stages whose copies are on their way while one is multiplied; 0 if it waits for them.
 
@@ -117,10 +151,8 @@ class Blocks:
         copies wait in registers for the multiplication of one stage; more do not fit there.
         """
         ahead = self.depth - 1
-        for count, piece in zip(self.copies, self.pieces, strict=True):
-            held = np.where(count <= HELD_COPIES, 1.0, 0.0)
-            wide = (piece >= ASYNC_BYTES) & (self.architecture >= ASYNC)
-            ahead = np.minimum(ahead, np.where(wide, self.depth - 1, held))
+        for quick, kept in zip(self.asynchronous, self.kept, strict=True):
+            ahead = np.minimum(ahead, np.where(quick, self.depth - 1, 1.0 * kept))
         return np.asarray(ahead)
 
     @property
@@ -132,29 +164,26 @@ class Blocks:
     def shared(self) -> np.ndarray:
         """Bytes of shared memory of a block; what leaves through it takes the same place."""
         *sources, result = self.structure.tiles
-        stage = np.zeros(len(self.warps))
-        for number, tile in enumerate(sources):
-            row = np.array([tile.row(0)]) + (
-                np.maximum(self.padding[number], 0) * tile.size
-            ).astype(int)
-            stage += self.fragments(number) * tile.rows.lanes * row
+        stage = np.sum([self.bytes(number) for number in range(len(sources))], axis=0)
         leaving = self.warps * result.elements * result.size if result.hidden else 0.0
-        return np.maximum(stage * self.depth, leaving)
-
-    @property
-    def capacity(self) -> int:
-        """Bytes of shared memory that one block may have."""
-        return self.machine.levels[0].capacity - self._reserved
-
-    @property
-    def _reserved(self) -> int:
-        return RESERVED if self.architecture >= ASYNC else 0
+        return np.asarray(np.maximum(stage * self.depth, leaving))
 
     @cached_property
     def registers(self) -> np.ndarray:
         """Registers of a thread, as the schedule space counts them."""
-        counts = [self.own(n) for n in range(len(self.structure.tiles))]
-        return thread_registers(self.structure.mapping.intrinsic, counts)
+        return thread_registers(self.structure.mapping.intrinsic, self._owned)
+
+    @cached_property
+    def whole_source(self) -> np.ndarray:
+        """Number of the source whose fragments a warp holds all at once.
+
+        Of the other one they are loaded one by one, each used and forgotten.
+        """
+        return whole_source(fragment_registers(self.structure.mapping.intrinsic), self._owned)
+
+    @property
+    def _owned(self) -> list[np.ndarray]:
+        return [self.own(n) for n in range(len(self.structure.tiles))]
 
     @cached_property
     def prefetched(self) -> np.ndarray:
@@ -170,8 +199,8 @@ class Blocks:
         CUDA C++ Programming Guide, Hardware Multithreading: the least of what blocks,
         threads, registers and shared memory allow.
         """
-        limit = resident(self.architecture)
-        pool = self.machine.levels[0].capacity // (self.shared + self._reserved)
+        limit = self.unit
+        pool = limit.shared // (self.shared + limit.reserved)
         fits = np.minimum(
             limit.threads // self.threads, blocks_by_registers(self.threads, self.registers)
         )

@@ -1,7 +1,9 @@
 """What the CUDA kernel of a mapping does with one fragment of each operand.
 
-The same decisions as :mod:`amos.codegen.cuda.staging`: fragments are stored by rows
-along which the tensor is contiguous, each row padded, and copies move pieces of rows.
+Fragments are stored by rows along which the tensor is contiguous, so that copies can be
+wide whatever the mapping fused; each row is padded, and copies move pieces of rows. Each
+fragment is stored by itself and begins at a multiple of 32 bytes, as ``load_matrix_sync``
+asks for (CUDA C++ Programming Guide, Warp Matrix Functions).
 """
 
 from __future__ import annotations
@@ -34,16 +36,21 @@ class Tile:
 
     Attributes:
         staged: the operand.
-        bits: of one element.
+        dtype: canonical type of an element.
         hidden: true if only the compiler knows which lane holds what.
     """
 
     staged: StagedOperand
-    bits: int
+    dtype: str
     hidden: bool
     _known: dict[tuple[str, int, int, int], Any] = field(
         default_factory=dict, compare=False, repr=False
     )
+
+    @property
+    def bits(self) -> int:
+        """Of one element."""
+        return dtype(self.dtype).bits
 
     @property
     def nest(self) -> Nest:
@@ -72,6 +79,11 @@ class Tile:
         return self.nest.groups[second if self.columns.target == first else first]
 
     @property
+    def transposed(self) -> bool:
+        """Whether the columns are the operand's first index (``col_major``)."""
+        return self.columns.target == self.staged.fragment[0]
+
+    @property
     def elements(self) -> int:
         """Elements of the fragment."""
         return self.rows.lanes * self.columns.lanes
@@ -85,10 +97,19 @@ class Tile:
         found: int = self._known[key]
         return found
 
-    def row(self, padding: int) -> int:
+    def row(self, padding: int | np.ndarray) -> Any:
         """Bytes from one row to the next with so many elements of padding; -1: swizzled."""
         width = -(-int(self.columns.lanes * self.size) // ROW_ALIGNMENT) * ROW_ALIGNMENT
-        return width + int(max(padding, 0) * self.size)
+        return width + np.maximum(padding, 0) * self.bits // 8
+
+    @property
+    def least_padding(self) -> int:
+        """Fewest elements that let eight successive rows lie in different banks.
+
+        A row is then an odd number of pieces of 16 bytes.
+        """
+        even = self.row(0) // ROW_ALIGNMENT % 2 == 0
+        return int(ROW_ALIGNMENT / self.size) if even else 0
 
     def cycles(self, padding: int, width: int, architecture: int) -> tuple[int, int, int]:
         """Cycles of shared memory to load the fragment and to fill it, and load instructions."""
@@ -163,8 +184,17 @@ class Tile:
         return max(0, len(inside) - 1)
 
     @cached_property
-    def indexed(self) -> frozenset[str]:
-        """Loops that move along the operand."""
+    def loops(self) -> tuple[str, ...]:
+        """Spatial loops with more than one step that move along the operand, in their order."""
+        return tuple(x.name for x in self.nest.spatial if x.extent > 1 and x.name in self._indexed)
+
+    @cached_property
+    def reduced(self) -> bool:
+        """Whether a reduction loop with more than one step moves along the operand."""
+        return any(x.extent > 1 and x.name in self._indexed for x in self.nest.reduce)
+
+    @cached_property
+    def _indexed(self) -> frozenset[str]:
         return frozenset(name for dim in self.staged.dims for name in dim.index.names)
 
     def table(
@@ -188,7 +218,7 @@ def tiles(nest: Nest) -> tuple[Tile, ...]:
     return tuple(
         Tile(
             op,
-            dtype(intrinsic.dtypes[names.index(op.name)]).bits,
+            intrinsic.dtypes[names.index(op.name)],
             not known.get(op.name, False),
         )
         for op in staged

@@ -18,7 +18,13 @@ import numpy as np
 
 from amos.intrinsics import Intrinsic
 from amos.ir import dtype
-from amos.machine.gpu_costs import OTHER_REGISTERS, REGISTER_FILE, THREAD_REGISTERS, WARP, resident
+from amos.machine.gpu_costs import (
+    OTHER_REGISTERS,
+    REGISTER_FILE,
+    THREAD_REGISTERS,
+    WARP,
+    multiprocessor,
+)
 
 __all__ = [
     "REGISTER_GROUP",
@@ -28,6 +34,7 @@ __all__ = [
     "granted",
     "thread_registers",
     "tile_registers",
+    "whole_source",
 ]
 
 #: Registers are given to a warp in groups of so many for each thread (CUDA Occupancy
@@ -67,12 +74,18 @@ def tile_registers(sizes: Sequence[int], counts: Sequence[np.ndarray]) -> np.nda
         sizes: of one fragment of each operand, the result last.
         counts: fragments of a warp of each operand.
     """
-    *sources, result = sizes
-    # All of one source, and one fragment of each other.
-    held = [
-        count * own + sum(sources) - own for own, count in zip(sources, counts[:-1], strict=True)
-    ]
-    return np.asarray(counts[-1] * result + np.min(held, axis=0))
+    return np.asarray(counts[-1] * sizes[-1] + np.min(_sources(sizes, counts), axis=0))
+
+
+def whole_source(sizes: Sequence[int], counts: Sequence[np.ndarray]) -> np.ndarray:
+    """Number of the source whose fragments a warp holds all at once, for :func:`tile_registers`."""
+    return np.asarray(np.argmin(_sources(sizes, counts), axis=0))
+
+
+def _sources(sizes: Sequence[int], counts: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Registers of the sources if all of one is held, and one fragment of each other."""
+    *sources, _ = sizes
+    return [count * own + sum(sources) - own for own, count in zip(sources, counts, strict=False)]
 
 
 def thread_registers(intrinsic: Intrinsic, counts: Sequence[np.ndarray]) -> np.ndarray:
@@ -114,7 +127,7 @@ def granted(threads: int, registers: int, architecture: int) -> tuple[int, int]:
     Returns:
         registers of a thread; blocks of one multiprocessor, at least 1.
     """
-    limit = resident(architecture)
+    limit = multiprocessor(architecture)
     fits = int(blocks_by_registers(np.asarray(threads), np.asarray(registers)))
     blocks = max(1, min(fits, limit.threads // threads, limit.blocks))
     warps = -(-blocks * threads // (WARP * SUB_CORES))

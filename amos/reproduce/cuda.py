@@ -24,14 +24,13 @@ import numpy as np
 from amos import intrinsics, machines, operators
 from amos.codegen.cuda.emulate import HEADERS, compiler, draw_inputs, emulate
 from amos.codegen.cuda.kernel import KernelText, kernel_name
-from amos.codegen.cuda.program import BlockProgram, capability
-from amos.codegen.cuda.scheduled import believed_registers, believed_shared, block_program
 from amos.codegen.cuda.toolchain import compile_cuda, compiler_for
 from amos.errors import AmosError, BuildError, UnknownNameError
 from amos.ir import Operator
-from amos.machine.gpu_costs import REGISTER_FILE
+from amos.machine.gpu_costs import REGISTER_FILE, capability
 from amos.mapping import Mapping
 from amos.plan import Schedule
+from amos.plan.gpu_plan import GpuPlan
 from amos.plan.gpu_registers import granted
 from amos.schedule import ScheduleSpace
 
@@ -64,18 +63,16 @@ class CudaRow:
         mapping: name of the mapping.
         compiled: whether the compiler took it.
         registers: of one thread, as the compiler reports.
-        space_registers: what the schedule space lets a thread have: the most that leaves
-            room for ``space_blocks``.
-        counted_registers: what the space counts that a thread needs, no more than that.
+        space_registers: what the plan lets a thread have: the most that leaves room for
+            ``space_blocks``.
+        counted_registers: what the plan counts that a thread needs, no more than that.
         blocks: of one multiprocessor, as far as registers go, in the compiled kernel.
-        space_blocks: what the space promises.
+        space_blocks: what the plan promises.
         spills: bytes of registers kept in memory, stores and loads.
         stack: bytes of local memory of a thread: spills, and arrays out of registers.
         shared_bytes: shared memory of a block, as compiled or asked for at launch.
-        space_shared_bytes: what the schedule space counts for it.
-        agree: whether the compiled kernel needs no more registers and no more shared
-            memory than the space says, and no fewer blocks are resident; ``None`` if it
-            was not compiled.
+        agree: whether the compiled kernel needs no more registers than its plan says, and
+            no fewer blocks are resident; ``None`` if it was not compiled.
         tensor_core_instructions: in the machine code.
         simulated_equal: whether its source, executed on the host on a smaller
             operator, gives what the operator says; ``None`` without a C++ compiler.
@@ -97,7 +94,6 @@ class CudaRow:
     spills: int = 0
     stack: int = 0
     shared_bytes: int = 0
-    space_shared_bytes: int = 0
     agree: bool | None = None
     tensor_core_instructions: int = 0
     simulated_equal: bool | None = None
@@ -184,17 +180,15 @@ def cuda_row(job: Job) -> CudaRow:
     row = CudaRow(name, f"{source}->{result}", arch, unit.name)
     try:
         mapping, schedule = _chosen(operators.get(name, dtype=kind), unit.name, arch)
-        program = block_program(mapping, schedule, arch)
-        space = ScheduleSpace(mapping, machines.get(ARCHITECTURES[arch]))
-        believed = believed_registers(space, schedule, arch)
+        program = GpuPlan.of(mapping, schedule, arch)
+        most, blocks = program.granted
         row = replace(
             row,
             mapping=mapping.name,
             shared_bytes=program.shared_bytes,
-            space_shared_bytes=believed_shared(space, schedule),
-            space_registers=believed.granted,
-            counted_registers=believed.counted,
-            space_blocks=believed.blocks,
+            space_registers=most,
+            counted_registers=program.registers,
+            space_blocks=blocks,
         )
         row = _compared(replace(row, **_compiled(program)), program.threads)
         return replace(row, **_executed(_smaller(program, name, kind, schedule)))
@@ -203,13 +197,9 @@ def cuda_row(job: Job) -> CudaRow:
 
 
 def _compared(row: CudaRow, threads: int) -> CudaRow:
-    """A compiled row beside what the space believes of it."""
+    """A compiled row beside what its plan says."""
     _, blocks = granted(threads, row.registers, capability(row.arch))
-    agree = (
-        row.registers <= row.space_registers
-        and blocks >= row.space_blocks
-        and row.shared_bytes <= row.space_shared_bytes
-    )
+    agree = row.registers <= row.space_registers and blocks >= row.space_blocks
     return replace(row, blocks=blocks, agree=agree)
 
 
@@ -231,14 +221,14 @@ def _widest(space: ScheduleSpace, schedule: Schedule) -> Schedule:
     return space.check(Schedule.of(values))
 
 
-def _smaller(program: BlockProgram, name: str, kind: str, schedule: Schedule) -> BlockProgram:
+def _smaller(program: GpuPlan, name: str, kind: str, schedule: Schedule) -> GpuPlan:
     """The same matching on a smaller operator, under the nearest schedule."""
     mapping, arch = program.mapping, program.architecture
     op = _shrunk(name, kind)
     small = Mapping.of(op, mapping.intrinsic, mapping.matching, mapping.rule, mapping.order)
     space = ScheduleSpace(small, machines.get(ARCHITECTURES[arch]))
     near = space.repair(schedule.as_dict(), np.random.default_rng(0))
-    return block_program(small, near, arch)
+    return GpuPlan.of(small, near, arch)
 
 
 def _shrunk(name: str, kind: str) -> Operator:
@@ -255,7 +245,7 @@ def _shrunk(name: str, kind: str) -> Operator:
     return op
 
 
-def _compiled(program: BlockProgram) -> dict[str, Any]:
+def _compiled(program: GpuPlan) -> dict[str, Any]:
     source, arch = KernelText(program).source, program.architecture
     version = compiler_for(arch).name
 
@@ -288,7 +278,7 @@ def _compiled(program: BlockProgram) -> dict[str, Any]:
     return _cached(f"compile {arch} {version}\n{source}", make)
 
 
-def _executed(program: BlockProgram) -> dict[str, Any]:
+def _executed(program: GpuPlan) -> dict[str, Any]:
     if compiler() is None:
         return {}
     source = KernelText(program).source

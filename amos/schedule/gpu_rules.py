@@ -13,7 +13,6 @@ from amos.machine.gpu_costs import (
     MAX_THREADS,
     OTHER_REGISTERS,
     REGISTER_FILE,
-    RESERVED,
     THREAD_REGISTERS,
     WARP,
 )
@@ -183,9 +182,7 @@ def shared_bytes(draft: Draft, scope: str, held: list[str]) -> None:
     """C5: the buffers of a thread block fit the shared memory that one block may have."""
     context, rule = draft.context, "C5"
     assert context.machine is not None
-    level = next(x for x in context.machine.levels if x.name == scope)
-    kept = RESERVED if context.machine.architecture >= ASYNC else 0
-    capacity = level.capacity - kept
+    capacity = context.machine.multiprocessor.block_shared
     amounts = []
     for op in context.sources:
         if op.name not in held:

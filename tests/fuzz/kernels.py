@@ -136,7 +136,7 @@ def decoded(values: np.ndarray, kind: str) -> np.ndarray:
 
 def cuda(rng: np.random.Generator, about: About) -> str:
     """A CUDA program, thread by thread."""
-    from amos.codegen.cuda.scheduled import block_program
+    from amos.plan.gpu_plan import GpuPlan
 
     drawn = case(rng, about, _gpu_unit, finished=bool(rng.random() < 0.3), most=6000)
     needed = max(int(name[3:]) for name in drawn.unit.requires)
@@ -144,7 +144,7 @@ def cuda(rng: np.random.Generator, about: About) -> str:
     schedule = schedule_of(rng, drawn, about, machine)
     about(drawn.with_schedule(schedule) + f"\nmachine = {machine.name!r}")
     try:
-        program = block_program(drawn.mapping, schedule, f"sm_{machine.architecture}")
+        program = GpuPlan.of(drawn.mapping, schedule, f"sm_{machine.architecture}")
         outputs = _emulated(program, drawn)
     except amos.AmosError as error:
         raise Wrong(f"a schedule of the space cannot be built: {error}") from error

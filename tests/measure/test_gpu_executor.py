@@ -17,13 +17,12 @@ import amos
 from amos import machines, operators
 from amos.cli import main
 from amos.codegen.cuda.emulate import compiler
-from amos.codegen.cuda.program import STATIC_LIMIT
-from amos.codegen.cuda.scheduled import block_program
 from amos.codegen.cuda.toolchain import compilers
 from amos.errors import MeasureError, ToolchainError
 from amos.measure.executor import Task
 from amos.measure.gpu_executor import Gpu, GpuExecutor, find_gpu, gpu_executor
 from amos.plan import Candidate
+from amos.plan.gpu_plan import STATIC_LIMIT, GpuPlan
 from amos.records import Measurement
 from amos.schedule import ScheduleSpace
 from tests.support.fake_cuda import fake_driver, fake_nvcc
@@ -54,7 +53,7 @@ def candidate(large: bool = False, unit: str = UNIT, dtype: str = "f16") -> Cand
     mapping = amos.enumerate_mappings(op, amos.intrinsics.get(unit))[0]
     space = ScheduleSpace(mapping, machines.get("a100"))
     for schedule in space.draw(400, np.random.default_rng(0)):
-        program = block_program(mapping, schedule, "sm_80")
+        program = GpuPlan.of(mapping, schedule, "sm_80")
         if (program.shared_bytes > STATIC_LIMIT) == large == program.zeroed:
             return Candidate(mapping, schedule)
     raise AssertionError("no such schedule")
@@ -85,7 +84,7 @@ def test_measured_and_right(fakes: tuple[str, Path], log: Path) -> None:
     assert result.ok, result.message
     assert result.verified_elements == 40 * 24 and result.max_difference == 0
     assert len(result.times) >= 3 and min(result.times) > 0
-    program = block_program(found.mapping, found.schedule, "sm_80")
+    program = GpuPlan.of(found.mapping, found.schedule, "sm_80")
     launches = calls(log, "cuLaunchKernel")
     grid = [str(n) for n in (*program.grid[:2], program.threads, 0)]
     assert launches and all(launch == grid for launch in launches)
@@ -112,7 +111,7 @@ def test_an_epilogue_is_measured(fakes: tuple[str, Path], log: Path) -> None:
 def test_more_than_48_kib_is_asked_for(fakes: tuple[str, Path], log: Path) -> None:
     """Dynamic shared memory, and an output that is added to."""
     found = candidate(large=True)
-    program = block_program(found.mapping, found.schedule, "sm_80")
+    program = GpuPlan.of(found.mapping, found.schedule, "sm_80")
     result = measured(fakes[0], found)
     assert result.ok, result.message
     assert calls(log, "cuFuncSetAttribute") == [[str(program.shared_bytes)]]

@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import amos
-from amos.codegen.cuda.scheduled import block_program
 from amos.errors import MachineError
 from amos.explore.sampled import best_sampled
 from amos.machine import Costs, GpuCosts, Machine, catalogue
-from amos.machine.gpu_costs import resident
+from amos.machine.gpu_costs import multiprocessor
 from amos.mapping import Mapping
 from amos.perfmodel import Prediction, batch, evaluate, predict
 from amos.plan import Schedule, Structure, Value, batch_of
 from amos.plan.blocks import Blocks
+from amos.plan.gpu_plan import GpuPlan
 from amos.schedule import ScheduleSpace
 
 WMMA, MMA = (
@@ -72,29 +72,24 @@ def _seconds(mapping: Mapping, machine: Machine = A100, /, **values: Value) -> f
 
 @settings(max_examples=25)
 @given(st.sampled_from(MAPPINGS), seeds, st.sampled_from([A100, V100]))
-def test_blocks_are_those_of_the_kernel(mapping: Mapping, seed: int, machine: Machine) -> None:
+def test_a_batch_of_blocks_is_its_plans(mapping: Mapping, seed: int, machine: Machine) -> None:
     """Grid, stages, copies and shared memory, to the byte."""
     if machine is V100 and mapping.intrinsic is MMA:
         return
-    space = ScheduleSpace(mapping, machine)
-    schedule = space.sample(np.random.default_rng(seed))
-    program = block_program(mapping, schedule, f"sm_{machine.architecture}")
+    drawn = ScheduleSpace(mapping, machine).draw(3, np.random.default_rng(seed))
     structure = Structure(mapping)
-    made = Blocks(structure, machine, schedule.batch(structure))
-    assert made.grid[0] == program.grid[0] * program.grid[1]
-    assert (made.threads[0], made.depth[0]) == (program.threads, program.depth)
-    assert (made.share[0], made.parts[0]) == (program.share, program.parts)
-    assert made.shared[0] == program.shared_bytes
-    assert made.capacity == program.shared_limit
-    for number, source in enumerate(program.sources):
-        tile = structure.tiles[number]
-        assert (tile.columns.target, tile.rows.target) == (
-            source.columns.target,
-            source.rows.target,
-        )
-        assert made.pieces[number][0] == source.vector * source.element.bytes
-        assert made.copies[number][0] == -(-source.copies // program.threads)
-        assert tile.row(source.padding or 0) == source.row * source.element.bytes
+    blocks = Blocks(structure, machine.multiprocessor, batch_of(structure, drawn))
+    assert machine.multiprocessor == multiprocessor(machine.architecture)
+    for row, schedule in enumerate(drawn):
+        plan = GpuPlan.of(mapping, schedule, f"sm_{machine.architecture}")
+        assert blocks.grid[row] == plan.grid[0] * plan.grid[1]
+        assert (blocks.threads[row], blocks.depth[row]) == (plan.threads, plan.depth)
+        assert (blocks.share[row], blocks.parts[row]) == (plan.share, plan.parts)
+        assert blocks.shared[row] == plan.shared_bytes
+        assert blocks.registers[row] == plan.registers
+        for number, source in enumerate(plan.sources):
+            assert blocks.pieces[number][row] == source.vector * source.size
+            assert blocks.copies[number][row] == source.turns
 
 
 @settings(max_examples=6)
@@ -152,7 +147,7 @@ def test_stages_take_shared_memory_from_other_blocks() -> None:
     structure = Structure(LARGE)
     small: dict[str, Value] = TILED | {"tile.i1.tile": 2, "tile.i2.tile": 1, "unroll": 4}
     rows = batch_of(structure, [Schedule.of(small | {"pipeline": n}) for n in (1, 2, 4)])
-    occupancy = Blocks(structure, A100, rows).occupancy
+    occupancy = Blocks(structure, A100.multiprocessor, rows).occupancy
     assert occupancy.tolist() == sorted(occupancy, reverse=True)
     assert occupancy[0] > occupancy[-1] >= 1
     with pytest.raises(MachineError, match="shared of v100 overflow"):
@@ -275,7 +270,7 @@ def test_costs_of_a_gpu_are_read_and_checked() -> None:
         catalogue.from_toml("gpu = {copy = -1}\n" + GOOD)
     with pytest.raises(MachineError, match="sm_bandwidth and overlap must be positive"):
         GpuCosts(overlap=0)
-    assert resident(87) == resident(86) and resident(100) == resident(90)
+    assert multiprocessor(100) == multiprocessor(90)
 
 
 GOOD = """

@@ -2,18 +2,18 @@
 
 Elements fill whole bytes: there are no kernels for s4, u4 and b1.
 
->>> from amos.codegen.cuda.program import capability
+>>> from amos.machine.gpu_costs import capability
 >>> capability("sm_80")
 80
 """
 
 from amos.codegen.cuda.emulate import Emulation, draw_inputs, emulate
 from amos.codegen.cuda.kernel import KernelText, kernel_name
-from amos.codegen.cuda.program import BlockProgram
 from amos.codegen.cuda.toolchain import Compiled, compile_cuda, compiler_for, compilers
+from amos.plan.gpu_plan import GpuPlan
 
 __all__ = [
-    "BlockProgram",
+    "GpuPlan",
     "Compiled",
     "Emulation",
     "KernelText",

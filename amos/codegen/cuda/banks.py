@@ -1,10 +1,10 @@
 """What a kernel loses to the banks of shared memory, with its own rows and its own lanes.
 
 >>> import amos
->>> from amos.codegen.cuda.program import BlockProgram
+>>> from amos.plan.gpu_plan import GpuPlan
 >>> op = amos.operators.get("gemm", dtype="f16", m=64, n=64, k=64)
 >>> mapping = amos.enumerate_mappings(op, amos.intrinsics.get("mma_sync_m16n8k16_f16_f32"))[0]
->>> [bank_conflicts(s) for s in BlockProgram(mapping, "sm_80", padding={"Src1": 0}).sources]
+>>> [bank_conflicts(s) for s in GpuPlan(mapping, "sm_80", padding={"Src1": 0}).sources]
 [4, 0]
 """
 
@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from amos.codegen.cuda.staging import SharedOperand
 from amos.intrinsics.expression import evaluate
 from amos.machine.gpu_costs import WARP
 from amos.plan.banks import BANK_BYTES, WORD, matrix_cycles, swizzled, wavefronts
+from amos.plan.shared_operand import SharedOperand
 
 __all__ = ["bank_conflicts"]
 
@@ -27,22 +27,22 @@ def bank_conflicts(source: SharedOperand) -> int:
     them. WMMA hides how it loads; compilers take ``ldmatrix`` for 16 bits from sm_75 on,
     and rows of 16 bytes are assumed for the rest.
     """
-    size = source.element.bytes
-    rows, width, stride = source.rows.lanes, source.columns.lanes * size, source.row * size
-    swizzle = source.padding is not None and source.padding < 0
-    memory = source.nest.mapping.intrinsic.memory
+    tile, size = source.tile, source.size
+    rows, width, stride = tile.rows.lanes, tile.columns.lanes * size, source.row * size
+    swizzle = source.padding < 0
+    memory = tile.nest.mapping.intrinsic.memory
     layout = next(m.layout for m in memory if m.operand == source.name)
     if size == 2 or layout is None:
         found = matrix_cycles(rows, width, stride, swizzle=swizzle)
         return found - matrix_cycles(rows, width, 16)
-    along = source.columns.target == "r1"
+    along = tile.columns.target == "r1"
     wide = max(size, WORD) if along else size
     total = 0
     for e in range(0, layout.elements, wide // size):
         places = []
         for lane in range(WARP):
             at = {index: evaluate(text, {"lane": lane, "e": e}) for index, text in layout.where}
-            row, column = at[source.rows.target], at[source.columns.target] * size
+            row, column = at[tile.rows.target], at[tile.columns.target] * size
             if swizzle:
                 column = int(swizzled(np.array(row), np.array(column), width))
             places.append(row * stride + column)

@@ -6,38 +6,37 @@ from collections.abc import Sequence
 from math import prod
 
 from amos.codegen.cuda.expression import Expr, Value, at_most, text, variable
-from amos.codegen.cuda.program import BlockProgram
-from amos.codegen.cuda.staging import STEP, SharedOperand
 from amos.codegen.cuda.text import block, identifier
-from amos.machine.gpu_costs import ASYNC_BYTES, HELD_COPIES
+from amos.codegen.cuda.types import cuda_type
+from amos.machine.gpu_costs import HELD_COPIES, ROW_ALIGNMENT
+from amos.plan.gpu_plan import GpuPlan
+from amos.plan.shared_operand import STEP, SharedOperand
 
-__all__ = ["copy_code", "element_at", "is_async", "loop_values", "may_part"]
+__all__ = ["column_text", "copy_code", "element_at", "loop_values", "may_part"]
 
 #: Largest value of an ``int``; places in larger tensors are computed with 64 bits.
 _INT = 2**31 - 1
 _MOVED = {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "uint2", 16: "uint4"}
 
 
-def is_async(program: BlockProgram, source: SharedOperand) -> bool:
-    """Whether a source's copies are made by ``cp.async``."""
-    return program.is_async and source.vector * source.element.bytes >= ASYNC_BYTES
+def column_text(source: SharedOperand, row: str, column: str) -> str:
+    """C of the place of a column in its row, where pieces of a row may change places."""
+    if not source.period:
+        return column
+    pieces, piece = source.row * source.size // ROW_ALIGNMENT, ROW_ALIGNMENT // source.size
+    turn = f"({row})" if source.period == 1 else f"({row}) / {source.period}"
+    return f"(({column}) ^ ({turn} % {pieces} * {piece}))"
 
 
-def is_held(program: BlockProgram, source: SharedOperand) -> bool:
-    """Whether a source waits in registers until the stage before is multiplied."""
-    few = -(-source.copies // program.threads) <= HELD_COPIES
-    return program.depth > 1 and few and not is_async(program, source)
-
-
-def may_part(program: BlockProgram, source: SharedOperand) -> bool:
+def may_part(program: GpuPlan, source: SharedOperand) -> bool:
     """Whether the threads of a warp may go different ways while they copy a source."""
     if source.copies % program.threads:
         return True
-    return not is_async(program, source) and bool(_Gather(program, source).guards)
+    return not source.is_async and bool(_Gather(program, source).guards)
 
 
 def loop_values(
-    program: BlockProgram, local: dict[str, Value], loops: Sequence[str]
+    program: GpuPlan, local: dict[str, Value], loops: Sequence[str]
 ) -> tuple[dict[str, Value], list[str]]:
     """Values of spatial loops from the steps within the block, and when they exist."""
     values: dict[str, Value] = {}
@@ -78,14 +77,14 @@ class _Gather:
         guards: conditions under which there is something to read.
     """
 
-    def __init__(self, program: BlockProgram, source: SharedOperand) -> None:
+    def __init__(self, program: GpuPlan, source: SharedOperand) -> None:
         self.program, self.source = program, source
         self.lines: list[str] = []
         self.guards: list[str] = []
         tensors = [load.tensor.name for load in program.mapping.operator.operands]
         self._taken = set(tensors)
         row, column, local = self._position()
-        place = source.column(text(row), text(column))
+        place = column_text(source, text(row), text(column))
         begin: Value = column if place == text(column) else Expr(place, 0, source.row - 1)
         self.shared = text(
             sum(
@@ -115,7 +114,10 @@ class _Gather:
         banks, and read whole sectors of 32 bytes where the tensor is contiguous.
         """
         source = self.source
-        extents = {"column": source.columns.lanes // source.vector, "row": source.rows.lanes}
+        extents = {
+            "column": source.tile.columns.lanes // source.vector,
+            "row": source.tile.rows.lanes,
+        }
         extents |= {axis.name: axis.extent for axis in source.axes}
         found: dict[str, Value] = {}
         weight = 1
@@ -138,7 +140,7 @@ class _Gather:
         source, threads = self.source, self.program.threads
         last = weight * extent == source.copies
         thread = variable("thread", min(threads, source.copies))
-        turn = variable("i", -(-source.copies // threads))
+        turn = variable("i", source.turns)
         if threads % (weight * extent) == 0:
             return thread // weight % extent
         if weight % threads == 0:
@@ -151,14 +153,14 @@ class _Gather:
 
     def _read(self, row: Value, column: Value, local: dict[str, Value]) -> str:
         source = self.source
-        values, guards = loop_values(self.program, local, source.loops)
+        values, guards = loop_values(self.program, local, source.tile.loops)
         self.guards += guards
         values |= self._reduction(local)
-        lanes = {source.rows.target: row, source.columns.target: column}
-        for target in source.fragment:
-            group = source.nest.groups[target]
+        lanes = {source.tile.rows.target: row, source.tile.columns.target: column}
+        for target in source.tile.staged.fragment:
+            group = source.tile.nest.groups[target]
             lane = lanes[target]
-            if not set(group.members) & source.load.names:
+            if not set(group.members) & source.tile.staged.load.names:
                 if group.kind == "reduce" and not group.members:
                     self.guards.append(f"{text(lane)} < 1")
                 continue
@@ -166,7 +168,7 @@ class _Gather:
             if at_most(fused) >= group.size:
                 self.guards.append(f"{text(fused)} < {group.size}")
             values |= group.decode(fused)
-        load, extents = source.load, self.program.mapping.operator.extents
+        load, extents = source.tile.staged.load, self.program.mapping.operator.extents
         known = {name: self._let(name, values.get(name, 0)) for name in sorted(load.names)}
         indices = []
         for index, size in zip(load.indices, load.tensor.shape, strict=True):
@@ -183,7 +185,7 @@ class _Gather:
     def _reduction(self, local: dict[str, Value]) -> dict[str, Value]:
         """Values of the reduction loops at this step of this stage."""
         program = self.program
-        if not self.source.reduced:
+        if not self.source.tile.reduced:
             return {}
         stage = variable("stage", program.sequence)
         flat = self._let("at_reduction", stage * program.staged + local.get(STEP, 0))
@@ -198,30 +200,30 @@ class _Gather:
         return values
 
 
-def copy_code(program: BlockProgram, source: SharedOperand) -> list[str]:
+def copy_code(program: GpuPlan, source: SharedOperand) -> list[str]:
     """``fetch_NAME`` and, where registers lie between, ``put_NAME``, as local functions."""
     gather = _Gather(program, source)
-    count = -(-source.copies // program.threads)
-    size = source.vector * source.element.bytes
+    count = source.turns
+    size = source.vector * source.size
     moved = _MOVED[size]
-    tensor = source.load.tensor.name
+    tensor = source.tile.staged.load.tensor.name
     live = " && ".join(gather.guards) or "true"
     slot = f"shared_{source.name}"
     if program.depth > 1:
         slot += f" + stage % {program.depth} * {source.elements}"
-    to = f"{source.element.name} *const to = {slot};"
+    to = f"{cuda_type(source.tile.dtype).name} *const to = {slot};"
     stored = f"*reinterpret_cast<{moved} *>(to + {gather.shared}) = "
     read = f"*reinterpret_cast<const {moved} *>({tensor} + {gather.address})"
     if live != "true":
         read = f"{live}\n            ? {read}\n            : {moved}{{}}"
         read = read.replace(f"{moved}{{}}", f"static_cast<{moved}>(0)") if size < 8 else read
-    if is_async(program, source):
+    if source.is_async:
         copied = [
             f"copy_async<{size}>(to + {gather.shared}, {tensor} + {gather.address}, {live});",
         ]
         body = _each(program, source, count, [*gather.lines, *copied])
         return _function(f"fetch_{source.name}", [to, *body])
-    if not is_held(program, source):
+    if not source.is_kept:
         body = _each(program, source, count, [*gather.lines, f"{stored}{read};"])
         return _function(f"fetch_{source.name}", [to, *body])
     kept = f"kept_{source.name}"
@@ -234,9 +236,7 @@ def copy_code(program: BlockProgram, source: SharedOperand) -> list[str]:
     ]
 
 
-def _each(
-    program: BlockProgram, source: SharedOperand, count: int, body: Sequence[str]
-) -> list[str]:
+def _each(program: GpuPlan, source: SharedOperand, count: int, body: Sequence[str]) -> list[str]:
     """The copies of one thread."""
     whole = source.copies % program.threads == 0
     return [

@@ -21,11 +21,11 @@ from pathlib import Path
 import numpy as np
 
 from amos.codegen.cuda.kernel import KernelText, kernel_name
-from amos.codegen.cuda.program import BlockProgram
 from amos.codegen.cuda.types import cuda_type
 from amos.errors import BuildError
 from amos.ir import dtype
 from amos.ir.floats import pack, quantize, unpack
+from amos.plan.gpu_plan import GpuPlan
 from amos.validate import evaluate, random_inputs
 
 __all__ = ["HEADERS", "Emulation", "compiler", "draw_inputs", "emulate"]
@@ -98,14 +98,14 @@ class Emulation:
         return ""
 
 
-def draw_inputs(program: BlockProgram, rng: np.random.Generator) -> dict[str, np.ndarray]:
+def draw_inputs(program: GpuPlan, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Generic data whose sums are exact in the accumulator, in any order.
 
     Half-precision accumulators hold integers up to 2048 only, so that they get small
     ones, and few that are not zero if the reduction is long.
     """
     op = program.mapping.operator
-    if program.mapping.intrinsic.dtypes[-1] != "float16":
+    if program.accumulator != "float16":
         return random_inputs(op, rng)
     length = max(1, int(np.prod([it.extent for it in op.reduce])))
     share = min(1.0, 400 / length)
@@ -118,7 +118,7 @@ def draw_inputs(program: BlockProgram, rng: np.random.Generator) -> dict[str, np
 
 
 def emulate(
-    program: BlockProgram, inputs: Mapping[str, np.ndarray], source: str | None = None
+    program: GpuPlan, inputs: Mapping[str, np.ndarray], source: str | None = None
 ) -> Emulation:
     """Compile a kernel for the host and run it twice.
 
@@ -159,7 +159,7 @@ def _bytes(array: np.ndarray, kind: str | None) -> bytes:
     return pack(values, known).tobytes()
 
 
-def _main(program: BlockProgram, text: str) -> str:
+def _main(program: GpuPlan, text: str) -> str:
     op = program.mapping.operator
     *kinds, result = (cuda_type(kind) for kind in program.arguments.values())
     sizes = [t.elements * kind.bytes for t, kind in zip(op.inputs, kinds, strict=True)]

@@ -12,9 +12,9 @@ import numpy as np
 
 from amos.codegen.cuda.copies import element_at
 from amos.codegen.cuda.expression import Value
-from amos.codegen.cuda.program import BlockProgram
 from amos.ir import BufferLoad, dtype
 from amos.ir.floats import integer_limits
+from amos.plan.gpu_plan import GpuPlan
 
 __all__ = ["SUM", "epilogue_helpers", "finished"]
 
@@ -35,7 +35,7 @@ _FUNCTIONS = {
 }
 
 
-def epilogue_helpers(program: BlockProgram) -> str:
+def epilogue_helpers(program: GpuPlan) -> str:
     """The functions of an epilogue's arithmetic; nothing if there is none."""
     if program.mapping.operator.epilogue is None:
         return ""
@@ -45,7 +45,7 @@ def epilogue_helpers(program: BlockProgram) -> str:
     return "\n".join([*lines, ""])
 
 
-def finished(program: BlockProgram, at: Mapping[str, Value]) -> str:
+def finished(program: GpuPlan, at: Mapping[str, Value]) -> str:
     """C text of what is stored for the accumulator :data:`SUM`.
 
     Args:
@@ -54,7 +54,7 @@ def finished(program: BlockProgram, at: Mapping[str, Value]) -> str:
     """
     op = program.mapping.operator
     assert op.epilogue is not None
-    kind = program.mapping.intrinsic.dtypes[-1]
+    kind = program.accumulator
     value = op.epilogue.compute(SUM, kind, _InCuda(at))
     return _stored(value, op.epilogue.expression.kind(kind), program.stored_dtype)
 

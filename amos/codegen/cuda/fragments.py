@@ -11,12 +11,14 @@ from __future__ import annotations
 import re
 from math import prod
 
-from amos.codegen.cuda.program import BlockProgram
-from amos.codegen.cuda.staging import SharedOperand
+from amos.codegen.cuda.copies import column_text
+from amos.codegen.cuda.types import cuda_type
 from amos.intrinsics import FragmentLayout
 from amos.intrinsics.expression import to_c
 from amos.ir import dtype
 from amos.machine.gpu_costs import WARP
+from amos.plan.gpu_plan import GpuPlan
+from amos.plan.shared_operand import SharedOperand
 
 __all__ = ["copy_helpers", "fragment_code", "lane_place", "result_layout"]
 
@@ -27,12 +29,12 @@ _UNINFERRED = {"bfloat16": "bf16", "tfloat32": "tf32", "float64": "f64"}
 _INLINE = "__device__ __forceinline__"
 
 
-def fragment_code(program: BlockProgram) -> str:
+def fragment_code(program: GpuPlan) -> str:
     """Types and functions of the program's fragments."""
     return _mma(program) if program.mapping.intrinsic.open_registers else _wmma(program)
 
 
-def copy_helpers(program: BlockProgram) -> str:
+def copy_helpers(program: GpuPlan) -> str:
     """``copy_async`` and what belongs to it; nothing if the program has no such copies."""
     if not program.is_async:
         return ""
@@ -57,13 +59,13 @@ template <int PENDING>
 """
 
 
-def _wmma(program: BlockProgram) -> str:
+def _wmma(program: GpuPlan) -> str:
     m, n, k = program.mapping.intrinsic.shape
     a, b = program.sources
-    kind = _WMMA_TYPES.get(a.dtype, a.element.name)
+    kind = _WMMA_TYPES.get(a.tile.dtype, cuda_type(a.tile.dtype).name)
     declared = [
         f"using Fragment{letter} = wmma::fragment<wmma::matrix_{letter.lower()}, {m}, {n}, {k}, "
-        f"{kind}, wmma::{'col' if source.transposed else 'row'}_major>;"
+        f"{kind}, wmma::{'col' if source.tile.transposed else 'row'}_major>;"
         for letter, source in (("A", a), ("B", b))
     ]
     shape = f"m{m}n{n}k{k}"
@@ -72,11 +74,11 @@ def _wmma(program: BlockProgram) -> str:
             "using namespace nvcuda;",
             *declared,
             f"using FragmentC = wmma::fragment<wmma::accumulator, {m}, {n}, {k}, "
-            f"{program.result.name}>;",
+            f"{cuda_type(program.accumulator).name}>;",
             *(_wmma_load(program, source, shape) for source in (a, b)),
             _wmma_store(program, shape),
             f"{_INLINE} void clear(FragmentC &f) {{\n"
-            f"  wmma::fill_fragment(f, {program.result.zero});\n}}",
+            f"  wmma::fill_fragment(f, {cuda_type(program.accumulator).zero});\n}}",
             f"{_INLINE} void multiply_add(\n"
             "    FragmentC &c, const FragmentA &a, const FragmentB &b) {\n"
             "  wmma::mma_sync(c, a, b, c);\n}",
@@ -84,18 +86,18 @@ def _wmma(program: BlockProgram) -> str:
     )
 
 
-def _wmma_load(program: BlockProgram, source: SharedOperand, shape: str) -> str:
+def _wmma_load(program: GpuPlan, source: SharedOperand, shape: str) -> str:
     letter = "ab"[source.number]
     head = (
         f"{_INLINE} void load_{letter}(Fragment{letter.upper()} &f, "
-        f"const {source.element.name} *from) {{\n"
+        f"const {cuda_type(source.tile.dtype).name} *from) {{\n"
     )
     plain = f"  wmma::load_matrix_sync(f, from, {source.row});\n"
-    if source.dtype not in _UNINFERRED:
+    if source.tile.dtype not in _UNINFERRED:
         return f"{head}{plain}}}"
     count, held, constraint = _words(program, source.number)
-    side = "col" if source.transposed else "row"
-    name = f"wmma.load.{letter}.sync.aligned.{side}.{shape}.shared.{_UNINFERRED[source.dtype]}"
+    side = "col" if source.tile.transposed else "row"
+    name = f"wmma.load.{letter}.sync.aligned.{side}.{shape}.shared.{_UNINFERRED[source.tile.dtype]}"
     values = ", ".join(f"%{i}" for i in range(count))
     outputs = ", ".join(f'"={constraint}"(x[{i}])' for i in range(count))
     text = (
@@ -107,10 +109,10 @@ def _wmma_load(program: BlockProgram, source: SharedOperand, shape: str) -> str:
     return f"{head}{_either(plain, text)}{_rounded(source)}}}"
 
 
-def _wmma_store(program: BlockProgram, shape: str) -> str:
+def _wmma_store(program: GpuPlan, shape: str) -> str:
     """An accumulator to shared memory, contiguous where the output is."""
     side, columns = "col" if program.by_columns else "row", program.scratch_shape[1]
-    result = program.result.name
+    result = cuda_type(program.accumulator).name
     head = f"{_INLINE} void store_c({result} *to, const FragmentC &f) {{\n"
     plain = f"  wmma::store_matrix_sync(to, f, {columns}, wmma::mem_{side}_major);\n"
     if program.mapping.intrinsic.dtypes[0] not in ("tfloat32", "float64"):
@@ -132,7 +134,7 @@ def _either(emulated: str, text: str) -> str:
     return f"#ifdef AMOS_EMULATION\n{emulated}#else\n{text}#endif\n"
 
 
-def _words(program: BlockProgram, operand: int) -> tuple[int, str, str]:
+def _words(program: GpuPlan, operand: int) -> tuple[int, str, str]:
     """Registers of a fragment of WMMA, their C type and constraint."""
     intrinsic = program.mapping.intrinsic
     lane = intrinsic.fragment_bytes(intrinsic.operands[operand]) // WARP
@@ -142,25 +144,25 @@ def _words(program: BlockProgram, operand: int) -> tuple[int, str, str]:
 
 
 def _rounded(source: SharedOperand) -> str:
-    if source.dtype != "tfloat32":
+    if source.tile.dtype != "tfloat32":
         return ""
     return "  for (int i = 0; i < f.num_elements; ++i) f.x[i] = wmma::__float_to_tf32(f.x[i]);\n"
 
 
-def result_layout(program: BlockProgram) -> FragmentLayout:
+def result_layout(program: GpuPlan) -> FragmentLayout:
     """Which lane holds which element of an accumulator of ``mma.sync``."""
     return _layouts(program)[-1]
 
 
-def _layouts(program: BlockProgram) -> list[FragmentLayout]:
+def _layouts(program: GpuPlan) -> list[FragmentLayout]:
     intrinsic = program.mapping.intrinsic
     by_name = {statement.operand: statement.layout for statement in intrinsic.memory}
     found = [by_name[load.tensor.name] for load in intrinsic.operands]
     return [layout for layout in found if layout is not None]
 
 
-def _mma(program: BlockProgram) -> str:
-    intrinsic, result = program.mapping.intrinsic, program.result
+def _mma(program: GpuPlan) -> str:
+    intrinsic, result = program.mapping.intrinsic, cuda_type(program.accumulator)
     kinds = intrinsic.dtypes
     layouts = _layouts(program)
     parts, counts = [], []
@@ -177,9 +179,9 @@ def _mma(program: BlockProgram) -> str:
         f"  return reinterpret_cast<const {result.name} *>(f.x)[e];\n}}"
     )
     loads = {
-        (layout.elements // 2, source.columns.target != "r1")
+        (layout.elements // 2, source.tile.columns.target != "r1")
         for source, layout in zip(program.sources, layouts, strict=False)
-        if source.element.bytes == 2
+        if source.size == 2
     }
     parts += [_matrix_load(count, transposed) for count, transposed in sorted(loads)]
     for letter, source, layout in zip("AB", program.sources, layouts, strict=False):
@@ -197,21 +199,21 @@ def _register(kind: str, layout: FragmentLayout) -> tuple[str, int]:
     return held, max(1, layout.elements * known.bits // 32)
 
 
-def lane_place(program: BlockProgram, source: SharedOperand) -> bool:
+def lane_place(program: GpuPlan, source: SharedOperand) -> bool:
     """Whether ``lane_a`` or ``lane_b`` says where in a fragment a lane begins to load.
 
     Added once a stage, it leaves constants between the fragments of a warp, which the
     instruction has room for.
     """
-    return program.mapping.intrinsic.open_registers and source.element.bytes == 2
+    return program.mapping.intrinsic.open_registers and source.size == 2
 
 
 def _mma_load(letter: str, source: SharedOperand, layout: FragmentLayout) -> str:
     head = (
         f"{_INLINE} void load_{letter.lower()}(Fragment{letter} &f, "
-        f"const {source.element.name} *from) {{\n"
+        f"const {cuda_type(source.tile.dtype).name} *from) {{\n"
     )
-    if source.element.bytes == 2:
+    if source.size == 2:
         return _ldmatrix(letter, source, layout, head)
     return head + "  const int lane = threadIdx.x % 32;\n" + _plain_load(source, layout) + "\n}"
 
@@ -227,14 +229,14 @@ def _ldmatrix(letter: str, source: SharedOperand, layout: FragmentLayout, head: 
     second = "q % 2 * 8", "q / 2 * 8"
     across, down = second if letter == "A" else ("0", "q * 8")
     own = {"i1": across, "i2": across, "r1": down}
-    columns, rows = source.columns.target, source.rows.target
+    columns, rows = source.tile.columns.target, source.tile.rows.target
     # A register holds two neighbours along the reduction: rows of shared memory that
     # run along it are taken as they are, others are transposed on the way.
     row = f"({own[rows]} + lane % 8)"
     return (
         f"{_INLINE} int lane_{letter.lower()}() {{\n"
         f"  const int lane = threadIdx.x % 32, q = lane / 8 % {count};\n"
-        f"  return {row} * {source.row} + {source.column(row, own[columns])};\n}}\n"
+        f"  return {row} * {source.row} + {column_text(source, row, own[columns])};\n}}\n"
         f"{head}  {_matrix_name(count, columns != 'r1')}(f.x, from);\n}}"
     )
 
@@ -262,8 +264,8 @@ def _matrix_load(count: int, transposed: bool) -> str:
 def _plain_load(source: SharedOperand, layout: FragmentLayout) -> str:
     """Element by element; four bytes at once where a register's elements are neighbours."""
     where = dict(layout.where)
-    packed = 4 // source.element.bytes
-    columns, rows = source.columns.target, source.rows.target
+    packed = 4 // source.size
+    columns, rows = source.tile.columns.target, source.tile.rows.target
     if packed > 1 and columns == "r1":
         at = _place(where, rows, columns, source, f"r * {packed}")
         return (
@@ -271,9 +273,9 @@ def _plain_load(source: SharedOperand, layout: FragmentLayout) -> str:
             f"    f.x[r] = *reinterpret_cast<const unsigned *>(from + {at});"
         )
     at = _place(where, rows, columns, source, "e")
-    held = "double" if source.element.bytes == 8 else source.element.name
+    held = "double" if source.size == 8 else cuda_type(source.tile.dtype).name
     value = f"from[{at}]"
-    if source.dtype == "tfloat32":  # the instruction itself would cut off what is too fine
+    if source.tile.dtype == "tfloat32":  # the instruction itself would cut off what is too fine
         value = f"nvcuda::wmma::__float_to_tf32({value})"
     return (
         f"  for (int e = 0; e < {layout.elements}; ++e)\n"
@@ -285,11 +287,11 @@ def _place(where: dict[str, str], rows: str, columns: str, source: SharedOperand
     def formula(index: str) -> str:
         return to_c(re.sub(r"\be\b", f"({e})", where[index]))
 
-    column = source.column(formula(rows), formula(columns))
+    column = column_text(source, formula(rows), formula(columns))
     return f"({formula(rows)}) * {source.row} + {column}"
 
 
-def _multiply(program: BlockProgram, counts: list[int]) -> str:
+def _multiply(program: GpuPlan, counts: list[int]) -> str:
     intrinsic = program.mapping.intrinsic
     m, n, k = intrinsic.shape
     short = [dtype(name).short for name in intrinsic.dtypes]

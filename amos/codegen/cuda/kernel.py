@@ -12,27 +12,27 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
-from amos.codegen.cuda.copies import copy_code, is_async, is_held, may_part
+from amos.codegen.cuda.copies import copy_code, may_part
 from amos.codegen.cuda.epilogue import epilogue_helpers
 from amos.codegen.cuda.fragments import copy_helpers, fragment_code, lane_place
 from amos.codegen.cuda.output import output_code
-from amos.codegen.cuda.program import BlockProgram
-from amos.codegen.cuda.staging import STEP, SharedOperand
 from amos.codegen.cuda.text import OWN, block, identifier
 from amos.codegen.cuda.types import cuda_type
 from amos.codegen.naming import Names, spelled
+from amos.plan.gpu_plan import GpuPlan
+from amos.plan.shared_operand import STEP, SharedOperand
 
 __all__ = ["KernelText", "kernel_name"]
 
 _HEADERS = "#include <cuda_bf16.h>\n#include <cuda_fp16.h>\n#include <mma.h>\n"
 
 
-def kernel_name(program: BlockProgram) -> str:
+def kernel_name(program: GpuPlan) -> str:
     """Name of the function: the operator's and the mapping's."""
     return spelled(f"{program.mapping.operator.name}_{program.mapping.name}", OWN)
 
 
-def _named(program: BlockProgram, names: Names) -> BlockProgram:
+def _named(program: GpuPlan, names: Names) -> GpuPlan:
     """The program of the operator under other names."""
     mapping = names.mapping(program.mapping)
     if mapping is program.mapping:
@@ -56,7 +56,7 @@ class KernelText:
         name: of the function; by default the operator's and the mapping's.
     """
 
-    program: BlockProgram
+    program: GpuPlan
     name: str = ""
 
     @cached_property
@@ -65,7 +65,7 @@ class KernelText:
         return Names.of(self.program.mapping.operator, OWN)
 
     @cached_property
-    def _named(self) -> BlockProgram:
+    def _named(self) -> GpuPlan:
         return _named(self.program, self.names)
 
     @cached_property
@@ -136,7 +136,7 @@ class KernelText:
     def _buffers(self) -> list[str]:
         lines, offset = [], 0
         for source in self._named.sources:
-            kind = source.element.name
+            kind = cuda_type(source.tile.dtype).name
             lines.append(
                 f"{kind} *const shared_{source.name} = "
                 f"reinterpret_cast<{kind} *>(shared_memory + {offset});"
@@ -181,7 +181,7 @@ class KernelText:
         """The reduction: one stage after another, or several in flight."""
         p = self._named
         fetch = [f"fetch_{s.name}" for s in p.sources]
-        put = [f"put_{s.name}" for s in p.sources if is_held(p, s)]
+        put = [f"put_{s.name}" for s in p.sources if s.is_kept]
         stages = ("#pragma unroll 1", "for (int stage = begin; stage < end; ++stage) {")
         if p.depth == 1:
             return [
@@ -192,7 +192,7 @@ class KernelText:
             ]
         # Products take all threads of a warp together.
         together = ["__syncwarp();"] if any(may_part(p, s) for s in p.sources) else []
-        some = any(is_async(p, s) for s in p.sources)
+        some = any(s.is_async for s in p.sources)
         commit = ["commit_copies();"] if some else []
         wait = [f"wait_copies<{p.depth - 2}>();"] if some else []
         return [
@@ -220,9 +220,9 @@ class KernelText:
         """One stage: load the warp's fragments of each step, multiply all pairs."""
         p = self._named
         tiled = [x.name for x in p.spatial if p.tile_of(x.name) > 1]
-        own = [[n for n in tiled if n in source.loops] for source in p.sources]
+        own = [[n for n in tiled if n in source.tile.loops] for source in p.sources]
         counts = [prod(p.tile_of(n) for n in loops) for loops in own]
-        loads, pairs = [], []
+        loads, pairs, whole = [], [], p.whole_source
         for number, (source, letter) in enumerate(zip(p.sources, "ab", strict=True)):
             terms = [f"from_{source.name}"]
             for axis in source.axes:
@@ -230,12 +230,12 @@ class KernelText:
                     terms.append(f"step * {axis.stride}")
                 elif axis.name in own[number]:
                     terms.append(f"t_{identifier(axis.name)} * {axis.stride}")
-            place = _index(p, own[number]) if number == p.held else "0"
+            place = _index(p, own[number]) if number == whole else "0"
             loads.append(f"load_{letter}({letter}[{place}], {' + '.join(terms)});")
             pairs.append(f"{letter}[{place}]")
-        other = 1 - p.held
-        inner = [f"Fragment{'AB'[p.held]} {'ab'[p.held]}[{counts[p.held]}];"]
-        inner += _nest(p, own[p.held], [loads[p.held]])
+        other = 1 - whole
+        inner = [f"Fragment{'AB'[whole]} {'ab'[whole]}[{counts[whole]}];"]
+        inner += _nest(p, own[whole], [loads[whole]])
         product = f"multiply_add(c[{_index(p, tiled)}], {', '.join(pairs)});"
         inner += _nest(
             p,
@@ -260,7 +260,7 @@ class KernelText:
         return [*lines, "};"]
 
 
-def _warp_base(program: BlockProgram, source: SharedOperand) -> str:
+def _warp_base(program: GpuPlan, source: SharedOperand) -> str:
     terms = [f"shared_{source.name}"]
     if program.depth > 1:
         terms.append(f"stage % {program.depth} * {source.elements}")
@@ -270,10 +270,11 @@ def _warp_base(program: BlockProgram, source: SharedOperand) -> str:
             terms.append(f"warp_{identifier(axis.name)} * {stride}")
     if lane_place(program, source):
         terms.append(f"lane_{'ab'[source.number]}()")
-    return f"const {source.element.name} *const from_{source.name} = {' + '.join(terms)};"
+    kind = cuda_type(source.tile.dtype).name
+    return f"const {kind} *const from_{source.name} = {' + '.join(terms)};"
 
 
-def _index(program: BlockProgram, loops: Sequence[str]) -> str:
+def _index(program: GpuPlan, loops: Sequence[str]) -> str:
     """Position among the fragments of a warp."""
     code = ""
     for name in loops:
@@ -282,7 +283,7 @@ def _index(program: BlockProgram, loops: Sequence[str]) -> str:
     return code or "0"
 
 
-def _nest(program: BlockProgram, loops: Sequence[str], body: list[str]) -> list[str]:
+def _nest(program: GpuPlan, loops: Sequence[str], body: list[str]) -> list[str]:
     """Unrolled loops over a warp's fragments."""
     for name in reversed(loops):
         t = f"t_{identifier(name)}"

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from amos.codegen.cuda.program import BlockProgram
 from amos.ir import BufferLoad
 from amos.ir.epilogue import Node
 from amos.plan import Schedule
+from amos.plan.gpu_plan import GpuPlan
 
 __all__ = ["described_operand", "launch_of"]
 
 
-def launch_of(program: BlockProgram, name: str, schedule: Schedule) -> dict[str, Any]:
+def launch_of(program: GpuPlan, name: str, schedule: Schedule) -> dict[str, Any]:
     """What ``launch.json`` says.
 
     Args:
@@ -57,9 +57,9 @@ def launch_of(program: BlockProgram, name: str, schedule: Schedule) -> dict[str,
     }
 
 
-def _epilogue(program: BlockProgram) -> dict[str, Any]:
+def _epilogue(program: GpuPlan) -> dict[str, Any]:
     """What is stored instead of a sum; nothing if it is the sum."""
-    epilogue, accumulator = program.mapping.operator.epilogue, program.mapping.intrinsic.dtypes[-1]
+    epilogue, accumulator = program.mapping.operator.epilogue, program.accumulator
     if epilogue is None:
         return {}
 

@@ -8,15 +8,16 @@ from amos.codegen.cuda.copies import element_at, loop_values
 from amos.codegen.cuda.epilogue import SUM, finished
 from amos.codegen.cuda.expression import Expr, Value, at_most, text, variable
 from amos.codegen.cuda.fragments import result_layout
-from amos.codegen.cuda.program import BlockProgram
 from amos.codegen.cuda.text import block, identifier
+from amos.codegen.cuda.types import cuda_type
 from amos.intrinsics.expression import to_c
 from amos.machine.gpu_costs import WARP
+from amos.plan.gpu_plan import GpuPlan
 
 __all__ = ["output_code"]
 
 
-def output_code(program: BlockProgram) -> list[str]:
+def output_code(program: GpuPlan) -> list[str]:
     """Every live element of every accumulator of the warp is stored, or added if split."""
     opened = program.mapping.intrinsic.open_registers
     body = _from_registers(program) if opened else _through_memory(program)
@@ -31,12 +32,12 @@ def output_code(program: BlockProgram) -> list[str]:
         ]
     if opened:
         return body
-    kind, size = program.result.name, prod(program.scratch_shape)
+    kind, size = cuda_type(program.accumulator).name, prod(program.scratch_shape)
     head = f"{kind} *const leaving = reinterpret_cast<{kind} *>(shared_memory) + warp * {size};"
     return [head, *body]
 
 
-def _accumulator(program: BlockProgram) -> str:
+def _accumulator(program: GpuPlan) -> str:
     code = ""
     for loop in program.spatial:
         count = program.tile_of(loop.name)
@@ -46,7 +47,7 @@ def _accumulator(program: BlockProgram) -> str:
     return f"c[{code or '0'}]"
 
 
-def _through_memory(program: BlockProgram) -> list[str]:
+def _through_memory(program: GpuPlan) -> list[str]:
     """WMMA hides which lane holds what: the fragment is stored, then read by element."""
     rows, columns = program.scratch_shape
     first, second = program.destination.fragment
@@ -77,7 +78,7 @@ def _element(rows: int, columns: int) -> tuple[Value, Value]:
     return row, lane % columns
 
 
-def _from_registers(program: BlockProgram) -> list[str]:
+def _from_registers(program: GpuPlan) -> list[str]:
     """Each lane knows its elements (PTX ISA, matrix fragments of mma)."""
     layout = result_layout(program)
     sizes = {it.name: it.extent for it in program.mapping.intrinsic.iterations}
@@ -90,7 +91,7 @@ def _from_registers(program: BlockProgram) -> list[str]:
     return [*lines, *block(_store(program, lanes, value)), "}"]
 
 
-def _store(program: BlockProgram, lanes: dict[str, Value], value: str) -> list[str]:
+def _store(program: GpuPlan, lanes: dict[str, Value], value: str) -> list[str]:
     local: dict[str, Value] = {}
     for loop in program.spatial:
         tile, warps, name = program.tile_of(loop.name), program.warps_of(loop.name), loop.name
@@ -113,7 +114,7 @@ def _store(program: BlockProgram, lanes: dict[str, Value], value: str) -> list[s
     out = load.tensor.name
     if program.mapping.operator.epilogue is not None:
         lines = [
-            f"const {program.result.name} {SUM} = {value};",
+            f"const {cuda_type(program.accumulator).name} {SUM} = {value};",
             f"{out}[{place}] = {finished(program, known)};",
         ]
     elif program.parts > 1:

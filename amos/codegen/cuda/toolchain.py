@@ -16,9 +16,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from amos.codegen.cuda.nvrtc import find_nvrtc
-from amos.codegen.cuda.program import capability
 from amos.codegen.cuda.sass import tensor_core_instructions
 from amos.errors import BuildError, ToolchainError
+from amos.machine.gpu_costs import capability
 
 __all__ = [
     "Compiled",

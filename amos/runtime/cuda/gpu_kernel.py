@@ -9,12 +9,12 @@ import numpy as np
 
 from amos.codegen.cuda.kernel import KernelText, kernel_name
 from amos.codegen.cuda.launch import launch_of
-from amos.codegen.cuda.scheduled import block_program
 from amos.codegen.cuda.toolchain import image_for
 from amos.errors import BuildError
 from amos.ir import dtype
 from amos.ir.floats import pack, quantize, unpack
 from amos.plan import Candidate
+from amos.plan.gpu_plan import GpuPlan
 from amos.runtime.cuda.driver import Device, KernelError
 from amos.runtime.cuda.loader import Kernel
 
@@ -41,7 +41,7 @@ class GpuKernel:
     implementation = "native"
 
     def __init__(self, candidate: Candidate, architecture: str, library: str) -> None:
-        program = block_program(candidate.mapping, candidate.schedule, architecture)
+        program = GpuPlan.of(candidate.mapping, candidate.schedule, architecture)
         text, name = KernelText(program), kernel_name(program)
         self._operator = candidate.mapping.operator
         self._result = program.stored_dtype

@@ -9,10 +9,10 @@ import pytest
 import amos
 from amos import machines
 from amos.codegen.cuda.banks import bank_conflicts
-from amos.codegen.cuda.program import BlockProgram
-from amos.codegen.cuda.staging import SharedOperand
 from amos.mapping import Mapping
 from amos.plan.banks import matrix_cycles, store_cycles
+from amos.plan.gpu_plan import GpuPlan
+from amos.plan.shared_operand import SharedOperand
 from amos.schedule import ScheduleSpace
 
 NAMES = [name for name in amos.intrinsics.names() if name.startswith(("mma_sync", "wmma"))]
@@ -37,7 +37,7 @@ def offered(mapping: Mapping) -> Iterator[tuple[SharedOperand, ...]]:
     names = [operand.tensor.name for operand in mapping.intrinsic.sources]
     for n in range(3):
         padding = {name: int(variables[f"align.{name}"][n]) for name in names}
-        yield BlockProgram(mapping, "sm_90", padding=padding).sources
+        yield GpuPlan(mapping, "sm_90", padding=padding).sources
 
 
 @pytest.mark.parametrize("unit", HALF)
@@ -48,7 +48,7 @@ def test_ldmatrix_reads_without_conflict(unit: str) -> None:
         found = [[bank_conflicts(s) for s in sources] for sources in offered(mapping)]
         assert [min(each) for each in zip(*found, strict=True)] == [0, 0], text
         assert any(max(each) > 0 for each in zip(*found, strict=True))
-        assert [bank_conflicts(s) for s in BlockProgram(mapping, "sm_90").sources] == [0, 0]
+        assert [bank_conflicts(s) for s in GpuPlan(mapping, "sm_90").sources] == [0, 0]
 
 
 @pytest.mark.parametrize("unit", [n for n in NAMES if n.startswith("mma_sync")])
@@ -60,12 +60,12 @@ def test_swizzled_rows_read_without_conflict(unit: str) -> None:
         names = [operand.tensor.name for operand in mapping.intrinsic.sources]
         able = [name for name in names if -1 in variables[f"align.{name}"]]
         assert able, text
-        padded = BlockProgram(mapping, "sm_90").sources
-        swizzled = BlockProgram(mapping, "sm_90", padding=dict.fromkeys(able, -1)).sources
+        padded = GpuPlan(mapping, "sm_90").sources
+        swizzled = GpuPlan(mapping, "sm_90", padding=dict.fromkeys(able, -1)).sources
         for one, other in zip(swizzled, padded, strict=True):
             assert bank_conflicts(one) <= bank_conflicts(other)
             assert one.bytes <= other.bytes
-            if one.swizzle("row"):
+            if one.period:
                 assert one.bytes < other.bytes and bank_conflicts(one) == 0
 
 

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 import amos
 from amos import operators
-from amos.codegen.cuda import BlockProgram, KernelText, compilers
+from amos.codegen.cuda import KernelText, compilers
 from amos.codegen.cuda.copies import _Gather
 from amos.codegen.cuda.expression import at_most, text
 from amos.codegen.cuda.toolchain import portable_code
+from amos.plan.gpu_plan import GpuPlan
 
 
 @given(
@@ -47,7 +48,7 @@ def test_unrolled_copies_share_an_address() -> None:
     unit = amos.intrinsics.get("wmma_m16n16k16_f16_f32")
     (mapping,) = amos.enumerate_mappings(op, unit)
     loops = ("i1.tile", "i2.tile")
-    program = BlockProgram(
+    program = GpuPlan(
         mapping, "sm_80", dict.fromkeys(loops, 2), dict.fromkeys(loops, 2), steps=4, stages=3
     )
     source = KernelText(program).source
@@ -65,6 +66,6 @@ def test_fragments_come_from_shared_memory(unit: str) -> None:
     intrinsic = amos.intrinsics.get(unit)
     op = operators.get("gemm", m=64, n=64, k=64, dtype=tuple(intrinsic.dtypes))
     (mapping,) = amos.enumerate_mappings(op, intrinsic)
-    code = portable_code(KernelText(BlockProgram(mapping, "sm_80")).source, "sm_80")
+    code = portable_code(KernelText(GpuPlan(mapping, "sm_80")).source, "sm_80")
     moves = re.findall(r"wmma\.(?:load|store)\.[^\s]*", code)
     assert len(moves) >= 3 and all(".shared." in move for move in moves)

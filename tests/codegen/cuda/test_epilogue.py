@@ -10,11 +10,11 @@ import pytest
 
 import amos
 from amos import machines, operators
-from amos.codegen.cuda import BlockProgram, KernelText, compile_cuda, draw_inputs, emulate
+from amos.codegen.cuda import KernelText, compile_cuda, draw_inputs, emulate
 from amos.codegen.cuda.emulate import compiler
-from amos.codegen.cuda.scheduled import block_program
 from amos.codegen.cuda.toolchain import compiler_for, portable_code
 from amos.errors import ToolchainError
+from amos.plan.gpu_plan import GpuPlan
 from amos.schedule import ScheduleSpace
 
 needs_compiler = pytest.mark.skipif(
@@ -42,7 +42,7 @@ UNITS = {
 }
 
 
-def program(text: str, dtypes: dict[str, str], unit: str, seed: int) -> BlockProgram:
+def program(text: str, dtypes: dict[str, str], unit: str, seed: int) -> GpuPlan:
     """A convolution whose tiles divide nothing, on a schedule of its space."""
     rng = np.random.default_rng(seed)
     op = operators.get("conv2d", dtype=UNITS[unit], n=2, c=5, k=19, p=3, q=7, r=2, s=3)
@@ -51,10 +51,10 @@ def program(text: str, dtypes: dict[str, str], unit: str, seed: int) -> BlockPro
     mapping = space[int(rng.integers(len(space)))]
     schedules = ScheduleSpace(mapping, machines.get("a100"))
     assert "split" not in schedules.variables or set(schedules.variables["split"]) == {1}
-    return block_program(mapping, schedules.sample(rng), "sm_80")
+    return GpuPlan.of(mapping, schedules.sample(rng), "sm_80")
 
 
-def inputs(made: BlockProgram, seed: int) -> dict[str, np.ndarray]:
+def inputs(made: GpuPlan, seed: int) -> dict[str, np.ndarray]:
     """A scale for all that leaves more of the sums than their sign."""
     drawn = draw_inputs(made, np.random.default_rng(seed))
     scalars = {n: np.full_like(x, 0.25) for n, x in drawn.items() if x.shape == () and n == "scale"}

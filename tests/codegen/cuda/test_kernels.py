@@ -9,12 +9,13 @@ import pytest
 
 import amos
 from amos import operators
-from amos.codegen.cuda import BlockProgram, KernelText, draw_inputs, emulate
+from amos.codegen.cuda import KernelText, draw_inputs, emulate
 from amos.codegen.cuda.emulate import Emulation, compiler
-from amos.codegen.cuda.program import capability
 from amos.errors import BuildError
 from amos.ir import Operator
+from amos.machine.gpu_costs import capability
 from amos.mapping import Mapping
+from amos.plan.gpu_plan import GpuPlan
 from amos.plan.nest import Nest
 
 needs_compiler = pytest.mark.skipif(
@@ -62,14 +63,14 @@ def drawn(op: Operator, unit: str, rule: str, rng: np.random.Generator) -> Mappi
     return space[int(rng.integers(len(space)))]
 
 
-def program(mapping: Mapping, architecture: str, rng: np.random.Generator) -> BlockProgram:
+def program(mapping: Mapping, architecture: str, rng: np.random.Generator) -> GpuPlan:
     """Any cut: tiles that divide nothing, several warps, stages and parts."""
     nest = Nest(mapping)
     live = [loop for loop in nest.spatial if loop.extent > 1]
     atomic = mapping.intrinsic.dtypes[-1] != "float16"
     names = [operand.tensor.name for operand in mapping.intrinsic.sources]
     swizzled = mapping.intrinsic.family == "mma" and rng.integers(2)
-    return BlockProgram(
+    return GpuPlan(
         mapping,
         architecture,
         tile={x.name: int(rng.integers(1, min(3, x.extent) + 1)) for x in live},
@@ -84,7 +85,7 @@ def program(mapping: Mapping, architecture: str, rng: np.random.Generator) -> Bl
     )
 
 
-def run(made: BlockProgram, source: str | None = None) -> Emulation:
+def run(made: GpuPlan, source: str | None = None) -> Emulation:
     return emulate(made, draw_inputs(made, np.random.default_rng(0)), source)
 
 
@@ -124,7 +125,7 @@ def test_swizzled_rows(unit: str, text: str) -> None:
     op = Operator.parse(f"out[m,n] += {text}", extents=sizes, dtypes=kinds, name="gemm")
     mapping = amos.enumerate_mappings(op, intrinsic)[0]
     padding = {"Src1": -1, "Src2": -1}
-    made = BlockProgram(mapping, "sm_80", {"i1.tile": 2}, {"i2.tile": 2}, 2, 3, padding=padding)
+    made = GpuPlan(mapping, "sm_80", {"i1.tile": 2}, {"i2.tile": 2}, 2, 3, padding=padding)
     source = KernelText(made).source
     assert source.count(" ^ ") >= 2  # where copies write, and where fragments are read
     assert run(made).problem == ""
@@ -140,14 +141,14 @@ def test_every_operator_and_type(name: str, unit: str) -> None:
         check(100 + number, name, unit, rule)
 
 
-def pipelined() -> BlockProgram:
+def pipelined() -> GpuPlan:
     """A convolution whose weights come by cp.async while its image is gathered."""
     op = operators.get("conv2d", dtype="f16", n=1, c=16, k=32, p=7, q=7)
     space = amos.enumerate_mappings(op, amos.intrinsics.get("wmma_m16n16k16_f16_f32"), rule="paper")
     mapping = next(m for m in space if m.name == "npq-k-crs")
     tiles = {"i1.tile": 2, "i2.tile": 1}
     warps = {"i1.tile": 2, "i2.tile": 2}
-    return BlockProgram(mapping, "sm_80", tiles, warps, steps=1, stages=3)
+    return GpuPlan(mapping, "sm_80", tiles, warps, steps=1, stages=3)
 
 
 #: What is taken out of a right kernel, and must be found missing.
@@ -200,7 +201,7 @@ def test_places_beyond_32_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tensors of 2^31 elements and more are indexed with 64 bits; here smaller ones are."""
     op = operators.get("conv2d", dtype="f16", n=2, c=64, k=4096, p=600, q=600)
     space = amos.enumerate_mappings(op, amos.intrinsics.get("wmma_m16n16k16_f16_f32"))
-    source = KernelText(BlockProgram(space[0], "sm_80")).source
+    source = KernelText(GpuPlan(space[0], "sm_80")).source
     (stored,) = (line for line in source.splitlines() if line.strip().startswith("out["))
     assert stored.count("static_cast<long long>") == 4  # 2 * 4096 * 600 * 600 elements
     assert "image + (live ? static_cast" not in source
@@ -210,7 +211,7 @@ def test_places_beyond_32_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(made).equal
 
 
-def found_out(made: BlockProgram, before: str, after: str) -> None:
+def found_out(made: GpuPlan, before: str, after: str) -> None:
     source = KernelText(made).source
     assert before in source
     try:
@@ -238,21 +239,21 @@ def test_refusals() -> None:
         ),
     ]:
         with pytest.raises(BuildError) as caught:
-            BlockProgram(wmma, **arguments)  # type: ignore[arg-type]
+            GpuPlan(wmma, **arguments)  # type: ignore[arg-type]
         assert all(word in str(caught.value) for word in words), caught.value
     host = amos.enumerate_mappings(
         operators.get("gemm", dtype="u8s8"), amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
     )[0]
     with pytest.raises(BuildError, match="Tensor Cores only"):
-        BlockProgram(host, "sm_80")
+        GpuPlan(host, "sm_80")
     last = operators.get("gemm", dtype="f16").with_epilogue("relu(acc)")
     mapping = amos.enumerate_mappings(last, amos.intrinsics.get("wmma_m16n16k16_f16_f32"))[0]
     with pytest.raises(BuildError, match="whole sum"):
-        BlockProgram(mapping, "sm_80", split=2)
+        GpuPlan(mapping, "sm_80", split=2)
     half = operators.get("gemm", dtype=("f16", "f16", "f16"))
     mapping = amos.enumerate_mappings(half, amos.intrinsics.get("wmma_m16n16k16_f16_f16"))[0]
     with pytest.raises(BuildError, match="atomically"):
-        BlockProgram(mapping, "sm_80", split=2)
+        GpuPlan(mapping, "sm_80", split=2)
 
 
 def test_wide_copies_where_the_tensor_allows() -> None:
@@ -270,4 +271,4 @@ def test_wide_copies_where_the_tensor_allows() -> None:
             for m in space
             if set(m.groups["i1"]) == {"n", "p", "q"} and set(m.groups["r1"]) == {"c", "r", "s"}
         )
-        assert tuple(s.vector for s in BlockProgram(mapping, "sm_80").sources) == wide
+        assert tuple(s.vector for s in GpuPlan(mapping, "sm_80").sources) == wide

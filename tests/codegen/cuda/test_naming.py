@@ -9,9 +9,8 @@ import pytest
 
 import amos
 from amos import machines
-from amos.codegen.cuda import BlockProgram, KernelText, draw_inputs, emulate
+from amos.codegen.cuda import KernelText, draw_inputs, emulate
 from amos.codegen.cuda.emulate import compiler
-from amos.codegen.cuda.scheduled import block_program
 from amos.codegen.cuda.text import OWN
 from amos.errors import ExportError
 from amos.export import export
@@ -19,6 +18,7 @@ from amos.intrinsics import Intrinsic
 from amos.ir import Operator
 from amos.mapping import Mapping
 from amos.plan import Candidate
+from amos.plan.gpu_plan import GpuPlan
 from amos.schedule import ScheduleSpace
 
 needs_compiler = pytest.mark.skipif(
@@ -52,11 +52,11 @@ def product(loops: tuple[str, ...], inputs: tuple[str, str] = ("a", "b")) -> Ope
     )
 
 
-def cut(mapping: Mapping) -> BlockProgram:
+def cut(mapping: Mapping) -> GpuPlan:
     """Several warps, tiles, steps and stages, so that everything has a name."""
-    loops = BlockProgram(mapping, "sm_80").spatial
+    loops = GpuPlan(mapping, "sm_80").spatial
     tile = {x.name: min(2, x.extent) for x in loops}
-    return BlockProgram(mapping, "sm_80", tile, {loops[-1].name: 2}, steps=2, stages=2)
+    return GpuPlan(mapping, "sm_80", tile, {loops[-1].name: 2}, steps=2, stages=2)
 
 
 def spread(mapping: Mapping) -> list[Mapping]:
@@ -130,7 +130,7 @@ def test_loops_called_like_variables_of_a_schedule(loops: tuple[str, ...]) -> No
         values = [list(s.sample(np.random.default_rng(1)).as_dict().values()) for s in spaces]
         assert len(values[0]) == len(values[1])
         schedule = spaces[1].sample(np.random.default_rng(2))
-        KernelText(block_program(nasty[number], schedule, "sm_80")).source  # noqa: B018
+        KernelText(GpuPlan.of(nasty[number], schedule, "sm_80")).source  # noqa: B018
 
 
 def test_a_kernel_cannot_have_a_name_of_its_text(tmp_path: object) -> None:

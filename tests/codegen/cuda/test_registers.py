@@ -1,4 +1,4 @@
-"""Registers: one count in the space, the model and the kernel, which compilers keep to."""
+"""Registers: one count in the space and the plan, which compilers keep to."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ import pytest
 
 import amos
 from amos import operators
-from amos.codegen.cuda import BlockProgram, KernelText, compile_cuda, compilers
-from amos.codegen.cuda.program import capability
-from amos.codegen.cuda.scheduled import believed_registers, block_program
+from amos.codegen.cuda import KernelText, compile_cuda, compilers
+from amos.machine.gpu_costs import capability
 from amos.mapping import Mapping
-from amos.plan import Schedule, Structure, batch_of
-from amos.plan.blocks import Blocks
+from amos.plan import Schedule
+from amos.plan.gpu_plan import GpuPlan
 from amos.plan.gpu_registers import blocks_by_registers, fragment_registers, granted
 from amos.reproduce.cuda import SPILL_LIMIT
 from amos.schedule import ScheduleSpace
@@ -55,22 +54,17 @@ def drawn(
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_space_model_and_kernel_count_the_same(unit: str) -> None:
+def test_space_and_plan_count_the_same(unit: str) -> None:
     rng = np.random.default_rng(0)
     for _ in range(3):
         mapping, schedule, arch = drawn(unit, rng)
         machine = amos.machines.get(MACHINES[arch])
-        program = block_program(mapping, schedule, arch)
-        believed = believed_registers(ScheduleSpace(mapping, machine), schedule, arch)
-        structure = Structure(mapping)
-        model = Blocks(structure, machine, batch_of(structure, [schedule]))
-        assert model.registers.tolist() == [program.registers] == [believed.counted]
-        assert program.granted == (believed.granted, believed.blocks)
-        assert model.occupancy[0] <= believed.blocks
-        assert believed.counted <= 255
-        assert (
-            f"__launch_bounds__({program.threads}, {believed.blocks})" in KernelText(program).source
-        )
+        program = GpuPlan.of(mapping, schedule, arch)
+        values = ScheduleSpace(mapping, machine).values(schedule)
+        assert values["registers.thread"] == program.registers <= 255
+        blocks = program.granted[1]
+        assert program.counts.occupancy[0] <= blocks
+        assert f"__launch_bounds__({program.threads}, {blocks})" in KernelText(program).source
 
 
 def test_fragments_by_hand() -> None:
@@ -93,8 +87,8 @@ def test_a_warp_holds_the_cheaper_source() -> None:
         ({"i1.tile": 2, "i2.tile": 8}, 0, 2 * 8 * 4 + 2 * 4 + 2),
         ({"i1.tile": 4, "i2.tile": 2}, 1, 4 * 2 * 4 + 2 * 2 + 4),
     ):
-        program = BlockProgram(mapping, "sm_80", tile)
-        assert program.held == held
+        program = GpuPlan(mapping, "sm_80", tile)
+        assert program.whole_source == held
         assert program.registers == tiles + 56
         other = "ba"[held]
         assert f"Fragment{other.upper()} {other}[1];" in KernelText(program).source
@@ -126,7 +120,7 @@ def test_too_many_registers_leave_no_block() -> None:
 
 def compiled(mapping: Mapping, schedule: Schedule, arch: str) -> tuple[int, int]:
     """Registers that the compiler used and those counted; fails if it was given too few."""
-    program = block_program(mapping, schedule, arch)
+    program = GpuPlan.of(mapping, schedule, arch)
     done = compile_cuda(KernelText(program).source, arch)
     where = f"{mapping.operator.name}, {mapping.intrinsic.name}, {arch}, {schedule.as_dict()}"
     most, blocks = program.granted
