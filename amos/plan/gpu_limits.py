@@ -49,24 +49,8 @@ def check(plan: GpuPlan) -> None:
         raise BuildError(
             f"{where}: {plan.threads} threads in a block, but {MAX_THREADS} are allowed"
         )
-    if plan.split > 1 and plan.mapping.operator.epilogue is not None:
-        raise BuildError(
-            f"{where}: a split reduction has no whole sum in any block, which the epilogue "
-            f"{plan.mapping.operator.epilogue} needs"
-        )
-    if plan.split > 1 and intrinsic.dtypes[-1] not in _ATOMIC:
-        short = dtype(intrinsic.dtypes[-1]).short
-        raise BuildError(f"{where}: a split reduction cannot add to {short} atomically")
-    for source in plan.sources:
-        if intrinsic.family == "wmma" and source.padding < 0:
-            raise BuildError(
-                f"{where}: WMMA reads rows as they lie; rows of {source.name} cannot be swizzled"
-            )
-        if source.row * source.size % ROW_ALIGNMENT:
-            raise BuildError(
-                f"{where}: rows of {source.name} with {source.padding} elements of "
-                f"padding do not begin at multiples of {ROW_ALIGNMENT} bytes"
-            )
+    _check_split(plan, where)
+    _check_rows(plan, where)
     if plan.shared_bytes > plan.unit.block_shared:
         raise BuildError(
             f"{where}: {plan.shared_bytes} bytes of shared memory in a block, but "
@@ -96,3 +80,29 @@ def _check_counts(plan: GpuPlan, where: str) -> None:
     ):
         if count > most:
             raise BuildError(f"{where}: {count} {what}, but a kernel counts to {most}")
+
+
+def _check_split(plan: GpuPlan, where: str) -> None:
+    if plan.split == 1:
+        return
+    if plan.mapping.operator.epilogue is not None:
+        raise BuildError(
+            f"{where}: a split reduction has no whole sum in any block, which the epilogue "
+            f"{plan.mapping.operator.epilogue} needs"
+        )
+    if plan.accumulator not in _ATOMIC:
+        short = dtype(plan.accumulator).short
+        raise BuildError(f"{where}: a split reduction cannot add to {short} atomically")
+
+
+def _check_rows(plan: GpuPlan, where: str) -> None:
+    for source in plan.sources:
+        if not plan.mapping.intrinsic.open_registers and source.padding < 0:
+            raise BuildError(
+                f"{where}: WMMA reads rows as they lie; rows of {source.name} cannot be swizzled"
+            )
+        if source.row * source.size % ROW_ALIGNMENT:
+            raise BuildError(
+                f"{where}: rows of {source.name} with {source.padding} elements of "
+                f"padding do not begin at multiples of {ROW_ALIGNMENT} bytes"
+            )

@@ -5,7 +5,15 @@
 >>> unit = amos.intrinsics.get("wmma_m16n16k16_f16_f32")
 >>> mapping = amos.enumerate_mappings(op, unit)[0]
 >>> print(GpuPlan(mapping, "sm_80", tile={"i1.tile": 2}, block={"i2.tile": 4}, stages=2))
-x
+gemm m-n-k on sm_80 by wmma_m16n16k16_f16_f32
+grid: 2 blocks (i1.tile 2) x 1 of the reduction
+block: 4 warps (i2.tile 4), 9216 bytes of shared memory, 5 on a multiprocessor
+warp: 2 accumulators (i1.tile 2), all fragments of Src2 at once, 88 registers a thread
+reduction: 4 steps (r1.tile 4), 1 a stage, 4 stages a block, 2 in flight
+Src1 (a): 2 fragments of 16 rows of 16 (r1), rows of 24 elements, 1536 bytes
+  copied 16 bytes at once by cp.async, 1 by each thread
+Src2 (b): 4 fragments of 16 rows of 16 (i2), rows of 24 elements, 3072 bytes
+  copied 16 bytes at once by cp.async, 1 by each thread
 """
 
 from __future__ import annotations
@@ -349,28 +357,27 @@ class GpuPlan:
         return self.parts > 1 or written != op.output.tensor.elements
 
     def __str__(self) -> str:
-        most, resident = self.granted
-        whole = self.sources[self.whole_source].name
+        steps = _counted({x.name: x.extent for x in self.reduce})
+        whole, blocks = self.sources[self.whole_source].name, _counted(self.blocks)
         return "\n".join(
             [
                 f"{self.mapping.operator.name} {self.mapping.name} on {self.architecture} by "
                 f"{self.mapping.intrinsic.name}",
-                f"grid: {self.grid[0]} x {self.grid[1]} blocks ({_counted(self.blocks)})",
-                f"block: {self.warps} warps ({_counted(self.block)}), "
-                f"{self.shared_bytes} bytes of shared memory; "
-                f"at most {resident} on a multiprocessor",
-                f"warp: {self.accumulators} accumulators ({_counted(self.tile)}), all fragments "
-                f"of {whole} at once; {self.registers} registers a thread, {most} granted",
-                f"reduction: {self.reduction} steps "
-                f"({_counted({x.name: x.extent for x in self.reduce})}), "
-                f"{self.staged} a stage; {self.share} stages a block, {self.depth} in flight",
-                *(f"shared: {source}" for source in self.sources),
+                f"grid: {self.grid[0]} blocks{blocks} x {self.parts} of the reduction",
+                f"block: {self.warps} warps{_counted(self.block)}, {self.shared_bytes} bytes of "
+                f"shared memory, {int(self.counts.occupancy[0])} on a multiprocessor",
+                f"warp: {self.accumulators} accumulators{_counted(self.tile)}, all fragments of "
+                f"{whole} at once, {self.registers} registers a thread",
+                f"reduction: {self.reduction} steps{steps}, {self.staged} a stage, "
+                f"{self.share} stages a block, {self.depth} in flight",
+                *map(str, self.sources),
             ]
         )
 
 
 def _counted(counts: MappingType[str, int]) -> str:
-    return " x ".join(f"{name} {count}" for name, count in counts.items() if count > 1) or "1"
+    several = " x ".join(f"{name} {count}" for name, count in counts.items() if count > 1)
+    return f" ({several})" if several else ""
 
 
 def _ordered(loops: tuple[Loop, ...], order: tuple[str, ...]) -> tuple[Loop, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 from amos.plan.banks import swizzle_period
 from amos.plan.blocks import Blocks
@@ -117,14 +118,12 @@ class SharedOperand:
         return self.bytes // self.size
 
     def __str__(self) -> str:
-        tile, moved = self.tile, self.vector * self.size
-        way = "cp.async" if self.is_async else "registers" if self.is_kept else "plain stores"
-        gap = "swizzled" if self.padding < 0 else f"{self.padding} elements apart"
-        if self.padding == 0:
-            gap = "one behind the other"
-        fragments = " x ".join(f"{axis.name} {axis.extent}" for axis in self.axes) or "one"
+        tile, name = self.tile, self.tile.staged.load.tensor.name
+        way = "by cp.async" if self.is_async else "through registers"
+        rows = "swizzled" if self.period else f"rows of {self.row} elements"
         return (
-            f"{self.name} ({tile.staged.load.tensor.name}): {fragments} of {tile.rows.lanes} rows "
-            f"of {tile.columns.lanes} ({tile.columns.target}), {gap}; {self.bytes} bytes; "
-            f"{self.turns} copies a thread of {moved} bytes by {way}"
+            f"{self.name} ({name}): {prod(axis.extent for axis in self.axes)} fragments of "
+            f"{tile.rows.lanes} rows of {tile.columns.lanes} ({tile.columns.target}), {rows}, "
+            f"{self.bytes} bytes\n"
+            f"  copied {self.vector * self.size} bytes at once {way}, {self.turns} by each thread"
         )

@@ -116,4 +116,4 @@ def test_arguments() -> None:
     assert kinds == {
         "image": "int8", "weight": "int8", "scale": "float32", "skip": "uint8", "out": "int8"
     }  # fmt: skip
-    assert made.stored.bytes == 1 and made.result.bytes == 4
+    assert (made.stored_dtype, made.accumulator) == ("int8", "int32")
