@@ -36,7 +36,7 @@ def shown(value: object) -> str:
     """A value as a message shows it: in a line, however large or deep it is.
 
     >>> shown("a" * 1000)[-30:]
-    "aaaaaaaaaaaaaaa… (1002 characters)"
+    'aaaaaaaaaa… (1,002 characters)'
     """
     try:
         text = repr(value)
