@@ -2,7 +2,8 @@
 
 TVM has another arithmetic: integers that never overflow, which it tells LLVM of unsigned
 ones too; floats that cancel as if sums were exact; constants of double precision. So
-integers are added and multiplied in 64 bits, of which LLVM keeps the 32 that are wanted,
+integers are added and multiplied in 64 bits, of which LLVM keeps the 32 that are wanted
+(at the end of a sum, as TVM simplifies what is inside a cast twice, in each sum of a sum anew),
 and what TVM would cancel or fold is reinterpreted as bits and back, which it does not
 look through and which costs nothing.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from amos.codegen.tir.arrays import decoded, encoded, held
@@ -40,7 +42,33 @@ def finished(
         return accumulator
     kind = str(op.output.tensor.dtype)
     value = op.epilogue.compute(accumulator, kind, _InTVM(at, tensors))
-    return _store(value, op.epilogue.expression.kind(kind), op.epilogue.result(kind))
+    return _store(_wrapped(value), op.epilogue.expression.kind(kind), op.epilogue.result(kind))
+
+
+@dataclass(frozen=True)
+class _Exact:
+    """An integer in 64 bits that was not wrapped to 32 yet.
+
+    Attributes:
+        value: an expression of dtype int64.
+        largest: bound of its magnitude.
+    """
+
+    value: Any
+    largest: int
+
+
+def _exact(value: Any) -> _Exact:
+    return value if isinstance(value, _Exact) else _Exact(value.astype("int64"), 2**31)
+
+
+def _wrapped(value: Any) -> Any:
+    """The value itself, or the 32 bits that are wanted of an exact one."""
+    from tvm import tirx
+
+    if not isinstance(value, _Exact):
+        return value
+    return tirx.reinterpret("int32", value.value.astype("uint32"))
 
 
 class _InTVM:
@@ -66,32 +94,44 @@ class _InTVM:
         return decoded(element, str(load.tensor.dtype), kind)
 
     def convert(self, value: Any) -> Any:
-        return value.astype("float32")
+        return _wrapped(value).astype("float32")
 
     def apply(self, name: str, kind: str, values: list[Any]) -> Any:
         from tvm import tirx
 
+        if kind == "int32" and name in _SUMS:
+            return self._sum(name, *values)
+        values = [_wrapped(value) for value in values]
         if name == "round":
             return tirx.nearbyint(values[0])
         left, right = values
         if name in ("max", "min"):
             return (tirx.max if name == "max" else tirx.min)(left, right)
-        if kind == "float32" and name != "multiply":
+        if name != "multiply":
             left, right = _rounded(left), _rounded(right)
         if name == "subtract":
             # A difference of equal terms would be zero, without what they are made of.
             right = _opaque(right, kind)
-        if kind == "float32":
-            return _SUMS[name](left, right)
-        exact = _SUMS[name](left.astype("int64"), right.astype("int64"))
-        return _opaque(exact.astype("int32"), kind)
+        return _SUMS[name](left, right)
+
+    def _sum(self, name: str, left: Any, right: Any) -> _Exact:
+        a, b = _exact(left), _exact(right)
+        if _largest(name, a, b) >= 2**63:
+            a, b = _exact(_wrapped(left)), _exact(_wrapped(right))
+        value = _opaque(b.value, "int64") if name == "subtract" else b.value
+        return _Exact(_SUMS[name](a.value, value), _largest(name, a, b))
+
+
+def _largest(name: str, a: _Exact, b: _Exact) -> int:
+    return a.largest * b.largest if name == "multiply" else a.largest + b.largest
 
 
 def _opaque(value: Any, kind: str) -> Any:
     """The same value as one of which TVM knows nothing."""
     from tvm import tirx
 
-    return tirx.reinterpret(kind, tirx.reinterpret("uint32", value))
+    bits = "uint64" if kind == "int64" else "uint32"
+    return tirx.reinterpret(kind, tirx.reinterpret(bits, value))
 
 
 def _rounded(term: Any) -> Any:
