@@ -24,7 +24,7 @@ __all__ = ["UnionSet", "bound_iterations"]
 _JUDGED = 1 << 14
 
 #: Combinations of bound iterations that counting may look at.
-_LOOKED_AT = 1 << 12
+_LOOKED_AT = 1 << 16
 
 #: Products of so many assignments are walked to keep the unions among them.
 _WALKED = 1 << 16
