@@ -8,12 +8,12 @@ import pytest
 
 import amos
 from amos import machines
-from amos.codegen.cuda.banks import bank_conflicts
 from amos.mapping import Mapping
 from amos.plan.banks import matrix_cycles, store_cycles
 from amos.plan.gpu_plan import GpuPlan
 from amos.plan.shared_operand import SharedOperand
 from amos.schedule import ScheduleSpace
+from tests.support.bank_conflicts import bank_conflicts
 
 NAMES = [name for name in amos.intrinsics.names() if name.startswith(("mma_sync", "wmma"))]
 #: Intrinsics whose sources have 16 bits: read by ldmatrix.

@@ -1,12 +1,4 @@
-"""What a kernel loses to the banks of shared memory, with its own rows and its own lanes.
-
->>> import amos
->>> from amos.plan.gpu_plan import GpuPlan
->>> op = amos.operators.get("gemm", dtype="f16", m=64, n=64, k=64)
->>> mapping = amos.enumerate_mappings(op, amos.intrinsics.get("mma_sync_m16n8k16_f16_f32"))[0]
->>> [bank_conflicts(s) for s in GpuPlan(mapping, "sm_80", padding={"Src1": 0}).sources]
-[4, 0]
-"""
+"""What a kernel loses to the banks of shared memory, with its own rows and its own lanes."""
 
 from __future__ import annotations
 
