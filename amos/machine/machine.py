@@ -33,8 +33,6 @@ class Costs:
             instruction of a copy that moves whole vectors.
         find: finding one element of a copy: for each division that it takes, and for
             each test whether it lies in the tensor's padding.
-        spill: calls are slower by this share when fragments fill all registers, in steps
-            of a reduction that compilers mix, each with only one fragment of some source.
         reload: calls are slower by this share for each store or load, per call, of a
             fragment that overlapping windows keep beyond what the registers hold.
         sweep: reading beyond the innermost level takes so many times as long where an
@@ -60,7 +58,6 @@ class Costs:
     serial: float = 0.0
     read: float = 0.0
     find: float = 0.0
-    spill: float = 0.0
     reload: float = 0.0
     sweep: float = 1.0
     late: float = 0.0

@@ -12,7 +12,7 @@ import numpy as np
 
 from amos.errors import MachineError
 from amos.machine.machine import Level, Machine
-from amos.perfmodel.cpu.compiler import register_pressure, stretch
+from amos.perfmodel.cpu.compiler import register_pressure
 from amos.perfmodel.cpu.copies import copies
 from amos.perfmodel.cpu.cut_tiles import parts_tiles
 from amos.perfmodel.cpu.exchanges import exchanges
@@ -160,11 +160,8 @@ def _busy(
     ahead = 1.0 + machine.costs.window / (length * chains)
     started = _balanced(structure, steps, cores)
     if machine.cached:
-        code = stretch(structure, machine, batch, nest)
-        started = started * register_pressure(structure, machine, batch, nest, code)
-        started = started * not_padding(structure, batch)
-    else:
         started = started * register_pressure(structure, machine, batch, nest)
+        started = started * not_padding(structure, batch)
     waiting = started * (peak.latency / (chains * ahead))
     if steps.edges is not None:
         # A cut tile waits as long as a whole one.

@@ -55,7 +55,6 @@ TERMS: Mapping[str, Mapping[str, float]] = {
     "elements copied one by one": {"serial": 0.0, "read": 0.0},
     "divisions and tests in copies": {"find": 0.0},
     "copies that compilers unroll": {"copied": 0.0},
-    "crowded registers": {"spill": 0.0},
     "windows kept beyond the registers": {"reload": 0.0},
     "loops that compilers unroll": {"unrolled": 0.0},
     "reads in order": {"sweep": 1.0},

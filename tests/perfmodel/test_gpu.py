@@ -257,7 +257,7 @@ def test_a_cpu_has_no_use_for_any_of_it() -> None:
 
 
 def test_a_gpu_has_no_use_for_the_costs_of_a_cpu() -> None:
-    other = replace(A100, costs=Costs(overlap=1.0, spill=3.0, window=1.0))
+    other = replace(A100, costs=Costs(overlap=1.0, reload=3.0, window=1.0))
     assert _seconds(LARGE, A100) == _seconds(LARGE, other)
 
 

@@ -239,25 +239,6 @@ def test_padding_is_staged_too() -> None:
     assert padded == pytest.approx(1.5 * even)
 
 
-def test_crowded_registers_are_worse_where_steps_are_mixed() -> None:
-    """A short innermost loop is one stretch of code, as are the steps that are unrolled."""
-    op = Operator.parse("out[i,j] += a[i,r,k] * weight[j,r,k]", extents=dict(i=60, j=32, r=3, k=64))
-    mapping = next(m for m in amos.enumerate_mappings(op, VNNI) if m.groups["r1"] == ("k",))
-    machine = replace(_machine(*LEVELS), costs=Costs(spill=0.9, unrolled=240.0))
-
-    def compute(tile: int, order: str, **more: int) -> float:
-        values: dict[str, int | str] = {"tile.i": tile, "reduce": order, **more}
-        schedule = Schedule.of(values)
-        return predict(mapping, machine, schedule).rows[0].compute
-
-    assert compute(30, "r1.tile r") > compute(30, "r r1.tile")
-    assert compute(30, "r r1.tile", unroll=4) == compute(30, "r1.tile r")
-    assert compute(10, "r1.tile r") == compute(10, "r r1.tile")
-    # With two fragments of either source the loads of a step stay among its calls.
-    square = {"tile.j.tile": 2}
-    assert compute(15, "r1.tile r", **square) == compute(15, "r r1.tile", **square)
-
-
 def test_overlapping_windows_that_outgrow_the_registers_are_loaded_again() -> None:
     """Steps of a window in one stretch of code read the same fragments, which stay loaded."""
 

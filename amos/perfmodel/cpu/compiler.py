@@ -107,43 +107,30 @@ def kept_fragments(
 
 
 def register_pressure(
-    structure: Structure,
-    machine: Machine,
-    batch: LoopBatch,
-    nest: CoreNest,
-    code: np.ndarray | None = None,
+    structure: Structure, machine: Machine, batch: LoopBatch, nest: CoreNest
 ) -> np.ndarray | float:
-    """Slower calls when the compiler has hardly a register to spare.
+    """By what factor calls are slower for fragments that the registers do not hold.
 
-    Several steps of a reduction in one stretch of code let the compiler move loads of
-    later steps ahead of earlier calls, which needs more registers: steps that the
-    schedule unrolls, or all of a short loop. Where a step has several fragments of
-    each source, their loads are bound to calls of its own and hardly move.
+    The accumulators of a register tile always fit them, as its space demands. Fragments
+    that overlapping windows keep may not: these are stored and loaded again.
 
     Args:
         structure: the mapping.
         machine: its constants.
         batch: the schedules.
         nest: their nests.
-        code: steps in one stretch of code by compilers for CPUs; ``None`` on other machines.
     """
     registers = structure.mapping.intrinsic.registers
-    if not registers or structure.mapping.intrinsic.tile_registers:
+    if not registers or structure.mapping.intrinsic.tile_registers or not structure.reduce:
         # Tile registers have numbers, and no compiler moves them to memory.
         return 1.0
-    # One fragment of each source is loaded while the calls before it run.
-    costs, spare = machine.costs, len(structure.sources)
     live = live_fragments(structure, nest)
-    crowded = np.clip((live - (registers - spare)) / spare, 0.0, 1.0)
-    if code is None or not structure.reduce:
-        # Compilers for GPUs load the fragments of later steps ahead wherever they can.
-        return np.asarray(1.0 + (costs.spill if code is None else 0.0) * crowded)
-    each = np.min([fragments(op, nest) for op in structure.sources], axis=0)
-    worst = np.where((each == 1) & (code > 1), costs.spill, 0.0)
+    code = stretch(structure, machine, batch, nest)
     kept, moves = kept_fragments(structure, batch, nest, code)
     spilled = np.clip(live + kept - registers, 0.0, kept) / np.maximum(kept, 1.0)
-    # With no register for a second fragment of the source that changes, the accumulators
-    # of all calls that a kept one is for give way.
-    each = np.where(live > registers - spare, each, 1.0)
+    # With no register for the next fragment of each source, the accumulators of all calls
+    # that a kept one is for give way.
+    each = np.min([fragments(op, nest) for op in structure.sources], axis=0)
+    each = np.where(live > registers - len(structure.sources), each, 1.0)
     moves = spilled * moves * each / fragments(structure.destination, nest)
-    return np.asarray(1.0 + worst * crowded + costs.reload * moves)
+    return np.asarray(1.0 + machine.costs.reload * moves)
