@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from amos.ir.te import from_te
     from amos.machine import Machine
     from amos.mapping import enumerate_mappings, simulate
-    from amos.plan import Candidate
+    from amos.plan import Candidate, CpuSchedule, GpuSchedule, Schedule
     from amos.runtime import build
     from amos.validate import check_matching
 
@@ -29,10 +29,13 @@ __version__ = "0.1.0"
 __all__ = [
     "AmosError",
     "Candidate",
+    "CpuSchedule",
+    "GpuSchedule",
     "Intrinsic",
     "Machine",
     "MeasureOptions",
     "Operator",
+    "Schedule",
     "SearchOptions",
     "__version__",
     "build",
@@ -63,10 +66,13 @@ _MODULES = {
 _HOMES = {
     "AmosError": "amos.errors",
     "Candidate": "amos.plan",
+    "CpuSchedule": "amos.plan",
+    "GpuSchedule": "amos.plan",
     "Intrinsic": "amos.intrinsics",
     "Machine": "amos.machine",
     "MeasureOptions": "amos.explore",
     "Operator": "amos.ir",
+    "Schedule": "amos.plan",
     "SearchOptions": "amos.explore",
     "build": "amos.runtime",
     "check_matching": "amos.validate",

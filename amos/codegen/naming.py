@@ -10,19 +10,16 @@ keep the names that the user chose.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from collections.abc import Mapping as MappingType
 from dataclasses import dataclass, replace
 from itertools import count
 
 from amos.ir import Operator
 from amos.mapping.mapping import Mapping
-from amos.plan import Candidate, Schedule, Value
+from amos.plan import Candidate
 
 __all__ = ["Names", "spelled"]
-
-#: Variables of a schedule that are about one loop, and those that list loops.
-_OF_LOOP, _LISTS = ("tile.", "block."), ("order", "reduce")
 
 
 def spelled(name: str, own: re.Pattern[str], taken: Container[str] = ()) -> str:
@@ -102,16 +99,4 @@ class Names:
         mapping = self.mapping(candidate.mapping)
         if mapping is candidate.mapping:
             return candidate
-        return Candidate(mapping, _schedule(candidate.schedule, self.loop))
-
-
-def _schedule(schedule: Schedule, loop: Callable[[str], str]) -> Schedule:
-    """The schedule with its loops under other names."""
-
-    def entry(name: str, value: Value) -> tuple[str, Value]:
-        if name in _LISTS:
-            return name, " ".join(map(loop, str(value).split()))
-        head = next((head for head in _OF_LOOP if name.startswith(head)), "")
-        return (head + loop(name.removeprefix(head)) if head else name), value
-
-    return Schedule(tuple(entry(*each) for each in schedule.values))
+        return Candidate(mapping, candidate.schedule.renamed(self.loop))

@@ -12,7 +12,7 @@ from amos.codegen.tir.mirroring import mirrored
 from amos.codegen.tir.program import OWN, Program
 from amos.codegen.tir.tensor_intrin import partial
 from amos.errors import AmosError, BuildError
-from amos.plan import Candidate
+from amos.plan import Candidate, CpuSchedule
 from amos.plan.nest import Nest
 from amos.schedule import ScheduleSpace
 
@@ -32,7 +32,7 @@ def scheduled(candidate: Candidate, kind: str) -> tuple[Program, Any]:
     """
     ScheduleSpace(candidate.mapping).check(candidate.schedule)
     named = Names.of(candidate.mapping.operator, OWN, tensors=False).candidate(candidate)
-    mapping, schedule = mirrored(named.mapping), named.schedule
+    mapping, schedule = mirrored(named.mapping), CpuSchedule.of(named.schedule.as_dict())
     padded = schedule.padded(Nest(mapping))
     program: Program
     try:

@@ -129,4 +129,4 @@ class Guided:
 
 def _outermost(candidate: Candidate) -> str:
     """The outermost spatial loop."""
-    return str(candidate.schedule.get("order", "")).partition(" ")[0]
+    return next(iter(candidate.schedule.order or ()), "")

@@ -160,5 +160,4 @@ def everything(problem: Problem, most: int | None = None) -> Iterator[Candidate]
 
 def niche(candidate: Candidate) -> Hashable:
     """Mapping and register tile: what candidates of like performance have in common."""
-    tiles = tuple(v for v in candidate.schedule.values if v[0].startswith("tile."))
-    return candidate.mapping.name, tiles
+    return candidate.mapping.name, frozenset(candidate.schedule.tile.items())

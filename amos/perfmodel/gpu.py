@@ -149,7 +149,9 @@ def _shared_cycles(blocks: Blocks) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """
     loads, fills = [], []
     for number, tile in enumerate(blocks.structure.tiles[:-1]):
-        load, fill, _ = tile.table(blocks.padding[number], blocks.vector, blocks.unit.architecture)
+        load, fill, _ = tile.table(
+            blocks.padding[number], blocks.copy_bytes, blocks.unit.architecture
+        )
         loads.append(blocks.warps * blocks.staged * blocks.own(number) * load)
         units = blocks.copies[number] * blocks.warps
         fills.append(blocks.fragments(number) * fill + units)

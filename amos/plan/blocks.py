@@ -81,7 +81,7 @@ class Blocks:
         self.depth = one if batch.stages is None else np.minimum(batch.stages, self.share)
         self.grid = self.blocks.prod(axis=0) * self.parts
         widest = np.full(rows, ROW_ALIGNMENT)
-        self.vector = widest if batch.vector is None else np.minimum(batch.vector, widest)
+        self.copy_bytes = widest if batch.copy_bytes is None else batch.copy_bytes
         whole = np.zeros((len(structure.tiles) - 1, rows), dtype=np.int64)
         self.padding = whole if batch.padding is None else batch.padding.T
         numbers = {loop.name: n for n, loop in enumerate(structure.spatial)}
@@ -123,7 +123,7 @@ class Blocks:
     @cached_property
     def pieces(self) -> list[np.ndarray]:
         """Of each source, bytes that one copy moves."""
-        widths, where = np.unique(self.vector, return_inverse=True)
+        widths, where = np.unique(self.copy_bytes, return_inverse=True)
         return [
             np.array([tile.vector(int(w)) for w in widths])[where]
             for tile in self.structure.tiles[:-1]

@@ -39,7 +39,7 @@ from amos.plan.blocks import Blocks
 from amos.plan.gpu_limits import check
 from amos.plan.gpu_registers import granted
 from amos.plan.nest import Loop, Nest
-from amos.plan.schedule import Schedule
+from amos.plan.schedule import GpuSchedule, Schedule
 from amos.plan.shared_operand import SharedOperand
 from amos.plan.staging import StagedOperand
 from amos.plan.structure import LoopBatch, Structure
@@ -104,9 +104,6 @@ class GpuPlan:
     def of(cls, mapping: Mapping, schedule: Schedule, architecture: str) -> GpuPlan:
         """The kernel that a schedule describes.
 
-        ``tile.LOOP`` is a warp's, ``block.LOOP`` counts warps, ``unroll`` steps of the
-        reduction are one stage, and ``pipeline`` stages are in flight.
-
         Args:
             mapping: what goes where.
             schedule: of the mapping's space on a CUDA machine.
@@ -118,13 +115,15 @@ class GpuPlan:
         """
         nest = Nest(mapping)
         live = [loop.name for loop in nest.spatial if loop.extent > 1]
-        if live and schedule.get("bind") != "warps":
+        if live and not isinstance(schedule, GpuSchedule):
             raise BuildError(
                 f"schedule of {mapping.name}: it is not one of warps, but of another machine"
             )
+        # Without a loop to share out, a dictionary does not tell its target.
+        chosen = GpuSchedule.of(schedule.as_dict())
         names = [operand.tensor.name for operand in mapping.intrinsic.sources]
         for name in names:
-            if schedule.get(f"stage.{name}", "tile") != "tile":
+            if chosen.stage[name] != "tile":
                 raise BuildError(
                     f"schedule of {mapping.name}: stage.{name} = whole needs a buffer in global "
                     "memory; CUDA kernels gather while they copy (tile)"
@@ -132,15 +131,15 @@ class GpuPlan:
         return cls(
             mapping,
             architecture,
-            tile={name: schedule.tile(name) for name in live},
-            block={name: schedule.block(name) for name in live},
-            steps=int(schedule.get("unroll", 1)),
-            stages=int(schedule.get("pipeline", 1)),
-            split=int(schedule.get("split", 1)),
-            vector=int(schedule.get("vector", ROW_ALIGNMENT)),
-            padding={name: int(schedule.get(f"align.{name}", 0)) for name in names},
-            order=tuple(loop.name for loop in schedule.order(nest)),
-            reduce_order=tuple(loop.name for loop in schedule.reduce_order(nest)),
+            tile={name: chosen.tile[name] for name in live},
+            block={name: chosen.warps[name] for name in live},
+            steps=chosen.steps,
+            stages=chosen.stages,
+            split=chosen.split,
+            vector=chosen.copy_bytes,
+            padding={name: chosen.padding[name] for name in names},
+            order=tuple(loop.name for loop in chosen.spatial_order(nest)),
+            reduce_order=tuple(loop.name for loop in chosen.reduce_order(nest)),
         )
 
     @cached_property
@@ -172,7 +171,7 @@ class GpuPlan:
             parallel=one,
             unroll=one * self.steps,
             ahead=np.zeros((1, 0), dtype=bool),
-            vector=one * self.vector,
+            copy_bytes=one * self.vector,
             warps=np.array([[self.warps_of(name) for name in names]]),
             padding=np.array([padding]),
             stages=one * self.stages,

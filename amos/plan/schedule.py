@@ -1,206 +1,321 @@
-"""One schedule: a value for every schedule variable (AMOS, Table 3a)."""
+"""Schedules: what a search decides about a kernel (AMOS, Table 3a), typed for a CPU and a GPU.
+
+Each field has a unit and a default, and a key under which records and JSON hold it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Mapping as MappingType
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 
 from amos.errors import ScheduleError
 from amos.plan.nest import Loop, Nest
 from amos.plan.structure import LoopBatch, Structure
+from amos.plan.variables import Value, variable, variables_of
 
-__all__ = ["Schedule", "Value", "batch_of"]
+__all__ = ["CpuSchedule", "GpuSchedule", "Schedule", "Value", "batch_of"]
 
-#: What a schedule variable can be.
-Value = int | str
+#: Variables that only a GPU has.
+_GPU_KEYS = frozenset({"align", "bind", "pipeline"})
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """An assignment of schedule variables.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Schedule(ABC):
+    """A value for every schedule variable; equal to another that is written the same.
 
-    Variables:
+    Attributes:
+        tile: steps of each spatial loop that live in registers at once, by default 1;
+            they need not divide the loop, whose last tile is then padded.
+        order: the spatial loops around the reduction, outermost first; ``None`` for
+            the order of the nest.
+        reduce: the reduction loops, outermost first; ``None`` likewise.
+        split: parts of the outermost reduction loop that run at the same time, each
+            with accumulators of its own which are added up in the end.
 
-    * ``tile.LOOP``: how many steps of a spatial loop live in registers at once;
-      it need not divide the loop, whose last tile is then padded;
-    * ``block.LOOP``: how many register tiles of a loop follow one another inside
-      the outer loops, by default 1;
-    * ``order``: the spatial loops around the reduction, outermost first;
-    * ``reduce``: the order of the reduction loops, outermost first;
-    * ``parallel``: how many of the outermost loops are divided over the cores;
-    * ``unroll``: steps of the innermost reduction loop unrolled into one;
-    * ``stage.OPERAND``: where a gathered source is staged, ``whole`` (ahead of
-      the nest) or ``tile`` (inside the outermost loops);
-    * ``vector``: bytes that one step of a copy moves, by default 64;
-    * ``copy``: ``vectors`` stages whole fragments by vector loads and permutations, where
-      a source allows it; ``elements``, the default, finds element by element;
-    * ``split``: parts of the outermost reduction loop that run at the same time,
-      each with accumulators of its own which are added up in the end, by default 1.
-
-    Where warps of a GPU run the intrinsic:
-
-    * ``tile.LOOP`` is what one warp holds, and ``block.LOOP`` how many tiles of the
-      loop a thread block has; ``bind`` (``warps``) says that each is a warp's, all
-      at the same time. The product of the blocks is the number of warps;
-    * ``parallel`` is always all of the outer loops: in ``order`` they make the grid;
-    * ``unroll``: steps of the innermost reduction loop that are staged in shared
-      memory together, and unrolled;
-    * ``align.OPERAND``: elements of padding behind each row of a fragment in shared
-      memory, by default 0; -1 swizzles rows instead, which takes no memory;
-    * ``pipeline``: buffers in shared memory, of which all but the one in use are
-      being filled, by default 1;
-    * ``vector``: bytes that one thread copies at once, by default 16;
-    * ``stage.OPERAND``: ``whole`` (by a kernel of its own, in global memory), or
-      ``tile`` (while copying to shared memory).
+    Raises:
+        ScheduleError: a value is of another type, or none that its field may have.
     """
 
-    values: tuple[tuple[str, Value], ...]
+    tile: MappingType[str, int] = variable("tile", 1, each=True, always=True)
+    order: tuple[str, ...] | None = variable("order", None)
+    reduce: tuple[str, ...] | None = variable("reduce", None)
+    split: int = variable("split", 1)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "values", tuple(sorted(self.values)))
+        for name, kind in variables_of(type(self)).items():
+            object.__setattr__(self, name, kind.checked(name, getattr(self, name)))
 
-    @staticmethod
-    def of(values: MappingType[str, Value]) -> Schedule:
-        """Build from a dictionary."""
-        return Schedule(tuple(values.items()))
+    @classmethod
+    def of(cls, values: MappingType[str, Value]) -> Self:
+        """Read a dictionary of variables; of :class:`Schedule`, for the target they speak of.
+
+        Raises:
+            ScheduleError: a variable is unknown, or has no value that it may have.
+        """
+        if cls is Schedule:
+            gpu = any(key.partition(".")[0] in _GPU_KEYS for key in values)
+            return cast(Self, (GpuSchedule if gpu else CpuSchedule).of(values))
+        return cls._read(values)
+
+    @classmethod
+    def _read(cls, values: MappingType[str, Value]) -> Self:
+        names = {kind.key: name for name, kind in variables_of(cls).items()}
+        arguments: dict[str, Any] = {}
+        for key, value in values.items():
+            head, dot, rest = key.partition(".")
+            kind = variables_of(cls)[names[head]] if head in names else None
+            if kind is None or kind.each != bool(dot):
+                raise ScheduleError(
+                    f"{key} = {value!r}: unknown variable {key!r}; expected {', '.join(names)}"
+                )
+            if kind.each:
+                arguments.setdefault(names[head], {})[rest] = value
+            else:
+                ordered = kind.default is None and isinstance(value, str)
+                arguments[names[head]] = tuple(str(value).split()) if ordered else value
+        return cls(**arguments)
 
     def as_dict(self) -> dict[str, Value]:
-        """The assignment as a dictionary, for records and JSON."""
+        """The variables as records and JSON hold them, sorted; most defaults are left out."""
         return dict(self.values)
 
-    def get(self, name: str, default: Any = None) -> Any:
-        """Value of a variable, or ``default``."""
-        return dict(self.values).get(name, default)
+    @cached_property
+    def values(self) -> tuple[tuple[str, Value], ...]:
+        """The entries of :meth:`as_dict`."""
+        return tuple(sorted(self._written()))
 
-    def tile(self, loop: str) -> int:
-        """Register tile of a spatial loop."""
-        return self._whole(f"tile.{loop}")
+    def _written(self) -> Iterator[tuple[str, Value]]:
+        for name, kind in variables_of(type(self)).items():
+            beside = getattr(self, kind.beside) if kind.beside else None
+            yield from kind.written(getattr(self, name), beside)
 
-    def block(self, loop: str) -> int:
-        """Register tiles of a spatial loop that follow one another inside the outer loops."""
-        return self._whole(f"block.{loop}")
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Schedule) and self.values == other.values
+
+    def __hash__(self) -> int:
+        return hash(self.values)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={value}" for name, value in self.values)
+
+    @property
+    @abstractmethod
+    def blocks(self) -> MappingType[str, int]:
+        """Register tiles of each spatial loop inside the outer loops, by default 1."""
+
+    @abstractmethod
+    def renamed(self, name: Callable[[str], str]) -> Schedule:
+        """The schedule with its loops under other names."""
+
+    @abstractmethod
+    def _row(self, structure: Structure) -> dict[str, Any]:
+        """What :class:`LoopBatch` has of this schedule beyond tiles and orders."""
+
+    def _with_names(self, name: Callable[[str], str], blocks: str) -> Self:
+        orders: dict[str, Any] = {
+            key: value and tuple(map(name, value))
+            for key, value in (("order", self.order), ("reduce", self.reduce))
+        }
+        loops: dict[str, Any] = {
+            key: {name(loop): size for loop, size in getattr(self, key).items()}
+            for key in ("tile", blocks)
+        }
+        return replace(self, **orders, **loops)
 
     def padded(self, nest: Nest) -> dict[str, int]:
         """Extent of each spatial loop that its tiles and blocks do not divide, rounded up."""
-        spans = {x.name: self.tile(x.name) * self.block(x.name) for x in nest.spatial}
+        spans = {x.name: self.tile[x.name] * self.blocks[x.name] for x in nest.spatial}
         return {
             x.name: -(-x.extent // spans[x.name]) * spans[x.name]
             for x in nest.spatial
             if x.extent % spans[x.name]
         }
 
-    def order(self, nest: Nest) -> tuple[Loop, ...]:
+    def spatial_order(self, nest: Nest) -> tuple[Loop, ...]:
         """Spatial loops from the outermost to the innermost; extent 1 left out."""
-        return _ordered(nest.spatial, self.get("order"), "order")
+        return _ordered(nest.spatial, self.order, "order")
 
     def reduce_order(self, nest: Nest) -> tuple[Loop, ...]:
         """Reduction loops from the outermost to the innermost; extent 1 left out."""
-        return _ordered(nest.reduce, self.get("reduce"), "reduce")
+        return _ordered(nest.reduce, self.reduce, "reduce")
 
     def batch(self, structure: Structure) -> LoopBatch:
         """The schedule as the model takes it: a batch of one row.
 
         Raises:
-            ScheduleError: a tile is larger than its loop, a value that must be a
-                whole number is not, or an order does not name the mapping's loops.
+            ScheduleError: a tile is larger than its loop, or an order does not name
+                the mapping's loops.
         """
         for loop in structure.spatial:
-            for name, value in (("tile", self.tile(loop.name)), ("block", self.block(loop.name))):
-                if not 1 <= value <= loop.extent:
+            for key, amounts in (("tile", self.tile), ("block", self.blocks)):
+                if amounts[loop.name] > loop.extent:
                     raise ScheduleError(
-                        f"{name}.{loop.name} = {value} is not between 1 and the extent "
+                        f"{key}.{loop.name} = {amounts[loop.name]} is more than the extent "
                         f"{loop.extent}"
                     )
-        self._whole("parallel")
-        self._whole("unroll")
         return batch_of(structure, [self])
 
-    def _whole(self, name: str) -> int:
-        value = self.get(name, 1)
-        if not isinstance(value, int):
-            raise ScheduleError(f"{name} = {value!r}: expected a whole number")
-        return value
 
-    def __str__(self) -> str:
-        return ", ".join(f"{name}={value}" for name, value in self.values)
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CpuSchedule(Schedule):
+    """A schedule for the cores of a CPU.
+
+    Attributes:
+        block: register tiles of each spatial loop that follow one another inside the
+            outer loops, by default 1.
+        parallel: how many of the outermost loops are divided over the cores.
+        unroll: steps of the innermost reduction loop unrolled into one.
+        stage: where each gathered source is staged: ``whole``, ahead of the nest, the
+            default, or ``tile``, inside the outermost loops.
+        copy_width: elements that one vectorized step of a copy moves at most; key
+            ``vector``.
+        copy: ``vectors`` stages whole fragments by vector loads and permutations, where
+            a source allows it; ``elements`` moves element by element.
+    """
+
+    block: MappingType[str, int] = variable("block", 1, each=True)
+    parallel: int = variable("parallel", 1, beside="order")
+    unroll: int = variable("unroll", 1, beside="reduce")
+    stage: MappingType[str, Literal["whole", "tile"]] = variable(
+        "stage", "whole", words=("whole", "tile"), each=True, always=True
+    )
+    copy_width: int = variable("vector", 64)
+    copy: Literal["elements", "vectors"] = variable(
+        "copy", "elements", words=("elements", "vectors")
+    )
+
+    @property
+    def blocks(self) -> MappingType[str, int]:
+        """Register tiles of each spatial loop inside the outer loops, by default 1."""
+        return self.block
+
+    def renamed(self, name: Callable[[str], str]) -> CpuSchedule:
+        """The schedule with its loops under other names."""
+        return self._with_names(name, "block")
+
+    def _row(self, structure: Structure) -> dict[str, Any]:
+        return {
+            # Where one call does all the work, there is no loop to divide.
+            "parallel": min(self.parallel, len(structure.spatial)),
+            "unroll": self.unroll,
+            "block": [self.block[loop.name] for loop in structure.spatial],
+            "copy_width": self.copy_width,
+            "vectors": self.copy == "vectors",
+            "ahead": [self.stage[name] == "whole" for name in structure.choices],
+        }
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class GpuSchedule(Schedule):
+    """A schedule for warps of a GPU; the outer loops, in ``order``, make the grid.
+
+    Attributes:
+        tile: fragments of one warp along each spatial loop, by default 1.
+        warps: warps of a thread block along each spatial loop, by default 1; key ``block``.
+        steps: steps of the innermost reduction loop that are staged in shared memory
+            together, and unrolled; key ``unroll``.
+        stages: buffers in shared memory, of which all but the one in use are being
+            filled; key ``pipeline``.
+        stage: where each gathered source is staged: ``tile``, while copying to shared
+            memory, the default, or ``whole``, by a kernel of its own in global memory.
+        copy_bytes: bytes that one thread copies at once at most; key ``vector``.
+        padding: elements behind each row of a source in shared memory, by default 0; -1
+            swizzles rows instead, which takes no memory; key ``align``.
+    """
+
+    warps: MappingType[str, int] = variable("block", 1, each=True)
+    steps: int = variable("unroll", 1, beside="reduce")
+    stages: int = variable("pipeline", 1)
+    stage: MappingType[str, Literal["whole", "tile"]] = variable(
+        "stage", "tile", words=("whole", "tile"), each=True, always=True
+    )
+    copy_bytes: int = variable("vector", 16)
+    padding: MappingType[str, int] = variable("align", 0, lowest=-1, each=True)
+
+    @classmethod
+    def _read(cls, values: MappingType[str, Value]) -> Self:
+        own = dict(values)
+        bind, parallel = own.pop("bind", "warps"), own.pop("parallel", None)
+        if bind != "warps":
+            raise ScheduleError(f"bind = {bind!r}: expected warps")
+        schedule = super()._read(own)
+        if parallel is not None and schedule.order and parallel != len(schedule.order):
+            raise ScheduleError(
+                f"parallel = {parallel!r}: expected {len(schedule.order)}, all loops of the grid"
+            )
+        return schedule
+
+    def _written(self) -> Iterator[tuple[str, Value]]:
+        yield from super()._written()
+        if self.order is not None:
+            yield "parallel", len(self.order)
+        if self.order is not None or self.tile or self.warps:
+            yield "bind", "warps"
+
+    @property
+    def blocks(self) -> MappingType[str, int]:
+        """Register tiles of each spatial loop inside the outer loops, by default 1."""
+        return self.warps
+
+    def renamed(self, name: Callable[[str], str]) -> GpuSchedule:
+        """The schedule with its loops under other names."""
+        return self._with_names(name, "warps")
+
+    def _row(self, structure: Structure) -> dict[str, Any]:
+        return {
+            "parallel": len(structure.spatial),
+            "unroll": self.steps,
+            "ahead": [self.stage[name] == "whole" for name in structure.choices],
+            "copy_bytes": self.copy_bytes,
+            "warps": [self.warps[loop.name] for loop in structure.spatial],
+            "padding": [self.padding[op.name] for op in structure.sources],
+            "stages": self.stages,
+        }
 
 
 def batch_of(structure: Structure, schedules: Sequence[Schedule]) -> LoopBatch:
-    """Schedules of one mapping as arrays, one row each.
+    """Schedules of one mapping and one target as arrays, one row each.
 
     Raises:
         ScheduleError: an order does not name the mapping's loops.
     """
     nest = structure.nest
-    spatial = {loop.name: n for n, loop in enumerate(structure.spatial)}
-    reduce = {loop.name: n + len(spatial) for n, loop in enumerate(structure.reduce)}
-
-    def rows(values: list[list[int]], width: int) -> np.ndarray:
-        return np.array(values, dtype=np.int64).reshape(len(schedules), width)
-
-    return LoopBatch(
-        tile=rows([[s.tile(name) for name in spatial] for s in schedules], len(spatial)),
-        order=rows([[spatial[x.name] for x in s.order(nest)] for s in schedules], len(spatial)),
-        reduce=rows(
-            [[reduce[x.name] for x in s.reduce_order(nest)] for s in schedules], len(reduce)
-        ),
-        # Where one call does all the work, there is no loop to divide.
-        parallel=np.array([min(int(s.get("parallel", 1)), len(spatial)) for s in schedules]),
-        unroll=np.array([int(s.get("unroll", 1)) for s in schedules]),
-        block=rows([_blocks(s, spatial) for s in schedules], len(spatial)),
-        vector=np.array([int(s.get("vector", 64)) for s in schedules]),
-        vectors=np.array([s.get("copy") == "vectors" for s in schedules]),
-        ahead=np.array(
-            [
-                [s.get(f"stage.{name}", "whole") == "whole" for name in structure.choices]
-                for s in schedules
-            ],
-            dtype=bool,
-        ).reshape(len(schedules), len(structure.choices)),
-        **_threads(structure, schedules, spatial),
-    )
-
-
-def _threads(
-    structure: Structure, schedules: Sequence[Schedule], loops: Iterable[str]
-) -> dict[str, np.ndarray]:
-    """What a GPU has, warps, padded rows and stages, and parts of a reduction."""
-    if not any(s.get("bind") or s.get("split") for s in schedules):
-        return {}
-
-    def rows(values: list[list[int]]) -> np.ndarray:
-        return np.array(values, dtype=np.int64).reshape(len(schedules), -1)
-
-    names = list(loops)
-    bound = [s.get("bind") == "warps" for s in schedules]
-    warps = [[s.block(n) if b else 1 for n in names] for s, b in zip(schedules, bound, strict=True)]
-    padding = [[int(s.get(f"align.{op.name}", 0)) for op in structure.sources] for s in schedules]
-    return {
-        "warps": rows(warps).reshape(len(schedules), len(names)),
-        "padding": rows(padding),
-        "stages": np.array([int(s.get("pipeline", 1)) for s in schedules]),
-        "split": np.array([int(s.get("split", 1)) for s in schedules]),
+    numbers = {x.name: n for n, x in enumerate((*structure.spatial, *structure.reduce))}
+    rows = [
+        schedule._row(structure)
+        | {
+            "tile": [schedule.tile[loop.name] for loop in structure.spatial],
+            "order": [numbers[loop.name] for loop in schedule.spatial_order(nest)],
+            "reduce": [numbers[loop.name] for loop in schedule.reduce_order(nest)],
+            "split": schedule.split,
+        }
+        for schedule in schedules
+    ]
+    columns = {
+        name: np.array(
+            [row[name] for row in rows],
+            dtype=np.bool_ if name in ("ahead", "vectors") else np.int64,
+        )
+        for name in rows[0]
     }
+    return LoopBatch(**columns)
 
 
-def _blocks(schedule: Schedule, loops: Iterable[str]) -> list[int]:
-    """Tiles that one core computes one after another; warps are cores of their own."""
-    if schedule.get("bind") == "warps":
-        return [1 for _ in loops]
-    return [schedule.block(name) for name in loops]
-
-
-def _ordered(loops: tuple[Loop, ...], order: str | None, variable: str) -> tuple[Loop, ...]:
+def _ordered(
+    loops: tuple[Loop, ...], order: tuple[str, ...] | None, variable: str
+) -> tuple[Loop, ...]:
     live = {loop.name: loop for loop in loops if loop.extent > 1}
     if order is None:
         return tuple(live.values())
-    names = str(order).split()
-    if sorted(names) != sorted(live):
+    if sorted(order) != sorted(live):
         raise ScheduleError(
-            f"{variable} = {order!r}: expected an order of {', '.join(live) or 'no loops'}"
+            f"{variable} = {' '.join(order)!r}: expected an order of "
+            f"{', '.join(live) or 'no loops'}"
         )
-    return tuple(live[name] for name in names)
+    return tuple(live[name] for name in order)

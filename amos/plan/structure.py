@@ -126,16 +126,17 @@ class LoopBatch:
         ahead: bool, rows × operands with a choice: staged before the nest.
         block: int, rows × spatial loops: register tiles that follow one another
             inside the outer loops; all 1 if it is left out.
-        vector: int, rows: elements that one step of a copy moves at most; 64 if it
-            is left out. On a CUDA machine bytes.
+        copy_width: int, rows: elements that one step of a copy moves at most; 64 if
+            left out. Of CPUs.
+        vectors: bool, rows: sources are copied in whole vectors where they can be; none
+            if left out. Of CPUs.
+        split: int, rows: parts of the reduction; all 1 if left out.
         warps: int, rows × spatial loops: warps of a thread block; 1 if left out. This
             and the following are of CUDA machines alone.
+        copy_bytes: int, rows: bytes that a thread copies at once; 16 if left out.
         padding: int, rows × sources: elements behind each row in shared memory, -1 if
             rows are swizzled; 0 if left out.
         stages: int, rows: stages of shared memory; 1 if left out.
-        split: int, rows: parts of the reduction; 1 if left out. Of CPUs as well.
-        vectors: bool, rows: sources are copied in whole vectors where they can be; none
-            if left out. Of CPUs.
     """
 
     tile: np.ndarray
@@ -145,16 +146,19 @@ class LoopBatch:
     unroll: np.ndarray
     ahead: np.ndarray
     block: np.ndarray | None = None
-    vector: np.ndarray | None = None
+    copy_width: np.ndarray | None = None
+    vectors: np.ndarray | None = None
+    split: np.ndarray | None = None
     warps: np.ndarray | None = None
     padding: np.ndarray | None = None
     stages: np.ndarray | None = None
-    split: np.ndarray | None = None
-    vectors: np.ndarray | None = None
+    copy_bytes: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        if self.block is not None and (self.block == 1).all():
-            object.__setattr__(self, "block", None)
+        for name in ("block", "split"):
+            value = getattr(self, name)
+            if value is not None and (value == 1).all():
+                object.__setattr__(self, name, None)
 
     @property
     def span(self) -> np.ndarray:

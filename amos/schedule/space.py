@@ -14,7 +14,7 @@ from amos.errors import ScheduleError
 from amos.machine import Machine
 from amos.mapping.mapping import Mapping
 from amos.plan.nest import Nest
-from amos.plan.schedule import Schedule, Value
+from amos.plan.schedule import CpuSchedule, GpuSchedule, Schedule, Value
 from amos.plan.staging import StagedOperand
 from amos.schedule import solver
 from amos.schedule.constraints import Constraint, In, Le
@@ -82,6 +82,10 @@ class ScheduleSpace(Shown):
         """Domain of each variable that a schedule decides, in a fixed order."""
         return {variable.name: variable.domain for variable in self.csp.tunables}
 
+    @cached_property
+    def _kind(self) -> type[CpuSchedule | GpuSchedule]:
+        return GpuSchedule if self.context.warps else CpuSchedule
+
     @property
     def size(self) -> int:
         """Number of assignments, feasible or not."""
@@ -124,14 +128,14 @@ class ScheduleSpace(Shown):
         return not self.csp.broken({name: (at,) for name, at in positions.items()})
 
     def check(self, schedule: Schedule) -> Schedule:
-        """Return the schedule if it is feasible.
+        """Return the schedule, of the class of this space's target, if it is feasible.
 
         Raises:
             ScheduleError: it is not; the message names what is broken.
         """
         if broken := self.violations(schedule):
             raise ScheduleError(f"schedule of {self.mapping.name}: {'; '.join(broken)}")
-        return schedule
+        return schedule if isinstance(schedule, self._kind) else self._kind.of(schedule.as_dict())
 
     def sample(self, rng: np.random.Generator) -> Schedule:
         """Draw a feasible schedule.
@@ -208,7 +212,7 @@ class ScheduleSpace(Shown):
             value = variable.domain[positions[variable.name]]
             if value != variable.default:
                 values[variable.name] = value
-        return Schedule.of(values)
+        return self._kind.of(values)
 
     def values(self, schedule: Schedule) -> dict[str, int]:
         """Every variable of the problem under a schedule: Heron's chromosome and features."""

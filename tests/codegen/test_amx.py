@@ -229,7 +229,7 @@ def test_eight_registers_hold_six_accumulators() -> None:
     }
     assert max(int(size) for size in tiles["tile.i1.tile"]) <= 8
     rng = np.random.default_rng(0)
-    seen = {space.sample(rng).tile("i1.tile") for _ in range(60)}
+    seen = {space.sample(rng).tile["i1.tile"] for _ in range(60)}
     assert max(seen) <= 6
 
 

@@ -14,7 +14,7 @@ from amos.ir import Operator
 from amos.mapping import Mapping
 from amos.perfmodel.batch import MODELS
 from amos.perfmodel.batch import evaluate as evaluate_batch
-from amos.plan import Schedule, Structure
+from amos.plan import CpuSchedule, Schedule, Structure
 from amos.plan.nest import Nest
 from amos.plan.schedule import batch_of
 from amos.schedule import ScheduleSpace
@@ -66,7 +66,7 @@ def test_parts_add_up_to_the_whole(
     space = ScheduleSpace(mapping)
     wanted = {"split": _splits(mapping)[1]}
     schedule = space.repair(space.sample(rng).as_dict() | wanted, rng)
-    assert schedule.get("split") == wanted["split"]
+    assert schedule.split == wanted["split"]
     inputs = random_inputs(mapping.operator, rng)
     expected = evaluate(mapping.operator, inputs)
     got = amos.build(mapping, schedule, implementation=kind)(**inputs)
@@ -138,7 +138,7 @@ def test_every_step_is_in_one_part() -> None:
     (loop,) = (x for x in nest.reduce if x.extent > 1)
     for split in range(2, 17):
         for unroll in (1, 2, 4):
-            parts = split_reduction(nest, Schedule.of({"split": split, "unroll": unroll}))
+            parts = split_reduction(nest, CpuSchedule.of({"split": split, "unroll": unroll}))
             assert parts is not None and 1 < parts.count <= split
             assert (parts.count - 1) * parts.steps < loop.extent <= parts.count * parts.steps
-    assert split_reduction(nest, Schedule.of({"unroll": 4})) is None
+    assert split_reduction(nest, CpuSchedule.of({"unroll": 4})) is None

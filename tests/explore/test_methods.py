@@ -190,8 +190,8 @@ def test_what_is_fixed_stays_fixed() -> None:
         search = method(name)(problem, np.random.default_rng(0))
         for _ in range(4):
             batch = search.ask(10)
-            assert {c.schedule.get("parallel") for c in batch} == {2}
-            assert {c.schedule.get("unroll") for c in batch} == {4}
+            assert {c.schedule.as_dict().get("parallel") for c in batch} == {2}
+            assert {c.schedule.as_dict().get("unroll") for c in batch} == {4}
             search.tell(list(zip(batch, problem.seconds(batch).tolist(), strict=True)))
     with pytest.raises(UnknownNameError, match="unknown schedule variable 'paralel'"):
         Problem(MAPPINGS, XEON, fixes=[("paralel", 2)])
@@ -200,7 +200,7 @@ def test_what_is_fixed_stays_fixed() -> None:
 def test_candidates_of_the_constraint_are_drawn() -> None:
     space = Problem(MAPPINGS, XEON).space(MAPPINGS[0])
     drawn = space.draw(5, np.random.default_rng(0), [In("unroll", (2,), "here")])
-    assert {schedule.get("unroll") for schedule in drawn} == {2}
+    assert {schedule.as_dict().get("unroll") for schedule in drawn} == {2}
 
 
 def _score(problem: Problem, candidate: Candidate) -> float:

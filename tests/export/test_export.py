@@ -99,7 +99,7 @@ def test_a_split_reduction_is_exported(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     (mapping,) = [m for m in space if m.name == "i-k"]
     schedule = ScheduleSpace(mapping).repair({"split": 2, "unroll": 4, "copy": "elements"}, rng)
-    assert schedule.get("split") == 2
+    assert schedule.split == 2
     export(Candidate(mapping, schedule), "c", tmp_path, implementation="generic")
     done = run(tmp_path, "3")
     assert done.returncode == 0, done.stdout

@@ -73,8 +73,8 @@ def test_tiles_beyond_the_end_are_not_run(
     p: int, tile: int, block: int, tiles: float, steps: float
 ) -> None:
     """Tiles of so many rows, so many of them in a block; the last one is cut."""
-    values: dict[str, int | str] = {"tile.p": tile, "block.p": block, "tile.q": 2, "parallel": 0}
-    structure, _, part = _made(values, p)
+    values: dict[str, int | str] = {"tile.p": tile, "block.p": block, "tile.q": 2}
+    structure, _, part = _made(values | {"order": "q p i1.tile"}, p)
     edges = part.steps.edges
     assert edges is not None
     assert edges.tiles[:, 0].tolist() == [pytest.approx(tiles), 1.0, 1.0]
@@ -82,7 +82,7 @@ def test_tiles_beyond_the_end_are_not_run(
     # Rows are asked for one by one, weights by every tile.
     image, weight = structure.sources
     assert (edges.fragments(image)[0], edges.fragments(weight)[0]) == (pytest.approx(steps), 1.0)
-    assert part.trips[part.steps.begin, 0] == pytest.approx(-(-p // tile) * 32 * 4)
+    assert part.trips[part.steps.begin, 0] == pytest.approx(-(-p // tile) * 16 * 4)
 
 
 def test_the_busiest_core_has_no_end_of_what_is_shared_out() -> None:

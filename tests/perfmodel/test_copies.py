@@ -104,7 +104,7 @@ def test_rows_of_windows_are_found_once_and_moved_in_vectors() -> None:
     machine = replace(XEON, peaks={unit.name: Peak(1e-8, 1e-8)})
 
     def staging(vector: int) -> float:
-        values: dict[str, int | str] = {"stage.Src1": "tile", "vector": vector, "parallel": 0}
+        values: dict[str, int | str] = {"stage.Src1": "tile", "vector": vector}
         return predict(mapping, machine, Schedule.of(values)).staging
 
     assert staging(16) == pytest.approx(2 * staging(32), rel=0.01)

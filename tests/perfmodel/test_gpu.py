@@ -230,7 +230,7 @@ def test_a_small_layer_is_split(machine: Machine) -> None:
         m for m in amos.enumerate_mappings(op, WMMA) if m.groups["r1"] == ("c", "r", "s")
     )
     best = best_sampled(mapping, machine, 400, np.random.default_rng(0))
-    assert best is not None and best[1].schedule.get("split", 1) > 1
+    assert best is not None and best[1].schedule.split > 1
 
 
 def test_a_cpu_has_no_use_for_any_of_it() -> None:

@@ -18,6 +18,7 @@ from amos.records.canonical import (
     operator_from,
     operator_values,
 )
+from amos.records.rows import candidate_key
 
 VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
 STRIDED = Operator.parse(
@@ -106,3 +107,40 @@ def test_a_machine_comes_back(name: str) -> None:
     for broken in (values | {"cores": 0}, values | {"colour": 1}, {"name": "x"}):
         with pytest.raises(RecordError, match="describes no machine"):
             machine_from(broken)
+
+
+@pytest.mark.parametrize(
+    ("operator", "unit", "mapping", "schedule", "expected"),
+    [
+        (
+            "resnet18:C1",
+            "vnni_dpbusd_m16k4_u8_s8_s32",
+            "k-rs",
+            "block.i1.tile=2, block.p=16, block.q=2, order=i1.tile q p, parallel=2, "
+            "reduce=r1.tile c, stage.Src1=tile, tile.i1.tile=2, tile.p=1, tile.q=6, unroll=1, "
+            "vector=32",
+            "7e5ff653c0d8e2c56c36b352b6022de2",
+        ),
+        (
+            "resnet18:C5",
+            "wmma_m16n16k16_f16_f32",
+            "nq-k-sc",
+            "align.Src1=16, bind=warps, block.i2.tile=4, block.p=2, order=i2.tile p i1.tile, "
+            "parallel=3, pipeline=4, reduce=s r1.tile r, split=2, stage.Src1=tile, "
+            "tile.i1.tile=1, tile.i2.tile=1, tile.p=4, unroll=1",
+            "74540311c0ed757d68a20202c784682e",
+        ),
+    ],
+)
+def test_candidates_keep_their_digests(
+    operator: str, unit: str, mapping: str, schedule: str, expected: str
+) -> None:
+    """Records of earlier versions are found by them."""
+    pairs = [entry.split("=") for entry in schedule.split(", ")]
+    values = {key: int(word) if word.isdecimal() else word for key, word in pairs}
+    op = amos.operators.resolve(operator)
+    space = amos.enumerate_mappings(op, amos.intrinsics.get(unit), rule="access")
+    (matched,) = (each for each in space if each.name == mapping)
+    candidate = amos.Candidate(matched, amos.Schedule.of(values))
+    assert candidate_key(candidate) == expected
+    assert str(candidate.schedule) == schedule

@@ -12,7 +12,7 @@ import amos
 from amos.errors import IntrinsicError, ScheduleError
 from amos.intrinsics import Intrinsic, Memory
 from amos.ir import Operator
-from amos.plan import Schedule
+from amos.plan import GpuSchedule, Schedule
 from amos.schedule import In, ScheduleSpace
 
 VTA, PYNQ = amos.intrinsics.get("vta_gemm_m1n16k16_s8_s32"), amos.machines.get("vta_pynq")
@@ -43,7 +43,7 @@ def test_buffers_of_their_own_have_their_own_limits() -> None:
     capacity = {name: values[f"{name}.capacity"].domain for name in ("inp", "wgt", "acc")}
     assert capacity == {"inp": (32768,), "wgt": (262144,), "acc": (131072,)}
     for schedule in space.draw(100, np.random.default_rng(0)):
-        rows, columns = (schedule.tile(x) * schedule.block(x) for x in ("i1.tile", "i2.tile"))
+        rows, columns = (schedule.tile[x] * schedule.blocks[x] for x in ("i1.tile", "i2.tile"))
         assert space.values(schedule)["inp.used"] == rows * 16 <= 32768
         assert space.values(schedule)["wgt.used"] == columns * 256 <= 262144
         assert space.values(schedule)["acc.used"] == rows * columns * 64 <= 131072
@@ -54,7 +54,7 @@ def test_the_write_cycle() -> None:
     space = ScheduleSpace(MAPPING, PYNQ)
     drawn = space.draw(200, np.random.default_rng(0))
     assert len(drawn) == 200
-    assert min(prod(s.tile(x) for x in ("i1.tile", "i2.tile")) for s in drawn) == 3
+    assert min(prod(s.tile[x] for x in ("i1.tile", "i2.tile")) for s in drawn) == 3
     one = Schedule.of(space.smallest().as_dict() | {"tile.i1.tile": 1, "tile.i2.tile": 2})
     with pytest.raises(ScheduleError, match="written again after 2 calls, but 3 must pass"):
         space.check(one)
@@ -84,14 +84,23 @@ def test_a_write_cycle_that_cannot_be_met_is_named() -> None:
     assert ScheduleSpace(mapping, PYNQ).sample(np.random.default_rng(0)) == Schedule.of({})
 
 
+def _copied(space: ScheduleSpace) -> set[int]:
+    drawn = space.draw(100, np.random.default_rng(0))
+    return {s.copy_bytes for s in drawn if isinstance(s, GpuSchedule)}
+
+
 def test_vector_lengths() -> None:
     space = _changed(WMMA)
     assert WMMA.memory[0].vectors == (2, 4, 8, 16)
-    assert {s.get("vector", 16) for s in space.draw(100, np.random.default_rng(0))} == {4, 8, 16}
+    assert _copied(space) == {
+        4,
+        8,
+        16,
+    }
     narrow = _changed(WMMA, vectors=(8,))
     rules = [c for c in narrow.csp.constraints if isinstance(c, In) and c.rule == "C6"]
     assert [str(c) for c in rules] == ["vector in [8]", "vector in [8]"]
-    assert {s.get("vector", 16) for s in narrow.draw(100, np.random.default_rng(0))} == {8}
+    assert _copied(narrow) == {8}
     with pytest.raises(ScheduleError, match=r"infeasible: vector in \[2\] \(rule C6\)"):
         _changed(WMMA, vectors=(2,)).sample(np.random.default_rng(0))
 

@@ -12,7 +12,7 @@ from amos.errors import ScheduleError
 from amos.intrinsics import Intrinsic
 from amos.machine import Machine
 from amos.mapping import Mapping
-from amos.plan import Schedule, Structure, batch_of
+from amos.plan import GpuSchedule, Schedule, Structure, batch_of
 from amos.schedule import ScheduleSpace
 from amos.schedule.generate import template
 
@@ -26,21 +26,26 @@ CONV = amos.enumerate_mappings(amos.operators.resolve("resnet18:C5"), WMMA)
 
 def _numbers(space: ScheduleSpace, schedule: Schedule) -> tuple[int, int, int]:
     """Threads, registers and bytes of shared memory of one thread block."""
+    assert isinstance(schedule, GpuSchedule)
     loops = [loop.name for loop in space.context.spatial]
-    tile = {name: schedule.tile(name) for name in loops}
-    span = {name: tile[name] * schedule.block(name) for name in loops}
-    threads = 32 * prod(schedule.block(name) for name in loops)
+    tile = {name: schedule.tile[name] for name in loops}
+    span = {name: tile[name] * schedule.blocks[name] for name in loops}
+    threads = 32 * prod(schedule.blocks[name] for name in loops)
     fragments, used = [], 0
     for op in (*space.context.sources, space.context.destination):
         mine = [n for n in loops if any(n in dim.index.names for dim in op.dims)]
         fragments.append(prod(tile[n] for n in mine))
         if op is not space.context.destination:
             rows = 16 * prod(span[n] for n in mine)
-            used += rows * (16 + schedule.get(f"align.{op.name}", 0)) * 2
+            used += rows * (16 + schedule.padding[op.name]) * 2
     live = fragments[-1] + min(fragments[:-1]) + 1
     # 256 values of 32 bits, or twice 256 of 16 bits, on 32 threads: eight registers.
     registers = threads * (live * 8 + 56)
-    return threads, registers, used * schedule.get("unroll", 1) * schedule.get("pipeline", 1)
+    return (
+        threads,
+        registers,
+        used * schedule.steps * schedule.stages,
+    )
 
 
 @pytest.mark.parametrize("machine", [A100, V100])
@@ -109,7 +114,7 @@ def test_a_split_needs_a_step_for_each_part() -> None:
     space = next(s for s in (ScheduleSpace(m, A100) for m in CONV) if len(s.context.reduce) > 1)
     extents = {loop.name: loop.extent for loop in space.context.reduce}
     for schedule in space.draw(200, np.random.default_rng(0)):
-        assert schedule.get("split", 1) <= extents[str(schedule.get("reduce")).split()[0]]
+        assert schedule.reduce and schedule.split <= extents[schedule.reduce[0]]
     order = next(x for x in space.variables["reduce"] if str(x).startswith("r "))
     wrong = Schedule.of(space.smallest().as_dict() | {"split": 8, "reduce": order})
     with pytest.raises(ScheduleError, match="a reduction of 3 steps in 8 parts"):

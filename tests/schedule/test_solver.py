@@ -217,7 +217,7 @@ def test_registers_by_hand() -> None:
             for used in loops:
                 held = 1
                 for loop in space.context.spatial:
-                    held *= schedule.tile(loop.name) if loop.name in used else 1
+                    held *= schedule.tile[loop.name] if loop.name in used else 1
                 counts.append(held)
             assert counts[-1] + min(counts[:-1]) + 1 <= 32
 
@@ -253,7 +253,7 @@ def test_a_partial_assignment_is_completed() -> None:
     space, rng = SPACES[0], np.random.default_rng(0)
     for _ in range(5):
         found = space.schedule(solver.complete(space.csp, {"parallel": 2, "tile.p": 7}, rng))
-        assert (found.get("parallel"), found.tile("p")) == (2, 7)
+        assert (found.as_dict().get("parallel"), found.tile["p"]) == (2, 7)
         assert space.violations(found) == ()
     with pytest.raises(UnknownNameError, match=r"unknown schedule variable 'tile\.zz'"):
         solver.complete(space.csp, {"tile.zz": 1}, rng)
@@ -282,7 +282,7 @@ def test_a_wish_is_met_as_far_as_it_goes() -> None:
     assert decode(space.csp, feasible, rng) == feasible
     too_much = space.repair({"tile.p": 14, "tile.q": 12, "unroll": 4, "colour": 1}, rng)
     assert space.violations(too_much) == ()
-    assert too_much.get("unroll") == 4
+    assert too_much.as_dict().get("unroll") == 4
 
 
 def test_values_of_a_problem_that_makes_no_sense_are_refused() -> None:
@@ -312,7 +312,7 @@ def test_a_rule_of_a_plug_in() -> None:
         space = ScheduleSpace(SPACES[0].mapping, XEON)
         assert space.csp.by_rule()["even"] == 1
         drawn = space.draw(50, np.random.default_rng(0))
-        assert {schedule.get("unroll") for schedule in drawn} == {2, 4}
+        assert {schedule.as_dict().get("unroll") for schedule in drawn} == {2, 4}
     finally:
         CONSTRAINT_RULES.pop()
 
@@ -324,7 +324,7 @@ def test_fixed_values_leave_mappings_that_have_them() -> None:
     fixed = spaces_of(mappings, XEON, [("tile_p", 7)])
     assert 0 < len(fixed) <= len(mappings)
     for space in fixed.values():
-        assert space.sample(np.random.default_rng(0)).tile("p") == 7
+        assert space.sample(np.random.default_rng(0)).tile["p"] == 7
     with pytest.raises(UnknownNameError, match="unknown schedule variable 'tile_zz'"):
         spaces_of(mappings, XEON, [("tile_zz", 1)])
     with pytest.raises(ScheduleError, match=r"tile\.p in \[7\].*tile\.p in \[14\]"):

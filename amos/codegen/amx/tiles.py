@@ -29,7 +29,7 @@ from amos.codegen.tir.rewriting import rebuilt, with_body
 from amos.errors import BuildError
 from amos.intrinsics.amx import CONFIGURE, configuration
 from amos.ir import dtype
-from amos.plan import Schedule
+from amos.plan import CpuSchedule
 from amos.plan.staging import StagedOperand
 
 __all__ = ["ask_for_tiles", "schedule_tiles"]
@@ -45,8 +45,6 @@ _TILES = 8
 _ROWS = 16
 #: Elements that one step of the copy to the output moves.
 _LANES = 16
-#: Bytes that one step of the copy of a row moves, unless the schedule says.
-_COPY_BYTES = 64
 
 
 @cache
@@ -67,7 +65,7 @@ def ask_for_tiles() -> None:
         )
 
 
-def schedule_tiles(program: TileProgram, schedule: Schedule) -> Any:
+def schedule_tiles(program: TileProgram, schedule: CpuSchedule) -> Any:
     """Apply a schedule, and write its register tiles out as AMX instructions.
 
     Args:
@@ -84,26 +82,27 @@ def schedule_tiles(program: TileProgram, schedule: Schedule) -> Any:
     main = sch.get_sblock("main")
     loops = _named_loops(sch, main, program)
     steps = [loops[loop.name] for loop in schedule.reduce_order(program.nest)]
-    outer, blocks, inner = tile_loops(sch, schedule.order(program.nest), loops, schedule)
+    outer, blocks, inner = tile_loops(sch, schedule.spatial_order(program.nest), loops, schedule)
     lanes = [loops[g.lane] for g in program.nest.groups.values()]
     single = [loops[x.name] for x in program.nest.spatial if x.extent == 1 and x.name in loops]
     sch.reorder(*single, *outer, *blocks, *steps, *inner, *lanes)
-    core, outer = parallelize(sch, outer, int(schedule.get("parallel", 1)))
+    core, outer = parallelize(sch, outer, schedule.parallel)
     if program.crops:
         _crop(sch, program, [*outer, *blocks])
     places = [core, *(x for x in outer[:1] if x is not core)] if outer else []
     stage_blocks(sch, program, schedule, places, "native")
-    split_step(sch, steps, int(schedule.get("unroll", 1)))
+    split_step(sch, steps, schedule.unroll)
     if program.moves_output:
-        copy_block(sch, sch.get_sblock("unstage"), 1, int(schedule.get("vector", 64)))
+        copy_block(sch, sch.get_sblock("unstage"), 1, schedule.copy_width)
     nest = [sch.get(loop) for loop in sch.get_loops(main)]
     names = [x.loop_var for x in nest[len(nest) - len(lanes) - len(inner) :]]
     first = sch.get(steps[0]).loop_var if steps else names[0]
     around = sch.get(core).loop_var if core is not None else first
     emitter = _Emitter(program, names[: len(inner)], names[len(inner) :], first, around)
     module = emitter.module(sch.mod)
-    width = int(schedule.get("vector", _COPY_BYTES))
-    return write_rows(module, program.sources, program.mapping.intrinsic.dtypes, width)
+    # A row is at most 64 bytes: wider elements take no more of them at a step.
+    row_bytes = schedule.copy_width
+    return write_rows(module, program.sources, program.mapping.intrinsic.dtypes, row_bytes)
 
 
 def _named_loops(sch: Any, block: Any, program: TileProgram) -> dict[str, Any]:

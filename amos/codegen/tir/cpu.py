@@ -14,7 +14,7 @@ from amos.codegen.tir.split_reduction import PART, shorten_last_part
 from amos.codegen.tir.tensor_intrin import register_tensor_intrin
 from amos.ir import dtype
 from amos.machine.cpu import cpu
-from amos.plan import Schedule
+from amos.plan import CpuSchedule
 from amos.plan.nest import Loop
 from amos.plan.staging_vectors import vector_copy
 from amos.plan.strided import StridedOperand
@@ -29,13 +29,11 @@ __all__ = [
     "vectorize_tail",
 ]
 
-#: Bytes that one vectorized step of a copy moves, unless the schedule says.
-_COPY_BYTES = 64
 #: Parts of a copy for each core that keep the cores evenly busy.
 _SHARES = 4
 
 
-def schedule_cpu(program: Program, schedule: Schedule, kind: str) -> Any:
+def schedule_cpu(program: Program, schedule: CpuSchedule, kind: str) -> Any:
     """Apply a schedule and tensorize.
 
     Args:
@@ -57,10 +55,10 @@ def schedule_cpu(program: Program, schedule: Schedule, kind: str) -> Any:
     # Parts of a sum are lanes too, but are no longer there when it is written back.
     parted = program.partial > 1
     finishing = _finishing(sch, main, program)
-    order, width = schedule.order(program.nest), int(schedule.get("vector", _COPY_BYTES))
+    order, width = schedule.spatial_order(program.nest), schedule.copy_width
     steps = [loops[loop.name] for loop in schedule.reduce_order(program.nest)]
     outer, blocks, inner = tile_loops(sch, order, loops, schedule)
-    count = int(schedule.get("parallel", 1))
+    count = schedule.parallel
     if program.parts is not None:
         outer, count = [loops[PART], *outer], count + 1
     lanes = [loops[name] for name in program.lanes]
@@ -78,7 +76,7 @@ def schedule_cpu(program: Program, schedule: Schedule, kind: str) -> Any:
     # Where every step runs in parallel, the core's loop is the outermost one itself.
     places = [core, *(x for x in outer[:1] if x is not core)] if outer else []
     stage_blocks(sch, program, schedule, places, kind)
-    unroll = int(schedule.get("unroll", 1))
+    unroll = schedule.unroll
     if program.parts is not None and len(steps) == 1:
         unroll = program.parts.unrolled
     split_step(sch, steps, unroll)
@@ -90,7 +88,7 @@ def schedule_cpu(program: Program, schedule: Schedule, kind: str) -> Any:
         copy_block(sch, sch.get_sblock("unstage"), 1, width)
     sch.tensorize(lanes[0], register_tensor_intrin(program.mapping.intrinsic, kind))
     module = _finished_loops(sch.mod, program, schedule)
-    if schedule.get("copy") == "vectors":
+    if schedule.copy == "vectors":
         module = shuffle_staging(module, program)
     return s_tir.Schedule(module)
 
@@ -103,7 +101,7 @@ def _finishing(sch: Any, main: Any, program: Program) -> list[Any]:
     return made or [sch.cache_write(main, 0, "global")]
 
 
-def _finished_loops(module: Any, program: Program, schedule: Schedule) -> Any:
+def _finished_loops(module: Any, program: Program, schedule: CpuSchedule) -> Any:
     """The module without the steps that add nothing, and without conditions at edges."""
     import tvm
 
@@ -125,7 +123,7 @@ def _named_loops(sch: Any, block: Any, program: Program) -> dict[str, Any]:
 
 
 def tile_loops(
-    sch: Any, order: tuple[Loop, ...], loops: dict[str, Any], schedule: Schedule
+    sch: Any, order: tuple[Loop, ...], loops: dict[str, Any], schedule: CpuSchedule
 ) -> tuple[list[Any], list[Any], list[Any]]:
     """Split each spatial loop into its outer part, its block and its register tile.
 
@@ -135,7 +133,7 @@ def tile_loops(
     """
     outer, blocks, tiles = [], [], []
     for loop in order:
-        tile, block = schedule.tile(loop.name), schedule.block(loop.name)
+        tile, block = schedule.tile[loop.name], schedule.block[loop.name]
         rest = loops[loop.name]
         if tile > 1:
             rest, low = _divide(sch, rest, tile)
@@ -191,7 +189,7 @@ def _even_ranges(steps: int, cores: int) -> int:
 
 
 def stage_blocks(
-    sch: Any, program: Program, schedule: Schedule, places: list[Any], kind: str
+    sch: Any, program: Program, schedule: CpuSchedule, places: list[Any], kind: str
 ) -> None:
     """Copy sources ahead of the nest, or where they are used.
 
@@ -204,12 +202,12 @@ def stage_blocks(
         if op.in_place or argument.packed is not None:
             continue
         block = sch.get_sblock(f"stage_{op.name}")
-        vectors = vector_copy(op) if schedule.get("copy") == "vectors" else None
-        width = int(schedule.get("vector", _COPY_BYTES))
+        vectors = vector_copy(op) if schedule.copy == "vectors" else None
+        width = schedule.copy_width
         # Generic code needs LLVM's loop vectorizer, which must see no fused lanes
         # (amos.codegen.tir.target).
         together = len(op.fragment) + 1 if kind == "native" else 1
-        if schedule.get(f"stage.{op.name}") != "tile" or not places:
+        if schedule.stage[op.name] == "whole" or not places:
             if vectors is not None:
                 _share_out(sch, block, min([len(op.dims) - vectors.unit, *vectors.written_out]))
             elif isinstance(op, StridedOperand):

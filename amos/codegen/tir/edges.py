@@ -15,7 +15,7 @@ from typing import Any
 from amos.codegen.tir.loops import changed, find, occurs
 from amos.codegen.tir.program import MAIN, Program, spatial_variable
 from amos.codegen.tir.rewriting import rebuilt, with_body
-from amos.plan import Schedule
+from amos.plan import CpuSchedule
 
 __all__ = ["part_edges"]
 
@@ -51,7 +51,7 @@ class _Edge:
         return self.padded - self.extent >= self.tile
 
 
-def part_edges(function: Any, program: Program, schedule: Schedule) -> Any:
+def part_edges(function: Any, program: Program, schedule: CpuSchedule) -> Any:
     """A scheduled function whose register tiles are written out without conditions.
 
     Args:
@@ -70,7 +70,7 @@ def part_edges(function: Any, program: Program, schedule: Schedule) -> Any:
     for name, padded in program.padded.items():
         dimension = program.dimensions.index(name)
         start = _start(main.values[spatial_variable(dimension)], main.loops)
-        edges.append(_Edge(dimension, start, schedule.tile(name), extents[name], padded))
+        edges.append(_Edge(dimension, start, schedule.tile[name], extents[name], padded))
     around = [loop for loop in main.loops if find(loop.body, _INIT) is not None][-1]
 
     def parted(loop: Any) -> Any:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from amos.plan import Schedule
+from amos.plan import CpuSchedule
 from amos.plan.staging import StagedDim, StagedOperand
 
 __all__ = ["in_reading_order"]
 
 
-def in_reading_order(op: StagedOperand, schedule: Schedule) -> StagedOperand:
+def in_reading_order(op: StagedOperand, schedule: CpuSchedule) -> StagedOperand:
     """A staged operand whose fragments follow one another as the kernel reads them.
 
     The dimensions come in the order of the loops: outer spatial loops, reductions,
@@ -23,7 +23,7 @@ def in_reading_order(op: StagedOperand, schedule: Schedule) -> StagedOperand:
         schedule: the schedule that reads it.
     """
     nest = op.nest
-    outer = {loop.name: n for n, loop in enumerate(schedule.order(nest))}
+    outer = {loop.name: n for n, loop in enumerate(schedule.spatial_order(nest))}
     steps = {loop.name: n for n, loop in enumerate(schedule.reduce_order(nest))}
     count = len(op.dims) - len(op.fragment)
     ranked: list[tuple[tuple[int, int], StagedDim]] = []
@@ -32,7 +32,7 @@ def in_reading_order(op: StagedOperand, schedule: Schedule) -> StagedOperand:
         if name in steps:
             ranked.append(((1, steps[name]), dim))
             continue
-        tile = schedule.tile(name) if name in outer and dim.dimension < 0 else 1
+        tile = schedule.tile[name] if name in outer and dim.dimension < 0 else 1
         if tile > 1:
             held = replace(dim, extent=tile, modulo=tile)
             ranked.append(((2, -tile), held))

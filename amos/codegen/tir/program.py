@@ -28,7 +28,7 @@ from amos.codegen.tir.split_reduction import PART, SplitReduction, split_reducti
 from amos.errors import BuildError
 from amos.ir import Affine
 from amos.mapping.mapping import Mapping
-from amos.plan import Schedule
+from amos.plan import CpuSchedule
 from amos.plan.nest import Nest
 from amos.plan.padding import pad_operand
 from amos.plan.staging import Guard, StagedOperand, staged_destination, staged_sources
@@ -79,7 +79,7 @@ class Program:
 
     mapping: Mapping
     padded: MappingType[str, int] = field(default_factory=dict)
-    schedule: Schedule | None = None
+    schedule: CpuSchedule | None = None
     partial: int = 1
 
     @cached_property

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from amos.codegen.tir.loops import changed, find, occurs
-from amos.plan import Schedule
+from amos.plan import CpuSchedule
 from amos.plan.nest import Nest
 
 __all__ = ["PART", "SplitReduction", "split_reduction", "shorten_last_part"]
@@ -52,20 +52,19 @@ class SplitReduction:
         return part * self.steps + step
 
 
-def split_reduction(nest: Nest, schedule: Schedule | None) -> SplitReduction | None:
+def split_reduction(nest: Nest, schedule: CpuSchedule | None) -> SplitReduction | None:
     """How a schedule divides the reduction of a nest; ``None`` if it leaves it whole.
 
     A loop that is also the innermost one is divided into as many whole unrolled steps
     as there are. No part is empty: there are fewer if the steps do not suffice.
     """
-    wanted = int(schedule.get("split", 1)) if schedule is not None else 1
-    if schedule is None or wanted == 1:
+    if schedule is None or schedule.split == 1:
         return None
     loop, *others = schedule.reduce_order(nest)
-    unroll = 1 if others else int(schedule.get("unroll", 1))
+    unroll = 1 if others else schedule.unroll
     unrolled = 1 if loop.extent % unroll else unroll
     return SplitReduction(
-        loop.name, loop.extent, -(-loop.extent // unrolled // wanted) * unrolled, unrolled
+        loop.name, loop.extent, -(-loop.extent // unrolled // schedule.split) * unrolled, unrolled
     )
 
 

@@ -221,7 +221,7 @@ def _cycles(
     """
     whole = np.broadcast_to(np.rint(tail), len(batch)).astype(int)
     # The largest power of two that divides it.
-    width = np.minimum(whole & -whole, _WIDTH if batch.vector is None else batch.vector)
+    width = np.minimum(whole & -whole, _WIDTH if batch.copy_width is None else batch.copy_width)
     found = costs.find * op.divisions
     if op.copy == "rows":
         return np.asarray((costs.find + costs.serial + found) / width)

@@ -100,7 +100,7 @@ def test_shared_memory_agrees_with_the_space() -> None:
                 if "mma_sync" not in unit:
                     assert program.shared_bytes == counted
                 assert program.shared_bytes <= counted
-                swizzled += schedule.get("align.Src1") == -1
+                swizzled += schedule.as_dict().get("align.Src1") == -1
     assert swizzled > 4
 
 

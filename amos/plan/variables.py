@@ -1,0 +1,106 @@
+"""Fields of a schedule: how they are checked, and how records and JSON hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Mapping as MappingType
+from dataclasses import dataclass, field, fields
+from functools import cache
+from typing import Any
+
+from amos.errors import ScheduleError
+
+__all__ = ["Value", "Variable", "variable", "variables_of"]
+
+#: What a schedule variable can be.
+Value = int | str
+
+
+@dataclass(frozen=True)
+class Variable:
+    """How a field is checked and written down.
+
+    Attributes:
+        key: its name in a dictionary, before a dot where each loop or operand has a value.
+        default: what is left out means; ``None`` for an order of loops.
+        lowest: the smallest number it may be.
+        words: what it may be instead of a number.
+        each: whether each loop or operand has a value.
+        always: whether the default is written as well.
+        beside: the field beside which, if there is one, the default is written.
+    """
+
+    key: str
+    default: Value | None
+    lowest: int = 1
+    words: tuple[str, ...] = ()
+    each: bool = False
+    always: bool = False
+    beside: str = ""
+
+    def checked(self, name: str, value: Any) -> Any:
+        """The value of a field as it is stored.
+
+        Raises:
+            ScheduleError: it is of another type, or no value that the field may have.
+        """
+        if self.default is None:
+            right = isinstance(value, tuple) and all(isinstance(each, str) for each in value)
+            if value is not None and not right:
+                raise ScheduleError(f"{name} = {value!r}: expected names of loops")
+        elif not self.each:
+            self._check(self._label(name), value)
+        elif not isinstance(value, MappingType):
+            raise ScheduleError(f"{name} = {value!r}: expected a value for each name")
+        else:
+            for key, single in value.items():
+                self._check(self._label(name, f".{key}"), single)
+            return _Each(value, self.default)
+        return value
+
+    def written(self, value: Any, beside: Any) -> Iterator[tuple[str, Value]]:
+        """The entries of a dictionary that hold a value of the field."""
+        if self.each:
+            for name, single in value.items():
+                if self.always or single != self.default:
+                    yield f"{self.key}.{name}", single
+        elif value != self.default or beside is not None:
+            yield self.key, " ".join(value) if self.default is None else value
+
+    def _label(self, name: str, rest: str = "") -> str:
+        label = f"{self.key}{rest}"
+        return label if name == self.key else f"{name}{rest} ({label})"
+
+    def _check(self, label: str, value: Any) -> None:
+        if self.words:
+            right, expected = value in self.words, " or ".join(self.words)
+        else:
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            right = whole and value >= self.lowest
+            expected = f"a whole number, {self.lowest} or more"
+        if not right:
+            raise ScheduleError(f"{label} = {value!r}: expected {expected}")
+
+
+class _Each(dict[str, Any]):
+    """A value for each loop or operand; the default for those that are not named."""
+
+    def __init__(self, values: MappingType[str, Any], default: Value) -> None:
+        super().__init__(values)
+        self.default = default
+
+    def __missing__(self, key: str) -> Value:
+        return self.default
+
+
+def variable(key: str, default: Value | None, **more: Any) -> Any:
+    """A field of a schedule, see :class:`Variable`."""
+    kind = Variable(key, default, **more)
+    start: Any = {"default_factory": dict} if kind.each else {"default": default}
+    return field(**start, metadata={"variable": kind})
+
+
+@cache
+def variables_of(kind: type[Any]) -> dict[str, Variable]:
+    """The variables of a class of schedules, by the name of the field."""
+    return {each.name: each.metadata["variable"] for each in fields(kind)}
