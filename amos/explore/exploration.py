@@ -79,12 +79,12 @@ class Exploration(Shown):
     @property
     def failures(self) -> dict[str, int]:
         """How many trials failed, by kind."""
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for trial in self.trials:
             if trial.measurement is not None and trial.measurement.failure:
                 kind = trial.measurement.failure
-                found[kind] = found.get(kind, 0) + 1
-        return found
+                counts[kind] = counts.get(kind, 0) + 1
+        return counts
 
     @property
     def tops(self) -> float:

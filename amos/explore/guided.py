@@ -53,19 +53,19 @@ class Guided:
     def ask(self, count: int) -> list[Candidate]:
         """Propose up to ``count`` candidates that were not measured yet."""
         chosen: list[Candidate] = []
-        taken = self._problem.measured()
+        excluded = self._problem.measured()
         if not self.search.inner:
-            found = self.search.ask(count)
-            self.search.tell([(candidate, 0.0) for candidate in found])
-            return found
+            proposals = self.search.ask(count)
+            self.search.tell([(candidate, 0.0) for candidate in proposals])
+            return proposals
         self._look()
         local = int(count * _LOCAL) if self._problem.best(1) else 0
-        self._take(chosen, taken, self._neighbours(), local)
-        self._take(chosen, taken, self._random(), len(chosen) + round(count * self._epsilon))
-        self._take(chosen, taken, self._promising(), count)
-        self._take(chosen, taken, self._random(), count)
+        self._take(chosen, excluded, self._neighbours(), local)
+        self._take(chosen, excluded, self._random(), len(chosen) + round(count * self._epsilon))
+        self._take(chosen, excluded, self._promising(), count)
+        self._take(chosen, excluded, self._random(), count)
         if len(chosen) < count:
-            self._take(chosen, taken, (c for c, _ in self.search.results), count)
+            self._take(chosen, excluded, (c for c, _ in self.search.results), count)
         return chosen
 
     def _look(self) -> None:
@@ -79,13 +79,13 @@ class Guided:
             self.search.tell(list(zip(batch, self._problem.scores(batch).tolist(), strict=True)))
 
     def _take(
-        self, chosen: list[Candidate], taken: set[Key], source: Iterable[Candidate], until: int
+        self, chosen: list[Candidate], excluded: set[Key], source: Iterable[Candidate], until: int
     ) -> None:
         for candidate in source:
             if len(chosen) >= until:
                 return
-            if candidate.key not in taken:
-                taken.add(candidate.key)
+            if candidate.key not in excluded:
+                excluded.add(candidate.key)
                 chosen.append(candidate)
 
     def _promising(self) -> Iterator[Candidate]:

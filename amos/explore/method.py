@@ -80,14 +80,14 @@ class Search:
 
     def ask(self, count: int) -> list[Candidate]:
         """Propose up to ``count`` new candidates; fewer, or none, if the space is used up."""
-        found = self._new(self.propose(count), count)
-        if len(found) < count:
-            found += self._new(self._chance(), count - len(found))
-        if len(found) < count and self.problem.size <= _LISTED:
+        fresh = self._new(self.propose(count), count)
+        if len(fresh) < count:
+            fresh += self._new(self._chance(), count - len(fresh))
+        if len(fresh) < count and self.problem.size <= _LISTED:
             if self._rest is None:
                 self._rest = everything(self.problem)
-            found += self._new(self._rest, count - len(found), repeats=_LISTED)
-        return found
+            fresh += self._new(self._rest, count - len(fresh), repeats=_LISTED)
+        return fresh
 
     def tell(self, results: Sequence[tuple[Candidate, float]]) -> None:
         """Take note of scores in seconds; infinite for a candidate that failed."""
@@ -124,10 +124,10 @@ class Search:
     def _new(
         self, source: Iterable[Candidate], count: int, repeats: int = _REPEATS
     ) -> list[Candidate]:
-        found: list[Candidate] = []
+        fresh: list[Candidate] = []
         idle = 0
         if count < 1:
-            return found
+            return fresh
         for candidate in source:
             if candidate.key in self._seen:
                 idle += 1
@@ -136,10 +136,10 @@ class Search:
                 continue
             idle = 0
             self._seen.add(candidate.key)
-            found.append(candidate)
-            if len(found) == count:
+            fresh.append(candidate)
+            if len(fresh) == count:
                 break
-        return found
+        return fresh
 
 
 def everything(problem: Problem, most: int | None = None) -> Iterator[Candidate]:

@@ -79,10 +79,10 @@ class Problem:
             if candidate.key not in self._predicted:
                 fresh[candidate.mapping.name].append(candidate)
         groups = list(fresh.values())
-        found = self._spread(groups, self.machine) if self._spread and groups else None
-        if found is None:
-            found = [self._evaluate(group) for group in groups]
-        for group, times in zip(groups, found, strict=True):
+        seconds = self._spread(groups, self.machine) if self._spread and groups else None
+        if seconds is None:
+            seconds = [self._evaluate(group) for group in groups]
+        for group, times in zip(groups, seconds, strict=True):
             self._predicted.update((c.key, t) for c, t in zip(group, times, strict=True))
         return np.array([self._predicted[candidate.key] for candidate in candidates])
 

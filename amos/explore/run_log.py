@@ -56,13 +56,13 @@ class RunLog:
 
     def first_machine(self) -> Machine | None:
         """The machine as the model saw it when the run began, if that is known."""
-        known = self._records.run(self._run) if self._records is not None else None
-        return _machine(known["description"]) if known else None
+        run = self._records.run(self._run) if self._records is not None else None
+        return _machine(run["description"]) if run else None
 
     def last_machine(self) -> Machine | None:
         """The machine as it was measured when the run ended, if it has."""
-        known = self._records.run(self._run) if self._records is not None else None
-        return _machine(known["finished"]) if known and known["finished"] else None
+        run = self._records.run(self._run) if self._records is not None else None
+        return _machine(run["finished"]) if run and run["finished"] else None
 
     def begin(self, machine: Machine, intrinsic: Intrinsic) -> None:
         """Keep how the run begins, and with what."""
@@ -102,17 +102,17 @@ class RunLog:
             else:
                 same += row["count"]
         name = f"record file {str(self._records.path)!r}"
-        found = []
+        notices = []
         if versions:
-            found.append(
+            notices.append(
                 f"{name}: {versions} records are of another version of "
                 f"{mine['intrinsic']}, not used"
             )
         if machines:
-            found.append(f"{name}: {machines} records were made on another machine, not used")
+            notices.append(f"{name}: {machines} records were made on another machine, not used")
         if other and not (same or versions or machines):
-            found.append(f"{name}: its {other} records are of other operators, kept and not used")
-        return found
+            notices.append(f"{name}: its {other} records are of other operators, kept and not used")
+        return notices
 
 
 def _machine(values: Any) -> Machine | None:

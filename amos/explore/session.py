@@ -84,8 +84,8 @@ class Session:
             for n, candidate in enumerate(batch):
                 if n and time.monotonic() > end:
                     return
-                if (known := self.log.find(candidate)) is not None:
-                    done[n], self.replayed = known, self.replayed + 1
+                if (recorded := self.log.find(candidate)) is not None:
+                    done[n], self.replayed = recorded, self.replayed + 1
                 else:
                     yield n, self._task(candidate, predicted[n])
 
@@ -146,9 +146,9 @@ class Session:
 
     def _again(self, trial: Trial, attempt: int) -> Measurement | None:
         assert self.executor is not None
-        known = self.log.find(trial.candidate, "confirm", attempt)
-        if known is not None:
-            return known
+        recorded = self.log.find(trial.candidate, "confirm", attempt)
+        if recorded is not None:
+            return recorded
         task = self._task(trial.candidate, max(trial.predicted, trial.seconds), _CONFIRM_REPEAT)
         for _, measurement in self.executor.measure(iter([(0, task)])):
             self.measured += 1

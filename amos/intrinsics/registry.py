@@ -137,39 +137,39 @@ def broken() -> dict[str, str]:
     return dict(_broken)
 
 
-def _add(given: Any) -> tuple[dict[str, Any], str] | None:
+def _add(thing: Any) -> tuple[dict[str, Any], str] | None:
     """Add one object; where it went, so that it can be taken back."""
-    if isinstance(given, Implementation):
-        kinds = _implemented.setdefault(given.intrinsic, {})
-        if kinds.get(given.kind, given) != given:
+    if isinstance(thing, Implementation):
+        kinds = _implemented.setdefault(thing.intrinsic, {})
+        if kinds.get(thing.kind, thing) != thing:
             raise IntrinsicError(
-                f"intrinsic {given.intrinsic!r} has another {given.kind!r} implementation already"
+                f"intrinsic {thing.intrinsic!r} has another {thing.kind!r} implementation already"
             )
-        new = given.kind not in kinds
-        kinds[given.kind] = given
-        return (kinds, given.kind) if new else None
-    if not isinstance(given, Intrinsic):
-        raise IntrinsicError(f"expected an Intrinsic, got {type(given).__name__}")
-    if given.name in _registered:
+        new = thing.kind not in kinds
+        kinds[thing.kind] = thing
+        return (kinds, thing.kind) if new else None
+    if not isinstance(thing, Intrinsic):
+        raise IntrinsicError(f"expected an Intrinsic, got {type(thing).__name__}")
+    if thing.name in _registered:
         raise IntrinsicError(
-            f"intrinsic {given.name!r} is registered already "
-            f"(family {_registered[given.name].family!r})"
+            f"intrinsic {thing.name!r} is registered already "
+            f"(family {_registered[thing.name].family!r})"
         )
-    _registered[given.name] = given
-    return _registered, given.name
+    _registered[thing.name] = thing
+    return _registered, thing.name
 
 
 def _add_all(provider: Any) -> None:
     """Register everything that a provider gives, or nothing of it."""
-    given = provider() if callable(provider) else provider
-    if isinstance(given, Intrinsic):
-        given = (given,)
-    if not isinstance(given, Iterable):
-        raise IntrinsicError(f"expected Intrinsic objects, got {type(given).__name__}")
+    things = provider() if callable(provider) else provider
+    if isinstance(things, Intrinsic):
+        things = (things,)
+    if not isinstance(things, Iterable):
+        raise IntrinsicError(f"expected Intrinsic objects, got {type(things).__name__}")
     added: list[tuple[dict[str, Any], str]] = []
     try:
         sources = []
-        for item in given:
+        for item in things:
             if (place := _add(item)) is not None:
                 added.append(place)
             if isinstance(item, Implementation):

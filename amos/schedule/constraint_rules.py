@@ -35,8 +35,8 @@ class LoopSplit:
             if len(blocks) > 1:
                 draft.tunable(f"block.{loop}", blocks, self.name, default=1)
             else:
-                draft.given(f"block.{loop}", 1, self.name, "length")
-            draft.given(f"extent.{loop}", extent, self.name, "length")
+                draft.constant(f"block.{loop}", 1, self.name, "length")
+            draft.constant(f"extent.{loop}", extent, self.name, "length")
             counts = tuple(-(-extent // int(size)) for size in sizes)
             draft.derived(f"steps.{loop}", self.name)
             draft.derived(f"span.{loop}", self.name)
@@ -74,7 +74,7 @@ class LoopFuse:
         for primitive in template:
             if primitive.kind == "tensorize":
                 parts = [
-                    draft.given(f"size.{n}", extents[n], self.name, "length")
+                    draft.constant(f"size.{n}", extents[n], self.name, "length")
                     for n in primitive.parts
                 ]
                 target = draft.derived(f"fused.{primitive.subject}", self.name)
@@ -170,9 +170,9 @@ class MemoryLimit:
             if op.name not in context.buffers:
                 continue
             scope, capacity = context.buffers[op.name]
-            size = draft.given(f"bytes.{op.name}", fragment_bytes(context, op), self.name)
+            size = draft.constant(f"bytes.{op.name}", fragment_bytes(context, op), self.name)
             used = draft.derived(f"{scope}.used", self.name, "other")
-            limit = draft.given(f"{scope}.capacity", capacity, self.name)
+            limit = draft.constant(f"{scope}.capacity", capacity, self.name)
             loops = tuple(f"span.{loop}" for loop in context.indexed(op))
             reason = f"{{left}} bytes of {op.name} in buffer {scope}, but it has {capacity}"
             draft.require(Prod(used, (size, *loops), self.name), Le(used, limit, self.name, reason))
@@ -194,12 +194,12 @@ class MemoryLimit:
             held = draft.derived("held", self.name)
             kept = draft.free("kept", len(sources), self.name)
             draft.require(Select(held, kept, tuple(sources), self.name))
-            terms += [held, draft.given("in use", 1, self.name)]
+            terms += [held, draft.constant("in use", 1, self.name)]
         total = draft.derived("fragments", self.name)
         # A number that the description does not say is no property of the hardware.
         told = context.warps or context.mapping.intrinsic.registers
         role: Role = "architecture" if told else "other"
-        limit = draft.given("registers", context.registers, self.name, role)
+        limit = draft.constant("registers", context.registers, self.name, role)
         reason = f"{{left}} fragments live at once, but {context.registers} registers"
         draft.require(Sum(total, tuple(terms), self.name), Le(total, limit, self.name, reason))
 
@@ -213,13 +213,13 @@ class MemoryLimit:
         for op in (*context.sources, context.destination):
             if op.name not in held:
                 continue
-            size = draft.given(f"bytes.{op.name}", fragment_bytes(context, op), self.name)
+            size = draft.constant(f"bytes.{op.name}", fragment_bytes(context, op), self.name)
             amount = draft.derived(f"{scope}.{op.name}", self.name, "other")
             loops = tuple(f"{kind}.{loop}" for loop in context.indexed(op))
             draft.require(Prod(amount, (size, *loops), self.name))
             amounts.append(amount)
         total = draft.derived(f"{scope}.used", self.name, "other")
-        limit = draft.given(f"{scope}.capacity", level.capacity // sharing, self.name)
+        limit = draft.constant(f"{scope}.capacity", level.capacity // sharing, self.name)
         reason = (
             f"{{left}} bytes of {scope} in use by one core, but {level.capacity // sharing} "
             f"are there for it"
@@ -266,8 +266,8 @@ class Specific:
         """Problem size, vector widths, write cycle."""
         intrinsic = draft.context.mapping.intrinsic
         for it in intrinsic.iterations:
-            size = draft.given(f"problem.{it.name}", it.extent, self.name)
-            lanes = draft.given(f"lanes.{it.name}", it.extent, self.name, "length")
+            size = draft.constant(f"problem.{it.name}", it.extent, self.name)
+            lanes = draft.constant(f"lanes.{it.name}", it.extent, self.name, "length")
             draft.require(Eq(lanes, size, self.name))
         for statement in intrinsic.memory:
             if statement.vectors and "vector" in draft.variables and statement.direction == "load":
@@ -278,9 +278,9 @@ class Specific:
     def _cycle(self, draft: Draft, cycles: int) -> None:
         """A step of the reduction writes each accumulator of the tile once, in turn."""
         accumulators = f"fragments.{draft.context.destination.name}"
-        least = draft.given("write.interval", cycles, self.name)
+        least = draft.constant("write.interval", cycles, self.name)
         if accumulators not in draft.variables:
-            draft.given(accumulators, 1, self.name, "length")
+            draft.constant(accumulators, 1, self.name, "length")
         reason = f"an accumulator is written again after {{right}} calls, but {cycles} must pass"
         draft.require(Le(least, accumulators, self.name, reason))
 

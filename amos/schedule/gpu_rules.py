@@ -118,10 +118,10 @@ class ThreadLimit:
         context, rule = draft.context, self.name
         blocks = tuple(f"block.{loop.name}" for loop in context.spatial)
         warps = draft.derived("warps", rule)
-        width = draft.given("warp", WARP, rule)
+        width = draft.constant("warp", WARP, rule)
         threads = draft.derived("threads", rule)
-        most = draft.given("threads.most", MAX_THREADS, rule)
-        file = draft.given("registers.file", REGISTER_FILE, rule)
+        most = draft.constant("threads.most", MAX_THREADS, rule)
+        file = draft.constant("registers.file", REGISTER_FILE, rule)
         thread = "registers.thread"
         used = draft.derived("registers.block", rule, "other")
         draft.require(
@@ -150,7 +150,7 @@ def held_registers(draft: Draft) -> None:
     sizes = dict(zip(names, fragment_registers(intrinsic), strict=True))
     one = {}
     for op in operands:
-        one[op.name] = draft.given(f"registers.one.{op.name}", sizes[op.name], rule)
+        one[op.name] = draft.constant(f"registers.one.{op.name}", sizes[op.name], rule)
         count = draft.derived(f"fragments.{op.name}", rule)
         whole = draft.derived(f"registers.{op.name}", rule, "other")
         loops = tuple(f"tile.{loop}" for loop in context.indexed(op))
@@ -163,9 +163,9 @@ def held_registers(draft: Draft) -> None:
         choices.append(choice)
     held = draft.derived("registers.held", rule, "other")
     kept = draft.free("kept", len(choices), rule)
-    spare = draft.given("registers.other", OTHER_REGISTERS, rule)
+    spare = draft.constant("registers.other", OTHER_REGISTERS, rule)
     thread = draft.derived("registers.thread", rule, "other")
-    limit = draft.given("registers", THREAD_REGISTERS, rule)
+    limit = draft.constant("registers", THREAD_REGISTERS, rule)
     draft.require(
         Select(held, kept, tuple(choices), rule),
         Sum(thread, (f"registers.{context.destination.name}", held, spare), rule),
@@ -200,7 +200,7 @@ def shared_bytes(draft: Draft, scope: str, held: list[str]) -> None:
     _leaving(draft, scope, capacity)
     step = draft.derived(f"{scope}.step", rule, "other")
     used = draft.derived(f"{scope}.used", rule, "other")
-    limit = draft.given(f"{scope}.capacity", capacity, rule)
+    limit = draft.constant(f"{scope}.capacity", capacity, rule)
     buffers = tuple(name for name in ("unroll", "pipeline") if name in draft.variables)
     reason = f"{{left}} bytes of {scope} in use by one thread block, but {capacity} are there"
     draft.require(
@@ -217,10 +217,10 @@ def _leaving(draft: Draft, scope: str, capacity: int) -> None:
     if any(m.operand == op.name and m.layout for m in context.mapping.intrinsic.memory):
         return
     row, rows = row_bytes(context, op)
-    size = draft.given(f"bytes.{op.name}", row * rows, rule)
+    size = draft.constant(f"bytes.{op.name}", row * rows, rule)
     blocks = tuple(f"block.{loop.name}" for loop in context.spatial)
     amount = draft.derived(f"{scope}.{op.name}", rule, "other")
-    limit = draft.given(f"{scope}.capacity", capacity, rule)
+    limit = draft.constant(f"{scope}.capacity", capacity, rule)
     reason = f"{{left}} bytes of {scope} for accumulators, but {capacity} are there"
     draft.require(Prod(amount, (size, *blocks), rule), Le(amount, limit, rule, reason))
 

@@ -159,7 +159,7 @@ class Draft:
         """Declare what a search decides."""
         self.variables[name] = Variable(name, "tunable", domain, default, rule)
 
-    def given(self, name: str, value: int, rule: str, role: Role = "architecture") -> str:
+    def constant(self, name: str, value: int, rule: str, role: Role = "architecture") -> str:
         """Declare a variable of one value; returns its name."""
         self.variables.setdefault(name, Variable(name, role, (value,), None, rule))
         return name
