@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from amos.machine import Machine
     from amos.mapping import enumerate_mappings, simulate
     from amos.plan import Candidate, CpuSchedule, GpuSchedule, Schedule
+    from amos.records import Record
     from amos.runtime import build
     from amos.validate import check_matching
 
@@ -35,6 +36,7 @@ __all__ = [
     "Machine",
     "MeasureOptions",
     "Operator",
+    "Record",
     "Schedule",
     "SearchOptions",
     "__version__",
@@ -72,6 +74,7 @@ _HOMES = {
     "Machine": "amos.machine",
     "MeasureOptions": "amos.explore",
     "Operator": "amos.ir",
+    "Record": "amos.records",
     "Schedule": "amos.plan",
     "SearchOptions": "amos.explore",
     "build": "amos.runtime",

@@ -17,7 +17,7 @@ import numpy as np
 import amos
 from amos.explore.objective import Problem
 from amos.ir import Operator
-from amos.measure import Runner
+from amos.measure import Runner, Task
 from amos.plan import Candidate
 from amos.schedule import ScheduleSpace
 
@@ -78,7 +78,7 @@ def verify(count: int, seed: int) -> dict[str, object]:
                 seen.add(candidate.key)
                 tried += 1
                 padded += bool(candidate.schedule.padded(problem.space(mapping).nest))
-                found = runner.measure(candidate, repeat=1)
+                found = runner.measure(Task(candidate, repeat=1))
                 if not found.ok:
                     failures.append([name, str(candidate), found.failure, found.message])
                     print("FAILED", *failures[-1])

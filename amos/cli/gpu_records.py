@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from amos.export.suite import Piece
     from amos.intrinsics import Intrinsic
     from amos.ir import Operator
-    from amos.machine import Machine
     from amos.records import Trial
 
 __all__ = ["benchmark_pieces", "check_target", "export_top", "write_lines"]
@@ -67,27 +67,21 @@ def export_top(result: Exploration, folder: Path, top: int) -> list[Path]:
 
 
 def _record(result: Exploration, trial: Trial) -> dict[str, Any]:
+    from amos.machine.identity import Identity
     from amos.records.definitions import definition_of
-    from amos.records.rows import common_columns, row_of
+    from amos.records.record import Record, Run
+    from amos.records.rows import row_of
 
-    common = common_columns(
+    run = Run.of(
         trial.mapping.operator,
         result.intrinsic,
-        _identity(result.machine),
-        result.method,
-        result.seed,
-        {"rule": trial.mapping.rule},
+        Identity(result.machine.name, "described", result.machine.cores),
+        method=result.method,
+        seed=result.seed,
+        options={"rule": trial.mapping.rule},
     )
-    created = datetime.now(UTC).isoformat(timespec="seconds")
-    definition = definition_of(result.intrinsic)
-    kept = {"definition": definition} if definition else {}
-    return row_of(trial, common, "search", 0, created) | kept
-
-
-def _identity(machine: Machine) -> Any:
-    from amos.machine.identity import Identity
-
-    return Identity(machine.name, "described", machine.cores)
+    record = Record.of_trial(trial, run, datetime.now(UTC).isoformat(timespec="seconds"))
+    return row_of(replace(record, definition=definition_of(result.intrinsic)))
 
 
 #: Extent of the large product, the intrinsics that compete, and how many elements apart

@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from amos.cli.options import AsJson, IntrinsicFiles, Limit, load_intrinsics
 from amos.cli.output import print_json, print_line, print_table
 from amos.errors import RecordError
+
+if TYPE_CHECKING:
+    from amos.records import Record
 
 __all__ = ["app"]
 
@@ -39,12 +42,12 @@ def list_command(file: File, limit: Limit = None, as_json: AsJson = False) -> No
 
     With --limit N only the newest N are listed.
     """
-    rows = _rows(file)
-    rows = rows if limit is None else rows[max(0, len(rows) - limit) :]
+    records = _all(file)
+    records = records if limit is None else records[max(0, len(records) - limit) :]
     if as_json:
-        print_json([_shown(row) for row in rows])
+        print_json([_shown(record) for record in records])
         return
-    _table(rows)
+    _table(records)
 
 
 @app.command("show")
@@ -53,11 +56,11 @@ def show_command(file: File, number: Number, as_json: AsJson = False) -> None:
     from amos.records import Records
 
     with Records(file, readonly=True) as records:
-        row = _shown(records.get(number))
+        shown = _shown(records.get(number))
     if as_json:
-        print_json(row)
+        print_json(shown)
         return
-    for name, value in row.items():
+    for name, value in shown.items():
         print_line(f"{name:18} {value}")
 
 
@@ -70,17 +73,16 @@ def best_command(
     as_json: AsJson = False,
 ) -> None:
     """The fastest right candidate of each operator and intrinsic, on this machine."""
-    from amos.records.exchange import best_rows, standing
+    from amos.records.exchange import best_records
 
-    rows = best_rows(_rows(file))
-    shown = [row for row in rows if everywhere or standing(row) in ("here", "model")]
+    best = best_records(_all(file))
+    shown = [record for record in best if everywhere or record.counts_here]
     if as_json:
-        print_json([_shown(row) for row in shown])
+        print_json([_shown(record) for record in shown])
         return
     _table(shown)
-    if len(shown) < len(rows):
-        left = len(rows) - len(shown)
-        kinds = Counter(whose for row in rows if (whose := standing(row)) not in ("here", "model"))
+    if left := len(best) - len(shown):
+        kinds = Counter(record.standing for record in best if not record.counts_here)
         why = ", ".join(f"{count} {_WHY[whose]}" for whose, count in kinds.items())
         print_line(f"{left} left out ({why}); --all lists them")
 
@@ -103,8 +105,8 @@ def replay_command(
 
     load_intrinsics(intrinsics)
     with Records(file, readonly=True) as records:
-        row = records.get(number)
-    found = replay(row, repeat=repeat)
+        record = records.get(number)
+    found = replay(record, repeat=repeat)
     if as_json:
         print_json(found.to_dict())
         return
@@ -213,15 +215,15 @@ def prune_command(
         raise RecordError("nothing to prune: give --failed, --foreign, --older-than or --keep")
     _exists(file)
     with Records(file, readonly=dry) as records:
-        rows = records.rows()
-        gone = prunable(rows, failed=failed, foreign=foreign, older_days=older, keep=keep)
+        there = records.all()
+        gone = prunable(there, failed=failed, foreign=foreign, older_days=older, keep=keep)
         if not dry:
             records.remove(gone)
     if as_json:
-        print_json({"removed": gone, "left": len(rows) - len(gone), "dry_run": dry})
+        print_json({"removed": gone, "left": len(there) - len(gone), "dry_run": dry})
     else:
         verb = "would be removed" if dry else "removed"
-        print_line(f"{len(gone)} {verb}, {len(rows) - len(gone)} left")
+        print_line(f"{len(gone)} {verb}, {len(there) - len(gone)} left")
 
 
 @app.command("salvage")
@@ -237,7 +239,7 @@ def salvage_command(
     if as_json:
         print_json(
             {
-                "salvaged": sorted(found.rows),
+                "salvaged": sorted(found.records),
                 "damaged": list(found.damaged),
                 "missing": [list(ends) for ends in found.missing],
             }
@@ -246,11 +248,11 @@ def salvage_command(
         print_line(str(found))
 
 
-def _rows(file: Path) -> list[dict[str, Any]]:
+def _all(file: Path) -> list[Record]:
     from amos.records import Records
 
     with Records(file, readonly=True) as records:
-        return records.rows()
+        return records.all()
 
 
 def _exists(file: Path) -> None:
@@ -276,71 +278,66 @@ def _added(found: Any, as_json: bool) -> None:
         print_line(str(found))
 
 
-def _shown(row: dict[str, Any]) -> dict[str, Any]:
+def _shown(record: Record) -> dict[str, Any]:
     """A record with what follows from it: its median time, and whose it is."""
-    from amos.records.exchange import seconds_of, standing
-    from amos.records.rows import measurement_of
+    from amos.records.rows import row_of
 
-    measured = measurement_of(row)
-    seconds = seconds_of(row) if measured is not None and measured.ok else None
+    measured = record.measurement
+    right = measured is not None and measured.ok
     return {
-        "id": row["id"],
-        **row,
-        "measured_seconds": seconds,
-        "noise": measured.noise if measured is not None and measured.ok else None,
-        "standing": standing(row),
+        "id": record.id,
+        **row_of(record),
+        "measured_seconds": record.seconds if right else None,
+        "noise": measured.noise if measured is not None and right else None,
+        "standing": record.standing,
     }
 
 
-def _table(rows: list[dict[str, Any]]) -> None:
-    from amos.records.exchange import standing
-
-    operators = {_shared(row): row for row in rows}
-    titles = {key: _operator(row) for key, row in operators.items()}
+def _table(records: list[Record]) -> None:
+    operators = {_shared(record): record for record in records}
+    titles = {key: _operator(record) for key, record in operators.items()}
     print_table(
         ["id", "operator", "mapping", "phase", "predicted us", "measured us", "whose", "intrinsic"],
         [
             [
-                row["id"],
-                titles[_shared(row)],
-                _mapping(row),
-                row["phase"],
-                row["predicted"] * 1e6,
-                _measured(row),
-                standing(row),
-                row["intrinsic"],
+                record.id,
+                titles[_shared(record)],
+                _mapping(record),
+                record.phase,
+                record.predicted * 1e6,
+                _measured(record),
+                record.standing,
+                record.intrinsic,
             ]
-            for row in rows
+            for record in records
         ],
     )
 
 
-def _shared(row: dict[str, Any]) -> tuple[str, str]:
+def _shared(record: Record) -> tuple[str, str]:
     """What records of one operator share."""
-    return row["operator"], str(row["canonical"].get("name"))
+    return record.operator, str(record.canonical.get("name"))
 
 
-def _operator(row: dict[str, Any]) -> str:
+def _operator(record: Record) -> str:
     from amos.operators import short_name
     from amos.records.canonical import operator_from
 
     try:
-        return short_name(operator_from(row["canonical"]))
+        return short_name(operator_from(record.canonical))
     except RecordError:  # what the first versions wrote
-        return str(row["operator"]).partition("  with ")[0]
+        return record.operator.partition("  with ")[0]
 
 
-def _mapping(row: dict[str, Any]) -> str:
+def _mapping(record: Record) -> str:
     from amos.validate.naming import matching_name
 
-    iterations = {name for name, _ in row["canonical"].get("iterations", ())}
-    return matching_name(row["mapping"].values(), row["sources"], iterations)
+    iterations = {name for name, _ in record.canonical.get("iterations", ())}
+    return matching_name(record.mapping.values(), record.sources, iterations)
 
 
-def _measured(row: dict[str, Any]) -> object:
-    from amos.records.rows import measurement_of
-
-    measured = measurement_of(row)
+def _measured(record: Record) -> object:
+    measured = record.measurement
     if measured is None:
         return None
     return measured.seconds * 1e6 if measured.ok else measured.failure

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from amos.errors import RecordError
 from amos.intrinsics import get as get_intrinsic
 from amos.machine.identity import here
-from amos.measure import Runner
+from amos.measure import Runner, Task
 from amos.plan import Candidate
-from amos.records import Measurement
-from amos.records.rows import candidate_of, intrinsic_of, measurement_of
+from amos.records import Measurement, Record
 
 __all__ = ["Replay", "replay"]
 
@@ -51,11 +49,11 @@ class Replay:
         }
 
 
-def replay(row: Mapping[str, Any], *, repeat: int = 20, timeout: float = 60.0) -> Replay:
+def replay(record: Record, *, repeat: int = 20, timeout: float = 60.0) -> Replay:
     """Build the kernel of a record, compare it with NumPy, and time it on this machine.
 
     Args:
-        row: a record of the present schema.
+        record: what to build again.
         repeat: timings.
         timeout: seconds that it may take.
 
@@ -65,31 +63,29 @@ def replay(row: Mapping[str, Any], *, repeat: int = 20, timeout: float = 60.0) -
         UnknownNameError: there is no such intrinsic.
     """
     notes = []
-    if not row["fingerprint"]:
+    if not record.fingerprint:
         notes.append(
-            f"the record does not say which version of {row['intrinsic']} it was made with"
+            f"the record does not say which version of {record.intrinsic} it was made with"
         )
-        get_intrinsic(row["intrinsic"])
-    elif (unit := intrinsic_of(row)).name != row["intrinsic"]:
+        get_intrinsic(record.intrinsic)
+    elif (unit := record.unit()).name != record.intrinsic:
         notes.append(
-            f"made with another version of {row['intrinsic']}, which the record keeps: {unit.name}"
+            f"made with another version of {record.intrinsic}, which the record keeps: {unit.name}"
         )
-    candidate = candidate_of(row, any_version=True)
-    if row["machine"].get("name") == "host" and row["machine_key"] != here().key:
-        notes.append(f"recorded on another machine: {row['machine']['model']}")
-    elif not row["machine_key"]:
-        notes.append(
-            f"the record does not say which machine it was, only {row['machine']['model']!r}"
-        )
-    before = measurement_of(row)
+    candidate = record.rebuild(any_version=True)
+    if record.machine.name == "host" and record.machine_key != here().key:
+        notes.append(f"recorded on another machine: {record.machine.model}")
+    elif not record.machine_key:
+        notes.append(f"the record does not say which machine it was, only {record.machine.model!r}")
+    before = record.measurement
     recorded = before.seconds if before is not None and before.ok else None
-    how: dict[str, Any] = {"repeat": repeat, "predicted": recorded or 0.0}
+    implementation = record.implementation or None
+    task = Task(candidate, repeat, implementation, predicted=recorded or 0.0)
     with Runner(timeout) as runner:
-        found = runner.measure(candidate, implementation=row["implementation"] or None, **how)
-        if found.failure == "build" and row["implementation"] == "native":
+        found = runner.measure(task)
+        if found.failure == "build" and record.implementation == "native":
             notes.append("this machine lacks the instruction: compiled from its meaning")
-            found = runner.measure(candidate, implementation="generic", **how)
+            found = runner.measure(replace(task, implementation="generic"))
     if not found.ok:
-        number = row.get("id", "")
-        raise RecordError(f"record {number} fails here: {found.failure}: {found.message}")
+        raise RecordError(f"record {record.id or ''} fails here: {found.failure}: {found.message}")
     return Replay(candidate, found, recorded, tuple(notes))

@@ -31,7 +31,7 @@ from amos.measure.demand import Demand
 from amos.measure.executor import Executor, open_executor
 from amos.measure.gpu_executor import gpu_executor
 from amos.records.canonical import digest, machine_values
-from amos.records.rows import common_columns
+from amos.records.record import Run
 from amos.records.store import Records
 from amos.validate import RULES
 
@@ -114,7 +114,7 @@ def explore(
         identity = workers.identity if workers is not None else _identity(machine)
         Demand.of(op).check(op, getattr(workers, "memory", 0))
         options = {"rule": rule} | search.recorded() | measure.recorded()
-        log = RunLog(store, common_columns(op, unit, identity, method, seed, options))
+        log = RunLog(store, Run.of(op, unit, identity, method=method, seed=seed, options=options))
         target = _first_machine(log, machine, unit, workers, measure)
         # What evaluates the model for many candidates, if the workers do.
         spread = getattr(workers, "spread", None)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+from typing import Literal
 
 from amos.errors import RecordError
 from amos.intrinsics import Intrinsic
@@ -11,7 +12,7 @@ from amos.plan import Candidate
 from amos.records import Measurement, Trial
 from amos.records.canonical import machine_from, machine_values
 from amos.records.definitions import definition_of
-from amos.records.rows import candidate_key, measurement_of, row_of
+from amos.records.record import Record, Run, candidate_key
 from amos.records.store import Records, now
 
 __all__ = ["RunLog"]
@@ -22,12 +23,11 @@ class RunLog:
 
     Args:
         records: the file, or None to keep nothing.
-        common: the columns that say which run it is, with their digest as ``run``.
+        run: says which run it is.
     """
 
-    def __init__(self, records: Records | None, common: dict[str, Any]) -> None:
-        self._records, self._common = records, common
-        self._run = str(common["run"])
+    def __init__(self, records: Records | None, run: Run) -> None:
+        self._records, self._run, self._key = records, run, run.key
 
     def find(
         self, candidate: Candidate, phase: str = "search", attempt: int = 0
@@ -35,8 +35,8 @@ class RunLog:
         """What this run has measured of a candidate before."""
         if self._records is None:
             return None
-        row = self._records.find(self._run, candidate_key(candidate), phase, attempt)
-        return None if row is None else measurement_of(row)
+        record = self._records.find(self._key, candidate_key(candidate), phase, attempt)
+        return None if record is None else record.measurement
 
     def add(self, trial: Trial, phase: str = "search", attempt: int = 0) -> Measurement | None:
         """Write a trial, on disk when this returns.
@@ -50,32 +50,38 @@ class RunLog:
         """
         if self._records is None:
             return trial.measurement
-        if self._records.add(row_of(trial, self._common, phase, attempt, now())):
+        record = Record.of_trial(trial, self._run, now(), phase=phase, attempt=attempt)
+        if self._records.add(record):
             return trial.measurement
         return self.find(trial.candidate, phase, attempt)
 
     def first_machine(self) -> Machine | None:
         """The machine as the model saw it when the run began, if that is known."""
-        run = self._records.run(self._run) if self._records is not None else None
-        return _machine(run["description"]) if run else None
+        return self._machine("description")
 
     def last_machine(self) -> Machine | None:
         """The machine as it was measured when the run ended, if it has."""
-        run = self._records.run(self._run) if self._records is not None else None
-        return _machine(run["finished"]) if run and run["finished"] else None
+        return self._machine("finished")
+
+    def _machine(self, column: Literal["description", "finished"]) -> Machine | None:
+        """A recorded description; nothing if it is of another version of the model."""
+        values = self._records.run(self._key, column) if self._records is not None else None
+        with contextlib.suppress(RecordError):
+            return machine_from(values) if values else None
+        return None
 
     def begin(self, machine: Machine, intrinsic: Intrinsic) -> None:
         """Keep how the run begins, and with what."""
         if self._records is None:
             return
-        self._records.begin_run(self._run, machine_values(machine))
+        self._records.begin_run(self._key, machine_values(machine))
         if definition := definition_of(intrinsic):
-            self._records.define(intrinsic.name, self._common["fingerprint"], definition)
+            self._records.define(intrinsic.name, self._run.fingerprint, definition)
 
     def finish(self, machine: Machine) -> None:
         """Keep how the run has ended."""
         if self._records is not None:
-            self._records.finish_run(self._run, machine_values(machine))
+            self._records.finish_run(self._key, machine_values(machine))
 
     def check_place(self) -> None:
         """Make sure that what was written can be found again.
@@ -90,34 +96,25 @@ class RunLog:
         """What the file holds that might be mistaken for this run's, in words."""
         if self._records is None:
             return []
-        mine = self._common
+        mine = self._run
         other = versions = machines = same = 0
-        for row in self._records.census():
-            if (row["operator"], row["intrinsic"]) != (mine["operator"], mine["intrinsic"]):
-                other += row["count"]
-            elif row["fingerprint"] != mine["fingerprint"]:
-                versions += row["count"]
-            elif row["machine_key"] != mine["machine_key"]:
-                machines += row["count"]
+        for group in self._records.census():
+            if (group.operator, group.intrinsic) != (mine.operator, mine.intrinsic):
+                other += group.count
+            elif group.fingerprint != mine.fingerprint:
+                versions += group.count
+            elif group.machine_key != mine.machine_key:
+                machines += group.count
             else:
-                same += row["count"]
+                same += group.count
         name = f"record file {str(self._records.path)!r}"
         notices = []
         if versions:
             notices.append(
-                f"{name}: {versions} records are of another version of "
-                f"{mine['intrinsic']}, not used"
+                f"{name}: {versions} records are of another version of {mine.intrinsic}, not used"
             )
         if machines:
             notices.append(f"{name}: {machines} records were made on another machine, not used")
         if other and not (same or versions or machines):
             notices.append(f"{name}: its {other} records are of other operators, kept and not used")
         return notices
-
-
-def _machine(values: Any) -> Machine | None:
-    """A recorded description; nothing if it is of another version of the model."""
-    try:
-        return machine_from(values)
-    except RecordError:
-        return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,10 @@ from amos.codegen.c.types import KEYWORDS
 from amos.codegen.naming import spelled
 from amos.errors import ExportError, RecordError
 from amos.ir import Operator
-from amos.machine import catalogue
 from amos.plan import Candidate
-from amos.records import Records
-from amos.records.exchange import best_rows, standing
-from amos.records.rows import COLUMNS, candidate_of, check_row
+from amos.records import Record, Records
+from amos.records.exchange import best_records
+from amos.records.rows import COLUMNS, record_of
 from amos.schedule import candidates
 
 __all__ = ["Request", "request_of"]
@@ -62,10 +60,11 @@ def request_of(
     """
     if isinstance(kernel, str | Path):
         kernel = _read(str(kernel))
-    if isinstance(kernel, Mapping):
-        candidate = candidate_of(kernel)
-        implementation = implementation or kernel["implementation"] or None
-        architecture = _architecture(kernel) if architecture is None else architecture
+    if isinstance(kernel, Record):
+        candidate = kernel.rebuild()
+        implementation = implementation or kernel.implementation or None
+        if architecture is None and kernel.gpu is not None:
+            architecture = f"sm_{kernel.gpu.architecture}"
     else:
         candidate = candidates.candidate_of(kernel)
         measured = getattr(kernel, "measurement", None)
@@ -87,14 +86,7 @@ def _checked(name: str | None, operator: Operator) -> str:
     return name
 
 
-def _architecture(row: Mapping[str, Any]) -> str:
-    """The architecture of the GPU that a record is about; empty if it is about none."""
-    name = str(row["machine"].get("name", ""))
-    number = catalogue.get(name).architecture if name in catalogue.names() else 0
-    return f"sm_{number}" if number else ""
-
-
-def _read(text: str) -> dict[str, Any]:
+def _read(text: str) -> Record:
     """The record that a text names."""
     path, _, number = text.rpartition(":")
     if path and number.isdigit():
@@ -104,24 +96,24 @@ def _read(text: str) -> dict[str, Any]:
     return _best(Path(text))
 
 
-def _stored(file: Path, number: int) -> dict[str, Any]:
+def _stored(file: Path, number: int) -> Record:
     with Records(file, readonly=True) as records:
         return records.get(number)
 
 
-def _best(file: Path) -> dict[str, Any]:
+def _best(file: Path) -> Record:
     with Records(file, readonly=True) as records:
-        rows = best_rows(records.rows())
-    here = [row for row in rows if standing(row) in ("here", "model")] or rows
+        best = best_records(records.all())
+    here = [record for record in best if record.counts_here] or best
     if len(here) == 1:
         return here[0]
     if not here:
         raise RecordError(f"{str(file)!r} holds no record of a kernel that ran")
-    choice = ", ".join(f"{file}:{row['id']}" for row in here[:6])
+    choice = ", ".join(f"{file}:{record.id}" for record in here[:6])
     raise RecordError(f"{str(file)!r} holds the best of {len(here)} kernels; name one: {choice}")
 
 
-def _written(file: Path) -> dict[str, Any]:
+def _written(file: Path) -> Record:
     """A record on its own in a JSON file, or the only line of an exported one."""
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
@@ -139,6 +131,6 @@ def _written(file: Path) -> dict[str, Any]:
             if name in (*COLUMNS, "digest", "definition")
         }
     try:
-        return check_row(found)
+        return record_of(found)
     except RecordError as error:
         raise RecordError(f"{str(file)!r}: {error}") from error

@@ -2,5 +2,6 @@
 
 from amos.measure.host import host_machine
 from amos.measure.runner import Runner
+from amos.measure.task import Task
 
-__all__ = ["Runner", "host_machine"]
+__all__ = ["Runner", "Task", "host_machine"]

@@ -322,13 +322,7 @@ def _evaluate_model(groups: Sequence[Sequence[Candidate]], machine: Machine) -> 
 
 def _measure_task(task: Task, limits: tuple[float, int | None]) -> Measurement:
     with _lock:
-        return _runner(limits).measure(
-            task.candidate,
-            repeat=task.repeat,
-            implementation=task.implementation,
-            flush=task.flush,
-            predicted=task.predicted,
-        )
+        return _runner(limits).measure(task)
 
 
 def _describe_machine(

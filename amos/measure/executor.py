@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Protocol
 
 from amos._closing import Closing
@@ -14,29 +13,10 @@ from amos.machine import Machine
 from amos.machine.identity import Identity, here
 from amos.measure.host import host_machine
 from amos.measure.runner import DEFAULT_TIMEOUT, Runner
-from amos.plan import Candidate
+from amos.measure.task import Task
 from amos.records.measurement import Measurement
 
 __all__ = ["Executor", "LocalExecutor", "Task", "open_executor"]
-
-
-@dataclass(frozen=True)
-class Task:
-    """One measurement that is asked for.
-
-    Attributes:
-        candidate: mapping and schedule.
-        repeat: timings of a quiet measurement.
-        implementation: ``"native"`` or ``"generic"``; by default what there is.
-        flush: bytes of cache to overwrite before each timing.
-        predicted: seconds of one run by the model, which the time limit allows for.
-    """
-
-    candidate: Candidate
-    repeat: int = 10
-    implementation: str | None = None
-    flush: int = 0
-    predicted: float = 0.0
 
 
 class Executor(AbstractContextManager["Executor"], Protocol):
@@ -122,16 +102,11 @@ class LocalExecutor(Closing):
     def measure(self, tasks: Iterable[tuple[int, Task]]) -> Iterator[tuple[int, Measurement]]:
         """One after the other."""
         for number, task in tasks:
-            yield (
-                number,
-                self.runner.measure(
-                    task.candidate,
-                    repeat=task.repeat,
-                    implementation=task.implementation,
-                    flush=task.flush,
-                    predicted=task.predicted,
-                ),
-            )
+            yield number, self.runner.measure(self._placed(task))
+
+    def _placed(self, task: Task) -> Task:
+        """The task with where it runs."""
+        return task
 
 
 def open_executor(

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from amos._closing import Closing
 from amos.codegen.cuda.toolchain import compiler_of_image
 from amos.errors import MeasureError, ToolchainError
 from amos.intrinsics import Intrinsic
 from amos.machine import Machine
 from amos.machine.identity import Identity
-from amos.measure.executor import Executor, Task
-from amos.measure.runner import DEFAULT_TIMEOUT, Runner, default_memory, provided
+from amos.measure.executor import Executor, LocalExecutor, Task
+from amos.measure.runner import DEFAULT_TIMEOUT, default_memory
+from amos.measure.task import GpuTarget
 from amos.plan.gpu_plan import architecture_of
-from amos.records.measurement import Measurement
 from amos.runtime.cuda import driver
 
 __all__ = ["Gpu", "GpuExecutor", "find_gpu", "gpu_executor"]
@@ -71,7 +70,7 @@ def find_gpu(library: str = _LIBRARY) -> Gpu:
         raise MeasureError(f"no GPU: {error}") from None
 
 
-class GpuExecutor(Closing):
+class GpuExecutor(LocalExecutor):
     """One GPU, driven by one worker process.
 
     Args:
@@ -93,11 +92,7 @@ class GpuExecutor(Closing):
         self._compiler = compiler_of_image(architecture, gpu.capability)
         self._machine, self._gpu, self._architecture = machine, gpu, architecture
         # The driver reserves far more address space than a machine has memory.
-        self._runner = Runner(timeout, memory=0)
-
-    def close(self) -> None:
-        """End the worker."""
-        self._runner.close()
+        super().__init__(timeout, memory=0)
 
     @property
     def identity(self) -> Identity:
@@ -126,21 +121,10 @@ class GpuExecutor(Closing):
         """The description: rates of a GPU are not measured."""
         return self._machine
 
-    def measure(self, tasks: Iterable[tuple[int, Task]]) -> Iterator[tuple[int, Measurement]]:
-        """One after the other; ``flush`` overwrites at least twice the GPU's cache."""
-        for number, task in tasks:
-            reply = self._runner.request(
-                {
-                    "kind": "measure",
-                    "candidate": task.candidate,
-                    "repeat": task.repeat,
-                    "flush": max(task.flush, 2 * self._gpu.cache) if task.flush else 0,
-                    "gpu": (self._architecture, self._gpu.library),
-                    "provided": provided(task.candidate.mapping.intrinsic),
-                },
-                self._runner.limit(task.predicted),
-            )
-            yield number, Measurement.of(reply)
+    def _placed(self, task: Task) -> Task:
+        """On the GPU; ``flush`` overwrites at least twice its cache."""
+        flush = max(task.flush, 2 * self._gpu.cache) if task.flush else 0
+        return replace(task, flush=flush, gpu=GpuTarget(self._architecture, self._gpu.library))
 
 
 def gpu_executor(

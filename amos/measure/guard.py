@@ -19,16 +19,18 @@ import sys
 import time
 import traceback
 import warnings
+from dataclasses import replace
 from typing import Any, NoReturn
 
+from amos.ir import Operator
 from amos.measure.cores import CoreLock
-from amos.measure.limits import allowed, waited
+from amos.measure.limits import allowed, lacks_memory, waited
+from amos.measure.messages import GO, Failure, NeedsCores, Reply, Request
 from amos.measure.protocol import Deadline, encode, receive, send
+from amos.measure.references import References
 
 __all__ = ["main"]
 
-#: How a C or C++ program says that it has no memory left.
-_NO_MEMORY = ("bad_alloc", "out of memory", "cannot allocate memory", "memoryerror")
 #: Bytes of standard error that are kept in mind for a message.
 _TAIL = 4096
 #: Seconds between two attempts to get the cores.
@@ -46,7 +48,9 @@ class _Worker:
         ready: what the worker finds loaded and computed, and what nobody could prepare.
     """
 
-    def __init__(self, references: Any, memory: int, ready: frozenset[Any]) -> None:
+    def __init__(
+        self, references: References, memory: int, ready: frozenset[Operator | str]
+    ) -> None:
         from amos.measure.worker import serve
 
         inward, self.requests = os.pipe()
@@ -105,33 +109,28 @@ class _Guard:
 
     def __init__(self, parent: int, folder: str) -> None:
         from amos.intrinsics import provide
-        from amos.measure.worker import References
 
         # Whatever is loaded here no worker loads within a limit, the registry first of all.
         provide(())
         self.parent, self.folder = parent, folder
         self.worker: _Worker | None = None
         self.references = References()
-        self.loaded: set[str] = set()
+        self.loaded: set[Operator | str] = set()
         self.cores = CoreLock()
 
     def serve(self) -> None:
         """Answer requests until the parent is gone."""
         while True:
-            request = receive(0, watch=self.check_parent)
-            start = time.monotonic()
+            request: Request = receive(0, watch=self.check_parent)
             try:
                 reply = self.answer(request)
             finally:
                 self.cores.release()
-            reply.setdefault("guard_seconds", time.monotonic() - start)
             send(1, encode(reply))
 
-    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, request: Request) -> Reply[Any]:
         """Have a worker do it, within the limits of the request."""
-        memory = int(request.get("memory") or 0)
-        limit = float(request["limit"])
-        needs = _needs(request)
+        memory, needs = request.memory, request.job.needs
         # A worker that lacks something would load it within the limit; a fork costs less.
         if self.worker is not None and not (
             self.worker.memory == memory and needs <= self.worker.ready
@@ -144,61 +143,61 @@ class _Guard:
             self.worker = _Worker(self.references, memory, ready)
         os.ftruncate(2, 0)
         try:
-            reply = self.exchange(self.worker, request, limit)
+            reply = self.exchange(self.worker, request)
         except TimeoutError:
             self.drop()
-            return {"failure": "timeout", "message": f"no answer within {limit:g} s"}
+            return Reply(Failure("timeout", f"no answer within {request.limit:g} s"))
         except (EOFError, BrokenPipeError):
-            return self.obituary(memory)
-        if reply.pop("retire", False) or reply.get("failure", "") not in _HARMLESS:
+            return Reply(self.obituary(memory))
+        if reply.retire or reply.failure not in _HARMLESS:
             self.drop()
-        return reply | {"fresh_worker": fresh}
+        return replace(reply, fresh_worker=fresh)
 
-    def prepare(self, needs: frozenset[Any], memory: int) -> None:
-        """Load and compute here what a request needs, for every worker to inherit.
+    def prepare(self, needs: frozenset[Operator | str], memory: int) -> None:
+        """Load and compute here what a job needs, for every worker to inherit.
 
         CUDA's driver is loaded by the worker only: it does not outlive a fork.
         """
         for need in needs - self.loaded:
             # A failure belongs to the worker, which tries again and reports it.
             with contextlib.suppress(Exception):
-                if need == "gpu":
+                if isinstance(need, Operator):
+                    with allowed(memory and max(1, memory - self.references.bytes)):
+                        self.references.get(need)
+                elif need == "gpu":
                     from amos.codegen.cuda.toolchain import compilers
                     from amos.runtime.cuda.gpu_kernel import GpuKernel
 
                     compilers()
                     del GpuKernel
-                elif need == "cpu":
+                else:
                     from amos.runtime.warm_up import warm_up
 
                     warm_up()
-                else:
-                    with allowed(memory and max(1, memory - self.references.bytes)):
-                        self.references.get(need)
         self.loaded |= needs & {"cpu", "gpu"}
 
-    def exchange(self, worker: _Worker, request: dict[str, Any], limit: float) -> dict[str, Any]:
+    def exchange(self, worker: _Worker, request: Request) -> Reply[Any]:
         """One request to the worker.
 
         Waiting is not on its account: neither for candidates on the same cores, nor for
         others that the system lets run.
         """
-        deadline = Deadline(limit, lambda: waited(worker.pid))
+        deadline = Deadline(request.limit, lambda: waited(worker.pid))
         send(worker.requests, encode(request))
         while True:
-            reply: dict[str, Any] = receive(
+            said: Reply[Any] | NeedsCores = receive(
                 worker.replies, deadline, also=0, watch=self.check_asked
             )
-            if not reply.pop("needs_cores", False):
-                return reply
+            if isinstance(said, Reply):
+                return said
             waiting = time.monotonic()
             while not self.cores.acquire():
                 self.check_asked()
                 time.sleep(_PAUSE)
             deadline.extend(time.monotonic() - waiting)
-            send(worker.requests, encode("go"))
+            send(worker.requests, encode(GO))
 
-    def obituary(self, memory: int) -> dict[str, Any]:
+    def obituary(self, memory: int) -> Failure:
         """Why the worker died: kind of failure, and one line."""
         assert self.worker is not None
         code, peak = self.worker.wait()
@@ -207,7 +206,7 @@ class _Guard:
         last = said.strip().splitlines()[-1] if said.strip() else ""
         named = signal.Signals(-code).name if code < 0 else f"status {code}"
         message = f"the worker {'was ended by' if code < 0 else 'ended with'} {named}"
-        if any(words in said.lower() for words in _NO_MEMORY):
+        if lacks_memory(said):
             kind = "memory"
         elif code == -signal.SIGKILL:
             kind, last = "memory", f"as the system does without memory; it had {peak >> 10} MiB"
@@ -216,7 +215,7 @@ class _Guard:
         else:
             kind = "abort" if code == -signal.SIGABRT else "crash"
             last = "" if code < 0 else last
-        return {"failure": kind, "message": message + (f": {last}" if last else "")}
+        return Failure(kind, message + (f": {last}" if last else ""))
 
     def last_words(self) -> str:
         """The end of what the worker wrote to standard error."""
@@ -256,16 +255,6 @@ class _Guard:
         self.drop()
         self.cores.close()
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def _needs(request: dict[str, Any]) -> frozenset[Any]:
-    """What a worker must have before it begins: code for one kind of device, an operator."""
-    if request["kind"] == "drill":
-        return frozenset()
-    device = "gpu" if request.get("gpu") else "cpu"
-    if request["kind"] == "measure":
-        return frozenset({device, request["candidate"].mapping.operator})
-    return frozenset({device})
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ import json
 import os
 import tempfile
 from collections.abc import Sequence
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from amos.intrinsics import Intrinsic
 from amos.machine.cpu import Cache, Cpu, cpu
 from amos.machine.machine import Level, Machine, Peak
 from amos.machine.makers import fitted
+from amos.measure.probe import Probe, Stream
 from amos.measure.runner import Runner, default_memory
 
 __all__ = ["cache_file", "host_machine"]
@@ -83,7 +85,8 @@ def host_machine(
     if missing or levels:
         with contextlib.ExitStack() as stack:
             worker = runner or stack.enter_context(Runner())
-            found = worker.probe(missing, levels, cpu().cores, implementation)
+            probe = Probe(tuple(missing), levels, cpu().cores, implementation)
+            found = asdict(worker.probe(probe))
         found["peaks"] = {versions[name]: rate for name, rate in found["peaks"].items()}
         known = _better(known, found)
         _save(cache_file(), known)
@@ -117,7 +120,7 @@ def _data_caches(here: Cpu) -> tuple[Cache, ...]:
     return tuple(Cache(n + 1, size, 1 if n == 2 else here.cores) for n, size in enumerate(_USUAL))
 
 
-def _probe_sizes(here: Cpu, runner: Runner | None = None) -> dict[str, dict[str, tuple[int, int]]]:
+def _probe_sizes(here: Cpu, runner: Runner | None = None) -> dict[str, dict[str, Stream]]:
     """Bytes that each core streams: half of its part of a cache, and well past the last.
 
     Not more than some times the cache before: that is enough to leave it, and of a large
@@ -138,12 +141,12 @@ def _probe_sizes(here: Cpu, runner: Runner | None = None) -> dict[str, dict[str,
         half = min(c.capacity // 2, most // 4, _TIMES_BEFORE * before * sharing)
         before = c.capacity
         each = min(half // sharing, most_together // cores)
-        sizes[f"L{c.level}"] = {"one": (half, 1), "all": (each, cores)}
+        sizes[f"L{c.level}"] = {"one": Stream(half, 1), "all": Stream(each, cores)}
     last = caches[-1]
     one = min(max(_LEAST, 4 * last.capacity), most)
     # Together the cores have every unit of the last cache.
     together = min(max(_LEAST, 4 * last.capacity * last.units), most_together)
-    sizes["DRAM"] = {"one": (one, 1), "all": (together // cores, cores)}
+    sizes["DRAM"] = {"one": Stream(one, 1), "all": Stream(together // cores, cores)}
     return sizes
 
 

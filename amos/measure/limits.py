@@ -6,7 +6,10 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-__all__ = ["address_space", "allowed", "lower", "waited"]
+__all__ = ["address_space", "allowed", "lacks_memory", "lower", "waited"]
+
+#: How a C, C++ or Python program says that it has no memory left.
+_NO_MEMORY = ("bad_alloc", "out of memory", "cannot allocate memory", "memoryerror")
 
 try:
     import resource
@@ -59,3 +62,9 @@ def waited(pid: int) -> float:
             return int(file.read().split()[1]) * 1e-9
     except (OSError, ValueError, IndexError):
         return 0.0
+
+
+def lacks_memory(said: BaseException | str) -> bool:
+    """Whether an error, or what a process wrote last, is about memory."""
+    text = str(said).lower()
+    return isinstance(said, MemoryError) or any(words in text for words in _NO_MEMORY)

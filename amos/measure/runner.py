@@ -10,21 +10,22 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from typing import IO, Any
-
-import numpy as np
+from dataclasses import replace
+from typing import IO, TypeVar
 
 from amos._closing import Closing
 from amos.errors import MeasureError
 from amos.intrinsics import Implementation, Intrinsic, implementations
+from amos.ir import Operator
 from amos.machine.cpu import cpu
 from amos.measure.demand import Demand
+from amos.measure.messages import Failure, Job, Reply, Request
+from amos.measure.probe import Figures, Probe
 from amos.measure.protocol import Deadline, encode, receive, send
-from amos.plan import Candidate
+from amos.measure.task import Task
 from amos.records.measurement import Measurement
 
-__all__ = ["DEFAULT_TIMEOUT", "Runner", "default_memory", "provided"]
+__all__ = ["DEFAULT_TIMEOUT", "Runner", "default_memory", "measured"]
 
 #: Longest that building, verifying and timing one candidate may take, in seconds.
 DEFAULT_TIMEOUT = 30.0
@@ -39,13 +40,15 @@ _SLOWER = 10.0
 #: Seconds that a probe may take, and more for the rate of each intrinsic: several times
 #: what it takes a machine that does nothing else.
 _PROBE, _PROBE_EACH = 90.0, 30.0
-#: What a probe finds; a reply also says how the worker fared.
-_FIGURES = ("peaks", "read", "write", "launch", "clock")
+T = TypeVar("T")
 
 
-def provided(intrinsic: Intrinsic) -> list[Intrinsic | Implementation]:
-    """What the worker has to know of an intrinsic that a file or a program has described."""
-    return [intrinsic, *implementations(intrinsic.name).values()]
+def measured(reply: Reply[Measurement]) -> Measurement:
+    """What a reply says of a candidate, a lost worker included."""
+    answer = reply.answer
+    if isinstance(answer, Failure):
+        answer = Measurement(failure=answer.failure, message=answer.message)
+    return replace(answer, work_seconds=reply.work_seconds)
 
 
 class Runner(Closing):
@@ -73,118 +76,52 @@ class Runner(Closing):
         """Process number of the guard, if one is running."""
         return self._process.pid if self._process else None
 
-    def measure(
-        self,
-        candidate: Candidate,
-        *,
-        repeat: int = 10,
-        implementation: str | None = None,
-        flush: int = 0,
-        predicted: float = 0.0,
-    ) -> Measurement:
-        """Build, verify and time one candidate; failures are returned, not raised.
-
-        Args:
-            candidate: mapping and schedule.
-            repeat: timings of a quiet measurement; a noisy one is prolonged, one that
-                would take much of the limit is shortened.
-            implementation: ``"native"`` or ``"generic"``; by default what there is.
-            flush: bytes of cache to overwrite before each timing.
-            predicted: seconds of one run by the model; see :meth:`limit`.
-        """
-        request = {
-            "kind": "measure",
-            "candidate": candidate,
-            "repeat": repeat,
-            "implementation": implementation,
-            "flush": flush,
-            "provided": provided(candidate.mapping.intrinsic),
-        }
-        return Measurement.of(self.request(request, self.limit(predicted)))
+    def measure(self, task: Task) -> Measurement:
+        """Build, verify and time one candidate; failures are returned, not raised."""
+        return measured(self.request(task, self.limit(task.predicted)))
 
     def limit(self, predicted: float = 0.0) -> float:
         """Seconds that a candidate may take whose run takes so many by the model."""
         return self.timeout + (_RUNS * predicted if math.isfinite(predicted) else 0.0)
 
-    def probe(
-        self,
-        intrinsics: Sequence[Intrinsic],
-        levels: dict[str, dict[str, tuple[int, int]]],
-        cores: int,
-        implementation: str | None = None,
-    ) -> dict[str, Any]:
-        """Measure this CPU: intrinsic rates, bandwidth of each level, launch, clock.
-
-        Args:
-            intrinsics: those whose rate is wanted.
-            levels: by level name, for ``"one"`` core and for ``"all"``: bytes that
-                each core streams through, and how many cores do.
-            cores: cores that run at once.
-            implementation: the one of the intrinsics that is measured, ``"native"`` or
-                ``"generic"``; by default what there is.
+    def probe(self, job: Probe) -> Figures:
+        """Measure this CPU.
 
         Raises:
             MeasureError: the probe failed.
         """
-        reply = self.request(
-            {
-                "kind": "probe",
-                "intrinsics": list(intrinsics),
-                "levels": levels,
-                "cores": cores,
-                "implementation": implementation,
-                "provided": [x for unit in intrinsics for x in provided(unit)],
-            },
-            timeout=_PROBE + _PROBE_EACH * len(intrinsics),
-        )
-        if "failure" in reply:
-            raise MeasureError(f"the machine could not be probed: {reply['message']}")
-        return {key: value for key, value in reply.items() if key in _FIGURES}
+        found = self.request(job, _PROBE + _PROBE_EACH * len(job.intrinsics)).answer
+        if isinstance(found, Failure):
+            raise MeasureError(f"the machine could not be probed: {found.message}")
+        return found
 
-    def call(
-        self, intrinsic: Intrinsic, implementation: str, arrays: Sequence[np.ndarray]
-    ) -> dict[str, Any]:
-        """Run an intrinsic on fragments, as its self-check does.
+    def request(self, job: Job[T], timeout: float | None = None) -> Reply[T]:
+        """Have a job done; a crash or a hang comes back as a failure.
 
         Args:
-            intrinsic: what to run.
-            implementation: ``"native"`` or ``"generic"``.
-            arrays: for each operand, sources first, calls × fragment.
-
-        Returns:
-            ``result``, the destination after the calls; or ``failure``, which is
-            ``"unheld"`` if no CPU kernel can hold an operand's dtype, and ``message``.
+            job: what to do.
+            timeout: seconds that it may take; by default the runner's.
         """
-        return self.request(
-            {
-                "kind": "call",
-                "intrinsic": intrinsic,
-                "implementation": implementation,
-                "arrays": list(arrays),
-                "provided": provided(intrinsic),
-            }
-        )
-
-    def request(self, request: dict[str, Any], timeout: float | None = None) -> dict[str, Any]:
-        """Send one request; a crash or a hang comes back as a failure."""
         limit = self.timeout if timeout is None else timeout
-        patience = _PATIENCE
-        if request["kind"] == "measure":
-            patience += _SLOWER * Demand.of(request["candidate"].mapping.operator).seconds
+        operators = (need for need in job.needs if isinstance(need, Operator))
+        patience = limit + _PATIENCE + _SLOWER * sum(Demand.of(op).seconds for op in operators)
+        provided: list[Intrinsic | Implementation] = []
+        for unit in job.intrinsics:
+            provided += [unit, *implementations(unit.name).values()]
         process = self._start()
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            data = encode(request | {"limit": limit, "memory": self.memory})
+            data = encode(Request(job, limit, self.memory, tuple(provided)))
             send(process.stdin.fileno(), data)
-            reply: dict[str, Any] = receive(process.stdout.fileno(), Deadline(limit + patience))
+            reply: Reply[T] = receive(process.stdout.fileno(), Deadline(patience))
         except TimeoutError:
             self.close()
-            return {"failure": "timeout", "message": f"no answer within {limit + patience:g} s"}
+            return Reply(Failure("timeout", f"no answer within {patience:g} s"))
         except (BrokenPipeError, EOFError):
             message = self._obituary(process)
             self.close()
-            return {"failure": "crash", "message": message}
+            return Reply(Failure("crash", message))
         except BaseException:
             # Interrupted in the middle of an exchange: the pipe is out of step.
             self.close()

@@ -7,9 +7,8 @@ record runs the code that came with it, as with any other program.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from amos.errors import IntrinsicError, RecordError
 from amos.intrinsics import (
@@ -22,6 +21,9 @@ from amos.intrinsics import (
 )
 from amos.intrinsics import get as get_intrinsic
 from amos.records.canonical import fingerprint
+
+if TYPE_CHECKING:
+    from amos.records.record import Record
 
 __all__ = ["definition_of", "kept_intrinsic"]
 
@@ -41,22 +43,23 @@ def definition_of(unit: Intrinsic) -> dict[str, Any] | None:
     return values if again == unit else None
 
 
-def kept_intrinsic(row: Mapping[str, Any], name: str) -> Intrinsic:
+def kept_intrinsic(record: Record, name: str) -> Intrinsic:
     """Register the intrinsic that a record keeps.
 
     Args:
-        row: a record with a definition.
+        record: one with a definition.
         name: what it is called here.
 
     Raises:
         RecordError: it is another one than the record was made with.
         IntrinsicError: it is not well formed, or the name is taken by another.
     """
-    unit, *sources = read_values(row["definition"], f"the intrinsic of record {row.get('id', '')}")
+    assert record.definition is not None
+    unit, *sources = read_values(record.definition, f"the intrinsic of record {record.id or ''}")
     assert isinstance(unit, Intrinsic)
-    if unit.name != row["intrinsic"] or fingerprint(unit) != row["fingerprint"]:
+    if unit.name != record.intrinsic or fingerprint(unit) != record.fingerprint:
         raise RecordError(
-            f"the record keeps another intrinsic than {row['intrinsic']} {row['fingerprint']}: "
+            f"the record keeps another intrinsic than {record.intrinsic} {record.fingerprint}: "
             f"{unit.name} {fingerprint(unit)}"
         )
     named = [replace(s, intrinsic=name) for s in sources if isinstance(s, Implementation)]

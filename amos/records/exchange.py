@@ -7,27 +7,23 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from amos.errors import AmosError, RecordError
-from amos.intrinsics import get as get_intrinsic
-from amos.machine.identity import here
-from amos.records.canonical import fingerprint
-from amos.records.rows import COLUMNS, check_row, measurement_of
+from amos.errors import RecordError
+from amos.records.record import Record
+from amos.records.rows import COLUMNS, record_of, row_of
 from amos.records.store import Records
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
-    "best_rows",
+    "best_records",
     "export_lines",
     "from_frame",
     "import_lines",
     "merge",
     "prunable",
-    "seconds_of",
-    "standing",
     "to_frame",
 ]
 
@@ -53,8 +49,8 @@ class Added:
 
 def export_lines(records: Records) -> Iterator[str]:
     """One JSON object a record, oldest first, without line ends."""
-    for row in records.rows():
-        yield json.dumps({k: v for k, v in row.items() if k != "id"}, sort_keys=True)
+    for record in records.all():
+        yield json.dumps(row_of(record), sort_keys=True)
 
 
 def import_lines(records: Records, lines: Iterable[str]) -> Added:
@@ -63,24 +59,25 @@ def import_lines(records: Records, lines: Iterable[str]) -> Added:
     Raises:
         RecordError: a line is not a record; the message names the line.
     """
-    rows = []
+    read = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
-            rows.append(check_row(json.loads(line)))
+            read.append(record_of(json.loads(line)))
         except (ValueError, RecursionError) as error:
             raise RecordError(f"line {number} is not JSON: {error}") from error
         except RecordError as error:
             raise RecordError(f"line {number} is no record: {error}") from error
-    return _add(records, rows)
+    return _add(records, read)
 
 
 def to_frame(records: Records) -> pd.DataFrame:
     """One row a record; times, mapping and schedule as lists and dictionaries."""
     import pandas as pd
 
-    return pd.DataFrame(records.rows(), columns=["id", *COLUMNS, "digest", "definition"])
+    rows = [{"id": record.id, **row_of(record)} for record in records.all()]
+    return pd.DataFrame(rows, columns=["id", *COLUMNS, "digest", "definition"])
 
 
 def from_frame(records: Records, frame: pd.DataFrame) -> Added:
@@ -89,7 +86,7 @@ def from_frame(records: Records, frame: pd.DataFrame) -> Added:
     Raises:
         RecordError: a row is not a record; the message names the row.
     """
-    rows = []
+    read = []
     for number, values in enumerate(frame.to_dict("records")):
         row = {str(name): value for name, value in values.items()}
         for name in ("seed", "number", "attempt", "verified_elements"):
@@ -97,10 +94,10 @@ def from_frame(records: Records, frame: pd.DataFrame) -> Added:
         if not isinstance(row.get("definition"), dict):
             row.pop("definition", None)
         try:
-            rows.append(check_row(row))
+            read.append(record_of(row))
         except RecordError as error:
             raise RecordError(f"row {number} is no record: {error}") from error
-    return _add(records, rows)
+    return _add(records, read)
 
 
 def merge(records: Records, source: str | Path) -> Added:
@@ -110,58 +107,37 @@ def merge(records: Records, source: str | Path) -> Added:
         RecordError: the source cannot be read.
     """
     with Records(source, readonly=True) as other:
-        return _add(records, other.rows())
+        return _add(records, other.all())
 
 
-def _add(records: Records, rows: list[dict[str, Any]]) -> Added:
-    there = {row["digest"] for row in records.rows()}
-    fresh = {row["digest"]: row for row in rows if row["digest"] not in there}
+def _add(records: Records, candidates: list[Record]) -> Added:
+    there = {record.digest for record in records.all()}
+    fresh = {key: record for record in candidates if (key := record.digest) not in there}
     new = records.add_all(list(fresh.values()))
-    return Added(new, len(rows) - len(fresh), len(fresh) - new)
+    return Added(new, len(candidates) - len(fresh), len(fresh) - new)
 
 
-def seconds_of(row: dict[str, Any]) -> float:
-    """Median seconds of a record; predicted ones if it is of the model alone."""
-    measured = measurement_of(row)
-    return float(row["predicted"]) if measured is None else measured.seconds
-
-
-def standing(row: dict[str, Any]) -> str:
-    """Whose record it is: ``here``, ``model``, or why it does not count here."""
-    try:
-        version = fingerprint(get_intrinsic(row["intrinsic"]))
-    except AmosError:
-        if not row.get("definition"):
-            return "unknown intrinsic"
-        version = row["fingerprint"]
-    if row["fingerprint"] != version:
-        return "other version of the intrinsic" if row["fingerprint"] else "unknown version"
-    if row["machine"].get("name") != "host":
-        return "model"
-    return "here" if row["machine_key"] == here().key else "other machine"
-
-
-def best_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def best_records(records: list[Record]) -> list[Record]:
     """The fastest right record of each operator, intrinsic, version and machine.
 
     A leader that was measured again counts by its last measurement.
     """
-    last: dict[tuple[str, str], dict[str, Any]] = {}
+    last: dict[tuple[str, str], Record] = {}
     order = {"search": 0, "confirm": 1}
-    for row in sorted(rows, key=lambda row: (order[row["phase"]], row["attempt"])):
-        last[row["run"], row["candidate"]] = row
-    found: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for row in last.values():
-        key = row["operator"], row["intrinsic"], row["fingerprint"], row["machine_key"]
-        if row["failure"]:
+    for record in sorted(records, key=lambda each: (order[each.phase], each.attempt)):
+        last[record.key, record.candidate] = record
+    best: dict[tuple[str, ...], Record] = {}
+    for record in last.values():
+        key = record.operator, record.intrinsic, record.fingerprint, record.machine_key
+        if record.failure:
             continue
-        if key not in found or seconds_of(row) < seconds_of(found[key]):
-            found[key] = row
-    return sorted(found.values(), key=lambda row: (row["operator"], row["id"]))
+        if key not in best or record.seconds < best[key].seconds:
+            best[key] = record
+    return sorted(best.values(), key=lambda record: (record.operator, record.id))
 
 
 def prunable(
-    rows: list[dict[str, Any]],
+    records: list[Record],
     *,
     failed: bool = False,
     foreign: bool = False,
@@ -171,7 +147,7 @@ def prunable(
     """Numbers of the records that any of the criteria gives up.
 
     Args:
-        rows: every record.
+        records: all of them.
         failed: candidates that failed.
         foreign: records of other machines, and of other versions of an intrinsic.
         older_days: records older than that many days.
@@ -186,17 +162,18 @@ def prunable(
             limit = ""
         except ValueError:
             raise RecordError(f"older_days: expected a number of days, got {older_days}") from None
-    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault((row["operator"], row["intrinsic"], row["machine_key"]), []).append(row)
+    groups: dict[tuple[str, str, str], list[Record]] = {}
+    for record in records:
+        key = record.operator, record.intrinsic, record.machine_key
+        groups.setdefault(key, []).append(record)
         if (
-            (failed and row["failure"])
-            or (foreign and standing(row) not in ("here", "model"))
-            or (limit is not None and row["created"] < limit)
+            (failed and record.failure)
+            or (foreign and not record.counts_here)
+            or (limit is not None and record.created < limit)
         ):
-            given_up.add(row["id"])
+            given_up.add(record.id)
     if keep is not None:
         for group in groups.values():
-            group.sort(key=seconds_of)
-            given_up |= {row["id"] for row in group[keep:]}
+            group.sort(key=lambda record: record.seconds)
+            given_up |= {record.id for record in group[keep:]}
     return sorted(given_up)

@@ -12,12 +12,13 @@ from __future__ import annotations
 import itertools
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from amos.errors import RecordError
-from amos.records.rows import COLUMNS, check_row, decode, read_definitions
+from amos.records.record import Record
+from amos.records.rows import COLUMNS, decode, read_definitions, record_of
 from amos.records.schema import V1_COLUMNS, upgrade_rows
 from amos.records.store import Records
 
@@ -35,18 +36,18 @@ class Salvage:
     """What was found in a damaged file.
 
     Attributes:
-        rows: undamaged records, by their number.
+        records: undamaged ones, by their number.
         damaged: numbers of records of which only a part can be read.
         missing: first and last of each range of numbers up to the largest one seen
             of which nothing is left, because of the damage or because they were pruned.
     """
 
-    rows: dict[int, dict[str, Any]]
+    records: dict[int, Record]
     damaged: tuple[int, ...]
     missing: tuple[tuple[int, int], ...]
 
     def __str__(self) -> str:
-        text = f"salvaged {len(self.rows)} records"
+        text = f"salvaged {len(self.records)} records"
         if self.damaged:
             text += f"; damaged and left out: {_text(_ranges(self.damaged))}"
         if self.missing:
@@ -71,11 +72,11 @@ def salvage(path: str | Path, target: str | Path | None = None) -> Salvage:
     if target is not None and Path(target).exists():
         raise RecordError(f"record file {str(target)!r}: it exists; name a new file")
     found = _search(_Pages.read(source))
-    if not found.rows:
+    if not found.records:
         raise RecordError(f"record file {str(source)!r}: not one record can be salvaged")
     if target is not None:
         with Records(target) as records:
-            records.add_all([found.rows[number] for number in sorted(found.rows)])
+            records.add_all([record for _, record in sorted(found.records.items())])
     return found
 
 
@@ -124,7 +125,7 @@ def _log(data: bytes, size: int) -> dict[int, bytes]:
 
 
 def _search(pages: _Pages) -> Salvage:
-    rows: dict[int, dict[str, Any]] = {}
+    records: dict[int, Record] = {}
     old: dict[int, dict[str, Any]] = {}
     definitions: dict[tuple[str, str], dict[str, Any]] = {}
     seen: set[int] = set()
@@ -143,23 +144,24 @@ def _search(pages: _Pages) -> Salvage:
                 old[rowid] = dict(zip(V1_COLUMNS, values, strict=True)) | {"id": rowid}
                 continue
             try:
-                rows[rowid] = check_row(decode(dict(zip(_V2_COLUMNS, values, strict=True))))
+                row = decode(dict(zip(_V2_COLUMNS, values, strict=True)))
+                records[rowid] = record_of(row, rowid)
             except RecordError:
                 continue
     for rowid, row in sorted(old.items()):
         try:
-            rows.setdefault(rowid, upgrade_rows([row])[0])
+            records.setdefault(rowid, upgrade_rows([row])[0])
         except RecordError:
             continue
-    for row in rows.values():
-        if kept := definitions.get((row["intrinsic"], row["fingerprint"])):
-            row["definition"] = kept
-    damaged = tuple(sorted(seen - rows.keys()))
-    last = max(rows, default=0)
+    for rowid, record in records.items():
+        if definition := definitions.get((record.intrinsic, record.fingerprint)):
+            records[rowid] = replace(record, definition=definition)
+    damaged = tuple(sorted(seen - records.keys()))
+    last = max(records, default=0)
     there = [0, *sorted(n for n in seen if 0 < n <= last)]
     # A number may be any of 64 bits, so gaps are found between those that are there.
     missing = tuple((a + 1, b - 1) for a, b in itertools.pairwise(there) if b - a > 1)
-    return Salvage(rows, tuple(n for n in damaged if n <= last + len(damaged)), missing)
+    return Salvage(records, tuple(n for n in damaged if n <= last + len(damaged)), missing)
 
 
 def _cells(pages: _Pages, number: int) -> Iterator[tuple[int, list[Any] | None]]:

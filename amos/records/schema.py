@@ -7,12 +7,15 @@ import re
 import sqlite3
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from amos.errors import AmosError, RecordError
 from amos.ir import Operator
+from amos.machine.identity import Identity
 from amos.records.canonical import digest, operator_values
-from amos.records.rows import COLUMNS, check_row, encode, run_key, seal
+from amos.records.record import Record
+from amos.records.rows import COLUMNS, encode, record_of, row_of
 
 __all__ = [
     "APPLICATION_ID",
@@ -102,17 +105,17 @@ def migrate(database: sqlite3.Connection, version: int) -> int:
         old = [dict(zip(V1_COLUMNS, row, strict=True)) for row in cursor]
     except sqlite3.OperationalError as error:
         raise RecordError(f"it is no record file of version 1: {error}") from error
-    rows = upgrade_rows(old)
+    records = upgrade_rows(old)
     database.execute("DROP TABLE trials")
     create(database)
     columns = ["id", *COLUMNS, "digest"]
     marks = ", ".join(f":{name}" for name in columns)
-    for row in rows:
+    for record in records:
         database.execute(
             f"INSERT INTO trials ({', '.join(columns)}) VALUES ({marks})",
-            encode(row) | {"id": row["id"]},
+            encode(record) | {"id": record.id},
         )
-    return len(rows)
+    return len(records)
 
 
 #: What values of other kinds than version 1 wrote can lead to.
@@ -127,7 +130,7 @@ _UNREADABLE = (
 )
 
 
-def upgrade_rows(old: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def upgrade_rows(old: Sequence[Mapping[str, Any]]) -> list[Record]:
     """Records of version 1 as records of the present one.
 
     That version did not record which machine and which version of the intrinsic
@@ -138,52 +141,50 @@ def upgrade_rows(old: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         RecordError: a record is not of version 1.
     """
     seen: Counter[tuple[str, str]] = Counter()
-    rows = []
+    records = []
     for row in old:
         try:
-            made = _upgrade(row)
-            key = made["run"], made["candidate"]
-            rows.append(check_row(seal(made | {"attempt": seen[key]})) | {"id": row["id"]})
+            record = _upgrade(row)
+            key = record.key, record.candidate
+            record = record_of(row_of(replace(record, attempt=seen[key])), row["id"])
         except _UNREADABLE as error:
             raise RecordError(f"record {row.get('id')} cannot be read: {error}") from error
+        records.append(record)
         seen[key] += 1
-    return rows
+    return records
 
 
-def _upgrade(row: Mapping[str, Any]) -> dict[str, Any]:
+def _upgrade(row: Mapping[str, Any]) -> Record:
     mapping, schedule = json.loads(row["mapping"]), json.loads(row["schedule"])
-    machine = {"name": "", "model": row["machine"], "cores": 0, "system": "", "compilers": {}}
-    common = {
-        "operator": row["operator"],
-        "canonical": _canonical(row["operator"]),
-        "intrinsic": row["intrinsic"],
-        "fingerprint": "",
-        "machine": machine,
-        "machine_key": "",
-        "method": row["method"],
-        "proposer": row["method"],
-        "seed": int(row["seed"]),
-        "options": {"schema": 1},
-    }
-    operands = len(common["canonical"].get("dtypes", "xxx")) - 1
-    return common | {
-        "run": run_key(common),
-        "created": row["created"],
-        "number": int(row["number"]),
-        "phase": "search",
-        "candidate": digest([mapping, schedule]),
-        "mapping": {str(k): [str(n) for n in v] for k, v in mapping.items()},
-        "sources": list(range(max(1, operands))),
-        "rule": "gather",
-        "schedule": dict(schedule),
-        "predicted": float(row["predicted"]),
-        "times": [float(t) for t in json.loads(row["times"])],
-        "implementation": "",
-        "verified_elements": int(row["verified_elements"]),
-        "max_difference": float(row["max_difference"]),
-        "failure": row["failure"],
-        "message": row["message"],
-    }
+    canonical = _canonical(row["operator"])
+    operands = len(canonical.get("dtypes", "xxx")) - 1
+    return Record(
+        operator=row["operator"],
+        canonical=canonical,
+        intrinsic=row["intrinsic"],
+        fingerprint="",
+        machine=Identity("", row["machine"], 0),
+        machine_key="",
+        method=row["method"],
+        proposer=row["method"],
+        seed=int(row["seed"]),
+        options={"schema": 1},
+        created=row["created"],
+        number=int(row["number"]),
+        phase="search",
+        attempt=0,
+        candidate=digest([mapping, schedule]),
+        mapping={str(k): tuple(str(n) for n in v) for k, v in mapping.items()},
+        sources=tuple(range(max(1, operands))),
+        rule="gather",
+        schedule=dict(schedule),
+        predicted=float(row["predicted"]),
+        times=tuple(float(t) for t in json.loads(row["times"])),
+        verified_elements=int(row["verified_elements"]),
+        max_difference=float(row["max_difference"]),
+        failure=row["failure"],
+        message=row["message"],
+    )
 
 
 _V1_OPERATOR = re.compile(r"(?P<text>.+?)  with (?P<extents>[^()]+?)(?:  \((?P<dtypes>.+)\))?")

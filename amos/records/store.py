@@ -12,15 +12,17 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from amos._closing import Closing
 from amos.errors import RecordError
 from amos.records.canonical import digest
 from amos.records.opening import PATIENCE, connect, put_back, same_file, writable
-from amos.records.rows import COLUMNS, check_row, decode, encode, read_definitions
+from amos.records.record import Record
+from amos.records.rows import COLUMNS, decode, encode, read_definitions, record_of
 from amos.records.schema import (
     APPLICATION_ID,
     INTRINSICS,
@@ -51,6 +53,17 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+@dataclass(frozen=True)
+class Census:
+    """How many records are of one operator, intrinsic, version and machine."""
+
+    operator: str
+    intrinsic: str
+    fingerprint: str
+    machine_key: str
+    count: int
+
+
 class Records(Closing):
     """A record file.
 
@@ -68,7 +81,7 @@ class Records(Closing):
 
     def __init__(self, path: str | Path, *, readonly: bool = False) -> None:
         self.path, self.readonly = Path(path), readonly
-        self._old: list[dict[str, Any]] | None = None
+        self._old: list[Record] | None = None
         self._opened: os.stat_result | None = None
         with self._errors():
             self._database = connect(self.path, readonly=readonly)
@@ -84,8 +97,8 @@ class Records(Closing):
         """Close the file."""
         self._database.close()
 
-    def add(self, row: Mapping[str, Any]) -> bool:
-        """Write one row; it is on disk when this returns.
+    def add(self, record: Record) -> bool:
+        """Write one record; it is on disk when this returns.
 
         Returns:
             False if the run already has that measurement, which then stands.
@@ -93,10 +106,10 @@ class Records(Closing):
         Raises:
             RecordError: the file cannot be written.
         """
-        return self.add_all([row]) == 1
+        return self.add_all([record]) == 1
 
-    def add_all(self, rows: Sequence[Mapping[str, Any]]) -> int:
-        """Write rows, all or none; how many were new.
+    def add_all(self, records: Sequence[Record]) -> int:
+        """Write records, all or none; how many were new.
 
         Raises:
             RecordError: the file cannot be written.
@@ -108,12 +121,12 @@ class Records(Closing):
         )
         with self.transaction():
             before = self._database.total_changes
-            for row in rows:
-                self._database.execute(statement, encode(row))
+            for record in records:
+                self._database.execute(statement, encode(record))
             added = self._database.total_changes - before
-            for row in rows:
-                if row.get("definition"):
-                    self._define(row["intrinsic"], row["fingerprint"], row["definition"], "NOTHING")
+            for record in records:
+                if kept := record.definition:
+                    self._define(record.intrinsic, record.fingerprint, kept, "NOTHING")
             return added
 
     def define(self, intrinsic: str, version: str, definition: Mapping[str, Any]) -> None:
@@ -139,68 +152,56 @@ class Records(Closing):
             (intrinsic, version, text, digest([intrinsic, version, text])),
         )
 
-    def rows(self, where: str = "", values: Sequence[Any] = ()) -> list[dict[str, Any]]:
-        """Records as dictionaries, oldest first.
-
-        Args:
-            where: SQL condition with ``?`` for each of ``values``.
-            values: what the condition compares with.
+    def all(self) -> list[Record]:
+        """Every record, oldest first.
 
         Raises:
             RecordError: a record is damaged.
         """
-        if self._old is not None:
-            return list(self._old) if not where else self._select_old(where, values)
-        selected = self._select(where, values)
-        definitions = self._definitions() if selected else {}
-        return [self._checked(values, definitions) for values in selected]
+        return self._select() if self._old is None else list(self._old)
 
-    def find(self, run: str, candidate: str, phase: str, attempt: int) -> dict[str, Any] | None:
+    def find(self, run: str, candidate: str, phase: str, attempt: int) -> Record | None:
         """The record of one measurement, if there is one.
 
         Raises:
             RecordError: it is damaged.
         """
         where = "run=? AND candidate=? AND phase=? AND attempt=?"
-        found = self.rows(where, (run, candidate, phase, attempt))
-        return found[0] if found else None
+        return next(iter(self._select(where, (run, candidate, phase, attempt))), None)
 
-    def get(self, number: int) -> dict[str, Any]:
+    def get(self, number: int) -> Record:
         """The record of that number.
 
         Raises:
             RecordError: there is none, or it is damaged.
         """
-        found = self.rows("id=?", (number,))
-        if not found:
-            raise RecordError(f"record file {str(self.path)!r}: there is no record {number}")
-        return found[0]
+        old = self._old
+        there = old if old is not None else self._select("id=?", (number,))
+        for record in there:
+            if record.id == number:
+                return record
+        raise RecordError(f"record file {str(self.path)!r}: there is no record {number}")
 
-    def census(self) -> list[dict[str, Any]]:
+    def census(self) -> list[Census]:
         """How many records there are of each operator, intrinsic, version and machine."""
-        names = ("operator", "intrinsic", "fingerprint", "machine_key")
-        listed = ", ".join(names)
+        listed = ", ".join(each.name for each in fields(Census)[:-1])
         with self._errors():
             cursor = self._database.execute(
                 f"SELECT {listed}, count(*) FROM trials GROUP BY {listed}"
             )
-            return [dict(zip((*names, "count"), row, strict=True)) for row in cursor]
+            return [Census(*row) for row in cursor]
 
-    def run(self, key: str) -> dict[str, Any] | None:
-        """What is known of a run: ``description`` and ``finished``, or nothing."""
+    def run(self, key: str, column: Literal["description", "finished"]) -> Any:
+        """How a run began or ended, as plain values; None if the file does not say."""
         if self._old is not None:
             return None
         with self._errors():
-            row = self._database.execute(
-                "SELECT description, finished FROM runs WHERE run=?", (key,)
-            ).fetchone()
-        if row is None:
-            return None
-        try:
-            return {"description": json.loads(row[0]), "finished": json.loads(row[1] or "null")}
-        except (ValueError, RecursionError):
-            # A hint on how the run began, not a record: without it the run begins anew.
-            return None
+            row = self._database.execute(f"SELECT {column} FROM runs WHERE run=?", (key,))
+            values = row.fetchone() or ("",)
+        # A hint on how the run began, not a record: without it the run begins anew.
+        with contextlib.suppress(ValueError, RecursionError):
+            return json.loads(values[0] or "null")
+        return None
 
     def begin_run(self, key: str, description: Mapping[str, Any]) -> None:
         """Keep how a run began; what is there already stands."""
@@ -347,19 +348,17 @@ class Records(Closing):
         self._database.execute("PRAGMA synchronous=FULL")
         self._database.execute("PRAGMA secure_delete=ON")
 
-    def _select(self, where: str, values: Sequence[Any]) -> list[dict[str, Any]]:
+    def _select(self, where: str = "", values: Sequence[Any] = ()) -> list[Record]:
+        """Records of a condition with ``?`` for each of ``values``, oldest first."""
         columns = ["id", *COLUMNS, "digest"]
         condition = f" WHERE {where}" if where else ""
         with self._errors():
             cursor = self._database.execute(
                 f"SELECT {', '.join(columns)} FROM trials{condition} ORDER BY id", values
             )
-            return [dict(zip(columns, row, strict=True)) for row in cursor]
-
-    def _select_old(self, where: str, values: Sequence[Any]) -> list[dict[str, Any]]:
-        if where != "id=?":
-            return []
-        return [row for row in self._old or () if row["id"] == values[0]]
+            rows = [dict(zip(columns, row, strict=True)) for row in cursor]
+        definitions = self._definitions() if rows else {}
+        return [self._checked(row, definitions) for row in rows]
 
     def _definitions(self) -> dict[tuple[str, str], dict[str, Any]]:
         """What is kept of intrinsics, by name and version."""
@@ -372,11 +371,11 @@ class Records(Closing):
 
     def _checked(
         self, values: dict[str, Any], definitions: Mapping[tuple[str, str], dict[str, Any]]
-    ) -> dict[str, Any]:
+    ) -> Record:
         key = values["intrinsic"], values["fingerprint"]
         kept = {"definition": definitions[key]} if key in definitions else {}
         try:
-            return check_row(decode(values) | kept) | {"id": values["id"]}
+            return record_of(decode(values) | kept, values["id"])
         except RecordError as error:
             raise self._error(
                 f"record {values['id']} is damaged: {error}; "

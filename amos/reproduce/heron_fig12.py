@@ -149,10 +149,10 @@ def _scores(machine: str) -> Iterator[Scores]:
     if machine != "host":
         yield lambda problem, batch: [float(x) for x in problem.seconds(batch)]
         return
-    from amos.measure import Runner
+    from amos.measure import Runner, Task
 
     with Runner(60.0) as runner:
-        yield lambda _, batch: [runner.measure(candidate).seconds for candidate in batch]
+        yield lambda _, batch: [runner.measure(Task(candidate)).seconds for candidate in batch]
 
 
 def _run(

@@ -22,7 +22,7 @@ from amos.intrinsics import get as get_intrinsic
 from amos.machine import Level, Machine, Peak
 from amos.mapping import Mapping as Placement
 from amos.mapping import enumerate_mappings
-from amos.measure import Runner
+from amos.measure import Runner, Task
 from amos.plan import Candidate, Schedule
 from amos.schedule import ScheduleSpace
 
@@ -115,7 +115,7 @@ def collect(
         for turn in range(rounds):
             for layer, group in todo.items():
                 for number, candidate in enumerate(group):
-                    measured = runner.measure(candidate, repeat=7)
+                    measured = runner.measure(Task(candidate, repeat=7))
                     if measured.ok:
                         best = float(f"{min(measured.times):.{_DIGITS}g}")
                         found.setdefault((layer, number), []).append(best)

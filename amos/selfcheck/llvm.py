@@ -9,6 +9,8 @@ import numpy as np
 from amos.intrinsics import Intrinsic, implementations
 from amos.machine.cpu import cpu
 from amos.measure import Runner
+from amos.measure.call import Call
+from amos.measure.messages import Failure
 from amos.selfcheck.data import compare, fragments
 from amos.selfcheck.report import Report
 
@@ -31,17 +33,18 @@ def _run(
 ) -> None:
     given = fragments(unit, rng)
     arrays = [given[load.tensor.name] for load in unit.operands]
-    reply = runner.call(unit, kind, arrays)
+    answer = runner.request(Call(unit, kind, tuple(arrays))).answer
     label = f"llvm {kind}: {platform.machine()}"
-    if reply.get("failure") == "unheld":
-        report.skipped.append(f"llvm {kind}: {reply['message'].removeprefix(unit.name + ': ')}")
-        return
-    if "failure" in reply:
-        report.problems.append(f"{label}: {reply['failure']}: {reply['message']}")
-        report.different |= reply["failure"] != "build"
+    if isinstance(answer, Failure):
+        if answer.failure == "unheld":
+            said = answer.message.removeprefix(f"{unit.name}: ")
+            report.skipped.append(f"llvm {kind}: {said}")
+            return
+        report.problems.append(f"{label}: {answer.failure}: {answer.message}")
+        report.different |= answer.failure != "build"
         return
     report.compiled_for.append(label)
     report.ran_on.append(label)
     report.compared += arrays[-1].size
-    if problem := compare(unit, given, reply["result"], exact=kind == "native"):
+    if problem := compare(unit, given, answer, exact=kind == "native"):
         report.differ(f"{label}: {problem}")

@@ -67,9 +67,9 @@ def test_searches_with_and_without_an_epilogue(
     assert found["measured_seconds"] > 0
     assert found["implementation"] in ("native", "generic")
     with Records(path) as records:
-        rows = records.rows()
-    assert {row["canonical"].get("epilogue", {}).get("text") for row in rows} == {text, None}
-    assert [row["phase"] for row in rows].count("search") == 2
+        rows = records.all()
+    assert {row.canonical.get("epilogue", {}).get("text") for row in rows} == {text, None}
+    assert [row.phase for row in rows].count("search") == 2
     assert main(["records", "replay", path, "1"]) == 0
     capsys.readouterr()
     assert main([*command, "--epilogue", "u8(acc * scale[k])"]) == 2
@@ -198,7 +198,7 @@ def test_an_interrupt_leaves_nothing_behind(end: signal.Signals, tmp_path: Path)
         assert leftovers(mark, 30) == []
         assert list(folder.iterdir()) == []
         with Records(tmp_path / "tuning.db") as records:
-            records.rows()
+            records.all()
     finally:
         run.kill()
         run.wait()

@@ -6,8 +6,8 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,9 +17,8 @@ from amos.codegen.tir.tensor_intrin import implementation
 from amos.errors import RecordError
 from amos.intrinsics import registry
 from amos.machine.cpu import cpu
-from amos.records import Records
-from amos.records.exchange import export_lines, import_lines, merge, standing
-from amos.records.rows import candidate_of
+from amos.records import Record, Records
+from amos.records.exchange import export_lines, import_lines, merge
 from amos.records.salvage import salvage
 
 NAME = "acme_madd_m8k2_s16_s32"
@@ -139,16 +138,16 @@ def test_without_the_file_records_are_still_ours(
     assert NAME in (printed := capsys.readouterr().out)
     assert "left out" not in printed
     with Records(recorded, readonly=True) as records:
-        rows, lines = records.rows(), list(export_lines(records))
-    copies: dict[str, list[dict[str, Any]]] = {"salvaged": list(salvage(recorded).rows.values())}
+        rows, lines = records.all(), list(export_lines(records))
+    copies: dict[str, list[Record]] = {"salvaged": list(salvage(recorded).records.values())}
     for name in ("imported", "merged"):
         with Records(tmp_path / f"{name}.db") as other:
             _ = import_lines(other, lines) if name == "imported" else merge(other, recorded)
-            copies[name] = other.rows()
+            copies[name] = other.all()
     for row in (*rows, *(row for copy in copies.values() for row in copy)):
-        assert standing(row) == "model"
+        assert row.standing == "model"
         fresh()
-        assert candidate_of(row).mapping.intrinsic.name == NAME
+        assert row.rebuild().mapping.intrinsic.name == NAME
 
 
 def test_another_version_stands_beside(recorded: Path, file: Path, fresh: Fresh) -> None:
@@ -156,12 +155,12 @@ def test_another_version_stands_beside(recorded: Path, file: Path, fresh: Fresh)
     intrinsics.load(_changed(file, "registers = 16", "registers = 8"))
     with Records(recorded, readonly=True) as records:
         row = records.get(1)
-    assert standing(row) == "other version of the intrinsic"
-    unit = candidate_of(row).mapping.intrinsic
-    assert unit.name == f"{NAME}_{row['fingerprint']}"
+    assert row.standing == "other version of the intrinsic"
+    unit = row.rebuild().mapping.intrinsic
+    assert unit.name == f"{NAME}_{row.fingerprint}"
     assert set(intrinsics.implementations(unit.name)) == {"llvm", "c"}
     with pytest.raises(RecordError, match="keeps another intrinsic than acme_madd"):
-        candidate_of(row | {"definition": row["definition"] | {"registers": 4}})
+        replace(row, definition={**(row.definition or {}), "registers": 4}).rebuild()
 
 
 def test_what_is_not_known_is_called_that(
@@ -169,8 +168,8 @@ def test_what_is_not_known_is_called_that(
 ) -> None:
     fresh()
     with Records(recorded, readonly=True) as records, Records(tmp_path / "bare.db") as bare:
-        rows = records.rows()
-        bare.add_all([{k: v for k, v in row.items() if k != "definition"} for row in rows])
+        rows = records.all()
+        bare.add_all([replace(row, definition=None) for row in rows])
     assert main(["records", "best", str(tmp_path / "bare.db")]) == 0
     assert "1 left out (1 of an intrinsic that is not registered here)" in capsys.readouterr().out
     assert main(["records", "replay", str(tmp_path / "bare.db"), "1"]) == 2

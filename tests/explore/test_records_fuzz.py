@@ -16,10 +16,11 @@ import pytest
 from amos.cli.records import _shown, _table
 from amos.errors import AmosError
 from amos.records import Records
-from amos.records.exchange import best_rows, export_lines, import_lines, prunable, standing
-from amos.records.rows import COLUMNS, ENCODED, candidate_of, encode, run_key, seal
+from amos.records.exchange import best_records, export_lines, import_lines, prunable
+from amos.records.rows import COLUMNS, ENCODED, row_of
 from amos.records.salvage import salvage
 from tests.support.drills import _run
+from tests.support.forged import encoded, sealed
 
 #: What a column or a value inside it is replaced by.
 _JUNK: tuple[Any, ...] = (
@@ -51,14 +52,14 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _read(path: Path) -> None:
     """Everything that commands do with a file, short of building a kernel."""
     with Records(path, readonly=True) as records:
-        rows = records.rows()
+        rows = records.all()
         lines = list(export_lines(records))
     for row in rows:
         json.dumps(_shown(row))
-        standing(row)
+        assert row.standing
     with contextlib.suppress(AmosError):
-        candidate_of(rows[0])
-    _table(best_rows(rows))
+        rows[0].rebuild()
+    _table(best_records(rows))
     prunable(rows, failed=True, foreign=True, older_days=1, keep=1)
     with Records(path.with_name("other.db")) as other:
         import_lines(other, lines)
@@ -135,15 +136,14 @@ def _tamper(recorded: Path, path: Path, rounds: int, seed: int) -> None:
     """Values of wrong types under a digest that fits them."""
     rng = np.random.default_rng(seed)
     with Records(recorded, readonly=True) as records:
-        row = records.rows()[0]
+        row = row_of(records.all()[0])
     places = [place for place in _paths({name: row[name] for name in COLUMNS}) if place]
     refused = 0
     for _ in range(rounds):
         place, junk = places[rng.integers(len(places))], _JUNK[rng.integers(len(_JUNK))]
         changed = _replaced(row, place, junk)
-        sealed = seal(changed | {"run": run_key(changed)})
         path.write_bytes(recorded.read_bytes())
-        if _store(path, encode(sealed)):
+        if _store(path, encoded(sealed(changed))):
             refused += _survives(path, f"{place} = {junk!r:.40}")
     assert refused > rounds // 10
 
@@ -171,7 +171,7 @@ def test_a_huge_number(recorded: Path, tmp_path: Path) -> None:
     assert _store(path, {"id": 2**63 - 1})
     found = salvage(path)
     assert found.damaged == ()
-    assert found.missing == ((1, 1), (max(n for n in found.rows if n < 2**60) + 1, 2**63 - 2))
+    assert found.missing == ((1, 1), (max(n for n in found.records if n < 2**60) + 1, 2**63 - 2))
 
 
 @pytest.mark.slow

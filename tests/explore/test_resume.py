@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from amos.machine import Machine
 from amos.machine.identity import Identity
 from amos.measure.executor import Task
 from amos.records import Measurement, Records, Trial
-from amos.records.rows import run_key, seal
 from tests.support.exploring import grouped
 from tests.support.fake import INTRINSIC, OPERATOR, fake_seconds
 
@@ -86,8 +86,8 @@ def test_more_trials_measure_nothing_twice(tmp_path: Path) -> None:
     for trials in (5, 12, 30):
         _run(path, _Counting(), trials=trials, method="random")
     with Records(path) as records:
-        rows = [row for row in records.rows() if row["phase"] == "search"]
-    assert len({row["candidate"] for row in rows}) == len(rows) <= 36
+        rows = [row for row in records.all() if row.phase == "search"]
+    assert len({row.candidate for row in rows}) == len(rows) <= 36
 
 
 @pytest.mark.parametrize(
@@ -109,18 +109,18 @@ def test_another_machine_takes_nothing_and_says_so(tmp_path: Path) -> None:
     assert len(said) == 1
     assert "records were made on another machine, not used" in said[0]
     with Records(path) as records:
-        assert len({row["machine_key"] for row in records.rows()}) == 2
+        assert len({row.machine_key for row in records.all()}) == 2
 
 
 def test_an_older_intrinsic_is_not_taken(tmp_path: Path) -> None:
     path, said = tmp_path / "tuning.db", list[str]()
     _run(path, _Counting(), trials=4)
     with Records(path) as records:
-        rows = records.rows()
+        rows = records.all()
     other = tmp_path / "other.db"
-    older = [row | {"fingerprint": "0" * 16} for row in rows]
+    older = [replace(row, fingerprint="0" * 16) for row in rows]
     with Records(other) as records:
-        records.add_all([seal(row | {"run": run_key(row)}) for row in older])
+        records.add_all(older)
     assert _run(other, _Counting(), trials=4, notify=said.append).replayed == 0
     assert "another version of vnni" in said[0]
 
@@ -134,7 +134,7 @@ def test_other_operators_are_kept_and_said(tmp_path: Path) -> None:
         f"record file {str(path)!r}: its 3 records are of other operators, kept and not used"
     ]
     with Records(path) as records:
-        assert {row["operator"] for row in records.rows() if row["id"] < 4} != {str(OPERATOR)}
+        assert {row.operator for row in records.all() if row.id < 4} != {str(OPERATOR)}
 
 
 def test_the_model_alone_is_not_recorded_twice(tmp_path: Path) -> None:
@@ -142,14 +142,14 @@ def test_the_model_alone_is_not_recorded_twice(tmp_path: Path) -> None:
     for _ in range(2):
         amos.explore(OPERATOR, INTRINSIC, machine="xeon_6240", trials=6, records=path)
     with Records(path) as records:
-        assert len(records.rows()) == 6
+        assert len(records.all()) == 6
 
 
 def test_leaders_that_are_too_close_are_measured_again(tmp_path: Path) -> None:
     path = tmp_path / "tuning.db"
     _run(path, _Counting(noise=0.05), trials=6)
     with Records(path) as records:
-        again = [row["attempt"] for row in records.rows() if row["phase"] == "confirm"]
+        again = [row.attempt for row in records.all() if row.phase == "confirm"]
     assert again == [0, 0, 0, 0, 1, 1, 2, 2]
     clear = _Counting()
     _run(None, clear, trials=6)
@@ -186,7 +186,7 @@ def test_a_read_only_file_is_refused_and_left_alone(tmp_path: Path) -> None:
         _run(path, _Counting(), trials=4)
     assert path.read_bytes() == before
     with Records(path, readonly=True) as records:
-        assert records.rows()
+        assert records.all()
 
 
 def test_a_damaged_row_is_noticed(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_a_damaged_row_is_noticed(tmp_path: Path) -> None:
         Records(path) as records,
         pytest.raises(RecordError, match="record 2 is damaged: .*salvage"),
     ):
-        records.rows()
+        records.all()
     with pytest.raises(RecordError, match="record 2 is damaged"):
         _run(path, _Counting(), trials=4)
 

@@ -278,7 +278,7 @@ def record(rng: np.random.Generator, about: About) -> str:
         if lines:
             return _lines(rng, about, Path(folder))
         outcomes = [
-            _tried(lambda: [Records(path, readonly=True).rows()]),
+            _tried(lambda: [Records(path, readonly=True).all()]),
             _tried(lambda: salvage(path)),
             *(_main(["records", *line]) for line in (["list", str(path)], ["best", str(path)])),
         ]
@@ -288,12 +288,13 @@ def record(rng: np.random.Generator, about: About) -> str:
 @cache
 def _rows() -> tuple[dict[str, Any], ...]:
     from amos.records import Records
+    from amos.records.rows import row_of
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "tuning.db")
         path.write_bytes(_recorded())
         with Records(path) as records:
-            return tuple(records.rows())
+            return tuple(map(row_of, records.all()))
 
 
 _VALUES: tuple[Any, ...] = (
@@ -315,14 +316,14 @@ def _nonsense(rng: np.random.Generator, value: Any) -> Any:
 
 def _lines(rng: np.random.Generator, about: About, folder: Path) -> str:
     """JSON lines whose values are of other types, with a digest that fits."""
-    from amos.records.rows import seal
+    from tests.support.forged import sealed
 
     row = dict(_rows()[int(rng.integers(len(_rows())))])
     name = str(rng.choice([*row]))
     row[name] = _nonsense(rng, row[name])
     about(f"a row with {name} = {row[name]!r}")
     with contextlib.suppress(Exception):
-        row = seal(row)  # whoever forges a digest has the means to
+        row = sealed(row)  # whoever forges a digest has the means to
     source, target = folder / "rows.jsonl", folder / "new.db"
     source.write_text(json.dumps(row) + "\n")
     outcome = _main(["records", "import", str(target), str(source)])

@@ -66,8 +66,8 @@ def test_a_run_survives_the_loss_of_a_worker(cluster: Any, tmp_path: Path) -> No
     assert result.best.measurement is not None
     assert result.best.measurement.verified_elements == 12 * 64
     with Records(path) as records:
-        rows = [row for row in records.rows() if row["phase"] == "search"]
-    assert sorted(row["number"] for row in rows) == list(range(10))
+        rows = [row for row in records.all() if row.phase == "search"]
+    assert sorted(row.number for row in rows) == list(range(10))
     # Workers on this machine are this machine: the same run goes on without them.
     assert amos.explore(GEMM, VNNI, **run, measure=replace(there, executor=None)).replayed == 10
 

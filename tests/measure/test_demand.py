@@ -14,7 +14,8 @@ from amos.ir import Operator
 from amos.measure import Runner
 from amos.measure.demand import Demand
 from amos.measure.limits import address_space, allowed
-from amos.measure.worker import References, _compared, _times
+from amos.measure.references import References
+from amos.measure.task import Task, _compared
 from amos.plan import Candidate
 from amos.schedule import ScheduleSpace
 from amos.validate import evaluate, random_inputs
@@ -72,7 +73,7 @@ def test_what_the_guard_computes_is_within_the_limit() -> None:
     mapping = amos.enumerate_mappings(op, amos.intrinsics.get(FMA))[0]
     candidate = Candidate(mapping, ScheduleSpace(mapping).smallest())
     with Runner(memory=256 << 20) as runner:
-        assert runner.measure(candidate, repeat=1).failure == "memory"
+        assert runner.measure(Task(candidate, 1)).failure == "memory"
 
 
 def test_references_know_their_size() -> None:
@@ -99,7 +100,9 @@ class _Slow:
 )
 def test_a_slow_kernel_is_timed_less_often(once: float, asked: list[int]) -> None:
     kernel = _Slow()
-    _times(kernel, {"repeat": 10, "limit": 30.0}, {}, once)
+    mapping = amos.enumerate_mappings(OPERATOR, amos.intrinsics.get(INTRINSIC))[0]
+    candidate = Candidate(mapping, ScheduleSpace(mapping).smallest())
+    Task(candidate)._times(kernel, {}, once, 30.0)
     assert kernel.asked == asked
 
 

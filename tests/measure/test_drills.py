@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from amos.measure.drill import HOSTILE
 from tests.support.drills import (
     damage_drill,
     full_disk_drill,
@@ -15,6 +14,7 @@ from tests.support.drills import (
     overhead_drill,
     writers_drill,
 )
+from tests.support.misbehaviour import HOSTILE
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/environ").exists(), reason="needs /proc to see which processes live"

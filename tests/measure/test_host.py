@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,8 +14,11 @@ from amos.codegen.probes import memory as probing
 from amos.codegen.tir.tensor_intrin import version
 from amos.intrinsics import Intrinsic
 from amos.machine.cpu import Cache, Cpu
-from amos.measure import Runner, host, host_machine, worker
+from amos.measure import Runner, host, host_machine
 from amos.measure.host import cache_file
+from amos.measure.messages import Context, Failure, Reply
+from amos.measure.probe import Figures, Probe, Stream
+from amos.measure.references import References
 
 VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
 #: What the rate of its generic implementation is kept under.
@@ -32,21 +35,14 @@ class _Probe:
         self.asked: list[tuple[list[str], list[str]]] = []
         self.interval = 2e-9
 
-    def probe(
-        self,
-        intrinsics: Sequence[Intrinsic],
-        levels: dict[str, Any],
-        cores: int,
-        implementation: str | None = None,
-    ) -> dict[str, Any]:
-        self.asked.append(([x.name for x in intrinsics], list(levels)))
+    def probe(self, job: Probe) -> Figures:
+        self.asked.append(([x.name for x in job.intrinsics], list(job.levels)))
         figures = {"latency": 4e-9, "interval": self.interval}
-        found: dict[str, Any] = {"peaks": {x.name: figures for x in intrinsics}}
-        found |= {"read": {}, "write": {}}
-        for name, who in levels.items():
-            found["read"][name] = dict.fromkeys(who, 1e9)
-            found["write"][name] = dict.fromkeys(who, 5e8)
-        return found | ({"launch": 1e-6, "clock": 2e9} if levels else {})
+        found = Figures({x.name: figures for x in job.intrinsics})
+        for name, who in job.levels.items():
+            found.read[name] = dict.fromkeys(who, 1e9)
+            found.write[name] = dict.fromkeys(who, 5e8)
+        return replace(found, launch=1e-6, clock=2e9) if job.levels else found
 
 
 @pytest.fixture
@@ -179,9 +175,9 @@ def test_a_cache_that_cannot_be_written_only_costs_time(
 
 
 def test_a_failed_probe_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Runner, "request", lambda *_, **__: {"failure": "crash", "message": "gone"})
+    monkeypatch.setattr(Runner, "request", lambda *_, **__: Reply(Failure("crash", "gone")))
     with Runner() as runner, pytest.raises(amos.AmosError, match="could not be probed: gone"):
-        runner.probe([VNNI], {}, 1)
+        runner.probe(Probe((VNNI,), {}, 1))
 
 
 def _cpu(cores: int, *caches: tuple[int, int]) -> Cpu:
@@ -253,14 +249,15 @@ def test_a_long_round_is_not_made_twice(
         asked[0] += 1
         return 1e9 * asked[0]
 
-    monkeypatch.setattr("amos.measure.worker.time.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("amos.measure.probe.time.perf_counter", lambda: clock[0])
     monkeypatch.setattr(probing, "probe_bandwidth", bandwidth)
     monkeypatch.setattr(probing, "probe_launch", lambda cores: 1e-6)
     monkeypatch.setattr(probing, "probe_clock", lambda: 2e9)
-    levels = {"L1": {"one": (1 << 14, 1)}}
-    found = worker._probe({"intrinsics": [], "levels": levels, "cores": 1, "implementation": None})
+    probe = Probe((), {"L1": {"one": Stream(1 << 14, 1)}}, 1)
+    found = probe.run(Context(References(), lambda: None))
+    assert isinstance(found, Figures)
     assert asked[0] == 2 * rounds
-    assert found["write"]["L1"]["one"] == 1e9 * asked[0]
+    assert found.write["L1"]["one"] == 1e9 * asked[0]
 
 
 def test_this_machine() -> None:

@@ -12,19 +12,23 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import amos
 from amos.ir import Operator
-from amos.measure import Runner
+from amos.measure import Runner, Task
 from amos.measure.cores import CoreLock
 from amos.measure.limits import waited
-from amos.measure.worker import References, _difference, _measure, _tolerance
+from amos.measure.messages import Context
+from amos.measure.references import References
+from amos.measure.runner import measured
+from amos.measure.task import _difference, _tolerance
 from amos.plan import Candidate, Schedule
+from amos.records import Measurement
 from amos.schedule import ScheduleSpace
+from tests.support.misbehaviour import Drill, pid_of
 
 pytestmark = pytest.mark.features
 
@@ -45,8 +49,8 @@ def runner() -> Iterator[Runner]:
         yield made
 
 
-def _drill(runner: Runner, how: str, timeout: float | None = None) -> dict[str, Any]:
-    return runner.request({"kind": "drill", "how": how}, timeout)
+def _drill(runner: Runner, how: str, timeout: float | None = None) -> Measurement:
+    return measured(runner.request(Drill(how), timeout))
 
 
 def _alive(pid: int) -> bool:
@@ -78,27 +82,27 @@ def _gone(pid: int, seconds: float = 10.0) -> bool:
 def test_a_lost_worker_is_reported_and_replaced(
     runner: Runner, how: str, failure: str, message: str
 ) -> None:
-    before, guard = _drill(runner, "nothing")["pid"], runner.pid
+    before, guard = pid_of(runner), runner.pid
     reply = _drill(runner, how)
-    assert (reply["failure"], reply["message"]) == (failure, message)
-    assert _drill(runner, "nothing")["pid"] != before
+    assert (reply.failure, reply.message) == (failure, message)
+    assert pid_of(runner) != before
     assert runner.pid == guard
 
 
 def test_a_worker_is_kept_while_it_is_healthy(runner: Runner) -> None:
-    assert runner.measure(CANDIDATE, repeat=3).ok
-    pids = {_drill(runner, "nothing")["pid"] for _ in range(3)}
+    assert runner.measure(Task(CANDIDATE, 3)).ok
+    pids = {pid_of(runner) for _ in range(3)}
     assert len(pids) == 1
-    assert runner.measure(Candidate(MAPPING, Schedule.of({"tile.i": 4}))).failure == "build"
-    assert _drill(runner, "nothing")["pid"] in pids
+    assert runner.measure(Task(Candidate(MAPPING, Schedule.of({"tile.i": 4})))).failure == "build"
+    assert pid_of(runner) in pids
 
 
 def test_a_worker_finds_everything_loaded() -> None:
     """Whatever a worker has to load first, it would load within the limit of a candidate."""
     with Runner(timeout=0.2) as quick:
         for _ in range(3):
-            assert "failure" not in _drill(quick, "nothing")
-            assert _drill(quick, "segfault")["failure"] == "crash"
+            assert _drill(quick, "nothing").ok
+            assert _drill(quick, "segfault").failure == "crash"
 
 
 def test_what_a_request_needs_is_prepared_before_the_worker(runner: Runner) -> None:
@@ -106,13 +110,13 @@ def test_what_a_request_needs_is_prepared_before_the_worker(runner: Runner) -> N
         op = Operator.parse(TEXT, extents=dict(i=extent, j=16, k=8))
         mapping = amos.enumerate_mappings(op, VNNI)[0]
         candidate = Candidate(mapping, ScheduleSpace(mapping).smallest())
-        reply = runner.request({"kind": "measure", "candidate": candidate, "repeat": 1})
-        assert "failure" not in reply
-        return bool(reply["fresh_worker"])
+        reply = runner.request(Task(candidate, 1))
+        assert not reply.failure
+        return reply.fresh_worker
 
     assert fresh(3)
     assert not fresh(3)
-    assert "failure" not in _drill(runner, "nothing")
+    assert _drill(runner, "nothing").ok
     assert not fresh(3)
     assert fresh(4)
     # Of two operators the results are kept.
@@ -126,10 +130,10 @@ def test_a_busy_neighbour_is_not_on_the_account_of_a_candidate() -> None:
     neighbours = [subprocess.Popen([sys.executable, "-c", "while 1: pass"]) for _ in range(3)]
     try:
         with Runner() as crowded:
-            assert "failure" not in _drill(crowded, "nothing")
+            assert _drill(crowded, "nothing").ok
             reply = _drill(crowded, "toil", timeout=0.4)
-            assert "failure" not in reply
-            assert reply["work_seconds"] > 0.4
+            assert reply.ok
+            assert reply.work_seconds > 0.4
     finally:
         os.sched_setaffinity(0, before)
         for each in neighbours:
@@ -139,8 +143,8 @@ def test_a_busy_neighbour_is_not_on_the_account_of_a_candidate() -> None:
 
 def test_memory_is_limited() -> None:
     with Runner(memory=256 << 20) as small:
-        assert _drill(small, "allocate")["failure"] == "memory"
-        assert small.measure(CANDIDATE, repeat=3).ok
+        assert _drill(small, "allocate").failure == "memory"
+        assert small.measure(Task(CANDIDATE, 3)).ok
 
 
 @needs_proc
@@ -149,7 +153,7 @@ def test_what_a_candidate_leaves_behind_is_removed() -> None:
         _drill(runner, "nothing")
         folder = Path(str(runner._folder))
         reply = _drill(runner, "litter", timeout=1.0)
-        assert reply["failure"] == "timeout"
+        assert reply.failure == "timeout"
         assert list(folder.iterdir()) == []
         # A process that was killed ends when it next gets a core.
         assert all(_gone(pid) for pid in _descendants(os.getpid(), "time.sleep(1000)"))
@@ -171,7 +175,7 @@ def test_cores_are_not_shared() -> None:
     with Runner() as runner:
         _drill(runner, "work")
         assert taken.acquire()
-        done: list[dict[str, Any]] = []
+        done: list[Measurement] = []
         thread = threading.Thread(target=lambda: done.append(_drill(runner, "work", 0.2)))
         thread.start()
         thread.join(0.6)
@@ -179,52 +183,48 @@ def test_cores_are_not_shared() -> None:
         assert not done
         taken.release()
         thread.join(10)
-        assert "failure" not in done[0]
+        assert done[0].ok
     taken.close()
 
 
 def test_a_worker_outlives_the_thread_that_started_it() -> None:
     with Runner() as runner:
         pids: list[int] = []
-        thread = threading.Thread(target=lambda: pids.append(_drill(runner, "nothing")["pid"]))
+        thread = threading.Thread(target=lambda: pids.append(pid_of(runner)))
         thread.start()
         thread.join()
         time.sleep(0.2)
-        assert _drill(runner, "nothing")["pid"] == pids[0]
+        assert pid_of(runner) == pids[0]
 
 
 @needs_proc
 def test_a_hanging_worker_is_ended_in_time(runner: Runner) -> None:
-    pid = _drill(runner, "nothing")["pid"]
+    pid = pid_of(runner)
     start = time.monotonic()
     reply = _drill(runner, "hang", timeout=0.3)
-    assert (reply["failure"], reply["message"]) == ("timeout", "no answer within 0.3 s")
+    assert (reply.failure, reply.message) == ("timeout", "no answer within 0.3 s")
     assert time.monotonic() - start < 3
     assert not _alive(pid)
-    assert _drill(runner, "nothing")["pid"] != pid
-
-
-def test_an_unknown_request_is_an_error(runner: Runner) -> None:
-    assert runner.request({"kind": "dance"})["failure"] == "error"
+    assert pid_of(runner) != pid
 
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_worker_that_was_killed_between_requests_is_replaced(whole: bool) -> None:
     with Runner() as runner:
-        pid = _drill(runner, "nothing")["pid"]
+        pid = pid_of(runner)
         assert runner.pid is not None
         os.kill(runner.pid if whole else pid, signal.SIGKILL)
         assert _gone(pid)
-        reply = _drill(runner, "nothing")
-        again = reply if "pid" in reply else _drill(runner, "nothing")
-        assert again["pid"] != pid
+        with contextlib.suppress(AssertionError):
+            assert pid_of(runner) != pid
+        assert pid_of(runner) != pid
 
 
 @needs_proc
 def test_close_leaves_no_process() -> None:
     runner = Runner()
     assert runner.pid is None
-    pid = _drill(runner, "nothing")["pid"]
+    pid = pid_of(runner)
     assert _alive(pid)
     runner.close()
     assert not _alive(pid)
@@ -235,9 +235,10 @@ def test_close_leaves_no_process() -> None:
 _PARENT = """
 import os, sys
 from amos.measure import Runner
+from tests.support.misbehaviour import Drill, pid_of
 with Runner() as runner:
-    print(runner.request({"kind": "drill", "how": "nothing"})["pid"], flush=True)
-    runner.request({"kind": "drill", "how": "hang"}, 60)
+    print(pid_of(runner), flush=True)
+    runner.request(Drill("hang"), 60)
 """
 
 
@@ -271,7 +272,7 @@ def test_the_worker_ends_with_its_parent(end: signal.Signals) -> None:
 
 
 def test_a_right_candidate_is_verified_and_timed(runner: Runner) -> None:
-    found = runner.measure(CANDIDATE, repeat=3)
+    found = runner.measure(Task(CANDIDATE, 3))
     assert found.ok
     assert (found.failure, found.message) == ("", "")
     assert (found.verified_elements, found.max_difference) == (6 * 16, 0.0)
@@ -282,14 +283,14 @@ def test_a_right_candidate_is_verified_and_timed(runner: Runner) -> None:
 
 
 def test_an_infeasible_candidate_is_a_build_failure(runner: Runner) -> None:
-    found = runner.measure(Candidate(MAPPING, Schedule.of({"tile.i": 4})))
+    found = runner.measure(Task(Candidate(MAPPING, Schedule.of({"tile.i": 4}))))
     assert (found.failure, found.seconds) == ("build", float("inf"))
     assert "tile.i" in found.message
     assert not found.ok
 
 
 def test_an_unknown_implementation_is_a_build_failure(runner: Runner) -> None:
-    found = runner.measure(CANDIDATE, implementation="fast")
+    found = runner.measure(Task(CANDIDATE, implementation="fast"))
     assert found.failure == "build"
 
 
@@ -305,13 +306,12 @@ def test_a_wrong_result_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         return result
 
     monkeypatch.setattr(amos.validate, "evaluate", off_by_one)
-    reply = _measure(
-        {"candidate": CANDIDATE, "implementation": "generic"}, References(), lambda: None
-    )
-    assert reply["failure"] == "wrong"
-    assert reply["message"] == "largest difference 1"
-    assert reply["max_difference"] == 1.0
-    assert "times" not in reply
+    found = Task(CANDIDATE, implementation="generic").run(Context(References(), lambda: None))
+    assert isinstance(found, Measurement)
+    assert found.failure == "wrong"
+    assert found.message == "largest difference 1"
+    assert found.max_difference == 1.0
+    assert not found.times
 
 
 def test_references_are_computed_once_for_an_operator(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from amos.errors import BuildError
 from amos.explore.sampled import best_sampled
 from amos.machine.cpu import cpu
 from amos.mapping import enumerate_mappings
-from amos.measure import Runner, host_machine
+from amos.measure import Runner, Task, host_machine
 
 #: Layers of ResNet-18 with 13 million operations each.
 LAYERS = ("resnet18:C4", "resnet18:C10")
@@ -53,7 +53,7 @@ def _off(name: str, kind: str, layer: str) -> float | None:
         said, candidate = min(fitting, key=lambda each: each[0].seconds)
         best = float("inf")
         for _ in range(ROUNDS):
-            measured = runner.measure(candidate, implementation=kind)
+            measured = runner.measure(Task(candidate, implementation=kind))
             assert measured.ok, measured.message
             best = min(best, *measured.times)
             if best <= MOST * said.seconds:

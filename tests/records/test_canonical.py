@@ -18,7 +18,7 @@ from amos.records.canonical import (
     operator_from,
     operator_values,
 )
-from amos.records.rows import candidate_key
+from amos.records.record import candidate_key
 
 VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
 STRIDED = Operator.parse(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,17 @@ import amos
 from amos.errors import RecordError
 from amos.explore.replay import replay
 from amos.machine.identity import here
-from amos.records import Records
+from amos.records import Record, Records
 from amos.records.exchange import (
-    best_rows,
+    best_records,
     export_lines,
     from_frame,
     import_lines,
     merge,
     prunable,
-    standing,
     to_frame,
 )
-from amos.records.rows import candidate_of, run_key, seal
+from amos.records.rows import record_of, row_of
 from amos.records.salvage import salvage
 from tests.support.drills import _run
 from tests.support.fake import FakeExecutor
@@ -43,17 +43,17 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def rows(recorded: Path) -> list[dict[str, Any]]:
+def rows(recorded: Path) -> list[Record]:
     with Records(recorded, readonly=True) as records:
-        return records.rows()
+        return records.all()
 
 
-def test_reading_leaves_no_files_behind(recorded: Path, rows: list[dict[str, Any]]) -> None:
+def test_reading_leaves_no_files_behind(recorded: Path, rows: list[Record]) -> None:
     assert rows
     assert [path.name for path in recorded.parent.iterdir()] == [recorded.name]
 
 
-def test_json_lines_and_back(recorded: Path, tmp_path: Path, rows: list[dict[str, Any]]) -> None:
+def test_json_lines_and_back(recorded: Path, tmp_path: Path, rows: list[Record]) -> None:
     with Records(recorded, readonly=True) as records, Records(tmp_path / "b.db") as other:
         lines = list(export_lines(records))
         assert str(import_lines(other, lines)) == f"{len(rows)} added, 0 there already"
@@ -61,7 +61,7 @@ def test_json_lines_and_back(recorded: Path, tmp_path: Path, rows: list[dict[str
         assert list(export_lines(other)) == lines
 
 
-def test_a_frame_and_back(recorded: Path, tmp_path: Path, rows: list[dict[str, Any]]) -> None:
+def test_a_frame_and_back(recorded: Path, tmp_path: Path, rows: list[Record]) -> None:
     with Records(recorded, readonly=True) as records, Records(tmp_path / "b.db") as other:
         frame = to_frame(records)
         assert len(frame) == len(rows)
@@ -86,11 +86,11 @@ def test_a_bad_line_adds_nothing(recorded: Path, tmp_path: Path, line: str, word
         good = next(export_lines(records))
         with pytest.raises(RecordError, match=words):
             import_lines(other, [good, line])
-        assert other.rows() == []
+        assert other.all() == []
 
 
-def test_a_line_that_was_tampered_with(rows: list[dict[str, Any]], tmp_path: Path) -> None:
-    row = {k: v for k, v in rows[0].items() if k != "id"}
+def test_a_line_that_was_tampered_with(rows: list[Record], tmp_path: Path) -> None:
+    row = row_of(rows[0])
     changes: list[dict[str, Any]] = [
         {"times": [1e-9]},
         {"seed": "0"},
@@ -103,70 +103,70 @@ def test_a_line_that_was_tampered_with(rows: list[dict[str, Any]], tmp_path: Pat
                 import_lines(other, [json.dumps(row | change)])
 
 
-def test_merging(recorded: Path, tmp_path: Path, rows: list[dict[str, Any]]) -> None:
+def test_merging(recorded: Path, tmp_path: Path, rows: list[Record]) -> None:
     other = tmp_path / "other.db"
     with Records(other) as records:
         # The same measurement with other times: what is there stands.
-        records.add(seal(rows[0] | {"times": [1.0]}))
+        records.add(replace(rows[0], times=(1.0,)))
         records.add(rows[1])
         found = merge(records, recorded)
         assert (found.new, found.known, found.differing) == (len(rows) - 2, 1, 1)
-        assert records.get(1)["times"] == [1.0]
+        assert records.get(1).times == (1.0,)
     with Records(tmp_path / "b.db") as target, pytest.raises(RecordError, match="no such file"):
         merge(target, tmp_path / "nothing.db")
 
 
-def test_pruning(rows: list[dict[str, Any]], tmp_path: Path) -> None:
-    failed = seal(rows[0] | {"failure": "crash", "times": []}) | {"id": rows[0]["id"]}
-    old = seal(rows[1] | {"created": "2001-01-01T00:00:00.000Z"}) | {"id": rows[1]["id"]}
+def test_pruning(rows: list[Record], tmp_path: Path) -> None:
+    failed = replace(rows[0], failure="crash", times=())
+    old = replace(rows[1], created="2001-01-01T00:00:00.000Z")
     changed = [failed, old, *rows[2:]]
-    assert prunable(changed, failed=True) == [failed["id"]]
-    assert prunable(changed, older_days=1) == [old["id"]]
+    assert prunable(changed, failed=True) == [failed.id]
+    assert prunable(changed, older_days=1) == [old.id]
     assert len(prunable(changed, keep=5)) == len(rows) - 5
     assert len(prunable(changed, foreign=True)) == len(rows)  # a fake machine's
     with Records(tmp_path / "b.db") as records:
         records.add_all(rows)
         records.remove([1, 2])
-        assert [row["id"] for row in records.rows()][0] == 3
+        assert [row.id for row in records.all()][0] == 3
 
 
-def test_the_best_counts_by_its_last_measurement(rows: list[dict[str, Any]]) -> None:
-    first = seal(rows[0] | {"times": [1e-9]}) | {"id": 1}
-    again = seal(rows[0] | {"times": [1.0], "phase": "confirm"}) | {"id": 2}
+def test_the_best_counts_by_its_last_measurement(rows: list[Record]) -> None:
+    first = replace(rows[0], times=(1e-9,), id=1)
+    again = replace(rows[0], times=(1.0,), phase="confirm", id=2)
     second = rows[1]
-    assert [row["id"] for row in best_rows([first, again, second])] == [second["id"]]
-    wrong = seal(second | {"failure": "wrong", "times": []}) | {"id": 9}
-    assert best_rows([wrong]) == []
+    assert [row.id for row in best_records([first, again, second])] == [second.id]
+    wrong = replace(second, failure="wrong", times=(), id=9)
+    assert best_records([wrong]) == []
 
 
-def _of_this_machine(path: Path) -> dict[str, Any]:
+def _of_this_machine(path: Path) -> Record:
     """A record of a kernel that this machine can build, as if it had been timed here."""
     amos.explore(GEMM, VNNI, machine="xeon_6240", trials=1, records=path)
     with Records(path) as records:
-        row = records.rows()[0]
-    row |= {"machine": here().to_dict(), "machine_key": here().key, "times": [1e-6] * 3}
-    return seal(row | {"run": run_key(row)})
+        row = records.all()[0]
+    timed = replace(row, machine=here(), machine_key=here().key, times=(1e-6,) * 3)
+    return replace(timed, definition=None)
 
 
 def test_whose_a_record_is(tmp_path: Path) -> None:
     row = _of_this_machine(tmp_path / "tuning.db")
-    assert standing(row) == "here"
-    assert standing(row | {"machine_key": "0"}) == "other machine"
-    assert standing(row | {"fingerprint": "0"}) == "other version of the intrinsic"
-    assert standing(row | {"intrinsic": "nothing"}) == "unknown intrinsic"
+    assert row.standing == "here"
+    assert replace(row, machine_key="0").standing == "other machine"
+    assert replace(row, fingerprint="0").standing == "other version of the intrinsic"
+    assert replace(row, intrinsic="nothing").standing == "unknown intrinsic"
     found = replay(row, repeat=3)
     assert found.measurement.verified_elements == 6 * 32
     assert found.notes == ()
-    assert found.candidate == candidate_of(row)
+    assert found.candidate == row.rebuild()
     assert found.recorded_seconds == 1e-6
-    elsewhere = replay(row | {"machine_key": "0"}, repeat=3)
+    elsewhere = replay(replace(row, machine_key="0"), repeat=3)
     assert "another machine" in elsewhere.notes[0]
     with pytest.raises(RecordError, match="made with another version of vnni_dpbusd"):
-        replay(row | {"fingerprint": "0"})
+        replay(replace(row, fingerprint="0"))
     with pytest.raises(RecordError, match="describes no candidate"):
-        replay(row | {"schedule": {"tile.i": 5}})
+        replay(replace(row, schedule={"tile.i": 5}))
     with pytest.raises(RecordError, match="describes no candidate"):
-        replay(row | {"mapping": {"i1": ["k"], "r1": ["j"]}})
+        replay(replace(row, mapping={"i1": ("k",), "r1": ("j",)}))
 
 
 _V1 = """
@@ -182,8 +182,9 @@ CREATE TABLE trials (
 """
 
 
-def _version_1(path: Path, row: dict[str, Any]) -> None:
+def _version_1(path: Path, record: Record) -> None:
     """Two equal records as version 1 wrote them."""
+    row = row_of(record)
     values = {name: row[name] for name in ("created", "operator", "intrinsic", "method", "seed")}
     values |= {name: row[name] for name in ("number", "predicted", "verified_elements")}
     values |= {"machine": "measured on something", "max_difference": 0.0}
@@ -204,18 +205,18 @@ def test_version_1_is_read_and_migrated(tmp_path: Path) -> None:
     _version_1(old, row)
     before = old.read_bytes()
     with Records(old, readonly=True) as records:
-        shown = records.rows()
-        assert records.get(2)["id"] == 2
+        shown = records.all()
+        assert records.get(2).id == 2
     assert old.read_bytes() == before
     with Records(old) as records:
-        kept = records.rows()
+        kept = records.all()
     assert kept == shown
-    assert [r["id"] for r in kept] == [1, 2]
-    assert [r["attempt"] for r in kept] == [0, 1]
-    assert kept[0]["times"] == row["times"]
-    assert standing(kept[0]) == "unknown version"
+    assert [r.id for r in kept] == [1, 2]
+    assert [r.attempt for r in kept] == [0, 1]
+    assert kept[0].times == row.times
+    assert kept[0].standing == "unknown version"
     again = replay(kept[0], repeat=3)
-    assert again.candidate.mapping.groups == candidate_of(row).mapping.groups
+    assert again.candidate.mapping.groups == row.rebuild().mapping.groups
     assert len(again.notes) == 2
     # Never taken for a measurement of the present version.
     result = amos.explore(
@@ -228,21 +229,21 @@ def test_salvage_of_version_1(tmp_path: Path) -> None:
     new, old = tmp_path / "new.db", tmp_path / "old.db"
     amos.explore(GEMM, VNNI, machine="xeon_6240", trials=1, records=new)
     with Records(new) as records:
-        _version_1(old, records.rows()[0])
+        _version_1(old, records.all()[0])
     found = salvage(old, tmp_path / "salvaged.db")
-    assert sorted(found.rows) == [1, 2]
+    assert sorted(found.records) == [1, 2]
 
 
-def test_salvage_reads_the_log_and_long_records(rows: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_salvage_reads_the_log_and_long_records(rows: list[Record], tmp_path: Path) -> None:
     path = tmp_path / "open.db"
-    long = seal(rows[0] | {"message": "x" * 30_000})
+    long = replace(rows[0], message="x" * 30_000)
     with Records(path) as records:
         records.add_all([long, *rows[1:]])
         # Nothing has been written back from the log yet.
         assert Path(f"{path}-wal").stat().st_size > 30_000
         found = salvage(path)
-    assert len(found.rows) == len(rows)
-    assert found.rows[1]["message"] == "x" * 30_000
+    assert len(found.records) == len(rows)
+    assert found.records[1].message == "x" * 30_000
     assert str(found) == f"salvaged {len(rows)} records"
 
 
@@ -272,4 +273,4 @@ def test_rubbish_never_breaks_the_salvage(recorded: Path, tmp_path: Path) -> Non
             found = salvage(path)
         except RecordError:
             continue
-        assert all(row["digest"] == seal(row)["digest"] for row in found.rows.values())
+        assert all(record_of(row_of(each), each.id) == each for each in found.records.values())

@@ -28,19 +28,18 @@ def test_every_trial_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "tuning.db"
     result = _explore(path)
     with Records(path) as records:
-        rows = records.rows()
+        rows = records.all()
     assert len(rows) == 5
     for row, trial in zip(rows, result.trials, strict=True):
-        assert row["number"] == trial.number
-        assert row["operator"] == str(result.operator)
-        assert row["intrinsic"] == VNNI
-        assert row["schedule"] == trial.schedule.as_dict()
-        groups = {step: tuple(group) for step, group in row["mapping"].items()}
-        assert groups == trial.mapping.groups
-        assert row["predicted"] == trial.predicted
-        assert row["times"] == []
-        assert (row["method"], row["seed"], row["failure"]) == ("ga", 0, "")
-        assert row["created"].endswith("Z")
+        assert row.number == trial.number
+        assert row.operator == str(result.operator)
+        assert row.intrinsic == VNNI
+        assert row.schedule == trial.schedule.as_dict()
+        assert row.mapping == trial.mapping.groups
+        assert row.predicted == trial.predicted
+        assert row.times == ()
+        assert (row.method, row.seed, row.failure) == ("ga", 0, "")
+        assert row.created.endswith("Z")
 
 
 def test_later_explorations_are_added(tmp_path: Path) -> None:
@@ -48,20 +47,20 @@ def test_later_explorations_are_added(tmp_path: Path) -> None:
     _explore(path)
     _explore(path, seed=1)
     with Records(path) as records:
-        assert [row["seed"] for row in records.rows()] == [0] * 5 + [1] * 5
+        assert [row.seed for row in records.all()] == [0] * 5 + [1] * 5
     _explore(path)
     with Records(path) as records:
-        assert len(records.rows()) == 10
+        assert len(records.all()) == 10
 
 
 def test_measured_trials_are_kept_whole(tmp_path: Path) -> None:
     path = tmp_path / "tuning.db"
     amos.explore(GEMM, VNNI, trials=1, records=path)
     with Records(path) as records:
-        row, again = records.rows()
-    assert (row["phase"], again["phase"]) == ("search", "confirm")
-    assert (row["verified_elements"], row["max_difference"]) == (6 * 32, 0.0)
-    assert all(seconds > 0 for seconds in row["times"])
+        row, again = records.all()
+    assert (row.phase, again.phase) == ("search", "confirm")
+    assert (row.verified_elements, row.max_difference) == (6 * 32, 0.0)
+    assert all(seconds > 0 for seconds in row.times)
 
 
 def test_a_text_file_is_refused_and_left_alone(tmp_path: Path) -> None:
@@ -139,7 +138,7 @@ def test_a_file_that_is_deleted_meanwhile_is_put_back(
     where = Path(str(caught.value).rpartition(" in '")[2].partition("'")[0])
     assert (where == path) == (not left)
     with Records(where) as records:
-        rows = records.rows()
+        rows = records.all()
         assert len(rows) > 2
         records.add_all(rows)
     if left:

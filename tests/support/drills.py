@@ -25,10 +25,10 @@ import numpy as np
 
 from amos.errors import AmosError, RecordError
 from amos.explore import Exploration, MeasureOptions, explore
-from amos.measure.drill import HOSTILE
-from amos.records import Records
+from amos.records import Record, Records
 from amos.records.salvage import salvage
 from tests.support.fake import INTRINSIC, OPERATOR, FakeExecutor, overhead_of
+from tests.support.misbehaviour import HOSTILE
 
 __all__ = [
     "damage_drill",
@@ -90,17 +90,17 @@ def kill_drill(kills: int, folder: Path, trials: int = 40, seed: int = 0) -> dic
         counts["interrupted"] += len(reported) < trials
         try:
             with Records(path) as records:
-                rows = records.rows()
+                rows = records.all()
         except RecordError:
             counts["corrupt_files"] += 1
             continue
-        written = {row["number"] for row in rows if row["phase"] == "search"}
+        written = {row.number for row in rows if row.phase == "search"}
         counts["lost_records"] += len(reported - written)
         # Of what was written but not reported there may be the one in flight.
         counts["duplicate_records"] += _duplicates(rows)
         again = _run(path, trials)
         with Records(path) as records:
-            counts["duplicate_records"] += _duplicates(records.rows())
+            counts["duplicate_records"] += _duplicates(records.all())
         same = again.best.candidate == whole.best.candidate and again.history == whole.history
         counts["completed_resumes"] += same and again.replayed == len(written)
     return dict(counts)
@@ -148,8 +148,8 @@ def _forked(work: Callable[[], object]) -> int:
         os._exit(status)
 
 
-def _duplicates(rows: list[dict[str, Any]]) -> int:
-    seen = Counter((r["run"], r["candidate"], r["phase"], r["attempt"]) for r in rows)
+def _duplicates(records: list[Record]) -> int:
+    seen = Counter((r.key, r.candidate, r.phase, r.attempt) for r in records)
     return sum(n - 1 for n in seen.values())
 
 
@@ -182,13 +182,13 @@ def hostile_drill(
         )
         left = leftovers(mark)
     with Records(path, readonly=True) as records:
-        rows = [row for row in records.rows() if row["phase"] == "search"]
+        rows = [row for row in records.all() if row.phase == "search"]
     expected = {n: HOSTILE[how] for n, how in what.items()}
-    wrong = [r for r in rows if r["failure"] != expected.get(r["number"], "")]
+    wrong = [r for r in rows if r.failure != expected.get(r.number, "")]
     return {
         "candidates": len(rows),
         "hostile_candidates": hostile,
-        "failures": dict(Counter(row["failure"] for row in rows if row["failure"])),
+        "failures": dict(Counter(row.failure for row in rows if row.failure)),
         "unclassified": len(wrong) + candidates - len(rows),
         "leftover_processes": len(left),
         "overhead_ms": 1e3 * statistics.median(executor.overheads),
@@ -202,7 +202,7 @@ def overhead_drill(candidates: int) -> dict[str, float]:
     from amos.intrinsics import get
     from amos.machines import get as machine
     from amos.mapping import enumerate_mappings
-    from amos.measure import Runner
+    from amos.measure import Runner, Task
 
     mappings = list(enumerate_mappings(OPERATOR, get(INTRINSIC), rule="access"))
     problem = Problem(mappings, machine("xeon_6240"))
@@ -210,9 +210,9 @@ def overhead_drill(candidates: int) -> dict[str, float]:
     beyond, work = [], []
     with Runner(60.0) as runner:
         # The first one waits for TVM to be loaded, as without isolation.
-        runner.measure(drawn[0], repeat=3)
+        runner.measure(Task(drawn[0], 3))
         for candidate in drawn[1:]:
-            found, seconds = overhead_of(partial(runner.measure, candidate, repeat=3))
+            found, seconds = overhead_of(partial(runner.measure, Task(candidate, 3)))
             work.append(found.work_seconds)
             beyond.append(seconds)
     return {
@@ -238,7 +238,7 @@ def full_disk_drill(folder: Path, size: int = 128 << 10) -> dict[str, int]:
         reported = {int(line) for line in lines if line.endswith("\n")}
     _, status = os.waitpid(child, 0)
     with Records(path) as records:
-        written = {row["number"] for row in records.rows()}
+        written = {row.number for row in records.all()}
     return {
         "full_disk_reported": len(reported),
         "full_disk_lost": len(reported - written),
@@ -253,8 +253,8 @@ def writers_drill(folder: Path, trials: int = 30) -> dict[str, int]:
     children = [_forked(lambda seed=seed: _run(path, trials, seed)) for seed in seeds]  # type: ignore[misc]
     status = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
     with Records(path, readonly=True) as records:
-        rows = records.rows()
-    found = Counter(row["seed"] for row in rows if row["phase"] == "search")
+        rows = records.all()
+    found = Counter(row.seed for row in rows if row.phase == "search")
     missing = sum(trials - found[seed] for seed in set(seeds))
     return {
         "writers_failed": sum(code != 0 for code in status),
@@ -268,7 +268,7 @@ def damage_drill(folder: Path, trials: int = 60) -> dict[str, Any]:
     whole = folder / "undamaged.db"
     _run(whole, trials)
     with Records(whole) as records:
-        expected = {row["digest"] for row in records.rows()}
+        expected = {row.digest for row in records.all()}
     data = whole.read_bytes()
     beginning, middle = len(data) // 8, len(data) // 2
     damaged = {
@@ -282,15 +282,15 @@ def damage_drill(folder: Path, trials: int = 60) -> dict[str, Any]:
         path.write_bytes(content)
         try:
             with Records(path) as records:
-                records.rows()
+                records.all()
         except RecordError:
             result["damaged_refused"] += 1
         unchanged = path.read_bytes() == content
         found = salvage(path, folder / f"{name}-salvaged.db")
-        genuine = {row["digest"] for row in found.rows.values()} <= expected
+        genuine = {row.digest for row in found.records.values()} <= expected
         result["salvage"][name] = {
             "of": len(expected),
-            "salvaged": len(found.rows),
+            "salvaged": len(found.records),
             "said": str(found),
             "genuine": genuine,
             "left_alone": unchanged,

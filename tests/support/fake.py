@@ -15,9 +15,11 @@ from amos.machine.identity import Identity
 from amos.measure import Runner
 from amos.measure.executor import Task
 from amos.measure.limits import waited
+from amos.measure.runner import measured
 from amos.plan import Candidate
 from amos.records import Measurement
-from amos.records.rows import candidate_key
+from amos.records.record import candidate_key
+from tests.support.misbehaviour import Drill
 
 __all__ = ["INTRINSIC", "OPERATOR", "FakeExecutor", "fake_seconds", "overhead_of"]
 
@@ -52,7 +54,7 @@ class FakeExecutor(Closing):
 
     Args:
         hostile: what the task of that number, counted from 0, does instead; keys
-            of :data:`amos.measure.drill.HOSTILE`.
+            of :data:`tests.support.misbehaviour.HOSTILE`.
         timeout: seconds that one task may take.
         memory: bytes that it may allocate.
 
@@ -99,4 +101,4 @@ class FakeExecutor(Closing):
             yield number, found
 
     def _drill(self, how: str) -> Measurement:
-        return Measurement.of(self.runner.request({"kind": "drill", "how": how}))
+        return measured(self.runner.request(Drill(how)))

@@ -1,16 +1,21 @@
-"""Misbehaving on purpose, so that tests and drills can see everybody else survive it."""
+"""A job that misbehaves on purpose, so that tests can see everybody else survive it."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import time
-from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["HOSTILE", "misbehave"]
+from amos.intrinsics import Intrinsic
+from amos.ir import Operator
+from amos.measure.messages import Context, Failure
+from amos.measure.runner import Runner
+from amos.records import Measurement
+
+__all__ = ["HOSTILE", "Drill", "Drilled", "pid_of"]
 
 #: What a hostile candidate can do, and the kind of failure that it must become.
 HOSTILE = {
@@ -28,15 +33,45 @@ HOSTILE = {
 _CHUNK = 64 << 20
 
 
-def misbehave(how: str, wait: Callable[[], None]) -> dict[str, Any]:
-    """Do what ``how`` says; anything that is not in :data:`HOSTILE` behaves.
+@dataclass(frozen=True)
+class Drilled(Measurement):
+    """What a job that behaved says.
 
-    Args:
+    Attributes:
+        pid: process number of its worker.
+    """
+
+    pid: int = 0
+
+
+@dataclass(frozen=True)
+class Drill:
+    """A job of no use.
+
+    Attributes:
         how: a key of :data:`HOSTILE`, ``"litter"`` (leaves a file and a process
             behind, and hangs), ``"work"`` (waits for the cores as a real
-            candidate does), or ``"toil"`` (keeps a core busy for 0.2 s).
-        wait: waits for the cores.
+            candidate does), or ``"toil"`` (keeps a core busy for 0.2 s); anything
+            else behaves.
     """
+
+    how: str
+    intrinsics: tuple[Intrinsic, ...] = ()
+    needs: frozenset[Operator | str] = frozenset()
+
+    def run(self, context: Context) -> Measurement | Failure:
+        """Do what it says."""
+        return _misbehave(self.how, context)
+
+
+def pid_of(runner: Runner) -> int:
+    """Process number of the runner's worker, which is started if there is none."""
+    answer = runner.request(Drill("nothing")).answer
+    assert isinstance(answer, Drilled), answer
+    return answer.pid
+
+
+def _misbehave(how: str, context: Context) -> Measurement | Failure:
     if how == "segfault":
         ctypes.string_at(0)
     if how == "abort":
@@ -57,16 +92,16 @@ def misbehave(how: str, wait: Callable[[], None]) -> dict[str, Any]:
     if how == "raise":
         raise RuntimeError("raised on purpose")
     if how == "wrong":
-        return {"failure": "wrong", "message": "largest difference 1", "max_difference": 1.0}
+        return Measurement(failure="wrong", message="largest difference 1", max_difference=1.0)
     if how == "nan":
-        return {"failure": "nan", "message": "1 of 1 elements are not a number"}
+        return Failure("nan", "1 of 1 elements are not a number")
     if how == "work":
-        wait()
+        context.wait()
     if how == "toil":
         end = time.process_time() + 0.2
         while time.process_time() < end:
             pass
-    return {"pid": os.getpid(), "times": (1e-6,) * 3, "verified_elements": 1}
+    return Drilled((1e-6,) * 3, 1, pid=os.getpid())
 
 
 def _litter() -> None:

@@ -1,0 +1,284 @@
+"""A record: what was predicted and measured of one candidate in one run."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from amos.errors import AmosError, RecordError
+from amos.intrinsics import Intrinsic, names
+from amos.intrinsics import get as get_intrinsic
+from amos.ir import Operator
+from amos.machine import Machine, catalogue
+from amos.machine.identity import Identity, here
+from amos.mapping import Mapping as LoopMapping
+from amos.plan import Candidate, Schedule
+from amos.records.canonical import digest, fingerprint, operator_from, operator_values
+from amos.records.definitions import kept_intrinsic
+from amos.records.measurement import Measurement
+from amos.records.trial import Trial
+from amos.schedule import ScheduleSpace
+
+__all__ = ["Record", "Run", "candidate_key"]
+
+#: Values of JSON.
+Json = Mapping[str, Any]
+
+
+def candidate_key(candidate: Candidate) -> str:
+    """Stands for a mapping and a schedule, whatever rule the mapping was found under."""
+    mapping = candidate.mapping
+    groups = {step: list(group) for step, group in mapping.groups.items()}
+    return digest([groups, list(mapping.order), candidate.schedule.as_dict()])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What all records of a run share: two commands are one run if all of it is equal.
+
+    Attributes:
+        operator: as text.
+        canonical: values from which :func:`amos.records.canonical.operator_from` makes it;
+            empty where a file of version 1 does not explain it.
+        intrinsic: name.
+        fingerprint: stands for the meaning of the intrinsic; empty if it was not recorded.
+        machine: what was measured on, or modelled.
+        machine_key: stands for it; empty if it was not recorded.
+        method: of search.
+        proposer: who proposed the candidates.
+        seed: of the search.
+        options: other than their defaults.
+    """
+
+    operator: str
+    canonical: Json
+    intrinsic: str
+    fingerprint: str
+    machine: Identity
+    machine_key: str
+    method: str
+    proposer: str
+    seed: int
+    options: Json
+
+    @staticmethod
+    def of(
+        operator: Operator,
+        intrinsic: Intrinsic,
+        identity: Identity,
+        *,
+        method: str,
+        seed: int,
+        options: Json,
+    ) -> Run:
+        """A run of the present version."""
+        return Run(
+            operator=str(operator),
+            canonical=operator_values(operator),
+            intrinsic=intrinsic.name,
+            fingerprint=fingerprint(intrinsic),
+            machine=identity,
+            machine_key=identity.key,
+            method=method,
+            proposer=method,
+            seed=seed,
+            options=dict(options),
+        )
+
+    def run_values(self) -> dict[str, Any]:
+        """Plain values by column."""
+        shared = {each.name: getattr(self, each.name) for each in fields(Run)}
+        return shared | {"machine": self.machine.to_dict()}
+
+    @property
+    def key(self) -> str:
+        """Stands for everything above."""
+        return digest(self.run_values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record(Run):
+    """What was predicted and measured of one candidate.
+
+    Attributes:
+        created: when, in UTC.
+        number: of the trial in its run, from 0.
+        phase: ``"search"``, or ``"confirm"`` for a measurement of a leader.
+        attempt: 0 for the first measurement of that phase.
+        candidate: stands for mapping and schedule; see :func:`candidate_key`.
+        mapping: by iteration of the intrinsic, those of the operator.
+        sources: order in which the operator's sources are the intrinsic's.
+        rule: that the mapping was enumerated under.
+        schedule: variables and values.
+        predicted: seconds by the model.
+        times: seconds of each repeat; none after a failure, or of the model alone.
+        implementation: ``"native"`` or ``"generic"``, or empty.
+        verified_elements: output elements compared with NumPy.
+        max_difference: the largest difference from NumPy.
+        failure: as in :class:`amos.records.Measurement`.
+        message: what happened, in one line.
+        id: number in its file; 0 if it is in none.
+        definition: the intrinsic and its implementations as plain values, where kept.
+    """
+
+    created: str
+    number: int
+    phase: str
+    attempt: int
+    candidate: str
+    mapping: Mapping[str, tuple[str, ...]]
+    sources: tuple[int, ...]
+    rule: str
+    schedule: Mapping[str, int | str]
+    predicted: float
+    times: tuple[float, ...] = ()
+    implementation: str = ""
+    verified_elements: int = 0
+    max_difference: float = 0.0
+    failure: str = ""
+    message: str = ""
+    id: int = 0
+    definition: Json | None = None
+
+    @staticmethod
+    def of_trial(
+        trial: Trial, run: Run, created: str, *, phase: str = "search", attempt: int = 0
+    ) -> Record:
+        """What is kept of a trial, measured or not."""
+        measured, mapping = trial.measurement or Measurement(), trial.mapping
+        return Record(
+            **{each.name: getattr(run, each.name) for each in fields(Run)},
+            created=created,
+            number=trial.number,
+            phase=phase,
+            attempt=attempt,
+            candidate=candidate_key(trial.candidate),
+            mapping=dict(mapping.groups),
+            sources=tuple(mapping.order),
+            rule=mapping.rule,
+            schedule=trial.schedule.as_dict(),
+            predicted=_finite(trial.predicted),
+            times=tuple(float(t) for t in measured.times),
+            implementation=measured.implementation,
+            verified_elements=measured.verified_elements,
+            max_difference=_finite(measured.max_difference),
+            failure=measured.failure,
+            message=measured.message,
+        )
+
+    def values(self) -> dict[str, Any]:
+        """Plain values by column."""
+        shared = self.run_values()
+        own = {each.name: getattr(self, each.name) for each in fields(self)}
+        del own["id"], own["definition"]
+        lists = {
+            "mapping": {step: list(group) for step, group in self.mapping.items()},
+            "sources": list(self.sources),
+            "times": list(self.times),
+        }
+        return own | shared | lists | {"run": digest(shared)}
+
+    @property
+    def digest(self) -> str:
+        """Stands for all that it says, so that damage is noticed."""
+        return digest(self.values())
+
+    @property
+    def measurement(self) -> Measurement | None:
+        """What was measured; ``None`` for a record of the model alone."""
+        if not self.times and not self.failure:
+            return None
+        return Measurement.of(vars(self))
+
+    @property
+    def seconds(self) -> float:
+        """Median of what was measured; predicted seconds of the model alone."""
+        measured = self.measurement
+        return float(self.predicted) if measured is None else measured.seconds
+
+    @property
+    def standing(self) -> str:
+        """Whose it is: ``here``, ``model``, or why it does not count here."""
+        try:
+            version = fingerprint(get_intrinsic(self.intrinsic))
+        except AmosError:
+            if not self.definition:
+                return "unknown intrinsic"
+            version = self.fingerprint
+        if self.fingerprint != version:
+            return "other version of the intrinsic" if self.fingerprint else "unknown version"
+        if self.machine.name != "host":
+            return "model"
+        return "here" if self.machine_key == here().key else "other machine"
+
+    @property
+    def counts_here(self) -> bool:
+        """True for this machine, or a described one, and the present intrinsic."""
+        return self.standing in ("here", "model")
+
+    @property
+    def gpu(self) -> Machine | None:
+        """The described GPU that it is about: its schedules have variables that others lack."""
+        name = self.machine.name
+        machine = catalogue.get(name) if name in catalogue.names() else None
+        return machine if machine is not None and machine.architecture else None
+
+    def unit(self) -> Intrinsic:
+        """The intrinsic: the registered one if it still means the same, or the record's own.
+
+        What the record keeps is registered, beside another version under a name of its own.
+
+        Raises:
+            RecordError: it means something else by now, or the record does not say, and
+                the record keeps none.
+            IntrinsicError: the one that it keeps is not well formed.
+            UnknownNameError: there is no such intrinsic, and the record keeps none.
+        """
+        name, version = self.intrinsic, self.fingerprint
+        unit = get_intrinsic(name) if name in names() or not self.definition else None
+        if unit is not None and version == fingerprint(unit):
+            return unit
+        if not version:
+            raise RecordError(f"the record does not say which version of {name} it was made with")
+        if self.definition:
+            own = name if unit is None else f"{name}_{version}"
+            return kept_intrinsic(self, own)
+        assert unit is not None
+        raise RecordError(
+            f"the record was made with another version of {name} "
+            f"({version}, now {fingerprint(unit)})"
+        )
+
+    def rebuild(self, *, any_version: bool = False) -> Candidate:
+        """The candidate, with every check that a new one passes.
+
+        Args:
+            any_version: take the intrinsic of that name where the record does not say
+                which version it was.
+
+        Raises:
+            RecordError: the record does not describe a candidate.
+            UnknownNameError: there is no such intrinsic.
+        """
+        unversioned = any_version and not self.fingerprint
+        unit = get_intrinsic(self.intrinsic) if unversioned else self.unit()
+        operator = operator_from(self.canonical)
+        try:
+            steps = [it.name for it in unit.iterations]
+            where = {name: t for t, step in enumerate(steps) for name in self.mapping[step]}
+            matrix = [
+                [where.get(it.name) == t for it in operator.iterations] for t in range(len(steps))
+            ]
+            mapping = LoopMapping.of(operator, unit, matrix, self.rule, self.sources)
+            schedule = ScheduleSpace(mapping, self.gpu).check(Schedule.of(dict(self.schedule)))
+        except (KeyError, TypeError, ValueError, AmosError) as error:
+            raise RecordError(f"the record describes no candidate: {error}") from error
+        return Candidate(mapping, schedule)
+
+
+def _finite(value: float) -> float:
+    """JSON has no infinity; the largest number stands for it."""
+    return float(value) if math.isfinite(value) else math.copysign(sys.float_info.max, value)
