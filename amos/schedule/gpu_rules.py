@@ -7,12 +7,12 @@ stages what the whole block reads in shared memory.
 
 from __future__ import annotations
 
-from amos.ir import dtype
 from amos.machine.gpu_costs import (
     ASYNC,
     MAX_THREADS,
     OTHER_REGISTERS,
     REGISTER_FILE,
+    ROW_ALIGNMENT,
     THREAD_REGISTERS,
     WARP,
 )
@@ -29,8 +29,8 @@ __all__ = [
     "StorageAlignment",
     "ThreadLimit",
     "held_registers",
-    "row_bytes",
     "shared_bytes",
+    "side_bytes",
 ]
 
 _BUFFERS = (1, 2, 3, 4)
@@ -76,7 +76,7 @@ class StorageAlignment:
                 self.name,
                 scope=context.scratchpads[op.name],
                 values=(
-                    *(n * 8 // _bits(context, op) for n in _PADDING),
+                    *(n * 8 // context.tiles[op.name].bits for n in _PADDING),
                     *((SWIZZLED,) if can_swizzle(context, op) else ()),
                 ),
             )
@@ -187,9 +187,9 @@ def shared_bytes(draft: Draft, scope: str, held: list[str]) -> None:
     for op in context.sources:
         if op.name not in held:
             continue
-        sides = fragment_sides(context, op)
-        paddings = (*_PADDING, 0) if can_swizzle(context, op) else _PADDING
-        choices = tuple(max(n * (row + padding) for n, row in sides) for padding in paddings)
+        tile = context.tiles[op.name]
+        align = draft.variables[f"align.{op.name}"].domain
+        choices = tuple(tile.rows.lanes * int(tile.row(int(padding))) for padding in align)
         size = draft.derived(f"bytes.{op.name}", rule)
         amount = draft.derived(f"{scope}.{op.name}", rule, "other")
         loops = tuple(f"span.{loop}" for loop in context.indexed(op))
@@ -214,10 +214,10 @@ def _leaving(draft: Draft, scope: str, capacity: int) -> None:
     """Accumulators whose layout is hidden leave through the memory of the buffers."""
     context, rule = draft.context, "C5"
     op = context.destination
-    if any(m.operand == op.name and m.layout for m in context.mapping.intrinsic.memory):
+    tile = context.tiles[op.name]
+    if not tile.hidden:
         return
-    row, rows = row_bytes(context, op)
-    size = draft.constant(f"bytes.{op.name}", row * rows, rule)
+    size = draft.constant(f"bytes.{op.name}", tile.elements * tile.bits // 8, rule)
     blocks = tuple(f"block.{loop.name}" for loop in context.spatial)
     amount = draft.derived(f"{scope}.{op.name}", rule, "other")
     limit = draft.constant(f"{scope}.capacity", capacity, rule)
@@ -225,35 +225,20 @@ def _leaving(draft: Draft, scope: str, capacity: int) -> None:
     draft.require(Prod(amount, (size, *blocks), rule), Le(amount, limit, rule, reason))
 
 
-def fragment_sides(context: TilingContext, op: StagedOperand) -> tuple[tuple[int, int], ...]:
-    """Number and bytes of the rows of a fragment, stored by rows and by columns.
-
-    Which of the two it is depends on where the tensor is contiguous. Rows begin at
-    multiples of 16 bytes.
-    """
-    row, rows = row_bytes(context, op)
-    size = max(1, _bits(context, op) // 8)
-    sides = ((rows, row), (max(1, row // size), rows * size))
-    return tuple((n, -(-length // 16) * 16) for n, length in sides)
-
-
 def can_swizzle(context: TilingContext, op: StagedOperand) -> bool:
-    """Whether lanes know where their elements are, and rows have pieces that can change places."""
+    """Whether lanes know where their elements are, and rows have pieces that can change places.
+
+    It is asked of both sides of a fragment, whichever the tensor is contiguous along.
+    """
     if not context.mapping.intrinsic.open_registers:
         return False
-    return any(swizzle_period(row) for _, row in fragment_sides(context, op))
+    return any(
+        swizzle_period(-(-width // ROW_ALIGNMENT) * ROW_ALIGNMENT)
+        for width in side_bytes(context, op)
+    )
 
 
-def row_bytes(context: TilingContext, op: StagedOperand) -> tuple[int, int]:
-    """Bytes of one row of a fragment, and its number of rows."""
-    lanes = [context.nest.groups[target].lanes for target in op.fragment]
-    rows = 1
-    for count in lanes[:-1]:
-        rows *= count
-    return max(1, lanes[-1] * _bits(context, op) // 8), rows
-
-
-def _bits(context: TilingContext, op: StagedOperand) -> int:
-    intrinsic = context.mapping.intrinsic
-    names = [load.tensor.name for load in intrinsic.operands]
-    return dtype(intrinsic.dtypes[names.index(op.name)]).bits
+def side_bytes(context: TilingContext, op: StagedOperand) -> list[int]:
+    """Bytes of the elements along each side of a fragment."""
+    bits = context.tiles[op.name].bits
+    return [max(1, context.nest.groups[target].lanes * bits // 8) for target in op.fragment]

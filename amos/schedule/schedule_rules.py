@@ -12,7 +12,7 @@ from math import prod
 from amos.ir import dtype
 from amos.plan.nest import Loop
 from amos.plan.staging_vectors import vector_copy
-from amos.schedule.gpu_rules import Bind, Pipeline, StorageAlignment, row_bytes
+from amos.schedule.gpu_rules import Bind, Pipeline, StorageAlignment, side_bytes
 from amos.schedule.template import Primitive, ScheduleRule, TilingContext
 
 __all__ = ["SCHEDULE_RULES"]
@@ -223,7 +223,7 @@ class Vectorize:
         """What a thread moves at once must divide the rows it copies."""
         widths: tuple[int, ...] = _VECTORS
         if context.warps:
-            rows = [row_bytes(context, op)[0] for op in context.sources]
+            rows = [side_bytes(context, op)[-1] for op in context.sources]
             least = [
                 dtype(x).bits // 8 for x in context.mapping.intrinsic.dtypes[: len(context.sources)]
             ]

@@ -14,6 +14,7 @@ from amos.machine import Machine
 from amos.machine.gpu_costs import OTHER_REGISTERS, THREAD_REGISTERS
 from amos.mapping.mapping import Mapping
 from amos.plan import Value
+from amos.plan.fragment_tiles import Tile, tiles
 from amos.plan.gpu_registers import fragment_registers
 from amos.plan.nest import Loop, Nest
 from amos.plan.staging import StagedOperand
@@ -134,10 +135,16 @@ class TilingContext:
             if statement.capacity
         }
 
+    @cached_property
+    def tiles(self) -> dict[str, Tile]:
+        """Fragments as warps see them, by operand; none if they are no matrices."""
+        return {tile.staged.name: tile for tile in tiles(self.nest)}
+
     @property
     def warps(self) -> bool:
         """Whether warps of a CUDA machine run the intrinsic, on data in shared memory."""
-        return bool(self.machine and self.machine.architecture and self.scratchpads)
+        cuda = self.machine is not None and self.machine.architecture > 0
+        return bool(cuda and self.scratchpads and self.tiles)
 
     def indexed(self, operand: StagedOperand) -> tuple[str, ...]:
         """Spatial loops that move along an operand."""
