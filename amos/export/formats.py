@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from amos.errors import ExportError, UnknownNameError
 from amos.export import c, cuda, so
 from amos.export.request import Request, request_of
 from amos.mapping import Mapping as Placement
 from amos.plan import Candidate
-from amos.records import Trial
+from amos.records import Record, Trial
 
 __all__ = ["FORMATS", "Format", "Request", "export"]
 
@@ -38,7 +37,7 @@ FORMATS: dict[str, Format] = {
 
 
 def export(
-    kernel: Placement | Candidate | Trial | Mapping[str, Any] | str | Path,
+    kernel: Placement | Candidate | Trial | Record | str | Path,
     format: str,
     out: str | Path,
     *,
