@@ -49,6 +49,7 @@ from amos.cli.output import print_json, print_line, print_table, print_warning
 
 if TYPE_CHECKING:
     from amos.explore import Exploration, Problem
+    from amos.explore.options import MeasureOptions, SearchOptions
     from amos.records import Trial
 
 __all__ = ["explore_command"]
@@ -95,21 +96,8 @@ def explore_command(
         check_target(machine)
     op = read_operator(operator, extent, dtype, shape, layout, constant, epilogue)
     unit = read_intrinsic(intrinsic, files)
-    search = amos.SearchOptions(
-        commute=commute,
-        fix=read_fixes(fix),
-        tiling="divisors" if divisors else "hardware",
-        stagnation=stagnation,
-        epsilon=epsilon,
-        time_limit=time_limit,
-    )
-    measure = amos.MeasureOptions(
-        executor=executor,
-        implementation=implementation,
-        timeout=timeout,
-        memory=None if memory is None else memory << 20,
-        flush=_cache_bytes() if flush_cache else 0,
-    )
+    search = _search(commute, fix, divisors, stagnation, epsilon, time_limit)
+    measure = _measure(executor, implementation, timeout, memory, flush_cache)
     start = time.monotonic()
     with _notes_of_an_interrupt():
         result = amos.explore(
@@ -130,6 +118,44 @@ def explore_command(
     _print(result, rule.value, time.monotonic() - start, as_json)
     if export is not None:
         _export(result, export, top, quiet=as_json)
+
+
+def _search(
+    commute: bool,
+    fix: list[str] | None,
+    divisors: bool,
+    stagnation: int | None,
+    epsilon: float,
+    time_limit: float | None,
+) -> SearchOptions:
+    from amos.explore.options import SearchOptions
+
+    return SearchOptions(
+        commute=commute,
+        fix=read_fixes(fix),
+        tiling="divisors" if divisors else "hardware",
+        stagnation=stagnation,
+        epsilon=epsilon,
+        time_limit=time_limit,
+    )
+
+
+def _measure(
+    executor: str | None,
+    implementation: str | None,
+    timeout: float,
+    memory: int | None,
+    flush_cache: bool,
+) -> MeasureOptions:
+    from amos.explore.options import MeasureOptions
+
+    return MeasureOptions(
+        executor=executor,
+        implementation=implementation,
+        timeout=timeout,
+        memory=None if memory is None else memory << 20,
+        flush=_cache_bytes() if flush_cache else 0,
+    )
 
 
 @contextlib.contextmanager

@@ -92,11 +92,7 @@ def explore(
         RecordError: the record file cannot be written.
         MeasureError: there is nothing to measure with, or less memory than checking takes.
     """
-    check_count("trials", trials)
-    if not isinstance(seed, int) or not 0 <= seed < WORD:
-        raise ExploreError(f"seed: expected a number from 0 on, below 2**63, got {shown(seed)}")
-    if rule not in RULES:
-        raise UnknownNameError("rule", rule, RULES)
+    _check(trials, seed, rule)
     chosen, unit = find_method(method), get_intrinsic(intrinsic)
     spaces = {r: enumerate_mappings(operator, unit, r, search.commute) for r in RULES}
     counts = {r: space.count for r, space in spaces.items()}
@@ -139,6 +135,14 @@ def explore(
         replayed=session.replayed,
     )
     return replace(result, prediction=problem.predict(result.best.candidate))
+
+
+def _check(trials: int, seed: int, rule: str) -> None:
+    check_count("trials", trials)
+    if not isinstance(seed, int) or not 0 <= seed < WORD:
+        raise ExploreError(f"seed: expected a number from 0 on, below 2**63, got {shown(seed)}")
+    if rule not in RULES:
+        raise UnknownNameError("rule", rule, RULES)
 
 
 def _first_machine(
