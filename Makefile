@@ -28,13 +28,15 @@ demo: $(STAMP) ## map, search, compile, check and time one ResNet-18 layer
 test: $(STAMP) ## run the tests, without the slow ones
 	@$(BIN)/python -m pytest -q -m "not slow"
 
+SLOW ?= slow
+
 # What the system lists beyond AVX2 is overlooked, in every process of these tests.
 test-avx2: export AMOS_CPU_LACKS := avx512 avx_vnni amx
 test-avx2: $(STAMP) ## run the tests that look at CPU features as on a CPU with AVX2 only
 	@$(BIN)/python -m pytest -q -m "features and not slow"
 
-test-slow: $(STAMP) ## run the slow tests only
-	@$(BIN)/python -m pytest -q -m slow --timeout=1800
+test-slow: $(STAMP) ## run the slow tests only; SLOW="slow and not exhaustive" for a part
+	@$(BIN)/python -m pytest -q -m "$(SLOW)" --timeout=1800
 
 test-notebooks: $(STAMP) ## run every notebook from top to bottom
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -q --nbmake --nbmake-timeout=300 notebooks

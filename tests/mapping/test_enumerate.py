@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import combinations, islice
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -30,9 +30,9 @@ CONV = Operator.parse(
 def best_time(action: Any, tries: int = 5) -> float:
     times = []
     for _ in range(tries):
-        start = perf_counter()
+        start = process_time()
         action()
-        times.append(perf_counter() - start)
+        times.append(process_time() - start)
     return min(times)
 
 
@@ -163,14 +163,14 @@ def _wide(count: int) -> tuple[Operator, Intrinsic]:
 @pytest.mark.parametrize("rule", ["paper", "access", "gather"])
 def test_counting_is_not_listing(rule: str) -> None:
     op, cube = _wide(7)
-    start = perf_counter()
+    start = process_time()
     space = enumerate_mappings(op, cube, rule)
     # Functions from 7 loops to 3 groups or none that leave no group empty, squared.
     onto = 4**7 - 3 * 3**7 + 3 * 2**7 - 1
     assert space.count == onto**2
     assert space[space.count // 2] in space
     assert len(list(islice(space, 100))) == 100
-    assert perf_counter() - start < 1
+    assert process_time() - start < 1
     assert list(islice(space, 50)) == space[:50]
 
 

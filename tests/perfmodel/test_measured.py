@@ -62,6 +62,7 @@ def _off(name: str, kind: str, layer: str) -> float | None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("layer", LAYERS)
 @pytest.mark.parametrize(("name", "kind"), list(_runnable()))
 def test_every_prediction_is_near_what_is_measured(name: str, kind: str, layer: str) -> None:

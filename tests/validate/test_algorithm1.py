@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import perf_counter
+from time import process_time
 
 import numpy as np
 import pytest
@@ -62,9 +62,9 @@ def test_a_million_matchings_a_second() -> None:
     y = np.random.default_rng(0).random((300_000, 3, 7)) < 0.2
     best = np.inf
     for _ in range(3):
-        start = perf_counter()
+        start = process_time()
         algorithm_1_batch(X, y, Z, matched=True)
-        best = min(best, perf_counter() - start)
+        best = min(best, process_time() - start)
     assert best < 0.3
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
-from time import perf_counter
+from time import process_time
 
 import numpy as np
 import pytest
@@ -97,9 +97,9 @@ def test_a_resnet_layer_takes_less_than_a_second() -> None:
         dict(image="u8", weight="s8", out="s32"),
     )
     inputs = random_inputs(op, np.random.default_rng(0))
-    start = perf_counter()
+    start = process_time()
     evaluate(op, inputs)
-    assert perf_counter() - start < 1
+    assert process_time() - start < 1
 
 
 def test_random_inputs_span_the_dtype_and_repeat() -> None:

@@ -134,6 +134,7 @@ def test_swizzled_rows(unit: str, text: str) -> None:
 
 @needs_compiler
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("name", SMALL)
 def test_every_operator_and_type(name: str, unit: str) -> None:
