@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from amos.machine import Machine
     from amos.mapping import enumerate_mappings, simulate
     from amos.plan import Candidate, CpuSchedule, GpuSchedule, Schedule
+    from amos.plan.planning import plan
     from amos.records import Record
     from amos.runtime import build
     from amos.validate import check_matching
@@ -50,6 +51,7 @@ __all__ = [
     "intrinsics",
     "machines",
     "operators",
+    "plan",
     "predict",
     "simulate",
     "viz",
@@ -63,6 +65,7 @@ _MODULES = {
     "intrinsics": "amos.intrinsics",
     "machines": "amos.machines",
     "operators": "amos.operators",
+    "plan": "amos.plan",
     "viz": "amos.viz",
 }
 _HOMES = {

@@ -10,21 +10,22 @@ from amos.codegen.naming import Names
 from amos.codegen.tir.cpu import schedule_cpu
 from amos.codegen.tir.mirroring import mirrored
 from amos.codegen.tir.program import OWN, Program
-from amos.codegen.tir.tensor_intrin import partial
 from amos.errors import AmosError, BuildError
+from amos.machine.limits import CpuLimits
 from amos.plan import Candidate, CpuSchedule
-from amos.plan.nest import Nest
+from amos.plan.cpu_plan import CpuPlan
 from amos.schedule import ScheduleSpace
 
-__all__ = ["last_line", "scheduled", "tiled"]
+__all__ = ["last_line", "scheduled"]
 
 
-def scheduled(candidate: Candidate, kind: str) -> tuple[Program, Any]:
+def scheduled(candidate: Candidate, kind: str, limits: CpuLimits) -> tuple[Program, Any]:
     """The program of a candidate, and its module after scheduling.
 
     Args:
         candidate: mapping and schedule.
         kind: ``"native"``, ``"generic"`` or ``"c"``; see :mod:`amos.codegen.tir.tensor_intrin`.
+        limits: of the CPU that the code is for.
 
     Raises:
         BuildError: a buffer has too many elements, or TVM refuses the program.
@@ -32,26 +33,20 @@ def scheduled(candidate: Candidate, kind: str) -> tuple[Program, Any]:
     """
     ScheduleSpace(candidate.mapping).check(candidate.schedule)
     named = Names.of(candidate.mapping.operator, OWN, tensors=False).candidate(candidate)
-    mapping, schedule = mirrored(named.mapping), CpuSchedule.of(named.schedule.as_dict())
-    padded = schedule.padded(Nest(mapping))
-    program: Program
+    schedule = CpuSchedule.of(named.schedule.as_dict())
+    plan = CpuPlan(mirrored(named.mapping), schedule, limits, kind)
     try:
-        if tiled(candidate, kind):
-            program = TileProgram(mapping, padded, schedule)
-            program.check_sizes()
-            return program, schedule_tiles(program, schedule)
-        program = Program(mapping, padded, schedule, partial(mapping.intrinsic, kind))
+        if plan.tiled:
+            tiles = TileProgram(plan)
+            tiles.check_sizes()
+            return tiles, schedule_tiles(tiles)
+        program = Program(plan)
         program.check_sizes()
-        return program, schedule_cpu(program, schedule, kind).mod
+        return program, schedule_cpu(program)
     except AmosError:
         raise
     except Exception as error:
         raise BuildError(f"{candidate}: TVM cannot schedule it: {last_line(error)}") from error
-
-
-def tiled(candidate: Candidate, kind: str) -> bool:
-    """Whether accumulators live in registers that the generator numbers itself."""
-    return kind == "native" and candidate.mapping.intrinsic.tile_registers
 
 
 def last_line(error: BaseException) -> str:

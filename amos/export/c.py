@@ -10,6 +10,7 @@ from amos.codegen.c.source import CKernel, Parameter, c_kernel
 from amos.export.reference import test_program
 from amos.export.request import Request
 from amos.ir import Operator
+from amos.plan.planning import cpu_limits
 
 __all__ = ["OPTIONS", "files"]
 
@@ -37,7 +38,7 @@ _ROUNDS = """/* A product is rounded before it is added, and no sum is reordered
 
 def files(request: Request) -> dict[str, str | bytes]:
     """The files of an export by name; see :data:`amos.export.FORMATS`."""
-    kernel = c_kernel(request.candidate, request.implementation)
+    kernel = c_kernel(request.candidate, cpu_limits(request.machine), request.implementation)
     name = request.name
     return {
         f"{name}.h": _header(request, kernel),

@@ -40,12 +40,15 @@ class Request:
         implementation: ``"native"``, ``"generic"``, or ``None`` to choose.
         architecture: of the GPU that a CUDA kernel is for, as ``"sm_80"``; empty for
             the oldest that has the instruction.
+        machine: described machine whose cores and caches a kernel in C is planned for;
+            ``"host"`` for this computer.
     """
 
     candidate: Candidate
     name: str
     implementation: str | None = None
     architecture: str = ""
+    machine: str = "host"
 
 
 def request_of(
@@ -70,7 +73,8 @@ def request_of(
         measured = getattr(kernel, "measurement", None)
         implementation = implementation or getattr(measured, "implementation", None)
     chosen = _checked(name, candidate.mapping.operator)
-    return Request(candidate, chosen, implementation, architecture or "")
+    machine = _described(kernel) if isinstance(kernel, Mapping) else "host"
+    return Request(candidate, chosen, implementation, architecture or "", machine)
 
 
 def _checked(name: str | None, operator: Operator) -> str:
@@ -86,7 +90,24 @@ def _checked(name: str | None, operator: Operator) -> str:
     return name
 
 
+<<<<<<< HEAD
 def _read(text: str) -> Record:
+=======
+def _described(row: Mapping[str, Any]) -> str:
+    """The described machine that a record is about; ``"host"`` if it is about none."""
+    name = str(row["machine"].get("name", ""))
+    return name if name in catalogue.names() else "host"
+
+
+def _architecture(row: Mapping[str, Any]) -> str:
+    """The architecture of the GPU that a record is about; empty if it is about none."""
+    name = _described(row)
+    number = catalogue.get(name).architecture if name != "host" else 0
+    return f"sm_{number}" if number else ""
+
+
+def _read(text: str) -> dict[str, Any]:
+>>>>>>> 70728de (plan: CPU kernels are generated from a plan that knows the machine they are for; amos.plan shows it)
     """The record that a text names."""
     path, _, number = text.rpartition(":")
     if path and number.isdigit():

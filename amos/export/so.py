@@ -11,6 +11,7 @@ from amos.codegen.c.source import c_kernel
 from amos.errors import ExportError
 from amos.export import c
 from amos.export.request import Request
+from amos.plan.planning import cpu_limits
 
 __all__ = ["files"]
 
@@ -28,7 +29,7 @@ def files(request: Request) -> dict[str, str | bytes]:
     if compiler is None:
         raise ExportError(f"format so: no C compiler on the path ({', '.join(_COMPILERS)})")
     made, name = c.files(request), request.name
-    kernel = c_kernel(request.candidate, request.implementation)
+    kernel = c_kernel(request.candidate, cpu_limits(request.machine), request.implementation)
     with tempfile.TemporaryDirectory(prefix="amos-") as folder:
         for file, content in made.items():
             Path(folder, file).write_bytes(

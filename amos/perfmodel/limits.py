@@ -7,6 +7,7 @@ import numpy as np
 from amos.machine.machine import Machine
 from amos.perfmodel.traffic import CoreNest, pick
 from amos.plan.blocks import Blocks, runs_warps
+from amos.plan.cpu_plan import live_fragments as live
 from amos.plan.structure import LoopBatch, Operand, Structure
 
 __all__ = ["demands", "fragments", "live_fragments"]
@@ -20,8 +21,7 @@ def fragments(operand: Operand, nest: CoreNest) -> np.ndarray:
 def live_fragments(structure: Structure, nest: CoreNest) -> np.ndarray:
     """Fragments that one step of the reduction holds in registers."""
     sources = [fragments(op, nest) for op in structure.sources]
-    need = fragments(structure.destination, nest) + (len(sources) > 1)
-    return need + np.min(sources, axis=0) if sources else need
+    return np.asarray(live(fragments(structure.destination, nest), sources))
 
 
 def demands(

@@ -1,5 +1,10 @@
-"""What a mapping, a schedule and a machine decide about a kernel, as named numbers."""
+"""What a mapping, a schedule and a machine decide about a kernel, as named numbers.
 
+The package can be called: ``amos.plan(candidate, machine)`` is
+:func:`amos.plan.planning.plan`.
+"""
+
+from amos._callable import make_callable
 from amos.plan.candidate import Candidate
 from amos.plan.schedule import CpuSchedule, GpuSchedule, Schedule, Value, batch_of
 from amos.plan.structure import LoopBatch, Structure
@@ -14,3 +19,5 @@ __all__ = [
     "Value",
     "batch_of",
 ]
+
+make_callable(__name__, "amos.plan.planning:plan")

@@ -245,10 +245,22 @@ class Structure:
                 )
         return tuple(found.values())
 
-    def _operand(self, staged: StagedOperand) -> Operand:
-        mapping = self.mapping
+    def dimensions(self, staged: StagedOperand) -> tuple[Dimension, ...]:
+        """Dimensions of a form that an operand of the mapping has."""
         number = {x.name: n for n, x in enumerate((*self.spatial, *self.reduce))}
         lanes = {g.lane: g.lanes for g in self.nest.groups.values()}
+        return tuple(
+            Dimension(
+                tuple((number[n], abs(c)) for n, c in dim.index.terms if n in number),
+                sum(abs(c) * (lanes[n] - 1) for n, c in dim.index.terms if n in lanes),
+                prod(lanes[n] for n, _ in dim.index.terms if n in lanes),
+                dim.extent,
+            )
+            for dim in staged.dims
+        )
+
+    def _operand(self, staged: StagedOperand) -> Operand:
+        mapping = self.mapping
         names = [load.tensor.name for load in mapping.intrinsic.operands]
         size = dtype(mapping.intrinsic.dtypes[names.index(staged.name)]).bits / 8
         constant = staged.load.tensor.name in mapping.operator.constants
@@ -256,15 +268,7 @@ class Structure:
         return Operand(
             staged.name,
             size,
-            tuple(
-                Dimension(
-                    tuple((number[n], abs(c)) for n, c in dim.index.terms if n in number),
-                    sum(abs(c) * (lanes[n] - 1) for n, c in dim.index.terms if n in lanes),
-                    prod(lanes[n] for n, _ in dim.index.terms if n in lanes),
-                    dim.extent,
-                )
-                for dim in staged.dims
-            ),
+            self.dimensions(staged),
             size * prod(self.nest.groups[t].lanes for t in staged.fragment),
             self._copies(staged),
             len(staged.dims) - len(staged.fragment),

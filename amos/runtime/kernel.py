@@ -13,7 +13,7 @@ import numpy as np
 from amos._display import Shown
 from amos._toolchain import load_tvm
 from amos.codegen.amx.tiles import ask_for_tiles
-from amos.codegen.scheduled import last_line, scheduled, tiled
+from amos.codegen.scheduled import last_line, scheduled
 from amos.codegen.tir.alignment import aligned_to_elements
 from amos.codegen.tir.arrays import from_tensor, held, to_tensor
 from amos.codegen.tir.program import Argument, Program
@@ -23,6 +23,7 @@ from amos.codegen.tir.tensor_intrin import implementation
 from amos.errors import BuildError
 from amos.ir import aligned, dtype
 from amos.machine.cpu import cpu
+from amos.machine.limits import CpuLimits
 from amos.mapping.mapping import Mapping
 from amos.plan import Candidate, Schedule
 from amos.plan.staging import stage_array
@@ -56,7 +57,7 @@ class Kernel(Shown):
 
         self.candidate, self.implementation, self._program = candidate, kind, program
         self.source = str(module.script())
-        passes = pipeline(tiles=tiled(candidate, kind))
+        passes = pipeline(tiles=program.plan.tiled)
         try:
             self._library = tvm.compile(
                 aligned_to_elements(module),
@@ -286,9 +287,9 @@ def build(
     implementation = implementation or getattr(measured, "implementation", None)
     candidate = candidate_of(candidate, schedule)
     kind = _implementation(candidate, implementation)
-    if tiled(candidate, kind):
+    program, module = scheduled(candidate, kind, CpuLimits.here())
+    if program.plan.tiled:
         ask_for_tiles()
-    program, module = scheduled(candidate, kind)
     return Kernel(candidate, program, kind, module)
 
 

@@ -11,14 +11,17 @@ import pytest
 import amos
 from amos import intrinsics
 from amos.codegen.amx import tiles as amx
-from amos.codegen.amx.program import TileProgram
 from amos.errors import BuildError
 from amos.ir import Operator
 from amos.machine.cpu import cpu
+from amos.machine.limits import CpuLimits
 from amos.mapping import MappingSpace
+from amos.mapping.mapping import Mapping
 from amos.operators import resolve
-from amos.plan import Candidate
+from amos.plan import Candidate, CpuSchedule
+from amos.plan.cpu_plan import CpuPlan
 from amos.plan.nest import Nest
+from amos.plan.staging import StagedOperand
 from amos.plan.strided import StridedOperand, destination_form, source_forms
 from amos.runtime import build
 from amos.schedule import ScheduleSpace
@@ -213,12 +216,16 @@ def test_a_gathered_source_is_staged_as_fragments() -> None:
             assert first.shape[-2:] == (16, 64)
 
 
+def _second(mapping: Mapping) -> StagedOperand:
+    schedule = CpuSchedule.of(ScheduleSpace(mapping).smallest().as_dict())
+    return CpuPlan(mapping, schedule, CpuLimits.here()).sources[1]
+
+
 def test_the_second_source_lies_in_groups() -> None:
     mapping = _space(_operator(OPERATORS[1], ("uint8", "int8", "int32")), BYTES)[0]
-    packed = TileProgram(mapping).sources[1]
-    assert packed.shape[-3:] == (16, 16, 4)
+    assert _second(mapping).shape[-3:] == (16, 16, 4)
     wide = _space(_operator(OPERATORS[1], ("bfloat16", "bfloat16", "float32")), BFLOATS)[0]
-    assert TileProgram(wide).sources[1].shape[-3:] == (16, 16, 2)
+    assert _second(wide).shape[-3:] == (16, 16, 2)
 
 
 def test_eight_registers_hold_six_accumulators() -> None:

@@ -19,6 +19,7 @@ from amos.codegen.scheduled import scheduled
 from amos.errors import BuildError
 from amos.export import export
 from amos.ir import Operator
+from amos.machine.limits import CpuLimits
 from amos.plan import Candidate, Schedule
 from amos.schedule import ScheduleSpace
 from amos.validate import evaluate, random_inputs
@@ -82,7 +83,9 @@ def test_tensor_ir_does_not_depend_on_names(names: tuple[str, ...], split: int) 
     from tvm_ffi import structural_equal
 
     for nasty, plain in zip(candidates(names, split), candidates(LOOPS, split), strict=True):
-        made, expected = (scheduled(each, "generic")[1] for each in (nasty, plain))
+        made, expected = (
+            scheduled(each, "generic", CpuLimits.here())[1] for each in (nasty, plain)
+        )
         assert structural_equal(made, expected), nasty.schedule
 
 

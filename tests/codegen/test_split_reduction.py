@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import amos
-from amos.codegen.tir.split_reduction import split_reduction
 from amos.ir import Operator
 from amos.mapping import Mapping
 from amos.perfmodel.batch import MODELS
@@ -17,6 +16,7 @@ from amos.perfmodel.batch import evaluate as evaluate_batch
 from amos.plan import CpuSchedule, Schedule, Structure
 from amos.plan.nest import Nest
 from amos.plan.schedule import batch_of
+from amos.plan.split_reduction import split_reduction
 from amos.schedule import ScheduleSpace
 from amos.validate import evaluate, random_inputs
 

@@ -10,9 +10,10 @@ import pytest
 
 import amos
 from amos.codegen import scheduled as module
-from amos.codegen.tir import cpu
 from amos.errors import AmosError, BuildError, MappingError, ScheduleError
 from amos.ir import Operator
+from amos.machine.cpu import cpu
+from amos.machine.limits import CpuLimits
 from amos.perfmodel.batch import not_padding
 from amos.plan import Candidate, Schedule, Structure
 from amos.runtime import Kernel
@@ -177,7 +178,8 @@ def test_copies_are_staged_where_they_fit(
     mapping = _window(10)
     schedule = ScheduleSpace(mapping).smallest().as_dict()
     schedule |= {"stage.Src1": "tile", "tile.p": tile, "order": "p q", "parallel": 1}
-    monkeypatch.setattr(cpu, "_private_cache", lambda: cache)
+    limits = CpuLimits(cpu().cores, cache)
+    monkeypatch.setattr(CpuLimits, "here", lambda: limits)
     kernel = amos.build(mapping, Schedule.of(schedule), implementation="generic")
     inputs = random_inputs(mapping.operator, np.random.default_rng(0))
     np.testing.assert_array_equal(kernel(**inputs), evaluate(mapping.operator, inputs))
@@ -191,7 +193,7 @@ def test_what_is_skipped_is_what_the_model_leaves_out(tile: int) -> None:
     for order in space.variables["reduce"]:
         values = space.smallest().as_dict() | {"reduce": order, "tile.p": tile}
         schedule = Schedule.of(values)
-        _, made = module.scheduled(Candidate(mapping, schedule), "generic")
+        _, made = module.scheduled(Candidate(mapping, schedule), "generic", CpuLimits.here())
         conditions = len(re.findall(r"^ *if .*:$", made.script(), re.MULTILINE))
         left = not_padding(structure, schedule.batch(structure))
         rows, columns = (border.live for border in structure.borders)

@@ -20,10 +20,8 @@ from amos.codegen.tir.epilogue import finished
 from amos.codegen.tir.program import Argument, Program
 from amos.errors import BuildError
 from amos.intrinsics import Intrinsic, implementations
-from amos.ir import dtype
 from amos.plan.padding import pad_operand
-from amos.plan.staging import StagedDim, StagedOperand
-from amos.plan.strided import StridedOperand, destination_form, source_forms
+from amos.plan.strided import StridedOperand
 
 __all__ = ["TileProgram", "tile_multiply"]
 
@@ -47,47 +45,30 @@ def tile_multiply(intrinsic: Intrinsic) -> str:
 class TileProgram(Program):
     """The computation of a mapping onto tiles, before scheduling."""
 
-    @cached_property
-    def sources(self) -> tuple[StagedOperand, ...]:
-        """Staged sources, in the intrinsic's order."""
-        first, second = (
-            op if op.in_place else self._laid_out(pad_operand(op, self.padded))
-            for op in source_forms(self.nest)
-        )
-        return first, _grouped(second, self.mapping.intrinsic.dtypes[1])
-
-    def _laid_out(self, op: StagedOperand) -> StagedOperand:
-        return op if isinstance(op, StridedOperand) else self._arranged(op)
-
-    @cached_property
-    def destination(self) -> StagedOperand:
-        """Staged destination."""
-        return destination_form(self.nest)
-
     @property
     def crops(self) -> bool:
         """Whether a tile of accumulators becomes a part of the output in one copy."""
-        changed = bool(self.padded) or self.mapping.operator.epilogue is not None
-        strided = isinstance(self.destination, StridedOperand)
-        return strided and (changed or not self.destination.in_place)
+        changed = bool(self.plan.padded) or self.plan.mapping.operator.epilogue is not None
+        strided = isinstance(self.plan.destination, StridedOperand)
+        return strided and (changed or not self.plan.destination.in_place)
 
     @property
     def moves_output(self) -> bool:
         """Whether all accumulators are moved to the output after the last of them."""
-        return not isinstance(self.destination, StridedOperand)
+        return not isinstance(self.plan.destination, StridedOperand)
 
     @cached_property
     def arguments(self) -> tuple[Argument, ...]:
         """Sources in the intrinsic's order, the epilogue's tensors, then the output."""
         *given, last = super().arguments
-        if isinstance(self.destination, StridedOperand):
-            last = replace(last, shape=self.destination.sizes)
+        if isinstance(self.plan.destination, StridedOperand):
+            last = replace(last, shape=self.plan.destination.sizes)
         return (*given, last)
 
     def axes(self) -> list[tuple[str, ...]]:
         """Names of the loops that each dimension of the output stands for: tile, then lane."""
         found = []
-        for dim in self.destination.dims:
+        for dim in self.plan.destination.dims:
             names = sorted(dim.index.terms, key=lambda term: -term[1])
             found.append(tuple(name for name, _ in names))
         return found
@@ -95,39 +76,39 @@ class TileProgram(Program):
     def _out(self, main: Any, tensors: MappingType[str, Any]) -> Any:
         from tvm import te
 
-        op = self.destination
+        op = self.plan.destination
         if not isinstance(op, StridedOperand):
             return super()._out(main, tensors)
         if not self.crops:
             return main
-        groups = {group.lane: group for group in self.nest.groups.values()}
+        groups = {group.lane: group for group in self.plan.nest.groups.values()}
 
         def body(*position: Any) -> Any:
             at: dict[str, Any] = {}
             for names, where in zip(self.axes(), position, strict=True):
                 group = groups.get(names[-1])
                 at |= group.decode(where) if group else {names[0]: where}
-            return finished(self.mapping.operator, main[position], at, tensors)
+            return finished(self.plan.mapping.operator, main[position], at, tensors)
 
         return te.compute(op.sizes, body, name="unstage")
 
     def _main(self, staged: Sequence[Any]) -> Any:
         from tvm import sym, te, tirx
 
-        loops = {loop.name: loop.extent for loop in self.nest.loops}
+        loops = {loop.name: loop.extent for loop in self.plan.nest.loops}
         axes = {
             loop.name: te.reduce_axis((0, loop.extent), name=loop.name.replace(".", "_"))
-            for loop in self.nest.reduce
+            for loop in self.plan.nest.reduce
             if loop.extent > 1
         }
-        groups = self.nest.groups.values()
+        groups = self.plan.nest.groups.values()
         lanes = {
             g.lane: te.reduce_axis((0, g.lanes), name=g.lane.replace(".", "_"))
             for g in groups
             if g.kind == "reduce"
         }
         width = {g.lane: g.lanes for g in groups}
-        *kinds, kind = self.mapping.intrinsic.dtypes
+        *kinds, kind = self.plan.mapping.intrinsic.dtypes
         simplify = sym.Analyzer().simplify
 
         def body(*position: Any) -> Any:
@@ -138,22 +119,15 @@ class TileProgram(Program):
                     at |= {names[0]: where // size, names[1]: where % size}
                 else:
                     at[names[0]] = where
-            inside = at | {n: tirx.min(at[n], loops[n] - 1) for n in self.padded}
+            inside = at | {n: tirx.min(at[n], loops[n] - 1) for n in self.plan.padded}
             product: Any = None
-            for op, buffer, given in zip(self.sources, staged, kinds, strict=True):
+            for op, buffer, given in zip(self.plan.sources, staged, kinds, strict=True):
                 values = defaultdict(int, inside if op.in_place else at)
                 index = [simplify(tirx.convert(dim.at(values))) for dim in op.dims]
                 value = decoded(buffer[tuple(index)], given, kind)
                 product = value if product is None else product * value
             return te.sum(product, axis=[*axes.values(), *lanes.values()])
 
-        return te.compute(pad_operand(self.destination, self.padded).shape, body, name="main")
-
-
-def _grouped(op: StagedOperand, kind: str) -> StagedOperand:
-    """The second source with its fragment as rows of 64 bytes: groups of 32 bits by column."""
-    *leading, depth, column = op.dims
-    group = 32 // dtype(kind).bits
-    rows = StagedDim(depth.extent // group, depth.index, divide=group)
-    inside = StagedDim(group, depth.index, modulo=group)
-    return replace(op, dims=(*leading, rows, column, inside))
+        return te.compute(
+            pad_operand(self.plan.destination, self.plan.padded).shape, body, name="main"
+        )

@@ -12,27 +12,25 @@ from collections.abc import Iterator
 from typing import Any
 
 from amos.codegen.tir.rewriting import rebuilt
-from amos.ir import dtype
+from amos.plan.cpu_plan import CpuPlan
 from amos.plan.strided import StridedOperand
 
 __all__ = ["write_rows"]
 
 
-def write_rows(module: Any, sources: tuple[Any, ...], kinds: tuple[str, ...], width: int) -> Any:
+def write_rows(module: Any, plan: CpuPlan) -> Any:
     """A scheduled module in which rows of staged sources are written in pieces.
 
     Args:
         module: its only function copies each row in one plain loop.
-        sources: operands; those whose rows lie as in the tensor are looked for.
-        kinds: their dtypes.
-        width: bytes that one step moves at most.
+        plan: says which sources have such rows, and how wide a step of a copy is.
     """
     import tvm
 
     rows = {
-        f"stage_{op.name}": (op, max(1, width * 8 // dtype(kind).bits))
-        for op, kind in zip(sources, kinds, strict=False)
-        if isinstance(op, StridedOperand) and not op.in_place
+        f"stage_{op.name}": (op, plan.copies[op.name].width)
+        for op in plan.sources
+        if isinstance(op, StridedOperand) and op.name in plan.copies
     }
 
     def change(stmt: Any) -> Any:

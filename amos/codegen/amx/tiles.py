@@ -29,7 +29,6 @@ from amos.codegen.tir.rewriting import rebuilt, with_body
 from amos.errors import BuildError
 from amos.intrinsics.amx import CONFIGURE, configuration
 from amos.ir import dtype
-from amos.plan import CpuSchedule
 from amos.plan.staging import StagedOperand
 
 __all__ = ["ask_for_tiles", "schedule_tiles"]
@@ -65,12 +64,11 @@ def ask_for_tiles() -> None:
         )
 
 
-def schedule_tiles(program: TileProgram, schedule: CpuSchedule) -> Any:
-    """Apply a schedule, and write its register tiles out as AMX instructions.
+def schedule_tiles(program: TileProgram) -> Any:
+    """Do to a program what its plan says, and write its register tiles out as AMX instructions.
 
     Args:
         program: the unscheduled computation.
-        schedule: a feasible schedule of the program's mapping.
 
     Returns:
         A module that is ready to compile.
@@ -78,45 +76,42 @@ def schedule_tiles(program: TileProgram, schedule: CpuSchedule) -> Any:
     load_tvm()
     from tvm import s_tir
 
+    plan = program.plan
     sch = s_tir.Schedule(program.prim_func())
     main = sch.get_sblock("main")
     loops = _named_loops(sch, main, program)
-    steps = [loops[loop.name] for loop in schedule.reduce_order(program.nest)]
-    outer, blocks, inner = tile_loops(sch, schedule.spatial_order(program.nest), loops, schedule)
-    lanes = [loops[g.lane] for g in program.nest.groups.values()]
-    single = [loops[x.name] for x in program.nest.spatial if x.extent == 1 and x.name in loops]
+    steps = [loops[name] for name in plan.reduce]
+    outer, blocks, inner = tile_loops(sch, plan, loops)
+    lanes = [loops[g.lane] for g in plan.nest.groups.values()]
+    single = [loops[x.name] for x in plan.nest.spatial if x.extent == 1 and x.name in loops]
     sch.reorder(*single, *outer, *blocks, *steps, *inner, *lanes)
-    core, outer = parallelize(sch, outer, schedule.parallel)
+    places, outer = parallelize(sch, plan, outer)
     if program.crops:
         _crop(sch, program, [*outer, *blocks])
-    places = [core, *(x for x in outer[:1] if x is not core)] if outer else []
-    stage_blocks(sch, program, schedule, places, "native")
-    split_step(sch, steps, schedule.unroll)
+    stage_blocks(sch, plan, places)
+    split_step(sch, steps, plan.unrolled)
     if program.moves_output:
-        copy_block(sch, sch.get_sblock("unstage"), 1, schedule.copy_width)
+        copy_block(sch, sch.get_sblock("unstage"), 1, plan.copy_width)
     nest = [sch.get(loop) for loop in sch.get_loops(main)]
     names = [x.loop_var for x in nest[len(nest) - len(lanes) - len(inner) :]]
     first = sch.get(steps[0]).loop_var if steps else names[0]
-    around = sch.get(core).loop_var if core is not None else first
+    around = sch.get(next(iter(places.values()))).loop_var if places else first
     emitter = _Emitter(program, names[: len(inner)], names[len(inner) :], first, around)
-    module = emitter.module(sch.mod)
-    # A row is at most 64 bytes: wider elements take no more of them at a step.
-    row_bytes = schedule.copy_width
-    return write_rows(module, program.sources, program.mapping.intrinsic.dtypes, row_bytes)
+    return write_rows(emitter.module(sch.mod), plan)
 
 
 def _named_loops(sch: Any, block: Any, program: TileProgram) -> dict[str, Any]:
     """Loops of the main block by the nest's names; fused dimensions are split into lanes."""
     given = iter(sch.get_loops(block))
-    width = {g.lane: g.lanes for g in program.nest.groups.values()}
+    width = {g.lane: g.lanes for g in program.plan.nest.groups.values()}
     found: dict[str, Any] = {}
     for names in program.axes():
         loop = next(given)
         if len(names) > 1:
             loop, found[names[1]] = sch.split(loop, [None, width[names[1]]])
         found[names[0]] = loop
-    rest = [loop.name for loop in program.nest.reduce if loop.extent > 1]
-    rest += [g.lane for g in program.nest.groups.values() if g.kind == "reduce"]
+    rest = [loop.name for loop in program.plan.nest.reduce if loop.extent > 1]
+    rest += [g.lane for g in program.plan.nest.groups.values() if g.kind == "reduce"]
     return found | dict(zip(rest, given, strict=True))
 
 
@@ -125,7 +120,7 @@ def _crop(sch: Any, program: TileProgram, surrounding: list[Any]) -> None:
     block = sch.get_sblock("unstage")
     if surrounding:
         sch.reverse_compute_at(block, surrounding[-1])
-    destination = program.destination
+    destination = program.plan.destination
     if destination.dims[-1].extent == destination.load.tensor.shape[-1]:
         vectorize_tail(sch, block, 1, _LANES)
 
@@ -151,8 +146,8 @@ class _Emitter:
         #: Rows of each tile register.
         self.rows = (_ROWS,) * _TILES
         self.simplify = sym.Analyzer().simplify
-        kinds = program.mapping.intrinsic.dtypes
-        operands = (*program.sources, program.destination)
+        kinds = program.plan.mapping.intrinsic.dtypes
+        operands = (*program.plan.sources, program.plan.destination)
         self.bytes = {op.name: dtype(k).bits // 8 for op, k in zip(operands, kinds, strict=True)}
 
     def module(self, module: Any) -> Any:
@@ -206,18 +201,21 @@ class _Emitter:
         reads = {region.source.name: region.source for region in block.reads}
         sources = []
         for number, (op, argument) in enumerate(
-            zip(self.program.sources, self.program.arguments, strict=False)
+            zip(self.program.plan.sources, self.program.arguments, strict=False)
         ):
             given = op.in_place or argument.packed is not None
             name = f"{argument.tensor}_{number}" if given else f"stage_{op.name}"
             sources.append((op, reads[name]))
-        return sources, (self.program.destination, block.writes[0].source)
+        return sources, (self.program.plan.destination, block.writes[0].source)
 
     def _values(self, realize: Any) -> dict[str, Any]:
         """The position of each loop of the nest, its lanes at zero."""
         from tvm import tirx
 
-        program, lanes = self.program, {g.lane: g.lanes for g in self.program.nest.groups.values()}
+        program, lanes = (
+            self.program,
+            {g.lane: g.lanes for g in self.program.plan.nest.groups.values()},
+        )
         zero = dict.fromkeys(self.lanes, 0)
         given = (_with(value, zero) for value in realize.iter_values)
         found: dict[str, Any] = dict.fromkeys(lanes, 0)
@@ -227,7 +225,7 @@ class _Emitter:
                 value = self.simplify(tirx.floordiv(value, lanes[names[1]]))
             if names[0] not in lanes:
                 found[names[0]] = value
-        rest = [loop.name for loop in program.nest.reduce if loop.extent > 1]
+        rest = [loop.name for loop in program.plan.nest.reduce if loop.extent > 1]
         return found | dict(zip(rest, given, strict=False))
 
     def _at(self, values: dict[str, Any], place: tuple[int, ...]) -> dict[str, Any]:
@@ -254,13 +252,13 @@ class _Emitter:
                 f"{_TILES} tile registers"
             )
         # Accumulators have the rows of the first source; the second is as deep as a tile.
-        given = (self.program.nest.groups[sources[0][0].fragment[0]].lanes, _ROWS)
+        given = (self.program.plan.nest.groups[sources[0][0].fragment[0]].lanes, _ROWS)
         self.rows = (
             *[given[0]] * len(places),
             *[given[kept]] * counts[kept],
             *[given[turns]] * (_TILES - base),
         )
-        multiply = tile_multiply(self.program.mapping.intrinsic)
+        multiply = tile_multiply(self.program.plan.mapping.intrinsic)
         registers: dict[Any, int] = {}
         made: list[Any] = []
 
@@ -289,11 +287,11 @@ class _Emitter:
         """First position, length, and distance of rows, along each dimension of a buffer."""
         from tvm import tirx
 
-        groups = {g.lane: g for g in self.program.nest.groups.values()}
-        row = self.program.nest.groups[op.fragment[0]].lane
-        if op.in_place and op is not self.program.destination:
-            loops = {loop.name: loop.extent for loop in self.program.nest.loops}
-            clamped = {n: tirx.min(values[n], loops[n] - 1) for n in self.program.padded}
+        groups = {g.lane: g for g in self.program.plan.nest.groups.values()}
+        row = self.program.plan.nest.groups[op.fragment[0]].lane
+        if op.in_place and op is not self.program.plan.destination:
+            loops = {loop.name: loop.extent for loop in self.program.plan.nest.loops}
+            clamped = {n: tirx.min(values[n], loops[n] - 1) for n in self.program.plan.padded}
             values = values | clamped
         found = []
         for dim in op.dims:

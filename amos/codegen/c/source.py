@@ -19,6 +19,7 @@ from amos.codegen.tir.lowering import lowered
 from amos.codegen.tir.program import Argument, stage
 from amos.errors import BuildError, ExportError
 from amos.intrinsics import implementations
+from amos.machine.limits import CpuLimits
 from amos.plan import Candidate
 
 __all__ = ["CKernel", "Parameter", "c_kernel"]
@@ -72,11 +73,12 @@ class CKernel:
     rounds: bool = False
 
 
-def c_kernel(candidate: Candidate, implementation: str | None = None) -> CKernel:
+def c_kernel(candidate: Candidate, limits: CpuLimits, implementation: str | None = None) -> CKernel:
     """Generate C for a candidate.
 
     Args:
         candidate: mapping and schedule.
+        limits: of the CPU that the code is for.
         implementation: ``"native"`` or ``"generic"``; by default native where the
             intrinsic has one, whatever this CPU has.
 
@@ -89,7 +91,7 @@ def c_kernel(candidate: Candidate, implementation: str | None = None) -> CKernel
     known = implementations(unit.name)
     kind = implementation or ("native" if known.keys() & {"llvm", "c"} else "generic")
     if kind == "generic":
-        return _generated(candidate, kind)
+        return _generated(candidate, limits, kind)
     if not known.keys() & {"llvm", "c"}:
         raise ExportError(f"{unit.name}: no native implementation is known")
     if unit.tile_registers:
@@ -98,19 +100,19 @@ def c_kernel(candidate: Candidate, implementation: str | None = None) -> CKernel
             "implementation 'generic' can be exported"
         )
     if "c" not in known:
-        return _generated(candidate, kind)
+        return _generated(candidate, limits, kind)
     try:
-        return _generated(candidate, kind if "llvm" in known else "c")
+        return _generated(candidate, limits, kind if "llvm" in known else "c")
     except ExportError:
         # Few of LLVM's instructions have a form in C here. The other text has.
-        return _generated(candidate, "c")
+        return _generated(candidate, limits, "c")
 
 
-def _generated(candidate: Candidate, kind: str) -> CKernel:
+def _generated(candidate: Candidate, limits: CpuLimits, kind: str) -> CKernel:
     """C for a candidate, through LLVM's implementation, the C one, or the meaning."""
     unit = candidate.mapping.intrinsic
     known = implementations(unit.name)
-    program, module = scheduled(candidate, kind)
+    program, module = scheduled(candidate, kind, limits)
     spelling = Names.of(candidate.mapping.operator, OWN)
     parameters, names = _parameters(program.arguments, spelling)
     functions = {**EXTERNS}

@@ -22,10 +22,11 @@ from amos._toolchain import load_tvm
 from amos.codegen.amx.probe import MOST_CHAINS, fed_tiles, tile_chains
 from amos.codegen.amx.tiles import ask_for_tiles
 from amos.codegen.tir.arrays import decoded, held, to_tensor
-from amos.codegen.tir.tensor_intrin import partial, register_tensor_intrin
+from amos.codegen.tir.tensor_intrin import register_tensor_intrin
 from amos.intrinsics import Intrinsic
 from amos.ir import aligned, dtype
 from amos.machine.cpu import cpu
+from amos.plan.cpu_plan import partial_sums
 
 __all__ = ["RateProgram", "fed_program", "least_interval", "register_program", "tiles"]
 
@@ -188,7 +189,7 @@ def _arguments(
 
 def _parts(intrinsic: Intrinsic, kind: str) -> tuple[int, ...]:
     """What a sum in the lanes of a register adds to the destination's shape."""
-    parts = partial(intrinsic, kind)
+    parts = partial_sums(intrinsic, kind)
     return (parts,) if parts > 1 else ()
 
 

@@ -15,7 +15,6 @@ from typing import Any
 from amos.codegen.tir.loops import changed, find, occurs
 from amos.codegen.tir.program import MAIN, Program, spatial_variable
 from amos.codegen.tir.rewriting import rebuilt, with_body
-from amos.plan import CpuSchedule
 
 __all__ = ["part_edges"]
 
@@ -51,26 +50,25 @@ class _Edge:
         return self.padded - self.extent >= self.tile
 
 
-def part_edges(function: Any, program: Program, schedule: CpuSchedule) -> Any:
+def part_edges(function: Any, program: Program) -> Any:
     """A scheduled function whose register tiles are written out without conditions.
 
     Args:
         function: what a schedule has made, after tensorization.
         program: what was scheduled.
-        schedule: the schedule.
     """
     import tvm
     from tvm import s_tir
 
     main = find(function.body, MAIN)
-    if not program.crops or not program.padded or main is None:
+    if not program.crops or not program.plan.padded or main is None:
         return function
-    extents = {loop.name: loop.extent for loop in program.nest.spatial}
+    extents = {loop.name: loop.extent for loop in program.plan.nest.spatial}
     edges = []
-    for name, padded in program.padded.items():
+    for name, padded in program.plan.padded.items():
         dimension = program.dimensions.index(name)
         start = _start(main.values[spatial_variable(dimension)], main.loops)
-        edges.append(_Edge(dimension, start, schedule.tile[name], extents[name], padded))
+        edges.append(_Edge(dimension, start, program.plan.tile.get(name, 1), extents[name], padded))
     around = [loop for loop in main.loops if find(loop.body, _INIT) is not None][-1]
 
     def parted(loop: Any) -> Any:

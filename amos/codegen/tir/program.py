@@ -14,7 +14,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from collections.abc import Mapping as MappingType
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, reduce
 from math import prod
 from operator import add
@@ -23,15 +23,12 @@ from typing import Any
 from amos._toolchain import load_tvm
 from amos.codegen.tir.arrays import decoded, held
 from amos.codegen.tir.epilogue import finished
-from amos.codegen.tir.packing import in_reading_order
-from amos.codegen.tir.split_reduction import PART, SplitReduction, split_reduction
 from amos.errors import BuildError
 from amos.ir import Affine
-from amos.mapping.mapping import Mapping
-from amos.plan import CpuSchedule
-from amos.plan.nest import Nest
+from amos.plan.cpu_plan import CpuPlan
 from amos.plan.padding import pad_operand
-from amos.plan.staging import Guard, StagedOperand, staged_destination, staged_sources
+from amos.plan.split_reduction import PART
+from amos.plan.staging import Guard, StagedOperand
 
 __all__ = ["MAIN", "OWN", "Argument", "Program", "spatial_variable", "stage", "step_variable"]
 
@@ -71,56 +68,25 @@ class Program:
     """The computation of a mapping before scheduling.
 
     Attributes:
-        mapping: what goes where.
-        padded: new extent of each spatial loop that is made longer.
-        schedule: whose order constants are packed in; ``None`` for the tensor's own.
-        partial: parts of each sum that the implementation keeps in its lanes.
+        plan: what was decided about the kernel.
     """
 
-    mapping: Mapping
-    padded: MappingType[str, int] = field(default_factory=dict)
-    schedule: CpuSchedule | None = None
-    partial: int = 1
-
-    @cached_property
-    def nest(self) -> Nest:
-        """Loops of the mapping."""
-        return Nest(self.mapping)
-
-    @cached_property
-    def sources(self) -> tuple[StagedOperand, ...]:
-        """Staged sources, in the intrinsic's order."""
-        return tuple(
-            op if op.in_place else self._arranged(pad_operand(op, self.padded))
-            for op in staged_sources(self.nest)
-        )
-
-    def _arranged(self, op: StagedOperand) -> StagedOperand:
-        constant = op.load.tensor.name in self.mapping.operator.constants
-        return in_reading_order(op, self.schedule) if constant and self.schedule else op
-
-    @cached_property
-    def destination(self) -> StagedOperand:
-        """Staged destination."""
-        return staged_destination(self.nest)
-
-    @cached_property
-    def parts(self) -> SplitReduction | None:
-        """Parts of the reduction with accumulators of their own; ``None`` if it is whole."""
-        return split_reduction(self.nest, self.schedule)
+    plan: CpuPlan
 
     @property
     def dimensions(self) -> tuple[str, ...]:
         """The loops that move along the accumulators, one for each of their dimensions."""
-        own = tuple(dim.index.names[0] for dim in self.destination.dims)
-        own = own if self.partial == 1 else (*own, PARTIAL)
-        return own if self.parts is None else (PART, *own)
+        own = tuple(dim.index.names[0] for dim in self.plan.destination.dims)
+        own = own if self.plan.partial == 1 else (*own, PARTIAL)
+        return own if self.plan.split is None else (PART, *own)
 
     @property
     def lanes(self) -> tuple[str, ...]:
         """The loops inside a call, in the order of its iterations, parts before the rest."""
-        lanes = [self.nest.groups[it.name].lane for it in self.mapping.intrinsic.iterations]
-        return (*lanes,) if self.partial == 1 else (*lanes[:-1], PARTIAL, lanes[-1])
+        lanes = [
+            self.plan.nest.groups[it.name].lane for it in self.plan.mapping.intrinsic.iterations
+        ]
+        return (*lanes,) if self.plan.partial == 1 else (*lanes[:-1], PARTIAL, lanes[-1])
 
     @property
     def crops(self) -> bool:
@@ -129,21 +95,21 @@ class Program:
         It does where the destination is the output but for the steps that were
         added, and for the epilogue. Parts of a reduction are added up after all tiles.
         """
-        changed = bool(self.padded) or self.mapping.operator.epilogue is not None
-        return self.destination.in_place and changed and self.parts is None
+        changed = bool(self.plan.padded) or self.plan.mapping.operator.epilogue is not None
+        return self.plan.destination.in_place and changed and self.plan.split is None
 
     @cached_property
     def arguments(self) -> tuple[Argument, ...]:
         """Sources in the intrinsic's order, the epilogue's tensors, then the output."""
         made = []
-        for op, kind in zip(self.sources, self.mapping.intrinsic.dtypes, strict=False):
+        for op, kind in zip(self.plan.sources, self.plan.mapping.intrinsic.dtypes, strict=False):
             tensor = op.load.tensor
-            if tensor.name in self.mapping.operator.constants and not op.in_place:
+            if tensor.name in self.plan.mapping.operator.constants and not op.in_place:
                 made.append(Argument(tensor.name, kind, op.shape, op))
             else:
                 shape = op.shape if op.in_place else op.source_shape
                 made.append(Argument(tensor.name, kind, shape))
-        operator, out = self.mapping.operator, self.destination
+        operator, out = self.plan.mapping.operator, self.plan.destination
         extra = operator.epilogue.loads if operator.epilogue is not None else ()
         for tensor in {load.tensor.name: load.tensor for load in extra}.values():
             made.append(Argument(tensor.name, str(tensor.dtype), tensor.shape))
@@ -157,7 +123,9 @@ class Program:
         Raises:
             BuildError: a buffer has too many elements.
         """
-        staged = [(op.load.tensor.name, op.shape) for op in (*self.sources, self.destination)]
+        staged = [
+            (op.load.tensor.name, op.shape) for op in (*self.plan.sources, self.plan.destination)
+        ]
         for name, shape in [(a.tensor, a.shape) for a in self.arguments] + staged:
             if prod(shape) > _MOST_ELEMENTS:
                 raise BuildError(
@@ -178,12 +146,14 @@ class Program:
             buffer
             if tuple(int(s) for s in buffer.shape) == op.shape and not _moves(op, a)
             else stage(op, buffer)
-            for op, buffer, a in zip(self.sources, given, self.arguments, strict=False)
+            for op, buffer, a in zip(self.plan.sources, given, self.arguments, strict=False)
         ]
         main = self._folded(self._main(staged))
         extra = {
             a.tensor: buffer
-            for a, buffer in list(zip(self.arguments, given, strict=False))[len(self.sources) :]
+            for a, buffer in list(zip(self.arguments, given, strict=False))[
+                len(self.plan.sources) :
+            ]
         }
         return te.create_prim_func([*given, self._out(main, extra)])
 
@@ -191,9 +161,9 @@ class Program:
         """The accumulators with what lanes hold of each added up."""
         from tvm import te
 
-        if self.partial == 1:
+        if self.plan.partial == 1:
             return main
-        lane = te.reduce_axis((0, self.partial), name=_identifier(PARTIAL))
+        lane = te.reduce_axis((0, self.plan.partial), name=_identifier(PARTIAL))
         shape = main.shape[:-1]
         return te.compute(shape, lambda *at: te.sum(main[(*at, lane)], axis=lane), name="fold")
 
@@ -201,16 +171,16 @@ class Program:
         """The output: the accumulators as they are, cropped, or moved; and finished."""
         from tvm import te
 
-        op, operator = self.destination, self.mapping.operator
+        op, operator = self.plan.destination, self.plan.mapping.operator
 
         def total(position: tuple[Any, ...]) -> Any:
-            if self.parts is None:
+            if self.plan.split is None:
                 return main[position]
-            return reduce(add, (main[(n, *position)] for n in range(self.parts.count)))
+            return reduce(add, (main[(n, *position)] for n in range(self.plan.split.count)))
 
         if not op.in_place:
             return _unstage(op, total, lambda value, at: finished(operator, value, at, tensors))
-        if not self.crops and self.parts is None:
+        if not self.crops and self.plan.split is None:
             return main
 
         def body(*position: Any) -> Any:
@@ -227,9 +197,9 @@ class Program:
     def _main(self, staged: Sequence[Any]) -> Any:
         from tvm import te, tirx
 
-        loops = {loop.name: loop.extent for loop in self.nest.loops}
-        steps = {loop.name: loop.extent for loop in self.nest.reduce if loop.extent > 1}
-        parts = self.parts
+        loops = {loop.name: loop.extent for loop in self.plan.nest.loops}
+        steps = {loop.name: loop.extent for loop in self.plan.nest.reduce if loop.extent > 1}
+        parts = self.plan.split
         if parts is not None:
             steps[parts.loop] = parts.steps
         axes = {
@@ -237,26 +207,26 @@ class Program:
             for name, extent in steps.items()
         }
         lanes = {
-            g.lane: te.reduce_axis((0, g.lanes // self.partial), name=_identifier(g.lane))
-            for g in self.nest.groups.values()
+            g.lane: te.reduce_axis((0, g.lanes // self.plan.partial), name=_identifier(g.lane))
+            for g in self.plan.nest.groups.values()
             if g.kind == "reduce"
         }
         names = self.dimensions
-        *kinds, kind = self.mapping.intrinsic.dtypes
-        accumulate = self.mapping.operator.compute.accumulate
+        *kinds, kind = self.plan.mapping.intrinsic.dtypes
+        accumulate = self.plan.mapping.operator.compute.accumulate
 
         def body(*position: Any) -> Any:
             at = dict(zip(names, position, strict=True)) | axes | lanes
             if parts is not None:
                 at[parts.loop] = parts.at(at[PART], axes[parts.loop])
-            if self.partial > 1:
+            if self.plan.partial > 1:
                 ((summed, low),) = lanes.items()
                 at[summed] = at[PARTIAL] * int(low.dom.extent) + low
             # Where tiles are cropped, none reads beyond the end: see :mod:`amos.codegen.tir.edges`.
-            beyond = () if self.crops else self.padded
+            beyond = () if self.crops else self.plan.padded
             inside = at | {n: tirx.min(at[n], loops[n] - 1) for n in beyond}
             product: Any = None
-            for op, buffer, given in zip(self.sources, staged, kinds, strict=True):
+            for op, buffer, given in zip(self.plan.sources, staged, kinds, strict=True):
                 values = defaultdict(int, inside if op.in_place else at)
                 index = [dim.at(values) for dim in op.dims]
                 value = decoded(buffer[tuple(index)], given, kind)
@@ -265,9 +235,9 @@ class Program:
                 return product
             return te.sum(product, axis=[*axes.values(), *lanes.values()])
 
-        shape = pad_operand(self.destination, self.padded).shape
-        if self.partial > 1:
-            shape = (*shape, self.partial)
+        shape = pad_operand(self.plan.destination, self.plan.padded).shape
+        if self.plan.partial > 1:
+            shape = (*shape, self.plan.partial)
         if parts is not None:
             shape = (parts.count, *shape)
         return te.compute(shape, body, name="main")

@@ -12,7 +12,7 @@ from typing import Any
 
 from amos.codegen.tir.program import Program
 from amos.codegen.tir.rewriting import rebuilt, with_body
-from amos.plan.staging_vectors import VectorCopy, VectorPlan, vector_copy
+from amos.plan.staging_vectors import VectorCopy, VectorPlan
 
 __all__ = ["shuffle_staging"]
 
@@ -28,10 +28,9 @@ def shuffle_staging(module: Any, program: Program) -> Any:
 
     (name,) = module.functions
     function = module[name]
-    for op, argument in zip(program.sources, program.arguments, strict=False):
-        copy = None if argument.packed is not None else vector_copy(op)
-        if copy is not None:
-            body = _rewritten(function.body, f"stage_{op.name}", copy)
+    for source, copy in program.plan.copies.items():
+        if copy.vectors is not None:
+            body = _rewritten(function.body, f"stage_{source}", copy.vectors)
             function = function.with_body(body)
     return tvm.IRModule({name: function})
 

@@ -13,8 +13,8 @@ from typing import Any
 from amos.codegen.tir.loops import Found, changed, find, occurs
 from amos.codegen.tir.program import MAIN, Program, spatial_variable, step_variable
 from amos.codegen.tir.rewriting import with_body
-from amos.codegen.tir.split_reduction import PART
 from amos.ir import Affine
+from amos.plan.split_reduction import PART
 
 __all__ = ["skip_padding"]
 
@@ -45,9 +45,9 @@ def skip_padding(function: Any, program: Program) -> Any:
 def _iterations(program: Program, found: Found) -> dict[str, Any]:
     """Where each loop of the nest is in a call, in terms of the loops around it."""
     names = {name: spatial_variable(n) for n, name in enumerate(program.dimensions)}
-    names |= {x.name: step_variable(x.name) for x in program.nest.reduce}
+    names |= {x.name: step_variable(x.name) for x in program.plan.nest.reduce}
     values = {loop: found.values[var] for loop, var in names.items() if var in found.values}
-    parts = program.parts
+    parts = program.plan.split
     if parts is not None and parts.loop in values:
         values[parts.loop] = parts.at(values.pop(PART), values[parts.loop])
     return values
@@ -55,8 +55,8 @@ def _iterations(program: Program, found: Found) -> dict[str, Any]:
 
 def _padded(program: Program) -> Iterator[tuple[Affine, int]]:
     """Indices that leave their tensor, and its size there."""
-    extents = program.mapping.operator.extents
-    for op in program.sources:
+    extents = program.plan.mapping.operator.extents
+    for op in program.plan.sources:
         for index, size in zip(op.load.indices, op.load.tensor.shape, strict=True):
             low, high = index.bounds(extents)
             if op.load.padded and (low < 0 or high >= size):

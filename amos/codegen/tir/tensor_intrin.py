@@ -21,12 +21,12 @@ from amos.errors import BuildError
 from amos.intrinsics import Intrinsic, implementations
 from amos.ir import BufferLoad
 from amos.ir.floats import integer_limits
+from amos.plan.cpu_plan import partial_sums
 
 __all__ = [
     "call_function",
     "holdable",
     "implementation",
-    "partial",
     "register_tensor_intrin",
     "version",
 ]
@@ -52,16 +52,6 @@ def implementation(intrinsic: Intrinsic, features: frozenset[str]) -> str:
         return "generic"
     needed = {*intrinsic.requires, *source.requires}
     return "native" if needed <= features else "generic"
-
-
-def partial(intrinsic: Intrinsic, kind: str) -> int:
-    """Parts of each sum that an implementation keeps apart, to be added up in the end.
-
-    Args:
-        intrinsic: the intrinsic.
-        kind: ``"native"`` or ``"generic"``.
-    """
-    return implementations(intrinsic.name)["llvm"].partial if kind == "native" else 1
 
 
 def holdable(intrinsic: Intrinsic) -> None:
@@ -117,7 +107,7 @@ def _texts(intrinsic: Intrinsic, kind: str) -> tuple[str, str, str]:
     """TVMScript of the pattern and of what is emitted, and the name of the two."""
     holdable(intrinsic)
     body = _body(intrinsic, kind)
-    parts = partial(intrinsic, kind)
+    parts = partial_sums(intrinsic, kind)
     pattern = _script(intrinsic, None, pattern=True, parts=parts)
     emitted = _script(intrinsic, body, parts=parts)
     # Two descriptions may have had the same name in one process.
@@ -172,7 +162,7 @@ def call_function(intrinsic: Intrinsic, kind: str, calls: int) -> Any:
             f"            {load.tensor.name} = T.match_buffer({row}, {load.tensor.shape}, "
             f'"{_held(load)}", offset_factor=1)'
         )
-    parts = partial(intrinsic, kind)
+    parts = partial_sums(intrinsic, kind)
     made = _statements(intrinsic, body)
     if parts > 1:
         made = _added_up(intrinsic, made, parts)

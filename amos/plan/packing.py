@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from amos.plan import CpuSchedule
+from amos.ir import dtype
+from amos.plan.schedule import CpuSchedule
 from amos.plan.staging import StagedDim, StagedOperand
 
-__all__ = ["in_reading_order"]
+__all__ = ["grouped", "in_reading_order"]
 
 
 def in_reading_order(op: StagedOperand, schedule: CpuSchedule) -> StagedOperand:
@@ -41,3 +42,19 @@ def in_reading_order(op: StagedOperand, schedule: CpuSchedule) -> StagedOperand:
     # Python's sort is stable: what no loop tells apart stays in the tensor's order.
     leading = [dim for _, dim in sorted(ranked, key=lambda pair: pair[0])]
     return replace(op, dims=(*leading, *op.dims[count:]))
+
+
+def grouped(op: StagedOperand, kind: str) -> StagedOperand:
+    """The second source of a tile: rows of 64 bytes, groups of 32 bits by column.
+
+    Elements that follow one another along the reduction share a column.
+
+    Args:
+        op: the operand.
+        kind: dtype of its elements.
+    """
+    *leading, depth, column = op.dims
+    group = 32 // dtype(kind).bits
+    rows = StagedDim(depth.extent // group, depth.index, divide=group)
+    inside = StagedDim(group, depth.index, modulo=group)
+    return replace(op, dims=(*leading, rows, column, inside))

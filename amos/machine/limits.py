@@ -1,0 +1,41 @@
+"""What a CPU's plans depend on: its cores, and the cache that each has for itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from amos.machine.cpu import Cache, cpu
+from amos.machine.machine import Level, Machine
+
+__all__ = ["CpuLimits"]
+
+#: Bytes of a core's own cache where none is described.
+_USUAL = 1 << 18
+
+
+@dataclass(frozen=True)
+class CpuLimits:
+    """What decides how a nest is shared out, and where copies stand.
+
+    Attributes:
+        cores: how many run a kernel.
+        cache: bytes of the largest cache that no core shares with another.
+    """
+
+    cores: int
+    cache: int
+
+    @staticmethod
+    def of(machine: Machine) -> CpuLimits:
+        """Those of a machine, whose memories need not be measured for it."""
+        return _limits(machine.cores, machine.levels)
+
+    @staticmethod
+    def here() -> CpuLimits:
+        """Those of the CPU that this process runs on."""
+        return _limits(cpu().cores, cpu().caches)
+
+
+def _limits(cores: int, memories: tuple[Level, ...] | tuple[Cache, ...]) -> CpuLimits:
+    own = (x.capacity for x in memories if x.units >= cores)
+    return CpuLimits(cores, max(own, default=0) or _USUAL)

@@ -1,0 +1,123 @@
+"""What cores run of the loops that are shared out, and what a copy covers inside of them.
+
+A copy that is made where it is used stands once in each range of steps, if what the range
+needs fits half of a core's own cache, and in each step if not. The formulas here take
+many schedules at once, one in each column: a plan asks for one, the model for thousands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import isqrt
+
+import numpy as np
+
+from amos.plan.structure import Dimension
+
+__all__ = ["SharedLoops", "box", "even_ranges", "fits_beside", "ranges_of"]
+
+
+@lru_cache(maxsize=1 << 16)
+def even_ranges(steps: int, cores: int) -> int:
+    """Fewest equal ranges that load the busiest core no more than single steps do.
+
+    >>> [even_ranges(steps, 4) for steps in (3, 8, 10, 13)]
+    [3, 4, 10, 13]
+    """
+    small = [n for n in range(1, isqrt(steps) + 1) if steps % n == 0]
+    busiest, least = -(-steps // cores), min(cores, steps)
+    return next(
+        ranges
+        for ranges in (*small, *(steps // n for n in reversed(small)))
+        if ranges >= least and -(-ranges // cores) * (steps // ranges) <= busiest
+    )
+
+
+def ranges_of(steps: np.ndarray, cores: int) -> np.ndarray:
+    """:func:`even_ranges` of each of many numbers of steps."""
+    values, where = np.unique(np.rint(steps).astype(np.int64), return_inverse=True)
+    return np.array([even_ranges(int(n), cores) for n in values], dtype=np.int64)[where]
+
+
+def fits_beside(size: np.ndarray, cache: int) -> np.ndarray:
+    """Whether a copy of so many bytes leaves half of a core's own cache to everything else."""
+    return size <= cache // 2
+
+
+@dataclass(frozen=True)
+class SharedLoops:
+    """Loops of many schedules, some of which are fused and shared out.
+
+    Attributes:
+        order: int, spatial loops × schedules: the loop at each position, outermost first.
+        fused: int, the same shape: steps of a position that is shared out, else 1.
+        extents: int, all loops × schedules: steps of a loop with its padding.
+        parts: int, schedules: parts of the outermost reduction, which are shared out with
+            the loops and come first; 1 if it is whole.
+        divided: int, schedules: that reduction; its extent is then that of one part.
+    """
+
+    order: np.ndarray
+    fused: np.ndarray
+    extents: np.ndarray
+    parts: np.ndarray
+    divided: np.ndarray | None = None
+
+    @property
+    def steps(self) -> np.ndarray:
+        """Steps that are shared out: schedules."""
+        shared: np.ndarray = self.fused.prod(axis=0) * self.parts
+        return shared
+
+    def inside(self, share: np.ndarray) -> np.ndarray:
+        """Steps of every loop in the smallest box around each range: loops × schedules.
+
+        Args:
+            share: consecutive fused steps of one range, which divide them all.
+        """
+        touched = _touched(np.vstack([self.parts[None], self.fused]), share)
+        steps = self.extents.copy()
+        if len(self.order):
+            whole = np.take_along_axis(steps, self.order, axis=0)
+            np.put_along_axis(steps, self.order, whole // self.fused * touched[1:], axis=0)
+        if self.divided is not None:
+            steps[self.divided, np.arange(len(share))] *= touched[0]
+        return steps
+
+
+def _touched(fused: np.ndarray, share: np.ndarray) -> np.ndarray:
+    """Steps of each fused position that a range has a part of, at most over all ranges.
+
+    As the box is found for all ranges at once, positions inside of one with several such
+    steps count as a whole.
+    """
+    touched = np.empty_like(fused)
+    several, inside = np.zeros(len(share), dtype=bool), fused.prod(axis=0)
+    for position, steps in enumerate(fused):
+        inside = inside // steps
+        begun = -(-(share - np.gcd(share, inside)) // inside) + 1
+        begun = np.where(share % inside == 0, share // inside, begun)
+        touched[position] = np.where(several, steps, np.minimum(begun, steps))
+        several = several | (touched[position] > 1)
+    return touched
+
+
+def box(dims: Sequence[Dimension], inside: np.ndarray, grown: np.ndarray) -> list[np.ndarray]:
+    """Extent along each dimension of what some steps of the loops read, gaps included.
+
+    Args:
+        dims: of a staged operand.
+        inside: steps of every loop: loops × schedules.
+        grown: by how many steps each loop is padded beyond what ``dims`` are for.
+    """
+    extents = []
+    for dim in dims:
+        reach = np.full(inside.shape[1], dim.reach + 1, dtype=np.int64)
+        most = np.full(inside.shape[1], dim.extent, dtype=np.int64)
+        for loop, step in dim.terms:
+            reach += step * (inside[loop] - 1)
+            most += step * grown[loop]
+        extents.append(np.minimum(reach, most))
+    return extents

@@ -1,0 +1,52 @@
+"""``amos.plan``: the plan of a candidate on a machine, without generating any code."""
+
+from __future__ import annotations
+
+from amos.errors import MachineError
+from amos.intrinsics import implementations
+from amos.machine import Machine, catalogue
+from amos.machine.cpu import cpu
+from amos.machine.limits import CpuLimits
+from amos.plan.candidate import Candidate
+from amos.plan.cpu_plan import CpuPlan
+from amos.plan.schedule import CpuSchedule
+from amos.plan.structure import Structure
+
+__all__ = ["cpu_limits", "plan"]
+
+
+def plan(candidate: Candidate, machine: str | Machine = "host") -> CpuPlan:
+    """Decide everything that a kernel of a candidate is made of; print the result to read it.
+
+    Nothing is measured for it, and no code is generated. The plan is of the kernel with the
+    instruction itself; on ``host``, of the loops that stand for it if this CPU lacks it.
+
+    Args:
+        candidate: mapping and schedule, or what holds them as ``candidate``: a trial, a record.
+        machine: a CPU by name or itself.
+
+    Raises:
+        MachineError: the machine is no CPU.
+        ScheduleError: the schedule is not one of the mapping's.
+        UnknownNameError: there is no such machine.
+    """
+    candidate = getattr(candidate, "candidate", candidate)
+    mapping = candidate.mapping
+    schedule = CpuSchedule.of(candidate.schedule.as_dict())
+    schedule.batch(Structure(mapping))
+    described = machine if machine == "host" else _machine(machine)
+    if isinstance(described, Machine) and not described.cached:
+        raise MachineError(f"machine {described.name!r}: expected a CPU")
+    native = "llvm" in implementations(mapping.intrinsic.name)
+    if machine == "host":
+        native = native and {*mapping.intrinsic.requires} <= cpu().features
+    return CpuPlan(mapping, schedule, cpu_limits(machine), "native" if native else "generic")
+
+
+def cpu_limits(machine: str | Machine) -> CpuLimits:
+    """What plans depend on of a machine, by name or itself; ``host`` is not measured for it."""
+    return CpuLimits.here() if machine == "host" else CpuLimits.of(_machine(machine))
+
+
+def _machine(machine: str | Machine) -> Machine:
+    return machine if isinstance(machine, Machine) else catalogue.get(machine)

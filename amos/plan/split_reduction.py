@@ -1,0 +1,67 @@
+"""Parts of a reduction that run side by side, where too little else could.
+
+The outermost reduction loop is divided into ranges. Each has accumulators of its own,
+which become one more dimension of the staged destination; what moves them to the
+output adds them up. Ranges start at multiples of the same number of steps, so that
+addresses stay affine; the last one may be shorter than the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from amos.plan.nest import Nest
+from amos.plan.schedule import CpuSchedule
+
+__all__ = ["PART", "SplitReduction", "split_reduction"]
+
+#: The loop over parts. The dot keeps it apart from the operator's iterations.
+PART = "reduce.part"
+
+
+@dataclass(frozen=True)
+class SplitReduction:
+    """How the outermost reduction loop is divided.
+
+    Attributes:
+        loop: its name.
+        extent: its steps.
+        steps: steps of every part but the last, which may have fewer.
+        unrolled: steps that are one in the kernel; they divide ``extent`` and ``steps``.
+    """
+
+    loop: str
+    extent: int
+    steps: int
+    unrolled: int = 1
+
+    @property
+    def count(self) -> int:
+        """Parts that have a step."""
+        return -(-self.extent // self.steps)
+
+    @property
+    def even(self) -> bool:
+        """Whether the last part is as long as the others."""
+        return self.extent % self.steps == 0
+
+    def at(self, part: Any, step: Any) -> Any:
+        """Where the loop is in a step of a part."""
+        return part * self.steps + step
+
+
+def split_reduction(nest: Nest, schedule: CpuSchedule) -> SplitReduction | None:
+    """How a schedule divides the reduction of a nest; ``None`` if it leaves it whole.
+
+    A loop that is also the innermost one is divided into as many whole unrolled steps
+    as there are. No part is empty: there are fewer if the steps do not suffice.
+    """
+    if schedule.split == 1:
+        return None
+    loop, *others = schedule.reduce_order(nest)
+    unroll = 1 if others else schedule.unroll
+    unrolled = 1 if loop.extent % unroll else unroll
+    return SplitReduction(
+        loop.name, loop.extent, -(-loop.extent // unrolled // schedule.split) * unrolled, unrolled
+    )

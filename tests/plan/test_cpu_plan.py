@@ -1,0 +1,80 @@
+"""The plan of a CPU kernel says what the kernel does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import amos
+from amos.codegen import scheduled as generator
+from amos.codegen.amx import tiles
+from amos.codegen.tir import cpu
+from amos.machine.limits import CpuLimits
+from amos.plan import Candidate, Schedule
+from amos.plan.cpu_plan import CpuPlan
+from amos.schedule import ScheduleSpace
+
+#: Layers, the layout of their tensors, and the instruction.
+CASES = [
+    ("resnet18:C0", "NHWC", "vnni_dpbusd_m16k4_u8_s8_s32"),
+    ("resnet18:C0", "NCHW", "vnni_dpbusd_m16k4_u8_s8_s32"),
+    ("resnet18:C3", "NHWC", "vnni_dpbusd_m16k4_u8_s8_s32"),
+    ("resnet18:C11", "NHWC", "vnni_dpbusd_m16k4_u8_s8_s32"),
+    ("resnet18:C8", "NHWC", "amx_tdpbf16ps_m16n16k32_bf16_f32"),
+]
+DTYPES = {"vnni": "u8s8", "amx_tdpbusd": "u8s8", "amx_tdpbf16ps": "bf16"}
+
+
+def _drawn(layer: str, layout: str, unit: str, count: int) -> list[Candidate]:
+    """Candidates whose gathered sources are all copied where they are used."""
+    kind = next(dtype for name, dtype in DTYPES.items() if unit.startswith(name))
+    op = amos.operators.resolve(layer, dtype=kind, layout=layout)
+    rng = np.random.default_rng([*layer.encode(), *unit.encode()])
+    mappings = amos.enumerate_mappings(op, amos.intrinsics.get(unit), rule="access")
+    drawn: list[Candidate] = []
+    while len(drawn) < count:
+        mapping = mappings[int(rng.integers(len(mappings)))]
+        space = ScheduleSpace(mapping)
+        values = space.sample(rng).as_dict()
+        places = [name for name in space.variables if name.startswith("stage.")]
+        drawn.append(Candidate(mapping, Schedule.of(values | dict.fromkeys(places, "tile"))))
+    return drawn
+
+
+def _size(extent: Any) -> Any:
+    try:
+        return int(extent)
+    except TypeError:
+        return str(extent)
+
+
+@pytest.mark.parametrize(("layer", "layout", "unit"), CASES)
+def test_a_copy_covers_what_tvm_finds_that_it_covers(
+    layer: str, layout: str, unit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a range of steps and in a single one: the loops that TVM makes for the copy."""
+    compared = []
+
+    def stage(sch: Any, plan: CpuPlan, places: dict[str, Any]) -> None:
+        shares = {"range": plan.steps // plan.ranges if places else 1, "step": 1}
+        for op in plan.sources:
+            if op.name not in plan.copies or not places:
+                continue
+            block = sch.get_sblock(f"stage_{op.name}")
+            for place, loop in places.items():
+                sch.compute_at(block, loop)
+                around = [sch.get(x).loop_var for x in sch.get_loops(block)]
+                depth = next(n for n, x in enumerate(around) if x.same_as(sch.get(loop).loop_var))
+                made = [_size(sch.get(x).extent) for x in sch.get_loops(block)[depth + 1 :]]
+                covered = [n for n in plan.covered(op, shares[place]) if n > 1]
+                compared.append((str(plan.schedule), plan.limits.cores, place, covered, made))
+
+    monkeypatch.setattr(cpu, "stage_blocks", stage)
+    monkeypatch.setattr(tiles, "stage_blocks", stage)
+    rng = np.random.default_rng(0)
+    for candidate in _drawn(layer, layout, unit, 12):
+        generator.scheduled(candidate, "native", CpuLimits(int(rng.integers(1, 40)), 1 << 20))
+    wrong = [x for x in compared if x[3] != x[4]]
+    assert compared and not wrong
