@@ -12,6 +12,7 @@ from amos.codegen.c.types import KEYWORDS
 from amos.codegen.naming import spelled
 from amos.errors import ExportError, RecordError
 from amos.ir import Operator
+from amos.machine import catalogue
 from amos.plan import Candidate
 from amos.records import Record, Records
 from amos.records.exchange import best_records
@@ -73,7 +74,7 @@ def request_of(
         measured = getattr(kernel, "measurement", None)
         implementation = implementation or getattr(measured, "implementation", None)
     chosen = _checked(name, candidate.mapping.operator)
-    machine = _described(kernel) if isinstance(kernel, Mapping) else "host"
+    machine = _described(kernel) if isinstance(kernel, Record) else "host"
     return Request(candidate, chosen, implementation, architecture or "", machine)
 
 
@@ -90,24 +91,13 @@ def _checked(name: str | None, operator: Operator) -> str:
     return name
 
 
-<<<<<<< HEAD
-def _read(text: str) -> Record:
-=======
-def _described(row: Mapping[str, Any]) -> str:
+def _described(record: Record) -> str:
     """The described machine that a record is about; ``"host"`` if it is about none."""
-    name = str(row["machine"].get("name", ""))
+    name = record.machine.name
     return name if name in catalogue.names() else "host"
 
 
-def _architecture(row: Mapping[str, Any]) -> str:
-    """The architecture of the GPU that a record is about; empty if it is about none."""
-    name = _described(row)
-    number = catalogue.get(name).architecture if name != "host" else 0
-    return f"sm_{number}" if number else ""
-
-
-def _read(text: str) -> dict[str, Any]:
->>>>>>> 70728de (plan: CPU kernels are generated from a plan that knows the machine they are for; amos.plan shows it)
+def _read(text: str) -> Record:
     """The record that a text names."""
     path, _, number = text.rpartition(":")
     if path and number.isdigit():

@@ -9,38 +9,42 @@ from amos.machine.cpu import cpu
 from amos.machine.limits import CpuLimits
 from amos.plan.candidate import Candidate
 from amos.plan.cpu_plan import CpuPlan
+from amos.plan.gpu_plan import GpuPlan, architecture_of
 from amos.plan.schedule import CpuSchedule
 from amos.plan.structure import Structure
 
 __all__ = ["cpu_limits", "plan"]
 
 
-def plan(candidate: Candidate, machine: str | Machine = "host") -> CpuPlan:
+def plan(candidate: Candidate, machine: str | Machine = "host") -> CpuPlan | GpuPlan:
     """Decide everything that a kernel of a candidate is made of; print the result to read it.
 
     Nothing is measured for it, and no code is generated. The plan is of the kernel with the
     instruction itself; on ``host``, of the loops that stand for it if this CPU lacks it.
 
     Args:
-        candidate: mapping and schedule, or what holds them as ``candidate``: a trial, a record.
-        machine: a CPU by name or itself.
+        candidate: mapping and schedule, or what holds them as ``candidate``: a trial.
+        machine: a CPU or a CUDA machine, by name or itself.
 
     Raises:
-        MachineError: the machine is no CPU.
-        ScheduleError: the schedule is not one of the mapping's.
+        BuildError: a CUDA machine has no such intrinsic or not enough memory for the kernel.
+        MachineError: the machine is neither.
+        ScheduleError: the schedule is not one of the mapping's, or for another target.
         UnknownNameError: there is no such machine.
     """
     candidate = getattr(candidate, "candidate", candidate)
-    mapping = candidate.mapping
-    schedule = CpuSchedule.of(candidate.schedule.as_dict())
-    schedule.batch(Structure(mapping))
-    described = machine if machine == "host" else _machine(machine)
-    if isinstance(described, Machine) and not described.cached:
-        raise MachineError(f"machine {described.name!r}: expected a CPU")
+    mapping, schedule = candidate.mapping, candidate.schedule
+    described = None if machine == "host" else _machine(machine)
+    if described is not None and described.architecture:
+        return GpuPlan.of(mapping, schedule, architecture_of(described))
+    if described is not None and not described.cached:
+        raise MachineError(f"machine {described.name!r}: expected a CPU or a CUDA machine")
+    cpu_schedule = CpuSchedule.of(schedule.as_dict())
+    cpu_schedule.batch(Structure(mapping))
     native = "llvm" in implementations(mapping.intrinsic.name)
     if machine == "host":
         native = native and {*mapping.intrinsic.requires} <= cpu().features
-    return CpuPlan(mapping, schedule, cpu_limits(machine), "native" if native else "generic")
+    return CpuPlan(mapping, cpu_schedule, cpu_limits(machine), "native" if native else "generic")
 
 
 def cpu_limits(machine: str | Machine) -> CpuLimits:
