@@ -16,7 +16,7 @@ import numpy as np
 
 from amos.plan.structure import Dimension
 
-__all__ = ["SharedLoops", "box", "even_ranges", "fits_beside", "ranges_of"]
+__all__ = ["SharedLoops", "box", "even_ranges", "fits_beside", "touched_steps"]
 
 
 @lru_cache(maxsize=1 << 16)
@@ -33,12 +33,6 @@ def even_ranges(steps: int, cores: int) -> int:
         for ranges in (*small, *(steps // n for n in reversed(small)))
         if ranges >= least and -(-ranges // cores) * (steps // ranges) <= busiest
     )
-
-
-def ranges_of(steps: np.ndarray, cores: int) -> np.ndarray:
-    """:func:`even_ranges` of each of many numbers of steps."""
-    values, where = np.unique(np.rint(steps).astype(np.int64), return_inverse=True)
-    return np.array([even_ranges(int(n), cores) for n in values], dtype=np.int64)[where]
 
 
 def fits_beside(size: np.ndarray, cache: int) -> np.ndarray:
@@ -77,7 +71,7 @@ class SharedLoops:
         Args:
             share: consecutive fused steps of one range, which divide them all.
         """
-        touched = _touched(np.vstack([self.parts[None], self.fused]), share)
+        touched = touched_steps(np.vstack([self.parts[None], self.fused]), share)
         steps = self.extents.copy()
         if len(self.order):
             whole = np.take_along_axis(steps, self.order, axis=0)
@@ -87,7 +81,7 @@ class SharedLoops:
         return steps
 
 
-def _touched(fused: np.ndarray, share: np.ndarray) -> np.ndarray:
+def touched_steps(fused: np.ndarray, share: np.ndarray) -> np.ndarray:
     """Steps of each fused position that a range has a part of, at most over all ranges.
 
     As the box is found for all ranges at once, positions inside of one with several such

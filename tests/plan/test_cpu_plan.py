@@ -78,3 +78,17 @@ def test_a_copy_covers_what_tvm_finds_that_it_covers(
         generator.scheduled(candidate, "native", CpuLimits(int(rng.integers(1, 40)), 1 << 20))
     wrong = [x for x in compared if x[3] != x[4]]
     assert compared and not wrong
+
+
+def test_a_plan_depends_on_limits_alone() -> None:
+    """The same limits, whoever asks, are the same plan in words, and the same code."""
+    (candidate,) = _drawn(*CASES[0], 1)
+    machine = amos.machines.get("xeon_6240")
+    plan = amos.plan(candidate, "xeon_6240")
+    assert str(plan) == str(amos.plan(candidate, machine))
+    assert "18 cores, 1024 KiB of cache" in str(plan)
+    texts = {
+        str(generator.scheduled(candidate, "native", limits)[1].script())
+        for limits in (CpuLimits.of(machine), CpuLimits(18, 1 << 20))
+    }
+    assert len(texts) == 1

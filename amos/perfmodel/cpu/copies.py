@@ -10,9 +10,11 @@ from math import prod
 
 import numpy as np
 
-from amos.intrinsics import implementations
+from amos.machine.limits import CpuLimits
 from amos.machine.machine import Costs, Machine
 from amos.perfmodel.traffic import CoreNest, pick
+from amos.plan.copy_places import fits_beside, touched_steps
+from amos.plan.cpu_plan import partial_sums
 from amos.plan.structure import LoopBatch, Operand, Structure
 
 __all__ = ["copies", "spread"]
@@ -34,10 +36,10 @@ def copies(
     region = nest.steps.region
     parts = np.ones(len(batch)) if nest.steps.parts is None else nest.steps.parts
     reach = _reach(machine, cores)
-    if machine.cached and _partial(structure) > 1:
+    intrinsic = structure.mapping.intrinsic
+    if machine.cached and (partial := partial_sums(intrinsic)) > 1:
         # Halvings, each of which waits for the one before it as a call does.
-        intrinsic = structure.mapping.intrinsic
-        waits = np.log2(_partial(structure)) * machine.peak(intrinsic.name).latency
+        waits = np.log2(partial) * machine.peak(intrinsic.name).latency
         seconds += nest.steps.padded * parts * waits / cores
     for op in (*structure.sources, structure.destination):
         if not op.copied:
@@ -66,12 +68,6 @@ def copies(
     return seconds, regions
 
 
-def _partial(structure: Structure) -> int:
-    """Lanes that keep a part of each sum, which are added up after the last call."""
-    source = implementations(structure.mapping.intrinsic.name).get("llvm")
-    return 1 if source is None else source.partial
-
-
 def _sums(op: Operand, parts: np.ndarray, machine: Machine) -> np.ndarray:
     """Reading the accumulators of every part, by one core, to add them up."""
     size = parts * (op.size * prod(dim.extent for dim in op.dims))
@@ -93,16 +89,10 @@ def spread(op: Operand, nest: CoreNest, rows: np.ndarray) -> np.ndarray:
     shared = np.where(there, steps.outer[: steps.spatial, rows], 1.0).astype(np.int64)
     own = np.where(there, nest.outer[: steps.spatial, rows], 1.0)
     share = np.rint(own.prod(axis=0)).astype(np.int64)
-    more, several = np.ones(len(rows)), np.zeros(len(rows), dtype=bool)
-    indexed = steps.indexes(op)
-    inside = shared.prod(axis=0)
-    for position in range(steps.spatial):
-        inside = inside // shared[position]
-        even = share % inside == 0
-        begun = np.where(even, share // inside, -(-(share - np.gcd(share, inside)) // inside) + 1)
-        held = np.where(several, shared[position], np.minimum(begun, shared[position]))
-        several = several | (held > 1)
-        more *= np.where(indexed[steps.loop[position, rows]], held / own[position], 1.0)
+    more, indexed = np.ones(len(rows)), steps.indexes(op)
+    for position, touched in enumerate(touched_steps(shared, share)):
+        moved = indexed[steps.loop[position, rows]]
+        more *= np.where(moved, touched / own[position], 1.0)
     return more
 
 
@@ -119,13 +109,13 @@ def _place(
     box = np.ones(len(each))
     if not machine.cached:
         return each, box
-    private = max((x.capacity for x in machine.levels if x.units >= machine.cores), default=0)
+    cache = CpuLimits.of(machine).cache
     held = nest.elements(op)[0] * op.size
-    once = (held <= private // 2) & (nest.steps.parallel % cores == 0)
+    once = fits_beside(held, cache) & (nest.steps.parallel % cores == 0)
     # Ranges of a single loop are whole steps of it.
     rows = np.flatnonzero(once & (nest.steps.shared.sum(axis=0) > 1))
     more = spread(op, nest, rows)
-    once[rows] = held[rows] * more <= private // 2
+    once[rows] = fits_beside(held[rows] * more, cache)
     box[rows] = np.where(once[rows], more, 1.0)
     return np.where(once, 0, each), box
 
