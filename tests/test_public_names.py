@@ -56,7 +56,8 @@ def test_a_candidate_is_exported_as_the_command_does(tmp_path: Path) -> None:
         OP, NAME, machine="xeon_6240", trials=1, records=file, progress=False
     ).best
     texts = []
-    for number, kernel in enumerate((explored, explored.candidate, file, f"{file}:1")):
+    kernels: tuple[Any, ...] = (explored, explored.candidate, file, f"{file}:1")
+    for number, kernel in enumerate(kernels):
         paths = amos.export(kernel, format="c", out=tmp_path / str(number), name="it")
         texts.append({path.name: path.read_text() for path in paths})
     assert all(text == texts[0] for text in texts)
@@ -64,7 +65,11 @@ def test_a_candidate_is_exported_as_the_command_does(tmp_path: Path) -> None:
 
 def test_one_default_rule() -> None:
     assert State().rule == "access"
-    functions = [amos.enumerate_mappings, amos.check_matching, amos.explorer.widget]
+    functions: list[Callable[..., Any]] = [
+        amos.enumerate_mappings,
+        amos.check_matching,
+        amos.explorer.widget,
+    ]
     functions += [amos.explore, map_command, predict_command, serve_command, explore_command]
     assert {str(_default(function, "rule")) for function in functions} == {"access"}
 
