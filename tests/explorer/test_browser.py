@@ -118,11 +118,11 @@ def test_what_a_wider_rule_accepts_is_shown_and_marked(page: Any) -> None:
 def test_sources_in_any_order(page: Any) -> None:
     assert page.is_hidden(".fed")
     page.select_option("[data-field=commute]", label="any order")
-    page.wait_for_function("() => document.querySelector('.count')?.innerText === '70 mappings'")
+    page.wait_for_function("() => document.querySelector('.count')?.innerText === '98 mappings'")
     page.select_option(".fed select", label="weight, image")
     _wait_verdict(page, "accepted with the sources in the order image, weight")
     page.fill(".filters input >> nth=0", "k-npq-crs~10")
-    page.wait_for_function("() => document.querySelector('.count')?.innerText === '1 of 70'")
+    page.wait_for_function("() => document.querySelector('.count')?.innerText === '1 of 98'")
     page.click(".rows .row")
     page.wait_for_function(
         "() => document.querySelector('.physical h4')?.innerText === 'k-npq-crs~10'"
