@@ -18,7 +18,7 @@ from amos.codegen.tir.alignment import aligned_to_elements
 from amos.codegen.tir.arrays import from_tensor, held, to_tensor
 from amos.codegen.tir.program import Argument, Program
 from amos.codegen.tir.stack import pipeline
-from amos.codegen.tir.target import host_target
+from amos.codegen.tir.target import host_target, without
 from amos.codegen.tir.tensor_intrin import implementation
 from amos.errors import BuildError
 from amos.ir import aligned, dtype
@@ -61,7 +61,7 @@ class Kernel(Shown):
         try:
             self._library = tvm.compile(
                 aligned_to_elements(module),
-                target=host_target(vectorizer=kind == "generic"),
+                target=host_target(without(module, kind)),
                 tir_pipeline=passes,
             )
         except Exception as error:

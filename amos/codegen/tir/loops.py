@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from amos.codegen.tir.rewriting import rebuilt
 
-__all__ = ["Found", "changed", "find", "occurs"]
+__all__ = ["Found", "changed", "find", "occurs", "tests_digits"]
 
 
 @dataclass(frozen=True)
@@ -69,3 +69,43 @@ def changed(stmt: Any, variable: Any, change: Callable[[Any], Any]) -> Any:
     if type(stmt).__name__ == "For" and stmt.loop_var.same_as(variable):
         return change(stmt)
     return rebuilt(stmt, lambda inner: changed(inner, variable, change))
+
+
+def tests_digits(stmt: Any, lanes: tuple[Any, ...] = ()) -> bool:
+    """Whether a vectorized copy tests, in each lane, a digit of the lane's number.
+
+    TVM leaves such a copy a loop, with the condition in it.
+
+    Args:
+        stmt: where to look.
+        lanes: variables of the vectorized loops around it.
+    """
+    from tvm import sym, tirx
+
+    kind = type(stmt).__name__
+    if kind == "For":
+        vector = stmt.kind == tirx.ForKind.VECTORIZED
+        return tests_digits(stmt.body, (*lanes, stmt.loop_var) if vector else lanes)
+    if kind == "SeqStmt":
+        return any(tests_digits(each, lanes) for each in stmt.seq)
+    if kind == "IfThenElse":
+        return tests_digits(stmt.then_case, lanes)
+    if kind != "SBlockRealize":
+        return False
+    body, analyzer = stmt.block.body, sym.Analyzer()
+    if type(body).__name__ != "BufferStore":
+        return tests_digits(body, lanes)
+    for variable, value in zip(stmt.block.iter_vars, stmt.iter_values, strict=True):
+        analyzer.bind(variable.var, value)
+    tested = (analyzer.simplify(condition) for condition in _conditions(body.value))
+    return any("%" in str(x) and any(occurs(lane, x) for lane in lanes) for x in tested)
+
+
+def _conditions(value: Any) -> Iterator[Any]:
+    """The conditions of a value."""
+    parts = list(getattr(value, "args", ()))
+    if parts and "if_then_else" in str(value.op):
+        yield parts[0]
+    names = ("a", "b", "value", "true_value", "false_value")
+    for each in parts + [getattr(value, name) for name in names if hasattr(value, name)]:
+        yield from _conditions(each)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from amos._toolchain import load_tvm
+from amos.codegen.tir.loops import tests_digits
 from amos.machine.cpu import cpu
 
-__all__ = ["LLVM_FEATURES", "host_target"]
+__all__ = ["LLVM_FEATURES", "Vectorizer", "host_target", "without"]
 
 #: LLVM's names for what intrinsics require of a CPU, in the words of Linux.
 LLVM_FEATURES = {
@@ -25,7 +26,14 @@ LLVM_FEATURES = {
 }
 
 
-def host_target(*, vectorizer: bool = True) -> Any:
+#: A vectorizer of LLVM 22 that makes wrong code of some kernels. ``loops`` makes one wrong
+#: masked load of a loop that reads element ``s % 4`` under a condition in step ``s``, as
+#: copies do that replicate guarded lanes. ``slp``, of straight code, makes wrong sums of
+#: products in 64 bits.
+Vectorizer = Literal["loops", "slp"]
+
+
+def host_target(without: Vectorizer | None = None) -> Any:
     """TVM's target for this CPU.
 
     LLVM guesses a model from what the processor says of itself. Under a hypervisor that
@@ -34,17 +42,15 @@ def host_target(*, vectorizer: bool = True) -> Any:
     guess has, where the system describes the CPU: its code would end with SIGILL.
 
     Args:
-        vectorizer: whether LLVM may vectorize loops by itself. Its version 22 makes one
-            wrong masked load of a loop that reads element ``s % 4`` under a condition in
-            step ``s``, as copies do that replicate guarded lanes. Where it may, straight
-            code is left alone, of which LLVM makes wrong sums of products in 64 bits.
+        without: which of LLVM's own vectorizers is left out; see :data:`Vectorizer`.
     """
     load_tvm()
     import tvm
 
     llvm = tvm.target.codegen
     described = {"kind": "llvm", "mcpu": str(llvm.llvm_get_system_cpu()), "num-cores": cpu().cores}
-    described["cl-opt"] = ["-vectorize-slp:bool=0" if vectorizer else "-vectorize-loops=0"]
+    if without is not None:
+        described["cl-opt"] = [f"-vectorize-{without}=0"]
     guess = tvm.target.Target(described)
     known = {str(name) for name in llvm.llvm_get_cpu_features(guess)}
     here = {LLVM_FEATURES[name] for name in LLVM_FEATURES.keys() & cpu().features}
@@ -53,3 +59,16 @@ def host_target(*, vectorizer: bool = True) -> Any:
         beyond = known.intersection(LLVM_FEATURES.values()) - here
         differing += [f"-{name}" for name in sorted(beyond)]
     return tvm.target.Target({**described, "mattr": differing}) if differing else guess
+
+
+def without(module: Any, kind: str) -> Vectorizer | None:
+    """The vectorizer that a kernel has to be compiled without.
+
+    Args:
+        module: the scheduled kernel.
+        kind: ``"native"`` or ``"generic"``, whose loops LLVM has to vectorize.
+    """
+    if kind == "generic":
+        return "slp"
+    tested = any(tests_digits(function.body) for function in module.functions.values())
+    return "loops" if tested else None
