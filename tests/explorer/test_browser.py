@@ -56,7 +56,7 @@ def _wait_verdict(page: Any, text: str) -> None:
 
 
 def test_a_click_changes_the_verdict(page: Any) -> None:
-    assert "Valid under rule paper" in _verdict(page)
+    assert "Valid under rule access" in _verdict(page)
     page.click(CELL.format(1, 1))
     _wait_verdict(page, "`i2` stays empty though `k` could go there")
     assert "Idle" in _verdict(page)
@@ -96,12 +96,14 @@ def test_the_copied_code_runs_and_says_the_same(page: Any) -> None:
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
-    assert done.stdout.startswith("valid (paper)")
+    assert done.stdout.startswith("valid (access)")
     assert page.inner_text(".physical pre >> nth=0") in done.stdout
     assert f"{page.inner_text('.prediction h4').split(' us')[0]} us" in done.stdout
 
 
 def test_what_a_wider_rule_accepts_is_shown_and_marked(page: Any) -> None:
+    page.select_option("[data-field=rule]", "paper")
+    _wait_verdict(page, "Valid under rule paper")
     assert page.is_hidden(".refused")
     for t, s in ((0, 0), (0, 2), (2, 5)):
         page.click(CELL.format(t, s))
@@ -147,7 +149,7 @@ def test_nonsense_in_the_address_is_told_beside_its_field(page: Any, serve: str)
     page.goto(f"{serve}#operator=conv2")
     page.wait_for_function("() => document.querySelector('.field.operator .error')?.innerText")
     assert "did you mean 'conv2d'?" in page.inner_text(".field.operator .error")
-    assert "Valid under rule paper" in _verdict(page)
+    assert "Valid under rule access" in _verdict(page)
 
 
 def test_nonsense_is_told_beside_its_field_and_changes_nothing(page: Any) -> None:

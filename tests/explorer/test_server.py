@@ -210,12 +210,12 @@ memory = [
             [sys.executable, "-c", code, path], capture_output=True, text=True, check=True
         )
         count, program, prediction = json.loads(done.stdout)
-        assert (count, prediction) == ("35", None)
+        assert (count, prediction) == ("49", None)
         assert f"amos.intrinsics.load({path!r})" in program
         again = subprocess.run(
             [sys.executable, "-c", program], capture_output=True, text=True, check=True
         )
-        assert again.stdout.startswith("valid (paper)")
+        assert again.stdout.startswith("valid (access)")
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_the_plug_in_is_listed_and_the_broken_one_is_named(site: Path) -> None:
 
 
 def test_the_plug_in_maps(site: Path) -> None:
-    assert _json(site, "map", "conv2d", MATMUL)["count"] == 35
+    assert _json(site, "map", "conv2d", MATMUL)["count"] == 49
     assert _json(site, "map", "gemm", OUTER)["count"] == 1
 
 

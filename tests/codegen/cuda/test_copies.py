@@ -29,7 +29,8 @@ def test_digits_of_thread_and_turn(threads: int, extents: list[int]) -> None:
     for extent in extents:
         copies *= extent
     gather = SimpleNamespace(
-        source=SimpleNamespace(copies=copies), program=SimpleNamespace(threads=threads)
+        source=SimpleNamespace(copies=copies, turns=-(-copies // threads)),
+        program=SimpleNamespace(threads=threads),
     )
     weight = 1
     for extent in extents:
