@@ -16,6 +16,7 @@ LLVM_FEATURES = {
     "amx_int8": "amx-int8",
     "amx_tile": "amx-tile",
     "asimddp": "dotprod",
+    "avx2": "avx2",
     "avx512_bf16": "avx512bf16",
     "avx512_vnni": "avx512vnni",
     "avx512f": "avx512f",
