@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from amos.intrinsics.arithmetic import MEASURED, Arithmetic, Timing
 from amos.intrinsics.description import Intrinsic
 from amos.intrinsics.implementation import Implementation
-from amos.intrinsics.memory import Memory
+from amos.intrinsics.vectors import COPIES, vector_intrinsic, x86_sources
 
 __all__ = ["intrinsics"]
 
@@ -27,18 +27,13 @@ def intrinsics() -> Iterator[Intrinsic | Implementation]:
     """
     for lanes, requires in ((16, ("avx512_bf16",)), (8, ("avx512_bf16", "avx512vl"))):
         name = f"avx512bf16_dpbf16ps_m{lanes}k2_bf16_f32"
-        yield Intrinsic.define(
+        yield vector_intrinsic(
             name,
             "Dst[i1] += Src1[r1] * Src2[i1, r1]",
             {"i1": lanes, "r1": 2},
-            {"Src1": "bf16", "Src2": "bf16", "Dst": "f32"},
-            [
-                Memory(
-                    "Src1", "load", "memory", ("r1",), "addr_a", ("1",), ("i1",), explicit=False
-                ),
-                Memory("Src2", "load", "memory", ("i1", "r1"), "addr_b", ("2", "1")),
-                Memory("Dst", "store", "memory", ("i1",), "addr_c", ("1",)),
-            ],
+            ("bf16", "bf16", "f32"),
+            shared="Src1",
+            embedded="Src1",
             family="avx512bf16",
             source=_SOURCE,
             description=f"{lanes} lanes, each adding 2 products of bfloat16 numbers",
@@ -47,15 +42,8 @@ def intrinsics() -> Iterator[Intrinsic | Implementation]:
             arithmetic=Arithmetic(rounding="fused-descending", flush=True),
             timing=[Timing(0.5, MEASURED, 6, "AMD Zen 5")],
         )
-        yield Implementation(name, "llvm", _llvm(lanes), "x86_64", requires)
-        yield Implementation(
-            name,
-            "c",
-            _c(lanes),
-            "x86_64",
-            requires,
-            _FLAGS,
-            "#include <immintrin.h>\n#include <string.h>",
+        yield from x86_sources(
+            name, requires, llvm=_llvm(lanes), c=_c(lanes), flags=_FLAGS, headers=COPIES
         )
 
 

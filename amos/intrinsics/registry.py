@@ -44,9 +44,6 @@ _BUILT_IN = (
     "amos.intrinsics.systolic",
     "amos.intrinsics.virtual",
     "amos.intrinsics.vnni",
-    "amos.intrinsics.vnni_dot",
-    "amos.intrinsics.vnni_lanes",
-    "amos.intrinsics.vnni_signed",
     "amos.intrinsics.vta",
     "amos.intrinsics.wmma",
 )

@@ -1,4 +1,22 @@
-"""x86 VNNI: multiply-add of bytes and words into 32-bit lanes (AMOS, section 7.5)."""
+"""x86 VNNI: multiply-add of bytes and words into 32-bit lanes (AMOS, section 7.5).
+
+``vpdpbusd`` multiplies two registers byte by byte and adds groups of four products to
+32-bit lanes. What a call means depends on where its operands come from, so there is a
+description of each use:
+
+- All lanes share the few elements of one source, and the other fills the lanes: the
+  second one or, as ``lhs``, the first.
+- ``lanes``: both fill them. That computes what has no shared source: a depthwise
+  convolution, whose channels have windows and weights of their own.
+- ``dot``: both run along the sum, as the rows of a matrix and a vector do. Nothing is left
+  for lanes but parts of that sum: each adds its own four products of a call, and what they
+  hold is added up once, after the last call, as such sums are written by hand.
+- ``signed``: flipping the sign bit of a signed byte ``a`` gives the unsigned byte
+  ``a + 128``, and as 32-bit lanes wrap around,
+  ``sum(a * b) = sum((a + 128) * b) - sum(128 * b)`` holds exactly. The second sum belongs
+  to a fragment of the lanes and is shared by all rows of a register tile, so each row costs
+  one subtraction more than with an unsigned source.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +25,18 @@ from collections.abc import Iterator
 from amos.intrinsics.arithmetic import MEASURED, Arithmetic, Timing
 from amos.intrinsics.description import Intrinsic
 from amos.intrinsics.implementation import Implementation
-from amos.intrinsics.memory import Memory
-from amos.intrinsics.x86 import integer_vector
+from amos.intrinsics.vectors import (
+    COPIES,
+    LLVM_MCA,
+    integer_vector,
+    vector_intrinsic,
+    x86_sources,
+)
+from amos.ir import dtype
 
 __all__ = ["intrinsics"]
+
+Things = Iterator[Intrinsic | Implementation]
 
 _MANUAL = "Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2C, "
 _SECTIONS = {
@@ -18,95 +44,108 @@ _SECTIONS = {
     "dpbusds": "VPDPBUSDS: Multiply and Add Unsigned and Signed Bytes With Saturation",
     "dpwssd": "VPDPWSSD: Multiply and Add Signed Word Integers",
 }
-
+_DPBUSD = _MANUAL + _SECTIONS["dpbusd"]
 #: Alike for all three instructions and both widths.
-_TIMING = {
-    "vnni": Timing(0.5, "scheduling model of LLVM 22 (llvm-mca)", 5, "xeon_6240"),
-    "avxvnni": Timing(0.5, "scheduling model of LLVM 22 (llvm-mca)", 5, "Intel Alder Lake P-core"),
-}
+_XEON = Timing(0.5, LLVM_MCA, 5, "xeon_6240")
+_ALDER_LAKE = Timing(0.5, LLVM_MCA, 5, "Intel Alder Lake P-core")
 _ZEN5 = Timing(0.5, MEASURED, 4, "AMD Zen 5")
+#: Lanes of 32 bits on 512 and on 256 bits, and what they need.
+_WIDTHS = ((16, ("avx512_vnni",)), (8, ("avx512_vnni", "avx512vl")))
+_FLAGS = ("-mavx512f", "-mavx512vl", "-mavx512vnni")
+#: The sign bits of four bytes, as an int32.
+_FLIP = -0x7F7F7F80
 
 
-def intrinsics() -> Iterator[Intrinsic | Implementation]:
+def intrinsics() -> Things:
     """``vpdpbusd``, ``vpdpbusds`` and ``vpdpwssd``, in three widths of encoding.
 
-    AVX-512 has them on 512 and, with AVX-512VL, on 256 bits; AVX-VNNI encodes
-    the 256-bit ones anew for CPUs without AVX-512. Each comes in two orders of
-    its operands: the second source in the lanes and the first one broadcast
-    (weights in lanes), and, as ``…_lhs_…``, the first one in the lanes.
+    AVX-512 has them on 512 and, with AVX-512VL, on 256 bits; AVX-VNNI encodes the 256-bit
+    ones anew for CPUs without AVX-512.
     """
     for instruction in _SECTIONS:
         for left in (False, True):
-            yield from _variant("vnni", instruction, 16, ("avx512_vnni",), left)
-            yield from _variant("vnni", instruction, 8, ("avx512_vnni", "avx512vl"), left)
-            yield from _variant("avxvnni", instruction, 8, ("avx_vnni",), left)
+            for lanes, requires in _WIDTHS:
+                yield from _shared("vnni", instruction, lanes, requires, left)
+            yield from _shared("avxvnni", instruction, 8, ("avx_vnni",), left)
+    for lanes, requires in _WIDTHS:
+        yield from _lanes(lanes, requires)
+        yield from _dot(lanes, requires)
+        yield from _signed(lanes, requires)
 
 
-def _variant(
+def _shared(
     family: str, instruction: str, lanes: int, requires: tuple[str, ...], left: bool
-) -> Iterator[Intrinsic | Implementation]:
-    wide = instruction == "dpwssd"
-    depth, kinds = (2, ("s16", "s16")) if wide else (4, ("u8", "s8"))
-    spelled = kinds[0] if wide else "_".join(kinds)
-    side = "_lhs" if left else ""
-    name = f"{family}_{instruction}{side}_m{lanes}k{depth}_{spelled}_s32"
+) -> Things:
+    words = instruction == "dpwssd"
+    depth, kinds = (2, ("s16", "s16")) if words else (4, ("u8", "s8"))
+    types = "_".join(dict.fromkeys(kinds))
+    name = f"{family}_{instruction}{'_lhs' if left else ''}_m{lanes}k{depth}_{types}_s32"
     alone, rows = ("Src2", "Src1") if left else ("Src1", "Src2")
-    product = "Src1[i1, r1] * Src2[r1]" if left else "Src1[r1] * Src2[i1, r1]"
-    # The few elements that all lanes share are an embedded broadcast (m32bcst)
-    # of AVX-512: the instruction itself replicates them as it reads memory. The
-    # lanes of the other source are one register, hence its fixed stride.
+    what = "signed words" if words else "an unsigned and a signed byte"
+    saturates = instruction == "dpbusds"
+    # The few elements that all lanes share are an embedded broadcast (m32bcst) of AVX-512:
+    # the instruction itself replicates them as it reads memory.
     embedded = family == "vnni"
-    shared = Memory(
-        alone, "load", "memory", ("r1",), "addr_a", ("1",), ("i1",), explicit=not embedded
-    )
-    lanewise = Memory(rows, "load", "memory", ("i1", "r1"), "addr_b", (str(depth), "1"))
-    yield Intrinsic.define(
+    yield vector_intrinsic(
         name,
-        f"Dst[i1] += {product}",
+        f"Dst[i1] += {'Src1[i1, r1] * Src2[r1]' if left else 'Src1[r1] * Src2[i1, r1]'}",
         {"i1": lanes, "r1": depth},
-        {"Src1": kinds[0], "Src2": kinds[1], "Dst": "s32"},
-        [
-            *((lanewise, shared) if left else (shared, lanewise)),
-            Memory("Dst", "store", "memory", ("i1",), "addr_c", ("1",)),
-        ],
+        (*kinds, "s32"),
+        shared=alone,
+        embedded=alone if embedded else "",
         family=family,
         source=_MANUAL + _SECTIONS[instruction],
-        description=_about(lanes, depth, wide, instruction.endswith("s"), left),
+        description=f"{lanes} lanes, each adding {depth} products of {what}"
+        f"{', saturating' if saturates else ''}; the {'first' if left else 'second'} source "
+        "fills the lanes",
         requires=requires,
-        registers=16 if family == "avxvnni" else 32,
-        arithmetic=Arithmetic(saturate=instruction == "dpbusds"),
-        timing=(_TIMING[family], _ZEN5),
+        registers=32 if embedded else 16,
+        arithmetic=Arithmetic(saturate=saturates),
+        timing=(_XEON if embedded else _ALDER_LAKE, _ZEN5),
     )
-    yield Implementation(
-        name, "llvm", _llvm(instruction, lanes, depth, kinds, left), "x86_64", requires
+    mm, vector, whole = integer_vector(lanes)
+    c = f"""
+int group;
+memcpy(&group, {alone}, 4);
+{vector} every = {mm}_set1_epi32(group);
+{vector} lanes = {mm}_loadu_{whole}((const {vector} *){rows});
+{vector} sum = {mm}_loadu_{whole}((const {vector} *)Dst);
+sum = {mm}_{instruction}{"" if embedded else "_avx"}_epi32(sum, {"lanes, every" if left else "every, lanes"});
+{mm}_storeu_{whole}(({vector} *)Dst, sum);
+"""  # noqa: E501 - one C statement
+    yield from x86_sources(
+        name,
+        requires,
+        llvm=_shared_llvm(instruction, lanes, depth, kinds, left),
+        c=c,
+        flags={
+            ("avx512_vnni",): ("-mavx512f", "-mavx512vnni"),
+            ("avx512_vnni", "avx512vl"): _FLAGS,
+            ("avx_vnni",): ("-mavx2", "-mavxvnni"),
+        }[requires],
+        headers=COPIES,
     )
-    yield _c(name, instruction, family, lanes, requires, left)
 
 
-def _about(lanes: int, depth: int, wide: bool, saturates: bool, left: bool) -> str:
-    what = "signed words" if wide else "an unsigned and a signed byte"
-    where = "first" if left else "second"
-    return (
-        f"{lanes} lanes, each adding {depth} products of {what}"
-        f"{', saturating' if saturates else ''}; the {where} source fills the lanes"
-    )
-
-
-def _llvm(instruction: str, lanes: int, depth: int, kinds: tuple[str, str], left: bool) -> str:
-    """LLVM 22 takes the sources as vectors of bytes or words, the broadcast one too."""
+def _shared_llvm(
+    instruction: str, lanes: int, depth: int, kinds: tuple[str, str], left: bool
+) -> str:
     kind = "int16" if depth == 2 else "int8"
+    types = dict(zip(("Src1", "Src2"), (dtype(k).name for k in kinds), strict=True))
     alone, rows = ("Src2", "Src1") if left else ("Src1", "Src2")
-    types = {"u8": "uint8", "s8": "int8", "s16": "int16"}
-    held = dict(zip(("Src1", "Src2"), (types[k] for k in kinds), strict=True))
     vector = f"{kind}x{lanes * depth}"
-    loaded = f'{rows}.vload([0, 0], "{held[rows]}x{lanes * depth}")'
-    if held[rows] != kind:
+    loaded = f'{rows}.vload([0, 0], "{types[rows]}x{lanes * depth}")'
+    if types[rows] != kind:
         loaded = f'T.reinterpret("{vector}", {loaded})'
     every = f'''T.reinterpret(
         "{vector}",
-        T.broadcast(T.reinterpret("int32", {alone}.vload([0], "{held[alone]}x{depth}")), {lanes}),
+        T.broadcast(T.reinterpret("int32", {alone}.vload([0], "{types[alone]}x{depth}")), {lanes}),
     )'''
-    first, second = (loaded, every) if left else (every, loaded)
+    return _call(instruction, lanes, *((loaded, every) if left else (every, loaded)))
+
+
+def _call(instruction: str, lanes: int, first: str, second: str) -> str:
+    """LLVM 22 takes the sources as vectors of bytes or words, the broadcast one too."""
     return f"""
 Dst[T.ramp(T.int32(0), 1, {lanes})] = T.call_llvm_pure_intrin(
     "int32x{lanes}",
@@ -118,26 +157,134 @@ Dst[T.ramp(T.int32(0), 1, {lanes})] = T.call_llvm_pure_intrin(
 """
 
 
-def _c(
-    name: str, instruction: str, family: str, lanes: int, requires: tuple[str, ...], left: bool
-) -> Implementation:
-    prefix, vector, whole = integer_vector(lanes)
-    suffix = "_avx_epi32" if family == "avxvnni" else "_epi32"
-    alone, rows = ("Src2", "Src1") if left else ("Src1", "Src2")
-    source = f"""
-int group;
-memcpy(&group, {alone}, 4);
-{vector} every = {prefix}_set1_epi32(group);
-{vector} lanes = {prefix}_loadu_{whole}((const {vector} *){rows});
-{vector} sum = {prefix}_loadu_{whole}((const {vector} *)Dst);
-sum = {prefix}_{instruction}{suffix}(sum, {"lanes, every" if left else "every, lanes"});
-{prefix}_storeu_{whole}(({vector} *)Dst, sum);
-"""
-    flags = {
-        ("avx512_vnni",): ("-mavx512f", "-mavx512vnni"),
-        ("avx512_vnni", "avx512vl"): ("-mavx512f", "-mavx512vl", "-mavx512vnni"),
-        ("avx_vnni",): ("-mavx2", "-mavxvnni"),
-    }[requires]
-    return Implementation(
-        name, "c", source, "x86_64", requires, flags, "#include <immintrin.h>\n#include <string.h>"
+def _lanes(lanes: int, requires: tuple[str, ...]) -> Things:
+    name, vector = f"vnni_dpbusd_lanes_m{lanes}k4_u8_s8_s32", f"x{lanes * 4}"
+    yield vector_intrinsic(
+        name,
+        "Dst[i1] += Src1[i1, r1] * Src2[i1, r1]",
+        {"i1": lanes, "r1": 4},
+        ("u8", "s8", "s32"),
+        family="vnni",
+        source=_DPBUSD,
+        description=f"{lanes} lanes, each adding 4 products of an unsigned and a signed byte; "
+        "both sources fill the lanes",
+        requires=requires,
+        registers=32,
+        timing=(_XEON, _ZEN5),
     )
+    mm, register, whole = integer_vector(lanes)
+    loads = [f"{mm}_loadu_{whole}((const {register} *){x})" for x in ("Dst", "Src1", "Src2")]
+    yield from x86_sources(
+        name,
+        requires,
+        llvm=_call(
+            "dpbusd",
+            lanes,
+            f'T.reinterpret("int8{vector}", Src1.vload([0, 0], "uint8{vector}"))',
+            f'Src2.vload([0, 0], "int8{vector}")',
+        ),
+        c=f"{mm}_storeu_{whole}(({register} *)Dst, {mm}_dpbusd_epi32({', '.join(loads)}));",
+        flags=_FLAGS,
+    )
+
+
+def _dot(lanes: int, requires: tuple[str, ...]) -> Things:
+    name, vector = f"vnni_dpbusd_dot_m1k{lanes * 4}_u8_s8_s32", f"x{lanes * 4}"
+    yield vector_intrinsic(
+        name,
+        "Dst[] += Src1[r1] * Src2[r1]",
+        {"r1": lanes * 4},
+        ("u8", "s8", "s32"),
+        family="vnni",
+        source=f"{_DPBUSD}; as a sequence with VPADDD",
+        description=f"the sum of {lanes * 4} products of an unsigned and a signed byte, "
+        f"kept in {lanes} parts until the last call",
+        requires=requires,
+        registers=32,
+        timing=(_XEON,),
+    )
+    mm, register, whole = integer_vector(lanes)
+    loads = [f"{mm}_loadu_{whole}((const {register} *){x})" for x in ("Src1", "Src2")]
+    c = f"""
+int parts[{lanes}];
+{mm}_storeu_{whole}(({register} *)parts,
+    {mm}_dpbusd_epi32({mm}_setzero_{whole}(), {", ".join(loads)}));
+for (int n = 0; n < {lanes}; n++) {{
+  *Dst = (int)((unsigned)*Dst + (unsigned)parts[n]);
+}}
+"""
+    yield from x86_sources(
+        name,
+        requires,
+        llvm=_call(
+            "dpbusd",
+            lanes,
+            f'T.reinterpret("int8{vector}", Src1.vload([0], "uint8{vector}"))',
+            f'Src2.vload([0], "int8{vector}")',
+        ),
+        c=c,
+        flags=_FLAGS,
+        partial=lanes,
+    )
+
+
+def _signed(lanes: int, requires: tuple[str, ...]) -> Things:
+    name = f"vnni_dpbusd_signed_m{lanes}k4_s8_s32"
+    # The sign bits are flipped in a register, so the broadcast needs one: nothing is embedded.
+    yield vector_intrinsic(
+        name,
+        "Dst[i1] += Src1[r1] * Src2[i1, r1]",
+        {"i1": lanes, "r1": 4},
+        ("s8", "s8", "s32"),
+        shared="Src1",
+        family="vnni",
+        source=f"{_DPBUSD}; as a sequence with VPXORD and VPSUBD",
+        description=f"{lanes} lanes, each adding 4 products of signed bytes: an unsigned "
+        "multiply-add and its compensation; the second source fills the lanes",
+        requires=requires,
+        # One register holds the sign bits, and one the compensation.
+        registers=30,
+        # With a compensation that many calls share.
+        timing=(Timing(0.5, MEASURED, 6, "AMD Zen 5"),),
+    )
+    mm, register, whole = integer_vector(lanes)
+    c = f"""
+int group;
+memcpy(&group, Src1, 4);
+{register} flip = {mm}_set1_epi8((char)0x80);
+{register} every = {mm}_xor_{whole}({mm}_set1_epi32(group), flip);
+{register} lanes = {mm}_loadu_{whole}((const {register} *)Src2);
+{register} sum = {mm}_dpbusd_epi32({mm}_loadu_{whole}((const {register} *)Dst), every, lanes);
+{register} extra = {mm}_dpbusd_epi32({mm}_setzero_{whole}(), flip, lanes);
+{mm}_storeu_{whole}(({register} *)Dst, {mm}_sub_epi32(sum, extra));
+"""
+    llvm = _signed_llvm(lanes)
+    yield from x86_sources(name, requires, llvm=llvm, c=c, flags=_FLAGS, headers=COPIES)
+
+
+def _signed_llvm(lanes: int) -> str:
+    # Sign bits are flipped before the broadcast: LLVM 22 does not end on a xor of one.
+    vector, call = f"int8x{lanes * 4}", f'"llvm.x86.avx512.vpdpbusd.{32 * lanes}"'
+    return f"""
+Dst[T.ramp(T.int32(0), 1, {lanes})] = T.call_llvm_pure_intrin(
+    "int32x{lanes}",
+    {call},
+    Dst.vload([0], "int32x{lanes}"),
+    T.reinterpret(
+        "{vector}",
+        T.broadcast(
+            T.bitwise_xor(
+                T.reinterpret("int32", Src1.vload([0], "int8x4")), T.int32({_FLIP})
+            ),
+            {lanes},
+        ),
+    ),
+    Src2.vload([0, 0], "{vector}"),
+) - T.call_llvm_pure_intrin(
+    "int32x{lanes}",
+    {call},
+    T.broadcast(T.int32(0), {lanes}),
+    T.reinterpret("{vector}", T.broadcast(T.int32({_FLIP}), {lanes})),
+    Src2.vload([0, 0], "{vector}"),
+)
+"""
