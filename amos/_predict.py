@@ -9,7 +9,7 @@ from amos.perfmodel import Prediction
 from amos.perfmodel import predict as predict_mapping
 from amos.plan import Candidate, Schedule
 from amos.records import Trial
-from amos.schedule.candidates import candidate_of
+from amos.schedule import candidate_of
 
 __all__ = ["predict"]
 

@@ -129,12 +129,7 @@ class CostModel:
 
 def _copied(space: ScheduleSpace) -> dict[str, int]:
     """Elements of each operand that the kernel copies; what sets mappings apart most."""
-    context = space.context
-    moved = {op.name for op in context.gathered}
-    if not context.destination.in_place:
-        moved.add(context.destination.name)
-    operands = (*context.sources, context.destination)
-    return {f"copied.{op.name}": op.elements if op.name in moved else 0 for op in operands}
+    return {f"copied.{op.name}": op.copied for op in space.context.operands}
 
 
 def _number(gain: object) -> float:

@@ -17,7 +17,7 @@ from amos.plan import Candidate
 from amos.records import Record, Records
 from amos.records.exchange import best_records
 from amos.records.rows import COLUMNS, record_of
-from amos.schedule import candidates
+from amos.schedule import candidate_of
 
 __all__ = ["Request", "request_of"]
 
@@ -70,7 +70,7 @@ def request_of(
         if architecture is None and kernel.gpu is not None:
             architecture = f"sm_{kernel.gpu.architecture}"
     else:
-        candidate = candidates.candidate_of(kernel)
+        candidate = candidate_of(kernel)
         measured = getattr(kernel, "measurement", None)
         implementation = implementation or getattr(measured, "implementation", None)
     chosen = _checked(name, candidate.mapping.operator)

@@ -28,7 +28,7 @@ from amos.mapping.mapping import Mapping
 from amos.plan import Candidate, Schedule
 from amos.plan.staging import stage_array
 from amos.runtime.borrow import ArgumentAdapter, values_of
-from amos.schedule.candidates import candidate_of
+from amos.schedule import candidate_of
 
 __all__ = ["Kernel", "build"]
 

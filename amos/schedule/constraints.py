@@ -6,7 +6,7 @@ the position of the word in its domain.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -45,70 +45,56 @@ class Variable:
             return tuple(range(len(self.domain)))
         return tuple(int(value) for value in self.domain)
 
+    def coded(self, values: Iterable[Value]) -> frozenset[int]:
+        """Values as numbers; those that are none of the variable's are left out."""
+        if not self.domain:
+            return frozenset(int(value) for value in values)
+        codes = dict(zip(self.domain, self.codes, strict=True))
+        return frozenset(codes[value] for value in values if value in codes)
+
 
 @dataclass(frozen=True)
-class Prod:
-    """T1: ``target = factor * factor * …``."""
+class _Combined:
+    """A variable that follows from others, its parts."""
 
     target: str
-    factors: tuple[str, ...]
+    parts: tuple[str, ...]
     rule: str = ""
-    type: ClassVar[str] = "PROD"
+    type: ClassVar[str]
+    sign: ClassVar[str]
+    nothing: ClassVar[str]
 
     @property
     def names(self) -> tuple[str, ...]:
         """Every variable of the constraint."""
-        return (self.target, *self.factors)
+        return (self.target, *self.parts)
 
     def __str__(self) -> str:
-        return f"{self.target} = {' * '.join(self.factors) or '1'}"
+        return f"{self.target} = {f' {self.sign} '.join(self.parts) or self.nothing}"
+
+
+class Prod(_Combined):
+    """T1: ``target = part * part * …``."""
+
+    type, sign, nothing = "PROD", "*", "1"
+
+
+class Sum(_Combined):
+    """T2: ``target = part + part + …``."""
+
+    type, sign, nothing = "SUM", "+", "0"
 
 
 @dataclass(frozen=True)
-class Sum:
-    """T2: ``target = term + term + …``."""
-
-    target: str
-    terms: tuple[str, ...]
-    rule: str = ""
-    type: ClassVar[str] = "SUM"
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Every variable of the constraint."""
-        return (self.target, *self.terms)
-
-    def __str__(self) -> str:
-        return f"{self.target} = {' + '.join(self.terms) or '0'}"
-
-
-@dataclass(frozen=True)
-class Eq:
-    """T3: ``left = right``."""
-
-    left: str
-    right: str
-    rule: str = ""
-    type: ClassVar[str] = "EQ"
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Every variable of the constraint."""
-        return (self.left, self.right)
-
-    def __str__(self) -> str:
-        return f"{self.left} = {self.right}"
-
-
-@dataclass(frozen=True)
-class Le:
-    """T4: ``left <= right``; ``reason`` says what would break, in words."""
+class _Compared:
+    """Two variables beside each other; ``reason`` says what would break, in words."""
 
     left: str
     right: str
     rule: str = ""
     reason: str = ""
-    type: ClassVar[str] = "LE"
+    type: ClassVar[str]
+    sign: ClassVar[str]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -116,7 +102,19 @@ class Le:
         return (self.left, self.right)
 
     def __str__(self) -> str:
-        return f"{self.left} <= {self.right}"
+        return f"{self.left} {self.sign} {self.right}"
+
+
+class Eq(_Compared):
+    """T3: ``left = right``."""
+
+    type, sign = "EQ", "="
+
+
+class Le(_Compared):
+    """T4: ``left <= right``."""
+
+    type, sign = "LE", "<="
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from math import prod
 
 from amos.errors import ScheduleError, UnknownNameError
 from amos.plan import Value
-from amos.schedule.constraints import Constraint, In, Le, Select, Variable
+from amos.schedule.constraints import Constraint, In, Le, Prod, Select, Variable
 
 __all__ = ["CSP"]
 
@@ -142,8 +142,6 @@ class CSP:
                     most *= high[part]
             elif kind == "SUM":
                 least, most = sum(low[p] for p in parts), sum(high[p] for p in parts)
-            elif kind == "EQ":
-                least, most = low[parts[0]], high[parts[0]]
             else:
                 at = positions.get(index) or range(len(choices))
                 least = min(low[c] if named else c for named, c in (choices[p] for p in at))
@@ -230,7 +228,7 @@ class _Program:
         """The same with ``IN`` constraints added."""
         made = copy(self)
         fresh: list[tuple[Constraint, str, int, object]] = [
-            (c, "IN", self.number[c.variable], _coded(c, csp.variables[c.variable]))
+            (c, "IN", self.number[c.variable], csp.variables[c.variable].coded(c.values))
             for c in added
             if isinstance(c, In)
         ]
@@ -268,9 +266,8 @@ class _Program:
             self.checks.append((constraint, "LE", target, number[constraint.right]))
             return
         if isinstance(constraint, In):
-            self.checks.append(
-                (constraint, "IN", target, _coded(constraint, variables[constraint.variable]))
-            )
+            allowed = variables[constraint.variable].coded(constraint.values)
+            self.checks.append((constraint, "IN", target, allowed))
             return
         if constraint.names[0] in defined:
             # A second statement about a variable: compute it apart, then compare.
@@ -279,24 +276,16 @@ class _Program:
             self.checks.append((constraint, "EQ", target, len(self.low) - 1))
             target = len(self.low) - 1
         defined.add(constraint.names[0])
-        parts: list[int] = []
-        choices: list[tuple[bool, int]] = []
-        index = ""
         if isinstance(constraint, Select):
             choices = [
                 (True, number[c]) if isinstance(c, str) else (False, c) for c in constraint.choices
             ]
-            index = constraint.index
-        else:
-            parts = [number[name] for name in constraint.names[1:]]
-        self.definitions.append((constraint.type, target, parts, choices, index))
-
-
-def _coded(constraint: In, variable: Variable) -> frozenset[int]:
-    """Values as numbers: words become positions of the variable's domain."""
-    codes = dict(zip(variable.domain, variable.codes, strict=True))
-    found = (codes.get(v, None if codes else v) for v in constraint.values)
-    return frozenset(value for value in found if isinstance(value, int))
+            self.definitions.append(("SELECT", target, [], choices, constraint.index))
+            return
+        # What is equal to one other is the sum of it alone.
+        kind = "PROD" if isinstance(constraint, Prod) else "SUM"
+        parts = [number[name] for name in constraint.names[1:]]
+        self.definitions.append((kind, target, parts, [], ""))
 
 
 def _holds(test: str, a: int, b: object, low: list[int], high: list[int]) -> bool:

@@ -1,8 +1,8 @@
 """The problem handed to OR-tools CP-SAT, behind four questions (Heron, 5.1).
 
 ``sample`` is RandSAT: propagation draws most assignments, CP-SAT finds one where
-propagation runs into dead ends. ``complete`` extends a partial assignment, ``count``
-counts small spaces, ``explain`` names the constraints in conflict.
+propagation runs into dead ends. ``solve`` finds one by CP-SAT alone, ``count`` counts small
+spaces, ``explain`` names the constraints in conflict.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from amos.schedule.sampler import descend, every
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
 
-__all__ = ["COUNTED", "complete", "count", "explain", "feasible", "sample", "solve"]
+__all__ = ["COUNTED", "count", "explain", "fixed", "sample", "solve"]
 
 #: Largest number of partial assignments that counting looks at.
 COUNTED = 200_000
@@ -58,29 +58,10 @@ def sample(csp: CSP, count: int, rng: np.random.Generator) -> list[dict[str, int
     return list(found.values())
 
 
-def complete(csp: CSP, partial: Mapping[str, Value], rng: np.random.Generator) -> dict[str, int]:
-    """A random feasible assignment that agrees with a partial one.
-
-    Raises:
-        UnknownNameError: a name is no variable.
-        ScheduleError: there is none; the message names the constraints in conflict.
-    """
-    narrowed = csp.plus(fixed(partial))
-    found = descend(narrowed, rng) or solve(narrowed, rng=rng)
-    if found is None:
-        raise ScheduleError(conflict(explain(csp, fixed(partial))))
-    return found
-
-
 def count(csp: CSP) -> int | None:
     """Number of feasible assignments, or ``None`` if the space is too large to count."""
     found = every(csp, COUNTED)
     return None if found is None else len(found)
-
-
-def feasible(csp: CSP) -> bool:
-    """Whether any assignment is feasible, by CP-SAT alone."""
-    return solve(csp) is not None
 
 
 def fixed(partial: Mapping[str, Value], rule: str = "given") -> list[Constraint]:
@@ -130,7 +111,7 @@ def _spared(csp: CSP, loose: list[Constraint], kept: Iterable[int]) -> list[int]
     for number in kept:
         model.problem.add(switches[number] == 1)
     model.problem.maximize(sum(switches))
-    status, solver = model.run(0)
+    status, solver = _run(model.problem, 0)
     if status == "INFEASIBLE":
         return None
     return [n for n, switch in enumerate(switches) if not solver.value(switch)]
@@ -169,7 +150,7 @@ def solve(
             int(w) * model.positions[v.name] for w, v in zip(weights, csp.tunables, strict=True)
         ]
         model.problem.maximize(sum(terms))
-    status, solver = model.run(0 if rng is None else int(rng.integers(2**31)))
+    status, solver = _run(model.problem, 0 if rng is None else int(rng.integers(2**31)))
     if status == "INFEASIBLE":
         return None
     return {v.name: int(solver.value(model.positions[v.name])) for v in csp.tunables}
@@ -185,10 +166,9 @@ class _Model:
         self._csp = csp
         self.values: dict[str, Any] = {}
         self.positions: dict[str, Any] = {}
-        most = max((abs(h) for h in csp.bounds(_open(csp))[1]), default=1)
-        if most > _LARGEST:
+        low, high = csp.bounds({v.name: tuple(range(len(v.domain))) for v in csp.tunables})
+        if (most := max(map(abs, high), default=1)) > _LARGEST:
             raise ScheduleError(f"a value may reach {most}, which is beyond the solver")
-        low, high = csp.bounds(_open(csp))
         for number, (name, variable) in enumerate(csp.variables.items()):
             if not variable.domain:
                 # Constraints loosened one by one may ask for any value in the bounds.
@@ -212,7 +192,9 @@ class _Model:
         """Add a constraint; a limit or a set of candidates may hang on a switch."""
         value = self.values
         if isinstance(constraint, Prod):
-            self._product(value[constraint.target], [value[f] for f in constraint.factors])
+            factors = [value[part] for part in constraint.parts]
+            factors += [1] * (2 - len(factors))
+            self.problem.add_multiplication_equality(value[constraint.target], factors)
             return
         if isinstance(constraint, Select):
             choices = [value[c] if isinstance(c, str) else c for c in constraint.choices]
@@ -220,9 +202,8 @@ class _Model:
             self.problem.add_element(at, choices, value[constraint.target])
             return
         if isinstance(constraint, Sum):
-            made = self.problem.add(
-                value[constraint.target] == sum(value[t] for t in constraint.terms)
-            )
+            total = sum(value[part] for part in constraint.parts)
+            made = self.problem.add(value[constraint.target] == total)
         elif isinstance(constraint, Le):
             made = self.problem.add(value[constraint.left] <= value[constraint.right])
         elif isinstance(constraint, In):
@@ -241,17 +222,11 @@ class _Model:
     def _candidates(self, constraint: In) -> Any:
         from ortools.sat.python import cp_model
 
-        variable = self._csp.variables[constraint.variable]
-        codes = dict(zip(variable.domain, variable.codes, strict=True))
-        wanted = [codes[v] if codes else v for v in constraint.values if not codes or v in codes]
-        domain = cp_model.Domain.from_values([int(v) for v in wanted])
+        wanted = self._csp.variables[constraint.variable].coded(constraint.values)
+        domain = cp_model.Domain.from_values(sorted(wanted))
         return self.problem.add_linear_expression_in_domain(
             self.values[constraint.variable], domain
         )
-
-    def run(self, seed: int) -> tuple[str, cp_model.CpSolver]:
-        """Status and solver."""
-        return _run(self.problem, seed)
 
 
 def _run(problem: cp_model.CpModel, seed: int) -> tuple[str, cp_model.CpSolver]:
@@ -272,7 +247,3 @@ def _run(problem: cp_model.CpModel, seed: int) -> tuple[str, cp_model.CpSolver]:
     if status == cp_model.INFEASIBLE:
         return "INFEASIBLE", solver
     raise ScheduleError(f"the constraint solver gave up: {solver.status_name()}")
-
-
-def _open(csp: CSP) -> dict[str, tuple[int, ...]]:
-    return {v.name: tuple(range(len(v.domain))) for v in csp.tunables}

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from collections.abc import Mapping as MappingType
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from amos._display import Shown
-from amos.errors import ScheduleError
+from amos.errors import MappingError, ScheduleError, UnknownNameError
 from amos.machine import Machine
 from amos.mapping.mapping import Mapping
+from amos.plan import Candidate
 from amos.plan.nest import Nest
 from amos.plan.schedule import CpuSchedule, GpuSchedule, Schedule, Value
-from amos.plan.staging import StagedOperand
 from amos.schedule import solver
 from amos.schedule.constraints import Constraint, In, Le
 from amos.schedule.csp import CSP
-from amos.schedule.generate import problem
+from amos.schedule.draft import Draft, Tiling, TilingContext
+from amos.schedule.rules import RULES
 from amos.schedule.sampler import decode
-from amos.schedule.template import Tiling, TilingContext
 
-__all__ = ["ScheduleSpace"]
+__all__ = ["ScheduleSpace", "candidate_of", "spaces_of"]
 
 _ATTEMPTS = 100
 
@@ -60,22 +61,16 @@ class ScheduleSpace(Shown):
         Raises:
             UnknownNameError: what is given names an unknown variable.
         """
-        return problem(self.context).plus(self.given)
+        draft = Draft(self.context)
+        for rule in RULES:
+            draft.rule = rule.name
+            rule.apply(draft)
+        return CSP(draft.variables, tuple(draft.constraints)).plus(self.given)
 
     @property
     def nest(self) -> Nest:
         """The loops that are scheduled."""
         return self.context.nest
-
-    @property
-    def gathered(self) -> tuple[StagedOperand, ...]:
-        """Sources that are copied into their staged form inside the kernel."""
-        return self.context.gathered
-
-    @property
-    def registers(self) -> int:
-        """Fragments that fit the registers at once."""
-        return self.context.registers
 
     @cached_property
     def variables(self) -> dict[str, tuple[Value, ...]]:
@@ -217,6 +212,85 @@ class ScheduleSpace(Shown):
     def values(self, schedule: Schedule) -> dict[str, int]:
         """Every variable of the problem under a schedule: Heron's chromosome and features."""
         return self.csp.values(self.csp.positions(schedule.as_dict()))
+
+
+def spaces_of(
+    mappings: Sequence[Mapping],
+    machine: Machine | None,
+    fixes: Iterable[tuple[str, Value]] = (),
+    tiling: Tiling = "hardware",
+) -> dict[str, ScheduleSpace]:
+    """The space of each mapping by name, under fixed values.
+
+    A mapping that lacks a fixed variable, or where the values leave nothing, is left
+    out.
+
+    Args:
+        mappings: what may be scheduled.
+        machine: where.
+        fixes: variables and values; dots in names may be underscores.
+        tiling: kind of tiles.
+
+    Raises:
+        UnknownNameError: no mapping has the variable.
+        ScheduleError: nothing is left; the message names the smallest set of
+            constraints in conflict in the mapping that comes first.
+    """
+    spaces = {m.name: ScheduleSpace(m, machine, tiling) for m in mappings}
+    wanted = list(fixes)
+    if not wanted:
+        return spaces
+    known = {name for space in spaces.values() for name in space.variables}
+    plain = {name.replace(".", "_"): name for name in known}
+    given = []
+    for name, value in wanted:
+        if name not in known and name not in plain:
+            raise UnknownNameError("schedule variable", name, known)
+        given.append(In(name if name in known else plain[name], (value,), "given"))
+    names = {constraint.variable for constraint in given}
+    having = {key: x for key, x in spaces.items() if names <= x.variables.keys()}
+    if not having:
+        raise ScheduleError(f"no mapping has all of the variables {', '.join(sorted(names))}")
+    kept = {key: space.fix(given) for key, space in having.items()}
+    left = {key: space for key, space in kept.items() if _possible(space.csp)}
+    if not left:
+        first = next(iter(kept))
+        for constraint in given:
+            domain = having[first].variables[constraint.variable]
+            if not set(constraint.values) <= set(domain):
+                raise ScheduleError(
+                    f"mapping {first}: {constraint.variable} = {constraint.values[0]!r} is not "
+                    f"one of {', '.join(map(str, domain))}"
+                )
+        core = solver.explain(having[first].csp, given)
+        raise ScheduleError(f"mapping {first}: {solver.conflict(core)}")
+    return left
+
+
+def _possible(csp: CSP) -> bool:
+    allowed = csp.allowed
+    settled = all(allowed.values()) and csp.possible(allowed)
+    return settled and solver.solve(csp) is not None
+
+
+def candidate_of(kernel: Any, schedule: Schedule | None = None) -> Candidate:
+    """The candidate that a mapping, a trial of an exploration, or a candidate stands for.
+
+    Args:
+        kernel: what a user named.
+        schedule: of a bare mapping; by default the simplest of its space.
+
+    Raises:
+        MappingError: it is nothing of the kind.
+    """
+    if isinstance(kernel, Mapping):
+        return Candidate(kernel, schedule or ScheduleSpace(kernel).smallest())
+    candidate = getattr(kernel, "candidate", kernel)
+    if not isinstance(candidate, Candidate):
+        raise MappingError(
+            f"expected a mapping, a candidate or a trial, got {type(kernel).__name__}"
+        )
+    return candidate
 
 
 def _words(constraint: Constraint, values: dict[str, int]) -> str:

@@ -190,7 +190,7 @@ def test_a_variable_input_is_staged_inside_the_kernel(kind: str) -> None:
         constants=(),
     )
     for number, mapping in enumerate(amos.enumerate_mappings(op, VNNI, rule="gather")):
-        assert {x.name for x in ScheduleSpace(mapping).gathered} >= {"Src2"}
+        assert {x.name for x in ScheduleSpace(mapping).context.gathered} >= {"Src2"}
         _check(mapping, kind, samples=3 if kind == BEST else 1, seed=number)
 
 

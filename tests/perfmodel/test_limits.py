@@ -39,7 +39,7 @@ def test_scratchpads_hold_what_is_staged_tile_by_tile() -> None:
     mapping = _mapping(GEMM, "wmma_m16n16k16_f16_f32", m=1024, n=1024, k=4096)
     machine = replace(amos.machines.get("a100"), features=())
     space = ScheduleSpace(mapping)
-    whole = {f"stage.{op.name}": "whole" for op in space.gathered}
+    whole = {f"stage.{op.name}": "whole" for op in space.context.gathered}
     values = space.smallest().as_dict() | {"parallel": 2}
     # 16 rows of 4096 halves of each operand: two times 128 KiB, of 164 KiB.
     tiled = Schedule.of(values | dict.fromkeys(whole, "tile"))
@@ -57,5 +57,5 @@ def test_a_larger_scratchpad_takes_it() -> None:
     machine: Machine = replace(a100, levels=(shared, *a100.levels[1:]), features=())
     space = ScheduleSpace(mapping)
     values = space.smallest().as_dict() | {"parallel": 2}
-    values |= {f"stage.{op.name}": "tile" for op in space.gathered}
+    values |= {f"stage.{op.name}": "tile" for op in space.context.gathered}
     assert predict(mapping, machine, Schedule.of(values)).seconds > 0

@@ -13,8 +13,8 @@ from amos.intrinsics import Intrinsic
 from amos.machine import Machine
 from amos.mapping import Mapping
 from amos.plan import GpuSchedule, Schedule, Structure, batch_of
+from amos.plan.strided import destination_form, source_forms
 from amos.schedule import ScheduleSpace
-from amos.schedule.generate import template
 
 WMMA = amos.intrinsics.get("wmma_m16n16k16_f16_f32")
 A100, V100 = amos.machines.get("a100"), amos.machines.get("v100")
@@ -32,10 +32,10 @@ def _numbers(space: ScheduleSpace, schedule: Schedule) -> tuple[int, int, int]:
     span = {name: tile[name] * schedule.blocks[name] for name in loops}
     threads = 32 * prod(schedule.blocks[name] for name in loops)
     fragments, used = [], 0
-    for op in (*space.context.sources, space.context.destination):
+    for op in (*source_forms(space.nest), destination := destination_form(space.nest)):
         mine = [n for n in loops if any(n in dim.index.names for dim in op.dims)]
         fragments.append(prod(tile[n] for n in mine))
-        if op is not space.context.destination:
+        if op != destination:
             rows = 16 * prod(span[n] for n in mine)
             used += rows * (16 + schedule.padding[op.name]) * 2
     live = fragments[-1] + min(fragments[:-1]) + 1
@@ -148,28 +148,24 @@ def test_a_machine_without_shared_memory_has_none_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("unit", "machine", "kinds"),
+    ("unit", "machine", "own"),
     [
-        (
-            WMMA,
-            A100,
-            {"bind", "storage_align", "pipeline"},
-        ),
+        (WMMA, A100, {"bind", "align", "pipeline"}),
         (amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32"), XEON, set()),
     ],
 )
-def test_the_optimizations_of_amos_are_all_in_the_template(
-    unit: Intrinsic, machine: Machine, kinds: set[str]
+def test_the_optimizations_of_amos_are_all_variables(
+    unit: Intrinsic, machine: Machine, own: set[str]
 ) -> None:
     """AMOS, Table 3a: tile, fuse, bind, parallel, cache, unroll and vectorize."""
-    layer = amos.enumerate_mappings(amos.operators.resolve("resnet18:C5"), unit)
-    always = {"tensorize", "split", "reorder", "parallel", "unroll", "rfactor"}
-    always |= {"cache_read", "cache_write", "compute_at", "vectorize"}
+    always = {"tile", "block", "order", "reduce", "parallel", "unroll", "split", "stage", "vector"}
     fused = []
-    for mapping in layer:
+    for mapping in amos.enumerate_mappings(amos.operators.resolve("resnet18:C5"), unit):
         space = ScheduleSpace(mapping, machine)
-        primitives = template(space.context)
-        if space.gathered and space.context.reduce:
-            assert {primitive.kind for primitive in primitives} == always | kinds
-        fused += [p for p in primitives if p.kind == "tensorize" and len(p.parts) > 1]
+        if space.context.gathered and space.context.reduce:
+            kinds = {name.partition(".")[0] for name in space.variables} - {"copy"}
+            assert kinds == always | own
+        parts = [c for c in space.csp.constraints if c.rule == "C2"]
+        assert all(c.type == "PROD" for c in parts)
+        fused += [c for c in parts if len(c.names) > 2]
     assert fused

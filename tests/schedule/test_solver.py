@@ -16,20 +16,20 @@ from hypothesis import strategies as st
 import amos
 from amos.errors import ScheduleError, UnknownNameError
 from amos.ir import Operator
+from amos.plan.strided import destination_form, source_forms
 from amos.schedule import (
-    CONSTRAINT_RULES,
     CSP,
+    RULES,
     Constraint,
     Draft,
     Eq,
     In,
     Le,
-    Primitive,
     Prod,
+    Rule,
     ScheduleSpace,
     Select,
     Sum,
-    TilingContext,
     Variable,
     solver,
     spaces_of,
@@ -95,7 +95,7 @@ def test_all_ways_agree_on_small_problems(csp: CSP) -> None:
     expected = _brute(csp)
     assert every(csp, 10_000) == expected
     assert solver.count(csp) == len(expected)
-    assert solver.feasible(csp) == bool(expected)
+    assert (solver.solve(csp) is not None) == bool(expected)
     drawn = solver.sample(csp, 100, np.random.default_rng(0))
     assert sorted(map(str, drawn)) == sorted(map(str, expected))
     for at in itertools.product(range(3), range(4), ("a", "b")):
@@ -210,7 +210,8 @@ def test_conflicts_by_brute_force(extra: list[Constraint]) -> None:
 def test_registers_by_hand() -> None:
     """Accumulators, the narrower source, and one fragment of the other."""
     for space in SPACES[:4]:
-        dims = [list(op.dims) for op in (*space.context.sources, space.context.destination)]
+        nest = space.nest
+        dims = [list(op.dims) for op in (*source_forms(nest), destination_form(nest))]
         loops = [{n for dim in ds for n in dim.index.names} for ds in dims]
         for schedule in space.draw(20, np.random.default_rng(1)):
             counts = []
@@ -251,14 +252,13 @@ def test_sampling_is_fast() -> None:
 
 def test_a_partial_assignment_is_completed() -> None:
     space, rng = SPACES[0], np.random.default_rng(0)
-    for _ in range(5):
-        found = space.schedule(solver.complete(space.csp, {"parallel": 2, "tile.p": 7}, rng))
+    for found in space.draw(5, rng, solver.fixed({"parallel": 2, "tile.p": 7})):
         assert (found.as_dict().get("parallel"), found.tile["p"]) == (2, 7)
         assert space.violations(found) == ()
     with pytest.raises(UnknownNameError, match=r"unknown schedule variable 'tile\.zz'"):
-        solver.complete(space.csp, {"tile.zz": 1}, rng)
+        space.draw(1, rng, solver.fixed({"tile.zz": 1}))
     with pytest.raises(ScheduleError, match=r"infeasible: .*tile\.p in \[14\].*tile\.q in \[12\]"):
-        solver.complete(space.csp, {"tile.p": 14, "tile.q": 12}, rng)
+        space.fix(solver.fixed({"tile.p": 14, "tile.q": 12})).sample(rng)
 
 
 def test_a_conflict_is_as_small_as_it_gets() -> None:
@@ -298,23 +298,18 @@ def test_values_of_a_problem_that_makes_no_sense_are_refused() -> None:
 def test_a_rule_of_a_plug_in() -> None:
     """Every rule's constraints reach the space; nothing else has to know of it."""
 
-    class Even:
-        name = "even"
+    def even(draft: Draft) -> None:
+        if "unroll" in draft.variables:
+            draft.require(In("unroll", (2, 4), draft.rule))
 
-        def condition(self, context: TilingContext, template: list[Primitive]) -> bool:
-            return any(primitive.kind == "unroll" for primitive in template)
-
-        def apply(self, draft: Draft, template: list[Primitive]) -> None:
-            draft.require(In("unroll", (2, 4), self.name))
-
-    CONSTRAINT_RULES.append(Even())
+    RULES.append(Rule("even", even))
     try:
         space = ScheduleSpace(SPACES[0].mapping, XEON)
         assert space.csp.by_rule()["even"] == 1
         drawn = space.draw(50, np.random.default_rng(0))
         assert {schedule.as_dict().get("unroll") for schedule in drawn} == {2, 4}
     finally:
-        CONSTRAINT_RULES.pop()
+        RULES.pop()
 
 
 def test_fixed_values_leave_mappings_that_have_them() -> None:

@@ -136,8 +136,7 @@ def test_the_space_does_not_grow_with_factors() -> None:
 
 
 def test_constants_are_packed_ahead_and_others_staged() -> None:
-    gathered = {op.load.tensor.name for op in ScheduleSpace(MAPPINGS[0]).gathered}
-    assert gathered == {"image"}
+    assert {op.name for op in ScheduleSpace(MAPPINGS[0]).context.gathered} == {"Src1"}
     assert ScheduleSpace(MAPPINGS[0]).variables["stage.Src1"] == ("whole", "tile")
 
 

@@ -1,0 +1,138 @@
+"""What rules look at, and the problem that they add to (Heron, Algorithm 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+from amos.machine import Machine
+from amos.machine.gpu_costs import OTHER_REGISTERS, THREAD_REGISTERS
+from amos.plan import Value
+from amos.plan.blocks import runs_warps
+from amos.plan.gpu_registers import fragment_registers
+from amos.plan.structure import Operand, Structure
+from amos.schedule.constraints import Constraint, In, Le, Prod, Role, Select, Sum, Variable
+
+__all__ = ["Draft", "Rule", "Tiling", "TilingContext"]
+
+#: ``hardware``: tiles need not divide extents; ``divisors``: they must.
+Tiling = Literal["hardware", "divisors"]
+
+#: Fragments of a register tile at most where the intrinsic does not say how many there is room
+#: for: an assumption that keeps tiles small, and no property of the hardware.
+_DEFAULT_REGISTERS = 16
+
+
+@dataclass(frozen=True)
+class TilingContext(Structure):
+    """What rules look at: a mapping, the machine if it is known, the kind of tiles."""
+
+    machine: Machine | None = None
+    tiling: Tiling = "hardware"
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """Sources, then the destination."""
+        return (*self.sources, self.destination)
+
+    @property
+    def gathered(self) -> tuple[Operand, ...]:
+        """Sources that are copied into their staged form inside the kernel."""
+        return tuple(op for op in self.sources if op.choice)
+
+    @cached_property
+    def registers(self) -> int:
+        """Fragments that fit the registers at once."""
+        known = self.mapping.intrinsic.registers
+        if not self.warps:
+            return known or _DEFAULT_REGISTERS
+        each = fragment_registers(self.mapping.intrinsic)[-1]
+        most = max(2, (THREAD_REGISTERS - OTHER_REGISTERS) // each)
+        return min(known, most) if known else most
+
+    @cached_property
+    def scratchpads(self) -> dict[str, str]:
+        """Operands that the intrinsic moves through a bounded level of the machine, by its name."""
+        levels = self.machine.levels if self.machine is not None else ()
+        bounded = {level.name for level in levels if level.capacity}
+        return {m.operand: m.scope for m in self.mapping.intrinsic.memory if m.scope in bounded}
+
+    @cached_property
+    def warps(self) -> bool:
+        """Whether warps of a CUDA machine run the intrinsic, on data in shared memory."""
+        return self.machine is not None and runs_warps(self, self.machine)
+
+    def along(self, kind: str, operand: Operand) -> list[str]:
+        """Variables of one kind, as ``"tile"``, of the spatial loops that move along an operand."""
+        names = [loop.name for loop in self.spatial]
+        return [f"{kind}.{name}" for n, name in enumerate(names) if n in operand.indexed]
+
+
+@dataclass
+class Draft:
+    """Variables and constraints while rules add to them, each in the name of ``rule``.
+
+    What defines a variable returns its name.
+    """
+
+    context: TilingContext
+    rule: str = ""
+    variables: dict[str, Variable] = field(default_factory=dict)
+    constraints: list[Constraint] = field(default_factory=list)
+
+    def tunable(self, name: str, domain: tuple[Value, ...], default: Value | None = None) -> None:
+        """Declare what a search decides, among candidates (C3)."""
+        self.variables[name] = Variable(name, "tunable", domain, default, self.rule)
+        self.require(In(name, domain, "C3"))
+
+    def constant(self, name: str, value: int, role: Role = "architecture") -> str:
+        """Declare a variable of one value."""
+        return self._declared(name, role, (value,))
+
+    def free(self, name: str, count: int) -> str:
+        """Declare a choice that no schedule names: the constraints may make it."""
+        return self._declared(name, "other", tuple(range(count)))
+
+    def product(self, name: str, factors: Iterable[str], role: Role = "length") -> str:
+        """Define a variable as a product."""
+        self.require(Prod(name, tuple(factors), self.rule))
+        return self._declared(name, role)
+
+    def sum(self, name: str, terms: Iterable[str], role: Role = "other") -> str:
+        """Define a variable as a sum."""
+        self.require(Sum(name, tuple(terms), self.rule))
+        return self._declared(name, role)
+
+    def select(
+        self, name: str, index: str, choices: Iterable[str | int], role: Role = "length"
+    ) -> str:
+        """Define a variable as the choice at the position of another one."""
+        self.require(Select(name, index, tuple(choices), self.rule))
+        return self._declared(name, role)
+
+    def limit(self, left: str, right: str, reason: str) -> None:
+        """Require ``left <= right``; the reason says in words what would break."""
+        self.require(Le(left, right, self.rule, reason))
+
+    def require(self, *constraints: Constraint) -> None:
+        """Add constraints."""
+        self.constraints.extend(constraints)
+
+    def _declared(self, name: str, role: Role, domain: tuple[int, ...] = ()) -> str:
+        self.variables.setdefault(name, Variable(name, role, domain, None, self.rule))
+        return name
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A reason for variables and constraints (Heron, Tables 6 and 8).
+
+    Attributes:
+        name: as messages and counts have it, ``"C1"`` to ``"C6"`` of Heron.
+        apply: adds to a draft what the rule demands, nothing where it does not apply.
+    """
+
+    name: str
+    apply: Callable[[Draft], None]

@@ -1,0 +1,92 @@
+"""C5 (GTA's R5): what is held in a memory fits it, for each that operands pass through.
+
+That is registers, then the scratchpad that the intrinsic names or the innermost cache, and
+buffers that one operand has for itself (Heron, Table 6: S2 and S3). Without a spatial loop
+there is nothing to choose.
+"""
+
+from __future__ import annotations
+
+from amos.plan.structure import Operand
+from amos.schedule.draft import Draft
+from amos.schedule.gpu_rules import shared_bytes, thread_registers
+
+__all__ = ["memories", "own_buffers", "registers"]
+
+
+def registers(draft: Draft) -> None:
+    """With the fragments of one source held, the others need only the one in use."""
+    context = draft.context
+    if not context.spatial:
+        return
+    *sources, accumulators = (
+        draft.product(f"fragments.{op.name}", context.along("tile", op)) for op in context.operands
+    )
+    if context.warps:
+        thread_registers(draft)
+        return
+    terms = [accumulators]
+    if len(sources) == 1:
+        terms += sources
+    elif sources:
+        held = draft.select("held", draft.free("kept", len(sources)), sources)
+        terms += [held, draft.constant("in use", 1)]
+    # A number that the description does not say is no property of the hardware.
+    described = bool(context.mapping.intrinsic.registers)
+    most = context.registers
+    limit = draft.constant("registers", most, "architecture" if described else "other")
+    total = draft.sum("fragments", terms, "length")
+    draft.limit(total, limit, f"{{left}} fragments live at once, but {most} registers")
+
+
+def memories(draft: Draft) -> None:
+    """Bytes in the scratchpad or the innermost cache, of each core that shares it."""
+    context = draft.context
+    if not context.spatial or context.machine is None:
+        return
+    inner = context.machine.levels[0]
+    scopes = context.scratchpads
+    if not scopes and inner.capacity:
+        scopes = {op.name: inner.name for op in context.operands}
+    for level in sorted(context.machine.levels, key=lambda level: level.name):
+        held = [op for op in context.operands if scopes.get(op.name) == level.name]
+        if not held:
+            continue
+        if context.warps:
+            shared_bytes(draft, level.name, held)
+            continue
+        # What one step of the reduction needs.
+        kind = "span" if context.scratchpads else "tile"
+        amounts = [
+            draft.product(
+                f"{level.name}.{op.name}", (_fragment(draft, op), *context.along(kind, op)), "other"
+            )
+            for op in held
+        ]
+        room = level.capacity // -(-context.machine.cores // level.units)
+        draft.limit(
+            draft.sum(f"{level.name}.used", amounts),
+            draft.constant(f"{level.name}.capacity", room),
+            f"{{left}} bytes of {level.name} in use by one core, but {room} are there for it",
+        )
+
+
+def own_buffers(draft: Draft) -> None:
+    """What a block of tiles needs of an operand, in the buffer that is its own (VTA has such)."""
+    context = draft.context
+    own = {m.operand: m for m in context.mapping.intrinsic.memory if m.capacity}
+    for op in context.operands if context.spatial else ():
+        if op.name not in own:
+            continue
+        scope, capacity = own[op.name].register_scope, own[op.name].capacity
+        amount = (_fragment(draft, op), *context.along("span", op))
+        draft.limit(
+            draft.product(f"{scope}.used", amount, "other"),
+            draft.constant(f"{scope}.capacity", capacity),
+            f"{{left}} bytes of {op.name} in buffer {scope}, but it has {capacity}",
+        )
+
+
+def _fragment(draft: Draft, op: Operand) -> str:
+    """Bytes of one fragment."""
+    return draft.constant(f"bytes.{op.name}", max(1, int(op.fragment)))
