@@ -1,8 +1,7 @@
 """What cores run of the loops that are shared out, and what a copy covers inside of them.
 
-A copy that is made where it is used stands once in each range of steps, if what the range
-needs fits half of a core's own cache, and in each step if not. The formulas here take
-many schedules at once, one in each column: a plan asks for one, the model for thousands.
+The formulas here take many schedules at once, one in each column: a plan asks for one, the
+model for thousands.
 """
 
 from __future__ import annotations
@@ -14,9 +13,10 @@ from math import isqrt
 
 import numpy as np
 
+from amos.machine.limits import CpuLimits
 from amos.plan.structure import Dimension
 
-__all__ = ["SharedLoops", "box", "even_ranges", "fits_beside", "touched_steps"]
+__all__ = ["SharedLoops", "box", "even_ranges", "touched_steps", "whole"]
 
 
 @lru_cache(maxsize=1 << 16)
@@ -33,11 +33,6 @@ def even_ranges(steps: int, cores: int) -> int:
         for ranges in (*small, *(steps // n for n in reversed(small)))
         if ranges >= least and -(-ranges // cores) * (steps // ranges) <= busiest
     )
-
-
-def fits_beside(size: np.ndarray, cache: int) -> np.ndarray:
-    """Whether a copy of so many bytes leaves half of a core's own cache to everything else."""
-    return size <= cache // 2
 
 
 @dataclass(frozen=True)
@@ -64,6 +59,26 @@ class SharedLoops:
         """Steps that are shared out: schedules."""
         shared: np.ndarray = self.fused.prod(axis=0) * self.parts
         return shared
+
+    def copied_together(
+        self, dims: Sequence[Dimension], size: float, limits: CpuLimits, grown: np.ndarray
+    ) -> np.ndarray:
+        """Fused steps that one copy serves which is made where it is used: schedules.
+
+        It is made once for a range, if what the range needs leaves half of a core's own
+        cache to everything else, and in each step if not. So no core waits for another,
+        nor reads what another has just written.
+
+        Args:
+            dims: of the staged operand.
+            size: bytes of its elements.
+            limits: cores and their caches.
+            grown: as for :func:`box`.
+        """
+        steps, where = np.unique(self.steps, return_inverse=True)
+        share = (steps // [even_ranges(int(n), limits.cores) for n in steps])[where]
+        needed = np.prod(box(dims, self.inside(share), grown), axis=0, dtype=float) * size
+        return np.where(needed <= limits.cache // 2, share, 1)
 
     def inside(self, share: np.ndarray) -> np.ndarray:
         """Steps of every loop in the smallest box around each range: loops × schedules.
@@ -106,12 +121,16 @@ def box(dims: Sequence[Dimension], inside: np.ndarray, grown: np.ndarray) -> lis
         inside: steps of every loop: loops × schedules.
         grown: by how many steps each loop is padded beyond what ``dims`` are for.
     """
-    extents = []
-    for dim in dims:
-        reach = np.full(inside.shape[1], dim.reach + 1, dtype=np.int64)
-        most = np.full(inside.shape[1], dim.extent, dtype=np.int64)
-        for loop, step in dim.terms:
-            reach += step * (inside[loop] - 1)
-            most += step * grown[loop]
-        extents.append(np.minimum(reach, most))
-    return extents
+    reach = [sum(step * (inside[loop] - 1) for loop, step in dim.terms) for dim in dims]
+    most = whole(dims, grown)
+    return [
+        np.minimum(dim.reach + 1 + n, all) for dim, n, all in zip(dims, reach, most, strict=True)
+    ]
+
+
+def whole(dims: Sequence[Dimension], grown: np.ndarray) -> list[np.ndarray]:
+    """Extent of each dimension of a staged operand whose loops have grown."""
+    none = np.zeros(grown.shape[1], dtype=np.int64)
+    return [
+        sum((step * grown[loop] for loop, step in dim.terms), none + dim.extent) for dim in dims
+    ]

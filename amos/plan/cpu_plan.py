@@ -15,7 +15,7 @@ from amos.intrinsics import Intrinsic, implementations
 from amos.ir import dtype
 from amos.machine.limits import CpuLimits
 from amos.mapping.mapping import Mapping
-from amos.plan.copy_places import SharedLoops, box, even_ranges, fits_beside
+from amos.plan.copy_places import SharedLoops, box, even_ranges
 from amos.plan.nest import Loop, Nest
 from amos.plan.packing import grouped, in_reading_order
 from amos.plan.padding import pad_operand
@@ -282,18 +282,13 @@ class CpuPlan:
         return SourceCopy(place, extents, tail, width, vectors, shared)
 
     def _place(self, op: StagedOperand, bits: int) -> tuple[Place, tuple[int, ...]]:
-        """Where a copy stands, and the extents of what it covers.
-
-        Where it is used: in a range of steps, so that no core waits for another nor reads
-        what another has just written, or else in each step.
-        """
+        """Where a copy stands, and the extents of what it covers."""
         if self.schedule.stage[op.name] == "whole" or not self.outer:
             return "ahead", op.shape
-        if self.ranges < self.steps:
-            extents = self.covered(op, self.steps // self.ranges)
-            if fits_beside(np.array(prod(extents) * bits // 8), self.limits.cache):
-                return "range", extents
-        return "step", self.covered(op, 1)
+        dims, unpadded = self.structure.dimensions(op), np.zeros_like(self._shared.extents)
+        together = self._shared.copied_together(dims, bits / 8, self.limits, unpadded)
+        share = int(together[0])
+        return "range" if share > 1 else "step", self.covered(op, share)
 
     def covered(self, op: StagedOperand, share: int) -> tuple[int, ...]:
         """Extents of what a copy covers that stands in so many consecutive steps."""

@@ -11,10 +11,9 @@ import amos
 from amos.ir import Operator
 from amos.machine import Peak
 from amos.perfmodel import predict
-from amos.perfmodel.cpu.copies import spread
 from amos.perfmodel.cpu.cut_tiles import parts_tiles
-from amos.perfmodel.traffic import CoreNest, LoopNestBatch
-from amos.plan import Schedule, Structure, batch_of
+from amos.plan import Schedule, Structure
+from amos.plan.copy_places import SharedLoops
 
 XEON = amos.machines.get("xeon_6240")
 OPERATOR = Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=8, j=16, k=4096))
@@ -57,34 +56,22 @@ def test_steps_of_a_copy_are_as_long_as_padded_rows_allow() -> None:
     """Four lanes of six columns are three steps of 8; of eight columns, one step of 32."""
     even, longer, odd = (_gathered(("r", "s", "c"), {"tile.q": n}) for n in (1, 4, 5))
     assert longer > 2 * even
-    # Ten columns are five steps of 8 again, and more steps share the divisions of a row.
-    assert 0 < odd < even
+    # Ten columns, padding and all, are five steps of 8: more steps share the divisions of a row.
+    assert even < odd < even * 10 / 6
 
 
 def test_a_core_copies_whole_steps_of_a_loop_that_its_range_ends_in() -> None:
-    """Seven rows of two tiles are three rows and a half for each core: it copies four."""
+    """Seven rows of two tiles are three and a half for each core: it copies four, as of eight."""
     values: dict[str, int | str] = {"tile.q": 3, "parallel": 2}
     seven, eight = (_gathered(("s",), values, p) for p in (7, 8))
-    # The window adds one row.
-    assert seven == pytest.approx(eight * 4.5 * (4 / 3.5) / 5, rel=1e-3)
+    assert seven == pytest.approx(eight, rel=1e-3)
 
 
 def test_a_range_that_begins_within_a_loop_is_a_larger_box() -> None:
-    """Three steps of four begin at the last one of a row, among others."""
-    op = Operator.parse(
-        "out[p,q,k] += image[p,q,c] * weight[k,c]", extents=dict(p=3, q=4, k=16, c=6)
-    )
-    mapping = amos.enumerate_mappings(op, VNNI, rule="access")[0]
-    structure = Structure(mapping)
-    image = structure.sources[0]
-    order = " ".join(sorted((x.name for x in structure.spatial), reverse=False))
-    batch = batch_of(structure, [Schedule.of({"order": order, "parallel": 2})])
-    steps = LoopNestBatch(structure, batch, parted=4)
-    part = CoreNest(steps, np.array([4]), 64)
-    assert steps.shared.sum() == 2
-    assert part.outer[:2, 0].tolist() == [1.0, 3.0]
-    # Two rows of four instead of three positions.
-    assert spread(image, part, np.array([0]))[0] == pytest.approx(8 / 3)
+    """Three steps of twelve begin at the last one of a row, among others: two rows of four."""
+    steps = np.array([[3], [4]])
+    loops = SharedLoops(np.array([[0], [1]]), fused=steps, extents=steps, parts=np.array([1]))
+    assert loops.inside(np.array([3])).tolist() == [[2], [4]]
 
 
 def test_rows_of_windows_are_found_once_and_moved_in_vectors() -> None:
