@@ -6,9 +6,9 @@ figure; plotly is loaded when the first one is made.
 
 from amos.viz.display import html, text
 from amos.viz.matrices import matching
-from amos.viz.model import accuracy, roofline
 from amos.viz.plotting import write
-from amos.viz.searches import distribution, progress
+from amos.viz.rooflines import roofline
+from amos.viz.searches import accuracy, distribution, progress
 from amos.viz.slots import fragments
 from amos.viz.spaces import landscape, space
 

@@ -1,93 +1,109 @@
-"""What a display is made of; drawn by :mod:`amos.viz.markup`, written by ``plain``.
+"""What a display is made of: each block says itself as HTML and as text for a terminal.
 
-Text and pictures are made of the same blocks, so that a terminal is told as much
-as a browser.
+Both stand side by side, so that a terminal is told as much as a browser. The HTML needs
+nothing else, no library and no network, and is right on a light and on a dark page.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from html import escape
 
-__all__ = [
-    "Bar",
-    "Bars",
-    "Block",
-    "Code",
-    "Curve",
-    "Formula",
-    "Grid",
-    "Heading",
-    "Matrices",
-    "Matrix",
-    "Note",
-    "Table",
-]
+__all__ = ["Block", "Code", "Heading", "Note", "Table", "aligned", "indented"]
+
+#: Sorts a table by the column whose head is clicked, numbers as numbers.
+_SORT = """<script>(() => {
+  const tables = document.querySelectorAll("table[data-amos='%s']");
+  const value = (row, n) => row.cells[n].dataset.v ?? row.cells[n].textContent;
+  const sort = (table, head, n) => {
+    const down = head.getAttribute("aria-sort") === "ascending" ? -1 : 1;
+    const rows = [...table.tBodies[0].rows];
+    rows.sort((a, b) => down * value(a, n).localeCompare(value(b, n), "en", {numeric: true}));
+    for (const other of head.parentNode.cells) other.removeAttribute("aria-sort");
+    head.setAttribute("aria-sort", down > 0 ? "ascending" : "descending");
+    table.tBodies[0].append(...rows);
+  };
+  for (const table of tables) [...table.tHead.rows[0].cells].forEach((head, n) => {
+    head.tabIndex = 0;
+    head.onclick = () => sort(table, head, n);
+    head.onkeydown = (event) => { if (event.key === "Enter") sort(table, head, n); };
+  });
+})();</script>"""
+
+
+class Block(ABC):
+    """A piece of a display."""
+
+    @abstractmethod
+    def html(self) -> str:
+        """The block as HTML."""
+
+    @abstractmethod
+    def text(self) -> str:
+        """The block as lines."""
 
 
 @dataclass(frozen=True)
-class Heading:
+class Heading(Block):
     """A title and a word on it."""
 
     title: str
     note: str = ""
     good: bool | None = None
 
+    def html(self) -> str:
+        """A title in the colour of good or bad."""
+        kind = {None: "", True: "good", False: "bad"}[self.good]
+        note = f'<span class="note">{escape(self.note)}</span>'
+        return f'<h4 class="{kind}">{escape(self.title)} {note}</h4>'
+
+    def text(self) -> str:
+        """One line."""
+        return f"{self.title}  {self.note}".rstrip()
+
 
 @dataclass(frozen=True)
-class Note:
+class Note(Block):
     """Sentences, one a line."""
 
     lines: tuple[str, ...]
     bad: bool = False
 
+    def html(self) -> str:
+        """Each sentence by itself."""
+        kind = "bad" if self.bad else "note"
+        return "".join(f'<div class="{kind}">{escape(line)}</div>' for line in self.lines)
 
-@dataclass(frozen=True)
-class Code:
-    """Text in which every space counts."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Formula:
-    """LaTeX, and the same for a terminal."""
-
-    latex: str
-    text: str
+    def text(self) -> str:
+        """Each sentence by itself."""
+        return indented(f"- {line}" if self.bad else line for line in self.lines)
 
 
 @dataclass(frozen=True)
-class Matrix:
-    """A binary matrix.
+class Code(Block):
+    """Text in which every space counts, or LaTeX and the same for a terminal."""
 
-    Attributes:
-        title: what it is.
-        rows, columns: their names.
-        values: rows × columns.
-        colours: colour of each cell, as a number; ``None`` is not coloured.
-        wrong: cells at fault.
-        idle: rows at fault.
-    """
+    plain: str
+    latex: str = ""
 
-    title: str
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    values: tuple[tuple[bool, ...], ...]
-    colours: tuple[tuple[int | None, ...], ...]
-    wrong: frozenset[tuple[int, int]] = frozenset()
-    idle: frozenset[int] = frozenset()
+    def html(self) -> str:
+        """The formula, with the text for front ends such as VS Code, which set no LaTeX in HTML."""
+        plain = f"<pre>{escape(self.plain)}</pre>"
+        if not self.latex:
+            return plain
+        shown = f"<div>$$ {escape(self.latex)} $$</div>"
+        return f"{shown}<details><summary>as text</summary>{plain}</details>"
+
+    def text(self) -> str:
+        """The text."""
+        return indented(self.plain.split("\n"))
 
 
 @dataclass(frozen=True)
-class Matrices:
-    """Matrices side by side."""
-
-    shown: tuple[Matrix, ...]
-
-
-@dataclass(frozen=True)
-class Table:
+class Table(Block):
     """Rows of cells; a browser sorts them by a click on a column."""
 
     columns: tuple[str, ...]
@@ -95,50 +111,55 @@ class Table:
     note: str = ""
     sortable: bool = False
 
+    def html(self) -> str:
+        """A table that scrolls."""
+        head = "".join(f'<th scope="col">{escape(column)}</th>' for column in self.columns)
+        rows = "".join(f"<tr>{''.join(map(_html_cell, row))}</tr>" for row in self.rows)
+        # A name of its own that stays the same from run to run.
+        name = hashlib.sha256((head + rows).encode()).hexdigest()[:12]
+        kind = "s" if self.sortable else ""
+        note = f'<div class="note">{escape(self.note)}</div>' if self.note else ""
+        return (
+            f'<div class="scroll"><table data-amos="{name}" class="{kind}">'
+            f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>{note}"
+        ) + (_SORT % name if self.sortable else "")
 
-@dataclass(frozen=True)
-class Bar:
-    """One bar: its name, its length, what is written at its end."""
-
-    name: str
-    value: float
-    text: str
-    colour: int = 0
-
-
-@dataclass(frozen=True)
-class Bars:
-    """Bars on one scale."""
-
-    title: str
-    bars: tuple[Bar, ...]
-
-
-@dataclass(frozen=True)
-class Curve:
-    """Curves over the number of trials; seconds, infinite where there is none yet."""
-
-    title: str
-    lines: Mapping[str, tuple[float, ...]]
+    def text(self) -> str:
+        """Columns of numbers to the right."""
+        right = [
+            bool(self.rows) and all(isinstance(row[n], int | float) for row in self.rows)
+            for n in range(len(self.columns))
+        ]
+        texts = [[_cell(value) for value in row] for row in self.rows]
+        dashes = ["-" * max(map(len, column)) for column in zip(self.columns, *texts, strict=True)]
+        lines = aligned([self.columns, dashes, *texts], right)
+        return indented([*lines, self.note] if self.note else lines)
 
 
-@dataclass(frozen=True)
-class Grid:
-    """A fragment: its shape, and which lane of registers holds each element.
-
-    Attributes:
-        title: the operand.
-        shape: rows and columns.
-        axes: the intrinsic iterations along them; empty where there is none.
-        lanes: rows × columns; empty if software does not know.
-        note: bytes and the way it is moved.
-    """
-
-    title: str
-    shape: tuple[int, int]
-    axes: tuple[str, str]
-    lanes: tuple[tuple[int, ...], ...] = ()
-    note: str = ""
+def _cell(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else ""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)
 
 
-Block = Heading | Note | Code | Formula | Matrices | Table | Bars | Curve | Grid
+def _html_cell(value: object) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f'<td class="n" data-v="{value:.12f}">{escape(_cell(value))}</td>'
+    return f"<td>{escape(_cell(value))}</td>"
+
+
+def aligned(
+    rows: Sequence[Sequence[str]], right: Sequence[bool] = (), gap: str = "  "
+) -> list[str]:
+    """A line for each row; columns are set to the left but for those that ``right`` says."""
+    columns = list(zip(*rows, strict=True))
+    sides = zip(columns, right or [False] * len(columns), strict=True)
+    forms = [f"{'>' if end else '<'}{max(map(len, column))}" for column, end in sides]
+    return [gap.join(map(format, row, forms)).rstrip() for row in rows]
+
+
+def indented(lines: Iterable[str]) -> str:
+    """The lines, two columns in."""
+    return "\n".join(f"  {line}" for line in lines)

@@ -7,27 +7,23 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from amos.intrinsics import Intrinsic, Memory
-    from amos.ir import BufferLoad, Operator
+    from amos.ir import BufferLoad, Compute
 
-__all__ = ["compute_latex", "memory_latex", "operator_latex"]
+__all__ = ["compute_latex", "memory_latex"]
 
 
-def operator_latex(op: Operator) -> str:
-    r"""The statement, with the range of each iteration.
+def compute_latex(compute: Compute) -> str:
+    r"""The scalar statement under its index ranges.
 
     >>> from amos import operators
-    >>> print(operator_latex(operators.resolve("gemv")))
-    \mathrm{out}[m] \mathrel{+}= \mathrm{a}[m,k] \cdot \mathrm{x}[k],\quad m < 1000,\ k < 2048
+    >>> print(compute_latex(operators.resolve("gemv").compute))
+    \mathrm{out}[m] \mathrel{+}= \mathrm{a}[m,k] \cdot \mathrm{x}[k]\quad \text{s.t. }
+    m < 1000,\ k < 2048
     """
-    ranges = ",\\ ".join(f"{_name(it.name)} < {it.extent}" for it in op.iterations)
-    return f"{_statement(op.output, op.sources, op.compute.accumulate)},\\quad {ranges}"
-
-
-def compute_latex(unit: Intrinsic) -> str:
-    """The compute abstraction: the scalar statement under its index ranges."""
-    ranges = ",\\ ".join(f"{_name(it.name)} < {it.extent}" for it in unit.iterations)
-    statement = _statement(unit.destination, unit.sources, unit.compute.accumulate)
-    return f"{statement}\\quad \\text{{s.t. }} {ranges}"
+    ranges = ",\\ ".join(f"{_name(it.name)} < {it.extent}" for it in compute.iterations)
+    sign = "\\mathrel{+}=" if compute.accumulate else "="
+    product = " \\cdot ".join(map(_load, compute.sources))
+    return f"{_load(compute.dst)} {sign} {product}\\quad \\text{{s.t. }} {ranges}"
 
 
 def memory_latex(unit: Intrinsic) -> str:
@@ -46,12 +42,6 @@ def _memory(statement: Memory) -> str:
     if statement.direction == "store":
         return f"{outside} &= {fragment}"
     return f"{fragment} &= {outside}"
-
-
-def _statement(output: BufferLoad, sources: tuple[BufferLoad, ...], adds: bool) -> str:
-    sign = "\\mathrel{+}=" if adds else "="
-    product = " \\cdot ".join(map(_load, sources))
-    return f"{_load(output)} {sign} {product}"
 
 
 def _load(load: BufferLoad) -> str:

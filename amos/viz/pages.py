@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from amos.viz.blocks import Block, Code, Formula, Grid, Heading, Matrices, Matrix, Note, Table
-from amos.viz.latex import compute_latex, memory_latex, operator_latex
+import numpy as np
+
+from amos.errors import MappingError
+from amos.validate import Verdict
+from amos.viz.blocks import Block, Code, Heading, Note, Table
+from amos.viz.drawings import Grid, Matrices, Matrix
+from amos.viz.latex import compute_latex, memory_latex
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from amos.intrinsics import Intrinsic
     from amos.ir import BufferLoad, Operator
     from amos.mapping import Mapping, MappingSpace, VirtualMapping
-    from amos.validate import Pairing, Verdict
 
 __all__ = ["intrinsic", "mapping", "operator", "placing", "space", "verdict", "xyz"]
 
@@ -40,16 +41,15 @@ def operator(op: Operator) -> list[Block]:
     )
     return [
         Heading(f"Operator {op.name}", f"{op.operations:,} operations"),
-        Formula(operator_latex(op), str(op)),
+        Code(str(op), compute_latex(op.compute)),
         Table(("loop", "kind", "extent"), loops),
         Table(("tensor", "", "shape", "dtype", ""), tensors),
-        Matrices((_accesses("X: access matrix", op.operands, op.access_matrix, _names(op)),)),
+        Matrices((_accesses("X: access matrix", op),)),
     ]
 
 
 def intrinsic(unit: Intrinsic) -> list[Block]:
     """Both abstractions, access matrix, and a picture of each fragment."""
-    z = _accesses("Z: access matrix", unit.operands, unit.access_matrix, _names(unit))
     about = [unit.description, f"{unit.family}: {unit.source}"]
     if unit.requires:
         about.append(f"needs {', '.join(unit.requires)}")
@@ -66,57 +66,50 @@ def intrinsic(unit: Intrinsic) -> list[Block]:
     return [
         Heading(f"Intrinsic {unit.name}", f"{unit.operations:,} operations a call"),
         Note(tuple(line for line in about if line)),
-        Formula(compute_latex(unit), str(unit)),
-        Formula(memory_latex(unit), "\n".join(map(str, unit.memory))),
-        Matrices((z,)),
+        Code(str(unit), compute_latex(unit.compute)),
+        Code("\n".join(map(str, unit.memory)), memory_latex(unit)),
+        Matrices((_accesses("Z: access matrix", unit),)),
         *(_fragment(unit, load) for load in unit.operands),
     ]
 
 
 def mapping(found: Mapping) -> list[Block]:
     """X, Y and Z side by side (Figure 4), groups, and the physical mapping."""
-    physical = found.physical()
-    outer = ", ".join(found.outer) or "none"
-    fused = found.fused_extents
+    physical, fused = found.physical(), found.fused_extents
     groups = tuple(
         (t, ", ".join(group) or "nothing", fused[t], physical.sizes[t], physical.tiles[t])
         for t, group in found.groups.items()
     )
+    lines = (
+        f"loops around the call: {', '.join(found.outer) or 'none'}",
+        f"{physical.calls:,} calls, utilization {physical.utilization:.1%}",
+        f"found under rule {found.rule!r}",
+    )
     return [
         Heading(f"Mapping {found.name}", f"{found.operator.name} on {found.intrinsic.name}"),
         Code(str(found)),
-        xyz(found.pairing, found.matching),
+        xyz(found),
         Table(("dimension", "loops", "extent", "problem size", "tiles"), groups),
-        Note(
-            (
-                f"loops around the call: {outer}",
-                f"{physical.calls:,} calls, utilization {physical.utilization:.1%}",
-                f"found under rule {found.rule!r}",
-            )
-        ),
+        Note(lines),
         *placing(physical),
     ]
 
 
 def placing(place: VirtualMapping) -> list[Block]:
     """Compute and memory mapping as expressions."""
-    kind = "Physical" if type(place).__name__ == "PhysicalMapping" else "Virtual"
+    kind = type(place).__name__.removesuffix("Mapping")
     return [
         Heading(f"{kind} mapping {place.mapping.name}"),
-        Formula(place.latex(), str(place)),
+        Code(str(place), place.latex()),
     ]
 
 
 def verdict(said: Verdict) -> list[Block]:
     """What speaks against a matching, with the cells it is about."""
-    if said:
-        title, note = "Valid", f"under rule {said.rule!r}"
-    else:
-        title = "Not valid" if said.wrong else "Idle"
-        note = f"under rule {said.rule!r}"
-    blocks: list[Block] = [Heading(title, note, good=bool(said))]
-    if said.pairing is not None and said.matching is not None:
-        blocks.append(xyz(said.pairing, said.matching, said.cells, said.rows))
+    title = "Valid" if said else "Not valid" if said.wrong else "Idle"
+    blocks: list[Block] = [Heading(title, f"under rule {said.rule!r}", good=bool(said))]
+    if said.pairing is not None:
+        blocks.append(xyz(said))
     if said.reasons:
         blocks.append(Note(said.reasons, bad=True))
     if said.hint:
@@ -126,55 +119,45 @@ def verdict(said: Verdict) -> list[Block]:
 
 def space(found: MappingSpace) -> list[Block]:
     """A table that can be sorted; the first ones of a large space."""
-    steps = tuple(it.name for it in found.intrinsic.iterations)
     rows = []
     for one in islice(found, _LISTED):
         physical = one.physical()
-        groups = (", ".join(one.groups[t]) for t in steps)
+        groups = map(", ".join, one.groups.values())
         rows.append((one.name, *groups, physical.calls, round(physical.utilization, 6)))
     note = f"{found.count:,} mapping{'' if found.count == 1 else 's'} under rule {found.rule!r}"
     if found.count > len(rows):
         note += f"; the first {len(rows)} are shown, to_frame() or an index give the others"
+    head = ("mapping", *_names(found.intrinsic), "calls", "utilization")
     return [
         Heading(f"{found.operator.name} on {found.intrinsic.name}", note),
-        Table(("mapping", *steps, "calls", "utilization"), tuple(rows), sortable=True),
+        Table(head, tuple(rows), sortable=True),
     ]
 
 
-def xyz(
-    pairing: Pairing,
-    matching: np.ndarray,
-    wrong: Sequence[tuple[str, str]] = (),
-    idle: Sequence[str] = (),
-) -> Matrices:
-    """X, Y and Z of Algorithm 1, one colour for each intrinsic iteration."""
-    software, hardware = _names(pairing.operator), _names(pairing.intrinsic)
-    at = {name: n for n, name in enumerate(hardware)}
-    x = tuple(tuple(name in load.names for name in software) for load in pairing.loads)
+def xyz(found: Mapping | Verdict) -> Matrices:
+    """X, Y and Z of Algorithm 1, one colour for each intrinsic iteration.
+
+    Raises:
+        MappingError: the verdict does not say what was judged.
+    """
+    pairing, matching = found.pairing, found.matching
+    if pairing is None or matching is None:
+        raise MappingError("this verdict was made by hand: it does not say what was judged")
+    op, unit = pairing.operator, pairing.intrinsic
+    loops, steps = _names(op), _names(unit)
+    cells, rows = (found.cells, found.rows) if isinstance(found, Verdict) else ((), ())
+    wrong = frozenset((steps.index(t), loops.index(s)) for t, s in cells)
+    idle = frozenset(map(steps.index, rows))
     targets = tuple(int(column.argmax()) if column.any() else None for column in matching.T)
-    y = tuple(tuple(map(bool, row)) for row in matching)
-    z = pairing.intrinsic.access_matrix
-    own = tuple(range(len(hardware)))
-    pairs = zip(pairing.loads, pairing.intrinsic.operands, strict=True)
+    names = zip(unit.operands, pairing.loads, strict=True)
+    fed = tuple(f"{operand.tensor.name} = {load.tensor.name}" for operand, load in names)
+    own = tuple(range(len(steps)))
+    x = op.access_matrix[[*pairing.order, -1]]
     return Matrices(
         (
-            _coloured("X: tensors × loops", pairing.labels, software, x, targets),
-            _coloured(
-                "Y: dimensions × loops",
-                hardware,
-                software,
-                y,
-                targets,
-                frozenset((at[t], software.index(s)) for t, s in wrong),
-                frozenset(at[t] for t in idle),
-            ),
-            _coloured(
-                "Z: operands × dimensions",
-                tuple(f"{unit.tensor.name} = {load.tensor.name}" for load, unit in pairs),
-                hardware,
-                tuple(tuple(map(bool, row)) for row in z),
-                own,
-            ),
+            Matrix("X: tensors × loops", pairing.labels, loops, x, targets),
+            Matrix("Y: dimensions × loops", steps, loops, matching, targets, wrong, idle),
+            Matrix("Z: operands × dimensions", fed, steps, unit.access_matrix, own),
         )
     )
 
@@ -183,56 +166,31 @@ def _names(thing: Operator | Intrinsic) -> tuple[str, ...]:
     return tuple(it.name for it in thing.iterations)
 
 
-def _coloured(
-    title: str,
-    rows: tuple[str, ...],
-    columns: tuple[str, ...],
-    values: tuple[tuple[bool, ...], ...],
-    colours: Sequence[int | None],
-    wrong: frozenset[tuple[int, int]] = frozenset(),
-    idle: frozenset[int] = frozenset(),
-) -> Matrix:
-    """A matrix whose ones have the colour of their column."""
-    painted = tuple(
-        tuple(n if value else None for value, n in zip(row, colours, strict=True)) for row in values
-    )
-    return Matrix(title, rows, columns, values, painted, wrong, idle)
-
-
-def _accesses(
-    title: str, loads: Sequence[BufferLoad], values: np.ndarray, columns: tuple[str, ...]
-) -> Matrix:
-    names = [load.tensor.name for load in loads]
+def _accesses(title: str, thing: Operator | Intrinsic) -> Matrix:
+    """X or Z; a tensor that occurs twice is told by its whole access."""
+    names = [load.tensor.name for load in thing.operands]
     rows = tuple(
-        str(load) if names.count(load.tensor.name) > 1 else load.tensor.name for load in loads
+        str(load) if names.count(name) > 1 else name
+        for name, load in zip(names, thing.operands, strict=True)
     )
-    cells = tuple(tuple(map(bool, row)) for row in values)
-    return _coloured(title, rows, columns, cells, tuple(range(len(columns))))
+    columns = _names(thing)
+    return Matrix(title, rows, columns, thing.access_matrix, tuple(range(len(columns))))
 
 
 def _fragment(unit: Intrinsic, load: BufferLoad) -> Grid:
-    shape, axes = load.tensor.shape, tuple(index.names[0] for index in load.indices)
-    statement = next(m for m in unit.memory if m.operand == load.tensor.name)
-    flat = (shape + (1, 1))[:2] if len(shape) <= 2 else (shape[0], load.tensor.elements // shape[0])
-    names = ((*axes, "", "")[:2]) if len(axes) <= 2 else (axes[0], " ".join(axes[1:]))
-    lanes: tuple[tuple[int, ...], ...] = ()
-    moved = f"{load.tensor.dtype}, {unit.fragment_bytes(load)} bytes, {statement.scope}"
-    if statement.layout is not None and load.tensor.elements <= _LANES:
-        lanes = _lanes(unit, load, flat)
-        moved += f", {statement.layout.lanes} lanes of {statement.layout.elements}"
+    tensor = load.tensor
+    statement = next(m for m in unit.memory if m.operand == tensor.name)
+    steps = [index.names[0] for index in load.indices]
+    rows = tensor.shape[0] if tensor.shape else 1
+    lanes = None
+    note = f"{tensor.dtype}, {unit.fragment_bytes(load)} bytes, {statement.scope}"
+    if (layout := statement.layout) is not None and tensor.elements <= _LANES:
+        first = np.full(tensor.shape, layout.lanes)
+        places = tuple(map(layout.table, steps))
+        np.minimum.at(first, places, np.arange(layout.lanes)[:, None])
+        lanes = first.reshape(rows, -1)
+        note += f", {layout.lanes} lanes of {layout.elements}"
     if statement.broadcast:
-        moved += f", broadcast along {', '.join(statement.broadcast)}"
-    return Grid(load.tensor.name, (flat[0], flat[1]), (names[0], names[1]), lanes, moved)
-
-
-def _lanes(unit: Intrinsic, load: BufferLoad, flat: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """For each element the first lane that holds it."""
-    import numpy as np
-
-    layout = next(m.layout for m in unit.memory if m.operand == load.tensor.name)
-    assert layout is not None
-    places = tuple(layout.table(index.names[0]) for index in load.indices)
-    held = np.full(load.tensor.shape, layout.lanes)
-    lane = np.broadcast_to(np.arange(layout.lanes)[:, None], (layout.lanes, layout.elements))
-    np.minimum.at(held, places, lane)
-    return tuple(tuple(row) for row in held.reshape(flat).tolist())
+        note += f", broadcast along {', '.join(statement.broadcast)}"
+    axes = " × ".join(f"{step} {size}" for step, size in zip(steps, tensor.shape, strict=True))
+    return Grid(tensor.name, (rows, tensor.elements // rows), axes, lanes, note)

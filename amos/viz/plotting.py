@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from amos.errors import RecordError, ToolchainError
 from amos.viz.palette import LINES
 
-__all__ = ["axes", "graph_objects", "rows_down", "styled", "write"]
+__all__ = ["graph_objects", "side_by_side", "styled", "write"]
 
 #: Figures are light cards on a page of any kind. Without a ground of its own, the text of a
 #: figure would need a colour that has 4.5 to 1 against white and against a dark page, and there
@@ -30,11 +31,34 @@ def graph_objects() -> Any:
         raise ToolchainError("drawing needs plotly: pip install 'amos-mapper[notebook]'") from error
 
 
-def styled(figure: Any, title: str, height: int = 420) -> Any:
-    """The figure with a title, on a light ground.
+def side_by_side(
+    maps: Iterable[Any], titles: Sequence[str], widths: Sequence[float] | None = None
+) -> Any:
+    """A figure of heat maps of matrices: the first row on top, no lines between the cells."""
+    figure = import_module("plotly.subplots").make_subplots(
+        cols=len(titles), subplot_titles=titles, column_widths=widths, horizontal_spacing=0.08
+    )
+    for column, drawn in enumerate(maps, 1):
+        figure.add_trace(drawn, row=1, col=column)
+    figure.update_yaxes(autorange="reversed", showgrid=False, zeroline=False)
+    figure.update_xaxes(showgrid=False, zeroline=False)
+    return figure
+
+
+def styled(
+    figure: Any, title: str, *, x: str = "", y: str = "", log: str = "", height: int = 420
+) -> Any:
+    """The figure with titles, on a light ground.
 
     How it looks is a template, so that another takes its place as a whole:
     ``figure.update_layout(template="plotly_dark")``.
+
+    Args:
+        figure: what is styled.
+        title: of the figure.
+        x, y: of the axes.
+        log: names of the axes that are logarithmic.
+        height: pixels.
     """
     axis = dict(gridcolor=_LINE, zerolinecolor=_LINE, linecolor=_LINE)
     style = dict(
@@ -50,20 +74,10 @@ def styled(figure: Any, title: str, height: int = 420) -> Any:
     )
     figure.layout.template = graph_objects().layout.Template(layout=style)
     figure.update_layout(title_text=title, height=height)
+    if x or y:
+        figure.update_xaxes(title_text=x, type="log" if "x" in log else None)
+        figure.update_yaxes(title_text=y, type="log" if "y" in log else None)
     return figure
-
-
-def axes(figure: Any, x: str, y: str, *, log_x: bool = False, log_y: bool = False) -> Any:
-    """Titles and kinds of both axes."""
-    figure.update_xaxes(title_text=x, type="log" if log_x else None)
-    figure.update_yaxes(title_text=y, type="log" if log_y else None)
-    return figure
-
-
-def rows_down(figure: Any) -> None:
-    """Axes of matrices: the first row on top, and no lines between the cells."""
-    figure.update_yaxes(autorange="reversed", showgrid=False, zeroline=False)
-    figure.update_xaxes(showgrid=False, zeroline=False)
 
 
 def write(figure: Any, path: Path) -> None:

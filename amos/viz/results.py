@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import astuple
 from typing import TYPE_CHECKING
 
-from amos.viz.blocks import Bar, Bars, Block, Code, Curve, Heading, Note, Table
+from amos.viz.blocks import Block, Code, Heading, Note, Table
+from amos.viz.drawings import Bar, Bars, Curve
 
 if TYPE_CHECKING:
     from amos.explore import Exploration
@@ -35,25 +37,23 @@ def seconds(value: float) -> str:
 
 def prediction(said: Prediction) -> list[Block]:
     """Bars by level, and the table behind them."""
-    bars = [Bar("intrinsic: compute", said.rows[0].compute, seconds(said.rows[0].compute), 0)]
-    for row in said.rows[1:]:
+    inside, *levels = said.rows
+    bars = [Bar("intrinsic: compute", inside.compute, seconds(inside.compute), 0)]
+    for row in levels:
         bars.append(Bar(f"{row.level}: read", row.read, f"{seconds(row.read)}  {row.slowest}", 1))
         bars.append(Bar(f"{row.level}: write", row.write, seconds(row.write), 2))
-    others = (
-        ("staging", said.staging),
-        ("parallel regions", said.launch),
-    )
-    bars += [Bar(name, value, seconds(value), 3) for name, value in others if value]
+    others = {
+        "staging": said.staging,
+        "parallel regions": said.launch,
+        "lines that cores take from each other": said.exchange,
+    }
+    bars += [Bar(name, value, seconds(value), 3) for name, value in others.items() if value]
     level, kind, _ = said.binding
-    rows = tuple(
-        (x.level, x.trips, x.compute, x.read, x.write, x.bytes_in, x.bytes_out, x.slowest)
-        for x in said.rows
-    )
     head = ("level", "trips", "compute s", "read s", "write s", "bytes in", "bytes out", "slowest")
     return [
         Heading(f"Predicted {seconds(said.seconds)}", f"bound by {said.bound}"),
         Bars(f"seconds by level; the longest is {level} {kind}", tuple(bars)),
-        Table(head, rows),
+        Table(head, tuple(map(astuple, said.rows))),
     ]
 
 
@@ -61,27 +61,21 @@ def exploration(found: Exploration) -> list[Block]:
     """The winner, the way to it, failures, and what each mapping reached."""
     title = f"Exploration of {found.operator.name} on {found.intrinsic.name}"
     counts = ", ".join(f"{name} {count}" for name, count in found.counts.items())
-    lines = [
+    lines = (
         f"machine {found.machine.name}, method {found.method!r}, seed {found.seed}, "
         f"{len(found.trials)} trials" + (f", {found.replayed} replayed" if found.replayed else ""),
         f"mappings by rule: {counts}; {found.searched} searched, "
         f"{found.space_size:,} assignments of mapping and schedule",
-    ]
-    blocks: list[Block] = [Heading(title), Note(tuple(lines))]
+    )
+    blocks: list[Block] = [Heading(title), Note(lines)]
     if any(math.isfinite(trial.seconds) for trial in found.trials):
         best = found.best
-        blocks += [
-            Heading(
-                f"Best: {best.mapping.name}, {seconds(best.seconds)}",
-                found.speed,
-                good=True,
-            ),
-            Code(str(best.candidate)),
-        ]
+        name = f"Best: {best.mapping.name}, {seconds(best.seconds)}"
+        blocks += [Heading(name, found.speed, good=True), Code(str(best.candidate))]
         if found.note:
             blocks.append(Note((found.note,), bad=True))
     what = "measured" if any(t.measurement for t in found.trials) else "predicted"
-    blocks.append(Curve(f"best {what} seconds so far", {found.method: tuple(found.history)}))
+    blocks.append(Curve(f"best {what} seconds so far", tuple(found.history)))
     if found.failures:
         told = ", ".join(f"{count} {kind}" for kind, count in found.failures.items())
         blocks.append(Note((f"failed: {told}",), bad=True))
@@ -92,15 +86,12 @@ def exploration(found: Exploration) -> list[Block]:
 
 
 def _reached(found: Exploration) -> Table:
-    best: dict[str, Trial] = {}
-    tried: dict[str, int] = {}
+    tried: dict[str, list[Trial]] = {}
     for one in found.trials:
-        name = one.mapping.name
-        tried[name] = tried.get(name, 0) + 1
-        if name not in best or one.seconds < best[name].seconds:
-            best[name] = one
+        tried.setdefault(one.mapping.name, []).append(one)
+    best = {name: min(trials, key=lambda one: one.seconds) for name, trials in tried.items()}
     rows = tuple(
-        (name, tried[name], one.predicted, one.seconds, str(one.schedule))
+        (name, len(tried[name]), one.predicted, one.seconds, str(one.schedule))
         for name, one in sorted(best.items(), key=lambda item: item[1].seconds)
     )
     head = ("mapping", "trials", "predicted s", "best s", "schedule of the best")
@@ -133,19 +124,15 @@ def trial(found: Trial) -> list[Block]:
 
 def schedules(found: ScheduleSpace) -> list[Block]:
     """Variables and their values."""
-    rows = tuple(
-        (
-            name,
-            len(domain),
-            ", ".join(map(str, domain[:_VALUES])) + (" …" if len(domain) > _VALUES else ""),
-        )
-        for name, domain in found.variables.items()
-    )
+    rows = []
+    for name, domain in found.variables.items():
+        more = " …" if len(domain) > _VALUES else ""
+        rows.append((name, len(domain), ", ".join(map(str, domain[:_VALUES])) + more))
     where = f" on {found.machine.name}" if found.machine is not None else ""
     note = f"{found.size:,} assignments, {len(found.csp.constraints)} constraints"
     return [
         Heading(f"Schedules of {found.mapping.name}{where}", note),
-        Table(("variable", "values", ""), rows),
+        Table(("variable", "values", ""), tuple(rows)),
     ]
 
 

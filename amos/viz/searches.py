@@ -1,19 +1,22 @@
-"""What searches did: how fast they got there, and among which candidates."""
+"""What searches did: how fast they got there, among which candidates, and as predicted or not."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
 
 from amos.errors import ExploreError
-from amos.viz.palette import line_colour
-from amos.viz.plotting import axes, graph_objects, styled
+from amos.viz.plotting import graph_objects, styled
 
 if TYPE_CHECKING:
     from amos.explore import Exploration
 
-__all__ = ["distribution", "progress"]
+__all__ = ["accuracy", "distribution", "progress"]
+
+T = TypeVar("T")
 
 
 def progress(found: Exploration | Mapping[str, Exploration | Sequence[float]]) -> Any:
@@ -29,20 +32,18 @@ def progress(found: Exploration | Mapping[str, Exploration | Sequence[float]]) -
     Raises:
         ToolchainError: plotly is not installed.
     """
-    named = found if isinstance(found, Mapping) else {found.method: found}
     figure = graph_objects().Figure()
-    for number, (name, one) in enumerate(named.items()):
+    for name, one in _named(found).items():
         values = one if isinstance(one, Sequence) else one.history
         figure.add_scatter(
             x=list(range(1, len(values) + 1)),
             y=[value if math.isfinite(value) else None for value in values],
             name=name,
             mode="lines",
-            line=dict(shape="hv", color=line_colour(number), width=2),
+            line=dict(shape="hv", width=2),
             hovertemplate=f"{name}: trial %{{x}}, %{{y:.4g}} s<extra></extra>",
         )
-    axes(figure, "trials", "best seconds so far", log_y=True)
-    return styled(figure, "Best candidate so far")
+    return styled(figure, "Best candidate so far", x="trials", y="best seconds so far", log="y")
 
 
 def distribution(found: Exploration | Mapping[str, Exploration | Sequence[float]]) -> Any:
@@ -59,35 +60,75 @@ def distribution(found: Exploration | Mapping[str, Exploration | Sequence[float]
         ExploreError: no candidate ran.
         ToolchainError: plotly is not installed.
     """
-    named = found if isinstance(found, Mapping) else {found.method: found}
     times = {
-        name: [1e6 * value for value in _seconds(one) if math.isfinite(value)]
-        for name, one in named.items()
+        name: np.array(one if isinstance(one, Sequence) else [t.seconds for t in one.trials]) * 1e6
+        for name, one in _named(found).items()
     }
-    every = [value for values in times.values() for value in values]
-    if not every:
-        raise ExploreError(f"none of the candidates of {', '.join(named) or 'nothing'} ran")
+    ran = {name: values[np.isfinite(values)] for name, values in times.items()}
+    every = np.concatenate([[], *ran.values()])
+    if not every.size:
+        raise ExploreError(f"none of the candidates of {', '.join(ran) or 'nothing'} ran")
     # Bins of equal ratio, since candidates differ by orders of magnitude.
-    low, high = math.log10(min(every)), math.log10(max(every))
-    width = max((high - low) / 40, 1e-3)
-    bins = int((high - low) / width) + 1
+    edges = np.geomspace(every.min() * 0.999, every.max() * 1.001, 41)
     figure = graph_objects().Figure()
-    for number, (name, values) in enumerate(times.items()):
-        counts = [0] * bins
-        for value in values:
-            counts[min(bins - 1, int((math.log10(value) - low) / width))] += 1
+    for name, values in ran.items():
         figure.add_bar(
-            x=[10 ** (low + (n + 0.5) * width) for n in range(bins)],
-            y=counts,
-            width=[10 ** (low + n * width) * (10**width - 1) for n in range(bins)],
-            name=f"{name}: {len(values)} of {len(list(_seconds(named[name])))}",
-            marker_color=line_colour(number),
+            x=np.sqrt(edges[:-1] * edges[1:]).tolist(),
+            y=np.histogram(values, edges)[0].tolist(),
+            width=np.diff(edges).tolist(),
+            name=f"{name}: {len(values)} of {len(times[name])}",
             opacity=0.7,
         )
     figure.update_layout(barmode="overlay", bargap=0)
-    axes(figure, "microseconds", "candidates", log_x=True)
-    return styled(figure, "Latencies of the candidates")
+    return styled(figure, "Latencies of the candidates", x="microseconds", y="candidates", log="x")
 
 
-def _seconds(one: Exploration | Sequence[float]) -> Sequence[float]:
-    return one if isinstance(one, Sequence) else [trial.seconds for trial in one.trials]
+def accuracy(found: Exploration | Mapping[str, tuple[Any, Any]]) -> Any:
+    """Predicted against measured seconds, and the share of pairs in the right order.
+
+    Args:
+        found: an exploration that measured, or predicted and measured seconds under
+            names of their own, for example ``amos.reproduce.fig5.predictions``.
+
+    Returns:
+        A plotly figure with one trace a name (AMOS, Figure 5).
+
+    Raises:
+        ExploreError: nothing was measured.
+        ToolchainError: plotly is not installed.
+    """
+    from amos.perfmodel.accuracy import pairwise
+
+    figure = graph_objects().Figure()
+    shares = []
+    for number, (name, one) in enumerate(_named(found).items()):
+        x, y = (np.asarray(seconds, float) for seconds in _both(one))
+        label = name
+        if len(x) > 1:
+            shares.append(pairwise(x, y))
+            label += f"  {shares[-1]:.1%}"
+        figure.add_scatter(
+            x=x.tolist(),
+            y=y.tolist(),
+            name=label,
+            mode="markers",
+            marker=dict(size=5, symbol=number // 8),
+        )
+    mean = f", {np.mean(shares):.1%} of pairs in the right order" if shares else ""
+    what = f"Predicted and measured{mean}"
+    return styled(figure, what, x="predicted seconds", y="measured seconds", log="xy", height=480)
+
+
+def _named(found: Exploration | Mapping[str, T]) -> Mapping[str, Exploration | T]:
+    """One exploration goes by its method."""
+    return found if isinstance(found, Mapping) else {found.method: found}
+
+
+def _both(one: Exploration | tuple[Any, Any]) -> tuple[Any, Any]:
+    """Predicted and measured seconds."""
+    if isinstance(one, tuple):
+        return one
+    ran = [trial for trial in one.trials if trial.measurement and trial.measurement.ok]
+    if not ran:
+        raise ExploreError(f"none of {len(one.trials)} candidates was measured")
+    return [trial.predicted for trial in ran], [trial.seconds for trial in ran]

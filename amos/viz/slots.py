@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -10,25 +9,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from amos.errors import MappingError
-from amos.viz.plotting import graph_objects, rows_down, styled
+from amos.viz.plotting import graph_objects, side_by_side, styled
 
 if TYPE_CHECKING:
-    from amos.ir import BufferLoad
-    from amos.mapping import Mapping
+    from amos.ir import Tensor
+    from amos.mapping import Layout, Mapping
 
 __all__ = ["Slots", "fragments", "slots"]
 
 #: A fragment of more slots is too fine to be drawn.
 _SLOTS = 4096
+_SCALES = ("Blues", "Oranges", "Greens", "Purples")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Slots:
     """One fragment of one call.
 
     Attributes:
         operand: the intrinsic's name for it.
-        tensor: the operator's name for it.
+        tensor: the operator's tensor that is held.
         elements: int, fragment × dimensions of the tensor: the element in each
             slot; meaningless where ``used`` is false.
         used: bool, fragment: true where a slot holds an element. The others are
@@ -37,20 +37,28 @@ class Slots:
     """
 
     operand: str
-    tensor: str
+    tensor: Tensor
     elements: np.ndarray
     used: np.ndarray
 
+    @property
+    def rows(self) -> int:
+        """Rows that the slots are drawn in."""
+        return self.used.shape[0] if self.used.ndim else 1
+
     def labels(self) -> list[list[str]]:
         """``[0,3,4]`` for each slot, nothing for padding; rows × columns."""
-        rows = self.used.shape[0] if self.used.ndim else 1
-        flat = self.elements.reshape(-1, self.elements.shape[-1])
-        texts = [
-            f"[{','.join(map(str, element))}]" if used else ""
-            for element, used in zip(flat.tolist(), self.used.reshape(-1), strict=True)
-        ]
-        width = len(texts) // rows
-        return [texts[r * width : (r + 1) * width] for r in range(rows)]
+        texts = np.full(self.used.shape, "", dtype=object)
+        for slot in np.ndindex(self.used.shape):
+            if self.used[slot]:
+                texts[slot] = f"[{','.join(map(str, self.elements[slot]))}]"
+        return list(texts.reshape(self.rows, -1).tolist())
+
+    def positions(self) -> list[list[float]]:
+        """Place of each slot's element in the tensor, NaN for padding; rows × columns."""
+        index = tuple(np.moveaxis(self.elements, -1, 0))
+        places = np.asarray(np.ravel_multi_index(index, self.tensor.shape, mode="clip"))
+        return list(np.where(self.used, places, np.nan).reshape(self.rows, -1).tolist())
 
 
 def slots(mapping: Mapping, call: int) -> list[Slots]:
@@ -69,42 +77,27 @@ def slots(mapping: Mapping, call: int) -> list[Slots]:
         raise MappingError(f"call {call} of {mapping.name}: expected 0 to {physical.calls - 1}")
     extents = mapping.operator.extents
     counts = [*(extents[n] for n in mapping.outer), *physical.tiles.values()]
-    place = np.unravel_index(call, counts) if counts else ()
-    outer = dict(zip(mapping.outer, map(int, place), strict=False))
-    tiles = dict(zip(physical.tiles, map(int, place[len(outer) :]), strict=True))
-    pairs = zip(mapping.intrinsic.operands, mapping.pairing.loads, strict=True)
-    found = []
-    for operand, load in pairs:
-        axes = [index.names[0] for index in operand.indices]
-        found.append(_held(mapping, operand.tensor.name, load, axes, outer, tiles))
-    return found
+    place = [int(n) for n in np.unravel_index(call, counts)] if counts else []
+    outer = dict(zip(mapping.outer, place, strict=False))
+    tiles = dict(zip(physical.tiles, place[len(outer) :], strict=True))
+    return [_slots(mapping, layout, outer, tiles) for layout in physical.layouts.values()]
 
 
-def _held(
-    mapping: Mapping,
-    name: str,
-    load: BufferLoad,
-    axes: list[str],
-    outer: dict[str, int],
-    tiles: dict[str, int],
-) -> Slots:
-    sizes = mapping.physical().sizes
-    shape = tuple(sizes[t] for t in axes)
-    grid = dict(zip(axes, np.indices(shape), strict=True))
-    extents = mapping.operator.extents
+def _slots(mapping: Mapping, layout: Layout, outer: dict[str, int], tiles: dict[str, int]) -> Slots:
+    """What an operand's fragment holds where the loops around a call stand as said."""
+    extents, shape, load = mapping.operator.extents, layout.fragment, layout.load
     used = np.ones(shape, dtype=bool)
     at: dict[str, Any] = dict(outer)
-    for step, lane in grid.items():
-        value = tiles[step] * sizes[step] + lane
-        used &= value < mapping.fused_extents[step]
+    for (step, _, _), size, lane in zip(layout.tiles, shape, np.indices(shape), strict=True):
+        fused = tiles[step] * size + lane
+        used &= fused < mapping.fused_extents[step]
         for iteration, radix in mapping.fused[step].terms:
-            at[iteration] = value // radix % extents[iteration]
+            at[iteration] = fused // radix % extents[iteration]
     elements = np.empty((*shape, len(load.indices)), dtype=np.int64)
     for d, (index, size) in enumerate(zip(load.indices, load.tensor.shape, strict=True)):
-        where = sum((at[n] * c for n, c in index.terms), np.full(shape, index.constant))
-        used &= (where >= 0) & (where < size)
-        elements[..., d] = where
-    return Slots(name, load.tensor.name, elements, used)
+        elements[..., d] = index.constant + sum(at[n] * c for n, c in index.terms)
+        used &= (elements[..., d] >= 0) & (elements[..., d] < size)
+    return Slots(layout.operand, load.tensor, elements, used)
 
 
 def fragments(mapping: Mapping, calls: int = 16) -> Any:
@@ -133,41 +126,28 @@ def fragments(mapping: Mapping, calls: int = 16) -> Any:
             f"fragments of {mapping.intrinsic.name} have up to {max(sizes)} slots; "
             f"at most {_SLOTS} can be drawn"
         )
-    go = graph_objects()
-    from plotly.subplots import make_subplots
-
     total = mapping.physical().calls
-    shown = range(min(calls, total))
-    titles = [f"{s.operand} = {s.tensor}" for s in slots(mapping, 0)]
-    figure = make_subplots(cols=len(titles), subplot_titles=titles, horizontal_spacing=0.06)
-    for column, trace in enumerate(_tiles(mapping, 0), 1):
-        figure.add_trace(trace, row=1, col=column)
-    figure.frames = [go.Frame(data=list(_tiles(mapping, call)), name=str(call)) for call in shown]
+    shown = [slots(mapping, call) for call in range(min(calls, total))]
+    drawn = [[_heatmap(held, _SCALES[n % 4]) for n, held in enumerate(call)] for call in shown]
+    figure = side_by_side(drawn[0], [f"{held.operand} = {held.tensor.name}" for held in shown[0]])
+    frame = graph_objects().Frame
+    figure.frames = [frame(data=data, name=str(call)) for call, data in enumerate(drawn)]
     steps = [
-        dict(label=str(n), method="animate", args=[[str(n)], dict(mode="immediate")]) for n in shown
+        dict(label=frame.name, method="animate", args=[[frame.name], dict(mode="immediate")])
+        for frame in figure.frames
     ]
     figure.update_layout(sliders=[dict(steps=steps, currentvalue_prefix="call ", pad_t=20)])
-    rows_down(figure)
     what = f"{mapping.name}: elements in the fragments, call by call ({total:,} calls)"
     return styled(figure, what, height=440)
 
 
-def _tiles(mapping: Mapping, call: int) -> Iterator[Any]:
-    go = graph_objects()
-    shapes = [load.tensor.shape for load in mapping.pairing.loads]
-    for number, (held, shape) in enumerate(zip(slots(mapping, call), shapes, strict=True)):
-        clipped = np.clip(held.elements, 0, np.maximum(np.array(shape, dtype=np.int64) - 1, 0))
-        position = np.ravel_multi_index(tuple(np.moveaxis(clipped, -1, 0)), shape)
-        labels = held.labels()
-        values = np.where(held.used, position, -1).reshape(len(labels), -1).tolist()
-        z = [[None if v < 0 else v for v in row] for row in values]
-        name = f"{held.tensor}"
-        yield go.Heatmap(
-            z=z,
-            text=labels,
-            colorscale=("Blues", "Oranges", "Greens", "Purples")[number % 4],
-            showscale=False,
-            xgap=1,
-            ygap=1,
-            hovertemplate=f"slot (%{{y}}, %{{x}}): {name}%{{text}}<extra></extra>",
-        )
+def _heatmap(held: Slots, scale: str) -> Any:
+    return graph_objects().Heatmap(
+        z=held.positions(),
+        text=held.labels(),
+        colorscale=scale,
+        showscale=False,
+        xgap=1,
+        ygap=1,
+        hovertemplate=f"slot (%{{y}}, %{{x}}): {held.tensor.name}%{{text}}<extra></extra>",
+    )

@@ -17,10 +17,9 @@ from amos.records import Trial
 from amos.schedule import ScheduleSpace
 from amos.validate import Verdict
 from amos.viz import html, text
-from amos.viz.blocks import Curve, Matrices
 from amos.viz.display import describe
-from amos.viz.latex import compute_latex, memory_latex, operator_latex
-from amos.viz.markup import markup
+from amos.viz.drawings import Curve, Matrices
+from amos.viz.latex import compute_latex, memory_latex
 
 WMMA = amos.intrinsics.get("wmma_m16n16k16_f16_f32")
 CONV = amos.operators.resolve("conv2d")
@@ -118,7 +117,7 @@ def test_a_mapping_shows_the_three_matrices() -> None:
     assert np.array_equal(y.values, SPACE[0].matching)
     assert np.array_equal(z.values, WMMA.access_matrix)
     # A column of X has the colour of the row of Y that it goes to.
-    assert [row[1] for row in x.colours] == [None, 1, 1]
+    assert x.colours == y.colours == (0, 1, 0, 0, 2, 2, 2)
     assert text(SPACE[0]).count("\n") > 15
     assert "28,224 calls, utilization 100.0%" in text(SPACE[0])
 
@@ -187,11 +186,11 @@ def test_names_are_escaped() -> None:
 def test_latex_is_balanced_and_says_it_all() -> None:
     for name in amos.intrinsics.names():
         unit = amos.intrinsics.get(name)
-        for latex in (compute_latex(unit), memory_latex(unit)):
+        for latex in (compute_latex(unit.compute), memory_latex(unit)):
             assert latex.count("{") == latex.count("}")
             assert latex.count("[") == latex.count("]")
         assert memory_latex(unit).count("&=") == len(unit.memory)
-    assert "\\mathrm{pad}(" in operator_latex(amos.operators.resolve("resnet18:C5"))
+    assert "\\mathrm{pad}(" in compute_latex(amos.operators.resolve("resnet18:C5").compute)
 
 
 def test_every_intrinsic_and_operator_can_be_shown() -> None:
@@ -203,9 +202,10 @@ def test_every_intrinsic_and_operator_can_be_shown() -> None:
 
 
 def test_a_curve_falls_in_steps() -> None:
-    drawn = markup([Curve("best", {"ga": (float("inf"), 4.0, 4.0, 1.0)})])
-    (path,) = re.findall(r'<path d="([^"]+)"', drawn)
+    curve = Curve("best", (float("inf"), 4.0, 4.0, 1.0))
+    (path,) = re.findall(r'<path d="([^"]+)"', curve.html())
     assert path.startswith("M") and path.count("H") == 2
+    assert curve.text().split("\n") == ["  best", "    2: 4 s, 4: 1 s"]
 
 
 def test_showing_an_operator_loads_no_plotting_and_no_compiler() -> None:

@@ -1,0 +1,84 @@
+"""What the model says limits a candidate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from amos import machines
+from amos.viz.palette import line_colour
+from amos.viz.plotting import graph_objects, styled
+
+if TYPE_CHECKING:
+    from amos.machine import Machine
+    from amos.perfmodel import Prediction
+    from amos.plan import Candidate
+
+__all__ = ["roofline"]
+
+
+def roofline(candidate: Candidate, machine: str | Machine) -> Any:
+    """Roofs of every memory level, and where the model sees a candidate under each.
+
+    Args:
+        candidate: mapping and schedule.
+        machine: by name or as a description.
+
+    Returns:
+        A plotly figure: for each level, from the inside outward, a roof and, if anything
+        moves through it, a point at its operational intensity and the predicted rate.
+
+    Raises:
+        MachineError: the machine has no rate for the intrinsic, or a memory overflows.
+        ToolchainError: plotly is not installed.
+    """
+    from amos.perfmodel import predict
+
+    mapping = candidate.mapping
+    unit, operations = mapping.intrinsic, mapping.operator.operations
+    machine = machines.get(machine, [unit])
+    said = predict(mapping, machine, candidate.schedule)
+    rate = operations / said.seconds
+    peak = unit.operations / machine.peak(unit.name).interval * machine.cores
+    bandwidths = {level.name: level.read_bandwidth * level.units for level in machine.levels}
+    moved = _bytes_moved(candidate, machine, said)
+    intensities = {level: operations / moved[level] for level in moved if moved[level]}
+    points = [*intensities.values(), *(peak / bandwidth for bandwidth in bandwidths.values())]
+    low, high = min(points) / 4, max(points) * 4
+    figure = graph_objects().Figure()
+    for number, (level, bandwidth) in enumerate(bandwidths.items()):
+        figure.add_scatter(
+            x=[low, peak / bandwidth, high],
+            y=[low * bandwidth, peak, peak],
+            name=f"{level}: {bandwidth / 1e9:,.0f} GB/s",
+            mode="lines",
+            line_color=line_colour(number),
+            legendgroup=level,
+        )
+        if level in intensities:
+            figure.add_scatter(
+                x=[intensities[level]],
+                y=[rate],
+                name=f"{level}: {intensities[level]:.3g} operations a byte",
+                mode="markers",
+                marker=dict(color=line_colour(number), size=11, line=dict(width=1)),
+                legendgroup=level,
+            )
+    what = (
+        f"{mapping.name} on {machine.name}: {rate / 1e12:.3g} of {peak / 1e12:.3g} Top/s predicted"
+    )
+    return styled(figure, what, x="operations per byte", y="operations per second", log="xy")
+
+
+def _bytes_moved(candidate: Candidate, machine: Machine, said: Prediction) -> dict[str, float]:
+    """Bytes that go through each level, in and out, over the whole computation."""
+    from amos.perfmodel.traffic import LoopNestBatch
+    from amos.plan import Structure
+
+    structure = Structure(candidate.mapping)
+    batch = candidate.schedule.batch(structure)
+    nest = LoopNestBatch(structure, batch, batch.split if machine.cached else None)
+    cores = min(machine.cores, int(nest.parallel[0]))
+    # The model counts the bytes of one group of cores that share what is inside.
+    groups = [machine.cores, *(level.units for level in machine.levels)]
+    rows = zip(groups, said.rows[1:], strict=False)
+    return {row.level: (row.bytes_in + row.bytes_out) * min(cores, n) for n, row in rows}
