@@ -14,8 +14,7 @@ from amos.intrinsics.registry import (
     provide,
     register,
 )
-from amos.intrinsics.toml_file import from_toml, read, read_values
-from amos.intrinsics.values import values_of
+from amos.intrinsics.toml_file import from_toml, read, read_values, values_of
 
 __all__ = [
     "AffineSystem",

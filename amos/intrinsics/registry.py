@@ -16,7 +16,7 @@ from typing import Any
 
 from amos.errors import IntrinsicError, UnknownNameError, shown
 from amos.intrinsics.description import Intrinsic
-from amos.intrinsics.implementation import Implementation
+from amos.intrinsics.implementation import KINDS, Implementation
 from amos.intrinsics.toml_file import read
 
 __all__ = [
@@ -33,23 +33,14 @@ __all__ = [
 #: Entry-point group in which a plug-in names its providers.
 ENTRY_POINTS = "amos.intrinsics"
 
-#: Modules with a provider ``intrinsics``; one family each.
+#: Modules of this package with a provider ``intrinsics``; one family each.
 _BUILT_IN = (
-    "amos.intrinsics.amx",
-    "amos.intrinsics.arm",
-    "amos.intrinsics.avx",
-    "amos.intrinsics.avx512bf16",
-    "amos.intrinsics.mali",
-    "amos.intrinsics.mma",
-    "amos.intrinsics.systolic",
-    "amos.intrinsics.virtual",
-    "amos.intrinsics.vnni",
-    "amos.intrinsics.vta",
-    "amos.intrinsics.wmma",
-)
+    "amx", "arm", "avx", "avx512bf16", "mali", "mma", "systolic", "virtual", "vnni", "vta", "wmma",
+)  # fmt: skip
 
 _registered: dict[str, Intrinsic] = {}
-_implemented: dict[str, dict[str, Implementation]] = {}
+#: By the name of the intrinsic, and by kind.
+_implemented: dict[tuple[str, str], Implementation] = {}
 _broken: dict[str, str] = {}
 _loaded = False
 
@@ -62,8 +53,6 @@ def register(intrinsic: Intrinsic, *sources: Implementation) -> Intrinsic:
             implementation belongs to another.
     """
     _load()
-    if not isinstance(intrinsic, Intrinsic):
-        raise IntrinsicError(f"expected an Intrinsic, got {type(intrinsic).__name__}")
     _add_all([intrinsic, *sources])
     return intrinsic
 
@@ -111,7 +100,7 @@ def names() -> tuple[str, ...]:
 def implementations(name: str) -> dict[str, Implementation]:
     """The implementations of an intrinsic by kind; none if it is not registered."""
     _load()
-    return dict(_implemented.get(name, {}))
+    return {kind: _implemented[name, kind] for kind in KINDS if (name, kind) in _implemented}
 
 
 def provide(objects: Iterable[Intrinsic | Implementation]) -> None:
@@ -134,28 +123,6 @@ def broken() -> dict[str, str]:
     return dict(_broken)
 
 
-def _add(thing: Any) -> tuple[dict[str, Any], str] | None:
-    """Add one object; where it went, so that it can be taken back."""
-    if isinstance(thing, Implementation):
-        kinds = _implemented.setdefault(thing.intrinsic, {})
-        if kinds.get(thing.kind, thing) != thing:
-            raise IntrinsicError(
-                f"intrinsic {thing.intrinsic!r} has another {thing.kind!r} implementation already"
-            )
-        new = thing.kind not in kinds
-        kinds[thing.kind] = thing
-        return (kinds, thing.kind) if new else None
-    if not isinstance(thing, Intrinsic):
-        raise IntrinsicError(f"expected an Intrinsic, got {type(thing).__name__}")
-    if thing.name in _registered:
-        raise IntrinsicError(
-            f"intrinsic {thing.name!r} is registered already "
-            f"(family {_registered[thing.name].family!r})"
-        )
-    _registered[thing.name] = thing
-    return _registered, thing.name
-
-
 def _add_all(provider: Any) -> None:
     """Register everything that a provider gives, or nothing of it."""
     things = provider() if callable(provider) else provider
@@ -163,24 +130,32 @@ def _add_all(provider: Any) -> None:
         things = (things,)
     if not isinstance(things, Iterable):
         raise IntrinsicError(f"expected Intrinsic objects, got {type(things).__name__}")
-    added: list[tuple[dict[str, Any], str]] = []
-    try:
-        sources = []
-        for item in things:
-            if (place := _add(item)) is not None:
-                added.append(place)
-            if isinstance(item, Implementation):
-                sources.append(item)
-        for source in sources:
-            if source.intrinsic not in _registered:
+    units: dict[str, Intrinsic] = {}
+    sources: dict[tuple[str, str], Implementation] = {}
+    for thing in list(things):
+        if isinstance(thing, Intrinsic):
+            if (other := _registered.get(thing.name) or units.get(thing.name)) is not None:
                 raise IntrinsicError(
-                    f"{source.kind!r} implementation of {source.intrinsic!r}: expected the name "
-                    "of a registered intrinsic"
+                    f"intrinsic {thing.name!r} is registered already (family {other.family!r})"
                 )
-    except BaseException:
-        for table, key in added:
-            del table[key]
-        raise
+            units[thing.name] = thing
+        elif isinstance(thing, Implementation):
+            key = thing.intrinsic, thing.kind
+            if (_implemented.get(key) or sources.get(key) or thing) != thing:
+                raise IntrinsicError(
+                    f"intrinsic {thing.intrinsic!r} has another {thing.kind!r} implementation "
+                    "already"
+                )
+            sources[key] = thing
+        else:
+            raise IntrinsicError(f"expected an Intrinsic, got {type(thing).__name__}")
+    for name, kind in sources:
+        if name not in units and name not in _registered:
+            raise IntrinsicError(
+                f"{kind!r} implementation of {name!r}: expected the name of a registered intrinsic"
+            )
+    _registered.update(units)
+    _implemented.update(sources)
 
 
 def _load() -> None:
@@ -190,7 +165,7 @@ def _load() -> None:
     # Set first: a plug-in may call register() while it is being imported.
     _loaded = True
     for module in _BUILT_IN:
-        _add_all(import_module(module).intrinsics)
+        _add_all(import_module(f"amos.intrinsics.{module}").intrinsics)
     for entry in metadata.entry_points(group=ENTRY_POINTS):
         try:
             _add_all(entry.load())

@@ -83,7 +83,7 @@ def fresh() -> Iterator[Fresh]:
 
         def forget() -> None:
             patch.setattr(registry, "_registered", dict(units))
-            patch.setattr(registry, "_implemented", {k: dict(v) for k, v in sources.items()})
+            patch.setattr(registry, "_implemented", dict(sources))
 
         forget()
         yield forget

@@ -58,28 +58,52 @@ def test_the_example_is_good() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("cores = 4\n", "", ["missing key cores"]),
-        ("cores = 4\n", "cores = 4\ncolour = 1\n", ["unknown key colour", "known are"]),
-        ("units = 4\n", "", ["level 0", "missing key units"]),
-        ("units = 4\n", "units = 4\nsize = 1\n", ["level 0", "unknown key size"]),
-        ("latency = 1e-9\n", "", ["peak.unit", "missing key latency"]),
-        ("latency = 1e-9\n", "latency = 1e-9\nrate = 2\n", ["peak.unit", "unknown key rate"]),
+        ("cores = 4\n", "", ["m.toml: cores: expected this key, found none"]),
+        (
+            "cores = 4\n",
+            "cores = 4\ncolour = 1\n",
+            ["m.toml:5: colour: expected one of name, source, cores"],
+        ),
+        ("units = 4\n", "", ["level[0].units: expected this key"]),
+        ("units = 4\n", "units = 4\nsize = 1\n", ["level[0].size: expected one of name, capacity"]),
+        ("latency = 1e-9\n", "", ["m.toml:18: peak.unit.latency: expected this key"]),
+        (
+            "latency = 1e-9\n",
+            "latency = 1e-9\nrate = 2\n",
+            ["peak.unit.rate: expected one of latency"],
+        ),
         ("read_bandwidth = 1e9", "read_bandwidth = 0", ["'L1'", "read_bandwidth must be positive"]),
         ("write_bandwidth = 1e8", "write_bandwidth = -1", ["'DRAM'", "write_bandwidth"]),
         ("read_bandwidth = 1e9", "read_bandwidth = nan", ["'L1'", "read_bandwidth", "nan"]),
-        ("read_bandwidth = 1e9", 'read_bandwidth = "1"', ["level 0", "read_bandwidth", "'1'"]),
-        ("capacity = 1024", "capacity = []", ["level 0", "capacity", "[]"]),
-        ("interval = 1e-9", "interval = true", ["peak.unit", "interval", "True"]),
+        (
+            "read_bandwidth = 1e9",
+            'read_bandwidth = "1"',
+            ["m.toml:10: level[0].read_bandwidth: expected a number, found '1'"],
+        ),
+        ("capacity = 1024", "capacity = []", ["level[0].capacity", "[]"]),
+        (
+            "interval = 1e-9",
+            "interval = true",
+            ["peak.unit.interval: expected a number, found True"],
+        ),
         ("cores = 4", "cores = 0", ["cores must be positive"]),
-        ("cores = 4", 'cores = "4"', ["cores", "'4'"]),
+        ("cores = 4", 'cores = "4"', ["cores: expected a whole number, found '4'"]),
         ("clock = 1e9", "clock = 0", ["clock must be positive"]),
         ("capacity = 0", "capacity = 4096", ["outermost level must be unbounded"]),
         ("capacity = 1024", "capacity = 0", ["capacities must grow outward"]),
-        ("cores = 4", "cores = 4\ncosts = 3", ["costs must be a table"]),
-        ("cores = 4", "cores = 4\ncosts = {nap = 1}", ["costs", "unknown key nap"]),
-        ("cores = 4", "cores = 4\ncosts = {find = 'x'}", ["costs", "find must be a number"]),
+        ("cores = 4", "cores = 4\ncosts = 3", ["costs: expected a table, found 3"]),
+        (
+            "cores = 4",
+            "cores = 4\ncosts = {nap = 1}",
+            ["costs: expected dense, window", "found 'nap'"],
+        ),
+        (
+            "cores = 4",
+            "cores = 4\ncosts = {find = 'x'}",
+            ["costs.find: expected a number, found 'x'"],
+        ),
         ("cores = 4", "cores = 4\nlaunch = -1", ["launch is negative"]),
-        ("cores = 4", "cores =", ["invalid value", "line 4"]),
+        ("cores = 4", "cores =", ["m.toml:4: expected TOML, found: invalid value"]),
     ],
 )
 def test_a_mistake_is_named(old: str, new: str, words: list[str]) -> None:
@@ -87,7 +111,7 @@ def test_a_mistake_is_named(old: str, new: str, words: list[str]) -> None:
     with pytest.raises(MachineError) as caught:
         catalogue.from_toml(GOOD.replace(old, new, 1), "m.toml")
     message = str(caught.value)
-    assert message.startswith("m.toml: ") or "machine 'm'" in message
+    assert message.startswith("m.toml:")
     assert len(message.splitlines()) == 1
     missing = [word for word in words if word.lower() not in message.lower()]
     assert not missing, message

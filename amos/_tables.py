@@ -1,0 +1,164 @@
+"""Objects from plain values, as TOML and JSON have them: kinds are those of annotations.
+
+A class or function is written as a table of its arguments, a tuple as a list. Every key is one
+of the arguments, and every message names the file, the line where it can be told, the key, what
+was expected and what was found.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from types import NoneType, UnionType
+from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from amos.errors import AmosError, shown
+
+__all__ = ["TableReader"]
+
+Thing = TypeVar("Thing")
+
+#: Characters of a description.
+_TEXT = 200_000
+_WORDS: dict[Any, tuple[str, str]] = {
+    bool: ("true or false", "truth values"),
+    str: ("a text", "texts"),
+    int: ("a whole number", "whole numbers"),
+    float: ("a number", "numbers"),
+}
+
+
+class TableReader:
+    """Makes objects of plain values.
+
+    Args:
+        file: what to call the values in messages.
+        text: their TOML, for the numbers of lines; empty if they come from elsewhere.
+        error: raised for whatever is wrong.
+
+    Attributes:
+        special: what makes objects of a class from a value and its key, where the class is
+            written in another way.
+    """
+
+    def __init__(self, file: str, text: str, error: type[AmosError]) -> None:
+        self.file, self.text, self.error = file, text, error
+        self.special: dict[Any, Callable[[Any, str], Any]] = {}
+
+    def fail(self, key: str, message: str) -> NoReturn:
+        """Refuse the value of a key, ``memory[1].layout`` for one inside of others."""
+        line = self._line(key)
+        where = f"{self.file}:{line}" if line else self.file
+        raise self.error(f"{where}: {key}: {message}" if key else f"{where}: {message}")
+
+    def toml(self) -> dict[str, Any]:
+        """The tables of the text."""
+        if len(self.text) > _TEXT:
+            raise self.error(f"{self.file}: expected at most {_TEXT} characters, got more")
+        try:
+            return tomllib.loads(self.text)
+        except RecursionError:
+            raise self.error(f"{self.file}: expected TOML, found too many levels") from None
+        except ValueError as error:  # TOMLDecodeError, or an integer of thousands of digits
+            number = re.search(r"at line (\d+)", str(error))
+            where = f":{number.group(1)}" if number else ""
+            raise self.error(f"{self.file}{where}: expected TOML, found: {error}") from None
+
+    def read(self, kind: Any, value: Any, key: str) -> Any:
+        """The value of a key as an object of a kind, which is any annotation."""
+        origin, inside = get_origin(kind), get_args(kind)
+        if kind in self.special:
+            return self.special[kind](value, key)
+        if origin in (Union, UnionType):
+            return self.read(next(k for k in inside if k is not NoneType), value, key)
+        if origin is tuple or origin is Sequence:
+            if not isinstance(value, list | tuple):
+                self.fail(key, f"expected a list of {_many(inside[0])}, found {shown(value)}")
+            return tuple(self.read(inside[0], v, f"{key}[{n}]") for n, v in enumerate(value))
+        if origin is Mapping:
+            self.table(value, key)
+            return {name: self.read(inside[1], v, f"{key}.{name}") for name, v in value.items()}
+        kind = str if origin is Literal else kind
+        if kind not in _WORDS:
+            return self.call(kind, value, key)
+        # In Python a truth value is a whole number, and a whole number is no float.
+        fits = isinstance(value, int | float) if kind is float else isinstance(value, kind)
+        if not fits or (isinstance(value, bool) and kind is not bool):
+            self.fail(key, f"expected {_WORDS[kind][0]}, found {shown(value)}")
+        return value
+
+    def table(self, value: Any, key: str) -> None:
+        """Refuse what is no table."""
+        if not isinstance(value, dict):
+            self.fail(key, f"expected a table, found {shown(value)}")
+
+    def call(
+        self,
+        kind: Callable[..., Thing],
+        table: Any,
+        key: str,
+        /,
+        needed: Sequence[str] = (),
+        **more: Any,
+    ) -> Thing:
+        """Call a class or function with a table of its arguments.
+
+        Args:
+            kind: what is called.
+            table: the arguments.
+            key: of the table.
+            needed: arguments that the table has to have though they have defaults.
+            more: arguments that are not in the table.
+        """
+        self.table(table, key)
+        taken = {n: p for n, p in inspect.signature(kind).parameters.items() if n not in more}
+        for name in table:
+            self.known(name, taken, key)
+        for name, parameter in taken.items():
+            if name not in table and (parameter.default is parameter.empty or name in needed):
+                self.fail(_join(key, name), "expected this key, found none")
+        hints = get_type_hints(kind)
+        values = {name: self.read(hints[name], v, _join(key, name)) for name, v in table.items()}
+        try:
+            return kind(**values, **more)
+        except AmosError as error:
+            self.refused(key, str(error))
+
+    def known(self, name: str, names: Sequence[str] | Mapping[str, Any], key: str) -> None:
+        """Refuse a name in a table that is none of those it may have."""
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1, cutoff=0.7)
+            hint = f" (did you mean {near[0]!r}?)" if near else ""
+            expected = f"expected one of {', '.join(names)}"
+            self.fail(_join(key, name), f"{expected}; found {shown(name)}{hint}")
+
+    def refused(self, key: str, message: str) -> NoReturn:
+        """Pass on why the values of a table do not fit together."""
+        self.fail(key, message)
+
+    def _line(self, key: str) -> int:
+        """Line on which a key, its table or the header of one stands; 0 if none is found."""
+        table, _, last = re.sub(r"\[\d+\]", "", key).rpartition(".")
+        start = self._line(table) if table else 1
+        path = [re.escape(part) for part in (*table.split("."), last) if part]
+        header = re.compile(r"\s*\[+\s*" + r"\s*\.\s*".join(path) + r"\s*\]")
+        inline = re.compile((r".*\b" if table else r"\s*") + re.escape(last) + r"\s*[=.]")
+        lines = list(enumerate(self.text.splitlines(), 1))
+        for pattern, rest in ((header, lines), (inline, lines[start - 1 :] if start else [])):
+            for number, content in rest:
+                if pattern.match(content):
+                    return number
+        return start if table else 0
+
+
+def _many(kind: Any) -> str:
+    if get_origin(kind) is UnionType:
+        return " or ".join(map(_many, get_args(kind)))
+    return _WORDS[kind][1] if kind in _WORDS else "tables"
+
+
+def _join(key: str, name: str) -> str:
+    return f"{key}.{name}" if key else name
