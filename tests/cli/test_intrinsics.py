@@ -161,7 +161,7 @@ def test_a_bad_file_is_refused_by_line(acme: str, capsys: pytest.CaptureFixture[
     for command in (["intrinsics", "check", acme], ["map", "gemm", "--intrinsic", acme]):
         assert main(command) == 2
         error = capsys.readouterr().err
-        assert f"{acme}:3: famly: expected one of name, family" in error
+        assert f"{acme}:3: famly: expected one of name, compute" in error
         assert "did you mean 'family'" in error
 
 
