@@ -83,6 +83,7 @@ def predict_command(
                 "rate": target.peak(unit.name).source,
                 "seconds": prediction.seconds,
                 "bound": prediction.bound,
+                "generic": prediction.generic,
                 "levels": _levels(prediction),
                 "predictions": rows,
             }
@@ -90,6 +91,8 @@ def predict_command(
         return
     _print(rows, prediction, found[0][1])
     print_line(f"rate of {unit.name}: {target.peak(unit.name).source}")
+    if prediction.note:
+        print_line(prediction.note)
 
 
 def _print(rows: list[dict[str, Any]], prediction: Prediction, fastest: Candidate) -> None:

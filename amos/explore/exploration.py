@@ -111,10 +111,10 @@ class Exploration(Shown):
 
         None where loops stand for the intrinsic: they have no peak.
         """
-        if self.emulated:
+        peak = self.machine.peak(self.intrinsic.name)
+        if self.emulated or peak.generic:
             return None
-        interval = self.machine.peak(self.intrinsic.name).interval
-        return self.intrinsic.operations / interval * self.machine.cores / 1e12
+        return self.intrinsic.operations / peak.interval * self.machine.cores / 1e12
 
     @property
     def peak_fraction(self) -> float | None:

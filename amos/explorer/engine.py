@@ -191,7 +191,7 @@ class Engine:
             bars.append({"name": name, "seconds": getattr(prediction, key), "kind": "other"})
         return {
             "seconds": prediction.seconds,
-            "bound": prediction.bound,
+            "bound": "; ".join(filter(None, (prediction.bound, prediction.note))),
             "bars": bars,
             "schedule": str(candidate.schedule),
             "machine": subject.machine.name,

@@ -37,6 +37,13 @@ if TYPE_CHECKING:
 __all__ = ["LevelTime", "LoopSchedule", "Prediction", "predict", "prediction_of"]
 
 
+#: What a rate of loops is worth.
+_ESTIMATE = (
+    "an estimate: loops stand for the instruction, and compilers make another program of them "
+    "in every kernel"
+)
+
+
 class LoopSchedule(Protocol):
     """Anything that can say how it runs the loops of a mapping."""
 
@@ -83,6 +90,7 @@ class Prediction(Shown):
         reasons: on a GPU, why terms are what they are: term (as ``"shared read"``)
             and words.
         exchange: seconds that cores wait for lines of the output that others took.
+        generic: whether loops stand for the intrinsic, so that all of this is an estimate.
     """
 
     seconds: float
@@ -92,6 +100,12 @@ class Prediction(Shown):
     destination: str
     reasons: tuple[tuple[str, str], ...] = ()
     exchange: float = 0.0
+    generic: bool = False
+
+    @property
+    def note(self) -> str:
+        """That the prediction is only an estimate, and why; or nothing."""
+        return _ESTIMATE if self.generic else ""
 
     @property
     def levels(self) -> pd.DataFrame:
@@ -196,4 +210,5 @@ def prediction_of(
         mapping.operator.output.tensor.name,
         explain(batch, row, names),
         float(batch.exchange[row]),
+        machine.peak(mapping.intrinsic.name).generic,
     )

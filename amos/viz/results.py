@@ -52,6 +52,7 @@ def prediction(said: Prediction) -> list[Block]:
     head = ("level", "trips", "compute s", "read s", "write s", "bytes in", "bytes out", "slowest")
     return [
         Heading(f"Predicted {seconds(said.seconds)}", f"bound by {said.bound}"),
+        *([Note((said.note,), bad=True)] if said.note else []),
         Bars(f"seconds by level; the longest is {level} {kind}", tuple(bars)),
         Table(head, tuple(map(astuple, said.rows))),
     ]

@@ -415,6 +415,19 @@ def test_nothing_beats_the_peak(mapping: Mapping, seed: int) -> None:
     assert all(min(row.read, row.write, row.bytes_in, row.bytes_out) >= 0 for row in found.rows)
 
 
+def test_a_rate_of_loops_makes_an_estimate() -> None:
+    """Figures are the same, and say what they are worth; no share of a peak is shown."""
+    loops = replace(XEON, peaks={VNNI.name: replace(XEON.peak(VNNI.name), generic=True)})
+    schedule = ScheduleSpace(MAPPINGS[0]).sample(np.random.default_rng(0))
+    native, said = (predict(MAPPINGS[0], machine, schedule) for machine in (XEON, loops))
+    assert (native.generic, native.note) == (False, "")
+    assert said == replace(native, generic=True)
+    assert said.note.startswith("an estimate: loops stand for the instruction")
+    assert said.note in amos.viz.text(said) and "an estimate" not in amos.viz.text(native)
+    figure = amos.viz.roofline(amos.Candidate(MAPPINGS[0], schedule), loops)
+    assert " of " not in figure.layout.title.text
+
+
 def test_an_intrinsic_without_a_rate_is_refused() -> None:
     with pytest.raises(MachineError, match=r"machine 'a100' has no rate for intrinsic 'vnni"):
         predict(_gemm(), amos.machines.get("a100"), Schedule.of({}))
