@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from amos.codegen.amx.program import TileProgram
 from amos.codegen.amx.tiles import schedule_tiles
 from amos.codegen.naming import Names
 from amos.codegen.tir.cpu import schedule_cpu
@@ -36,13 +35,9 @@ def scheduled(candidate: Candidate, kind: str, limits: CpuLimits) -> tuple[Progr
     schedule = CpuSchedule.of(named.schedule.as_dict())
     plan = CpuPlan(mirrored(named.mapping), schedule, limits, kind)
     try:
-        if plan.tiled:
-            tiles = TileProgram(plan)
-            tiles.check_sizes()
-            return tiles, schedule_tiles(tiles)
         program = Program(plan)
         program.check_sizes()
-        return program, schedule_cpu(program)
+        return program, (schedule_tiles if plan.tiled else schedule_cpu)(program)
     except AmosError:
         raise
     except Exception as error:

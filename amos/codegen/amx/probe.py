@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from amos._toolchain import load_tvm
-from amos.codegen.amx.program import tile_multiply
+from amos.codegen.amx.tiles import tile_multiply
 from amos.codegen.tir.arrays import held
 from amos.intrinsics import Intrinsic
 from amos.intrinsics.amx import CONFIGURE, configuration

@@ -11,38 +11,34 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from amos.codegen.tir.rewriting import rebuilt
+from amos.codegen.tir.statements import rewritten
 from amos.plan.cpu_plan import CpuPlan
 from amos.plan.strided import StridedOperand
 
 __all__ = ["write_rows"]
 
 
-def write_rows(module: Any, plan: CpuPlan) -> Any:
-    """A scheduled module in which rows of staged sources are written in pieces.
+def write_rows(body: Any, plan: CpuPlan) -> Any:
+    """A function's body in which rows of staged sources are written in pieces.
 
     Args:
-        module: its only function copies each row in one plain loop.
+        body: it copies each row in one plain loop.
         plan: says which sources have such rows, and how wide a step of a copy is.
     """
-    import tvm
-
     rows = {
         f"stage_{op.name}": (op, plan.copies[op.name].width)
         for op in plan.sources
         if isinstance(op, StridedOperand) and op.name in plan.copies
     }
 
-    def change(stmt: Any) -> Any:
-        if type(stmt).__name__ != "For" or type(stmt.body).__name__ != "SBlockRealize":
-            return rebuilt(stmt, change)
-        name = stmt.body.block.name_hint
-        if name not in rows or not stmt.body.iter_values[-1].same_as(stmt.loop_var):
-            return rebuilt(stmt, change)
-        return _in_pieces(stmt, *rows[name])
+    def in_pieces(loop: Any) -> Any:
+        copy = loop.body
+        if type(copy).__name__ != "SBlockRealize" or copy.block.name_hint not in rows:
+            return None
+        row = copy.iter_values[-1].same_as(loop.loop_var)
+        return _in_pieces(loop, *rows[copy.block.name_hint]) if row else None
 
-    ((name, function),) = module.functions.items()
-    return tvm.IRModule({name: function.with_body(change(function.body))})
+    return rewritten(body, "For", in_pieces)
 
 
 def _in_pieces(loop: Any, op: StridedOperand, width: int) -> Any:

@@ -8,17 +8,16 @@ whole register tile, and two pieces of code: all of its steps, or those before t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from amos.codegen.tir.loops import changed, find, occurs
 from amos.codegen.tir.program import MAIN, Program, spatial_variable
-from amos.codegen.tir.rewriting import rebuilt, with_body
+from amos.codegen.tir.statements import find, loop_with, occurs, with_loop
 
 __all__ = ["part_edges"]
 
-_INIT, _COPY = "main_init", "unstage"
+_INIT = "main_init"
 
 
 @dataclass(frozen=True)
@@ -57,38 +56,31 @@ def part_edges(function: Any, program: Program) -> Any:
         function: what a schedule has made, after tensorization.
         program: what was scheduled.
     """
-    import tvm
-    from tvm import s_tir
-
     main = find(function.body, MAIN)
     if not program.crops or not program.plan.padded or main is None:
         return function
     extents = {loop.name: loop.extent for loop in program.plan.nest.spatial}
     edges = []
     for name, padded in program.plan.padded.items():
-        dimension = program.dimensions.index(name)
+        dimension = program.axes.index((name,))
         start = _start(main.values[spatial_variable(dimension)], main.loops)
         edges.append(_Edge(dimension, start, program.plan.tile.get(name, 1), extents[name], padded))
     around = [loop for loop in main.loops if find(loop.body, _INIT) is not None][-1]
 
     def parted(loop: Any) -> Any:
-        whole = _within(loop.body, _INIT, lambda tile: _parted(tile, edges))
-        return with_body(loop, whole)
+        return loop_with(loop, body=_tiles(loop.body, edges))
 
-    function = function.with_body(changed(function.body, around.loop_var, parted))
-    # Each piece of code gets loops of its own.
-    return s_tir.transform.ConvertSSA()(tvm.IRModule({"main": function}))["main"]
+    return with_loop(function, around.loop_var, parted)
 
 
-def _within(stmt: Any, block: str, change: Callable[[Any], Any]) -> Any:
-    """The statement changed from the one on that holds a block; copies before it are left."""
+def _tiles(body: Any, edges: Sequence[_Edge]) -> Any:
+    """The register tile at the end of a loop's body parted; copies before it are left."""
     from tvm import tirx
 
-    if type(stmt).__name__ != "SeqStmt":
-        return change(stmt)
-    first = next(n for n, each in enumerate(stmt.seq) if find(each, block) is not None)
-    made = change(tirx.SeqStmt(list(stmt.seq[first:])))
-    return tirx.SeqStmt([*stmt.seq[:first], made]) if first else made
+    if type(body).__name__ != "SeqStmt" or find(body.seq[0], _INIT) is not None:
+        return _parted(body, edges)
+    first = next(n for n, each in enumerate(body.seq) if find(each, _INIT) is not None)
+    return tirx.SeqStmt([*body.seq[:first], _parted(tirx.SeqStmt(body.seq[first:]), edges)])
 
 
 def _parted(tile: Any, edges: Sequence[_Edge]) -> Any:
@@ -96,59 +88,44 @@ def _parted(tile: Any, edges: Sequence[_Edge]) -> Any:
     from tvm import tirx
 
     if not edges:
-        return tile
+        return _with_own_variables(tile)
     edge, *others = edges
-    made: Any = None
+    cut: Any = None
     if edge.rest:
-        made = _parted(_cut(tile, edge, edge.rest), others)
+        cut = _parted(_cut(tile, edge, edge.rest), others)
         if edge.beyond:
-            made = tirx.IfThenElse(edge.start < edge.extent, made, None)
-    last = edge.extent - edge.tile
+            cut = tirx.IfThenElse(edge.start < edge.extent, cut, None)
     whole = _parted(_cut(tile, edge, edge.tile), others)
-    return tirx.IfThenElse(edge.start <= last, whole, made)
+    return tirx.IfThenElse(edge.start <= edge.extent - edge.tile, whole, cut)
 
 
 def _cut(stmt: Any, edge: _Edge, steps: int, step: Any = 0) -> Any:
     """A register tile of so many steps along an edge."""
+    import tvm_ffi
     from tvm import s_tir, tirx
 
-    kind = type(stmt).__name__
-    if kind == "SBlockRealize":
-        values = list(stmt.iter_values)
+    def block(realize: Any, _: Any) -> Any:
+        values = list(realize.iter_values)
         values[edge.dimension] = edge.start + step
-        # What a condition leaves out is not made to begin with.
-        return s_tir.SBlockRealize(values, True, _anew(stmt.block))
-    if kind != "For" or not _moves(stmt, edge.dimension):
-        return rebuilt(stmt, lambda inner: _cut(inner, edge, steps, step))
-    body = _cut(stmt.body, edge, steps, stmt.loop_var)
-    return tirx.For(
-        stmt.loop_var, stmt.min, steps, stmt.kind, body, stmt.thread_binding, stmt.annotations
-    )
+        # What a condition leaves out is not computed to begin with.
+        return s_tir.SBlockRealize(values, True, realize.block)
+
+    def loop(each: Any, mutator: Any) -> Any:
+        if not _moves(each, edge.dimension):
+            return mutator.default_mutate(each)
+        return loop_with(each, body=_cut(each.body, edge, steps, each.loop_var), extent=steps)
+
+    return tvm_ffi.structural_mutate(stmt, [(s_tir.SBlockRealize, block), (tirx.For, loop)])
 
 
-def _anew(block: Any) -> Any:
-    """A block of the same meaning with variables of its own, on the same buffers."""
-    import tvm
-    from tvm import s_tir, tirx
+def _with_own_variables(tile: Any) -> Any:
+    """A register tile of the same meaning, so that it may stand beside others."""
+    import tvm_ffi
+    from tvm import ir, tirx
 
-    if not block.match_buffers:
-        return block
-    made = tvm.ir.load_json(tvm.ir.save_json(block))
-
-    def region(copy: Any, given: Any) -> Any:
-        return tirx.BufferRegion(given.source, copy.region)
-
-    def regions(copies: Any, given: Any) -> list[Any]:
-        return [region(*pair) for pair in zip(copies, given, strict=True)]
-
-    matched = [
-        s_tir.MatchBufferRegion(copy.buffer, region(copy.source, given.source))
-        for copy, given in zip(made.match_buffers, block.match_buffers, strict=True)
-    ]
-    return s_tir.SBlock(
-        made.iter_vars, regions(made.reads, block.reads), regions(made.writes, block.writes),
-        made.name_hint, made.body, made.init, made.alloc_buffers, matched, made.annotations,
-    )  # fmt: skip
+    own = ir.load_json(ir.save_json(tile))
+    around = dict(zip(*map(tirx.analysis.undefined_vars, (own, tile)), strict=True))
+    return tvm_ffi.structural_map(own, (tirx.Var, lambda each: around.get(each, each)))
 
 
 def _moves(loop: Any, dimension: int) -> bool:

@@ -15,9 +15,9 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from collections.abc import Mapping as MappingType
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from math import prod
-from operator import add
+from operator import add, mul
 from typing import Any
 
 from amos._toolchain import load_tvm
@@ -28,7 +28,8 @@ from amos.ir import Affine
 from amos.plan.cpu_plan import CpuPlan
 from amos.plan.padding import pad_operand
 from amos.plan.split_reduction import PART
-from amos.plan.staging import Guard, StagedOperand
+from amos.plan.staging import StagedOperand
+from amos.plan.strided import StridedOperand
 
 __all__ = ["MAIN", "OWN", "Argument", "Program", "spatial_variable", "stage", "step_variable"]
 
@@ -74,18 +75,22 @@ class Program:
     plan: CpuPlan
 
     @property
-    def dimensions(self) -> tuple[str, ...]:
-        """The loops that move along the accumulators, one for each of their dimensions."""
-        own = tuple(dim.index.names[0] for dim in self.plan.destination.dims)
-        own = own if self.plan.partial == 1 else (*own, PARTIAL)
-        return own if self.plan.split is None else (PART, *own)
+    def dimensions(self) -> tuple[tuple[str, ...], ...]:
+        """The loops that each dimension of the output stands for, a tile before its lane."""
+        dims = [sorted(dim.index.terms, key=_step) for dim in self.plan.destination.dims]
+        return tuple(tuple(name for name, _ in terms) for terms in dims)
+
+    @property
+    def axes(self) -> tuple[tuple[str, ...], ...]:
+        """The same of the accumulators: parts of a sum have dimensions of their own."""
+        parts = [] if self.plan.split is None else [(PART,)]
+        return (*parts, *self.dimensions, *([] if self.plan.partial == 1 else [(PARTIAL,)]))
 
     @property
     def lanes(self) -> tuple[str, ...]:
         """The loops inside a call, in the order of its iterations, parts before the rest."""
-        lanes = [
-            self.plan.nest.groups[it.name].lane for it in self.plan.mapping.intrinsic.iterations
-        ]
+        groups = self.plan.nest.groups
+        lanes = [groups[it.name].lane for it in self.plan.mapping.intrinsic.iterations]
         return (*lanes,) if self.plan.partial == 1 else (*lanes[:-1], PARTIAL, lanes[-1])
 
     @property
@@ -95,27 +100,33 @@ class Program:
         It does where the destination is the output but for the steps that were
         added, and for the epilogue. Parts of a reduction are added up after all tiles.
         """
+        out = self.plan.destination
         changed = bool(self.plan.padded) or self.plan.mapping.operator.epilogue is not None
-        return self.plan.destination.in_place and changed and self.plan.split is None
+        if isinstance(out, StridedOperand):
+            return changed or not out.in_place
+        return out.in_place and changed and self.plan.split is None
+
+    @property
+    def moves(self) -> bool:
+        """Whether accumulators are gathered to the output after the last of them."""
+        out = self.plan.destination
+        return not out.in_place and not isinstance(out, StridedOperand)
 
     @cached_property
     def arguments(self) -> tuple[Argument, ...]:
         """Sources in the intrinsic's order, the epilogue's tensors, then the output."""
-        made = []
-        for op, kind in zip(self.plan.sources, self.plan.mapping.intrinsic.dtypes, strict=False):
-            tensor = op.load.tensor
-            if tensor.name in self.plan.mapping.operator.constants and not op.in_place:
-                made.append(Argument(tensor.name, kind, op.shape, op))
-            else:
-                shape = op.shape if op.in_place else op.source_shape
-                made.append(Argument(tensor.name, kind, shape))
         operator, out = self.plan.mapping.operator, self.plan.destination
+        arguments = []
+        for op, kind in zip(self.plan.sources, self.plan.mapping.intrinsic.dtypes, strict=False):
+            packed = op if op.load.tensor.name in operator.constants and not op.in_place else None
+            shape = op.shape if packed or op.in_place else op.source_shape
+            arguments.append(Argument(op.load.tensor.name, kind, shape, packed))
         extra = operator.epilogue.loads if operator.epilogue is not None else ()
         for tensor in {load.tensor.name: load.tensor for load in extra}.values():
-            made.append(Argument(tensor.name, str(tensor.dtype), tensor.shape))
-        shape = out.shape if out.in_place else out.load.tensor.shape
-        made.append(Argument(out.load.tensor.name, str(operator.result_dtype), shape))
-        return tuple(made)
+            arguments.append(Argument(tensor.name, str(tensor.dtype), tensor.shape))
+        shape = out.shape if out.in_place else out.source_shape
+        arguments.append(Argument(out.load.tensor.name, str(operator.result_dtype), shape))
+        return tuple(arguments)
 
     def check_sizes(self) -> None:
         """Raise unless positions in every buffer are within 32 bits, as TVM counts them.
@@ -123,10 +134,9 @@ class Program:
         Raises:
             BuildError: a buffer has too many elements.
         """
-        staged = [
-            (op.load.tensor.name, op.shape) for op in (*self.plan.sources, self.plan.destination)
-        ]
-        for name, shape in [(a.tensor, a.shape) for a in self.arguments] + staged:
+        staged = (*self.plan.sources, self.plan.destination)
+        shapes = [(a.tensor, a.shape) for a in self.arguments]
+        for name, shape in shapes + [(op.load.tensor.name, op.shape) for op in staged]:
             if prod(shape) > _MOST_ELEMENTS:
                 raise BuildError(
                     f"tensor {name!r} has {prod(shape):,} elements in the kernel's form, at most "
@@ -143,19 +153,64 @@ class Program:
             for n, a in enumerate(self.arguments[:-1])
         ]
         staged = [
-            buffer
-            if tuple(int(s) for s in buffer.shape) == op.shape and not _moves(op, a)
-            else stage(op, buffer)
+            buffer if op.in_place or a.packed is not None else stage(op, buffer)
             for op, buffer, a in zip(self.plan.sources, given, self.arguments, strict=False)
         ]
         main = self._folded(self._main(staged))
-        extra = {
-            a.tensor: buffer
-            for a, buffer in list(zip(self.arguments, given, strict=False))[
-                len(self.plan.sources) :
-            ]
-        }
+        first = len(staged)
+        extra = {a.tensor: t for a, t in zip(self.arguments[first:-1], given[first:], strict=True)}
         return te.create_prim_func([*given, self._out(main, extra)])
+
+    def _main(self, staged: Sequence[Any]) -> Any:
+        """The accumulators: multiply-adds of what is staged, or the products alone."""
+        from tvm import sym, te, tirx
+
+        nest, parts = self.plan.nest, self.plan.split
+        loops = {loop.name: loop.extent for loop in nest.loops}
+        width = {group.lane: group.lanes for group in nest.groups.values()}
+        steps = {loop.name: loop.extent for loop in nest.reduce if loop.extent > 1}
+        if parts is not None:
+            steps[parts.loop] = parts.steps
+        summed = [group.lane for group in nest.groups.values() if group.kind == "reduce"]
+        steps |= {lane: width[lane] // self.plan.partial for lane in summed}
+        axes = {name: te.reduce_axis((0, n), name=_identifier(name)) for name, n in steps.items()}
+        *kinds, kind = self.plan.mapping.intrinsic.dtypes
+        simplify = sym.Analyzer().simplify if self.plan.tiled else None
+        # Where tiles are cropped, none reads beyond the end: see :mod:`amos.codegen.tir.edges`.
+        beyond = () if self.crops and not self.plan.tiled else self.plan.padded
+
+        def body(*position: Any) -> Any:
+            at: dict[str, Any] = dict(axes)
+            for names, where in zip(self.axes, position, strict=True):
+                if len(names) > 1:
+                    size = width[names[1]]
+                    at |= {names[0]: where // size, names[1]: where % size}
+                else:
+                    at[names[0]] = where
+            if parts is not None:
+                at[parts.loop] = parts.at(at[PART], axes[parts.loop])
+            if self.plan.partial > 1:
+                (lane,) = summed
+                at[lane] = at[PARTIAL] * steps[lane] + axes[lane]
+            inside = at | {n: tirx.min(at[n], loops[n] - 1) for n in beyond}
+            factors = []
+            for op, buffer, given in zip(self.plan.sources, staged, kinds, strict=True):
+                values = defaultdict(int, inside if op.in_place else at)
+                index = [dim.at(values) for dim in op.dims]
+                if simplify is not None:
+                    # Tiles and lanes of one dimension are taken apart and put together again.
+                    index = [simplify(tirx.convert(each)) for each in index]
+                factors.append(decoded(buffer[tuple(index)], given, kind))
+            product = reduce(mul, factors)
+            accumulate = self.plan.mapping.operator.compute.accumulate
+            return te.sum(product, axis=list(axes.values())) if accumulate else product
+
+        shape = pad_operand(self.plan.destination, self.plan.padded).shape
+        if self.plan.partial > 1:
+            shape = (*shape, self.plan.partial)
+        if parts is not None:
+            shape = (parts.count, *shape)
+        return te.compute(shape, body, name="main")
 
     def _folded(self, main: Any) -> Any:
         """The accumulators with what lanes hold of each added up."""
@@ -171,85 +226,30 @@ class Program:
         """The output: the accumulators as they are, cropped, or moved; and finished."""
         from tvm import te
 
-        op, operator = self.plan.destination, self.plan.mapping.operator
-
-        def total(position: tuple[Any, ...]) -> Any:
-            if self.plan.split is None:
-                return main[position]
-            return reduce(add, (main[(n, *position)] for n in range(self.plan.split.count)))
-
-        if not op.in_place:
-            return _unstage(op, total, lambda value, at: finished(operator, value, at, tensors))
-        if not self.crops and self.plan.split is None:
+        operator, split = self.plan.mapping.operator, self.plan.split
+        if not (self.moves or self.crops or split):
             return main
 
-        def body(*position: Any) -> Any:
-            at = {d.index.names[0]: x for d, x in zip(op.dims, position, strict=True)}
-            for group in op.nest.groups.values():
+        def finish(where: Sequence[Any], at: MappingType[str, Any]) -> Any:
+            """What is stored of the sum at a position of the accumulators."""
+            parts = [()] if split is None else [(n,) for n in range(split.count)]
+            total = reduce(add, (main[(*part, *where)] for part in parts))
+            return finished(operator, total, at, tensors)
+
+        def crop(*position: Any) -> Any:
+            at = {names[-1]: x for names, x in zip(self.dimensions, position, strict=True)}
+            for group in self.plan.nest.groups.values():
                 if group.kind == "spatial":
-                    lane = at[group.lane]
-                    tile = at[group.tile] * group.lanes if group.tiles > 1 else 0
-                    at |= group.decode(tile + lane)
-            return finished(operator, total(position), at, tensors)
+                    tile = at[group.tile] * group.lanes if group.tile in at else 0
+                    at |= group.decode(tile + at[group.lane])
+            return finish(position, at)
 
-        return te.compute(op.shape, body, name="unstage")
-
-    def _main(self, staged: Sequence[Any]) -> Any:
-        from tvm import te, tirx
-
-        loops = {loop.name: loop.extent for loop in self.plan.nest.loops}
-        steps = {loop.name: loop.extent for loop in self.plan.nest.reduce if loop.extent > 1}
-        parts = self.plan.split
-        if parts is not None:
-            steps[parts.loop] = parts.steps
-        axes = {
-            name: te.reduce_axis((0, extent), name=_identifier(name))
-            for name, extent in steps.items()
-        }
-        lanes = {
-            g.lane: te.reduce_axis((0, g.lanes // self.plan.partial), name=_identifier(g.lane))
-            for g in self.plan.nest.groups.values()
-            if g.kind == "reduce"
-        }
-        names = self.dimensions
-        *kinds, kind = self.plan.mapping.intrinsic.dtypes
-        accumulate = self.plan.mapping.operator.compute.accumulate
-
-        def body(*position: Any) -> Any:
-            at = dict(zip(names, position, strict=True)) | axes | lanes
-            if parts is not None:
-                at[parts.loop] = parts.at(at[PART], axes[parts.loop])
-            if self.plan.partial > 1:
-                ((summed, low),) = lanes.items()
-                at[summed] = at[PARTIAL] * int(low.dom.extent) + low
-            # Where tiles are cropped, none reads beyond the end: see :mod:`amos.codegen.tir.edges`.
-            beyond = () if self.crops else self.plan.padded
-            inside = at | {n: tirx.min(at[n], loops[n] - 1) for n in beyond}
-            product: Any = None
-            for op, buffer, given in zip(self.plan.sources, staged, kinds, strict=True):
-                values = defaultdict(int, inside if op.in_place else at)
-                index = [dim.at(values) for dim in op.dims]
-                value = decoded(buffer[tuple(index)], given, kind)
-                product = value if product is None else product * value
-            if not accumulate:
-                return product
-            return te.sum(product, axis=[*axes.values(), *lanes.values()])
-
-        shape = pad_operand(self.plan.destination, self.plan.padded).shape
-        if self.plan.partial > 1:
-            shape = (*shape, self.plan.partial)
-        if parts is not None:
-            shape = (parts.count, *shape)
-        return te.compute(shape, body, name="main")
+        body = partial(_gathered, self.plan.destination, finish) if self.moves else crop
+        return te.compute(self.arguments[-1].shape, body, name="unstage")
 
 
-def _moves(op: StagedOperand, argument: Argument) -> bool:
-    return not op.in_place and argument.packed is None
-
-
-def _at(index: Affine, values: dict[str, Any]) -> Any:
-    """Evaluate an index; loops of extent 1 have no variable and stand at zero."""
-    return index.evaluate({name: values.get(name, 0) for name in index.names})
+def _step(term: tuple[str, int]) -> int:
+    return -term[1]
 
 
 def stage(op: StagedOperand, tensor: Any) -> Any:
@@ -258,60 +258,48 @@ def stage(op: StagedOperand, tensor: Any) -> Any:
 
     def body(*position: Any) -> Any:
         indices, guards = op.locate(position)
-        value = tensor[tuple(indices)]
-        return _guarded(guards, value, tirx.const(0, tensor.dtype))
+        live = [c for at, bound in guards for c in (at >= 0, at < bound)]
+        return _where(live, tensor[tuple(indices)], tirx.const(0, tensor.dtype))
 
     return te.compute(op.shape, body, name=f"stage_{op.name}")
 
 
-def _guarded(guards: Sequence[Guard], value: Any, otherwise: Any) -> Any:
+def _where(conditions: Sequence[Any], value: Any, otherwise: Any) -> Any:
     from tvm import tirx
 
-    live = [c for at, bound in guards for c in (at >= 0, at < bound)]
-    if not live:
-        return value
-    return tirx.if_then_else(tirx.all(*live) if len(live) > 1 else live[0], value, otherwise)
+    return tirx.if_then_else(tirx.all(*conditions), value, otherwise) if conditions else value
 
 
-def _unstage(
-    op: StagedOperand,
-    total: Callable[[tuple[Any, ...]], Any],
-    finish: Callable[[Any, MappingType[str, Any]], Any],
+def _gathered(
+    op: StagedOperand, finish: Callable[[Sequence[Any], MappingType[str, Any]], Any], *position: Any
 ) -> Any:
-    """The output tensor from the staged destination.
+    """An element of the output.
 
     Args:
         op: the staged destination.
-        total: the sum at a position of it.
-        finish: makes what is stored of an accumulator and its iterations.
+        finish: makes what is stored of a position in it, and of the iterations there.
+        position: the element's.
     """
-    from tvm import te, tirx
+    from tvm import tirx
 
-    groups = op.nest.groups
-    extents = op.nest.mapping.operator.extents
-
-    def body(*position: Any) -> Any:
-        at: dict[str, Any] = {}
-        guards: list[Any] = []
-        for index, where in zip(op.load.indices, position, strict=True):
-            values, live = invert(index, where, extents)
-            at |= values
-            guards += live
-        for group in groups.values():
-            if group.kind != "spatial":
-                continue
-            fused: Any = 0
-            for name, radix in zip(group.members, group.radices, strict=True):
-                fused = fused * radix + at[name]
-            at[group.tile] = fused // group.lanes if group.tiles > 1 else 0
-            at[group.lane] = fused % group.lanes if group.tiles > 1 else fused
-        value = finish(total(tuple(_at(dim.index, at) for dim in op.dims)), at)
-        if not guards:
-            return value
-        zero = tirx.const(0, held(str(op.nest.mapping.operator.result_dtype)))
-        return tirx.if_then_else(tirx.all(*guards) if len(guards) > 1 else guards[0], value, zero)
-
-    return te.compute(op.load.tensor.shape, body, name="unstage")
+    operator = op.nest.mapping.operator
+    at: dict[str, Any] = {}
+    guards: list[Any] = []
+    for index, where in zip(op.load.indices, position, strict=True):
+        values, live = invert(index, where, operator.extents)
+        at |= values
+        guards += live
+    for group in op.nest.groups.values():
+        if group.kind != "spatial":
+            continue
+        fused: Any = 0
+        for name, radix in zip(group.members, group.radices, strict=True):
+            fused = fused * radix + at[name]
+        at[group.tile] = fused // group.lanes if group.tiles > 1 else 0
+        at[group.lane] = fused % group.lanes if group.tiles > 1 else fused
+    # Loops of extent 1 have no variable and stand at zero.
+    value = finish([dim.index.evaluate(defaultdict(int, at)) for dim in op.dims], at)
+    return _where(guards, value, tirx.const(0, held(str(operator.result_dtype))))
 
 
 def invert(index: Affine, where: Any, extents: dict[str, int]) -> tuple[dict[str, Any], list[Any]]:

@@ -1,8 +1,9 @@
-"""Leaving out the steps of a reduction that read nothing but padding.
+"""Leaving out steps of a reduction: those that read nothing but padding, or have none to make.
 
 What an operator reads outside of a tensor is zero, and adds nothing. Where the
 loops around the inner reduction tell that a whole row of a window lies outside,
 the inner loops are skipped: for a 3×3 window on a 7×7 image one row in ten is.
+The last part of a divided reduction may be shorter than the others.
 """
 
 from __future__ import annotations
@@ -10,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from amos.codegen.tir.loops import Found, changed, find, occurs
 from amos.codegen.tir.program import MAIN, Program, spatial_variable, step_variable
-from amos.codegen.tir.rewriting import with_body
+from amos.codegen.tir.statements import BlockNest, find, loop_with, occurs, with_loop
 from amos.ir import Affine
 from amos.plan.split_reduction import PART
 
-__all__ = ["skip_padding"]
+__all__ = ["shorten_last_part", "skip_padding"]
 
 _INIT = "main_init"
 
@@ -31,22 +31,36 @@ def skip_padding(function: Any, program: Program) -> Any:
         function: what a schedule has made, after tensorization.
         program: what was scheduled.
     """
-    found = find(function.body, MAIN)
-    if found is None:
+    main = find(function.body, MAIN)
+    if main is None:
         return function
-    values = _iterations(program, found)
+    values = _iterations(program, main)
     for index, size in _padded(program):
         # An index that no loop moves is the same in every step.
         if index.names and set(index.names) <= values.keys():
-            function = _guard(function, found.loops, index.evaluate(values), size)
+            function = _guard(function, main.loops, index.evaluate(values), size)
     return function
 
 
-def _iterations(program: Program, found: Found) -> dict[str, Any]:
+def shorten_last_part(function: Any, program: Program) -> Any:
+    """End the divided loop where the reduction ends, in the part that reaches it."""
+    from tvm import tirx
+
+    parts, main = program.plan.split, find(function.body, MAIN)
+    if parts is None or parts.even or main is None:
+        return function
+    step, part = main.values[step_variable(parts.loop)], main.values[spatial_variable(0)]
+    divided = next(x for x in main.loops if occurs(x.loop_var, step))
+    most, whole = parts.steps // parts.unrolled, parts.extent // parts.unrolled
+    extent = tirx.min(most, whole - part * most)
+    return with_loop(function, divided.loop_var, lambda loop: loop_with(loop, extent=extent))
+
+
+def _iterations(program: Program, main: BlockNest) -> dict[str, Any]:
     """Where each loop of the nest is in a call, in terms of the loops around it."""
-    names = {name: spatial_variable(n) for n, name in enumerate(program.dimensions)}
+    names = {axis[0]: spatial_variable(n) for n, axis in enumerate(program.axes)}
     names |= {x.name: step_variable(x.name) for x in program.plan.nest.reduce}
-    values = {loop: found.values[var] for loop, var in names.items() if var in found.values}
+    values = {loop: main.values[var] for loop, var in names.items() if var in main.values}
     parts = program.plan.split
     if parts is not None and parts.loop in values:
         values[parts.loop] = parts.at(values.pop(PART), values[parts.loop])
@@ -70,13 +84,13 @@ def _guard(function: Any, loops: tuple[Any, ...], where: Any, size: int) -> Any:
     depths = [n for n, loop in enumerate(loops) if occurs(loop.loop_var, where)]
     if not depths:
         return function
-    depth = depths[-1]
-    inside = [x for x in loops[depth + 1 :] if x.kind == tirx.ForKind.SERIAL and int(x.extent) > 1]
-    if not inside or find(loops[depth].body, _INIT) is not None:
+    loop, *inner = loops[depths[-1] :]
+    serial = any(x.kind == tirx.ForKind.SERIAL and int(x.extent) > 1 for x in inner)
+    if not serial or find(loop.body, _INIT) is not None:
         return function
     live = tirx.all(where >= 0, where < size)
 
     def guarded(loop: Any) -> Any:
-        return with_body(loop, tirx.IfThenElse(live, loop.body, None))
+        return loop_with(loop, body=tirx.IfThenElse(live, loop.body, None))
 
-    return function.with_body(changed(function.body, loops[depth].loop_var, guarded))
+    return with_loop(function, loop.loop_var, guarded)

@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from amos._toolchain import load_tvm
-from amos.codegen.tir.rewriting import rebuilt
+from amos.codegen.tir.statements import rewritten
 
 __all__ = ["pipeline"]
 
@@ -58,16 +58,17 @@ def pipeline(tiles: bool = False) -> str:
     return name
 
 
-def _placed(stmt: Any, largest: int) -> Any:
-    """The statement with small buffers allocated as they are written."""
+def _placed(body: Any, largest: int) -> Any:
+    """The body of a function with small buffers allocated as they are written."""
     from tvm import tirx
 
-    name = type(stmt).__name__
-    if name == "AttrStmt":
-        return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, _placed(stmt.body, largest))
-    if name != "AllocBuffer" or _bytes(stmt.buffer) > largest:
-        return rebuilt(stmt, lambda inner: _placed(inner, largest))
-    return tirx.AllocBuffer(stmt.buffer, {**stmt.annotations, _AS_IT_IS: tirx.const(True, "bool")})
+    def allocated(stmt: Any) -> Any:
+        if _bytes(stmt.buffer) > largest:
+            return None
+        marked = {**stmt.annotations, _AS_IT_IS: tirx.const(True, "bool")}
+        return tirx.AllocBuffer(stmt.buffer, marked)
+
+    return rewritten(body, "AllocBuffer", allocated)
 
 
 def _bytes(buffer: Any) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from amos._toolchain import load_tvm
-from amos.codegen.tir.loops import tests_digits
+from amos.codegen.tir.statements import tests_digits
 from amos.machine.cpu import cpu
 
 __all__ = ["LLVM_FEATURES", "Vectorizer", "host_target", "without"]

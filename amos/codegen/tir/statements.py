@@ -1,19 +1,28 @@
-"""Finding and changing a loop of a scheduled function."""
+"""Finding and changing statements of a scheduled function."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from amos.codegen.tir.rewriting import rebuilt
+from amos._toolchain import load_tvm
 
-__all__ = ["Found", "changed", "find", "occurs", "tests_digits"]
+__all__ = [
+    "BlockNest",
+    "find",
+    "loop_with",
+    "nested",
+    "occurs",
+    "rewritten",
+    "tests_digits",
+    "with_loop",
+]
 
 
 @dataclass(frozen=True)
-class Found:
-    """A block of a scheduled function.
+class BlockNest:
+    """A block of a scheduled function, and what is around it.
 
     Attributes:
         loops: the loops around it, from the outermost inward.
@@ -24,7 +33,7 @@ class Found:
     values: dict[str, Any]
 
 
-def find(stmt: Any, block: str, loops: tuple[Any, ...] = ()) -> Found | None:
+def find(stmt: Any, block: str, loops: tuple[Any, ...] = ()) -> BlockNest | None:
     """The block of that name, and the loops around it; ``None`` if there is none.
 
     Args:
@@ -37,38 +46,66 @@ def find(stmt: Any, block: str, loops: tuple[Any, ...] = ()) -> Found | None:
         if stmt.block.name_hint != block:
             return find(stmt.block.body, block, loops)
         names = (x.var.name for x in stmt.block.iter_vars)
-        return Found(loops, dict(zip(names, stmt.iter_values, strict=True)))
+        return BlockNest(loops, dict(zip(names, stmt.iter_values, strict=True)))
     if kind == "SeqStmt":
         inner = (find(each, block, loops) for each in stmt.seq)
-        return next((found for found in inner if found is not None), None)
+        return next((nest for nest in inner if nest is not None), None)
     if kind == "For":
         return find(stmt.body, block, (*loops, stmt))
     return find(stmt.then_case, block, loops) if kind == "IfThenElse" else None
 
 
 def occurs(variable: Any, expression: Any) -> bool:
-    """Whether an expression contains a variable; two variables may have one name.
-
-    Args:
-        variable: a loop's.
-        expression: where to look.
-    """
+    """Whether an expression contains a variable; two variables may have one name."""
     from tvm import tirx
 
     return any(variable.same_as(each) for each in tirx.analysis.undefined_vars(expression))
 
 
-def changed(stmt: Any, variable: Any, change: Callable[[Any], Any]) -> Any:
-    """The statement with the loop over one variable replaced.
+def rewritten(stmt: Any, kind: str, change: Callable[[Any], Any]) -> Any:
+    """A statement in which some others are replaced.
 
     Args:
-        stmt: what contains the loop.
-        variable: the loop's variable.
-        change: makes the new loop of the old one.
+        stmt: where they are.
+        kind: class of the statements to look at, of ``tvm.tirx``.
+        change: the new statement, inside of which nothing is replaced any more; ``None``
+            leaves it, and goes on inside it.
     """
-    if type(stmt).__name__ == "For" and stmt.loop_var.same_as(variable):
-        return change(stmt)
-    return rebuilt(stmt, lambda inner: changed(inner, variable, change))
+    load_tvm()
+    import tvm_ffi
+    from tvm import tirx
+
+    def changed(each: Any, mutator: Any) -> Any:
+        replacement = change(each)
+        return mutator.default_mutate(each) if replacement is None else replacement
+
+    return tvm_ffi.structural_mutate(stmt, (getattr(tirx, kind), changed))
+
+
+def with_loop(function: Any, variable: Any, change: Callable[[Any], Any]) -> Any:
+    """The function with the loop over one variable replaced by what is made of it."""
+
+    def changed(loop: Any) -> Any:
+        return change(loop) if loop.loop_var.same_as(variable) else None
+
+    return function.with_body(rewritten(function.body, "For", changed))
+
+
+def loop_with(loop: Any, *, body: Any = None, extent: Any = None) -> Any:
+    """The loop around another body, or of another extent."""
+    from tvm import tirx
+
+    return tirx.For(
+        loop.loop_var, loop.min, loop.extent if extent is None else extent, loop.kind,
+        loop.body if body is None else body, loop.thread_binding, loop.annotations,
+    )  # fmt: skip
+
+
+def nested(loops: Sequence[Any], body: Any) -> Any:
+    """The loops, outermost first, around another body."""
+    for loop in reversed(loops):
+        body = loop_with(loop, body=body)
+    return body
 
 
 def tests_digits(stmt: Any, lanes: tuple[Any, ...] = ()) -> bool:
