@@ -111,8 +111,7 @@ class Exploration(Shown):
 
         None where loops stand for the intrinsic: they have no peak.
         """
-        peak = self.machine.peak(self.intrinsic.name)
-        if self.emulated or peak.generic:
+        if self.emulated or (peak := self.machine.peak(self.intrinsic.name)).generic:
             return None
         return self.intrinsic.operations / peak.interval * self.machine.cores / 1e12
 
