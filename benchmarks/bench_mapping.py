@@ -25,7 +25,7 @@ from amos.intrinsics import Intrinsic
 from amos.intrinsics.virtual import unit as virtual_unit
 from amos.ir import Operator
 from amos.mapping import Mapping, MappingSpace, enumerate_mappings
-from amos.mapping.enumerate import forget
+from amos.mapping.spaces import assignments
 from amos.validate import RULES, algorithm_1_batch, check_matching
 
 RESULTS = Path(__file__).resolve().parent / "results" / "mapping.json"
@@ -80,7 +80,7 @@ def spaces(ops: list[Operator], units: list[Intrinsic]) -> list[MappingSpace]:
 def whole_table() -> list[Row]:
     ops = [operators.get(name) for name in operators.names()]
     units = many_intrinsics()
-    forget()
+    assignments.cache_clear()
     start = perf_counter()
     found = spaces(ops, units)
     count = sum(space.count for space in found)
@@ -102,7 +102,7 @@ def whole_table() -> list[Row]:
 
 def anew(op: Operator, unit: Intrinsic) -> list[Mapping]:
     """The mappings under the paper's rule, without what another pair left behind."""
-    forget()
+    assignments.cache_clear()
     return list(enumerate_mappings(op, unit))
 
 

@@ -230,7 +230,7 @@ def _read_matching(text: str, op: Operator, unit: Intrinsic) -> np.ndarray:
     """A matching matrix, from rows of 0 and 1 or from a mapping's name."""
     import numpy as np
 
-    from amos.mapping.names import read_name
+    from amos.validate.naming import read_name
 
     if re.search(r"[A-Za-z_]", text) and "-" in text:
         assignment, order = read_name(text.strip(), op, unit)

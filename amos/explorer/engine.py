@@ -25,11 +25,11 @@ from amos.intrinsics import Intrinsic
 from amos.ir import Operator
 from amos.machine import Machine
 from amos.mapping import Mapping as Placement
-from amos.mapping.names import read_name
 from amos.operators.tables import layers
 from amos.perfmodel import Prediction
 from amos.plan import Candidate
 from amos.validate import RULES, Pairing, Verdict
+from amos.validate.naming import read_name
 
 __all__ = ["Engine"]
 

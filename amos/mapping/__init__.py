@@ -1,6 +1,5 @@
 """Mappings of operators onto intrinsics: enumerating, placing and simulating them."""
 
-from amos.mapping.base_match import base_matches
 from amos.mapping.enumerate import MappingSpace, enumerate_mappings
 from amos.mapping.mapping import Mapping
 from amos.mapping.physical import Layout, PhysicalMapping, VirtualMapping
@@ -12,7 +11,6 @@ __all__ = [
     "MappingSpace",
     "PhysicalMapping",
     "VirtualMapping",
-    "base_matches",
     "enumerate_mappings",
     "simulate",
 ]

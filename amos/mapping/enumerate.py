@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
 from itertools import islice, permutations
 from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
 
 from amos._display import Shown
 from amos.errors import MappingError, shown
 from amos.intrinsics import get as get_intrinsic
 from amos.mapping.mapping import Mapping
-from amos.mapping.names import not_found, read_name
-from amos.mapping.spaces import AssignmentSet, ProductSet
-from amos.mapping.unions import UnionSet, bound_iterations
-from amos.validate.candidates import Pairing, check_rule, check_types
-from amos.validate.compatible import check_compatible
+from amos.mapping.spaces import Assignment, AssignmentSet, assignments
+from amos.validate.naming import read_name
+from amos.validate.pairing import Pairing, check_compatible, check_rule, check_types
+from amos.validate.verdict import check_matching
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from amos.intrinsics import Intrinsic
     from amos.ir import Operator
 
-__all__ = ["MappingSpace", "enumerate_mappings", "forget"]
+__all__ = ["MappingSpace", "enumerate_mappings"]
 
 #: Rows that a table may have without being asked for.
 _ROWS = 100_000
@@ -35,16 +35,16 @@ class _Part:
     """The mappings of one order of the sources."""
 
     pairing: Pairing
+    rule: str
     assignments: AssignmentSet
 
-    @cached_property
-    def operator(self) -> Operator:
-        """The operator with open dtypes taken from the intrinsic."""
-        loads, dtypes = self.pairing.loads, self.pairing.intrinsic.dtypes
-        if all(load.tensor.dtype for load in loads):
-            return self.pairing.operator
-        names = {load.tensor.name: d for load, d in zip(loads, dtypes, strict=True)}
-        return self.pairing.operator.with_dtypes(names)
+    @staticmethod
+    def of(pairing: Pairing, rule: str) -> _Part:
+        conflicts = pairing.conflicts if rule == "paper" else ()
+        return _Part(pairing, rule, assignments(pairing.candidates(rule), pairing.rank, conflicts))
+
+    def mapping(self, assignment: Assignment) -> Mapping:
+        return Mapping.from_pairing(self.pairing, assignment, self.rule)
 
 
 class MappingSpace(Shown, Sequence[Mapping]):
@@ -83,9 +83,6 @@ class MappingSpace(Shown, Sequence[Mapping]):
     def __bool__(self) -> bool:
         return self.count > 0
 
-    def _make(self, part: _Part, assignment: tuple[int, ...]) -> Mapping:
-        return Mapping(part.operator, self.intrinsic, assignment, part.pairing.order, self.rule)
-
     @overload
     def __getitem__(self, index: int) -> Mapping: ...
     @overload
@@ -97,21 +94,20 @@ class MappingSpace(Shown, Sequence[Mapping]):
         if place >= 0:
             for part in self._parts:
                 if place < part.assignments.count:
-                    return self._make(part, part.assignments.at(place))
+                    return part.mapping(part.assignments.at(place))
                 place -= part.assignments.count
         raise IndexError(f"mapping {index} of a space of {self.count}")
 
     def __iter__(self) -> Iterator[Mapping]:
         for part in self._parts:
-            for assignment in part.assignments:
-                yield self._make(part, assignment)
+            yield from map(part.mapping, part.assignments)
 
     def __contains__(self, mapping: object) -> bool:
         return isinstance(mapping, Mapping) and any(
             mapping.order == part.pairing.order
             and mapping.assignment in part.assignments
             and mapping.intrinsic == self.intrinsic
-            and mapping.operator == part.operator
+            and mapping.operator == part.pairing.typed
             for part in self._parts
         )
 
@@ -127,14 +123,24 @@ class MappingSpace(Shown, Sequence[Mapping]):
         assignment, order = read_name(str(name), self.operator, self.intrinsic)
         for part in self._parts:
             if part.pairing.order == order and assignment in part.assignments:
-                found = self._make(part, assignment)
-                if found.name != name:
+                mapping = part.mapping(assignment)
+                if mapping.name != name:
                     raise MappingError(
                         f"no mapping is called {name!r}; the same groups in loop order "
-                        f"are {found.name!r}"
+                        f"are {mapping.name!r}"
                     )
-                return found
-        raise not_found(str(name), self.operator, self.intrinsic, self.rule, assignment, order)
+                return mapping
+        matrix = np.equal.outer(np.arange(len(self.intrinsic.iterations)), assignment)
+        verdict = check_matching(self.operator, self.intrinsic, matrix, self.rule, order=order)
+        if verdict:
+            raise MappingError(
+                f"the space has no {name!r}: it holds the sources in their given order only, "
+                "see commute=True"
+            )
+        raise MappingError(
+            f"{name!r} is no mapping of {self.operator.name} on {self.intrinsic.name} under "
+            f"rule {self.rule!r}: {verdict.reasons[0]}. {verdict.hint}"
+        )
 
     def to_frame(self, limit: int | None = None) -> pd.DataFrame:
         """One row a mapping: name, the group of each intrinsic iteration as text,
@@ -159,18 +165,17 @@ class MappingSpace(Shown, Sequence[Mapping]):
             )
         if limit is not None and (not isinstance(limit, int) or limit < 0):
             raise MappingError(f"limit: expected 0 or more, got {shown(limit)}")
-        steps = [it.name for it in self.intrinsic.iterations]
+        varies = len(self._parts) > 1
         rows = []
         for mapping in islice(self, None if limit is None else min(limit, self.count)):
+            physical = mapping.physical()
             row: dict[str, Any] = {"name": mapping.name}
             row |= {t: ", ".join(group) for t, group in mapping.groups.items()}
-            physical = mapping.physical()
             row |= {"calls": physical.calls, "utilization": physical.utilization}
-            if len(self._parts) > 1:
-                row["order"] = mapping.order
-            rows.append(row)
-        last = ["order"] if len(self._parts) > 1 else []
-        frame = pd.DataFrame(rows, columns=["name", *steps, "calls", "utilization", *last])
+            rows.append(row | ({"order": mapping.order} if varies else {}))
+        steps = [it.name for it in self.intrinsic.iterations]
+        columns = ["name", *steps, "calls", "utilization", *(["order"] if varies else [])]
+        frame = pd.DataFrame(rows, columns=columns)
         frame.attrs["count"] = self.count
         return frame
 
@@ -202,43 +207,16 @@ def enumerate_mappings(
     check_rule(rule)
     intrinsic = get_intrinsic(intrinsic)
     check_types(op, intrinsic)
-    parts, refused = [], None
     orders = _orders(op, intrinsic)
-    for order in orders if commute else orders[:1]:
-        try:
-            check_compatible(op, intrinsic, order)
-        except MappingError as error:
-            refused = refused or error
-            continue
-        pairing = Pairing.of(op, intrinsic, order)
-        parts.append(_Part(pairing, _assignments(pairing, rule)))
-    if not parts and refused is not None:
-        if not commute and (other := _other_order(op, intrinsic)):
-            hint = f"; with its sources in the order {other} it can: commute=True"
-            raise MappingError(f"{refused}{hint}") from None
-        raise refused
-    return MappingSpace(op, intrinsic, rule, parts)
-
-
-def _assignments(pairing: Pairing, rule: str) -> AssignmentSet:
-    conflicts = pairing.conflicts if rule == "paper" else ()
-    return _assignment_set(pairing.candidates(rule), conflicts, pairing.rank)
-
-
-@lru_cache(maxsize=256)
-def _assignment_set(
-    options: tuple[tuple[int, ...], ...], conflicts: tuple[int, ...], rank: int
-) -> AssignmentSet:
-    """One set for all pairs of the same access structure, whatever their sizes."""
-    if conflicts and bound_iterations(options, conflicts):
-        return UnionSet(options, conflicts, rank)
-    # Where no two iterations exclude each other, what fills enough is a union.
-    return ProductSet(options, rank)
-
-
-def forget() -> None:
-    """Drop what spaces of the same access structure share, to measure without it."""
-    _assignment_set.cache_clear()
+    pairings, refusals = _compatible(op, intrinsic, orders if commute else orders[:1])
+    if not pairings:
+        others, _ = _compatible(op, intrinsic, orders[1:])
+        if others:
+            order = ", ".join(f"`{load.tensor.name}`" for load in others[0].loads[:-1])
+            hint = f"; with its sources in the order {order} it can: commute=True"
+            raise MappingError(f"{refusals[0]}{hint}")
+        raise refusals[0]
+    return MappingSpace(op, intrinsic, rule, [_Part.of(pairing, rule) for pairing in pairings])
 
 
 def _orders(op: Operator, intrinsic: Intrinsic) -> list[tuple[int, ...]]:
@@ -249,18 +227,20 @@ def _orders(op: Operator, intrinsic: Intrinsic) -> list[tuple[int, ...]]:
     written = tuple(range(len(op.sources)))
     if len(written) != len(intrinsic.sources):
         return [written]
-    seen: dict[tuple[Any, ...], tuple[int, ...]] = {}
+    distinct: dict[tuple[Any, ...], tuple[int, ...]] = {}
     for order in permutations(written):
-        seen.setdefault(tuple(op.sources[m] for m in order), order)
-    return list(seen.values())
+        distinct.setdefault(tuple(op.sources[m] for m in order), order)
+    return list(distinct.values())
 
 
-def _other_order(op: Operator, intrinsic: Intrinsic) -> str:
-    """The sources in another order in which the intrinsic takes them, or nothing."""
-    for order in _orders(op, intrinsic)[1:]:
+def _compatible(
+    op: Operator, intrinsic: Intrinsic, orders: Sequence[tuple[int, ...]]
+) -> tuple[list[Pairing], list[MappingError]]:
+    """The orders that the intrinsic takes, and what it has against the others."""
+    pairings, refusals = [], []
+    for order in orders:
         try:
-            check_compatible(op, intrinsic, order)
-        except MappingError:
-            continue
-        return ", ".join(f"`{op.sources[m].tensor.name}`" for m in order)
-    return ""
+            pairings.append(check_compatible(op, intrinsic, order))
+        except MappingError as error:
+            refusals.append(error)
+    return pairings, refusals

@@ -14,9 +14,9 @@ from amos.errors import MappingError
 from amos.intrinsics import Intrinsic
 from amos.ir import Affine, Operator
 from amos.mapping.physical import PhysicalMapping, VirtualMapping
-from amos.validate.candidates import Pairing
 from amos.validate.naming import matching_name
-from amos.validate.verdict import check_matching, read_matching
+from amos.validate.pairing import Pairing
+from amos.validate.verdict import assignment_of, check_matching
 
 __all__ = ["Mapping"]
 
@@ -57,12 +57,13 @@ class Mapping(Shown):
         verdict = check_matching(op, intrinsic, matrix, rule, order=order)
         if not verdict:
             raise MappingError(f"{op.name} on {intrinsic.name}: {verdict}")
-        pairing = Pairing.of(op, intrinsic, order)
-        names = {
-            load.tensor.name: d for load, d in zip(pairing.loads, intrinsic.dtypes, strict=True)
-        }
-        assignment = read_matching(op, intrinsic, matrix)
-        return Mapping(op.with_dtypes(names), intrinsic, assignment, pairing.order, rule)
+        assert verdict.pairing is not None and verdict.matching is not None
+        return Mapping.from_pairing(verdict.pairing, assignment_of(verdict.matching), rule)
+
+    @staticmethod
+    def from_pairing(pairing: Pairing, assignment: tuple[int, ...], rule: str) -> Mapping:
+        """The mapping of an assignment that the rule is known to accept."""
+        return Mapping(pairing.typed, pairing.intrinsic, assignment, pairing.order, rule)
 
     @cached_property
     def pairing(self) -> Pairing:
@@ -72,10 +73,7 @@ class Mapping(Shown):
     @cached_property
     def matching(self) -> np.ndarray:
         """Matching matrix Y: read-only bool, intrinsic × software iterations."""
-        matrix = np.zeros((len(self.intrinsic.iterations), len(self.assignment)), dtype=bool)
-        for s, t in enumerate(self.assignment):
-            if t >= 0:
-                matrix[t, s] = True
+        matrix = np.equal.outer(np.arange(len(self.intrinsic.iterations)), self.assignment)
         matrix.setflags(write=False)
         return matrix
 

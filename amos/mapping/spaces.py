@@ -3,111 +3,271 @@
 An assignment gives each software iteration an intrinsic iteration, or -1. Every
 set is ordered lexicographically over software iterations in loop order, with
 intrinsic iterations in their order and "none" last.
+
+Under the rules ``"access"`` and ``"gather"`` any choice of candidates that fills enough
+intrinsic iterations is a matching. Under ``"paper"`` it has to be a union of base matches
+(AMOS, Table 6): each of its pairs lies in a base match inside it, so that for every other
+filled intrinsic iteration a software iteration can be chosen, no two of the chosen ones in
+conflict. Only iterations that can be in conflict at all ("bound" ones, such as p and r of
+``p + r``) matter to that; the others ("free" ones) are always good choices.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
-from typing import Protocol
+from functools import cached_property, lru_cache
+from itertools import combinations
+from typing import Any
 
-__all__ = ["KEPT", "Assignment", "AssignmentSet", "ProductSet"]
+from amos.errors import MappingError
+
+__all__ = ["KEPT", "Assignment", "AssignmentSet", "assignments", "bound_iterations"]
 
 Assignment = tuple[int, ...]
+
+#: For each software iteration some intrinsic iterations, ascending.
+Options = tuple[tuple[int, ...], ...]
 
 #: Sets of up to this many assignments are kept as a list once they are walked.
 KEPT = 2048
 
+#: Choices of candidates that may be walked to keep the unions among them.
+_WALKED = 1 << 16
 
-class AssignmentSet(Protocol):
-    """An ordered set of assignments."""
+#: Kinds of assignments of bound iterations that counting may look at.
+_LOOKED_AT = 1 << 16
 
-    @property
-    def count(self) -> int:
-        """Number of assignments, exact."""
-        ...
+#: Judgements that are remembered at a time.
+_JUDGED = 1 << 14
 
-    def at(self, index: int) -> Assignment:
-        """The assignment at ``0 <= index < count``."""
-        ...
-
-    def __iter__(self) -> Iterator[Assignment]: ...
-
-    def __contains__(self, assignment: object) -> bool: ...
+#: By what tells kinds of assignments apart: an example, and how many are of its kind.
+_Kinds = dict[Any, tuple[Assignment, int]]
 
 
-class ProductSet:
-    """Every choice of one option or none per software iteration that fills enough.
+def bound_iterations(options: Options, conflicts: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Software iterations that can be in conflict, as connected components.
 
     Args:
-        options: for each software iteration its intrinsic iterations, ascending.
+        options: for each software iteration its intrinsic iterations.
+        conflicts: for each software iteration the bit set of those that share a
+            dimension with it.
+    """
+    components: list[set[int]] = []
+    for a, b in combinations(range(len(options)), 2):
+        if conflicts[a] >> b & 1 and any(t != u for t in options[a] for u in options[b]):
+            touching = [c for c in components if a in c or b in c]
+            components = [c for c in components if c not in touching]
+            components.append({a, b}.union(*touching))
+    return tuple(sorted(tuple(sorted(c)) for c in components))
+
+
+class AssignmentSet:
+    """Every choice of one candidate or none per software iteration that is a matching.
+
+    Args:
+        options: for each software iteration its candidates, ascending.
         rank: the least number of intrinsic iterations to be filled.
+        conflicts: for each software iteration the bit set of those that no base match
+            has with it; nothing where matchings need not be unions of base matches.
     """
 
-    def __init__(self, options: Sequence[Sequence[int]], rank: int) -> None:
-        self.options, self.rank = tuple(map(tuple, options)), rank
+    def __init__(self, options: Options, rank: int, conflicts: Sequence[int] = ()) -> None:
+        self.options, self.rank = options, rank
+        self._choices: Options = tuple((*targets, -1) for targets in options)
+        self._components = bound_iterations(options, conflicts) if conflicts else ()
+        # Those of one component only: the others never ask for different places.
+        self._conflicts = {
+            s: conflicts[s] & sum(1 << o for o in component)
+            for component in self._components
+            for s in component
+        }
+        self._bound = tuple(s for component in self._components for s in component)
+        self._free = tuple(s for s in range(len(options)) if s not in self._bound)
+        self._good = lru_cache(_JUDGED)(self._judge)
 
     @cached_property
-    def _tails(self) -> list[dict[int, int]]:
-        """For each position and set of filled intrinsic iterations: the completions."""
-        levels: list[set[int]] = [{0}]
-        for targets in self.options:
-            levels.append({mask | bit for mask in levels[-1] for bit in _bits(targets)})
-        tails = [{mask: int(mask.bit_count() >= self.rank) for mask in levels[-1]}]
-        for targets, level in zip(reversed(self.options), reversed(levels[:-1]), strict=True):
-            after = tails[-1]
-            tails.append({m: sum(after[m | bit] for bit in _bits(targets)) for m in level})
-        return tails[::-1]
+    def count(self) -> int:
+        """Number of assignments, exact; what it costs grows with the kinds of bound iterations.
+
+        Raises:
+            MappingError: there are too many kinds of them.
+        """
+        return self._size(())
+
+    def at(self, index: int) -> Assignment:
+        """The assignment at ``0 <= index < count``, by unranking."""
+        if self._is_kept:
+            return self._members[index]
+        prefix: Assignment = ()
+        for targets in self._choices:
+            for t in targets:
+                size = self._size((*prefix, t))
+                if index < size:
+                    prefix = (*prefix, t)
+                    break
+                index -= size
+        return prefix
+
+    def __iter__(self) -> Iterator[Assignment]:
+        return iter(self._members) if self._is_kept else self._walk()
+
+    def __contains__(self, assignment: object) -> bool:
+        if not isinstance(assignment, tuple) or len(assignment) != len(self.options):
+            return False
+        fits = all(t in targets for t, targets in zip(assignment, self._choices, strict=True))
+        return fits and _mask(assignment).bit_count() >= self.rank and self._accepts(assignment)
 
     @property
-    def count(self) -> int:
-        """Number of assignments, exact, by dynamic programming."""
-        return self._tails[0][0]
+    def _is_kept(self) -> bool:
+        return self.count <= KEPT and self._tails[0][0] <= _WALKED
 
     @cached_property
     def _members(self) -> list[Assignment]:
         return list(self._walk())
 
-    def __iter__(self) -> Iterator[Assignment]:
-        return iter(self._members) if self.count <= KEPT else self._walk()
-
-    def at(self, index: int) -> Assignment:
-        """The assignment at ``0 <= index < count``, by unranking."""
-        chosen, mask = [], 0
-        for position, targets in enumerate(self.options):
-            after = self._tails[position + 1]
-            bits, k = _bits(targets), 0
-            while index >= (size := after[mask | bits[k]]):
-                index, k = index - size, k + 1
-            chosen.append((*targets, -1)[k])
-            mask |= bits[k]
-        return tuple(chosen)
+    @cached_property
+    def _tails(self) -> list[dict[int, int]]:
+        """For each position and set of filled intrinsic iterations: the ways to fill enough."""
+        levels = [{0}]
+        for targets in self._choices:
+            levels.append({mask | _bit(t) for mask in levels[-1] for t in targets})
+        tails = [{mask: int(mask.bit_count() >= self.rank) for mask in levels[-1]}]
+        for targets, level in zip(reversed(self._choices), reversed(levels[:-1]), strict=True):
+            after = tails[-1]
+            tails.append({mask: sum(after[mask | _bit(t)] for t in targets) for mask in level})
+        return tails[::-1]
 
     def _walk(self) -> Iterator[Assignment]:
-        """The assignments in order, without dead ends."""
-        tails, end = self._tails, len(self.options)
-        steps = [
-            tuple(zip((*targets, -1), _bits(targets), strict=True)) for targets in self.options
-        ]
+        """The assignments in order, without choices that cannot fill enough."""
+        tails, choices, end = self._tails, self._choices, len(self.options)
 
-        def extend(position: int, mask: int, chosen: Assignment) -> Iterator[Assignment]:
+        def extend(mask: int, chosen: Assignment) -> Iterator[Assignment]:
+            position = len(chosen)
             if position == end:
                 yield chosen
                 return
-            after = tails[position + 1]
-            for target, bit in steps[position]:
-                if after[mask | bit]:
-                    yield from extend(position + 1, mask | bit, (*chosen, target))
+            for t in choices[position]:
+                if tails[position + 1][mask | _bit(t)]:
+                    yield from extend(mask | _bit(t), (*chosen, t))
 
-        return extend(0, 0, ()) if self.count else iter(())
+        every = extend(0, ()) if tails[0][0] else iter(())
+        return filter(self._accepts, every) if self._bound else every
 
-    def __contains__(self, assignment: object) -> bool:
-        if not isinstance(assignment, tuple) or len(assignment) != len(self.options):
-            return False
-        fits = all(t == -1 or t in o for t, o in zip(assignment, self.options, strict=True))
-        return fits and len(set(assignment) - {-1}) >= self.rank
+    def _size(self, prefix: Assignment) -> int:
+        """Number of assignments that begin so."""
+        if not self._bound:
+            return self._tails[len(prefix)][_mask(prefix)]
+        choices = (*((t,) for t in prefix), *self._choices[len(prefix) :])
+        fills = {0: 1}  # intrinsic iterations that free iterations fill → in how many ways
+        for s in self._free:
+            after: dict[int, int] = {}
+            for mask, ways in fills.items():
+                for t in choices[s]:
+                    after[mask | _bit(t)] = after.get(mask | _bit(t), 0) + ways
+            fills = after
+        return sum(
+            weight * ways
+            for bound, weight in self._kinds(choices)
+            for mask, ways in fills.items()
+            if (_mask(bound) | mask).bit_count() >= self.rank
+            and self._good(bound, _mask(bound) & ~mask)
+        )
+
+    def _kinds(self, choices: Options) -> Iterator[tuple[Assignment, int]]:
+        """Assignments of the bound iterations, one of each kind, and how many are of its kind.
+
+        It changes nothing to exchange components that are equal. Within one, what counts
+        is whether some of several twins is at an intrinsic iteration, not which or how
+        many are: a base match takes one of each.
+        """
+        kinds: _Kinds = {(): ((), 1)}
+        for component in self._components:
+            inside = tuple(self._conflicts[a] >> b & 1 for a in component for b in component)
+            alike = (tuple(choices[s] for s in component), inside)
+            after: _Kinds = {}
+            for filled, (members, number) in self._states(component, choices).items():
+                for key, (bound, ways) in kinds.items():
+                    joint = tuple(sorted((*key, (alike, filled))))
+                    _add(after, joint, (*bound, *members), ways * number)
+            kinds = after
+            if len(kinds) > _LOOKED_AT:
+                raise MappingError(
+                    f"rule 'paper' would look at more than {_LOOKED_AT:,} combinations of the "
+                    f"{len(self._bound)} iterations that share dimensions; rules 'access' and "
+                    "'gather' take any number of them"
+                )
+        return iter(kinds.values())
+
+    def _states(self, component: tuple[int, ...], choices: Options) -> _Kinds:
+        """The kinds of assignments of one component, by the places that its twins fill."""
+        steps = 1 + max(t for targets in self.options for t in targets)
+        states: _Kinds = {0: ((), 1)}
+        for s in component:
+            twin = next(n for n, o in enumerate(component) if self._are_twins(s, o, choices))
+            after: _Kinds = {}
+            for filled, (members, ways) in states.items():
+                for t in choices[s]:
+                    _add(after, filled | _bit(t) << twin * steps, (*members, t), ways)
+            states = after
+        return states
+
+    def _are_twins(self, a: int, b: int, choices: Options) -> bool:
+        """Whether two iterations may change places."""
+        differ = (self._conflicts[a] ^ self._conflicts[b]) & ~(1 << a | 1 << b)
+        return not differ and choices[a] == choices[b]
+
+    def _accepts(self, assignment: Assignment) -> bool:
+        """Whether a choice of candidates is a union of base matches."""
+        bound = tuple(assignment[s] for s in self._bound)
+        free = _mask(tuple(assignment[s] for s in self._free))
+        return self._good(bound, _mask(bound) & ~free)
+
+    def _judge(self, bound: Assignment, needy: int) -> bool:
+        """Whether each bound iteration is in a base match.
+
+        Args:
+            bound: intrinsic iteration of each bound iteration.
+            needy: the intrinsic iterations, as a bit set, that hold no free
+                iteration, so that a bound one must be chosen for them.
+        """
+        groups = {t: 0 for t in range(needy.bit_length()) if needy >> t & 1}
+        for s, t in zip(self._bound, bound, strict=True):
+            if t in groups:
+                groups[t] |= 1 << s
+        return all(
+            self._can_choose([g for t, g in groups.items() if t != at], self._conflicts[s])
+            for s, at in zip(self._bound, bound, strict=True)
+            if at >= 0
+        )
+
+    def _can_choose(self, groups: Sequence[int], barred: int) -> bool:
+        """Whether one of each group (a bit set) can be chosen, none of them barred."""
+        if not groups:
+            return True
+        left = groups[0] & ~barred
+        return any(
+            self._can_choose(groups[1:], barred | self._conflicts[s])
+            for s in self._bound
+            if left >> s & 1
+        )
 
 
-def _bits(targets: Sequence[int]) -> list[int]:
-    """What each option fills; the last option, none, fills nothing."""
-    return [*(1 << t for t in targets), 0]
+#: One set for all pairs of the same access structure, whatever their sizes.
+assignments = lru_cache(maxsize=256)(AssignmentSet)
+
+
+def _add(kinds: _Kinds, key: object, example: Assignment, number: int) -> None:
+    example, before = kinds.get(key, (example, 0))
+    kinds[key] = example, before + number
+
+
+def _bit(target: int) -> int:
+    return 1 << target if target >= 0 else 0
+
+
+def _mask(targets: Assignment) -> int:
+    """The intrinsic iterations that are filled, as a bit set."""
+    mask = 0
+    for t in targets:
+        mask |= _bit(t)
+    return mask

@@ -2,9 +2,8 @@
 
 from amos.validate.algorithm1 import algorithm_1, algorithm_1_batch, holds_on_matched
 from amos.validate.buffers import random_inputs
-from amos.validate.candidates import RULES, Pairing
-from amos.validate.compatible import check_compatible
 from amos.validate.execute import execute_matching
+from amos.validate.pairing import RULES, Pairing, check_compatible
 from amos.validate.semantics import evaluate
 from amos.validate.verdict import Verdict, check_matching
 

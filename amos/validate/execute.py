@@ -15,9 +15,8 @@ import numpy as np
 from amos.ir import dtype
 from amos.ir.floats import integer_limits
 from amos.validate.buffers import FlatAccess, check_inputs, output_dtype, wide
-from amos.validate.candidates import Pairing
-from amos.validate.compatible import check_structure
 from amos.validate.epilogue import finish
+from amos.validate.pairing import Pairing
 from amos.validate.verdict import read_matching
 
 if TYPE_CHECKING:
@@ -66,12 +65,11 @@ def execute_matching(
             intrinsic.
         OperatorError: the inputs are not the operator's.
     """
-    check_structure(op, intrinsic, order)
-    assignment = read_matching(op, intrinsic, matrix)
+    pairing = Pairing.of(op, intrinsic, order)
+    assignment = read_matching(pairing, matrix)
     given = check_inputs(op, inputs)
     arrays = {load.tensor.name: given[load.tensor.name] for load in op.sources}
     work = wide(arrays)
-    pairing = Pairing.of(op, intrinsic, order)
     run = unit or scalar_unit(intrinsic)
     points = _fused_points(op, intrinsic, assignment)
     out = np.zeros(op.output.tensor.shape, work)

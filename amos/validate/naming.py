@@ -1,10 +1,17 @@
-"""The short name of a matching, such as ``npq-k-crs``."""
+"""The short name of a matching, such as ``npq-k-crs``: written and read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
 
-__all__ = ["matching_name"]
+from amos.errors import MappingError
+
+if TYPE_CHECKING:
+    from amos.intrinsics import Intrinsic
+    from amos.ir import Operator
+
+__all__ = ["matching_name", "read_name"]
 
 
 def matching_name(groups: Iterable[Sequence[str]], order: Sequence[int], known: set[str]) -> str:
@@ -32,3 +39,51 @@ def matching_name(groups: Iterable[Sequence[str]], order: Sequence[int], known: 
 
     given = tuple(order) == tuple(range(len(order)))
     return "-".join(map(text, groups)) + ("" if given else "~" + "".join(map(str, order)))
+
+
+def read_name(
+    name: str, op: Operator, intrinsic: Intrinsic
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The assignment and the order of the sources that a name stands for.
+
+    Raises:
+        MappingError: the name has another number of groups, or mentions an
+            iteration that the operator lacks, or one of them twice.
+    """
+    where = f"{name!r} is no mapping of {op.name} on {intrinsic.name}"
+    body, _, suffix = name.partition("~")
+    steps = [it.name for it in intrinsic.iterations]
+    known = [it.name for it in op.iterations]
+    parts = body.split("-")
+    if len(parts) != len(steps):
+        raise MappingError(
+            f"{where}: expected {len(steps)} groups joined by '-', for {', '.join(steps)}; "
+            f"got {len(parts)}"
+        )
+    if "" in parts:
+        raise MappingError(f"{where}: write '_' for a group that is empty")
+    groups = [_read_group(part, known) for part in parts]
+    members = [n for group in groups for n in group]
+    if strange := [n for n in members if n not in known]:
+        raise MappingError(
+            f"{where}: {op.name} has no iteration {', '.join(map(repr, dict.fromkeys(strange)))}; "
+            f"it has {', '.join(known)}"
+        )
+    if twice := [n for n in dict.fromkeys(members) if members.count(n) > 1]:
+        raise MappingError(f"{where}: `{twice[0]}` occurs twice")
+    place = {n: t for t, group in enumerate(groups) for n in group}
+    order = tuple(map(int, suffix)) if suffix.isdecimal() else tuple(range(len(op.sources)))
+    if (suffix and not suffix.isdecimal()) or sorted(order) != list(range(len(op.sources))):
+        raise MappingError(
+            f"{where}: after '~' it gives the order of the {len(op.sources)} sources, "
+            f"each once; got {suffix!r}"
+        )
+    return tuple(place.get(n, -1) for n in known), order
+
+
+def _read_group(part: str, known: Collection[str]) -> tuple[str, ...]:
+    if part == "_":
+        return ()
+    if "." in part:
+        return tuple(part.rstrip(".").split("."))
+    return (part,) if part in known or not part else tuple(part)

@@ -12,15 +12,15 @@ import numpy as np
 from amos._display import Shown
 from amos.errors import MappingError
 from amos.intrinsics import get as get_intrinsic
-from amos.validate.candidates import Pairing, check_rule, choose
-from amos.validate.compatible import check_structure
 from amos.validate.nearest import nearest_matchings
+from amos.validate.pairing import Pairing, check_rule
+from amos.validate.reasons import idle_reasons, listed, wrong_reasons
 
 if TYPE_CHECKING:
     from amos.intrinsics import Intrinsic
     from amos.ir import Operator
 
-__all__ = ["Verdict", "check_matching", "read_matching"]
+__all__ = ["Verdict", "assignment_of", "check_matching", "read_matching"]
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,13 @@ class Verdict(Shown):
     @property
     def hint(self) -> str:
         """``nearest`` as a sentence; nothing where there is nothing to say."""
-        if self.nearest:
-            return f"Near it {'is' if len(self.nearest) == 1 else 'are'} " + ", ".join(
-                map(repr, self.nearest)
-            )
-        return "" if self or self.pairing is None else f"Rule {self.rule!r} accepts no matching"
+        if self or self.pairing is None:
+            return ""
+        if not self.nearest:
+            return f"Rule {self.rule!r} accepts no matching"
+        return f"Near it {'are' if self.nearest[1:] else 'is'} " + ", ".join(
+            map(repr, self.nearest)
+        )
 
     def __bool__(self) -> bool:
         return not self.reasons
@@ -80,10 +82,8 @@ class Verdict(Shown):
     def __str__(self) -> str:
         if self:
             return f"valid ({self.rule})"
-        kind = "wrong" if self.wrong else "idle"
-        return f"{kind} ({self.rule}): {'; '.join(self.reasons)}" + f". {self.hint}" * bool(
-            self.hint
-        )
+        hint = f". {self.hint}" if self.hint else ""
+        return f"{'wrong' if self.wrong else 'idle'} ({self.rule}): {'; '.join(self.reasons)}{hint}"
 
 
 def check_matching(
@@ -112,19 +112,18 @@ def check_matching(
         UnknownNameError: there is no such intrinsic.
     """
     check_rule(rule)
-    intrinsic = get_intrinsic(intrinsic)
-    check_structure(op, intrinsic, order)
-    pairing = Pairing.of(op, intrinsic, order)
-    matching = _read_matrix(op, intrinsic, matrix)
+    pairing = Pairing.of(op, get_intrinsic(intrinsic), order)
+    matching = _read_matrix(pairing, matrix)
     # A column with two ones has that against it, and counts for neither of them.
     shared = matching.sum(axis=0) > 1
-    wrong, cells = _wrong(pairing, _groups(matching & ~shared), rule)
-    cells += [(int(t), int(s)) for s, t in np.argwhere((matching & shared).T)]
-    idle = _idle(pairing, _groups(matching))
-    steps, names = intrinsic.iterations, op.iterations
+    wrong = _shared_columns(pairing, matching)
+    wrong |= wrong_reasons(pairing, _groups(matching & ~shared), rule)
+    idle = idle_reasons(pairing, _groups(matching))
+    steps, names = pairing.intrinsic.iterations, op.iterations
+    cells = dict.fromkeys(cell for at_fault in wrong.values() for cell in at_fault)
     return Verdict(
         rule,
-        (*_shared_columns(op, intrinsic, matching), *wrong),
+        tuple(wrong),
         tuple(idle.values()),
         tuple((steps[t].name, names[s].name) for t, s in cells),
         tuple(step for step in idle if step),
@@ -133,21 +132,28 @@ def check_matching(
     )
 
 
-def read_matching(op: Operator, intrinsic: Intrinsic, matrix: Any) -> tuple[int, ...]:
+def read_matching(pairing: Pairing, matrix: Any) -> tuple[int, ...]:
     """For each software iteration its intrinsic iteration, or -1.
 
     Raises:
         MappingError: wrong shape, values other than 0 and 1, or two ones in a
             column.
     """
-    matching = _read_matrix(op, intrinsic, matrix)
-    for text in _shared_columns(op, intrinsic, matching):
+    matching = _read_matrix(pairing, matrix)
+    for text in _shared_columns(pairing, matching):
         raise MappingError(f"not a matching: {text}")
+    return assignment_of(matching)
+
+
+def assignment_of(matching: np.ndarray) -> tuple[int, ...]:
+    """For each software iteration its intrinsic iteration, or -1."""
     return tuple(int(np.argmax(column)) if column.any() else -1 for column in matching.T)
 
 
-def _read_matrix(op: Operator, intrinsic: Intrinsic, matrix: Any) -> np.ndarray:
+def _read_matrix(pairing: Pairing, matrix: Any) -> np.ndarray:
     """Zeros and ones of the right shape: read-only bool, intrinsic × software iterations."""
+    op, intrinsic = pairing.operator, pairing.intrinsic
+    where = f"matching matrix of {op.name} on {intrinsic.name}"
     expected = (len(intrinsic.iterations), len(op.iterations))
     try:
         given = np.asarray(matrix)
@@ -155,18 +161,13 @@ def _read_matrix(op: Operator, intrinsic: Intrinsic, matrix: Any) -> np.ndarray:
         binary = given.dtype == bool or bool(np.all(given == array))
     except (TypeError, ValueError):
         raise MappingError(
-            f"matching matrix of {op.name} on {intrinsic.name}: expected {expected[0]} rows of "
-            f"{expected[1]} zeros and ones, got rows of different lengths or other things"
+            f"{where}: expected {expected[0]} rows of {expected[1]} zeros and ones, "
+            "got rows of different lengths or other things"
         ) from None
-    if not array.ndim:
-        raise MappingError(
-            f"matching matrix of {op.name} on {intrinsic.name}: expected shape {expected} "
-            f"(intrinsic × software iterations), got {type(matrix).__name__}"
-        )
     if array.shape != expected:
+        got = array.shape if array.ndim else type(matrix).__name__
         raise MappingError(
-            f"matching matrix of {op.name} on {intrinsic.name}: expected shape {expected} "
-            f"(intrinsic × software iterations), got {array.shape}"
+            f"{where}: expected shape {expected} (intrinsic × software iterations), got {got}"
         )
     if not binary:
         raise MappingError("matching matrix: expected zeros and ones only")
@@ -174,146 +175,17 @@ def _read_matrix(op: Operator, intrinsic: Intrinsic, matrix: Any) -> np.ndarray:
     return array
 
 
-def _shared_columns(op: Operator, intrinsic: Intrinsic, matching: np.ndarray) -> list[str]:
-    """What is said of columns with two ones or more, which no matching has."""
-    return [
-        f"`{it.name}` goes to {_listed(targets)}, expected at most one"
-        for it, column in zip(op.iterations, matching.T, strict=True)
-        if len(targets := [intrinsic.iterations[t].name for t in np.flatnonzero(column)]) > 1
-    ]
+def _shared_columns(pairing: Pairing, matching: np.ndarray) -> dict[str, list[tuple[int, int]]]:
+    """What is said of columns with two ones or more, which no matching has, and these ones."""
+    steps, reasons = pairing.intrinsic.iterations, {}
+    for s in np.flatnonzero(matching.sum(axis=0) > 1):
+        targets = np.flatnonzero(matching[:, s])
+        name = pairing.operator.iterations[s].name
+        text = f"`{name}` goes to {listed([steps[t].name for t in targets])}, expected at most one"
+        reasons[text] = [(int(t), int(s)) for t in targets]
+    return reasons
 
 
 def _groups(matching: np.ndarray) -> list[list[int]]:
     """The software iterations of each intrinsic iteration."""
     return [np.flatnonzero(row).tolist() for row in matching]
-
-
-def _wrong(
-    pairing: Pairing, groups: Sequence[Sequence[int]], rule: str
-) -> tuple[tuple[str, ...], list[tuple[int, int]]]:
-    """What makes a matching wrong, and the pairs (intrinsic, software iteration) at fault."""
-    cells: dict[tuple[int, int], list[str]] = {}
-    for t, group in enumerate(groups):
-        cells |= _wrong_access(pairing, t, group, exact=rule != "gather")
-    if rule != "paper" or cells:
-        return tuple(reason for reasons in cells.values() for reason in reasons), list(cells)
-    causes = _wrong_base(pairing, groups)
-    at_fault = {s for members in causes.values() for s in members}
-    pairs = sorted((s, t) for t, group in enumerate(groups) for s in group if s in at_fault)
-    wrong = tuple(_no_base(pairing, members, text) for text, members in causes.items())
-    return wrong, [(t, s) for s, t in pairs]
-
-
-def _wrong_access(
-    pairing: Pairing, t: int, group: Sequence[int], *, exact: bool
-) -> dict[tuple[int, int], list[str]]:
-    """Members of one group whose column of X does not fit the column of Z, and why."""
-    names = [it.name for it in pairing.operator.iterations]
-    step = pairing.intrinsic.iterations[t]
-    slot = pairing.slots[t]
-    dst = 1 << len(pairing.order)
-
-    def misfit(s: int) -> int:
-        extra, missing = pairing.columns[s] & ~slot, slot & ~pairing.columns[s]
-        return extra | (missing if exact else missing & dst)
-
-    fitting = [s for s in group if not misfit(s)]
-    found: dict[tuple[int, int], list[str]] = {}
-    for s in group:
-        bits = misfit(s)
-        if not bits:
-            continue
-        reasons = found.setdefault((t, s), [])
-        name = names[s]
-        members = [names[g] for g in group if g == s or g in fitting]
-        if len(members) > 1:
-            start = f"{_listed(members)} {'both' if len(members) == 2 else 'all'} go to"
-        else:
-            start = f"`{name}` goes to"
-        start += f" `{step.name}`, but"
-        if bits & dst:
-            # The destination's entry is the kind; naming it says more.
-            kind = pairing.operator.iterations[s].kind
-            reasons.append(f"{start} `{name}` is {kind} and `{step.name}` is {step.kind}")
-            bits &= ~dst
-        # What the intrinsic cannot address first: that is wrong by every rule.
-        extra = pairing.columns[s]
-        for m in sorted(range(len(pairing.order)), key=lambda m: not extra >> m & 1):
-            if bits >> m & 1:
-                does, lacks = ("indexes", "does not index")[:: 1 if extra >> m & 1 else -1]
-                operand = pairing.intrinsic.operands[m].tensor.name
-                reasons.append(
-                    f"{start} `{name}` {does} `{pairing.labels[m]}` "
-                    f"and `{step.name}` {lacks} `{operand}`"
-                )
-    return found
-
-
-def _wrong_base(pairing: Pairing, groups: Sequence[Sequence[int]]) -> dict[str, list[int]]:
-    """Matched iterations that no base match inside the matching contains, by cause."""
-    filled = [t for t, group in enumerate(groups) if group]
-    obstacles = {
-        s: text for t in filled for s in groups[t] if (text := pairing.obstacle(s, t)) is not None
-    }
-    usable = [[s for s in groups[t] if s not in obstacles] for t in filled]
-    # Text of the cause → iterations: a pair that excludes each other is said once.
-    causes: dict[str, list[int]] = {}
-    indirect: list[int] = []
-    for at, t in enumerate(filled):
-        for s in groups[t]:
-            if s in obstacles:
-                causes.setdefault(obstacles[s], []).append(s)
-                continue
-            options = [[s] if i == at else usable[i] for i in range(len(filled))]
-            if next(choose(options, pairing.conflicts), None) is None:
-                why = _why_alone(pairing, s, options)
-                (indirect if why is None else causes.setdefault(why, [])).append(s)
-    if indirect and not causes:
-        causes["their possible partners share dimensions with one another"] = indirect
-    return causes
-
-
-def _no_base(pairing: Pairing, members: Sequence[int], text: str) -> str:
-    names = [f"`{pairing.operator.iterations[s].name}`" for s in members]
-    return f"no base match contains {' or '.join(names)}: {text}"
-
-
-def _why_alone(pairing: Pairing, s: int, options: Sequence[Sequence[int]]) -> str | None:
-    """A group in which every member shares a dimension with ``s``; None if there is none."""
-    for group in options:
-        if group and list(group) != [s] and all(pairing.conflicts[s] >> o & 1 for o in group):
-            return ", ".join(_shared(pairing, *sorted((s, other))) for other in group)
-    return None
-
-
-def _shared(pairing: Pairing, first: int, second: int) -> str:
-    a, b = (pairing.operator.iterations[i].name for i in (first, second))
-    return next(
-        f"`{a}` and `{b}` share dimension {d} of `{label}`"
-        for load, label in zip(pairing.loads, pairing.labels, strict=True)
-        for d, index in enumerate(load.indices)
-        if a in index.names and b in index.names
-    )
-
-
-def _idle(pairing: Pairing, groups: Sequence[Sequence[int]]) -> dict[str, str]:
-    """Intrinsic iterations that are empty without need, and why; an empty name for all of them."""
-    filled = sum(map(bool, groups))
-    if not pairing.rank and not filled:
-        return {"": "nothing is matched: no iteration of the operator could go anywhere"}
-    if filled >= pairing.rank:
-        return {}
-    names = [it.name for it in pairing.operator.iterations]
-    options = pairing.candidates("gather")
-    reasons = {}
-    for t, it in enumerate(pairing.intrinsic.iterations):
-        could = [names[s] for s, targets in enumerate(options) if t in targets]
-        if could and not groups[t]:
-            shown = ", ".join(f"`{name}`" for name in could)
-            reasons[it.name] = f"`{it.name}` stays empty though {shown} could go there"
-    return reasons
-
-
-def _listed(names: Sequence[str]) -> str:
-    quoted = [f"`{name}`" for name in names]
-    return " and ".join([", ".join(quoted[:-1]), quoted[-1]] if len(quoted) > 1 else quoted)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import product
 from time import process_time
 
@@ -12,9 +14,8 @@ from hypothesis import strategies as st
 from amos.errors import MappingError
 from amos.intrinsics.virtual import unit
 from amos.ir import Operator
-from amos.mapping import enumerate_mappings
-from amos.mapping.spaces import KEPT, ProductSet
-from amos.mapping.unions import UnionSet, bound_iterations
+from amos.mapping import enumerate_mappings, spaces
+from amos.mapping.spaces import KEPT, AssignmentSet, bound_iterations
 
 CONV_4D = "out[n,k,b,d,p,q] += x[n,c,b+e,d+t,p+r,q+s,m] * w[k,c,e,t,r,s,m]"
 
@@ -29,52 +30,69 @@ FIVE = unit(
 )
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """What an :class:`AssignmentSet` is made of."""
+
+    options: tuple[tuple[int, ...], ...]
+    rank: int
+    conflicts: tuple[int, ...]
+
+    def brute_force(self) -> list[tuple[int, ...]]:
+        """Assignments in which each pair lies in a choice of one for each filled group."""
+        accepted = []
+        for assignment in self.everything():
+            groups = [
+                [s for s, at in enumerate(assignment) if at == t]
+                for t in sorted(set(assignment) - {-1})
+            ]
+            if len(groups) < self.rank:
+                continue
+            good = {
+                s
+                for chosen in product(*groups)
+                if not any(self.conflicts[a] >> b & 1 for a in chosen for b in chosen if a != b)
+                for s in chosen
+            }
+            if all(s in good for group in groups for s in group):
+                accepted.append(assignment)
+        return accepted
+
+    def everything(self) -> Iterator[tuple[int, ...]]:
+        return product(*((*targets, -1) for targets in self.options))
+
+
 @st.composite
-def unions(draw: st.DrawFn) -> UnionSet:
-    """Options and symmetric conflicts of up to six software iterations."""
-    count, steps = draw(st.integers(1, 6)), draw(st.integers(1, 3))
+def sets(draw: st.DrawFn) -> Drawn:
+    """Few kinds of iterations, so that many are twins; some may go to two places.
+
+    Iterations of a kind have equal options and equal conflicts, whatever their number.
+    """
+    steps, kinds = draw(st.integers(1, 3)), draw(st.integers(1, 6))
     targets = st.lists(st.integers(0, steps - 1), unique=True, max_size=steps).map(sorted)
-    options = [draw(targets) for _ in range(count)]
-    conflicts = [1 << s for s in range(count)]
-    for a in range(count):
-        for b in range(a):
-            if draw(st.integers(0, 2)) == 0:
-                conflicts[a] |= 1 << b
-                conflicts[b] |= 1 << a
-    return UnionSet(options, conflicts, draw(st.integers(1, steps)))
+    options = [tuple(draw(targets)) for _ in range(kinds)]
+    between = [[draw(st.integers(0, 2)) == 0 for _ in range(a + 1)] for a in range(kinds)]
+    kind = draw(st.lists(st.integers(0, kinds - 1), min_size=1, max_size=6))
+    conflicts = tuple(
+        sum(1 << b for b, other in enumerate(kind)
+            if a == b or between[max(one, other)][min(one, other)])
+        for a, one in enumerate(kind)
+    )  # fmt: skip
+    return Drawn(tuple(options[k] for k in kind), draw(st.integers(1, steps)), conflicts)
 
 
-def brute_force(found: UnionSet) -> list[tuple[int, ...]]:
-    """Assignments in which each pair lies in a choice of one for each filled group."""
-    options, conflicts, rank = found._product.options, found._conflicts, found._product.rank
-    accepted = []
-    for assignment in product(*((*targets, -1) for targets in options)):
-        groups = [
-            [s for s, at in enumerate(assignment) if at == t]
-            for t in sorted(set(assignment) - {-1})
-        ]
-        if len(groups) < rank:
-            continue
-        good = {
-            s
-            for chosen in product(*groups)
-            if not any(conflicts[a] >> b & 1 for a in chosen for b in chosen if a != b)
-            for s in chosen
-        }
-        if all(s in good for group in groups for s in group):
-            accepted.append(assignment)
-    return accepted
-
-
-@given(unions())
-@settings(max_examples=75, derandomize=True)
-def test_unions_are_those_of_brute_force(found: UnionSet) -> None:
-    expected = brute_force(found)
-    assert list(found) == expected
-    assert found.count == len(expected)
-    assert [found.at(i) for i in range(found.count)] == expected
-    everything = product(*((*targets, -1) for targets in found._product.options))
-    assert [a for a in everything if a in found] == expected
+@given(sets())
+@settings(max_examples=150, derandomize=True)
+def test_sets_are_those_of_brute_force(drawn: Drawn) -> None:
+    expected = drawn.brute_force()
+    for kept in (KEPT, 0):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(spaces, "KEPT", kept)
+            listed = AssignmentSet(drawn.options, drawn.rank, drawn.conflicts)
+            assert list(listed) == expected
+            assert listed.count == len(expected)
+            assert [listed.at(i) for i in range(listed.count)] == expected
+            assert [one for one in drawn.everything() if one in listed] == expected
 
 
 def test_a_large_space_is_indexed_without_being_stored() -> None:
@@ -107,15 +125,15 @@ def test_fourteen_loops_on_six_iterations_are_counted_in_a_second(rule: str) -> 
 def test_bound_iterations_are_those_that_can_exclude_each_other() -> None:
     # 0 and 1 share a dimension, as do 2 and 3; 2 and 3 have one place to go to.
     conflicts = (0b0011, 0b0011, 0b1100, 0b1100)
-    assert bound_iterations([(0,), (1,), (0,), (0,)], conflicts) == ((0, 1),)
-    assert bound_iterations([(0,), (0,), (0,), (0,)], conflicts) == ()
+    assert bound_iterations(((0,), (1,), (0,), (0,)), conflicts) == ((0, 1),)
+    assert bound_iterations(((0,), (0,), (0,), (0,)), conflicts) == ()
 
 
 def test_products_are_kept_or_walked_alike() -> None:
-    small, large = ProductSet([(0,)] * 5, 1), ProductSet([(0, 1)] * 8, 2)
+    small, large = AssignmentSet(((0,),) * 5, 1), AssignmentSet(((0, 1),) * 8, 2)
     assert small.count <= KEPT < large.count
-    for found in (small, large):
-        assert list(found) == [found.at(i) for i in range(found.count)]
+    for listed in (small, large):
+        assert list(listed) == [listed.at(i) for i in range(listed.count)]
 
 
 def test_tables_of_huge_spaces_need_a_limit() -> None:

@@ -1,26 +1,29 @@
-"""Which software iterations may go to which intrinsic iterations, rule by rule.
+"""An operator held against an intrinsic: may it use it, and what may go where (AMOS, section 4.1).
 
-A :class:`Pairing` holds an operator against an intrinsic as bit sets: bit ``m``
-of a column says that the iteration indexes operand ``m`` (sources in order, then
-the destination). Everything that enumerates or judges matchings starts here.
+A :class:`Pairing` holds access matrices as bit sets: bit ``m`` of a column says that the
+iteration indexes operand ``m`` (sources in order, then the destination). Everything that
+enumerates or judges matchings starts here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
+from math import prod
 from operator import index as as_index
 from typing import TYPE_CHECKING
 
 from amos.errors import MappingError, shown
 from amos.intrinsics import Intrinsic
-from amos.ir import Operator
+from amos.ir import Operator, dtype
+from amos.ir.floats import integer_limits
 
 if TYPE_CHECKING:
     from amos.ir import BufferLoad, Compute
 
-__all__ = ["RULES", "Pairing", "check_rule", "check_types", "choose"]
+__all__ = ["RULES", "Pairing", "check_compatible", "check_rule", "check_types"]
 
 #: Rules of validity, from the strictest to the widest.
 RULES = ("paper", "access", "gather")
@@ -39,32 +42,12 @@ def check_rule(rule: str) -> str:
     return rule
 
 
-def choose(options: Sequence[Sequence[int]], conflicts: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Every choice of one software iteration per entry, none in conflict with another.
-
-    Args:
-        options: for each entry the software iterations to choose from.
-        conflicts: for each software iteration the bit set of those that it
-            cannot be chosen with, itself included.
-    """
-
-    def extend(at: int, barred: int, chosen: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-        if at == len(options):
-            yield chosen
-            return
-        for s in options[at]:
-            if not barred >> s & 1:
-                yield from extend(at + 1, barred | conflicts[s], (*chosen, s))
-
-    return extend(0, 0, ())
-
-
 @dataclass(frozen=True)
 class Pairing:
-    """An operator held against an intrinsic, operand by operand.
+    """An operator whose statement and dtypes an intrinsic takes, operand by operand.
 
     Attributes:
-        operator: the software.
+        operator: the software; a tensor without a dtype takes that of its operand.
         intrinsic: the hardware.
         order: for each source of the intrinsic the index of the operator's
             source that feeds it.
@@ -78,9 +61,12 @@ class Pairing:
     def of(operator: Operator, intrinsic: Intrinsic, order: Sequence[int] | None = None) -> Pairing:
         """Pair sources in the order given, or in ``order``.
 
+        A sum of an operator wraps around. A saturating intrinsic computes the same
+        only where no sum can leave the destination's range, whatever the data.
+
         Raises:
-            MappingError: these are no operator and intrinsic, the numbers of
-                sources differ, or ``order`` is no permutation of the sources.
+            MappingError: these are no operator and intrinsic, ``order`` is no permutation
+                of the sources, or their numbers, the arithmetic or the dtypes differ.
         """
         check_types(operator, intrinsic)
         count, expected = len(operator.sources), len(intrinsic.sources)
@@ -89,18 +75,68 @@ class Pairing:
                 f"{operator.name} cannot use {intrinsic.name}: it has {count} "
                 f"source{'s' * (count != 1)}, the intrinsic takes {expected}"
             )
-        chosen = _read_order(order, count)
+        try:
+            chosen = tuple(map(as_index, range(count) if order is None else order))
+        except TypeError:
+            chosen = ()
         if sorted(chosen) != list(range(count)):
             raise MappingError(
                 f"order {shown(order)}: expected a permutation of the {count} sources "
                 f"of {operator.name}"
             )
-        return Pairing(operator, intrinsic, chosen)
+        pairing = Pairing(operator, intrinsic, chosen)
+        pairing._check_operands()
+        if intrinsic.arithmetic.saturate:
+            pairing._check_sums()
+        return pairing
+
+    def _check_operands(self) -> None:
+        """Refuse another arithmetic, and other dtypes."""
+        ours, theirs = self.operator.compute.arithmetic, self.intrinsic.compute.arithmetic
+        if ours != theirs:
+            raise self.refusal(f"its arithmetic is {ours}, the intrinsic's is {theirs}")
+        fed: dict[str, tuple[str, str]] = {}
+        for load, operand in zip(self.loads, self.intrinsic.operands, strict=True):
+            tensor, into, expected = load.tensor, operand.tensor.name, str(operand.tensor.dtype)
+            if tensor.dtype not in (None, expected):
+                raise self.refusal(
+                    f"`{tensor.name}` is {tensor.dtype}, its operand `{into}` is {expected}"
+                )
+            other, kind = fed.setdefault(tensor.name, (into, expected))
+            if kind != expected:
+                raise self.refusal(
+                    f"`{tensor.name}` feeds both `{other}` ({kind}) and `{into}` ({expected})"
+                )
+
+    def _check_sums(self) -> None:
+        """Refuse an operator whose sums can reach what the intrinsic saturates at."""
+        *sources, target = (dtype(kind) for kind in self.intrinsic.dtypes)
+        low, high = integer_limits(target)
+        products = [prod(corner) for corner in product(*map(integer_limits, sources))]
+        # Padding adds zeros, and a partial sum has fewer products.
+        least, most = min(0, *products), max(0, *products)
+        count = prod(it.extent for it in self.operator.reduce)
+        if count * least < low or count * most > high:
+            safe = min(limit // value for limit, value in ((low, least), (high, most)) if value)
+            raise self.refusal(
+                f"its sums wrap around, the intrinsic's saturate, and {count} products can "
+                f"leave {target.name}; up to {safe} products cannot"
+            )
+
+    def refusal(self, why: str) -> MappingError:
+        """The error that says why the operator cannot use the intrinsic."""
+        return MappingError(f"{self.operator.name} cannot use {self.intrinsic.name}: {why}")
 
     @cached_property
     def loads(self) -> tuple[BufferLoad, ...]:
         """The operator's accesses, one for each operand of the intrinsic."""
         return (*(self.operator.sources[m] for m in self.order), self.operator.output)
+
+    @cached_property
+    def typed(self) -> Operator:
+        """The operator with open dtypes taken from the intrinsic."""
+        kinds = zip(self.loads, self.intrinsic.dtypes, strict=True)
+        return self.operator.with_dtypes({load.tensor.name: kind for load, kind in kinds})
 
     @cached_property
     def columns(self) -> tuple[int, ...]:
@@ -146,7 +182,7 @@ class Pairing:
         of X and Z are equal. ``"paper"``: also, set apart from all others, the
         iteration turns each index list into the intrinsic's.
         """
-        if check_rule(rule) == "gather":
+        if rule == "gather":
             return self._gather
         if rule == "access":
             return tuple(
@@ -223,29 +259,46 @@ def check_types(operator: object, intrinsic: object) -> None:
     Raises:
         MappingError: these are no operator and intrinsic.
     """
-    if not isinstance(operator, Operator):
-        raise MappingError(
-            f"expected an Operator, got {_shown(operator)}; amos.Operator.parse reads math, "
-            "amos.operators.resolve names"
+    for value, kind, hint in (
+        (operator, Operator, "amos.Operator.parse reads math, amos.operators.resolve names"),
+        (intrinsic, Intrinsic, "amos.intrinsics.get finds one by name"),
+    ):
+        if not isinstance(value, kind):
+            got = repr(value) if isinstance(value, str) else type(value).__name__
+            raise MappingError(f"expected an {kind.__name__}, got {got}; {hint}")
+
+
+def check_compatible(
+    op: Operator, intrinsic: Intrinsic, order: Sequence[int] | None = None
+) -> Pairing:
+    """Pair them if some mapping of the operator onto the intrinsic can exist.
+
+    Beyond :meth:`Pairing.of`, at least one software iteration must have an intrinsic
+    iteration to go to, under the widest rule.
+
+    Raises:
+        MappingError: the operator cannot use the intrinsic; the message says why.
+    """
+    pairing = Pairing.of(op, intrinsic, order)
+    if not pairing.rank:
+        why = "; ".join(
+            f"`{it.name}` ({it.kind}): {_nothing_fits(pairing, t)}"
+            for t, it in enumerate(intrinsic.iterations)
         )
-    if not isinstance(intrinsic, Intrinsic):
-        raise MappingError(
-            f"expected an Intrinsic, got {_shown(intrinsic)}; amos.intrinsics.get finds one by name"
-        )
+        raise pairing.refusal(f"no iteration can go anywhere. {why}")
+    return pairing
 
 
-def _shown(value: object) -> str:
-    return repr(value) if isinstance(value, str) else type(value).__name__
-
-
-def _read_order(order: object, count: int) -> tuple[int, ...]:
-    """The order as integers; empty if it is none."""
-    if order is None:
-        return tuple(range(count))
-    try:
-        return tuple(as_index(m) for m in order)  # type: ignore[attr-defined]
-    except TypeError:
-        return ()
+def _nothing_fits(pairing: Pairing, t: int) -> str:
+    """Why no software iteration can go to intrinsic iteration ``t``."""
+    step, reasons = pairing.intrinsic.iterations[t], []
+    for it, column in zip(pairing.operator.iterations, pairing.columns, strict=True):
+        if it.kind == step.kind:
+            extra = column & ~pairing.slots[t]
+            m = (extra & -extra).bit_length() - 1
+            operand = pairing.intrinsic.operands[m].tensor.name
+            reasons.append(f"`{it.name}` indexes `{pairing.labels[m]}`, not indexed in `{operand}`")
+    return ", ".join(reasons) or f"{pairing.operator.name} has no {step.kind} iteration"
 
 
 def _columns(compute: Compute, loads: Sequence[BufferLoad]) -> tuple[int, ...]:
