@@ -26,6 +26,7 @@ __all__ = [
     "ToolchainError",
     "UnknownNameError",
     "shown",
+    "suggestion",
 ]
 
 #: Characters of a value that a message repeats, and of a line of a message.
@@ -44,6 +45,16 @@ def shown(value: object) -> str:
         size = f" of {value.bit_length():,} bits" if isinstance(value, int) else " nested too deep"
         return f"{type(value).__name__}{size}"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text):,} characters)"
+
+
+def suggestion(name: object, known: Iterable[str]) -> str:
+    """What a message adds where a name is nearly a known one.
+
+    >>> suggestion("strid", ["stride", "padding"])
+    "; did you mean 'stride'?"
+    """
+    near = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.5)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 class AmosError(Exception):

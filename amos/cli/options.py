@@ -167,7 +167,7 @@ def read_operator(
     """
     from amos import operators
     from amos.ir.epilogue_parser import epilogue_tensors
-    from amos.operators.requests import read_extents, read_pair, read_shapes
+    from amos.operators.lookup import read_extents, read_pair, read_shapes
 
     common: str | None = None
     single: dict[str, str] = {}

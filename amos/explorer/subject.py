@@ -18,7 +18,7 @@ from amos.ir import Operator
 from amos.machine import Machine, catalogue
 from amos.mapping import Mapping as Placement
 from amos.mapping import MappingSpace, enumerate_mappings
-from amos.operators.requests import read_extents
+from amos.operators.lookup import read_extents
 from amos.validate import RULES, Verdict, check_matching
 
 __all__ = ["AUTO", "Offer", "Subject", "default_machine"]

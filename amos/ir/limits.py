@@ -7,8 +7,21 @@ further inside, where nobody could say any more which input was at fault.
 from __future__ import annotations
 
 import ast
+import operator
 
-__all__ = ["DEPTH", "LOOPS", "SOURCES", "TENSOR", "TEXT", "WORD", "depth_of", "fits"]
+from amos.errors import OperatorError, shown
+
+__all__ = [
+    "DEPTH",
+    "LOOPS",
+    "SOURCES",
+    "TENSOR",
+    "TEXT",
+    "WORD",
+    "depth_of",
+    "fits",
+    "whole_number",
+]
 
 #: Characters of one line of math, an epilogue, or a formula of a description.
 TEXT = 10_000
@@ -26,6 +39,29 @@ LOOPS, SOURCES = 32, 6
 def fits(number: int) -> bool:
     """True if a number and its negative fit a word of 64 bits."""
     return -WORD < number < WORD
+
+
+def whole_number(value: object, what: str, least: int = 1) -> int:
+    """An integer of 64 bits; NumPy's are converted, booleans are none.
+
+    Args:
+        value: what was given.
+        what: what it is, for the message.
+        least: the smallest that is accepted, 1 or 0.
+
+    Raises:
+        OperatorError: it is something else.
+    """
+    expected = "a positive integer" if least else "an integer that is not negative"
+    try:
+        number = operator.index(value) if not isinstance(value, bool) else -1  # type: ignore[arg-type]
+    except TypeError:
+        number = -1
+    if number >= WORD:
+        expected = "an integer below 2**63"
+    if not least <= number < WORD:
+        raise OperatorError(f"{what}: expected {expected}, got {shown(value)}")
+    return number
 
 
 def depth_of(tree: ast.AST) -> int:

@@ -6,13 +6,11 @@ kinds, and its tensors shapes and dtypes.
 
 from __future__ import annotations
 
-import difflib
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 
-from amos.errors import OperatorError, shown
+from amos.errors import OperatorError, shown, suggestion
 from amos.ir.grammar import Reference, Statement, read_statement
-from amos.ir.limits import WORD
+from amos.ir.limits import whole_number
 from amos.ir.nodes import BufferLoad, Compute, Iteration, Product, Tensor
 from amos.ir.operator import Operator
 
@@ -91,25 +89,6 @@ def parse_statement(
     )
 
 
-def _integer(value: object, what: str) -> int:
-    """A positive integer; NumPy's integers are converted, booleans are not integers."""
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        number = operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        raise OperatorError(f"{what}: expected a positive integer, got {shown(value)}") from None
-    if not 1 <= number < WORD:
-        bound = "a positive integer" if number < 1 else "an integer below 2**63"
-        raise OperatorError(f"{what}: expected {bound}, got {shown(number)}")
-    return number
-
-
-def _suggest(name: object, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.5)
-    return f"; did you mean {near[0]!r}?" if near else ""
-
-
 def _iterations(statement: Statement, extents: Mapping[str, int]) -> tuple[Iteration, ...]:
     used = _in_order(statement.references)
     if vanished := [name for name in statement.mentioned if name not in used]:
@@ -121,12 +100,12 @@ def _iterations(statement: Statement, extents: Mapping[str, int]) -> tuple[Itera
         if name not in used:
             raise OperatorError(
                 f"extent given for {name!r}, which indexes nothing; iterations are "
-                f"{', '.join(used) or 'none'}{_suggest(name, used)}"
+                f"{', '.join(used) or 'none'}{suggestion(name, used)}"
             )
     if missing := [name for name in used if name not in extents]:
         raise OperatorError(f"no extent given for {', '.join(missing)}; given are {given}")
     spatial = _in_order([statement.output])
-    ranges = {name: _integer(extents[name], f"extent of iteration {name!r}") for name in used}
+    ranges = {name: whole_number(extents[name], f"extent of iteration {name!r}") for name in used}
     return tuple(
         Iteration(name, ranges[name], "spatial" if name in spatial else "reduce") for name in used
     )
@@ -153,7 +132,7 @@ def _tensors(
             if name not in accesses:
                 raise OperatorError(
                     f"{what} given for {name!r}, which does not occur; tensors are "
-                    f"{', '.join(accesses)}{_suggest(name, accesses)}"
+                    f"{', '.join(accesses)}{suggestion(name, accesses)}"
                 )
     return {
         name: Tensor(name, _shape(name, of, ranges, shapes.get(name)), dtypes.get(name))
@@ -178,7 +157,7 @@ def _shape(
                 f"shape of tensor {name!r}: {accesses[0]} has {ranks[0]} indices, "
                 f"but the shape is {tuple(given)}"
             )
-        return tuple(_integer(size, f"shape of tensor {name!r}") for size in given)
+        return tuple(whole_number(size, f"shape of tensor {name!r}") for size in given)
     return tuple(
         max(_size(access, axis, ranges) for access in accesses) for axis in range(ranks[0])
     )

@@ -1,70 +1,44 @@
 """The operator library: one line of math each, and layers of real networks.
 
+Every operator of the library is an attribute: ``operators.conv2d`` is
+``operators.builder("conv2d")``.
+
 >>> from amos import operators
->>> print(operators.get("gemm", m=4, n=4, k=8))
+>>> print(operators.gemm(m=4, n=4, k=8))
 out[m, n] += a[m, k] * b[k, n]  with m=4, n=4, k=8
 """
 
-from amos.operators.convolutions import (
-    batched_conv2d,
-    capsule_conv2d,
-    capsule_pose_conv2d,
-    conv1d,
-    conv2d,
-    conv3d,
-    depthwise_conv2d,
-    dilated_conv2d,
-    grouped_conv2d,
-)
+from __future__ import annotations
+
+from amos.operators import convolutions, transposed
 from amos.operators.lookup import resolve, short_name
-from amos.operators.matrices import (
-    attention_scores,
-    attention_values,
-    bmm,
-    contraction,
-    gemm,
-    gemv,
-    grouped_fc,
-    mean,
-    scan,
-    scan_by_blocks,
-    variance,
-)
+from amos.operators.matrices import scan_by_blocks
 from amos.operators.registry import Builder, builder, get, names, register
 from amos.operators.tables import TABLE_6, Layer, layer, layers
-from amos.operators.transposed import transposed_conv2d
 
 __all__ = [
     "TABLE_6",
     "Builder",
     "Layer",
-    "attention_scores",
-    "attention_values",
-    "batched_conv2d",
-    "bmm",
     "builder",
-    "capsule_conv2d",
-    "capsule_pose_conv2d",
-    "contraction",
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "depthwise_conv2d",
-    "dilated_conv2d",
-    "gemm",
-    "gemv",
+    "convolutions",
     "get",
-    "grouped_conv2d",
-    "grouped_fc",
     "layer",
     "layers",
-    "mean",
     "names",
     "register",
     "resolve",
-    "scan",
     "scan_by_blocks",
     "short_name",
-    "transposed_conv2d",
-    "variance",
+    "transposed",
 ]
+
+
+def __getattr__(name: str) -> Builder:
+    if name not in names():
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return builder(name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *names()})

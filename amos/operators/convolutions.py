@@ -8,13 +8,14 @@ whose image has an unread last row needs ``h`` and ``w`` given: ResNet's 56 -> 2
 with stride 2 reads 55 rows. Where ``h`` or ``w`` (or ``depth``) is given and the outputs
 along it are not, they follow from it. Dilation and stride count elements.
 
->>> conv2d(n=1, c=64, k=128, p=28, q=28, stride=2, padding=1, h=56, w=56).inputs[0].shape
+>>> from amos import operators
+>>> operators.conv2d(n=1, c=64, k=128, p=28, q=28, stride=2, padding=1, h=56, w=56).inputs[0].shape
 (1, 64, 56, 56)
->>> conv2d(h=64, w=64, stride=2, padding=1).output.tensor.shape
+>>> operators.conv2d(h=64, w=64, stride=2, padding=1).output.tensor.shape
 (1, 64, 32, 32)
->>> print(conv2d(n=1, c=8, k=8, p=4, q=4, layout="NHWC").compute)
+>>> print(operators.conv2d(n=1, c=8, k=8, p=4, q=4, layout="NHWC").compute)
 out[n, p, q, k] += image[n, p + r, q + s, c] * weight[k, c, r, s]
->>> print(depthwise_conv2d(c=8, k=2, p=4, q=4).compute)
+>>> print(operators.depthwise_conv2d(c=8, k=2, p=4, q=4).compute)
 out[n, c, k, p, q] += image[n, c, p + r, q + s] * weight[c, k, r, s]
 """
 
@@ -22,24 +23,12 @@ from __future__ import annotations
 
 from amos.operators.formula import define
 
-__all__ = [
-    "batched_conv2d",
-    "capsule_conv2d",
-    "capsule_pose_conv2d",
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "depthwise_conv2d",
-    "dilated_conv2d",
-    "grouped_conv2d",
-]
-
 _CONV2D = {
     "NCHW": "out[n,k,p,q] += image[n,c,p+r,q+s] * weight[k,c,r,s]",
     "NHWC": "out[n,p,q,k] += image[n,p+r,q+s,c] * weight[k,c,r,s]",
 }
 
-conv1d = define(
+define(
     "conv1d",
     "C1D",
     "1-D convolution",
@@ -54,7 +43,7 @@ conv1d = define(
     """,
 )
 
-conv2d = define(
+define(
     "conv2d",
     "C2D",
     "2-D convolution",
@@ -67,7 +56,7 @@ conv2d = define(
     """,
 )
 
-dilated_conv2d = define(
+define(
     "dilated_conv2d",
     "DIL",
     "dilated 2-D convolution",
@@ -79,7 +68,7 @@ dilated_conv2d = define(
     """,
 )
 
-conv3d = define(
+define(
     "conv3d",
     "C3D",
     "3-D convolution",
@@ -95,7 +84,7 @@ conv3d = define(
     """,
 )
 
-grouped_conv2d = define(
+define(
     "grouped_conv2d",
     "GRP",
     "grouped 2-D convolution",
@@ -112,7 +101,7 @@ grouped_conv2d = define(
     """,
 )
 
-depthwise_conv2d = define(
+define(
     "depthwise_conv2d",
     "DEP",
     "depthwise 2-D convolution with a channel multiplier",
@@ -130,7 +119,7 @@ depthwise_conv2d = define(
     """,
 )
 
-batched_conv2d = define(
+define(
     "batched_conv2d",
     "BCV",
     "batched 2-D convolution: weights of its own for each sample",
@@ -145,7 +134,7 @@ batched_conv2d = define(
     """,
 )
 
-capsule_conv2d = define(
+define(
     "capsule_conv2d",
     "CAP",
     "capsule 2-D convolution: every output channel is a vector",
@@ -155,11 +144,11 @@ capsule_conv2d = define(
 
     The form that has Table 6's 105 mappings: the 35 of a 2-D convolution times
     the three non-empty subsets of {k, v}. With 4×4 pose matrices there are far
-    more, see :func:`capsule_pose_conv2d`. By default CapsNet's primary capsules.
+    more, see ``capsule_pose_conv2d``. By default CapsNet's primary capsules.
     """,
 )
 
-capsule_pose_conv2d = define(
+define(
     "capsule_pose_conv2d",
     "CPM",
     "capsule 2-D convolution with pose matrices",

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from amos.errors import OperatorError, shown
 from amos.ir import Operator
-from amos.operators.registry import Builder, build, register
-from amos.operators.windows import IMAGE_AXES, Axis, letters, slide
+from amos.operators.registry import Builder, add, build
 
-__all__ = ["define"]
+__all__ = ["IMAGE_AXES", "STEPS", "define", "letters"]
 
-_STEPS = {"stride": 1, "dilation": 1, "padding": 0}
-_TYPES = {"layout": "str", "dtype": "Dtype", "name": "str"}
-_NO_EXTENTS: Mapping[str, str] = {}
+#: Parameter of an image size → its output and its kernel.
+IMAGE_AXES = {"depth": ("d", "t"), "h": ("p", "r"), "w": ("q", "s")}
+#: Steps of a window and within it, and zeros on each side, of an operator that has no others.
+STEPS = {"stride": 1, "dilation": 1, "padding": 0}
 
 
 def define(
@@ -25,7 +28,7 @@ def define(
     math: str | Mapping[str, str],
     defaults: Mapping[str, int],
     doc: str,
-    derived: Mapping[str, str] = _NO_EXTENTS,
+    derived: Mapping[str, str] | None = None,
 ) -> Builder:
     """Put an operator into the library, with a parameter for each entry of ``defaults``.
 
@@ -41,38 +44,123 @@ def define(
         derived: iterations that are as long as another one.
     """
     texts = {"": math} if isinstance(math, str) else math
-    usual = next(iter(texts.values()))
-    windows = [size for size, (p, r) in IMAGE_AXES.items() if f"{p}+{r}" in usual]
-    extents = [key for key in defaults if key not in _STEPS]
-    whole: dict[str, Any] = {key: defaults[key] for key in extents}
+    usual = next(iter(texts))
+    windows = [size for size, (p, r) in IMAGE_AXES.items() if f"{p}+{r}" in texts[usual]]
+    extents = [key for key in defaults if key not in STEPS]
+    parameters: dict[str, Any] = {key: defaults[key] for key in extents}
     if windows:
-        whole |= {key: defaults.get(key, step) for key, step in _STEPS.items()}
-        whole |= dict.fromkeys(windows)
-    if len(texts) > 1:
-        whole["layout"] = next(iter(texts))
-    whole |= {"dtype": None, "name": name}
+        parameters |= STEPS | dict(defaults) | dict.fromkeys(windows)
+    if usual:
+        parameters["layout"] = usual
+    parameters |= {"dtype": None, "name": name}
 
-    def make(**parameters: Any) -> Operator:
-        values = whole | parameters
-        text = texts[letters(values["layout"], *texts)] if "layout" in values else usual
+    def make(**given: Any) -> Operator:
+        values = parameters | given
+        for size in windows:
+            output = IMAGE_AXES[size][0]
+            if values[size] and output not in given:
+                values[output] = _Axis.of(size, values).outputs
+        text = texts[letters(values.get("layout", usual), *texts)]
         ranges = {key: values[key] for key in extents}
-        ranges |= {key: values[other] for key, other in derived.items()}
+        ranges |= {key: values[other] for key, other in (derived or {}).items()}
         shapes = {}
         if windows:
-            text, shapes["image"] = slide(text, ranges, [Axis.of(s, values) for s in windows])
+            axes = [_Axis.of(size, values) for size in windows]
+            text, shapes["image"] = _slide(text, ranges, axes)
         return build(text, ranges, name=values["name"], dtype=values["dtype"], shapes=shapes)
 
-    make.__name__ = make.__qualname__ = name
-    make.__doc__ = inspect.cleandoc(doc).replace("{math}", f"``{usual}``")
-    make.__signature__ = _signature(whole)  # type: ignore[attr-defined]
-    return register(code, description)(make)
+    make.__doc__ = inspect.cleandoc(doc).replace("{math}", f"``{texts[usual]}``")
+    return add(Builder(name, code, description, make, parameters, tuple(filter(None, texts))))
 
 
-def _signature(defaults: Mapping[str, Any]) -> inspect.Signature:
-    kind = inspect.Parameter.KEYWORD_ONLY
-    parameters = []
-    for key, default in defaults.items():
-        usual = "int | None" if default is None else "int"
-        annotation = _TYPES.get(key, usual)
-        parameters.append(inspect.Parameter(key, kind, default=default, annotation=annotation))
-    return inspect.Signature(parameters, return_annotation="Operator")
+def letters(layout: object, *allowed: str) -> str:
+    """Check a layout such as ``"NHWC"``: one letter for each dimension of the image.
+
+    Raises:
+        OperatorError: the operator does not have that layout.
+    """
+    if layout not in allowed:
+        raise OperatorError(f"unknown layout {shown(layout)}: expected {' or '.join(allowed)}")
+    return str(layout)
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """One sliding-window dimension.
+
+    Attributes:
+        output, kernel: names of the two iterations.
+        p, r: their extents.
+        stride, dilation: steps of the window and within it, in elements.
+        padding: zeros before the image, and as many after it.
+        size: image size in elements; the smallest that fits if ``None``.
+    """
+
+    output: str
+    kernel: str
+    p: int
+    r: int
+    stride: int
+    dilation: int
+    padding: int
+    size: int | None
+
+    @staticmethod
+    def of(size: str, values: Mapping[str, Any]) -> _Axis:
+        """The axis of an image size, of an operator's parameters."""
+        output, kernel = IMAGE_AXES[size]
+        steps = {step: values[step] for step in STEPS}
+        return _Axis(output, kernel, values[output], values[kernel], size=values[size], **steps)
+
+    @property
+    def reach(self) -> int:
+        """Elements that one window spans."""
+        return self.dilation * (self.r - 1) + 1
+
+    @property
+    def index(self) -> str:
+        """Index into the unpadded image, as text."""
+        return f"{self.output}*{self.stride} + {self.kernel}*{self.dilation} - {self.padding}"
+
+    @property
+    def outputs(self) -> int:
+        """How many windows the image has; 0 if none fits."""
+        assert self.size is not None
+        return max((self.size + 2 * self.padding - self.reach) // self.stride + 1, 0)
+
+    def image(self) -> int:
+        """Size of the unpadded image.
+
+        Raises:
+            OperatorError: no image is left, or the size given has other outputs.
+        """
+        if self.size is None:
+            smallest = (self.p - 1) * self.stride + self.reach - 2 * self.padding
+            if smallest < 1:
+                raise OperatorError(
+                    f"padding {self.padding} leaves no image along {self.output!r}: "
+                    f"{self.p} outputs of a window of {self.reach} read only padding"
+                )
+            return smallest
+        if self.outputs != self.p or not self.p:
+            raise OperatorError(
+                f"image size {self.size} along {self.output!r} with window {self.reach}, "
+                f"stride {self.stride} and padding {self.padding} gives {self.outputs} outputs, "
+                + (f"not {self.p}" if self.p else "expected at least one")
+            )
+        return self.size
+
+
+def _slide(text: str, extents: Mapping[str, int], axes: Sequence[_Axis]) -> tuple[str, list[int]]:
+    """A statement whose ``image`` is read through windows, written ``p+r``, and its shape."""
+    windows = {f"{axis.output}+{axis.kernel}": axis for axis in axes}
+    read = re.search(r"image\[(.*?)\]", text)
+    assert read is not None, text
+    indices, shape = [], []
+    for index in read[1].split(","):
+        axis = windows.get(index)
+        indices.append(axis.index if axis else index)
+        shape.append(axis.image() if axis else extents[index])
+    access = f"image[{', '.join(indices)}]"
+    padded = f"pad({access})" if axes[0].padding else access
+    return text.replace(read[0], padded), shape

@@ -1,28 +1,23 @@
-"""One way from what a user writes to an operator: a name, a layer, or math."""
+"""From what a user writes to an operator: a name, a layer, or math, and sizes beside it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from amos.errors import OperatorError, UnknownNameError, shown
 from amos.ir import Operator
 from amos.operators.registry import Builder, apply_dtype, builder, names
-from amos.operators.tables import layer_entry, layers
+from amos.operators.tables import layer, layer_entry, layers
 
-__all__ = ["resolve", "short_name"]
-
-_LAYOUTS = ("NCHW", "NHWC", "NCH", "NHC", "NCDHW", "NDHWC")
-_NO_INTEGERS: Mapping[str, int] = {}
-_NO_DTYPES: Mapping[str, str] = {}
-_NO_SHAPES: Mapping[str, Sequence[int]] = {}
+__all__ = ["read_extents", "read_pair", "read_shapes", "resolve", "short_name"]
 
 
 def resolve(
     text: str,
-    extents: Mapping[str, int] = _NO_INTEGERS,
+    extents: Mapping[str, int] | None = None,
     dtype: str | tuple[str, ...] | None = None,
-    dtypes: Mapping[str, str] = _NO_DTYPES,
-    shapes: Mapping[str, Sequence[int]] = _NO_SHAPES,
+    dtypes: Mapping[str, str] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
     layout: str | None = None,
 ) -> Operator:
     """Find or parse an operator, for the command line.
@@ -55,10 +50,12 @@ def resolve(
             raise OperatorError(
                 f"layout {layout!r} does not apply to math: the indices say how tensors lie"
             )
-        op = Operator.parse(text, extents, dtypes, shapes=shapes)
-        return apply_dtype(op, dtype)
-    op = _named(text.strip(), extents, layout)
-    return apply_dtype(_with(op, dtypes, shapes), dtype)
+        return apply_dtype(Operator.parse(text, extents, dtypes, shapes=shapes), dtype)
+    op = _named(text.strip(), extents or {}, layout)
+    if dtypes or shapes:
+        own = {load.tensor.name: load.tensor.shape for load in op.operands}
+        op = Operator.parse(str(op.compute), op.extents, dtypes, op.name, own | dict(shapes or {}))
+    return apply_dtype(op, dtype)
 
 
 def short_name(op: Operator) -> str:
@@ -81,37 +78,68 @@ def _library_text(op: Operator) -> tuple[str, Mapping[str, int]] | None:
     """Name and layout under which the library has the math of an operator, and its extents."""
     if op.name not in (*names(), *layers()):
         return None
-    for layout in (None, *_LAYOUTS):
-        try:
-            usual = resolve(op.name, layout=layout)
-        except OperatorError:
-            continue
+    for layout in (None, *_builder_of(op.name).layouts):
+        usual = resolve(op.name, layout=layout)
         if str(usual.compute) == str(op.compute):
             return op.name if layout is None else f"{op.name} {layout}", usual.extents
     return None
 
 
+def _builder_of(name: str) -> Builder:
+    """The builder of an operator or a layer."""
+    try:
+        return builder(layer_entry(name).operator if name in layers() else name)
+    except UnknownNameError:
+        raise UnknownNameError("operator", name, (*names(), *layers())) from None
+
+
 def _named(name: str, extents: Mapping[str, int], layout: str | None) -> Operator:
     parameters: dict[str, object] = dict(extents)
-    known = (*names(), *layers())
-    if name in layers():
-        entry = layer_entry(name)
-        made: Builder = builder(entry.operator)
-    else:
-        try:
-            made, entry = builder(name), None
-        except UnknownNameError:
-            raise UnknownNameError("operator", name, known) from None
+    known = _builder_of(name)
     if layout is not None:
-        if "layout" not in made.defaults:
-            raise OperatorError(f"operator {made.name!r} has no layout, but {layout!r} was given")
+        if "layout" not in known.defaults:
+            raise OperatorError(f"operator {known.name!r} has no layout, but {layout!r} was given")
         parameters["layout"] = layout
-    return made(**parameters) if entry is None else entry.build(**parameters)  # type: ignore[arg-type]
+    return layer(name, None, **parameters) if name in layers() else known(**parameters)
 
 
-def _with(op: Operator, dtypes: Mapping[str, str], shapes: Mapping[str, Sequence[int]]) -> Operator:
-    """The operator with dtypes and shapes of some tensors replaced."""
-    if not dtypes and not shapes:
-        return op
-    own: dict[str, Sequence[int]] = {load.tensor.name: load.tensor.shape for load in op.operands}
-    return Operator.parse(str(op.compute), op.extents, dtypes, op.name, own | dict(shapes))
+def read_pair(item: str, form: str) -> tuple[str, str]:
+    """Both sides of an equals sign.
+
+    Raises:
+        OperatorError: a side is missing.
+    """
+    name, _, value = (part.strip() for part in item.partition("="))
+    if not name or not value:
+        raise OperatorError(f"{item!r} is not {form}")
+    return name, value
+
+
+def read_extents(items: Iterable[str]) -> dict[str, int]:
+    """Extent by iteration, from texts such as ``k=64``.
+
+    Raises:
+        OperatorError: a text is not of that form.
+
+    >>> read_extents(["k=64", "c = 3"])
+    {'k': 64, 'c': 3}
+    """
+    pairs = [(item, *read_pair(item, "NAME=SIZE")) for item in items]
+    return {name: _size(value, item) for item, name, value in pairs}
+
+
+def read_shapes(items: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """Shape by tensor, from texts such as ``image=1,56,56,64``.
+
+    Raises:
+        OperatorError: a text is not of that form.
+    """
+    pairs = [(item, *read_pair(item, "TENSOR=SIZES")) for item in items]
+    return {name: tuple(_size(n, item) for n in value.split(",")) for item, name, value in pairs}
+
+
+def _size(text: str, item: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise OperatorError(f"{item!r}: {text.strip()!r} is not a whole number") from None

@@ -4,7 +4,8 @@ AMOS, section 7.3. Mean, variance and scan become multiply-adds by a second
 operand that holds constants (Dakkak et al.'s reduction on matrix units), so that
 a matrix instruction can execute them.
 
->>> print(scan(n=2, k=4))
+>>> from amos import operators
+>>> print(operators.scan(n=2, k=4))
 out[n, i] += data[n, k] * triangle[k, i]  with n=2, i=4, k=4
 """
 
@@ -17,21 +18,9 @@ from amos.ir import Operator
 from amos.operators.formula import define
 from amos.operators.registry import Dtype, build
 
-__all__ = [
-    "attention_scores",
-    "attention_values",
-    "bmm",
-    "contraction",
-    "gemm",
-    "gemv",
-    "grouped_fc",
-    "mean",
-    "scan",
-    "scan_by_blocks",
-    "variance",
-]
+__all__ = ["scan_by_blocks"]
 
-gemv = define(
+define(
     "gemv",
     "GMV",
     "matrix-vector product",
@@ -40,7 +29,7 @@ gemv = define(
     doc="{math}; by default the classifier of ResNet-50, batch 1.",
 )
 
-gemm = define(
+define(
     "gemm",
     "GMM",
     "matrix-matrix product",
@@ -49,7 +38,7 @@ gemm = define(
     doc="{math}; by default BERT-base's feed-forward, 128 tokens.",
 )
 
-bmm = define(
+define(
     "bmm",
     "BMM",
     "batched matrix-matrix product",
@@ -58,7 +47,7 @@ bmm = define(
     doc="{math}; by default BERT-base's 12 heads, 128 tokens.",
 )
 
-attention_scores = define(
+define(
     "attention_scores",
     "ATS",
     "attention scores: queries times transposed keys",
@@ -70,7 +59,7 @@ attention_scores = define(
     """,
 )
 
-attention_values = define(
+define(
     "attention_values",
     "ATV",
     "attention output: softmaxed scores times values",
@@ -79,7 +68,7 @@ attention_values = define(
     doc="{math}; by default BERT-base, 128 tokens.",
 )
 
-contraction = define(
+define(
     "contraction",
     "TCN",
     "contraction of two four-dimensional tensors",
@@ -93,7 +82,7 @@ contraction = define(
     """,
 )
 
-grouped_fc = define(
+define(
     "grouped_fc",
     "GFC",
     "grouped fully-connected layer",
@@ -106,7 +95,7 @@ grouped_fc = define(
     """,
 )
 
-mean = define(
+define(
     "mean",
     "MEN",
     "mean of each row of a matrix",
@@ -120,7 +109,7 @@ mean = define(
     """,
 )
 
-variance = define(
+define(
     "variance",
     "VAR",
     "variance of each row of a matrix",
@@ -136,7 +125,7 @@ variance = define(
     """,
 )
 
-scan = define(
+define(
     "scan",
     "SCN",
     "scan: prefix sums of each row of a matrix",

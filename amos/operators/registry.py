@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
-from amos.errors import OperatorError, UnknownNameError, shown
+from amos.errors import OperatorError, UnknownNameError, shown, suggestion
 from amos.ir import Operator, resolve_dtypes
-from amos.ir.limits import WORD
-from amos.operators.windows import with_outputs
+from amos.ir.limits import whole_number
 
-__all__ = ["Builder", "Dtype", "apply_dtype", "build", "builder", "get", "names", "register"]
+__all__ = ["Builder", "Dtype", "add", "apply_dtype", "build", "builder", "get", "names", "register"]
 
 #: What :func:`amos.ir.resolve_dtypes` reads.
 Dtype = str | tuple[str, ...] | None
@@ -32,23 +28,28 @@ class Builder:
         code: code in AMOS's Table 6 (``"C2D"``); our own for the other operators.
         description: one line in plain words.
         make: the function itself.
+        defaults: every parameter with its default.
+        layouts: what its parameter ``layout`` may be, if it has one.
     """
 
     name: str
     code: str
     description: str
     make: Callable[..., Operator]
+    defaults: Mapping[str, int | str | None]
+    layouts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        # Lets help() and editors show the function's own text and signature.
+        # Lets help() and editors show the function's own text.
         object.__setattr__(self, "__doc__", self.make.__doc__)
-        object.__setattr__(self, "__wrapped__", self.make)
 
-    @cached_property
-    def defaults(self) -> Mapping[str, int | str | None]:
-        """Every parameter with its default."""
-        parameters = inspect.signature(self.make).parameters.values()
-        return {p.name: p.default for p in parameters}
+    @property
+    def __signature__(self) -> inspect.Signature:
+        kind = inspect.Parameter.KEYWORD_ONLY
+        return inspect.Signature(
+            [inspect.Parameter(key, kind, default=value) for key, value in self.defaults.items()],
+            return_annotation=Operator,
+        )
 
     def __call__(self, *args: object, **kwargs: object) -> Operator:
         """Build the operator.
@@ -58,16 +59,13 @@ class Builder:
         """
         if args:
             raise OperatorError(f"operator {self.name!r}: write its parameters by name, as n=1")
-        checked = {key: self._checked(key, value) for key, value in kwargs.items()}
-        return self.make(**with_outputs(checked, self.defaults))
+        return self.make(**{key: self._checked(key, value) for key, value in kwargs.items()})
 
     def _checked(self, key: str, value: object) -> object:
         if key not in self.defaults:
-            near = difflib.get_close_matches(key, list(self.defaults), n=1, cutoff=0.5)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
             raise OperatorError(
                 f"operator {self.name!r} has no parameter {key!r}: "
-                f"parameters are {', '.join(self.defaults)}{hint}"
+                f"parameters are {', '.join(self.defaults)}{suggestion(key, self.defaults)}"
             )
         if key == "name" and not isinstance(value, str):
             raise OperatorError(
@@ -75,24 +73,29 @@ class Builder:
             )
         if key in _WORDS or (value is None and self.defaults[key] is None):
             return value
-        lowest = 0 if key == "padding" else 1
-        expected = "a positive integer" if lowest else "an integer that is not negative"
-        try:
-            number = operator.index(value) if not isinstance(value, bool) else -1  # type: ignore[arg-type]
-        except TypeError:
-            number = -1
-        if not lowest <= number < WORD:
-            raise OperatorError(
-                f"parameter {key!r} of operator {self.name!r}: expected {expected}, "
-                f"got {shown(value)}"
-            )
-        return number
+        where = f"parameter {key!r} of operator {self.name!r}"
+        return whole_number(value, where, least=0 if key == "padding" else 1)
 
     def __str__(self) -> str:
         return f"{self.name} ({self.code}): {self.description}"
 
 
 _BUILDERS: dict[str, Builder] = {}
+
+
+def add(entry: Builder) -> Builder:
+    """Put a builder into the library.
+
+    Raises:
+        OperatorError: the name or the code is taken.
+    """
+    for other in _BUILDERS.values():
+        if entry.name == other.name or entry.code == other.code:
+            raise OperatorError(
+                f"operator {entry.name!r} ({entry.code}) is registered already: {other}"
+            )
+    _BUILDERS[entry.name] = entry
+    return entry
 
 
 def register(code: str, description: str) -> Callable[[Callable[..., Operator]], Builder]:
@@ -102,16 +105,12 @@ def register(code: str, description: str) -> Callable[[Callable[..., Operator]],
         OperatorError: the name or the code is taken.
     """
 
-    def add(make: Callable[..., Operator]) -> Builder:
-        name = make.__name__
-        for other in _BUILDERS.values():
-            if name == other.name or code == other.code:
-                raise OperatorError(f"operator {name!r} ({code}) is registered already: {other}")
-        made = Builder(name, code, description, make)
-        _BUILDERS[name] = made
-        return made
+    def put(make: Callable[..., Operator]) -> Builder:
+        parameters = inspect.signature(make).parameters.values()
+        defaults = {p.name: p.default for p in parameters}
+        return add(Builder(make.__name__, code, description, make, defaults))
 
-    return add
+    return put
 
 
 def names() -> tuple[str, ...]:

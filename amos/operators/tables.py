@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from amos.errors import UnknownNameError
 from amos.ir import Operator
+from amos.operators.formula import IMAGE_AXES, STEPS
 from amos.operators.registry import builder
 
 __all__ = ["TABLE_6", "Layer", "layer", "layer_entry", "layers"]
@@ -64,22 +65,17 @@ class Layer:
         row are dropped where the image has another size; they follow from it.
         """
         parameters: dict[str, object] = dict(self.parameters)
-        for size, causes in _IMAGE_SIZES.items():
+        for size, (output, kernel) in IMAGE_AXES.items():
+            causes = (output, kernel, *STEPS)
             if any(changes.get(c, parameters.get(c)) != parameters.get(c) for c in causes):
                 parameters.pop(size, None)
             if changes.get(size) is not None:
-                parameters.pop(causes[0], None)
+                parameters.pop(output, None)
         if self.layout is not None:
             parameters["layout"] = self.layout
         parameters |= {"name": self.name, "dtype": dtype} | changes
         return builder(self.operator)(**parameters)
 
-
-#: Parameters that decide each image size of a 2-D convolution.
-_IMAGE_SIZES = {
-    "h": ("p", "r", "stride", "dilation", "padding"),
-    "w": ("q", "s", "stride", "dilation", "padding"),
-}
 
 # AMOS, Table 5 gives c, k, p, q, r, s and the stride of ResNet-18's, with n = 16. The
 # image size and the padding are the network's own (He et al.): they are not in the

@@ -15,12 +15,11 @@ and read zeros behind the kernel's ends. With the zeros inserted there is a sing
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from amos.errors import OperatorError
 from amos.ir import Operator
+from amos.operators.formula import letters
 from amos.operators.registry import Dtype, build, register
-from amos.operators.windows import letters
 
 __all__ = ["transposed_conv2d"]
 
@@ -63,33 +62,33 @@ def transposed_conv2d(
     >>> print(transposed_conv2d(form="phases", layout="NHWC").compute.dst)
     out[n, p*2 + a, q*2 + b, k]
     """
-    border = (r - 1 - padding, s - 1 - padding)
-    if min(border) < 0:
+    if padding >= min(r, s):
         raise OperatorError(
             f"transposed_conv2d: padding {padding} is not below the kernel's {r}×{s}"
         )
     if form not in ("upsampled", "phases"):
         raise OperatorError(f"unknown form {form!r}: expected 'upsampled' or 'phases'")
+    phases = form == "phases"
+    source = "image" if phases else "upsampled"
+    rows = _axis(("p", "r", "a"), (p, r), stride, padding, phases)
+    columns = _axis(("q", "s", "b"), (q, s), stride, padding, phases)
     order = letters(layout, "NCHW", "NHWC")
-    h, below = _upsampled("p", p, r, stride, padding)
-    w, right = _upsampled("q", q, s, stride, padding)
-    tensor, step, zeros = "upsampled", 1, max(*border, below, right) > 0
-    if form == "phases":
-        # Which phases read beyond the image, bounds tell; pad() costs nothing where none does.
-        tensor, step, zeros = "image", stride, True
-    rows = _Phases("p", "r", "a", p, r, step, border[0])
-    columns = _Phases("q", "s", "b", q, s, step, border[1])
-    sizes = {"N": n, "C": c, "H": (h - 1) // step + 1, "W": (w - 1) // step + 1}
-    written = {"N": "n", "C": "k", "H": rows.written, "W": columns.written}
-    read = {"N": "n", "C": "c", "H": rows.read, "W": columns.read}
-    image = _pad(f"{tensor}[{', '.join(read[letter] for letter in order)}]", zeros)
+
+    def access(tensor: str, channel: str, row: str, column: str) -> str:
+        index = {"N": "n", "C": channel, "H": row, "W": column}
+        return f"{tensor}[{', '.join(index[letter] for letter in order)}]"
+
+    image = access(source, "c", rows.read, columns.read)
+    # Which phases read beyond the image, bounds tell; pad() costs nothing where none does.
+    image = _pad(image, phases or rows.zeros or columns.zeros)
     weight = _pad(f"weight[c, k, {rows.tap}, {columns.tap}]", rows.partial or columns.partial)
+    sizes = {"N": n, "C": c, "H": rows.size, "W": columns.size}
     return build(
-        f"out[{', '.join(written[letter] for letter in order)}] += {image} * {weight}",
+        f"{access('out', 'k', rows.written, columns.written)} += {image} * {weight}",
         {"n": n, "c": c, "k": k, **rows.extents, **columns.extents},
         name=name,
         dtype=dtype,
-        shapes={tensor: [sizes[letter] for letter in order], "weight": [c, k, r, s]},
+        shapes={source: [sizes[letter] for letter in order], "weight": [c, k, r, s]},
     )
 
 
@@ -97,87 +96,67 @@ def _pad(access: str, zeros: bool) -> str:
     return f"pad({access})" if zeros else access
 
 
-def _upsampled(output: str, p: int, r: int, stride: int, padding: int) -> tuple[int, int]:
-    """Size of the zero-inserted image, and the rows of output padding that read zeros."""
-    steps, remainder = divmod(p - r + 2 * padding, stride)
+@dataclass(frozen=True)
+class _Axis:
+    """One axis of a transposed convolution.
+
+    Attributes:
+        written, read, tap: indices of the output, the image and the kernel, as text.
+        extents: extent of each iteration; a single phase has none.
+        size: size of the image, or of the zero-inserted one.
+        zeros: whether zeros are read around the zero-inserted image.
+        partial: whether some phase has fewer taps than another.
+    """
+
+    written: str
+    read: str
+    tap: str
+    extents: dict[str, int]
+    size: int
+    zeros: bool
+    partial: bool
+
+
+def _axis(
+    names: tuple[str, str, str], sizes: tuple[int, int], stride: int, padding: int, phases: bool
+) -> _Axis:
+    """An axis with these names of output, kernel and phase, and sizes of the first two.
+
+    Raises:
+        OperatorError: no image gives the output, or it has no whole number of steps.
+    """
+    (output, kernel, phase), (p, r) = names, sizes
+    steps, beyond = divmod(p - r + 2 * padding, stride)
     if steps < 0:
         raise OperatorError(
             f"transposed_conv2d: no image gives {p} outputs along {output!r} "
             f"with window {r} and padding {padding}"
         )
-    return steps * stride + 1, remainder
+    m = stride if phases else 1
+    if p % m:
+        raise OperatorError(
+            f"transposed convolution by phases: {p} outputs along {output!r} are "
+            f"no multiple of the stride {m}; form='upsampled' takes any number"
+        )
+    border = r - 1 - padding  # zeros before the zero-inserted image
+    taps, g, c = min(_taps(r, m, border % m, g) for g in (-1, m - 1))
+
+    def by_phase(factor: int) -> str:
+        return f" {'+' if factor > 0 else '-'} {phase}*{abs(factor)}" if m > 1 and factor else ""
+
+    return _Axis(
+        written=f"{output}*{m}{by_phase(1)}",
+        read=f"{output} + {kernel}{by_phase((1 + g) // m)} + {(c - border) // m}",
+        tap=f"{r - 1 - c} - {kernel}*{m}{by_phase(-g)}",
+        extents={output: p // m, kernel: taps} | ({phase: m} if m > 1 else {}),
+        size=steps * stride // m + 1,
+        zeros=max(border, beyond) > 0,
+        partial=taps * m != r,
+    )
 
 
-@dataclass(frozen=True)
-class _Phases:
-    """One axis of a transposed convolution.
-
-    Attributes:
-        output, kernel, phase: names of its three iterations.
-        p, r: sizes of the output and of the kernel, in elements.
-        stride: how far apart elements of the image are in the output.
-        border: zeros before the zero-inserted image.
-
-    Raises:
-        OperatorError: the output has no whole number of steps.
-    """
-
-    output: str
-    kernel: str
-    phase: str
-    p: int
-    r: int
-    stride: int
-    border: int
-
-    def __post_init__(self) -> None:
-        if self.p % self.stride:
-            raise OperatorError(
-                f"transposed convolution by phases: {self.p} outputs along {self.output!r} are "
-                f"no multiple of the stride {self.stride}; form='upsampled' takes any number"
-            )
-
-    @cached_property
-    def _taps(self) -> tuple[int, int, int]:
-        """Kernel positions of one phase, and ``g`` and ``c``: as few as cover the kernel."""
-        m, found = self.stride, []
-        for g in (-1, m - 1):
-            c = self.border % m
-            first = [-(-(-g * a - c) // m) for a in range(m)]
-            last = [(self.r - 1 - g * a - c) // m for a in range(m)]
-            found.append((max(last) - min(first) + 1, g, c + m * min(first)))
-        return min(found)
-
-    @property
-    def extents(self) -> dict[str, int]:
-        """Extent of each iteration; a single phase has none."""
-        made = {self.output: self.p // self.stride, self.kernel: self._taps[0]}
-        return made | ({self.phase: self.stride} if self.stride > 1 else {})
-
-    @property
-    def written(self) -> str:
-        """Index of the output, as text."""
-        return f"{self.output}*{self.stride}" + self._plus(1)
-
-    @property
-    def read(self) -> str:
-        """Index of the image, as text."""
-        _, g, c = self._taps
-        fixed = (c - self.border) // self.stride
-        return f"{self.output} + {self.kernel}{self._plus((1 + g) // self.stride)} + {fixed}"
-
-    @property
-    def tap(self) -> str:
-        """Index of the kernel, which is read backwards, as text."""
-        _, g, c = self._taps
-        return f"{self.r - 1 - c} - {self.kernel}*{self.stride}{self._plus(-g)}"
-
-    @property
-    def partial(self) -> bool:
-        """Whether some phase has fewer taps than another."""
-        return self._taps[0] * self.stride != self.r
-
-    def _plus(self, factor: int) -> str:
-        if self.stride == 1 or not factor:
-            return ""
-        return f" {'+' if factor > 0 else '-'} {self.phase}*{abs(factor)}"
+def _taps(r: int, m: int, c: int, g: int) -> tuple[int, int, int]:
+    """Kernel positions of one phase, ``g``, and the ``c`` that makes the first of them zero."""
+    first = [-(-(-g * a - c) // m) for a in range(m)]
+    last = [(r - 1 - g * a - c) // m for a in range(m)]
+    return max(last) - min(first) + 1, g, c + m * min(first)
