@@ -17,9 +17,9 @@ from amos.codegen.cuda.kernel import KernelText
 from amos.codegen.cuda.launch import launch_of
 from amos.codegen.cuda.text import GLOBALS
 from amos.codegen.cuda.toolchain import compilers, portable_code
-from amos.codegen.cuda.types import cuda_type
 from amos.errors import ExportError
 from amos.export.request import Request
+from amos.ir import dtype
 from amos.plan.gpu_plan import GpuPlan
 from amos.runtime.cuda import driver, loader, timing, values
 
@@ -57,15 +57,12 @@ def files(request: Request) -> dict[str, str | bytes]:
     if GLOBALS.fullmatch(request.name):
         raise ExportError(f"name {request.name!r}: CUDA kernels use it themselves; choose another")
     architecture = request.architecture or f"sm_{needed}"
-    program = GpuPlan.of(mapping, request.candidate.schedule, architecture)
-    text = KernelText(program, request.name)
+    plan = GpuPlan.of(mapping, request.candidate.schedule, architecture)
+    text = KernelText(plan, request.name)
     made: dict[str, str | bytes] = {
         "kernel.cu": text.source,
-        "launch.json": json.dumps(
-            launch_of(program, request.name, request.candidate.schedule), indent=2
-        )
-        + "\n",
-        "load.hpp": _header(program, text),
+        "launch.json": json.dumps(launch_of(plan, request.name), indent=2) + "\n",
+        "load.hpp": _header(plan, text),
     }
     made |= {name: standalone(module) for name, module in LOADER.items()}
     if any(architecture in compiler.architectures for compiler in compilers()):
@@ -73,22 +70,22 @@ def files(request: Request) -> dict[str, str | bytes]:
     return made
 
 
-def _header(program: GpuPlan, text: KernelText) -> str:
-    op = program.mapping.operator
+def _header(plan: GpuPlan, text: KernelText) -> str:
+    op = plan.mapping.operator
     names = [text.names.tensors[t.name] for t in (*op.inputs, op.output.tensor)]
-    dynamic = program.shared_bytes if program.is_dynamic else 0
+    dynamic = plan.dynamic_bytes
     opt_in = f"""  cudaError_t allowed = cudaFuncSetAttribute(
       {text.name}, cudaFuncAttributeMaxDynamicSharedMemorySize, {dynamic});
   if (allowed != cudaSuccess) return allowed;
 """
-    size = op.output.tensor.elements * cuda_type(program.stored_dtype).bytes
+    size = op.output.tensor.elements * dtype(plan.stored_dtype).bits // 8
     clear = f"""  cudaError_t cleared = cudaMemsetAsync({names[-1]}, 0, {size}, stream);
   if (cleared != cudaSuccess) return cleared;
 """
-    launch = f"dim3({', '.join(map(str, program.grid))}), dim3({program.threads}), {dynamic}"
+    launch = f"dim3({', '.join(map(str, plan.grid))}), dim3({plan.threads}), {dynamic}"
     call = f"{text.name}<<<{launch}, stream>>>({', '.join(names)});"
     return f"""// Launches {text.name} of kernel.cu.
-// Compile with nvcc for {program.architecture} or later.
+// Compile with nvcc for {plan.architecture} or later.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -97,7 +94,7 @@ def _header(program: GpuPlan, text: KernelText) -> str:
 // Tensors are on the GPU, row-major, at multiples of 16 bytes.
 inline cudaError_t launch_{text.name}({text.parameters},
     cudaStream_t stream = 0) {{
-{opt_in if dynamic else ""}{clear if program.zeroed else ""}  {call}
+{opt_in if dynamic else ""}{clear if plan.zeroed else ""}  {call}
   return cudaGetLastError();
 }}
 """

@@ -64,7 +64,7 @@ def predict_blocks(structure: Structure, machine: Machine, batch: LoopBatch) -> 
     whole = np.maximum(overlapped([*terms, issue], machine.gpu.overlap), latency)
     result.staging[:] = whole - bound
     result.launch[:] = machine.launch + _clearing(blocks, machine)
-    fits = (waves.together > 0) & (blocks.shared <= blocks.unit.block_shared)
+    fits = (waves.together > 0) & (blocks.shared_bytes <= blocks.unit.block_shared)
     result.seconds[:] = np.where(fits, whole + result.launch, np.inf)
     _note(result, machine, work, issue, latency)
     return result
@@ -89,7 +89,7 @@ class _Work:
     @property
     def results(self) -> np.ndarray:
         """Fragments that leave a block."""
-        return np.asarray(self.blocks.warps * self.blocks.own(-1))
+        return np.asarray(self.blocks.warps * self.blocks.accumulators)
 
     @property
     def schedulers(self) -> np.ndarray:
@@ -128,7 +128,7 @@ def _compute(blocks: Blocks, machine: Machine, waves: _Waves) -> np.ndarray:
     et al., ISPASS 2019, for Tensor Cores).
     """
     peak = machine.peak(blocks.structure.mapping.intrinsic.name)
-    chains, seconds = blocks.own(-1), np.zeros(len(blocks.warps))
+    chains, seconds = blocks.accumulators, np.zeros(len(blocks.warps))
     calls = chains * blocks.share * blocks.staged
     for times, held in (
         (waves.full, np.maximum(blocks.occupancy, 1.0)),
@@ -284,7 +284,7 @@ def _way(result: BatchPrediction, machine: Machine, work: _Work) -> np.ndarray:
     costs, blocks, clock = machine.gpu, work.blocks, machine.clock
     peak = machine.peak(blocks.structure.mapping.intrinsic.name)
     warps = np.minimum(work.waves.sub, blocks.warps)
-    chains = blocks.own(-1)
+    chains = blocks.accumulators
     turns = np.ceil(blocks.warps / work.waves.sub)
     tensor = np.maximum(chains * peak.interval * turns, peak.latency) * clock
     fetch = np.sum(work.loads, axis=0) / blocks.staged

@@ -42,7 +42,7 @@ def demands(
         found["registers"] = live_fragments(structure, nest), registers
     if runs_warps(structure, machine):
         blocks = Blocks(structure, machine.multiprocessor, batch)
-        return found | {machine.levels[0].name: (blocks.shared, blocks.unit.block_shared)}
+        return found | {machine.levels[0].name: (blocks.shared_bytes, blocks.unit.block_shared)}
     pads = [level for level in machine.levels if level.scratchpad]
     if pads:
         ahead = dict(zip(structure.choices, batch.ahead.T, strict=True))

@@ -10,30 +10,25 @@ from amos.machine.gpu_costs import (
     ASYNC,
     ASYNC_BYTES,
     HELD_COPIES,
+    OTHER_REGISTERS,
     ROW_ALIGNMENT,
     THREAD_REGISTERS,
     WARP,
     Multiprocessor,
 )
 from amos.machine.machine import Machine
-from amos.plan.gpu_registers import (
-    blocks_by_registers,
-    fragment_registers,
-    thread_registers,
-    whole_source,
-)
+from amos.plan.gpu_registers import blocks_by_registers, fragment_registers
 from amos.plan.structure import LoopBatch, Structure
 
 __all__ = ["Blocks", "runs_warps"]
 
 
-def runs_warps(structure: Structure, machine: Machine) -> bool:
+def runs_warps(structure: Structure, machine: Machine | None) -> bool:
     """Whether warps of a CUDA machine run the intrinsic, on data in shared memory."""
-    if not machine.architecture or len(machine.levels) < 2 or not machine.levels[0].scratchpad:
+    if machine is None or not machine.architecture or not machine.levels[0].scratchpad:
         return False
-    memory = structure.mapping.intrinsic.memory
-    shared = any(m.scope == machine.levels[0].name for m in memory)
-    return shared and bool(structure.tiles)
+    scopes = [statement.scope for statement in structure.mapping.intrinsic.memory]
+    return machine.levels[0].name in scopes and bool(structure.tiles)
 
 
 class Blocks:
@@ -161,17 +156,23 @@ class Blocks:
         return [count > HELD_COPIES for count in self.copies]
 
     @cached_property
-    def shared(self) -> np.ndarray:
-        """Bytes of shared memory of a block; what leaves through it takes the same place."""
+    def shared_bytes(self) -> np.ndarray:
+        """Shared memory of a block; what leaves through it takes the same place."""
         *sources, result = self.structure.tiles
         stage = np.sum([self.bytes(number) for number in range(len(sources))], axis=0)
         leaving = self.warps * result.elements * result.size if result.hidden else 0.0
         return np.asarray(np.maximum(stage * self.depth, leaving))
 
     @cached_property
+    def accumulators(self) -> np.ndarray:
+        """Accumulators of one warp."""
+        return self.own(-1)
+
+    @cached_property
     def registers(self) -> np.ndarray:
-        """Registers of a thread, as the schedule space counts them."""
-        return thread_registers(self.structure.mapping.intrinsic, self._owned)
+        """Registers that a thread needs, as the schedule space counts them; 255 exist."""
+        *_, each = self._sizes
+        return np.asarray(self.accumulators * each + self._kept.min(axis=0) + OTHER_REGISTERS)
 
     @cached_property
     def whole_source(self) -> np.ndarray:
@@ -179,18 +180,23 @@ class Blocks:
 
         Of the other one they are loaded one by one, each used and forgotten.
         """
-        return whole_source(fragment_registers(self.structure.mapping.intrinsic), self._owned)
+        return np.asarray(self._kept.argmin(axis=0))
 
     @property
-    def _owned(self) -> list[np.ndarray]:
-        return [self.own(n) for n in range(len(self.structure.tiles))]
-
-    @cached_property
     def prefetched(self) -> np.ndarray:
         """Whether registers are left to load fragments of the next step ahead."""
-        sizes = fragment_registers(self.structure.mapping.intrinsic)[:-1]
-        more = np.sum([self.own(n) * size for n, size in enumerate(sizes)], axis=0)
+        more = np.sum([self.own(n) * size for n, size in enumerate(self._sizes[:-1])], axis=0)
         return np.asarray(self.registers + more <= THREAD_REGISTERS)
+
+    @cached_property
+    def _kept(self) -> np.ndarray:
+        """Registers of all sources if one is held whole and one fragment of each other, by it."""
+        *sizes, _ = self._sizes
+        return np.stack([self.own(n) * size + sum(sizes) - size for n, size in enumerate(sizes)])
+
+    @cached_property
+    def _sizes(self) -> tuple[int, ...]:
+        return fragment_registers(self.structure.mapping.intrinsic)
 
     @cached_property
     def occupancy(self) -> np.ndarray:
@@ -200,7 +206,7 @@ class Blocks:
         threads, registers and shared memory allow.
         """
         limit = self.unit
-        pool = limit.shared // (self.shared + limit.reserved)
+        pool = limit.shared // (self.shared_bytes + limit.reserved)
         fits = np.minimum(
             limit.threads // self.threads, blocks_by_registers(self.threads, self.registers)
         )

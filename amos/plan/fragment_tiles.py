@@ -102,15 +102,6 @@ class Tile:
         width = -(-int(self.columns.lanes * self.size) // ROW_ALIGNMENT) * ROW_ALIGNMENT
         return width + np.maximum(padding, 0) * self.bits // 8
 
-    @property
-    def least_padding(self) -> int:
-        """Fewest elements that let eight successive rows lie in different banks.
-
-        A row is then an odd number of pieces of 16 bytes.
-        """
-        even = self.row(0) // ROW_ALIGNMENT % 2 == 0
-        return int(ROW_ALIGNMENT / self.size) if even else 0
-
     def cycles(self, padding: int, width: int, architecture: int) -> tuple[int, int, int]:
         """Cycles of shared memory to load the fragment and to fill it, and load instructions."""
         key = "cycles", padding, width, architecture

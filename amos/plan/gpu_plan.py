@@ -1,33 +1,39 @@
 """The plan of a CUDA kernel: blocks, warps, fragments, stages of the reduction.
 
 >>> import amos
+>>> from amos.plan import GpuSchedule
 >>> op = amos.operators.get("gemm", dtype="f16", m=64, n=64, k=64)
 >>> unit = amos.intrinsics.get("wmma_m16n16k16_f16_f32")
 >>> mapping = amos.enumerate_mappings(op, unit)[0]
->>> print(GpuPlan(mapping, "sm_80", tile={"i1.tile": 2}, block={"i2.tile": 4}, stages=2))
-gemm m-n-k on sm_80 by wmma_m16n16k16_f16_f32
-grid: 2 blocks (i1.tile 2) x 1 of the reduction
-block: 4 warps (i2.tile 4), 9216 bytes of shared memory, 5 on a multiprocessor
-warp: 2 accumulators (i1.tile 2), all fragments of Src2 at once, 88 registers a thread
-reduction: 4 steps (r1.tile 4), 1 a stage, 4 stages a block, 2 in flight
-Src1 (a): 2 fragments of 16 rows of 16 (r1), rows of 24 elements, 1536 bytes
-  copied 16 bytes at once by cp.async, 1 by each thread
-Src2 (b): 4 fragments of 16 rows of 16 (i2), rows of 24 elements, 3072 bytes
-  copied 16 bytes at once by cp.async, 1 by each thread
+>>> schedule = GpuSchedule(tile={"i1.tile": 2}, warps={"i2.tile": 4}, stages=2)
+>>> print(GpuPlan(mapping, schedule, "sm_80"))
+m-n-k of gemm on wmma_m16n16k16_f16_f32 (sm_80)
+  grid      i1.tile 2: 2 blocks
+  block     i2.tile 4: 4 warps, 6144 bytes of shared memory, 5 on a multiprocessor
+  tile      i1.tile 2: 2 accumulators, all fragments of Src2 at once, 88 registers a thread
+  reduction r1.tile 4: 1 steps a stage, 4 stages a block, 2 in flight
+  Src1      a: 2 fragments of 16 rows of 16 (r1), rows of 16 elements, 1024 bytes,
+            copied 16 bytes at once by cp.async, 1 by each thread
+  Src2      b: 4 fragments of 16 rows of 16 (i2), rows of 16 elements, 2048 bytes,
+            copied 16 bytes at once by cp.async, 1 by each thread
+  Dst       out: through shared memory
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from collections.abc import Mapping as MappingType
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from math import prod
 
 import numpy as np
 
 from amos.errors import BuildError
+from amos.ir import dtype
 from amos.machine.gpu_costs import (
     ASYNC,
+    MAX_THREADS,
     ROW_ALIGNMENT,
     Multiprocessor,
     capability,
@@ -36,18 +42,22 @@ from amos.machine.gpu_costs import (
 from amos.machine.machine import Machine
 from amos.mapping.mapping import Mapping
 from amos.plan.blocks import Blocks
-from amos.plan.gpu_limits import check
 from amos.plan.gpu_registers import granted
 from amos.plan.nest import Loop, Nest
-from amos.plan.schedule import GpuSchedule, Schedule
+from amos.plan.schedule import GpuSchedule, Schedule, batch_of
 from amos.plan.shared_operand import SharedOperand
 from amos.plan.staging import StagedOperand
-from amos.plan.structure import LoopBatch, Structure
+from amos.plan.structure import Structure
 
 __all__ = ["STATIC_LIMIT", "GpuPlan", "architecture_of"]
 
 #: Shared memory that a kernel may declare statically.
 STATIC_LIMIT = 48 * 1024
+#: Blocks along the second dimension of a grid (CUDA C++ Programming Guide, Technical
+#: Specifications per Compute Capability), and the largest ``int``.
+_GRID_Y, _INT = 65535, 2**31 - 1
+#: Accumulators that ``atomicAdd`` takes on every architecture.
+_ATOMIC = ("float32", "float64", "int32")
 
 
 def architecture_of(machine: Machine) -> str:
@@ -63,84 +73,66 @@ def architecture_of(machine: Machine) -> str:
 
 @dataclass(frozen=True)
 class GpuPlan:
-    """One mapping, cut for a GPU; every number is that of :class:`amos.plan.blocks.Blocks`.
+    """A kernel of one mapping under one schedule on GPUs of one architecture.
 
     Attributes:
         mapping: what goes where; its intrinsic is of family ``wmma`` or ``mma``.
+        schedule: of the mapping.
         architecture: for which the kernel is written, as ``"sm_80"``.
-        tile: fragments of a warp along each spatial loop, by default 1.
-        block: warps along each spatial loop, by default 1.
-        steps: reduction steps staged together.
-        stages: stages of shared memory in flight.
-        split: parts of the reduction that run at the same time.
-        vector: bytes that one copy moves at most.
-        padding: elements added to the rows of an operand in shared memory, by its
-            name, or -1 for rows that are swizzled; those of an operand left out are as few
-            as keep its banks apart.
-        order: names of spatial loops, outermost first, in which blocks are numbered.
-        reduce_order: names of reduction loops, outermost first.
+
+    The others are the numbers of :class:`amos.plan.blocks.Blocks` under the same names.
 
     Raises:
         BuildError: the architecture lacks the instruction, or the plan exceeds a limit
             of it.
+        ScheduleError: an order does not name the mapping's loops.
     """
 
     mapping: Mapping
+    schedule: GpuSchedule
     architecture: str
-    tile: MappingType[str, int] = field(default_factory=dict)
-    block: MappingType[str, int] = field(default_factory=dict)
-    steps: int = 1
-    stages: int = 1
-    split: int = 1
-    vector: int = ROW_ALIGNMENT
-    padding: MappingType[str, int] = field(default_factory=dict)
-    order: tuple[str, ...] = ()
-    reduce_order: tuple[str, ...] = ()
+    warps: int = field(init=False)
+    threads: int = field(init=False)
+    accumulators: int = field(init=False)
+    registers: int = field(init=False)
+    whole_source: int = field(init=False)
+    staged: int = field(init=False)
+    sequence: int = field(init=False)
+    share: int = field(init=False)
+    parts: int = field(init=False)
+    depth: int = field(init=False)
+    shared_bytes: int = field(init=False)
+    occupancy: int = field(init=False)
 
     def __post_init__(self) -> None:
-        check(self)
+        self._refuse(self._missing())
+        for number in fields(self):
+            if not number.init:
+                value = int(getattr(self.counts, number.name)[0])
+                object.__setattr__(self, number.name, value)
+        self._refuse(self._excess())
 
     @classmethod
     def of(cls, mapping: Mapping, schedule: Schedule, architecture: str) -> GpuPlan:
-        """The kernel that a schedule describes.
-
-        Args:
-            mapping: what goes where.
-            schedule: of the mapping's space on a CUDA machine.
-            architecture: as ``"sm_80"``.
+        """The kernel that any schedule describes.
 
         Raises:
             BuildError: the schedule is none of warps, stages an operand in global memory,
                 or exceeds a limit of the architecture.
         """
-        nest = Nest(mapping)
-        live = [loop.name for loop in nest.spatial if loop.extent > 1]
-        if live and not isinstance(schedule, GpuSchedule):
-            raise BuildError(
-                f"schedule of {mapping.name}: it is not one of warps, but of another machine"
-            )
-        # Without a loop to share out, a dictionary does not tell its target.
-        chosen = GpuSchedule.of(schedule.as_dict())
-        names = [operand.tensor.name for operand in mapping.intrinsic.sources]
-        for name in names:
-            if chosen.stage[name] != "tile":
+        where = f"schedule of {mapping.name}"
+        if not isinstance(schedule, GpuSchedule):
+            if any(loop.extent > 1 for loop in Nest(mapping).spatial):
+                raise BuildError(f"{where}: it is not one of warps, but of another machine")
+            # Without a loop to share out, a dictionary does not tell its target.
+            schedule = GpuSchedule.of(schedule.as_dict())
+        for operand in mapping.intrinsic.sources:
+            if schedule.stage[operand.tensor.name] != "tile":
                 raise BuildError(
-                    f"schedule of {mapping.name}: stage.{name} = whole needs a buffer in global "
+                    f"{where}: stage.{operand.tensor.name} = whole needs a buffer in global "
                     "memory; CUDA kernels gather while they copy (tile)"
                 )
-        return cls(
-            mapping,
-            architecture,
-            tile={name: chosen.tile[name] for name in live},
-            block={name: chosen.warps[name] for name in live},
-            steps=chosen.steps,
-            stages=chosen.stages,
-            split=chosen.split,
-            vector=chosen.copy_bytes,
-            padding={name: chosen.padding[name] for name in names},
-            order=tuple(loop.name for loop in chosen.spatial_order(nest)),
-            reduce_order=tuple(loop.name for loop in chosen.reduce_order(nest)),
-        )
+        return cls(mapping, schedule, architecture)
 
     @cached_property
     def unit(self) -> Multiprocessor:
@@ -160,42 +152,17 @@ class GpuPlan:
     @cached_property
     def counts(self) -> Blocks:
         """All numbers of the plan, as a batch of one."""
-        names = [loop.name for loop in self.structure.spatial]
-        sources = self.structure.tiles[:-1]
-        padding = [self.padding.get(t.staged.name, t.least_padding) for t in sources]
-        one = np.ones(1, dtype=np.int64)
-        batch = LoopBatch(
-            tile=np.array([[self.tile_of(name) for name in names]]),
-            order=np.zeros((1, len(names))),
-            reduce=np.zeros((1, len(self.structure.reduce))),
-            parallel=one,
-            unroll=one * self.steps,
-            ahead=np.zeros((1, 0), dtype=bool),
-            copy_bytes=one * self.vector,
-            warps=np.array([[self.warps_of(name) for name in names]]),
-            padding=np.array([padding]),
-            stages=one * self.stages,
-            split=one * self.split,
-        )
-        return Blocks(self.structure, self.unit, batch)
+        return Blocks(self.structure, self.unit, batch_of(self.structure, [self.schedule]))
 
     @cached_property
     def spatial(self) -> tuple[Loop, ...]:
         """Spatial loops with more than one step, in the order that blocks are numbered in."""
-        return _ordered(self.nest.spatial, self.order)
+        return self.schedule.spatial_order(self.nest)
 
     @cached_property
     def reduce(self) -> tuple[Loop, ...]:
         """Reduction loops with more than one step, outermost first."""
-        return _ordered(self.nest.reduce, self.reduce_order)
-
-    def tile_of(self, loop: str) -> int:
-        """Fragments of a warp along a loop."""
-        return self.tile.get(loop, 1)
-
-    def warps_of(self, loop: str) -> int:
-        """Warps of a block along a loop."""
-        return self.block.get(loop, 1)
+        return self.schedule.reduce_order(self.nest)
 
     @cached_property
     def spans(self) -> dict[str, int]:
@@ -218,44 +185,9 @@ class GpuPlan:
         return prod(self.blocks.values()), self.parts, 1
 
     @property
-    def warps(self) -> int:
-        """Warps of a block."""
-        return int(self.counts.warps[0])
-
-    @property
-    def threads(self) -> int:
-        """Threads of a block."""
-        return int(self.counts.threads[0])
-
-    @property
     def reduction(self) -> int:
         """Steps of the whole reduction."""
         return prod(x.extent for x in self.reduce)
-
-    @property
-    def staged(self) -> int:
-        """Steps of one stage: never more than the reduction has."""
-        return int(self.counts.staged[0])
-
-    @property
-    def sequence(self) -> int:
-        """Stages of the whole reduction."""
-        return int(self.counts.sequence[0])
-
-    @property
-    def parts(self) -> int:
-        """Parts of the reduction that have a stage to do."""
-        return int(self.counts.parts[0])
-
-    @property
-    def share(self) -> int:
-        """Stages of one part; the last one may have fewer."""
-        return int(self.counts.share[0])
-
-    @property
-    def depth(self) -> int:
-        """Stages of shared memory: never more than a part has to do."""
-        return int(self.counts.depth[0])
 
     @property
     def is_async(self) -> bool:
@@ -291,10 +223,17 @@ class GpuPlan:
         kinds = {t.staged.load.tensor.name: t.dtype for t in self.structure.tiles[:-1]}
         for load in op.epilogue.loads if op.epilogue is not None else ():
             kinds[load.tensor.name] = str(load.tensor.dtype)
-        made = {tensor.name: kinds[tensor.name] for tensor in op.inputs}
-        return made | {op.output.tensor.name: self.stored_dtype}
+        inputs = {tensor.name: kinds[tensor.name] for tensor in op.inputs}
+        return inputs | {op.output.tensor.name: self.stored_dtype}
 
     @cached_property
+    def by_columns(self) -> bool:
+        """Whether the output is contiguous along the first index of its fragment."""
+        runs = self.structure.tiles[-1].runs
+        first, second = (runs.stride(self.nest.groups[t]) for t in self.destination.fragment)
+        return first < second
+
+    @property
     def scratch_shape(self) -> tuple[int, int]:
         """Rows and columns of an accumulator on its way out; columns are contiguous in the output.
 
@@ -303,45 +242,10 @@ class GpuPlan:
         m, n = (self.nest.groups[t].lanes for t in self.destination.fragment)
         return (n, m) if self.by_columns else (m, n)
 
-    @cached_property
-    def by_columns(self) -> bool:
-        """Whether the output is contiguous along the first index of its fragment."""
-        load = self.destination.load
-        flat: dict[str, int] = {}
-        shape = load.tensor.shape
-        for d, index in enumerate(load.indices):
-            for name, c in index.terms:
-                flat[name] = flat.get(name, 0) + c * prod(shape[d + 1 :])
-        strides = []
-        for target in self.destination.fragment:
-            members = self.nest.groups[target].members
-            strides.append(flat.get(members[-1], 1 << 62) if members else 1 << 62)
-        return strides[0] < strides[1]
-
     @property
-    def shared_bytes(self) -> int:
-        """Shared memory of one block; accumulators leave through that of the stages."""
-        return int(self.counts.shared[0])
-
-    @property
-    def is_dynamic(self) -> bool:
-        """Whether the launch has to ask for the shared memory."""
-        return self.shared_bytes > STATIC_LIMIT
-
-    @property
-    def accumulators(self) -> int:
-        """Accumulators of one warp."""
-        return int(self.counts.own(-1)[0])
-
-    @property
-    def whole_source(self) -> int:
-        """Number of the source whose fragments a warp holds all at once."""
-        return int(self.counts.whole_source[0])
-
-    @property
-    def registers(self) -> int:
-        """Registers that a thread needs, as the schedule space counts them."""
-        return int(self.counts.registers[0])
+    def dynamic_bytes(self) -> int:
+        """Shared memory that the launch has to ask for; 0 where the kernel declares it."""
+        return self.shared_bytes if self.shared_bytes > STATIC_LIMIT else 0
 
     @property
     def granted(self) -> tuple[int, int]:
@@ -355,31 +259,84 @@ class GpuPlan:
         written = prod(it.extent for it in op.spatial)
         return self.parts > 1 or written != op.output.tensor.elements
 
+    def _refuse(self, problems: Iterable[str]) -> None:
+        for problem in problems:
+            raise BuildError(f"{self.mapping.name} on {self.architecture}: {problem}")
+
+    def _missing(self) -> Iterator[str]:
+        """What the architecture or the generator lacks."""
+        intrinsic, here = self.mapping.intrinsic, capability(self.architecture)
+        if intrinsic.family not in ("wmma", "mma"):
+            yield f"{intrinsic.name}: CUDA kernels use intrinsics of Tensor Cores only"
+        if here < intrinsic.architecture:
+            yield f"{intrinsic.name} needs sm_{intrinsic.architecture}"
+        for kind in map(dtype, intrinsic.dtypes):
+            if kind.bits % 8:
+                yield (
+                    f"CUDA kernels have no elements of type {kind.short}, which fill no whole bytes"
+                )
+        if self.schedule.stages > 2 and here < ASYNC:
+            yield f"{self.schedule.stages} stages need cp.async, which begins with sm_80"
+        epilogue = self.mapping.operator.epilogue
+        if self.schedule.split > 1 and epilogue is not None:
+            yield (
+                "a split reduction has no whole sum in any block, which the epilogue "
+                f"{epilogue} needs"
+            )
+        if self.schedule.split > 1 and self.accumulator not in _ATOMIC:
+            yield f"a split reduction cannot add to {dtype(self.accumulator).short} atomically"
+
+    def _excess(self) -> Iterator[str]:
+        """What exceeds a limit of the architecture, or counts of 32 bits."""
+        if self.threads > MAX_THREADS:
+            yield f"{self.threads} threads in a block, but {MAX_THREADS} are allowed"
+        for source in self.sources:
+            if source.padding < 0 and not self.mapping.intrinsic.open_registers:
+                yield f"WMMA reads rows as they lie; rows of {source.name} cannot be swizzled"
+            if source.row * source.size % ROW_ALIGNMENT:
+                yield (
+                    f"rows of {source.name} with {source.padding} elements of padding do not "
+                    f"begin at multiples of {ROW_ALIGNMENT} bytes"
+                )
+        room = self.unit.block_shared
+        if self.shared_bytes > room:
+            yield f"{self.shared_bytes} bytes of shared memory in a block, but {room} are there"
+        counted = {
+            "blocks along x": self.grid[0],
+            "steps of the reduction": self.sequence * self.staged,
+        }
+        for loop in self.nest.spatial:
+            counted[f"steps of {loop.name}"] = loop.extent + self.spans.get(loop.name, 1)
+        for name, group in self.nest.groups.items():
+            places = group.size + 2 * group.lanes * self.spans.get(group.tile, 1)
+            counted[f"places along {name}"] = places
+        for what, count in counted.items():
+            if count > _INT:
+                yield f"{count} {what}, but a kernel counts to {_INT}"
+        if self.parts > _GRID_Y:
+            yield f"{self.parts} blocks along y, but a kernel counts to {_GRID_Y}"
+
     def __str__(self) -> str:
-        steps = _counted({x.name: x.extent for x in self.reduce})
-        whole, blocks = self.sources[self.whole_source].name, _counted(self.blocks)
-        return "\n".join(
-            [
-                f"{self.mapping.operator.name} {self.mapping.name} on {self.architecture} by "
-                f"{self.mapping.intrinsic.name}",
-                f"grid: {self.grid[0]} blocks{blocks} x {self.parts} of the reduction",
-                f"block: {self.warps} warps{_counted(self.block)}, {self.shared_bytes} bytes of "
-                f"shared memory, {int(self.counts.occupancy[0])} on a multiprocessor",
-                f"warp: {self.accumulators} accumulators{_counted(self.tile)}, all fragments of "
-                f"{whole} at once, {self.registers} registers a thread",
-                f"reduction: {self.reduction} steps{steps}, {self.staged} a stage, "
-                f"{self.share} stages a block, {self.depth} in flight",
-                *map(str, self.sources),
-            ]
-        )
+        whole, schedule = self.sources[self.whole_source].name, self.schedule
+        lines = {
+            "grid": f"{_loops(self.blocks)}{self.grid[0]} blocks"
+            + f" x {self.parts} parts of the reduction" * (self.parts > 1),
+            "block": f"{_loops(schedule.warps)}{self.warps} warps, {self.shared_bytes} bytes of "
+            f"shared memory, {self.occupancy} on a multiprocessor",
+            "tile": f"{_loops(schedule.tile)}{self.accumulators} accumulators, all fragments of "
+            f"{whole} at once, {self.registers} registers a thread",
+            "reduction": f"{_loops({x.name: x.extent for x in self.reduce})}{self.staged} steps a "
+            f"stage, {self.share} stages a block, {self.depth} in flight",
+        }
+        lines |= {source.name: str(source) for source in self.sources}
+        opened = self.mapping.intrinsic.open_registers
+        way = "from registers" if opened else "through shared memory"
+        lines[self.destination.name] = f"{self.destination.load.tensor.name}: {way}"
+        head = f"{self.mapping.name} of {self.mapping.operator.name} on "
+        head += f"{self.mapping.intrinsic.name} ({self.architecture})"
+        return "\n".join([head, *(f"  {name:9} {line}" for name, line in lines.items())])
 
 
-def _counted(counts: MappingType[str, int]) -> str:
+def _loops(counts: MappingType[str, int]) -> str:
     several = " x ".join(f"{name} {count}" for name, count in counts.items() if count > 1)
-    return f" ({several})" if several else ""
-
-
-def _ordered(loops: tuple[Loop, ...], order: tuple[str, ...]) -> tuple[Loop, ...]:
-    live = {loop.name: loop for loop in loops if loop.extent > 1}
-    names = [*order, *(name for name in live if name not in order)]
-    return tuple(live[name] for name in names if name in live)
+    return several and f"{several}: "

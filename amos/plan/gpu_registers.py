@@ -12,37 +12,20 @@ with a least number of blocks): a thread gets what :func:`granted` says, and no 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from amos.intrinsics import Intrinsic
 from amos.ir import dtype
-from amos.machine.gpu_costs import (
-    OTHER_REGISTERS,
-    REGISTER_FILE,
-    THREAD_REGISTERS,
-    WARP,
-    multiprocessor,
-)
+from amos.machine.gpu_costs import REGISTER_FILE, THREAD_REGISTERS, WARP, multiprocessor
 
-__all__ = [
-    "REGISTER_GROUP",
-    "SUB_CORES",
-    "blocks_by_registers",
-    "fragment_registers",
-    "granted",
-    "thread_registers",
-    "tile_registers",
-    "whole_source",
-]
+__all__ = ["blocks_by_registers", "fragment_registers", "granted"]
 
 #: Registers are given to a warp in groups of so many for each thread (CUDA Occupancy
 #: Calculator: register allocation unit size 256 a warp, the same from sm_70 to sm_120).
-REGISTER_GROUP = 8
+_GROUP = 8
 #: Parts of a multiprocessor with registers of their own (NVIDIA V100, A100 and H100 white
 #: papers; the same on their smaller relatives).
-SUB_CORES = 4
+_SUB_CORES = 4
 #: Registers of a source of 16-bit floats in WMMA, whatever its shape (PTX ISA, matrix
 #: fragments for WMMA): elements are held more than once.
 _HALVES = 8
@@ -67,37 +50,6 @@ def fragment_registers(intrinsic: Intrinsic) -> tuple[int, ...]:
     return tuple(found)
 
 
-def tile_registers(sizes: Sequence[int], counts: Sequence[np.ndarray]) -> np.ndarray:
-    """Registers of the fragments that are live at once.
-
-    Args:
-        sizes: of one fragment of each operand, the result last.
-        counts: fragments of a warp of each operand.
-    """
-    return np.asarray(counts[-1] * sizes[-1] + np.min(_sources(sizes, counts), axis=0))
-
-
-def whole_source(sizes: Sequence[int], counts: Sequence[np.ndarray]) -> np.ndarray:
-    """Number of the source whose fragments a warp holds all at once, for :func:`tile_registers`."""
-    return np.asarray(np.argmin(_sources(sizes, counts), axis=0))
-
-
-def _sources(sizes: Sequence[int], counts: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Registers of the sources if all of one is held, and one fragment of each other."""
-    *sources, _ = sizes
-    return [count * own + sum(sources) - own for own, count in zip(sources, counts, strict=False)]
-
-
-def thread_registers(intrinsic: Intrinsic, counts: Sequence[np.ndarray]) -> np.ndarray:
-    """What a schedule counts for a thread; more than 255 do not exist.
-
-    Args:
-        intrinsic: whose fragments they are.
-        counts: fragments of a warp of each operand, the result last.
-    """
-    return tile_registers(fragment_registers(intrinsic), counts) + OTHER_REGISTERS
-
-
 def blocks_by_registers(threads: np.ndarray, registers: np.ndarray) -> np.ndarray:
     """Blocks whose registers fit one multiprocessor; 0 if not even one does.
 
@@ -108,8 +60,8 @@ def blocks_by_registers(threads: np.ndarray, registers: np.ndarray) -> np.ndarra
         threads: of one block.
         registers: that a thread needs.
     """
-    taken = np.ceil(np.asarray(registers) / REGISTER_GROUP) * REGISTER_GROUP
-    warps = SUB_CORES * (REGISTER_FILE // SUB_CORES // (taken * WARP))
+    taken = np.ceil(np.asarray(registers) / _GROUP) * _GROUP
+    warps = _SUB_CORES * (REGISTER_FILE // _SUB_CORES // (taken * WARP))
     blocks = warps // (np.asarray(threads) / WARP)
     return np.where(np.asarray(registers) > THREAD_REGISTERS, 0, blocks)
 
@@ -130,6 +82,6 @@ def granted(threads: int, registers: int, architecture: int) -> tuple[int, int]:
     limit = multiprocessor(architecture)
     fits = int(blocks_by_registers(np.asarray(threads), np.asarray(registers)))
     blocks = max(1, min(fits, limit.threads // threads, limit.blocks))
-    warps = -(-blocks * threads // (WARP * SUB_CORES))
-    each = REGISTER_FILE // SUB_CORES // (warps * WARP) // REGISTER_GROUP * REGISTER_GROUP
+    warps = -(-blocks * threads // (WARP * _SUB_CORES))
+    each = REGISTER_FILE // _SUB_CORES // (warps * WARP) // _GROUP * _GROUP
     return min(each, THREAD_REGISTERS), blocks

@@ -118,12 +118,12 @@ class SharedOperand:
         return self.bytes // self.size
 
     def __str__(self) -> str:
-        tile, name = self.tile, self.tile.staged.load.tensor.name
+        tile, tensor = self.tile, self.tile.staged.load.tensor.name
         way = "by cp.async" if self.is_async else "through registers"
         rows = "swizzled" if self.period else f"rows of {self.row} elements"
         return (
-            f"{self.name} ({name}): {prod(axis.extent for axis in self.axes)} fragments of "
-            f"{tile.rows.lanes} rows of {tile.columns.lanes} ({tile.columns.target}), {rows}, "
-            f"{self.bytes} bytes\n"
-            f"  copied {self.vector * self.size} bytes at once {way}, {self.turns} by each thread"
+            f"{tensor}: {prod(axis.extent for axis in self.axes)} fragments of {tile.rows.lanes} "
+            f"rows of {tile.columns.lanes} ({tile.columns.target}), {rows}, {self.bytes} bytes,\n"
+            f"{'':12}copied {self.vector * self.size} bytes at once {way}, {self.turns} by each "
+            "thread"
         )

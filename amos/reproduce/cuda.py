@@ -180,18 +180,18 @@ def cuda_row(job: Job) -> CudaRow:
     row = CudaRow(name, f"{source}->{result}", arch, unit.name)
     try:
         mapping, schedule = _chosen(operators.get(name, dtype=kind), unit.name, arch)
-        program = GpuPlan.of(mapping, schedule, arch)
-        most, blocks = program.granted
+        plan = GpuPlan.of(mapping, schedule, arch)
+        most, blocks = plan.granted
         row = replace(
             row,
             mapping=mapping.name,
-            shared_bytes=program.shared_bytes,
+            shared_bytes=plan.shared_bytes,
             space_registers=most,
-            counted_registers=program.registers,
+            counted_registers=plan.registers,
             space_blocks=blocks,
         )
-        row = _compared(replace(row, **_compiled(program)), program.threads)
-        return replace(row, **_executed(_smaller(program, name, kind, schedule)))
+        row = _compared(replace(row, **_compiled(plan)), plan.threads)
+        return replace(row, **_executed(_smaller(plan, name, kind, schedule)))
     except AmosError as error:
         return replace(row, problem=str(error))
 
@@ -221,9 +221,9 @@ def _widest(space: ScheduleSpace, schedule: Schedule) -> Schedule:
     return space.check(Schedule.of(values))
 
 
-def _smaller(program: GpuPlan, name: str, kind: str, schedule: Schedule) -> GpuPlan:
+def _smaller(plan: GpuPlan, name: str, kind: str, schedule: Schedule) -> GpuPlan:
     """The same matching on a smaller operator, under the nearest schedule."""
-    mapping, arch = program.mapping, program.architecture
+    mapping, arch = plan.mapping, plan.architecture
     op = _shrunk(name, kind)
     small = Mapping.of(op, mapping.intrinsic, mapping.matching, mapping.rule, mapping.order)
     space = ScheduleSpace(small, machines.get(ARCHITECTURES[arch]))
@@ -245,25 +245,25 @@ def _shrunk(name: str, kind: str) -> Operator:
     return op
 
 
-def _compiled(program: GpuPlan) -> dict[str, Any]:
-    source, arch = KernelText(program).source, program.architecture
+def _compiled(plan: GpuPlan) -> dict[str, Any]:
+    source, arch = KernelText(plan).source, plan.architecture
     version = compiler_for(arch).name
 
     def make() -> dict[str, Any]:
-        done = compile_cuda(source, arch, f"{kernel_name(program)} for {arch}")
-        declared = 0 if program.is_dynamic else program.shared_bytes
+        done = compile_cuda(source, arch, f"{kernel_name(plan)} for {arch}")
+        declared = plan.shared_bytes - plan.dynamic_bytes
         if done.static_shared != declared:
             raise BuildError(
-                f"{kernel_name(program)}: {declared} bytes of shared memory were declared, but "
+                f"{kernel_name(plan)}: {declared} bytes of shared memory were declared, but "
                 f"{done.compiler} reports {done.static_shared}"
             )
         if (
             max(done.spills, done.stack) > SPILL_LIMIT
-            or done.registers * program.threads > REGISTER_FILE
+            or done.registers * plan.threads > REGISTER_FILE
         ):
             raise BuildError(
-                f"{kernel_name(program)}: {done.registers} registers for each of "
-                f"{program.threads} threads, {done.spills} bytes spilled, {done.stack} bytes of "
+                f"{kernel_name(plan)}: {done.registers} registers for each of "
+                f"{plan.threads} threads, {done.spills} bytes spilled, {done.stack} bytes of "
                 "local memory"
             )
         return {
@@ -278,13 +278,13 @@ def _compiled(program: GpuPlan) -> dict[str, Any]:
     return _cached(f"compile {arch} {version}\n{source}", make)
 
 
-def _executed(program: GpuPlan) -> dict[str, Any]:
+def _executed(plan: GpuPlan) -> dict[str, Any]:
     if compiler() is None:
         return {}
-    source = KernelText(program).source
+    source = KernelText(plan).source
 
     def make() -> dict[str, Any]:
-        result = emulate(program, draw_inputs(program, np.random.default_rng(0)))
+        result = emulate(plan, draw_inputs(plan, np.random.default_rng(0)))
         return {"simulated_equal": result.equal, "problem": result.problem}
 
     return _cached(f"emulate {_emulation()}\n{source}", make)

@@ -62,7 +62,7 @@ class TilingContext(Structure):
     @cached_property
     def warps(self) -> bool:
         """Whether warps of a CUDA machine run the intrinsic, on data in shared memory."""
-        return self.machine is not None and runs_warps(self, self.machine)
+        return runs_warps(self, self.machine)
 
     def along(self, kind: str, operand: Operand) -> list[str]:
         """Variables of one kind, as ``"tile"``, of the spatial loops that move along an operand."""

@@ -18,7 +18,7 @@ from amos.codegen.tir.mirroring import mirrored
 from amos.export import export
 from amos.intrinsics import Intrinsic
 from amos.ir import Operator
-from amos.plan import Candidate
+from amos.plan import Candidate, GpuSchedule
 from amos.plan.gpu_plan import GpuPlan
 from amos.schedule import ScheduleSpace
 from amos.validate import evaluate, random_inputs
@@ -84,7 +84,7 @@ def test_cuda(case: tuple[str, int, int, Callable[[int, int], tuple[int, ...]]])
     unit = amos.intrinsics.get("mma_sync_m16n8k16_f16_f32")
     op = product(case, depth=20, a="f16", b="f16", out="f32")
     mapping = amos.enumerate_mappings(op, unit, rule="gather")[0]
-    made = GpuPlan(mapping, "sm_80", steps=2, stages=2)
+    made = GpuPlan(mapping, GpuSchedule(steps=2, stages=2), "sm_80")
     assert emulate(made, draw_inputs(made, np.random.default_rng(0))).problem == ""
 
 

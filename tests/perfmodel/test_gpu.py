@@ -85,7 +85,7 @@ def test_a_batch_of_blocks_is_its_plans(mapping: Mapping, seed: int, machine: Ma
         assert blocks.grid[row] == plan.grid[0] * plan.grid[1]
         assert (blocks.threads[row], blocks.depth[row]) == (plan.threads, plan.depth)
         assert (blocks.share[row], blocks.parts[row]) == (plan.share, plan.parts)
-        assert blocks.shared[row] == plan.shared_bytes
+        assert blocks.shared_bytes[row] == plan.shared_bytes
         assert blocks.registers[row] == plan.registers
         for number, source in enumerate(plan.sources):
             assert blocks.pieces[number][row] == source.vector * source.size

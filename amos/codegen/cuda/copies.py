@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from amos.codegen.cuda.expression import Expr, Value, at_most, text, variable
-from amos.codegen.cuda.text import block, identifier
-from amos.codegen.cuda.types import cuda_type
+from amos.codegen.cuda.text import block, cuda_type, identifier
 from amos.machine.gpu_costs import HELD_COPIES, ROW_ALIGNMENT
 from amos.plan.gpu_plan import GpuPlan
 from amos.plan.shared_operand import STEP, SharedOperand
@@ -28,22 +27,22 @@ def column_text(source: SharedOperand, row: str, column: str) -> str:
     return f"(({column}) ^ ({turn} % {pieces} * {piece}))"
 
 
-def may_part(program: GpuPlan, source: SharedOperand) -> bool:
+def may_part(plan: GpuPlan, source: SharedOperand) -> bool:
     """Whether the threads of a warp may go different ways while they copy a source."""
-    if source.copies % program.threads:
+    if source.copies % plan.threads:
         return True
-    return not source.is_async and bool(_Gather(program, source).guards)
+    return not source.is_async and bool(_Gather(plan, source).guards)
 
 
 def loop_values(
-    program: GpuPlan, local: dict[str, Value], loops: Sequence[str]
+    plan: GpuPlan, local: dict[str, Value], loops: Sequence[str]
 ) -> tuple[dict[str, Value], list[str]]:
     """Values of spatial loops from the steps within the block, and when they exist."""
     values: dict[str, Value] = {}
     guards = []
-    extents = {x.name: x.extent for x in program.spatial}
+    extents = {x.name: x.extent for x in plan.spatial}
     for loop in loops:
-        count, span = program.blocks[loop], program.spans[loop]
+        count, span = plan.blocks[loop], plan.spans[loop]
         value = local.get(loop, 0)
         if count > 1:
             value = Expr(f"first_{identifier(loop)}", 0, (count - 1) * span) + value
@@ -77,11 +76,11 @@ class _Gather:
         guards: conditions under which there is something to read.
     """
 
-    def __init__(self, program: GpuPlan, source: SharedOperand) -> None:
-        self.program, self.source = program, source
+    def __init__(self, plan: GpuPlan, source: SharedOperand) -> None:
+        self.plan, self.source = plan, source
         self.lines: list[str] = []
         self.guards: list[str] = []
-        tensors = [load.tensor.name for load in program.mapping.operator.operands]
+        tensors = [load.tensor.name for load in plan.mapping.operator.operands]
         self._taken = set(tensors)
         row, column, local = self._position()
         place = column_text(source, text(row), text(column))
@@ -137,7 +136,7 @@ class _Gather:
         written so: what depends on ``i`` becomes an immediate offset of one address, where
         each copy would otherwise have an address of its own.
         """
-        source, threads = self.source, self.program.threads
+        source, threads = self.source, self.plan.threads
         last = weight * extent == source.copies
         thread = variable("thread", min(threads, source.copies))
         turn = variable("i", source.turns)
@@ -153,7 +152,7 @@ class _Gather:
 
     def _read(self, row: Value, column: Value, local: dict[str, Value]) -> str:
         source = self.source
-        values, guards = loop_values(self.program, local, source.tile.loops)
+        values, guards = loop_values(self.plan, local, source.tile.loops)
         self.guards += guards
         values |= self._reduction(local)
         lanes = {source.tile.rows.target: row, source.tile.columns.target: column}
@@ -168,7 +167,7 @@ class _Gather:
             if at_most(fused) >= group.size:
                 self.guards.append(f"{text(fused)} < {group.size}")
             values |= group.decode(fused)
-        load, extents = source.tile.staged.load, self.program.mapping.operator.extents
+        load, extents = source.tile.staged.load, self.plan.mapping.operator.extents
         known = {name: self._let(name, values.get(name, 0)) for name in sorted(load.names)}
         indices = []
         for index, size in zip(load.indices, load.tensor.shape, strict=True):
@@ -184,70 +183,64 @@ class _Gather:
 
     def _reduction(self, local: dict[str, Value]) -> dict[str, Value]:
         """Values of the reduction loops at this step of this stage."""
-        program = self.program
+        plan = self.plan
         if not self.source.tile.reduced:
             return {}
-        stage = variable("stage", program.sequence)
-        flat = self._let("at_reduction", stage * program.staged + local.get(STEP, 0))
-        if at_most(flat) >= program.reduction:
-            self.guards.append(f"{text(flat)} < {program.reduction}")
+        stage = variable("stage", plan.sequence)
+        flat = self._let("at_reduction", stage * plan.staged + local.get(STEP, 0))
+        if at_most(flat) >= plan.reduction:
+            self.guards.append(f"{text(flat)} < {plan.reduction}")
         values: dict[str, Value] = {}
-        weight = program.reduction
-        for loop in program.reduce:
-            digit = flat if weight == program.reduction else flat % weight
+        weight = plan.reduction
+        for loop in plan.reduce:
+            digit = flat if weight == plan.reduction else flat % weight
             weight //= loop.extent
             values[loop.name] = digit if weight == 1 else digit // weight
         return values
 
 
-def copy_code(program: GpuPlan, source: SharedOperand) -> list[str]:
+def copy_code(plan: GpuPlan, source: SharedOperand) -> list[str]:
     """``fetch_NAME`` and, where registers lie between, ``put_NAME``, as local functions."""
-    gather = _Gather(program, source)
-    count = source.turns
+    gather, name = _Gather(plan, source), source.name
     size = source.vector * source.size
     moved = _MOVED[size]
-    tensor = source.tile.staged.load.tensor.name
     live = " && ".join(gather.guards) or "true"
-    slot = f"shared_{source.name}"
-    if program.depth > 1:
-        slot += f" + stage % {program.depth} * {source.elements}"
-    to = f"{cuda_type(source.tile.dtype).name} *const to = {slot};"
-    stored = f"*reinterpret_cast<{moved} *>(to + {gather.shared}) = "
-    read = f"*reinterpret_cast<const {moved} *>({tensor} + {gather.address})"
+    slot = f"shared_{name}"
+    if plan.depth > 1:
+        slot += f" + stage % {plan.depth} * {source.elements}"
+    to = [f"{cuda_type(source.tile.dtype)} *const to = {slot};"]
+    address = f"{source.tile.staged.load.tensor.name} + {gather.address}"
+    stored = f"*reinterpret_cast<{moved} *>(to + {gather.shared})"
+    read = f"*reinterpret_cast<const {moved} *>({address})"
     if live != "true":
-        read = f"{live}\n            ? {read}\n            : {moved}{{}}"
-        read = read.replace(f"{moved}{{}}", f"static_cast<{moved}>(0)") if size < 8 else read
-    if source.is_async:
-        copied = [
-            f"copy_async<{size}>(to + {gather.shared}, {tensor} + {gather.address}, {live});",
+        zero = f"static_cast<{moved}>(0)" if size < 8 else f"{moved}{{}}"
+        read = f"{live}\n            ? {read}\n            : {zero}"
+    if source.is_kept:
+        kept = f"kept_{name}"
+        return [
+            f"{moved} {kept}[{source.turns}];",
+            *_function(plan, source, "fetch", [], [*gather.lines, f"{kept}[i] = {read};"]),
+            *_function(plan, source, "put", to, [*gather.placing, f"{stored} = {kept}[i];"]),
         ]
-        body = _each(program, source, count, [*gather.lines, *copied])
-        return _function(f"fetch_{source.name}", [to, *body])
-    if not source.is_kept:
-        body = _each(program, source, count, [*gather.lines, f"{stored}{read};"])
-        return _function(f"fetch_{source.name}", [to, *body])
-    kept = f"kept_{source.name}"
-    fetch = _each(program, source, count, [*gather.lines, f"{kept}[i] = {read};"])
-    put = _each(program, source, count, [*gather.placing, f"{stored}{kept}[i];"])
-    return [
-        f"{moved} {kept}[{count}];",
-        *_function(f"fetch_{source.name}", fetch),
-        *_function(f"put_{source.name}", [to, *put]),
-    ]
+    copied = f"{stored} = {read};"
+    if source.is_async:
+        copied = f"copy_async<{size}>(to + {gather.shared}, {address}, {live});"
+    return _function(plan, source, "fetch", to, [*gather.lines, copied])
 
 
-def _each(program: GpuPlan, source: SharedOperand, count: int, body: Sequence[str]) -> list[str]:
-    """The copies of one thread."""
-    whole = source.copies % program.threads == 0
-    return [
-        "#pragma unroll" if count <= HELD_COPIES else f"#pragma unroll {HELD_COPIES // 2}",
-        f"for (int i = 0; i < {count}; ++i) {{",
-        f"  const int e = thread + i * {program.threads};",
+def _function(
+    plan: GpuPlan, source: SharedOperand, verb: str, head: list[str], body: list[str]
+) -> list[str]:
+    """The copies of one thread, as a local function."""
+    whole = source.copies % plan.threads == 0
+    few = source.turns <= HELD_COPIES
+    lines = [
+        *head,
+        "#pragma unroll" if few else f"#pragma unroll {HELD_COPIES // 2}",
+        f"for (int i = 0; i < {source.turns}; ++i) {{",
+        f"  const int e = thread + i * {plan.threads};",
         *([] if whole else [f"  if (e >= {source.copies}) break;"]),
         *block(body),
         "}",
     ]
-
-
-def _function(name: str, body: Sequence[str]) -> list[str]:
-    return [f"auto {name} = [&](int stage) {{", *block(body), "};"]
+    return [f"auto {verb}_{source.name} = [&](int stage) {{", *block(lines), "};"]

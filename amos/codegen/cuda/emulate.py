@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from amos.codegen.cuda.kernel import KernelText, kernel_name
-from amos.codegen.cuda.types import cuda_type
+from amos.codegen.cuda.text import cuda_type
 from amos.errors import BuildError
 from amos.ir import dtype
 from amos.ir.floats import pack, quantize, unpack
@@ -82,7 +82,7 @@ class Emulation:
     @property
     def equal(self) -> bool:
         """Whether each run wrote exactly what the operator says."""
-        return all(np.array_equal(out, self.expected) for out in self.outputs)
+        return not self.problem
 
     @property
     def problem(self) -> str:
@@ -98,14 +98,14 @@ class Emulation:
         return ""
 
 
-def draw_inputs(program: GpuPlan, rng: np.random.Generator) -> dict[str, np.ndarray]:
+def draw_inputs(plan: GpuPlan, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Generic data whose sums are exact in the accumulator, in any order.
 
     Half-precision accumulators hold integers up to 2048 only, so that they get small
     ones, and few that are not zero if the reduction is long.
     """
-    op = program.mapping.operator
-    if program.accumulator != "float16":
+    op = plan.mapping.operator
+    if plan.accumulator != "float16":
         return random_inputs(op, rng)
     length = max(1, int(np.prod([it.extent for it in op.reduce])))
     share = min(1.0, 400 / length)
@@ -118,26 +118,26 @@ def draw_inputs(program: GpuPlan, rng: np.random.Generator) -> dict[str, np.ndar
 
 
 def emulate(
-    program: GpuPlan, inputs: Mapping[str, np.ndarray], source: str | None = None
+    plan: GpuPlan, inputs: Mapping[str, np.ndarray], source: str | None = None
 ) -> Emulation:
     """Compile a kernel for the host and run it twice.
 
     Args:
-        program: the kernel.
+        plan: the kernel.
         inputs: an array for each input tensor, by name; see :func:`draw_inputs`.
-        source: the text to run instead of the program's own.
+        source: the text to run instead of the plan's own.
 
     Raises:
         BuildError: there is no C++ compiler, it refuses the kernel, or the kernel
             leaves a tensor, waits at different barriers, or breaks a rule of hardware.
     """
-    tool, name = compiler(), kernel_name(program)
+    tool, name = compiler(), kernel_name(plan)
     if tool is None:
         raise BuildError(f"{name}: a kernel runs on the host with g++ or clang++; there is none")
-    op = program.mapping.operator
+    op = plan.mapping.operator
     with tempfile.TemporaryDirectory(prefix="amos-") as folder:
         text, binary = Path(folder, "main.cpp"), Path(folder, "main")
-        text.write_text(_main(program, source or KernelText(program).source), encoding="utf-8")
+        text.write_text(_main(plan, source or KernelText(plan).source), encoding="utf-8")
         done = _run([tool, *_flags(tool), f"-I{HEADERS}", str(text), "-o", str(binary)], None)
         if done.returncode:
             raise BuildError(f"{name}: {tool} refuses it: {_first_error(done.stderr)}")
@@ -149,7 +149,7 @@ def emulate(
                 reason = ended.stderr.decode(errors="replace").strip()
                 raise BuildError(f"{name}: on the host: {reason or f'signal {-ended.returncode}'}")
             raw = np.frombuffer(ended.stdout, np.uint8)
-            outputs.append(unpack(raw, program.stored_dtype, op.output.tensor.shape))
+            outputs.append(unpack(raw, plan.stored_dtype, op.output.tensor.shape))
     return Emulation(tuple(outputs), evaluate(op, inputs))
 
 
@@ -159,16 +159,16 @@ def _bytes(array: np.ndarray, kind: str | None) -> bytes:
     return pack(values, known).tobytes()
 
 
-def _main(program: GpuPlan, text: str) -> str:
-    op = program.mapping.operator
-    *kinds, result = (cuda_type(kind) for kind in program.arguments.values())
-    sizes = [t.elements * kind.bytes for t, kind in zip(op.inputs, kinds, strict=True)]
-    out = op.output.tensor.elements * result.bytes
-    arguments = [f"static_cast<const {kind.name} *>(in[{n}])" for n, kind in enumerate(kinds)]
-    arguments.append(f"static_cast<{result.name} *>(out)")
-    grid = ", ".join(f"{n}u" for n in program.grid)
+def _main(plan: GpuPlan, text: str) -> str:
+    op = plan.mapping.operator
+    *kinds, result = plan.arguments.values()
+    sizes = [t.elements * dtype(k).bits // 8 for t, k in zip(op.inputs, kinds, strict=True)]
+    out = op.output.tensor.elements * dtype(result).bits // 8
+    arguments = [f"static_cast<const {cuda_type(k)} *>(in[{n}])" for n, k in enumerate(kinds)]
+    arguments.append(f"static_cast<{cuda_type(result)} *>(out)")
+    grid = ", ".join(f"{n}u" for n in plan.grid)
     declared = _SHARED.search(text)
-    size = (declared and declared.group(2)) or program.shared_bytes
+    size = (declared and declared.group(2)) or plan.shared_bytes
     shared = f"static unsigned char *const shared_memory = amos_emulation::guarded({size}, 128);"
     text = _SHARED.sub(shared, text)
     return f"""{text}
@@ -176,10 +176,10 @@ def _main(program: GpuPlan, text: str) -> str:
 int main(int, char **order) {{
   const void *in[] = {{{", ".join(f"read_tensor({n})" for n in sizes)}}};
   void *out = tensor({out});
-  {f"std::memset(out, 0, {out});" if program.zeroed else ""}
-  amos_emulation::launch({{{grid}}}, {program.threads}, shared_memory, {size},
+  {f"std::memset(out, 0, {out});" if plan.zeroed else ""}
+  amos_emulation::launch({{{grid}}}, {plan.threads}, shared_memory, {size},
                          order[1][0] == '1', order[2][0] == '1',
-                         [&] {{ {kernel_name(program)}({", ".join(arguments)}); }});
+                         [&] {{ {kernel_name(plan)}({", ".join(arguments)}); }});
   return std::fwrite(out, 1, {out}, stdout) == {out} ? 0 : 4;
 }}
 """

@@ -12,6 +12,7 @@ import numpy as np
 
 from amos.codegen.cuda.copies import element_at
 from amos.codegen.cuda.expression import Value
+from amos.codegen.cuda.text import INLINE
 from amos.ir import BufferLoad, dtype
 from amos.ir.floats import integer_limits
 from amos.plan.gpu_plan import GpuPlan
@@ -20,7 +21,6 @@ __all__ = ["SUM", "epilogue_helpers", "finished"]
 
 #: What the accumulator is called where it is stored.
 SUM = "sum"
-_INLINE = "__device__ __forceinline__"
 _FUNCTIONS = {
     "i_add": ("int", "static_cast<int>(static_cast<unsigned>(a) + static_cast<unsigned>(b))"),
     "i_subtract": ("int", "static_cast<int>(static_cast<unsigned>(a) - static_cast<unsigned>(b))"),
@@ -35,28 +35,28 @@ _FUNCTIONS = {
 }
 
 
-def epilogue_helpers(program: GpuPlan) -> str:
+def epilogue_helpers(plan: GpuPlan) -> str:
     """The functions of an epilogue's arithmetic; nothing if there is none."""
-    if program.mapping.operator.epilogue is None:
+    if plan.mapping.operator.epilogue is None:
         return ""
     lines = ["// Integers wrap around; each operation on floats rounds once, and none is fused."]
     for name, (kind, body) in _FUNCTIONS.items():
-        lines.append(f"{_INLINE} {kind} {name}({kind} a, {kind} b) {{ return {body}; }}")
+        lines.append(f"{INLINE} {kind} {name}({kind} a, {kind} b) {{ return {body}; }}")
     return "\n".join([*lines, ""])
 
 
-def finished(program: GpuPlan, at: Mapping[str, Value]) -> str:
+def finished(plan: GpuPlan, at: Mapping[str, Value]) -> str:
     """C text of what is stored for the accumulator :data:`SUM`.
 
     Args:
-        program: a kernel of an operator with an epilogue.
+        plan: a kernel of an operator with an epilogue.
         at: the spatial iterations of the element.
     """
-    op = program.mapping.operator
+    op = plan.mapping.operator
     assert op.epilogue is not None
-    kind = program.accumulator
+    kind = plan.accumulator
     value = op.epilogue.compute(SUM, kind, _InCuda(at))
-    return _stored(value, op.epilogue.expression.kind(kind), program.stored_dtype)
+    return _stored(value, op.epilogue.expression.kind(kind), plan.stored_dtype)
 
 
 class _InCuda:

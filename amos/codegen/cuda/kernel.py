@@ -1,4 +1,4 @@
-"""The text of one kernel, from its block program.
+"""The text of one kernel, from its plan.
 
 What is emitted is CUDA C++ with no dependence on TVM: a prelude of fragments, then one
 function. Copies to shared memory gather by the mapping's own arithmetic, so that a
@@ -7,7 +7,6 @@ convolution is never unfolded in global memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -16,8 +15,15 @@ from amos.codegen.cuda.copies import copy_code, may_part
 from amos.codegen.cuda.epilogue import epilogue_helpers
 from amos.codegen.cuda.fragments import copy_helpers, fragment_code, lane_place
 from amos.codegen.cuda.output import output_code
-from amos.codegen.cuda.text import OWN, block, identifier
-from amos.codegen.cuda.types import cuda_type
+from amos.codegen.cuda.text import (
+    OWN,
+    block,
+    cuda_type,
+    fragment_at,
+    identifier,
+    over_fragments,
+    unrolled,
+)
 from amos.codegen.naming import Names, spelled
 from amos.plan.gpu_plan import GpuPlan
 from amos.plan.shared_operand import STEP, SharedOperand
@@ -27,24 +33,9 @@ __all__ = ["KernelText", "kernel_name"]
 _HEADERS = "#include <cuda_bf16.h>\n#include <cuda_fp16.h>\n#include <mma.h>\n"
 
 
-def kernel_name(program: GpuPlan) -> str:
+def kernel_name(plan: GpuPlan) -> str:
     """Name of the function: the operator's and the mapping's."""
-    return spelled(f"{program.mapping.operator.name}_{program.mapping.name}", OWN)
-
-
-def _named(program: GpuPlan, names: Names) -> GpuPlan:
-    """The program of the operator under other names."""
-    mapping = names.mapping(program.mapping)
-    if mapping is program.mapping:
-        return program
-    return replace(
-        program,
-        mapping=mapping,
-        tile={names.loop(loop): count for loop, count in program.tile.items()},
-        block={names.loop(loop): count for loop, count in program.block.items()},
-        order=tuple(map(names.loop, program.order)),
-        reduce_order=tuple(map(names.loop, program.reduce_order)),
-    )
+    return spelled(f"{plan.mapping.operator.name}_{plan.mapping.name}", OWN)
 
 
 @dataclass(frozen=True)
@@ -52,21 +43,25 @@ class KernelText:
     """The parts of a ``kernel.cu``.
 
     Attributes:
-        program: what the kernel does.
+        plan: what the kernel does.
         name: of the function; by default the operator's and the mapping's.
     """
 
-    program: GpuPlan
+    plan: GpuPlan
     name: str = ""
 
     @cached_property
     def names(self) -> Names:
         """What the operator's names are called in the text."""
-        return Names.of(self.program.mapping.operator, OWN)
+        return Names.of(self.plan.mapping.operator, OWN)
 
     @cached_property
     def _named(self) -> GpuPlan:
-        return _named(self.program, self.names)
+        """The plan of the operator under other names."""
+        plan, mapping = self.plan, self.names.mapping(self.plan.mapping)
+        if mapping is plan.mapping:
+            return plan
+        return replace(plan, mapping=mapping, schedule=plan.schedule.renamed(self.names.loop))
 
     @cached_property
     def source(self) -> str:
@@ -82,7 +77,7 @@ class KernelText:
                 "",
                 f'extern "C" __global__ void __launch_bounds__({p.threads}, '
                 f"{p.granted[1]})\n"
-                f"{self.name or kernel_name(self.program)}({self.parameters}) {{",
+                f"{self.name or kernel_name(self.plan)}({self.parameters}) {{",
                 *block(self._body()),
                 "}",
                 "",
@@ -93,11 +88,11 @@ class KernelText:
     def parameters(self) -> str:
         """The function's parameters: each input once, then the output."""
         *inputs, (out, kind) = self._named.arguments.items()
-        made = [f"const {cuda_type(k).name} *__restrict__ {n}" for n, k in inputs]
-        return ", ".join([*made, f"{cuda_type(kind).name} *__restrict__ {out}"])
+        sources = [f"const {cuda_type(k)} *__restrict__ {n}" for n, k in inputs]
+        return ", ".join([*sources, f"{cuda_type(kind)} *__restrict__ {out}"])
 
     def _comment(self) -> str:
-        p = self.program
+        p = self.plan
         lines = [
             str(p.mapping.operator),
             f"mapping {p.mapping.name}: {p.mapping}",
@@ -111,9 +106,8 @@ class KernelText:
 
     def _shared(self) -> str:
         p = self._named
-        if p.is_dynamic:
-            return "extern __shared__ __align__(128) unsigned char shared_memory[];"
-        return f"__shared__ __align__(128) unsigned char shared_memory[{p.shared_bytes}];"
+        kind, size = ("extern ", "") if p.dynamic_bytes else ("", p.shared_bytes)
+        return f"{kind}__shared__ __align__(128) unsigned char shared_memory[{size}];"
 
     def _body(self) -> list[str]:
         p = self._named
@@ -136,7 +130,7 @@ class KernelText:
     def _buffers(self) -> list[str]:
         lines, offset = [], 0
         for source in self._named.sources:
-            kind = cuda_type(source.tile.dtype).name
+            kind = cuda_type(source.tile.dtype)
             lines.append(
                 f"{kind} *const shared_{source.name} = "
                 f"reinterpret_cast<{kind} *>(shared_memory + {offset});"
@@ -150,7 +144,7 @@ class KernelText:
         lines = ["// The first step of this block, and the place of this warp in it, by loop."]
         for base, name, counts in (
             ("blockIdx.x", "first", p.blocks),
-            ("warp", "warp", {x.name: p.warps_of(x.name) for x in p.spatial}),
+            ("warp", "warp", {x.name: p.schedule.warps[x.name] for x in p.spatial}),
         ):
             rest, weight = prod(counts.values()), 1
             for loop in reversed(p.spatial):
@@ -218,79 +212,43 @@ class KernelText:
 
     def _multiply(self) -> list[str]:
         """One stage: load the warp's fragments of each step, multiply all pairs."""
-        p = self._named
-        tiled = [x.name for x in p.spatial if p.tile_of(x.name) > 1]
+        p, tile, whole = self._named, self._named.schedule.tile, self._named.whole_source
+        tiled = [x.name for x in p.spatial if tile[x.name] > 1]
         own = [[n for n in tiled if n in source.tile.loops] for source in p.sources]
-        counts = [prod(p.tile_of(n) for n in loops) for loops in own]
-        loads, pairs, whole = [], [], p.whole_source
-        for number, (source, letter) in enumerate(zip(p.sources, "ab", strict=True)):
+        loads, pairs = [], []
+        for source, letter, loops in zip(p.sources, "ab", own, strict=True):
             terms = [f"from_{source.name}"]
             for axis in source.axes:
                 if axis.name == STEP:
                     terms.append(f"step * {axis.stride}")
-                elif axis.name in own[number]:
+                elif axis.name in loops:
                     terms.append(f"t_{identifier(axis.name)} * {axis.stride}")
-            place = _index(p, own[number]) if number == whole else "0"
+            place = fragment_at(tile, loops) if source.number == whole else "0"
             loads.append(f"load_{letter}({letter}[{place}], {' + '.join(terms)});")
             pairs.append(f"{letter}[{place}]")
         other = 1 - whole
-        inner = [f"Fragment{'AB'[whole]} {'ab'[whole]}[{counts[whole]}];"]
-        inner += _nest(p, own[whole], [loads[whole]])
-        product = f"multiply_add(c[{_index(p, tiled)}], {', '.join(pairs)});"
-        inner += _nest(
-            p,
-            own[other],
-            [
-                f"Fragment{'AB'[other]} {'ab'[other]}[1];",
-                loads[other],
-                *_nest(p, [n for n in tiled if n not in own[other]], [product]),
-            ],
-        )
-        lines = ["auto multiply = [&](int stage) {"]
-        for source in p.sources:
-            lines += block([_warp_base(p, source)])
-        lines += block(
-            [
-                "#pragma unroll",
-                f"for (int step = 0; step < {p.staged}; ++step) {{",
-                *block(inner),
-                "}",
-            ]
-        )
-        return [*lines, "};"]
-
-
-def _warp_base(program: GpuPlan, source: SharedOperand) -> str:
-    terms = [f"shared_{source.name}"]
-    if program.depth > 1:
-        terms.append(f"stage % {program.depth} * {source.elements}")
-    for axis in source.axes:
-        if axis.name != STEP and program.warps_of(axis.name) > 1:
-            stride = axis.stride * program.tile_of(axis.name)
-            terms.append(f"warp_{identifier(axis.name)} * {stride}")
-    if lane_place(program, source):
-        terms.append(f"lane_{'ab'[source.number]}()")
-    kind = cuda_type(source.tile.dtype).name
-    return f"const {kind} *const from_{source.name} = {' + '.join(terms)};"
-
-
-def _index(program: GpuPlan, loops: Sequence[str]) -> str:
-    """Position among the fragments of a warp."""
-    code = ""
-    for name in loops:
-        t = f"t_{identifier(name)}"
-        code = t if not code else f"({code}) * {program.tile_of(name)} + {t}"
-    return code or "0"
-
-
-def _nest(program: GpuPlan, loops: Sequence[str], body: list[str]) -> list[str]:
-    """Unrolled loops over a warp's fragments."""
-    for name in reversed(loops):
-        t = f"t_{identifier(name)}"
-        body = [
-            "#pragma unroll",
-            f"for (int {t} = 0; {t} < {program.tile_of(name)}; ++{t}) {{",
-            *block(body),
-            "}",
+        count = prod(tile[n] for n in own[whole])
+        product = f"multiply_add(c[{fragment_at(tile, tiled)}], {', '.join(pairs)});"
+        rest = over_fragments(tile, [n for n in tiled if n not in own[other]], [product])
+        one = [f"Fragment{'AB'[other]} {'ab'[other]}[1];", loads[other], *rest]
+        step = [
+            f"Fragment{'AB'[whole]} {'ab'[whole]}[{count}];",
+            *over_fragments(tile, own[whole], [loads[whole]]),
+            *over_fragments(tile, own[other], one),
         ]
-    return body
+        bases = [_warp_base(p, source) for source in p.sources]
+        body = [*bases, *unrolled("step", p.staged, step)]
+        return ["auto multiply = [&](int stage) {", *block(body), "};"]
+
+
+def _warp_base(plan: GpuPlan, source: SharedOperand) -> str:
+    terms = [f"shared_{source.name}"]
+    if plan.depth > 1:
+        terms.append(f"stage % {plan.depth} * {source.elements}")
+    for axis in source.axes:
+        if axis.name != STEP and plan.schedule.warps[axis.name] > 1:
+            stride = axis.stride * plan.schedule.tile[axis.name]
+            terms.append(f"warp_{identifier(axis.name)} * {stride}")
+    if lane_place(plan, source):
+        terms.append(f"lane_{'ab'[source.number]}()")
+    return f"const {cuda_type(source.tile.dtype)} *const from_{source.name} = {' + '.join(terms)};"

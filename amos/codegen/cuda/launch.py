@@ -6,25 +6,23 @@ from typing import Any
 
 from amos.ir import BufferLoad
 from amos.ir.epilogue import Node
-from amos.plan import Schedule
 from amos.plan.gpu_plan import GpuPlan
 
 __all__ = ["described_operand", "launch_of"]
 
 
-def launch_of(program: GpuPlan, name: str, schedule: Schedule) -> dict[str, Any]:
+def launch_of(plan: GpuPlan, name: str) -> dict[str, Any]:
     """What ``launch.json`` says.
 
     Args:
-        program: the kernel.
+        plan: the kernel.
         name: of its function.
-        schedule: that the program was made from.
     """
-    op = program.mapping.operator
+    op = plan.mapping.operator
     tensors = {tensor.name: tensor for tensor in (*op.inputs, op.output.tensor)}
     sources = {load.tensor.name for load in op.sources}
     arguments = []
-    for key, kind in program.arguments.items():
+    for key, kind in plan.arguments.items():
         role = "output" if key == op.output.tensor.name else "epilogue"
         arguments.append(
             {
@@ -32,34 +30,34 @@ def launch_of(program: GpuPlan, name: str, schedule: Schedule) -> dict[str, Any]
                 "dtype": kind,
                 "shape": list(tensors[key].shape),
                 "role": "input" if key in sources else role,
-                "zeroed": role == "output" and program.zeroed,
+                "zeroed": role == "output" and plan.zeroed,
             }
         )
     return {
         "kernel": name,
-        "architecture": program.architecture,
-        "grid": list(program.grid),
-        "block": [program.threads, 1, 1],
-        "shared_bytes": program.shared_bytes,
-        "dynamic_shared_bytes": program.shared_bytes if program.is_dynamic else 0,
+        "architecture": plan.architecture,
+        "grid": list(plan.grid),
+        "block": [plan.threads, 1, 1],
+        "shared_bytes": plan.shared_bytes,
+        "dynamic_shared_bytes": plan.dynamic_bytes,
         "arguments": arguments,
         "operations": op.operations,
-        "intrinsic": program.mapping.intrinsic.name,
-        "mapping": program.mapping.name,
-        "schedule": schedule.as_dict(),
+        "intrinsic": plan.mapping.intrinsic.name,
+        "mapping": plan.mapping.name,
+        "schedule": plan.schedule.as_dict(),
         "operator": {
             "name": op.name,
             "text": str(op.compute) + (f" then {op.epilogue}" if op.epilogue else ""),
             "iterations": {it.name: it.extent for it in op.iterations},
             "operands": [described_operand(load) for load in op.operands],
-            **_epilogue(program),
+            **_epilogue(plan),
         },
     }
 
 
-def _epilogue(program: GpuPlan) -> dict[str, Any]:
+def _epilogue(plan: GpuPlan) -> dict[str, Any]:
     """What is stored instead of a sum; nothing if it is the sum."""
-    epilogue, accumulator = program.mapping.operator.epilogue, program.accumulator
+    epilogue, accumulator = plan.mapping.operator.epilogue, plan.accumulator
     if epilogue is None:
         return {}
 
@@ -74,7 +72,7 @@ def _epilogue(program: GpuPlan) -> dict[str, Any]:
     return {
         "accumulator": accumulator,
         "epilogue": described(epilogue.expression),
-        "result": program.stored_dtype,
+        "result": plan.stored_dtype,
     }
 
 

@@ -1,13 +1,25 @@
-"""Lines of C and names in it."""
+"""Lines of C, and the names and types in it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from amos.codegen.c.types import KEYWORDS, MACROS
+from amos.errors import BuildError
+from amos.ir import dtype
 
-__all__ = ["GLOBALS", "OWN", "block", "identifier"]
+__all__ = [
+    "GLOBALS",
+    "INLINE",
+    "OWN",
+    "block",
+    "cuda_type",
+    "fragment_at",
+    "identifier",
+    "over_fragments",
+    "unrolled",
+]
 
 #: What CUDA's headers, and the functions around every kernel, are called.
 GLOBALS = re.compile(
@@ -24,6 +36,37 @@ OWN = re.compile(
     r"|to|from|multiply|sum|stream|allowed|cleared|\w+_tile"
     r"|(?:first|warp|t|at|from|shared|fetch|put|kept|launch)_\w*"
 )
+INLINE = "__device__ __forceinline__"
+_TYPES = {
+    "float16": "half",
+    "bfloat16": "__nv_bfloat16",
+    "tfloat32": "float",
+    "float32": "float",
+    "float64": "double",
+    "int8": "signed char",
+    "uint8": "unsigned char",
+    "int16": "short",
+    "uint16": "unsigned short",
+    "int32": "int",
+    # There is no arithmetic on eight-bit floats in memory: they are moved as bytes.
+    "float8_e4m3": "unsigned char",
+    "float8_e5m2": "unsigned char",
+}
+
+
+def cuda_type(name: str) -> str:
+    """How a canonical type is called in C++, for an element in memory.
+
+    Raises:
+        BuildError: elements of that type do not fill whole bytes, or kernels have no
+            use for it.
+    """
+    if name not in _TYPES:
+        raise BuildError(
+            f"CUDA kernels have no elements of type {dtype(name).short}; "
+            f"known are {', '.join(dtype(n).short for n in _TYPES)}"
+        )
+    return _TYPES[name]
 
 
 def block(lines: Iterable[str]) -> list[str]:
@@ -34,3 +77,25 @@ def block(lines: Iterable[str]) -> list[str]:
 def identifier(loop: str) -> str:
     """A loop's name as C can have it: tiles have a dot, which keeps them apart."""
     return loop.replace(".", "_")
+
+
+def unrolled(name: str, count: int, body: Iterable[str]) -> list[str]:
+    """An unrolled loop."""
+    head = f"for (int {name} = 0; {name} < {count}; ++{name}) {{"
+    return ["#pragma unroll", head, *block(body), "}"]
+
+
+def over_fragments(tile: Mapping[str, int], loops: Sequence[str], body: list[str]) -> list[str]:
+    """Unrolled loops over fragments of a warp; ``tile`` is how many there are along each loop."""
+    for name in reversed(loops):
+        body = unrolled(f"t_{identifier(name)}", tile[name], body)
+    return body
+
+
+def fragment_at(tile: Mapping[str, int], loops: Sequence[str]) -> str:
+    """Position of a fragment among those that :func:`over_fragments` visits."""
+    code = ""
+    for name in loops:
+        t = f"t_{identifier(name)}"
+        code = f"({code}) * {tile[name]} + {t}" if code else t
+    return code or "0"

@@ -41,14 +41,14 @@ class GpuKernel:
     implementation = "native"
 
     def __init__(self, candidate: Candidate, architecture: str, library: str) -> None:
-        program = GpuPlan.of(candidate.mapping, candidate.schedule, architecture)
-        text, name = KernelText(program), kernel_name(program)
+        plan = GpuPlan.of(candidate.mapping, candidate.schedule, architecture)
+        text, name = KernelText(plan), kernel_name(plan)
         self._operator = candidate.mapping.operator
-        self._result = program.stored_dtype
+        self._result = plan.stored_dtype
         try:
             device = _device(library)
             image = image_for(text.source, architecture, device.capability, name)
-            launch = launch_of(program, name, candidate.schedule)
+            launch = launch_of(plan, name)
             self._kernel = Kernel(name, device, launch=launch, image=image)
         except KernelError as error:
             raise BuildError(str(error)) from error

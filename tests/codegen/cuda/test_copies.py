@@ -16,6 +16,7 @@ from amos.codegen.cuda import KernelText, compilers
 from amos.codegen.cuda.copies import _Gather
 from amos.codegen.cuda.expression import at_most, text
 from amos.codegen.cuda.toolchain import portable_code
+from amos.plan import GpuSchedule
 from amos.plan.gpu_plan import GpuPlan
 
 
@@ -30,7 +31,7 @@ def test_digits_of_thread_and_turn(threads: int, extents: list[int]) -> None:
         copies *= extent
     gather = SimpleNamespace(
         source=SimpleNamespace(copies=copies, turns=-(-copies // threads)),
-        program=SimpleNamespace(threads=threads),
+        plan=SimpleNamespace(threads=threads),
     )
     weight = 1
     for extent in extents:
@@ -49,10 +50,9 @@ def test_unrolled_copies_share_an_address() -> None:
     unit = amos.intrinsics.get("wmma_m16n16k16_f16_f32")
     (mapping,) = amos.enumerate_mappings(op, unit)
     loops = ("i1.tile", "i2.tile")
-    program = GpuPlan(
-        mapping, "sm_80", dict.fromkeys(loops, 2), dict.fromkeys(loops, 2), steps=4, stages=3
-    )
-    source = KernelText(program).source
+    each = dict.fromkeys(loops, 2)
+    schedule = GpuSchedule(tile=each, warps=each, steps=4, stages=3)
+    source = KernelText(GpuPlan(mapping, schedule, "sm_80")).source
     assert "const int at_row = (thread / 2) % 16;" in source
     assert not re.search(r"= \(?e\b", source)
 
@@ -67,6 +67,6 @@ def test_fragments_come_from_shared_memory(unit: str) -> None:
     intrinsic = amos.intrinsics.get(unit)
     op = operators.get("gemm", m=64, n=64, k=64, dtype=tuple(intrinsic.dtypes))
     (mapping,) = amos.enumerate_mappings(op, intrinsic)
-    code = portable_code(KernelText(GpuPlan(mapping, "sm_80")).source, "sm_80")
+    code = portable_code(KernelText(GpuPlan(mapping, GpuSchedule(), "sm_80")).source, "sm_80")
     moves = re.findall(r"wmma\.(?:load|store)\.[^\s]*", code)
     assert len(moves) >= 3 and all(".shared." in move for move in moves)

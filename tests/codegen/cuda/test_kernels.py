@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from amos.errors import BuildError
 from amos.ir import Operator
 from amos.machine.gpu_costs import capability
 from amos.mapping import Mapping
+from amos.plan import GpuSchedule
 from amos.plan.gpu_plan import GpuPlan
 from amos.plan.nest import Nest
 
@@ -70,19 +71,18 @@ def program(mapping: Mapping, architecture: str, rng: np.random.Generator) -> Gp
     atomic = mapping.intrinsic.dtypes[-1] != "float16"
     names = [operand.tensor.name for operand in mapping.intrinsic.sources]
     swizzled = mapping.intrinsic.family == "mma" and rng.integers(2)
-    return GpuPlan(
-        mapping,
-        architecture,
+    schedule = GpuSchedule(
         tile={x.name: int(rng.integers(1, min(3, x.extent) + 1)) for x in live},
-        block={x.name: int(rng.integers(1, 3)) for x in live[:3]},
+        warps={x.name: int(rng.integers(1, 3)) for x in live[:3]},
         steps=int(rng.integers(1, 4)),
         stages=int(rng.integers(1, 5 if capability(architecture) >= 80 else 3)),
         split=int(rng.integers(1, 4)) if atomic else 1,
-        vector=int(rng.choice([16, 8, 4])),
+        copy_bytes=int(rng.choice([16, 8, 4])),
         padding=dict.fromkeys(names, -1) if swizzled else {},
         order=tuple(map(str, rng.permutation([x.name for x in live]))),
-        reduce_order=tuple(map(str, rng.permutation([x.name for x in nest.reduce]))),
+        reduce=tuple(map(str, rng.permutation([x.name for x in nest.reduce if x.extent > 1]))),
     )
+    return GpuPlan(mapping, schedule, architecture)
 
 
 def run(made: GpuPlan, source: str | None = None) -> Emulation:
@@ -124,8 +124,11 @@ def test_swizzled_rows(unit: str, text: str) -> None:
     sizes = dict(m=48, n=40, k=96)
     op = Operator.parse(f"out[m,n] += {text}", extents=sizes, dtypes=kinds, name="gemm")
     mapping = amos.enumerate_mappings(op, intrinsic)[0]
-    padding = {"Src1": -1, "Src2": -1}
-    made = GpuPlan(mapping, "sm_80", {"i1.tile": 2}, {"i2.tile": 2}, 2, 3, padding=padding)
+    schedule = GpuSchedule(
+        tile={"i1.tile": 2}, warps={"i2.tile": 2}, steps=2, stages=3,
+        padding={"Src1": -1, "Src2": -1},
+    )  # fmt: skip
+    made = GpuPlan(mapping, schedule, "sm_80")
     source = KernelText(made).source
     assert source.count(" ^ ") >= 2  # where copies write, and where fragments are read
     assert run(made).problem == ""
@@ -142,14 +145,14 @@ def test_every_operator_and_type(name: str, unit: str) -> None:
         check(100 + number, name, unit, rule)
 
 
-def pipelined() -> GpuPlan:
+def pipelined(stages: int = 3) -> GpuPlan:
     """A convolution whose weights come by cp.async while its image is gathered."""
     op = operators.get("conv2d", dtype="f16", n=1, c=16, k=32, p=7, q=7)
     space = amos.enumerate_mappings(op, amos.intrinsics.get("wmma_m16n16k16_f16_f32"), rule="paper")
     mapping = next(m for m in space if m.name == "npq-k-crs")
     tiles = {"i1.tile": 2, "i2.tile": 1}
     warps = {"i1.tile": 2, "i2.tile": 2}
-    return GpuPlan(mapping, "sm_80", tiles, warps, steps=1, stages=3)
+    return GpuPlan(mapping, GpuSchedule(tile=tiles, warps=warps, stages=stages), "sm_80")
 
 
 #: What is taken out of a right kernel, and must be found missing.
@@ -192,7 +195,7 @@ def test_holes_are_found(hole: str) -> None:
 @pytest.mark.parametrize("hole", FEWER_HOLES)
 def test_holes_with_fewer_stages_are_found(hole: str) -> None:
     stages, before, after = FEWER_HOLES[hole]
-    made = replace(pipelined(), stages=stages)
+    made = pipelined(stages)
     assert run(made).equal
     found_out(made, before, after)
 
@@ -202,7 +205,7 @@ def test_places_beyond_32_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tensors of 2^31 elements and more are indexed with 64 bits; here smaller ones are."""
     op = operators.get("conv2d", dtype="f16", n=2, c=64, k=4096, p=600, q=600)
     space = amos.enumerate_mappings(op, amos.intrinsics.get("wmma_m16n16k16_f16_f32"))
-    source = KernelText(GpuPlan(space[0], "sm_80")).source
+    source = KernelText(GpuPlan(space[0], GpuSchedule(), "sm_80")).source
     (stored,) = (line for line in source.splitlines() if line.strip().startswith("out["))
     assert stored.count("static_cast<long long>") == 4  # 2 * 4096 * 600 * 600 elements
     assert "image + (live ? static_cast" not in source
@@ -225,36 +228,35 @@ def test_refusals() -> None:
     op = operators.get("gemm", dtype="f16", m=64, n=64, k=1 << 20)
     wmma = amos.enumerate_mappings(op, amos.intrinsics.get("wmma_m16n16k16_f16_f32"))[0]
     tiles, warps = {"i1.tile": 4, "i2.tile": 4}, {"i1.tile": 8, "i2.tile": 8}
-    for arguments, words in [
-        (dict(architecture="volta"), ["'volta'", "sm_80"]),
-        (dict(architecture="sm_7000"), ["'sm_7000'", "newest known"]),
-        (dict(architecture="sm_60"), ["wmma_m16n16k16_f16_f32", "sm_70", "sm_60"]),
-        (dict(architecture="sm_70", stages=3), ["3 stages", "cp.async", "sm_80"]),
-        (dict(architecture="sm_80", block=warps), ["2048 threads", "1024"]),
-        (dict(architecture="sm_80", padding={"Src2": -1}), ["Src2", "WMMA", "swizzled"]),
-        (dict(architecture="sm_80", padding={"Src1": 4}), ["Src1", "4 elements", "16 bytes"]),
-        (dict(architecture="sm_80", split=1 << 20), ["65536 blocks along y", "65535"]),
-        (
-            dict(architecture="sm_80", tile=tiles, block={"i1.tile": 8}, steps=4, stages=4),
-            ["bytes of shared memory", str(163 * 1024)],
-        ),
-    ]:
+    large = dict(tile=tiles, warps={"i1.tile": 8}, steps=4, stages=4)
+    cases: list[tuple[str, dict[str, Any], list[str]]] = [
+        ("volta", {}, ["'volta'", "sm_80"]),
+        ("sm_7000", {}, ["'sm_7000'", "newest known"]),
+        ("sm_60", {}, ["wmma_m16n16k16_f16_f32", "sm_70", "sm_60"]),
+        ("sm_70", dict(stages=3), ["3 stages", "cp.async", "sm_80"]),
+        ("sm_80", dict(warps=warps), ["2048 threads", "1024"]),
+        ("sm_80", dict(padding={"Src2": -1}), ["Src2", "WMMA", "swizzled"]),
+        ("sm_80", dict(padding={"Src1": 4}), ["Src1", "4 elements", "16 bytes"]),
+        ("sm_80", dict(split=1 << 20), ["65536 blocks along y", "65535"]),
+        ("sm_80", large, ["bytes of shared memory", str(163 * 1024)]),
+    ]
+    for architecture, values, words in cases:
         with pytest.raises(BuildError) as caught:
-            GpuPlan(wmma, **arguments)  # type: ignore[arg-type]
+            GpuPlan(wmma, GpuSchedule(**values), architecture)
         assert all(word in str(caught.value) for word in words), caught.value
     host = amos.enumerate_mappings(
         operators.get("gemm", dtype="u8s8"), amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
     )[0]
     with pytest.raises(BuildError, match="Tensor Cores only"):
-        GpuPlan(host, "sm_80")
+        GpuPlan(host, GpuSchedule(), "sm_80")
     last = operators.get("gemm", dtype="f16").with_epilogue("relu(acc)")
     mapping = amos.enumerate_mappings(last, amos.intrinsics.get("wmma_m16n16k16_f16_f32"))[0]
     with pytest.raises(BuildError, match="whole sum"):
-        GpuPlan(mapping, "sm_80", split=2)
+        GpuPlan(mapping, GpuSchedule(split=2), "sm_80")
     half = operators.get("gemm", dtype=("f16", "f16", "f16"))
     mapping = amos.enumerate_mappings(half, amos.intrinsics.get("wmma_m16n16k16_f16_f16"))[0]
     with pytest.raises(BuildError, match="atomically"):
-        GpuPlan(mapping, "sm_80", split=2)
+        GpuPlan(mapping, GpuSchedule(split=2), "sm_80")
 
 
 def test_wide_copies_where_the_tensor_allows() -> None:
@@ -272,4 +274,5 @@ def test_wide_copies_where_the_tensor_allows() -> None:
             for m in space
             if set(m.groups["i1"]) == {"n", "p", "q"} and set(m.groups["r1"]) == {"c", "r", "s"}
         )
-        assert tuple(s.vector for s in GpuPlan(mapping, "sm_80").sources) == wide
+        made = GpuPlan(mapping, GpuSchedule(), "sm_80")
+        assert tuple(s.vector for s in made.sources) == wide

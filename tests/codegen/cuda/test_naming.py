@@ -17,7 +17,7 @@ from amos.export import export
 from amos.intrinsics import Intrinsic
 from amos.ir import Operator
 from amos.mapping import Mapping
-from amos.plan import Candidate
+from amos.plan import Candidate, GpuSchedule, Structure
 from amos.plan.gpu_plan import GpuPlan
 from amos.schedule import ScheduleSpace
 
@@ -54,9 +54,10 @@ def product(loops: tuple[str, ...], inputs: tuple[str, str] = ("a", "b")) -> Ope
 
 def cut(mapping: Mapping) -> GpuPlan:
     """Several warps, tiles, steps and stages, so that everything has a name."""
-    loops = GpuPlan(mapping, "sm_80").spatial
+    loops = Structure(mapping).spatial
     tile = {x.name: min(2, x.extent) for x in loops}
-    return GpuPlan(mapping, "sm_80", tile, {loops[-1].name: 2}, steps=2, stages=2)
+    schedule = GpuSchedule(tile=tile, warps={loops[-1].name: 2}, steps=2, stages=2)
+    return GpuPlan(mapping, schedule, "sm_80")
 
 
 def spread(mapping: Mapping) -> list[Mapping]:

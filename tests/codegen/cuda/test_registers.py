@@ -12,7 +12,7 @@ from amos import operators
 from amos.codegen.cuda import KernelText, compile_cuda, compilers
 from amos.machine.gpu_costs import capability
 from amos.mapping import Mapping
-from amos.plan import Schedule
+from amos.plan import GpuSchedule, Schedule
 from amos.plan.gpu_plan import GpuPlan
 from amos.plan.gpu_registers import blocks_by_registers, fragment_registers, granted
 from amos.reproduce.cuda import SPILL_LIMIT
@@ -87,7 +87,7 @@ def test_a_warp_holds_the_cheaper_source() -> None:
         ({"i1.tile": 2, "i2.tile": 8}, 0, 2 * 8 * 4 + 2 * 4 + 2),
         ({"i1.tile": 4, "i2.tile": 2}, 1, 4 * 2 * 4 + 2 * 2 + 4),
     ):
-        program = GpuPlan(mapping, "sm_80", tile)
+        program = GpuPlan(mapping, GpuSchedule(tile=tile), "sm_80")
         assert program.whole_source == held
         assert program.registers == tiles + 56
         other = "ba"[held]

@@ -17,7 +17,7 @@ from amos.codegen.cuda import KernelText, compile_cuda, compiler_for, compilers
 from amos.codegen.cuda.sass import tensor_core_instructions
 from amos.codegen.cuda.toolchain import portable_code
 from amos.errors import BuildError, ToolchainError
-from amos.plan import Candidate, Schedule
+from amos.plan import Candidate, GpuSchedule, Schedule
 from amos.plan.gpu_plan import GpuPlan, architecture_of
 from amos.schedule import ScheduleSpace
 
@@ -50,7 +50,7 @@ def test_compiles_for(machine: str) -> None:
     assert done.instructions["HMMA"] > 0
     assert 0 < done.registers <= 255
     assert done.stack == done.spills == 0
-    assert done.static_shared == (0 if program.is_dynamic else program.shared_bytes)
+    assert done.static_shared == (program.shared_bytes - program.dynamic_bytes)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_instructions(name: str, unit: str, dtype: str, instruction: str) -> Non
     supported("sm_80")
     op = operators.get(name, dtype=dtype)
     mapping = amos.enumerate_mappings(op, amos.intrinsics.get(unit))[0]
-    program = GpuPlan(mapping, "sm_80", steps=2, stages=2)
+    program = GpuPlan(mapping, GpuSchedule(steps=2, stages=2), "sm_80")
     found = compile_cuda(KernelText(program).source, "sm_80").instructions
     assert set(found) == {instruction}
 
@@ -162,7 +162,7 @@ FEATURES = {
 }
 
 
-def features(kernel: str) -> GpuPlan:
+def features(kernel: str, stages: int = 3) -> GpuPlan:
     """A kernel that has to use the instructions."""
     gemm = dict(m=256, n=256, k=1024)
     unit = {"wmma": "wmma_m16n16k16_f16_f32", "s8": "mma_sync_m16n8k32_s8_s32"}
@@ -173,8 +173,9 @@ def features(kernel: str) -> GpuPlan:
     mapping = amos.enumerate_mappings(op, amos.intrinsics.get(name))[0]
     tiles, warps = {"i1.tile": 2, "i2.tile": 2}, {"i1.tile": 2, "i2.tile": 2}
     split = 4 if kernel == "mma" else 1
-    stages = 1 if kernel == "edges" else 3
-    return GpuPlan(mapping, "sm_80", tiles, warps, steps=2, stages=stages, split=split)
+    stages = 1 if kernel == "edges" else stages
+    schedule = GpuSchedule(tile=tiles, warps=warps, steps=2, stages=stages, split=split)
+    return GpuPlan(mapping, schedule, "sm_80")
 
 
 @pytest.mark.parametrize("kernel", FEATURES)
@@ -189,9 +190,7 @@ def test_instructions_that_a_schedule_asks_for(kernel: str) -> None:
 def test_wide_loads_without_asynchronous_copies() -> None:
     """With one stage there is nothing to overlap: 16 bytes a thread, by way of registers."""
     supported("sm_80")
-    plain = features("wmma")
-    program = GpuPlan(plain.mapping, "sm_80", plain.tile, plain.block, steps=2, stages=1)
-    ptx = portable_code(KernelText(program).source, "sm_80")
+    ptx = portable_code(KernelText(features("wmma", stages=1)).source, "sm_80")
     assert "cp.async" not in ptx
     assert re.search(r"ld\.global(\.nc)?\.v4\.u32", ptx)
     assert re.search(r"st\.shared\.v4\.u32", ptx)
