@@ -15,10 +15,8 @@ from amos.machine.machine import Level, Machine
 from amos.perfmodel.cpu.compiler import register_pressure
 from amos.perfmodel.cpu.copies import copies
 from amos.perfmodel.cpu.cut_tiles import parts_tiles
-from amos.perfmodel.cpu.exchanges import exchanges
-from amos.perfmodel.cpu.stores import unforeseen
+from amos.perfmodel.cpu.stores import exchanges, unforeseen
 from amos.perfmodel.gpu import predict_blocks
-from amos.perfmodel.limits import demands, fragments
 from amos.perfmodel.terms import BatchPrediction, joined, overlapped
 from amos.perfmodel.traffic import (
     CoreNest,
@@ -28,7 +26,7 @@ from amos.perfmodel.traffic import (
     pick_at,
     places,
 )
-from amos.plan.blocks import runs_warps
+from amos.plan.blocks import Blocks, runs_warps
 from amos.plan.structure import LoopBatch, Operand, Structure
 
 __all__ = ["MODELS", "BatchPrediction", "evaluate", "not_padding", "overflows"]
@@ -90,19 +88,18 @@ def _evaluate(
     written = line * _PAIR if cpu else line
     nest = CoreNest(steps, cores, line, written)
     shared: dict[int, CoreNest] = {}
-    operands = (*structure.sources, structure.destination)
+    operands = structure.operands
     if refined:
-        terms = _busy(structure, machine, batch, nest, cores)
+        terms = _busy(machine, nest, cores)
     else:
         latency = machine.peak(structure.mapping.intrinsic.name).latency
         terms = [nest.trips[-1] * steps.tile.prod(axis=0) * latency]
-    result = BatchPrediction.empty(rows)
+    result = BatchPrediction.empty(rows, machine.levels)
     result.compute[:] = np.max(terms, axis=0)
     most, room = _most(operands, written), _SURE if cpu else 1.0
     for number, level in enumerate(machine.levels):
         if number and most <= room * machine.levels[number - 1].capacity:
-            _nothing(result, level)
-            continue
+            continue  # Nothing crosses it, as all stays in the one inside under any schedule.
         units = machine.cores if number == 0 else machine.levels[number - 1].units
         view = nest if units >= machine.cores else shared.get(units)
         groups = np.minimum(cores, units)
@@ -119,14 +116,14 @@ def _evaluate(
         if len(terms) > len(near):
             far = np.max(terms[len(near) :], axis=0)
             bound = overlapped([bound, far], machine.costs.far)
-        staging, regions = copies(structure, machine, batch, nest, cores)
+        staging, regions = copies(machine, nest, cores)
         result.staging[:], result.launch[:] = staging, machine.launch * regions
         if machine.cached and machine.costs.exchange:
             result.exchange[:] = exchanges(structure.destination, machine, nest, cores)
             # Part of the waiting passes behind the rest.
             bound = np.hypot(bound, result.exchange)
         seconds = bound + result.staging + result.launch
-        for need, capacity in demands(structure, machine, batch, nest).values():
+        for need, capacity in demands(machine, nest).values():
             seconds = np.where(need > capacity, np.inf, seconds)
     else:
         seconds = np.max(terms, axis=0)
@@ -139,7 +136,7 @@ def overflows(structure: Structure, machine: Machine, batch: LoopBatch) -> list[
     steps = LoopNestBatch(structure, batch)
     nest = CoreNest(steps, np.minimum(machine.cores, steps.parallel), machine.line)
     said = []
-    for name, (need, capacity) in demands(structure, machine, batch, nest).items():
+    for name, (need, capacity) in demands(machine, nest).items():
         if need[0] > capacity:
             what = "fragments" if name == "registers" else "bytes"
             said.append(
@@ -149,32 +146,56 @@ def overflows(structure: Structure, machine: Machine, batch: LoopBatch) -> list[
     return said
 
 
-def _busy(
-    structure: Structure, machine: Machine, batch: LoopBatch, nest: CoreNest, cores: np.ndarray
-) -> list[np.ndarray]:
+def demands(machine: Machine, nest: CoreNest) -> dict[str, tuple[np.ndarray, int]]:
+    """What a schedule places in registers and scratchpads, and what there is.
+
+    Registers are counted in fragments: the accumulators of a register tile, the
+    fragments of the source that changes least, and one of another source. A
+    scratchpad holds the sources that are staged tile by tile, in bytes; on a CUDA
+    machine what a thread block has of them in all its stages.
+
+    Returns:
+        memory → (need of each schedule, capacity); unlimited memories are left out.
+    """
+    structure, batch = nest.steps.structure, nest.steps.batch
+    found: dict[str, tuple[np.ndarray, int]] = {}
+    if registers := structure.mapping.intrinsic.registers:
+        found["registers"] = nest.steps.live_fragments, registers
+    if runs_warps(structure, machine):
+        blocks = Blocks(structure, machine.multiprocessor, batch)
+        return found | {machine.levels[0].name: (blocks.shared_bytes, blocks.unit.block_shared)}
+    pads = [level for level in machine.levels if level.scratchpad]
+    if pads:
+        depth = np.full(len(batch), nest.count) if machine.architecture else nest.steps.region
+        need = np.zeros(len(batch))
+        for op in structure.sources:
+            if op.choice:
+                size = pick(nest.elements(op), depth) * op.size
+                need = need + np.where(nest.steps.ahead[op.name], 0.0, size)
+        found[pads[0].name] = need, pads[0].capacity
+    return found
+
+
+def _busy(machine: Machine, nest: CoreNest, cores: np.ndarray) -> list[np.ndarray]:
     """Seconds in which the busiest core starts calls, and in which calls wait for others."""
+    structure = nest.steps.structure
     peak, steps = machine.peak(structure.mapping.intrinsic.name), nest.steps
-    chains = fragments(structure.destination, nest)
+    chains = steps.fragments(structure.destination)
     # Calls of the next tiles start before those of this one are done.
     length = nest.trips[-1] / nest.trips[steps.begin]
     ahead = 1.0 + machine.costs.window / (length * chains)
-    started = _balanced(structure, steps, cores)
+    # Fused parallel steps are dealt out as evenly as they go.
+    calls = steps.padded * float(structure.extents[steps.spatial :].prod())
+    started = calls / steps.parallel * np.ceil(steps.parallel / cores)
     if machine.cached:
-        started = started * register_pressure(structure, machine, batch, nest)
-        started = started * not_padding(structure, batch)
+        started = started * register_pressure(machine, nest)
+        started = started * not_padding(structure, steps.batch)
     waiting = started * (peak.latency / (chains * ahead))
     if steps.edges is not None:
         # A cut tile waits as long as a whole one.
         waiting = waiting * steps.edges.tiles.prod(axis=0)
         started = started * (steps.edges.tiles * steps.edges.steps).prod(axis=0)
     return [started * (peak.interval * machine.costs.dense), waiting]
-
-
-def _balanced(structure: Structure, steps: LoopNestBatch, cores: np.ndarray) -> np.ndarray:
-    """Calls of the busiest core: fused parallel steps are dealt out as evenly as they go."""
-    total = steps.padded * float(structure.extents[steps.spatial :].prod())
-    calls: np.ndarray = total / steps.parallel * np.ceil(steps.parallel / cores)
-    return calls
 
 
 def not_padding(structure: Structure, batch: LoopBatch) -> np.ndarray | float:
@@ -206,15 +227,6 @@ def _most(operands: tuple[Operand, ...], line: int) -> float:
         op.size * prod(dim.extent for dim in op.dims) * max(1.0, line / op.fragment)
         for op in operands
     )
-
-
-def _nothing(result: BatchPrediction, level: Level) -> None:
-    """A level that nothing crosses, as all of it stays in the one inside under any schedule."""
-    name, rows = level.name, len(result.seconds)
-    for table in (result.bytes_in, result.bytes_out, result.read, result.write):
-        table[name] = np.zeros(rows)
-    result.trips[name] = np.ones(rows)
-    result.source[name] = np.zeros(rows, dtype=np.intp)
 
 
 def _level(
@@ -298,4 +310,4 @@ def _register_traffic(operand: Operand, nest: CoreNest) -> np.ndarray:
     size = operand.fragment * operand.copies
     edges = nest.steps.edges
     asked = 1.0 if edges is None else edges.fragments(operand)
-    return fragments(operand, nest) * asked * steps * size
+    return nest.steps.fragments(operand) * asked * steps * size

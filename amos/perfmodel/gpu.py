@@ -52,7 +52,7 @@ class _Waves:
 def predict_blocks(structure: Structure, machine: Machine, batch: LoopBatch) -> BatchPrediction:
     """Predict every schedule of a batch on a CUDA machine."""
     blocks = Blocks(structure, machine.multiprocessor, batch)
-    result = BatchPrediction.empty(len(batch))
+    result = BatchPrediction.empty(len(batch), machine.levels)
     waves = _waves(blocks, machine)
     result.compute[:] = _compute(blocks, machine, waves)
     loads, fills = _shared_cycles(blocks)
@@ -236,7 +236,7 @@ def _missed(
     Kernels gather from the tensor itself, so that its own size counts, not that of the
     staged form, in which a window repeats elements.
     """
-    operands = (*structure.sources, structure.destination)
+    operands = structure.operands
     used = np.sum([nest.footprint(op) * _repeated(nest, op) for op in operands], axis=0)
     depth = np.minimum((used > capacity).sum(axis=0), nest.count)
     moved = []

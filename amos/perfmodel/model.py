@@ -20,7 +20,7 @@ fits a level as a whole is not loaded into it again.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from amos._display import Shown
 from amos.errors import MachineError
@@ -29,27 +29,19 @@ from amos.mapping.mapping import Mapping
 from amos.perfmodel.batch import evaluate, overflows
 from amos.perfmodel.gpu import explain
 from amos.perfmodel.terms import BatchPrediction
-from amos.plan.structure import LoopBatch, Structure
+from amos.plan.schedule import Schedule
+from amos.plan.structure import Structure
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["LevelTime", "LoopSchedule", "Prediction", "predict", "prediction_of"]
-
+__all__ = ["LevelTime", "Prediction", "predict", "prediction_of"]
 
 #: What a rate of loops is worth.
 _ESTIMATE = (
     "an estimate: loops stand for the instruction, and compilers make another program of them "
     "in every kernel"
 )
-
-
-class LoopSchedule(Protocol):
-    """Anything that can say how it runs the loops of a mapping."""
-
-    def batch(self, structure: Structure) -> LoopBatch:
-        """The schedule as a batch of one row."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -157,7 +149,7 @@ class Prediction(Shown):
 
 
 def predict(
-    mapping: Mapping, machine: Machine, schedule: LoopSchedule, *, model: str = "amos+"
+    mapping: Mapping, machine: Machine, schedule: Schedule, *, model: str = "amos+"
 ) -> Prediction:
     """Predict the latency of a mapping under a schedule.
 

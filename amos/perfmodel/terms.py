@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from amos.machine.machine import Level
+
 __all__ = ["BatchPrediction", "joined", "overlapped"]
 
 
@@ -44,10 +46,27 @@ class BatchPrediction:
     notes: dict[str, np.ndarray] = field(default_factory=dict)
 
     @staticmethod
-    def empty(rows: int) -> BatchPrediction:
-        """No time at all, and no levels."""
+    def empty(rows: int, levels: Sequence[Level]) -> BatchPrediction:
+        """No time at all, and levels that nothing crosses."""
         seconds, compute, staging, launch, exchange = np.zeros((5, rows))
-        return BatchPrediction(seconds, compute, {}, {}, {}, {}, {}, {}, staging, launch, exchange)
+        names = [level.name for level in levels]
+
+        def none() -> dict[str, np.ndarray]:
+            return dict.fromkeys(names, np.zeros(rows))
+
+        return BatchPrediction(
+            seconds,
+            compute,
+            read=none(),
+            write=none(),
+            bytes_in=none(),
+            bytes_out=none(),
+            trips=dict.fromkeys(names, np.ones(rows)),
+            source=dict.fromkeys(names, np.zeros(rows, dtype=np.intp)),
+            staging=staging,
+            launch=launch,
+            exchange=exchange,
+        )
 
 
 def joined(parts: Sequence[BatchPrediction]) -> BatchPrediction:

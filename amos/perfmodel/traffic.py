@@ -7,16 +7,37 @@ precision: there are many of them, and a model is never right to seven digits.
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from functools import cached_property, wraps
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 
 from amos.perfmodel.cpu.cut_tiles import Edges
+from amos.plan.cpu_plan import live_fragments
 from amos.plan.structure import Dimension, LoopBatch, Operand, Structure
 
 __all__ = ["CoreNest", "LoopNestBatch", "pick", "pick_at", "places", "first_fitting_depth"]
 
 _SINGLE = np.float32
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _once(method: Callable[_P, _R]) -> Callable[_P, _R]:
+    """A method that remembers in its object what it gave for the same arguments."""
+
+    @wraps(method)
+    def remembered(*args: _P.args, **named: _P.kwargs) -> _R:
+        owner, *about = args
+        key = method.__name__, *about, *named.values()
+        results = owner.__dict__.setdefault("_results", {})
+        if key not in results:
+            results[key] = method(*args, **named)
+        result: _R = results[key]
+        return result
+
+    return remembered
 
 
 def pick(values: np.ndarray, depth: np.ndarray) -> np.ndarray:
@@ -55,6 +76,7 @@ class LoopNestBatch:
     kernels write cut tiles apart, blocks have as many tiles as they run on average.
 
     Attributes:
+        structure, batch: the mapping and the schedules.
         extents: float, spatial loops × 1.
         tile: float, spatial loops × schedules: steps held in registers.
         loop: int, positions × schedules: the loop at each position.
@@ -80,9 +102,8 @@ class LoopNestBatch:
         *,
         parted: int = 0,
     ) -> None:
+        self.structure, self.batch = structure, batch
         self.spatial, reductions = len(structure.spatial), len(structure.reduce)
-        self.rows = len(batch)
-        self._fragments: dict[str, np.ndarray] = {}
         extents = structure.extents.astype(float)[:, None]
         self.extents = extents[: self.spatial]
         self.tile = _columns(batch.tile)
@@ -120,15 +141,22 @@ class LoopNestBatch:
         """(loop, position) → the schedules in which the loop is there."""
         return {(n, p): self.loop[p] == n for n, at in enumerate(self.where) for p in at}
 
+    @_once
     def fragments(self, operand: Operand) -> np.ndarray:
-        """Distinct fragments of an operand in one register tile."""
-        if operand.name not in self._fragments:
-            count = np.ones(self.rows)
-            for loop in operand.indexed:
-                if loop < self.spatial:
-                    count *= self.tile[loop]
-            self._fragments[operand.name] = count
-        return self._fragments[operand.name]
+        """Distinct fragments of an operand in one register tile, a step of the reduction."""
+        loops = [loop for loop in operand.indexed if loop < self.spatial]
+        return np.asarray(self.tile[loops].prod(axis=0))
+
+    @property
+    def live_fragments(self) -> np.ndarray:
+        """Fragments that one step of the reduction holds in registers."""
+        sources = [self.fragments(op) for op in self.structure.sources]
+        return np.asarray(live_fragments(self.fragments(self.structure.destination), sources))
+
+    @cached_property
+    def ahead(self) -> dict[str, np.ndarray]:
+        """Whether each source with a choice is staged before the nest: bool, by its name."""
+        return dict(zip(self.structure.choices, self.batch.ahead.T, strict=True))
 
     def indexes(self, operand: Operand) -> np.ndarray:
         """Whether each loop moves along some dimension of an operand: bool, loops."""
@@ -137,7 +165,7 @@ class LoopNestBatch:
         return found
 
     def __len__(self) -> int:
-        return self.rows
+        return len(self.batch)
 
 
 def _columns(values: np.ndarray) -> np.ndarray:
@@ -177,49 +205,36 @@ class CoreNest:
                 share /= mine
         self.trips = np.ones((self.count + 1, len(steps)), dtype=_SINGLE)
         np.cumprod(self.outer, axis=0, out=self.trips[1:])
-        self._cover: dict[int, np.ndarray] = {}
-        self._reach: dict[Dimension, np.ndarray | float] = {}
-        self._elements: dict[str, np.ndarray] = {}
-        self._footprint: dict[str, np.ndarray] = {}
-        self._traffic: dict[tuple[str, bool], np.ndarray] = {}
-        self._moves: dict[str, np.ndarray] = {}
-        self._used: np.ndarray | None = None
         self._several = self.outer > 1
 
+    @_once
     def cover(self, loop: int) -> np.ndarray:
         """Steps of a loop that are inside each depth: depths × schedules."""
-        if loop not in self._cover:
-            where = self.steps.where[loop]
-            inside = np.empty((self.count + 1, len(self.steps)), dtype=_SINGLE)
-            inside[where.stop :] = self.steps.tile[loop] if loop < self.steps.spatial else 1.0
-            for position in reversed(where):
-                more = np.where(self.steps.runs[loop, position], self.outer[position], 1.0)
-                np.multiply(inside[position + 1], more, out=inside[position])
-            inside[: where.start] = inside[where.start]
-            self._cover[loop] = inside
-        return self._cover[loop]
+        where = self.steps.where[loop]
+        inside = np.empty((self.count + 1, len(self.steps)), dtype=_SINGLE)
+        inside[where.stop :] = self.steps.tile[loop] if loop < self.steps.spatial else 1.0
+        for position in reversed(where):
+            more = np.where(self.steps.runs[loop, position], self.outer[position], 1.0)
+            np.multiply(inside[position + 1], more, out=inside[position])
+        inside[: where.start] = inside[where.start]
+        return inside
 
+    @_once
     def footprint(self, operand: Operand) -> np.ndarray:
         """Bytes that one execution of each depth touches: depths × schedules."""
-        if operand.name not in self._footprint:
-            self._footprint[operand.name] = self._touched(operand)
-        return self._footprint[operand.name]
-
-    def elements(self, operand: Operand) -> np.ndarray:
-        """Elements that one execution of each depth touches: depths × schedules."""
-        if operand.name not in self._elements:
-            total = np.ones((self.count + 1, len(self.steps)), dtype=_SINGLE)
-            for dim in operand.dims:
-                total *= self.along(dim)
-            self._elements[operand.name] = total
-        return self._elements[operand.name]
-
-    def _touched(self, operand: Operand) -> np.ndarray:
-        total = self.elements(operand) * operand.size
+        total: np.ndarray = self.elements(operand) * operand.size
         line = self.written if operand.written else self.line
         if operand.leading and 0 < operand.fragment < line:
             # Less than a line is brought in as a whole line.
             total *= np.maximum(1.0, line / self._run(operand, line))
+        return total
+
+    @_once
+    def elements(self, operand: Operand) -> np.ndarray:
+        """Elements that one execution of each depth touches: depths × schedules."""
+        total = np.ones((self.count + 1, len(self.steps)), dtype=_SINGLE)
+        for dim in operand.dims:
+            total *= self.along(dim)
         return total
 
     def _run(self, operand: Operand, line: int) -> np.ndarray | float:
@@ -237,13 +252,9 @@ class CoreNest:
             held *= dim.extent
         return run
 
+    @_once
     def along(self, dim: Dimension) -> np.ndarray | float:
         """Positions of one dimension that each depth touches."""
-        if dim not in self._reach:
-            self._reach[dim] = self._along(dim)
-        return self._reach[dim]
-
-    def _along(self, dim: Dimension) -> np.ndarray | float:
         if not dim.terms:
             return float(min(dim.reach + 1, dim.points, dim.extent))
         (loop, step), *others = dim.terms
@@ -263,6 +274,22 @@ class CoreNest:
         most: np.ndarray = np.minimum(points, dim.extent, out=points)
         return most
 
+    @_once
+    def moves(self, operand: Operand) -> np.ndarray:
+        """Where a loop goes on to another part of an operand: positions × schedules."""
+        moved: np.ndarray = self.steps.indexes(operand)[self.steps.loop] & self._several
+        return moved
+
+    @_once
+    def used(self, operands: Sequence[Operand]) -> np.ndarray:
+        """Bytes of all operands that one execution of each depth touches: depths × schedules."""
+        first, *others = operands
+        total = self.footprint(first).copy()
+        for operand in others:
+            total += self.footprint(operand)
+        return total
+
+    @_once
     def traffic(self, operand: Operand, *, windows: bool) -> np.ndarray:
         """Bytes to move so that each depth always finds the operand inside.
 
@@ -273,28 +300,6 @@ class CoreNest:
         Returns:
             depths × schedules.
         """
-        key = operand.name, windows
-        if key not in self._traffic:
-            self._traffic[key] = self._moved(operand, windows)
-        return self._traffic[key]
-
-    def moves(self, operand: Operand) -> np.ndarray:
-        """Where a loop goes on to another part of an operand: positions × schedules."""
-        if operand.name not in self._moves:
-            indexed = self.steps.indexes(operand)
-            self._moves[operand.name] = indexed[self.steps.loop] & self._several
-        return self._moves[operand.name]
-
-    def used(self, operands: tuple[Operand, ...]) -> np.ndarray:
-        """Bytes of all operands that one execution of each depth touches: depths × schedules."""
-        if self._used is None:
-            first, second, *others = (self.footprint(op) for op in operands)
-            self._used = first + second
-            for footprint in others:
-                self._used += footprint
-        return self._used
-
-    def _moved(self, operand: Operand, windows: bool) -> np.ndarray:
         footprint, moves = self.footprint(operand), self.moves(operand)
         total = np.empty_like(footprint)
         total[0] = footprint[0]

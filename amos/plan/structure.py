@@ -45,9 +45,9 @@ class Dimension:
     extent: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Operand:
-    """A staged operand.
+    """A staged operand; each of a structure is itself alone.
 
     Attributes:
         name: its name in the intrinsic.
@@ -213,6 +213,11 @@ class Structure:
     def destination(self) -> Operand:
         """The destination."""
         return self._operand(destination_form(self.nest))
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """Sources, then the destination."""
+        return (*self.sources, self.destination)
 
     @cached_property
     def tiles(self) -> tuple[Tile, ...]:

@@ -33,11 +33,6 @@ class TilingContext(Structure):
     tiling: Tiling = "hardware"
 
     @property
-    def operands(self) -> tuple[Operand, ...]:
-        """Sources, then the destination."""
-        return (*self.sources, self.destination)
-
-    @property
     def gathered(self) -> tuple[Operand, ...]:
         """Sources that are copied into their staged form inside the kernel."""
         return tuple(op for op in self.sources if op.choice)

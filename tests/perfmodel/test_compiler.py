@@ -13,7 +13,7 @@ from amos.machine import Costs, Machine, fitted
 from amos.machine.machine import Level, Peak
 from amos.perfmodel import predict
 from amos.perfmodel.cpu.compiler import stretch
-from amos.perfmodel.cpu.exchanges import exchanges
+from amos.perfmodel.cpu.stores import exchanges
 from amos.perfmodel.traffic import CoreNest, LoopNestBatch
 from amos.plan import LoopBatch, Schedule, Structure, batch_of
 
@@ -41,7 +41,7 @@ def test_short_loops_become_one_stretch_of_code(tile: int, unroll: int, steps: i
     structure, batch, part = _made({"tile.p": tile, "unroll": unroll})
     costs = replace(fitted("GenuineIntel"), unrolled=240.0)
     machine = replace(amos.machines.get("xeon_6240"), costs=costs)
-    assert stretch(structure, machine, batch, part).tolist() == [steps]
+    assert stretch(machine, part).tolist() == [steps]
 
 
 def test_a_nest_without_positions_is_no_more_crowded() -> None:

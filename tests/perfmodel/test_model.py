@@ -60,7 +60,7 @@ def test_footprints_are_exact_without_gaps(mapping: Mapping, seed: int) -> None:
     order = [loops[n] for n in (*row.order[0], *row.reduce[0])]
     tiles = dict(zip([x.name for x in structure.spatial], row.tile[0].tolist(), strict=True))
     staged = (*staged_sources(nest), staged_destination(nest))
-    for op, operand in zip(staged, (*structure.sources, structure.destination), strict=True):
+    for op, operand in zip(staged, structure.operands, strict=True):
         for depth in range(len(order) + 1):
             covered = tiles | {loop.name: loop.extent for loop in order[depth:]}
             counted = _touched(op, covered) * operand.size

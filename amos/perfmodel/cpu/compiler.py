@@ -12,50 +12,43 @@ from math import gcd
 import numpy as np
 
 from amos.machine.machine import Machine
-from amos.perfmodel.limits import fragments, live_fragments
 from amos.perfmodel.traffic import CoreNest
-from amos.plan.structure import LoopBatch, Operand, Structure
+from amos.plan.structure import Operand
 
 __all__ = ["register_pressure", "finds_again", "kept_fragments", "stretch"]
 
 
-def stretch(structure: Structure, machine: Machine, batch: LoopBatch, nest: CoreNest) -> np.ndarray:
+def stretch(machine: Machine, nest: CoreNest) -> np.ndarray:
     """Steps of the reduction in one stretch of code, for each schedule.
 
     Those that the schedule unrolls, and those of loops that compilers unroll then: a loop
     is unrolled if the loads and calls that come of it are at most ``Costs.unrolled``; the one
     around it is looked at after that.
     """
-    operands = (*structure.sources, structure.destination)
-    size = np.sum([fragments(op, nest) for op in operands], axis=0)
-    steps, whole = np.ones(len(batch)), np.ones(len(batch), dtype=bool)
+    structure, unroll = nest.steps.structure, nest.steps.batch.unroll
+    operands = structure.operands
+    size = np.sum([nest.steps.fragments(op) for op in operands], axis=0)
+    steps, whole = np.ones(len(unroll)), np.ones(len(unroll), dtype=bool)
     for position in reversed(range(nest.steps.begin, nest.count)):
         trips = nest.steps.outer[position]
         if position == nest.count - 1:
-            steps = np.where(trips % batch.unroll == 0, batch.unroll, 1).astype(float)
+            steps = np.where(trips % unroll == 0, unroll, 1).astype(float)
             trips = trips / steps
         whole = whole & (steps * trips * size <= machine.costs.unrolled)
         steps = np.where(whole, steps * trips, steps)
     return steps
 
 
-def finds_again(
-    operand: Operand, batch: LoopBatch, nest: CoreNest, staged: np.ndarray
-) -> np.ndarray:
+def finds_again(operand: Operand, nest: CoreNest) -> np.ndarray:
     """Whether compilers see that two steps read the same fragment of an operand.
 
     They do not where its address depends on the outermost loop that is shared out: of
     that loop alone they do not know that it begins at no negative number. A copy that is
     made where it is used has addresses of its own.
-
-    Args:
-        operand: a source.
-        batch: the schedules.
-        nest: their nests.
-        staged: bool: the source is copied ahead of the nest, or not at all.
     """
     if not nest.steps.spatial:
-        return np.ones(len(batch), dtype=bool)
+        return np.ones(len(nest.steps), dtype=bool)
+    staged = nest.steps.ahead.get(operand.name, True)
     live = nest.steps.outer[: nest.steps.spatial] > 1
     first = np.argmax(live, axis=0)
     loop = np.take_along_axis(nest.steps.loop[: nest.steps.spatial], first[None], axis=0)[0]
@@ -63,9 +56,7 @@ def finds_again(
     return np.asarray(~(staged & indexed[loop] & live.any(axis=0)))
 
 
-def kept_fragments(
-    structure: Structure, batch: LoopBatch, nest: CoreNest, together: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def kept_fragments(nest: CoreNest, together: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Fragments of sources that one step of the reduction leaves for a later one.
 
     Where windows overlap, steps of the innermost reduction read some of the same
@@ -73,20 +64,18 @@ def kept_fragments(
     a fragment once and keep it, whether or not a register is free.
 
     Args:
-        structure: the mapping.
-        batch: the schedules.
-        nest: their nests.
+        nest: the nests.
         together: how many steps of the innermost reduction are one stretch of code.
 
     Returns:
         the fragments, and how many stores and loads of them a step makes if all of them
         wait in memory.
     """
-    kept, moves = np.zeros((2, len(batch)))
-    spatial, last = nest.steps.spatial, batch.reduce[:, -1]
-    ahead = dict(zip(structure.choices, batch.ahead.T, strict=True))
+    kept, moves = np.zeros((2, len(nest.steps)))
+    structure, spatial = nest.steps.structure, nest.steps.spatial
+    last = nest.steps.batch.reduce[:, -1]
     for op in structure.sources:
-        seen = finds_again(op, batch, nest, ahead.get(op.name, np.ones(len(batch), dtype=bool)))
+        seen = finds_again(op, nest)
         for dim in op.dims[: op.leading]:
             windows = [(n, step) for n, step in dim.terms if n >= spatial]
             tiles = [(n, pace) for n, pace in dim.terms if n < spatial]
@@ -97,7 +86,7 @@ def kept_fragments(
                 gone = step * later // pace
                 left = np.maximum(tile - gone, 0.0)
                 here = seen & (last == loop) & (together > later)
-                found = np.where(here, left / tile * fragments(op, nest), 0.0)
+                found = np.where(here, left / tile * nest.steps.fragments(op), 0.0)
                 kept = kept + found
                 # Loaded by each later step, stored by the first that has it.
                 loads = np.minimum(together, structure.extents[loop]) - later
@@ -106,31 +95,23 @@ def kept_fragments(
     return kept, moves / together
 
 
-def register_pressure(
-    structure: Structure, machine: Machine, batch: LoopBatch, nest: CoreNest
-) -> np.ndarray | float:
+def register_pressure(machine: Machine, nest: CoreNest) -> np.ndarray | float:
     """By what factor calls are slower for fragments that the registers do not hold.
 
     The accumulators of a register tile always fit them, as its space demands. Fragments
     that overlapping windows keep may not: these are stored and loaded again.
-
-    Args:
-        structure: the mapping.
-        machine: its constants.
-        batch: the schedules.
-        nest: their nests.
     """
+    steps, structure = nest.steps, nest.steps.structure
     registers = structure.mapping.intrinsic.registers
     if not registers or structure.mapping.intrinsic.tile_registers or not structure.reduce:
         # Tile registers have numbers, and no compiler moves them to memory.
         return 1.0
-    live = live_fragments(structure, nest)
-    code = stretch(structure, machine, batch, nest)
-    kept, moves = kept_fragments(structure, batch, nest, code)
+    live = steps.live_fragments
+    kept, moves = kept_fragments(nest, stretch(machine, nest))
     spilled = np.clip(live + kept - registers, 0.0, kept) / np.maximum(kept, 1.0)
     # With no register for the next fragment of each source, the accumulators of all calls
     # that a kept one is for give way.
-    each = np.min([fragments(op, nest) for op in structure.sources], axis=0)
+    each = np.min([steps.fragments(op) for op in structure.sources], axis=0)
     each = np.where(live > registers - len(structure.sources), each, 1.0)
-    moves = spilled * moves * each / fragments(structure.destination, nest)
+    moves = spilled * moves * each / steps.fragments(structure.destination)
     return np.asarray(1.0 + machine.costs.reload * moves)

@@ -15,7 +15,7 @@ from amos.machine.machine import Machine
 from amos.perfmodel.traffic import CoreNest, LoopNestBatch
 from amos.plan.copy_places import SharedLoops, box, whole
 from amos.plan.cpu_plan import partial_sums
-from amos.plan.structure import LoopBatch, Operand, Structure
+from amos.plan.structure import Operand
 
 __all__ = ["copies"]
 
@@ -23,30 +23,28 @@ __all__ = ["copies"]
 _WIDTH = 64
 
 
-def copies(
-    structure: Structure, machine: Machine, batch: LoopBatch, nest: CoreNest, cores: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def copies(machine: Machine, nest: CoreNest, cores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Seconds spent copying, and the parallel regions of the whole kernel."""
-    seconds = np.zeros(len(batch))
+    structure, rows = nest.steps.structure, len(nest.steps)
+    seconds = np.zeros(rows)
     # Compilers run a loop of one step where it stands, whatever it is annotated with.
     regions = np.where(nest.steps.parallel > 1, 1.0, 0.0)
-    ahead = dict(zip(structure.choices, batch.ahead.T, strict=True))
     reach = _reach(machine, cores)
-    loops, grown = _shared_loops(structure, batch, nest.steps)
+    loops, grown = _shared_loops(nest.steps)
     intrinsic = structure.mapping.intrinsic
     if machine.cached and (partial := partial_sums(intrinsic)) > 1:
         # Halvings, each of which waits for the one before it as a call does.
         waits = np.log2(partial) * machine.peak(intrinsic.name).latency
         seconds += nest.steps.padded * loops.parts * waits / cores
-    for op in (*structure.sources, structure.destination):
+    for op in structure.operands:
         if not op.copied:
             continue
-        first, times = np.ones(len(batch), dtype=bool), np.ones(len(batch))
+        first, times = np.ones(rows, dtype=bool), np.ones(rows)
         extents = whole(op.dims, grown if op.choice else np.zeros_like(grown))
         if op.choice:
             # Without a loop to be inside of, all of it is staged ahead.
-            first = ahead[op.name] | (loops.steps == 1)
-            share = np.ones(len(batch), dtype=np.int64)
+            first = nest.steps.ahead[op.name] | (loops.steps == 1)
+            share = np.ones(rows, dtype=np.int64)
             if machine.cached:
                 limits = CpuLimits.of(machine)
                 share = loops.copied_together(op.dims, op.size, limits, grown)
@@ -58,7 +56,7 @@ def copies(
         if op.copy == "run":
             seconds += streaming
         else:
-            cycles = _cycles(op, nest, batch, machine, extents, first)
+            cycles = _cycles(op, nest.steps, machine, extents, first)
             seconds += np.maximum(streaming, elements * cycles / machine.clock / cores)
         regions += first
     if nest.steps.parts is not None:
@@ -66,12 +64,10 @@ def copies(
     return seconds, regions
 
 
-def _shared_loops(
-    structure: Structure, batch: LoopBatch, steps: LoopNestBatch
-) -> tuple[SharedLoops, np.ndarray]:
+def _shared_loops(steps: LoopNestBatch) -> tuple[SharedLoops, np.ndarray]:
     """The loops that are shared out, and by how many steps each was padded: loops × schedules."""
-    rows = len(batch)
-    extents = np.repeat(structure.extents[:, None], rows, axis=1)
+    rows = len(steps)
+    extents = np.repeat(steps.structure.extents[:, None], rows, axis=1)
     grown = np.zeros_like(extents)
     grown[: steps.spatial] = np.rint(steps.extents * (steps.stretch - 1))
     fused = np.where(steps.shared, steps.outer[: steps.spatial], 1).astype(np.int64)
@@ -79,7 +75,7 @@ def _shared_loops(
         return SharedLoops(
             steps.order, fused, extents + grown, np.ones(rows, dtype=np.int64)
         ), grown
-    divided, every = batch.reduce[:, 0], np.arange(rows)
+    divided, every = steps.batch.reduce[:, 0], np.arange(rows)
     reduction = extents[divided, every]
     extents[divided, every] = -(-reduction // steps.parts)
     parts = -(-reduction // extents[divided, every])
@@ -113,8 +109,7 @@ def _reach(machine: Machine, cores: np.ndarray) -> list[tuple[np.ndarray, np.nda
 
 def _cycles(
     op: Operand,
-    nest: CoreNest,
-    batch: LoopBatch,
+    steps: LoopNestBatch,
     machine: Machine,
     extents: list[np.ndarray],
     first: np.ndarray,
@@ -128,13 +123,12 @@ def _cycles(
 
     Args:
         op: the operand.
-        nest: of one core.
-        batch: the schedules.
+        steps: the nests.
         machine: its constants.
         extents: of what one copy covers, along each dimension.
         first: bool: the copy is made ahead of the nest.
     """
-    costs = machine.costs
+    costs, batch = machine.costs, steps.batch
     tail = np.prod(extents[max(op.leading - 1, 0) :], axis=0)
     # The largest power of two that divides it.
     width = np.minimum(tail & -tail, _WIDTH if batch.copy_width is None else batch.copy_width)
@@ -144,7 +138,7 @@ def _cycles(
     # Where only positions move the last dimension, what fused loops are taken apart for is
     # the same for all steps of it.
     last = op.dims[op.leading - 1].terms if op.leading else ()
-    even = op.leading > 0 and all(n < nest.steps.spatial for n, _ in last)
+    even = op.leading > 0 and all(n < steps.spatial for n, _ in last)
     once = np.where(even | (machine.cached & ~first), found * width / tail, found)
     # Lanes of several fused windows leave them one by one.
     tests = costs.find * max(op.divisions, 1)
