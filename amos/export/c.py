@@ -57,7 +57,7 @@ def _prototype(name: str, kernel: CKernel) -> str:
 
 
 def _packer(name: str, kernel: CKernel, parameter: Parameter) -> str:
-    pointers = f"const {parameter.kind} *restrict given, {parameter.kind} *restrict packed"
+    pointers = f"const {parameter.unpacked} *restrict given, {parameter.kind} *restrict packed"
     return f"void {name}_pack_{kernel.names.tensors[parameter.tensor]}({pointers})"
 
 

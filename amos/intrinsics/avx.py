@@ -16,32 +16,46 @@ _SOURCE = (
     "VFMADD132PS/VFMADD213PS/VFMADD231PS: Fused Multiply-Add of Packed Single Precision "
     "Floating-Point Values"
 )
+#: What widens a dtype in one instruction, beyond FMA itself.
+_WIDENS = {"f16": ("f16c",)}
 
 
 def intrinsics() -> Iterator[Intrinsic | Implementation]:
-    """``vfmadd231ps`` on 512 bits (AVX-512) and on 256 bits (FMA)."""
+    """``vfmadd231ps`` on 512 bits (AVX-512) and on 256 bits (FMA), of three dtypes.
+
+    A float32 holds every float16 and every bfloat16, which are widened as they are staged.
+    """
     for family, lanes, feature in (("avx512", 16, "avx512f"), ("avx2", 8, "fma")):
-        name = f"{family}_fmadd_m{lanes}_f32_f32"
-        yield vector_intrinsic(
-            name,
-            "Dst[i1] += Src1[] * Src2[i1]",
-            {"i1": lanes},
-            ("f32", "f32", "f32"),
-            shared="Src1",
-            embedded="Src2",
-            family=family,
-            source=_SOURCE,
-            description=f"{lanes} lanes, each adding its element times one scalar",
-            requires=(feature,),
-            registers=2 * lanes,
-            arithmetic=Arithmetic(rounding="fused"),
-            timing=(Timing(0.5, LLVM_MCA, 4, "xeon_6240"), Timing(0.5, MEASURED, 4, "AMD Zen 5")),
-        )
-        mm = f"_mm{32 * lanes}"
-        yield from x86_sources(
-            name,
-            (feature,),
-            llvm=f"""
+        for kind in ("f32", "f16", "bf16"):
+            yield from _variant(family, lanes, feature, kind)
+
+
+def _variant(
+    family: str, lanes: int, feature: str, kind: str
+) -> Iterator[Intrinsic | Implementation]:
+    name = f"{family}_fmadd_m{lanes}_{kind}_f32"
+    requires = (feature, *(_WIDENS.get(kind, ()) if feature == "fma" else ()))
+    yield vector_intrinsic(
+        name,
+        "Dst[i1] += Src1[] * Src2[i1]",
+        {"i1": lanes},
+        (kind, kind, "f32"),
+        shared="Src1",
+        embedded="Src2",
+        staged="" if kind == "f32" else "f32",
+        family=family,
+        source=_SOURCE,
+        description=f"{lanes} lanes, each adding its element times one scalar",
+        requires=requires,
+        registers=2 * lanes,
+        arithmetic=Arithmetic(rounding="fused"),
+        timing=(Timing(0.5, LLVM_MCA, 4, "xeon_6240"), Timing(0.5, MEASURED, 4, "AMD Zen 5")),
+    )
+    mm = f"_mm{32 * lanes}"
+    yield from x86_sources(
+        name,
+        requires,
+        llvm=f"""
 Dst[T.ramp(T.int32(0), 1, {lanes})] = T.call_llvm_pure_intrin(
     "float32x{lanes}",
     "llvm.fma",
@@ -50,7 +64,7 @@ Dst[T.ramp(T.int32(0), 1, {lanes})] = T.call_llvm_pure_intrin(
     Dst.vload([0], "float32x{lanes}"),
 )
 """,
-            c=f"{mm}_storeu_ps(Dst, {mm}_fmadd_ps({mm}_set1_ps(*Src1), {mm}_loadu_ps(Src2), "
-            f"{mm}_loadu_ps(Dst)));",
-            flags=(f"-m{feature}",),
-        )
+        c=f"{mm}_storeu_ps(Dst, {mm}_fmadd_ps({mm}_set1_ps(*Src1), {mm}_loadu_ps(Src2), "
+        f"{mm}_loadu_ps(Dst)));",
+        flags=(f"-m{feature}",),
+    )

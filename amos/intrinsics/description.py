@@ -218,6 +218,15 @@ class Intrinsic(Shown):
         """Canonical dtype of each operand, destination last."""
         return tuple(str(load.tensor.dtype) for load in self.operands)
 
+    @cached_property
+    def staged_dtypes(self) -> tuple[str, ...]:
+        """Canonical dtype in which each operand is staged, destination last."""
+        staged = {statement.operand: statement.staged for statement in self.memory}
+        return tuple(
+            staged[load.tensor.name] or kind
+            for load, kind in zip(self.operands, self.dtypes, strict=True)
+        )
+
     @property
     def operations(self) -> int:
         """Arithmetic operations of one call."""
@@ -272,9 +281,14 @@ class Intrinsic(Shown):
         """Shape of an operand's fragment, in elements."""
         return operand.tensor.shape
 
+    def staged_dtype(self, operand: str) -> str:
+        """Canonical dtype in which an operand is staged, by its name."""
+        return self.staged_dtypes[[x.tensor.name for x in self.operands].index(operand)]
+
     def fragment_bytes(self, operand: BufferLoad) -> int:
-        """Size of an operand's fragment in bytes, rounded up."""
-        return -(-operand.tensor.elements * dtype(str(operand.tensor.dtype)).bits // 8)
+        """Size of an operand's fragment in bytes as it is staged, rounded up."""
+        bits = dtype(self.staged_dtype(operand.tensor.name)).bits
+        return -(-operand.tensor.elements * bits // 8)
 
     def __str__(self) -> str:
         ranges = ", ".join(f"{it.name} < {it.extent}" for it in self.iterations)
@@ -353,6 +367,13 @@ def _check_statement(intrinsic: Intrinsic, statement: Memory) -> None:
             f"got {statement.capacity}"
         )
     expected = "store" if operand is intrinsic.destination else "load"
+    if statement.staged:
+        kind = dtype(str(operand.tensor.dtype))
+        if expected == "store" or not dtype(statement.staged).represents(kind):
+            raise IntrinsicError(
+                f"{where}: staged: expected a dtype with every value of a source's {kind.name}, "
+                f"got {statement.staged}"
+            )
     if statement.direction == "store" and expected == "load":
         raise IntrinsicError(f"{where}: a source is loaded, not stored")
     if statement.layout is not None:

@@ -10,8 +10,9 @@ from typing import Literal, NoReturn
 
 import numpy as np
 
-from amos.errors import IntrinsicError, shown
+from amos.errors import IntrinsicError, OperatorError, shown
 from amos.intrinsics.expression import evaluate, names_in
+from amos.ir.dtypes import dtype
 
 __all__ = ["PLACES", "WINDOWS", "FragmentLayout", "Memory"]
 
@@ -127,6 +128,9 @@ class Memory:
             to software.
         vectors: bytes that one access of a copy towards ``scope`` may have; none
             if the instruction has no say in that.
+        staged: dtype that the instruction reads from ``scope``, where the operator's
+            values are converted to it as they are staged; it represents each of them
+            exactly. Empty: the operand's own.
     """
 
     operand: str
@@ -143,6 +147,7 @@ class Memory:
     write_interval: int = 0
     layout: FragmentLayout | None = None
     vectors: tuple[int, ...] = ()
+    staged: str = ""
 
     def __post_init__(self) -> None:
         where = f"memory statement of {self.operand!r}"
@@ -158,6 +163,11 @@ class Memory:
                     f"{where}: {name}: expected zero or more, got {getattr(self, name)!r}"
                 )
         object.__setattr__(self, "vectors", tuple(self.vectors))
+        if self.staged:
+            try:
+                object.__setattr__(self, "staged", dtype(self.staged).name)
+            except OperatorError as error:
+                raise IntrinsicError(f"{where}: staged: {error}") from None
         if any(type(width) is not int or width < 1 for width in self.vectors):
             raise IntrinsicError(
                 f"{where}: vectors: expected positive numbers of bytes, got {self.vectors!r}"
@@ -198,8 +208,11 @@ class Memory:
         outside = f"{self.scope}.{self.operand}[{' + '.join([self.address, *terms])}]"
         if self.direction == "store":
             return f"{outside} = {fragment}"
-        note = f"  (broadcast along {', '.join(self.broadcast)})" if self.broadcast else ""
-        return f"{fragment} = {outside}{note}"
+        notes = [f"staged as {dtype(self.staged).short}"] if self.staged else []
+        if self.broadcast:
+            notes.append(f"broadcast along {', '.join(self.broadcast)}")
+        said = f"  ({'; '.join(notes)})" if notes else ""
+        return f"{fragment} = {outside}{said}"
 
 
 def _refuse(text: str, found: str) -> NoReturn:

@@ -26,6 +26,7 @@ def vector_intrinsic(
     *,
     shared: str = "",
     embedded: str = "",
+    staged: str = "",
     **about: Any,
 ) -> Intrinsic:
     """An intrinsic on vector registers, whose fragments are contiguous in memory.
@@ -35,6 +36,7 @@ def vector_intrinsic(
         kinds: dtypes of ``Src1``, ``Src2`` and ``Dst``.
         shared: source that the hardware replicates along ``i1``.
         embedded: source that the instruction reads from memory itself.
+        staged: dtype in which sources are staged, if another than their own.
         about: the other arguments of :meth:`Intrinsic.define`.
     """
     # What all lanes share comes first in the manuals, and so does its address.
@@ -46,6 +48,7 @@ def vector_intrinsic(
             f"reg.{source}[] = memory.{source}[{address[source]}]",
             broadcast=("i1",) if source == shared else (),
             explicit=source != embedded,
+            staged=staged,
         )
         for source in ("Src1", "Src2")
     ]

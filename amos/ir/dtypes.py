@@ -40,6 +40,23 @@ class DType:
         """True for signed and unsigned integers."""
         return self.kind in ("int", "uint")
 
+    def represents(self, other: DType) -> bool:
+        """Whether every value of another type is one of this type, or is known to be.
+
+        >>> dtype("s16").represents(dtype("u8")), dtype("s16").represents(dtype("u16"))
+        (True, False)
+        """
+        if self == other:
+            return True
+        if self.kind != "float" or other.kind != "float":
+            # A signed type needs one bit more than an unsigned one.
+            more = int(self.kind == "int" and other.kind == "uint")
+            signed = self.kind == "int" or other.kind == "uint"
+            return (
+                self.is_integer and other.is_integer and signed and self.bits >= other.bits + more
+            )
+        return self.name in ("float32", "float64") and other.bits <= self.bits
+
 
 _ALL = (
     DType("uint8", "u8", 8, "uint", "uint8"),

@@ -217,7 +217,7 @@ class CpuPlan:
         if not self.tiled:
             return sources
         first, second = sources
-        return first, grouped(second, self.mapping.intrinsic.dtypes[1])
+        return first, grouped(second)
 
     def _arranged(self, op: StagedOperand) -> StagedOperand:
         op = pad_operand(op, self.padded)
@@ -247,10 +247,9 @@ class CpuPlan:
     @cached_property
     def copies(self) -> dict[str, SourceCopy]:
         """The copies within the kernel, by the intrinsic's name of the source."""
-        kinds = self.mapping.intrinsic.dtypes
         return {
-            op.name: self._copy(op, dtype(kind).bits)
-            for op, kind in zip(self.sources, kinds, strict=False)
+            op.name: self._copy(op, dtype(op.kind).bits)
+            for op in self.sources
             if self.form(op) in ("strided", "gathered")
         }
 

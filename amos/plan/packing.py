@@ -44,17 +44,13 @@ def in_reading_order(op: StagedOperand, schedule: CpuSchedule) -> StagedOperand:
     return replace(op, dims=(*leading, *op.dims[count:]))
 
 
-def grouped(op: StagedOperand, kind: str) -> StagedOperand:
+def grouped(op: StagedOperand) -> StagedOperand:
     """The second source of a tile: rows of 64 bytes, groups of 32 bits by column.
 
     Elements that follow one another along the reduction share a column.
-
-    Args:
-        op: the operand.
-        kind: dtype of its elements.
     """
     *leading, depth, column = op.dims
-    group = 32 // dtype(kind).bits
+    group = 32 // dtype(op.kind).bits
     rows = StagedDim(depth.extent // group, depth.index, divide=group)
     inside = StagedDim(group, depth.index, modulo=group)
     return replace(op, dims=(*leading, rows, column, inside))

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from amos.ir import Affine, BufferLoad
+from amos.ir import Affine, BufferLoad, dtype
 from amos.plan.nest import Group, Nest
 
 __all__ = [
@@ -83,6 +83,18 @@ class StagedOperand:
     fragment: tuple[str, ...]
 
     @property
+    def kind(self) -> str:
+        """Canonical dtype of the buffer."""
+        return self.nest.mapping.intrinsic.staged_dtype(self.name)
+
+    @property
+    def tensor_kind(self) -> str:
+        """Canonical dtype of the tensor."""
+        intrinsic = self.nest.mapping.intrinsic
+        names = [operand.tensor.name for operand in intrinsic.operands]
+        return intrinsic.dtypes[names.index(self.name)]
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the buffer."""
         return tuple(dim.extent for dim in self.dims)
@@ -106,6 +118,8 @@ class StagedOperand:
         last = max((d for d, size in enumerate(tensor.shape) if size > 1), default=0)
         live = [t for t in self.fragment if self.nest.groups[t].lanes > 1]
         if self.elements != tensor.elements or any(dim.offset for dim in self.dims):
+            return False
+        if self.kind != self.tensor_kind:
             return False
         kept = {dim.dimension: dim.extent for dim in self.dims}
         for d, (index, size) in enumerate(zip(self.load.indices, tensor.shape, strict=True)):
@@ -238,8 +252,9 @@ def stage_array(staged: StagedOperand, array: np.ndarray) -> np.ndarray:
         array: the tensor, of shape ``staged.load.tensor.shape``.
 
     Returns:
-        A contiguous array of shape ``staged.shape`` and the same dtype.
+        A contiguous array of shape ``staged.shape``, in the container of ``staged.kind``.
     """
+    array = array.astype(dtype(staged.kind).numpy, copy=False)
     if staged.in_place:
         return np.ascontiguousarray(array).reshape(staged.shape)
     indices, guards = staged.locate(np.ogrid[tuple(slice(0, n) for n in staged.shape)])

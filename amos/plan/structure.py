@@ -267,7 +267,7 @@ class Structure:
     def _operand(self, staged: StagedOperand) -> Operand:
         mapping = self.mapping
         names = [load.tensor.name for load in mapping.intrinsic.operands]
-        size = dtype(mapping.intrinsic.dtypes[names.index(staged.name)]).bits / 8
+        size = dtype(staged.kind).bits / 8
         constant = staged.load.tensor.name in mapping.operator.constants
         moved = not staged.in_place and not constant
         return Operand(

@@ -16,6 +16,7 @@ from amos.codegen.tir.target import host_target
 from amos.codegen.tir.tensor_intrin import call_function
 from amos.errors import BuildError
 from amos.intrinsics import Intrinsic
+from amos.ir import dtype
 
 __all__ = ["compile_object", "run_calls"]
 
@@ -37,8 +38,8 @@ def run_calls(intrinsic: Intrinsic, kind: str, arrays: Sequence[np.ndarray]) -> 
     if kind == "native" and intrinsic.tile_registers:
         ask_for_tiles()
     library = _compile(intrinsic, kind, len(arrays[-1]), host_target())
-    kinds = intrinsic.dtypes
-    tensors = [to_tensor(a, k) for a, k in zip(arrays, kinds, strict=True)]
+    kinds = intrinsic.staged_dtypes
+    tensors = [to_tensor(a.astype(dtype(k).numpy), k) for a, k in zip(arrays, kinds, strict=True)]
     library["main"](*tensors)
     return from_tensor(tensors[-1], kinds[-1])
 

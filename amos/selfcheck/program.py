@@ -15,6 +15,7 @@ import numpy as np
 
 from amos.codegen.c.calls import OPERAND_TYPES, parameters
 from amos.intrinsics import Implementation, Intrinsic
+from amos.ir import dtype
 from amos.ir.floats import pack, unpack
 
 __all__ = ["c_program", "encode", "run_program", "tool"]
@@ -53,8 +54,8 @@ def encode(unit: Intrinsic, given: Mapping[str, np.ndarray]) -> bytes:
     """What such a program reads: the number of calls, then the fragments."""
     calls = len(given[unit.destination.tensor.name])
     rows = [
-        pack(given[load.tensor.name], str(load.tensor.dtype)).reshape(calls, -1)
-        for load in unit.operands
+        pack(given[load.tensor.name].astype(dtype(kind).numpy), kind).reshape(calls, -1)
+        for load, kind in zip(unit.operands, unit.staged_dtypes, strict=True)
     ]
     return np.uint32(calls).tobytes() + np.concatenate(rows, axis=1).tobytes()
 

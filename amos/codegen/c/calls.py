@@ -49,7 +49,7 @@ def parameters(unit: Intrinsic, types: Mapping[str, str], qualifier: str = "") -
     """Parameters of a function of the operands, sources first."""
     return ", ".join(
         f"{qualifier}{'' if load is unit.destination else 'const '}"
-        f"{types.get(str(load.tensor.dtype), 'unsigned char')} *{load.tensor.name}"
+        f"{types.get(unit.staged_dtype(load.tensor.name), 'unsigned char')} *{load.tensor.name}"
         for load in unit.operands
     )
 

@@ -35,6 +35,7 @@ class Parameter:
         kind: its C type, without qualifiers.
         elements: how many there are.
         packed: elements of the tensor before it was packed; 0 if it is the tensor itself.
+        unpacked: C type of the tensor's elements.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Parameter:
     kind: str
     elements: int
     packed: int = 0
+    unpacked: str = ""
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ def _generated(candidate: Candidate, limits: CpuLimits, kind: str) -> CKernel:
         if argument.packed is not None:
             packing[name] = _packing(printer, argument)
     flags = known["c"].flags if kind != "generic" and "c" in known else ()
-    if kind == "c" and {load.tensor.dtype for load in unit.operands} & {*ALIASED}:
+    if kind == "c" and {*unit.staged_dtypes} & {*ALIASED}:
         flags = (*flags, "-fno-strict-aliasing")
     if printer.rounds:
         flags = (*flags, "-ffp-contract=off")
@@ -180,9 +182,10 @@ def _parameters(
             if name in made:
                 name = f"{name}_{number}"
         names.append(name)
-        before = prod(argument.packed.load.tensor.shape) if argument.packed is not None else 0
-        kind = c_type(held(argument.dtype))
-        made[name] = Parameter(name, argument.tensor, kind, prod(argument.shape), before)
+        packed, kind = argument.packed, c_type(held(argument.dtype))
+        before = prod(packed.load.tensor.shape) if packed is not None else 0
+        unpacked = c_type(held(packed.tensor_kind)) if packed is not None else kind
+        made[name] = Parameter(name, argument.tensor, kind, prod(argument.shape), before, unpacked)
     return tuple(made.values()), names
 
 
@@ -192,6 +195,7 @@ def _packing(printer: CPrinter, argument: Argument) -> str:
     from tvm import te
 
     assert argument.packed is not None
-    given = te.placeholder(argument.packed.load.tensor.shape, held(argument.dtype), name="given")
+    tensor = argument.packed.load.tensor
+    given = te.placeholder(tensor.shape, held(argument.packed.tensor_kind), name="given")
     function: Any = te.create_prim_func([given, stage(argument.packed, given)])
     return printer.function(lowered(tvm.IRModule({"main": function})), ["given", "packed"])

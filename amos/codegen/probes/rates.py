@@ -99,7 +99,7 @@ def least_interval(intrinsic: Intrinsic, kind: str, clock: float) -> float:
         return intrinsic.sources[0].tensor.shape[0] / clock
     features = cpu().features
     width = next((bits for name, bits in _WIDTHS.items() if name in features), _LEAST_WIDTH)
-    bits = min(dtype(name).bits for name in intrinsic.dtypes[:-1])
+    bits = min(dtype(name).bits for name in intrinsic.staged_dtypes[:-1])
     products = prod(iteration.extent for iteration in intrinsic.iterations)
     instructions = max(float(kind == "native"), products * bits / width)
     return instructions / (_ISSUE * clock)
@@ -140,7 +140,7 @@ def fed_program(intrinsic: Intrinsic, kind: str, tile: tuple[int, ...], cores: i
     """
     sizes = [
         n * prod(load.tensor.shape) * dtype(kind).bits // 8
-        for n, load, kind in zip(tile, intrinsic.sources, intrinsic.dtypes, strict=False)
+        for n, load, kind in zip(tile, intrinsic.sources, intrinsic.staged_dtypes, strict=False)
     ]
     steps = max(2, _BYTES // sum(sizes))
     repeat = max(1, _count(intrinsic, kind) // (prod(tile) * steps))
@@ -179,12 +179,14 @@ def _arguments(
     cores: int,
 ) -> list[Any]:
     rng = np.random.default_rng(0)
-    *given, last = intrinsic.dtypes
+    *given, last = intrinsic.staged_dtypes
     made = [_random(shape, name, rng) for shape, name in zip(shapes, given, strict=True)]
     shape = (cores, *tile, *intrinsic.destination.tensor.shape, *_parts(intrinsic, kind))
     out = aligned(shape, dtype(last).numpy)
     out[...] = 0
-    return [to_tensor(a, name) for a, name in zip((*made, out), intrinsic.dtypes, strict=True)]
+    return [
+        to_tensor(a, name) for a, name in zip((*made, out), intrinsic.staged_dtypes, strict=True)
+    ]
 
 
 def _parts(intrinsic: Intrinsic, kind: str) -> tuple[int, ...]:
@@ -263,7 +265,7 @@ def _computed(
     """What the program of :func:`_scheduled` computes, before it is scheduled."""
     from tvm import te
 
-    *given, kind = intrinsic.dtypes
+    *given, kind = intrinsic.staged_dtypes
     dst, count = intrinsic.destination, len(tile)
     around = [(steps, n) if steps else () for n in tile]
     sources = [

@@ -25,14 +25,18 @@ def held(kind: str) -> str:
     return _HELD.get(kind, kind)
 
 
-def decoded(value: Any, kind: str, result: str) -> Any:
-    """A TVM expression for an element read from such a buffer, as ``result``."""
+def decoded(value: Any, kind: str, result: str, lanes: int = 1) -> Any:
+    """A TVM expression for so many elements read from such a buffer, as ``result``."""
+    many = f"x{lanes}" if lanes > 1 else ""
     if kind != "bfloat16":
-        return value.astype(result)
+        return value.astype(result + many)
     from tvm import tirx
 
-    wide = tirx.shift_left(value.astype("uint32"), tirx.const(16, "uint32"))
-    return tirx.reinterpret("float32", wide).astype(result)
+    bits: Any = tirx.const(16, "uint32")
+    if many:
+        bits = tirx.Broadcast(bits, lanes)
+    wide = tirx.shift_left(value.astype("uint32" + many), bits)
+    return tirx.reinterpret("float32" + many, wide).astype(result + many)
 
 
 def encoded(value: Any, kind: str) -> Any:

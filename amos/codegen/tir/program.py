@@ -117,9 +117,10 @@ class Program:
         """Sources in the intrinsic's order, the epilogue's tensors, then the output."""
         operator, out = self.plan.mapping.operator, self.plan.destination
         arguments = []
-        for op, kind in zip(self.plan.sources, self.plan.mapping.intrinsic.dtypes, strict=False):
+        for op in self.plan.sources:
             packed = op if op.load.tensor.name in operator.constants and not op.in_place else None
             shape = op.shape if packed or op.in_place else op.source_shape
+            kind = op.kind if packed else op.tensor_kind
             arguments.append(Argument(op.load.tensor.name, kind, shape, packed))
         extra = operator.epilogue.loads if operator.epilogue is not None else ()
         for tensor in {load.tensor.name: load.tensor for load in extra}.values():
@@ -174,7 +175,7 @@ class Program:
         summed = [group.lane for group in nest.groups.values() if group.kind == "reduce"]
         steps |= {lane: width[lane] // self.plan.partial for lane in summed}
         axes = {name: te.reduce_axis((0, n), name=_identifier(name)) for name, n in steps.items()}
-        *kinds, kind = self.plan.mapping.intrinsic.dtypes
+        kind = self.plan.mapping.intrinsic.dtypes[-1]
         simplify = sym.Analyzer().simplify if self.plan.tiled else None
         # Where tiles are cropped, none reads beyond the end: see :mod:`amos.codegen.tir.edges`.
         beyond = () if self.crops and not self.plan.tiled else self.plan.padded
@@ -194,13 +195,13 @@ class Program:
                 at[lane] = at[PARTIAL] * steps[lane] + axes[lane]
             inside = at | {n: tirx.min(at[n], loops[n] - 1) for n in beyond}
             factors = []
-            for op, buffer, given in zip(self.plan.sources, staged, kinds, strict=True):
+            for op, buffer in zip(self.plan.sources, staged, strict=True):
                 values = defaultdict(int, inside if op.in_place else at)
                 index = [dim.at(values) for dim in op.dims]
                 if simplify is not None:
                     # Tiles and lanes of one dimension are taken apart and put together again.
                     index = [simplify(tirx.convert(each)) for each in index]
-                factors.append(decoded(buffer[tuple(index)], given, kind))
+                factors.append(decoded(buffer[tuple(index)], op.kind, kind))
             product = reduce(mul, factors)
             accumulate = self.plan.mapping.operator.compute.accumulate
             return te.sum(product, axis=list(axes.values())) if accumulate else product
@@ -259,7 +260,10 @@ def stage(op: StagedOperand, tensor: Any) -> Any:
     def body(*position: Any) -> Any:
         indices, guards = op.locate(position)
         live = [c for at, bound in guards for c in (at >= 0, at < bound)]
-        return _where(live, tensor[tuple(indices)], tirx.const(0, tensor.dtype))
+        value = tensor[tuple(indices)]
+        if op.kind != op.tensor_kind:
+            value = decoded(value, op.tensor_kind, held(op.kind))
+        return _where(live, value, tirx.const(0, held(op.kind)))
 
     return te.compute(op.shape, body, name=f"stage_{op.name}")
 

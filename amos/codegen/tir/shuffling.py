@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from amos.codegen.tir.arrays import decoded, held
 from amos.codegen.tir.program import Program
 from amos.codegen.tir.statements import nested, rewritten
 from amos.plan.staging_vectors import VectorCopy, VectorPlan
@@ -105,6 +106,8 @@ def _vector(
     live, uncut = _conditions(copy, plan, lead)
     where, _ = copy.op.locate([*lead, *first])
     value = _permuted(plan, block.reads[0].source, where, live)
+    if copy.op.kind != copy.op.tensor_kind:
+        value = decoded(value, copy.op.tensor_kind, held(copy.op.kind), copy.elements)
     return block.writes[0].source.vstore([*lead, *first], value), uncut
 
 

@@ -61,7 +61,7 @@ def holdable(intrinsic: Intrinsic) -> None:
         BuildError: a dtype of the intrinsic cannot be held in a TVM buffer.
     """
     for load in intrinsic.operands:
-        if load.tensor.dtype in _UNHELD:
+        if intrinsic.staged_dtype(load.tensor.name) in _UNHELD:
             raise BuildError(
                 f"{intrinsic.name}: operand {load.tensor.name!r} has dtype {load.tensor.dtype}, "
                 "which no CPU kernel can hold"
@@ -143,7 +143,7 @@ def call_function(intrinsic: Intrinsic, kind: str, calls: int) -> Any:
     holdable(intrinsic)
     body = _body(intrinsic, kind)
     arguments = ", ".join(
-        f'all_{load.tensor.name}: T.Buffer({(calls, *load.tensor.shape)}, "{_held(load)}")'
+        f'all_{load.tensor.name}: T.Buffer({(calls, *load.tensor.shape)}, "{_held(intrinsic, load)}")'
         for load in intrinsic.operands
     )
     rows = [f"all_{x.tensor.name}[{_ranges(x, 'v_call')}]" for x in intrinsic.operands]
@@ -160,7 +160,7 @@ def call_function(intrinsic: Intrinsic, kind: str, calls: int) -> Any:
     for load, row in zip(intrinsic.operands, rows, strict=True):
         lines.append(
             f"            {load.tensor.name} = T.match_buffer({row}, {load.tensor.shape}, "
-            f'"{_held(load)}", offset_factor=1)'
+            f'"{_held(intrinsic, load)}", offset_factor=1)'
         )
     parts = partial_sums(intrinsic, kind)
     made = _statements(intrinsic, body)
@@ -177,7 +177,7 @@ def _added_up(intrinsic: Intrinsic, body: list[str], parts: int) -> list[str]:
     read = ", ".join([f"{kept}[0:{parts}]", *map(_region, intrinsic.sources)])
     inside = [line.replace(f"{name}[", f"{kept}[").replace(f"{name}.", f"{kept}.") for line in body]
     return [
-        f'{kept} = T.sblock_alloc_buffer(({parts},), "{_held(dst)}")',
+        f'{kept} = T.sblock_alloc_buffer(({parts},), "{_held(intrinsic, dst)}")',
         f"for {_PART} in range({parts}):",
         '    with T.sblock("clear"):',
         f"        v_part = T.axis.spatial({parts}, {_PART})",
@@ -204,7 +204,7 @@ def _script(
     many parts of each sum.
     """
     arguments = ", ".join(
-        _argument(x, *([parts] if parts > 1 and x is intrinsic.destination else []))
+        _argument(intrinsic, x, *([parts] if parts > 1 and x is intrinsic.destination else []))
         for x in intrinsic.operands
     )
     written = _region(intrinsic.destination, *([parts] if parts > 1 else []))
@@ -299,17 +299,18 @@ def _nest(
 def _product(intrinsic: Intrinsic, at: dict[str, int | str], kind: str = "") -> str:
     kind = kind or intrinsic.dtypes[-1]
     return " * ".join(
-        decoded_text(_element(x, at), str(x.tensor.dtype), kind) for x in intrinsic.sources
+        decoded_text(_element(x, at), intrinsic.staged_dtype(x.tensor.name), kind)
+        for x in intrinsic.sources
     )
 
 
-def _held(load: BufferLoad) -> str:
-    return held(str(load.tensor.dtype))
+def _held(intrinsic: Intrinsic, load: BufferLoad) -> str:
+    return held(intrinsic.staged_dtype(load.tensor.name))
 
 
-def _argument(load: BufferLoad, *last: int) -> str:
+def _argument(intrinsic: Intrinsic, load: BufferLoad, *last: int) -> str:
     shape = (*load.tensor.shape, *last)
-    return f'{load.tensor.name}: T.Buffer({shape}, "{_held(load)}", offset_factor=1)'
+    return f'{load.tensor.name}: T.Buffer({shape}, "{_held(intrinsic, load)}", offset_factor=1)'
 
 
 def _ranges(load: BufferLoad, *first: str) -> str:
