@@ -35,9 +35,10 @@ def intrinsics() -> Iterator[Intrinsic | Implementation]:
                 types = "_".join(dict.fromkeys(kinds))
                 name = f"{family}_pmaddwd{'_lhs' if left else ''}_m{lanes}k2_{types}_s32"
                 alone, rows = ("Src2", "Src1") if left else ("Src1", "Src2")
+                product = "Src1[i1, r1] * Src2[r1]" if left else "Src1[r1] * Src2[i1, r1]"
                 yield vector_intrinsic(
                     name,
-                    f"Dst[i1] += {'Src1[i1, r1] * Src2[r1]' if left else 'Src1[r1] * Src2[i1, r1]'}",
+                    f"Dst[i1] += {product}",
                     {"i1": lanes, "r1": 2},
                     (*kinds, "s32"),
                     shared=alone,

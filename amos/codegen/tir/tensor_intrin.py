@@ -143,7 +143,8 @@ def call_function(intrinsic: Intrinsic, kind: str, calls: int) -> Any:
     holdable(intrinsic)
     body = _body(intrinsic, kind)
     arguments = ", ".join(
-        f'all_{load.tensor.name}: T.Buffer({(calls, *load.tensor.shape)}, "{_held(intrinsic, load)}")'
+        f"all_{load.tensor.name}: T.Buffer({(calls, *load.tensor.shape)}, "
+        f'"{_held(intrinsic, load)}")'
         for load in intrinsic.operands
     )
     rows = [f"all_{x.tensor.name}[{_ranges(x, 'v_call')}]" for x in intrinsic.operands]
