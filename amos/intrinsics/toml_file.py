@@ -180,7 +180,9 @@ def values_of(intrinsic: Intrinsic, sources: Iterable[Implementation] = ()) -> d
 
 
 def _memory_values(statement: Memory) -> dict[str, Any]:
-    values = {"statement": str(replace(statement, broadcast=(), staged=""))} | _changed(statement, _STATED)
+    values = {"statement": str(replace(statement, broadcast=(), staged=""))} | _changed(
+        statement, _STATED
+    )
     if (layout := statement.layout) is not None:
         values["layout"] = {"lanes": layout.lanes, "elements": layout.elements} | dict(layout.where)
     return values

@@ -126,7 +126,10 @@ class GpuPlan:
                 raise BuildError(f"{where}: it is not one of warps, but of another machine")
             # Without a loop to share out, a dictionary does not tell its target.
             schedule = GpuSchedule.of(schedule.as_dict())
-        for operand in mapping.intrinsic.sources:
+        intrinsic = mapping.intrinsic
+        if intrinsic.staged_dtypes != intrinsic.dtypes:
+            raise BuildError(f"{intrinsic.name}: CUDA kernels stage sources in their own dtypes")
+        for operand in intrinsic.sources:
             if schedule.stage[operand.tensor.name] != "tile":
                 raise BuildError(
                     f"{where}: stage.{operand.tensor.name} = whole needs a buffer in global "

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import amos
-from amos.errors import IntrinsicError
+from amos.errors import BuildError, IntrinsicError
 from amos.intrinsics import Memory
 from amos.ir import Operator, dtype
 from amos.machine.cpu import cpu
 from amos.machine.limits import CpuLimits
-from amos.plan import Candidate
+from amos.plan import Candidate, CpuSchedule
 from amos.plan.cpu_plan import CpuPlan
 from amos.schedule import ScheduleSpace
 from amos.schedule.constraints import In
@@ -43,7 +45,8 @@ def operator(text: str, unit: amos.Intrinsic) -> Operator:
 
 
 def candidates(op: Operator, unit: amos.Intrinsic, count: int) -> list[Candidate]:
-    rng, found = np.random.default_rng(7), []
+    rng = np.random.default_rng(7)
+    found: list[Candidate] = []
     space = amos.enumerate_mappings(op, unit, rule="gather", commute=True)
     while len(found) < count:
         mapping = space[int(rng.integers(len(space)))]
@@ -64,7 +67,7 @@ def test_kernels_are_exact(name: str, text: str, implementation: str) -> None:
     op = operator(TEXTS[text], unit)
     inputs = random_inputs(op, np.random.default_rng(0))
     expected = evaluate(op, inputs)
-    for candidate in candidates(op, unit, 3):
+    for candidate in candidates(op, unit, 2):
         kernel = amos.build(candidate, implementation=implementation)
         for got in (kernel(**inputs), kernel.pack(b=inputs["b"])(a=inputs["a"])):
             if expected.dtype.kind == "f":
@@ -82,9 +85,22 @@ def test_nothing_is_read_in_place() -> None:
         constants=("b",),
     )
     for mapping in amos.enumerate_mappings(op, unit, rule="gather"):
-        plan = CpuPlan(mapping, ScheduleSpace(mapping).smallest(), CpuLimits(2, 1 << 20))
+        schedule = CpuSchedule.of(ScheduleSpace(mapping).smallest().as_dict())
+        plan = CpuPlan(mapping, schedule, CpuLimits(2, 1 << 20))
         assert [plan.form(source) for source in plan.sources] == ["gathered", "packed"]
         assert [source.kind for source in plan.sources] == ["int16", "int16"]
+
+
+def test_no_gpu_kernel_converts() -> None:
+    wmma = amos.intrinsics.get("wmma_m16n16k16_f16_f32")
+    memory = [replace(m, staged="f32" if m.direction == "load" else "") for m in wmma.memory]
+    unit = replace(wmma, memory=tuple(memory))
+    op = operator(TEXTS["matrices"], unit)
+    mapping = amos.enumerate_mappings(op, unit)[0]
+    machine = amos.machines.get("a100")
+    schedule = ScheduleSpace(mapping, machine).smallest()
+    with pytest.raises(BuildError, match="in their own dtypes"):
+        amos.plan(Candidate(mapping, schedule), machine)
 
 
 @pytest.mark.parametrize(
