@@ -68,7 +68,7 @@ def export_top(result: Exploration, folder: Path, top: int) -> list[Path]:
 
 def _record(result: Exploration, trial: Trial) -> dict[str, Any]:
     from amos.machine.identity import Identity
-    from amos.records.definitions import definition_of
+    from amos.records.canonical import definition_of
     from amos.records.record import Record, Run
     from amos.records.rows import row_of
 

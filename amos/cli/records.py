@@ -28,7 +28,6 @@ app = typer.Typer(
 _WHY = {
     "other machine": "of other machines",
     "other version of the intrinsic": "of other versions of an intrinsic",
-    "unknown version": "of an unknown version of an intrinsic",
     "unknown intrinsic": "of an intrinsic that is not registered here",
 }
 
@@ -325,7 +324,7 @@ def _operator(record: Record) -> str:
 
     try:
         return short_name(operator_from(record.canonical))
-    except RecordError:  # what the first versions wrote
+    except RecordError:  # checked only when a kernel is built of it
         return record.operator.partition("  with ")[0]
 
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from amos.explore.objective import Problem
-from amos.measure.demand import Demand
 from amos.measure.executor import Executor
+from amos.measure.reference import Demand
+from amos.measure.task import repeats
 
 __all__ = ["slow"]
 
@@ -18,10 +19,8 @@ _FEW = 10**9
 _RUN, _REFERENCE = 0.5, 10.0
 #: Mappings that the model is asked about.
 _ASKED = 8
-#: Runs of a candidate at the least, and seconds of timing after which there are no more.
-_FEWEST, _TIMING = 5, 7.5
-#: Seconds that building a candidate takes.
-_BUILDING = 1.0
+#: Timings of a quick candidate; seconds of building one; runs of one before it is timed.
+_REPEAT, _BUILDING, _BEFORE = 12, 1.0, 2
 
 
 def slow(problem: Problem, trials: int, executor: Executor | None) -> Iterator[str]:
@@ -34,7 +33,7 @@ def slow(problem: Problem, trials: int, executor: Executor | None) -> Iterator[s
     run, reference = float(problem.seconds(drawn).min()), Demand.of(op).seconds
     if run < _RUN and reference < _REFERENCE:
         return
-    each = _BUILDING + run * max(_FEWEST, min(12.0, _TIMING / run))
+    each = _BUILDING + run * (_BEFORE + repeats(_REPEAT, run))
     yield (
         f"{op.name} is large: a run takes about {run:.2g} s by the model, NumPy's reference "
         f"{reference:.0f} s; {trials} trials take about {_minutes(reference + trials * each)}"

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from amos.errors import ExploreError, UnknownNameError, shown
 from amos.explore.guided import EPSILON
-from amos.ir.limits import WORD
 from amos.measure.executor import Executor
 from amos.measure.runner import DEFAULT_TIMEOUT
 from amos.plan import Value
@@ -111,8 +110,8 @@ def check_count(name: str, count: object) -> None:
     Raises:
         ExploreError: it is not a whole number from 1 on.
     """
-    if not isinstance(count, int) or not 1 <= count < WORD:
-        raise ExploreError(f"{name}: expected a positive number, got {shown(count)}")
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise ExploreError(f"{name}: expected a whole number from 1 on, got {shown(count)}")
 
 
 def _check_seconds(name: str, seconds: object) -> None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from amos.errors import RecordError
-from amos.intrinsics import get as get_intrinsic
 from amos.machine.identity import here
 from amos.measure import Runner, Task
 from amos.plan import Candidate
@@ -62,21 +61,13 @@ def replay(record: Record, *, repeat: int = 20, timeout: float = 60.0) -> Replay
             or the kernel fails here.
         UnknownNameError: there is no such intrinsic.
     """
-    notes = []
-    if not record.fingerprint:
-        notes.append(
-            f"the record does not say which version of {record.intrinsic} it was made with"
-        )
-        get_intrinsic(record.intrinsic)
-    elif (unit := record.unit()).name != record.intrinsic:
+    notes, candidate = [], record.rebuild()
+    if (unit := candidate.mapping.intrinsic).name != record.intrinsic:
         notes.append(
             f"made with another version of {record.intrinsic}, which the record keeps: {unit.name}"
         )
-    candidate = record.rebuild(any_version=True)
     if record.machine.name == "host" and record.machine_key != here().key:
         notes.append(f"recorded on another machine: {record.machine.model}")
-    elif not record.machine_key:
-        notes.append(f"the record does not say which machine it was, only {record.machine.model!r}")
     before = record.measurement
     recorded = before.seconds if before is not None and before.ok else None
     implementation = record.implementation or None

@@ -27,9 +27,9 @@ from amos.ir.limits import WORD
 from amos.machine import Machine, catalogue
 from amos.machine.identity import Identity
 from amos.mapping import Mapping, MappingSpace, enumerate_mappings
-from amos.measure.demand import Demand
 from amos.measure.executor import Executor, open_executor
 from amos.measure.gpu_executor import gpu_executor
+from amos.measure.reference import Demand
 from amos.records.canonical import digest, machine_values
 from amos.records.record import Run
 from amos.records.store import Records
@@ -69,7 +69,7 @@ def explore(
         operator: what to compute.
         intrinsic: the instruction, by name or as a description.
         machine: ``"host"``, the name of a described machine, or a machine.
-        trials: how many candidates to measure.
+        trials: how many candidates to measure, from 1 on; fewer if the space has no more.
         seed: seed of the one random generator that the search draws from.
         method: search method, one of :data:`METHODS`.
         rule: which mappings to search; see :func:`amos.enumerate_mappings`.
@@ -84,49 +84,49 @@ def explore(
 
     Raises:
         MappingError: the operator cannot use the intrinsic.
-        ExploreError: trials or seed is not a number of the right kind,
-            nothing can be searched, or no candidate ran.
+        ExploreError: a number is not of the right kind, nothing can be searched, or no
+            candidate ran.
         ScheduleError: what is fixed is infeasible; the message names the smallest
             set of constraints in conflict.
         UnknownNameError: no such intrinsic, machine, method or variable.
         RecordError: the record file cannot be written.
         MeasureError: there is nothing to measure with, or less memory than checking takes.
     """
-    _check(trials, seed, rule)
+    check_count("trials", trials)
+    if not isinstance(seed, int) or not 0 <= seed < WORD:
+        raise ExploreError(f"seed: expected a number from 0 on, below 2**63, got {shown(seed)}")
+    if rule not in RULES:
+        raise UnknownNameError("rule", rule, RULES)
     chosen, unit = find_method(method), get_intrinsic(intrinsic)
     spaces = {r: enumerate_mappings(operator, unit, r, search.commute) for r in RULES}
-    counts = {r: space.count for r, space in spaces.items()}
-    mappings = _choose(spaces[rule], search.only)
-    if not mappings:
-        each = ", ".join(f"{r} {count}" for r, count in counts.items())
-        raise ExploreError(f"no mapping under rule {rule!r} to search (mappings: {each})")
-    op = mappings[0].operator
+    mappings = _choose(spaces, rule, search.only)
     watch = Watch(trials, search.time_limit, progress, records)
+    say = watch.aside(notify)
     with watch.line, contextlib.ExitStack() as stack:
         store = stack.enter_context(Records(records)) if records is not None else None
-        workers = _open_workers(machine, unit, measure, watch.aside(notify))
+        op, workers = mappings[0].operator, _open_workers(machine, unit, measure, say)
         if workers is not None:
-            workers = stack.enter_context(workers)
+            stack.enter_context(workers)
+            Demand.of(op).check(op, workers.memory)
         identity = workers.identity if workers is not None else _identity(machine)
-        Demand.of(op).check(op, getattr(workers, "memory", 0))
         options = {"rule": rule} | search.recorded() | measure.recorded()
         log = RunLog(store, Run.of(op, unit, identity, method=method, seed=seed, options=options))
-        target = _first_machine(log, machine, unit, workers, measure)
-        # What evaluates the model for many candidates, if the workers do.
-        spread = getattr(workers, "spread", None)
+        target = _first_machine(log, machine, unit, workers, measure.implementation)
+        spread = workers.spread if workers is not None else None
         problem = Problem(mappings, target, spread, fixes=search.fix, tiling=search.tiling)
-        for line in (*log.notices(), *slow(problem, trials, workers)) if notify else ():
-            watch.aside(notify)(line)
+        for line in (*log.notices(), *slow(problem, trials, workers)):
+            say(line)
         watch.aside(announce)(problem)
         guided = Guided(problem, np.random.default_rng(seed), chosen, search.epsilon)
         session = Session(problem, guided, workers, log, measure.implementation, measure.flush)
         last = _search(session, trials, search, watch)
-        log.check_place()
+        if store is not None:
+            store.check_place()
     result = Exploration(
         operator=op,
         intrinsic=unit,
         machine=last,
-        counts=counts,
+        counts={r: space.count for r, space in spaces.items()},
         searched=len(problem.mappings),
         space_size=problem.size,
         method=method,
@@ -137,25 +137,17 @@ def explore(
     return replace(result, prediction=problem.predict(result.best.candidate))
 
 
-def _check(trials: int, seed: int, rule: str) -> None:
-    check_count("trials", trials)
-    if not isinstance(seed, int) or not 0 <= seed < WORD:
-        raise ExploreError(f"seed: expected a number from 0 on, below 2**63, got {shown(seed)}")
-    if rule not in RULES:
-        raise UnknownNameError("rule", rule, RULES)
-
-
 def _first_machine(
     log: RunLog,
     machine: str | Machine,
     unit: Intrinsic,
     workers: Executor | None,
-    measure: MeasureOptions,
+    implementation: str | None,
 ) -> Machine:
     """The machine as the model sees it: a run that is continued keeps what it began with."""
-    target = log.first_machine()
+    target = log.machine("description")
     if target is None and workers is not None and not isinstance(machine, Machine):
-        target = workers.machine([unit], implementation=measure.implementation)
+        target = workers.machine([unit], implementation=implementation)
     target = target or catalogue.get(machine, [unit])
     target.peak(unit.name)
     log.begin(target, unit)
@@ -185,7 +177,7 @@ def _search(session: Session, trials: int, search: SearchOptions, watch: Watch) 
 def _last_machine(session: Session) -> Machine:
     """The machine as it was during the run."""
     assert session.executor is not None
-    last = session.log.last_machine()
+    last = session.log.machine("finished")
     if last is None or session.measured:
         # The peak that the result is held against, measured in the same run.
         unit, chosen = session.problem.mappings[0].intrinsic, session.implementation
@@ -194,14 +186,16 @@ def _last_machine(session: Session) -> Machine:
     return last
 
 
-def _choose(space: MappingSpace, only: tuple[str, ...]) -> list[Mapping]:
-    """The named mappings, or all, or an even selection of a space too large to seed."""
+def _choose(spaces: dict[str, MappingSpace], rule: str, only: tuple[str, ...]) -> list[Mapping]:
+    """The named mappings, or all of the rule, or an even selection of those of a large space."""
+    space = spaces[rule]
+    if not space.count:
+        each = ", ".join(f"{name} {other.count}" for name, other in spaces.items())
+        raise ExploreError(f"no mapping under rule {rule!r} to search (mappings: {each})")
     if only:
         return [space.find(name) for name in only]
-    if space.count <= _MOST_MAPPINGS:
-        return list(space)
-    step = space.count / _MOST_MAPPINGS
-    return [space[int(n * step)] for n in range(_MOST_MAPPINGS)]
+    step = max(1.0, space.count / _MOST_MAPPINGS)
+    return [space[int(n * step)] for n in range(min(space.count, _MOST_MAPPINGS))]
 
 
 def _open_workers(
@@ -216,7 +210,7 @@ def _open_workers(
         ExploreError: the intrinsic came with a later architecture than the machine's.
         MeasureError: there is nothing to measure with, though it was asked for.
     """
-    if (machine.name if isinstance(machine, Machine) else machine) == "host":
+    if getattr(machine, "name", machine) == "host":
         return open_executor(
             measure.executor, measure.timeout, measure.memory, unit, measure.implementation
         )
@@ -226,10 +220,7 @@ def _open_workers(
             f"{unit.name} needs sm_{unit.architecture}, and machine {target.name!r} is "
             f"sm_{target.architecture}"
         )
-    workers, notice = gpu_executor(measure.executor, target, measure.timeout)
-    if notice:
-        notify(notice)
-    return workers
+    return gpu_executor(measure.executor, target, measure.timeout, notify)
 
 
 def _identity(machine: str | Machine) -> Identity:

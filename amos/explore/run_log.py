@@ -10,8 +10,7 @@ from amos.intrinsics import Intrinsic
 from amos.machine import Machine
 from amos.plan import Candidate
 from amos.records import Measurement, Trial
-from amos.records.canonical import machine_from, machine_values
-from amos.records.definitions import definition_of
+from amos.records.canonical import definition_of, machine_from, machine_values
 from amos.records.record import Record, Run, candidate_key
 from amos.records.store import Records, now
 
@@ -55,16 +54,11 @@ class RunLog:
             return trial.measurement
         return self.find(trial.candidate, phase, attempt)
 
-    def first_machine(self) -> Machine | None:
-        """The machine as the model saw it when the run began, if that is known."""
-        return self._machine("description")
+    def machine(self, column: Literal["description", "finished"]) -> Machine | None:
+        """The machine as the model saw it when the run began, or as it was when it ended.
 
-    def last_machine(self) -> Machine | None:
-        """The machine as it was measured when the run ended, if it has."""
-        return self._machine("finished")
-
-    def _machine(self, column: Literal["description", "finished"]) -> Machine | None:
-        """A recorded description; nothing if it is of another version of the model."""
+        None where that is not recorded, or is of another version of the model.
+        """
         values = self._records.run(self._key, column) if self._records is not None else None
         with contextlib.suppress(RecordError):
             return machine_from(values) if values else None
@@ -83,38 +77,18 @@ class RunLog:
         if self._records is not None:
             self._records.finish_run(self._key, machine_values(machine))
 
-    def check_place(self) -> None:
-        """Make sure that what was written can be found again.
-
-        Raises:
-            RecordError: the file was deleted or replaced.
-        """
-        if self._records is not None:
-            self._records.check_place()
-
     def notices(self) -> list[str]:
         """What the file holds that might be mistaken for this run's, in words."""
         if self._records is None:
             return []
-        mine = self._run
-        other = versions = machines = same = 0
-        for group in self._records.census():
-            if (group.operator, group.intrinsic) != (mine.operator, mine.intrinsic):
-                other += group.count
-            elif group.fingerprint != mine.fingerprint:
-                versions += group.count
-            elif group.machine_key != mine.machine_key:
-                machines += group.count
-            else:
-                same += group.count
-        name = f"record file {str(self._records.path)!r}"
-        notices = []
-        if versions:
+        counts, notices = self._records.census(self._run), []
+        if count := counts["version"]:
             notices.append(
-                f"{name}: {versions} records are of another version of {mine.intrinsic}, not used"
+                f"{count} records are of another version of {self._run.intrinsic}, not used"
             )
-        if machines:
-            notices.append(f"{name}: {machines} records were made on another machine, not used")
-        if other and not (same or versions or machines):
-            notices.append(f"{name}: its {other} records are of other operators, kept and not used")
-        return notices
+        if count := counts["machine"]:
+            notices.append(f"{count} records were made on another machine, not used")
+        if counts.keys() == {"operator"}:
+            count = counts["operator"]
+            notices.append(f"its {count} records are of other operators, kept and not used")
+        return [f"record file {str(self._records.path)!r}: {notice}" for notice in notices]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from amos.explore.method import Proposer
+from amos.explore.guided import Guided
 from amos.explore.objective import Problem
 from amos.explore.run_log import RunLog
-from amos.explore.stopping import idle
 from amos.measure.executor import Executor, Task
+from amos.measure.task import repeats
 from amos.plan import Candidate
 from amos.records import Measurement, Trial
 
@@ -19,8 +19,10 @@ __all__ = ["Session"]
 
 #: Candidates proposed at a time; the model is corrected between batches.
 _BATCH = 8
-#: Leaders that are measured again at the end, and how many times.
-_CONFIRMED, _CONFIRM_REPEAT = 4, 40
+#: Leaders that are measured again at the end; timings of a trial, and of a leader.
+_CONFIRMED, _REPEAT, _CONFIRM_REPEAT = 4, 10, 40
+#: A trial is progress if it is faster by this share.
+_PROGRESS = 1e-3
 #: How often the two leaders are measured once more while they are too close to call.
 _DUELS = 2
 
@@ -41,7 +43,7 @@ class Session:
     """
 
     problem: Problem
-    search: Proposer
+    search: Guided
     executor: Executor | None
     log: RunLog
     implementation: str | None = None
@@ -69,7 +71,7 @@ class Session:
             yield from self._batch(batch, end)
             if time.monotonic() > end:
                 return
-            if stagnation is not None and idle(self.problem.trials) >= stagnation:
+            if stagnation is not None and _idle(self.problem.trials) >= stagnation:
                 return
 
     def _batch(self, batch: list[Candidate], end: float) -> Iterator[Trial]:
@@ -89,41 +91,39 @@ class Session:
                 else:
                     yield n, self._task(candidate, predicted[n])
 
-        told = 0
-        if self.executor is None:
-            done = dict.fromkeys(range(len(batch)))
-            for n in done:
-                self.log.add(trial(n))
-        else:
-            for n, measurement in self.executor.measure(waiting()):
-                done[n], self.measured = measurement, self.measured + 1
-                done[n] = self.log.add(trial(n))
-                while told in done:
-                    yield self._tell(trial(told))
-                    told += 1
-        while told in done:
-            yield self._tell(trial(told))
-            told += 1
+        def due() -> Iterator[Trial]:
+            while (n := len(self.problem.trials) - first) in done:
+                self.problem.tell(trial(n))
+                yield self.problem.trials[-1]
 
-    def _tell(self, trial: Trial) -> Trial:
-        self.problem.tell(trial)
-        return trial
+        results: Iterable[tuple[int, Measurement | None]] = ((n, None) for n in range(len(batch)))
+        if self.executor is not None:
+            results = self.executor.measure(waiting())
+        for n, measurement in results:
+            done[n], self.measured = measurement, self.measured + (measurement is not None)
+            done[n] = self.log.add(trial(n))
+            yield from due()
+        yield from due()
 
-    def _task(self, candidate: Candidate, seconds: float, repeat: int = 10) -> Task:
+    def _task(self, candidate: Candidate, seconds: float, repeat: int = _REPEAT) -> Task:
+        """A measurement; a candidate gets no more time than its rivals need for theirs."""
+        leaders = self.problem.best(1)
+        seconds = min([seconds, *(trial.seconds for trial in leaders)])
         return Task(candidate, repeat, self.implementation, self.flush, seconds)
 
     def confirm(self, tell: Callable[[Problem], None] = lambda _: None) -> None:
         """Measure the leaders again, longer: the fastest of many is partly the luckiest.
 
         Goes on while a trial that was not measured again leads, then while the two
-        leaders are too close to call.
+        leaders are too close to call. What is so slow that it would not be timed more often
+        is left as it is.
 
         Args:
             tell: called before each of these measurements.
         """
         confirmed: set[int] = set()
         for _ in range(2 * _CONFIRMED):
-            leaders = self.problem.best(_CONFIRMED if len(confirmed) < _CONFIRMED else 1)
+            leaders = self._brief(_CONFIRMED if len(confirmed) < _CONFIRMED else 1)
             waiting = [trial for trial in leaders if trial.number not in confirmed]
             if not waiting:
                 break
@@ -134,7 +134,7 @@ class Session:
             if again is not None and (again.ok or again.failure != "timeout"):
                 self._replace(waiting[0], again)
         for attempt in range(1, _DUELS + 1):
-            leaders = self.problem.best(2)
+            leaders = self._brief(2)
             pair = [trial.measurement for trial in leaders if trial.measurement is not None]
             if len(pair) < 2 or not pair[0].too_close(pair[1]):
                 return
@@ -143,6 +143,14 @@ class Session:
                 again = self._again(trial, attempt)
                 if again is not None and again.ok:
                     self._replace(trial, replace(before, times=before.times + again.times))
+
+    def _brief(self, count: int) -> list[Trial]:
+        """Those of the best trials that a confirmation would time more often than the search."""
+        return [
+            trial
+            for trial in self.problem.best(count)
+            if repeats(_CONFIRM_REPEAT, trial.seconds) > repeats(_REPEAT, trial.seconds)
+        ]
 
     def _again(self, trial: Trial, attempt: int) -> Measurement | None:
         assert self.executor is not None
@@ -157,3 +165,12 @@ class Session:
 
     def _replace(self, trial: Trial, measurement: Measurement) -> None:
         self.problem.trials[trial.number] = replace(trial, measurement=measurement)
+
+
+def _idle(trials: Sequence[Trial]) -> int:
+    """Trials since the last one that was clearly faster than all before it."""
+    best, last = math.inf, -1
+    for number, trial in enumerate(trials):
+        if trial.seconds < best * (1 - _PROGRESS):
+            best, last = trial.seconds, number
+    return len(trials) - 1 - last

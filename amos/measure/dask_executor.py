@@ -16,17 +16,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from amos._closing import Closing
 from amos.errors import MeasureError
 from amos.intrinsics import Intrinsic
 from amos.machine import Machine
 from amos.machine.identity import Identity, here
-from amos.measure.executor import Task
+from amos.measure.executor import Executor, Task
 from amos.measure.host import host_machine
 from amos.measure.runner import Runner
 from amos.perfmodel import evaluate
 from amos.plan import Candidate, Structure, batch_of
-from amos.records.measurement import Measurement
+from amos.records import Measurement
 
 __all__ = ["DaskExecutor"]
 
@@ -40,7 +39,7 @@ _SPREAD = 64
 _LOSSES = 2
 
 
-class DaskExecutor(Closing):
+class DaskExecutor(Executor):
     """Every worker of one kind of a Dask cluster.
 
     Args:
@@ -88,7 +87,7 @@ class DaskExecutor(Closing):
 
     @property
     def memory(self) -> int:
-        """Bytes that a candidate may have; 0 if each worker has a limit of its own."""
+        """What was asked for; 0 if each worker has a limit of its own."""
         return self._limits[1] or 0
 
     def machine(
@@ -98,11 +97,7 @@ class DaskExecutor(Closing):
         again: bool = False,
         implementation: str | None = None,
     ) -> Machine:
-        """The machine of the first worker, as the model sees it.
-
-        Raises:
-            MeasureError: it could not be measured.
-        """
+        """The machine of the first worker, as the model sees it."""
         worker = min(self._wait_for_workers())
         how = (again, implementation, self._limits)
         future = self._submit(worker, _describe_machine, list(intrinsics), *how)
@@ -155,16 +150,7 @@ class DaskExecutor(Closing):
     def spread(
         self, groups: Sequence[Sequence[Candidate]], machine: Machine
     ) -> list[list[float]] | None:
-        """Evaluate the model for candidates of many mappings, on workers of any kind.
-
-        Args:
-            groups: candidates of one mapping each.
-            machine: what the model predicts for.
-
-        Returns:
-            predicted seconds of each; None if there are so few that asking takes
-            longer than answering, or if the cluster does not answer.
-        """
+        """By workers of any kind; None too if the cluster does not answer."""
         if len(groups) < _SPREAD:
             return None
         parts = max(1, len(self._addresses()))

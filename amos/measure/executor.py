@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from typing import Protocol
 
 from amos._closing import Closing
 from amos.errors import MeasureError
@@ -14,19 +13,26 @@ from amos.machine.identity import Identity, here
 from amos.measure.host import host_machine
 from amos.measure.runner import DEFAULT_TIMEOUT, Runner
 from amos.measure.task import Task
-from amos.records.measurement import Measurement
+from amos.plan import Candidate
+from amos.records import Measurement
 
 __all__ = ["Executor", "LocalExecutor", "Task", "open_executor"]
 
 
-class Executor(AbstractContextManager["Executor"], Protocol):
+class Executor(Closing):
     """Builds, checks and times candidates, on machines of one kind."""
 
     @property
+    @abstractmethod
     def identity(self) -> Identity:
         """The kind of machine that measures."""
-        ...
 
+    @property
+    def memory(self) -> int:
+        """Bytes that a candidate may have, with its inputs and the reference; 0 for no limit."""
+        return 0
+
+    @abstractmethod
     def machine(
         self,
         intrinsics: Sequence[Intrinsic],
@@ -44,8 +50,8 @@ class Executor(AbstractContextManager["Executor"], Protocol):
         Raises:
             MeasureError: it could not be measured.
         """
-        ...
 
+    @abstractmethod
     def measure(self, tasks: Iterable[tuple[int, Task]]) -> Iterator[tuple[int, Measurement]]:
         """Measure numbered tasks, which are drawn as they are started.
 
@@ -55,10 +61,23 @@ class Executor(AbstractContextManager["Executor"], Protocol):
         Raises:
             MeasureError: there is nothing left to measure with.
         """
-        ...
+
+    def spread(
+        self, groups: Sequence[Sequence[Candidate]], machine: Machine
+    ) -> list[list[float]] | None:
+        """Have the workers evaluate the model.
+
+        Args:
+            groups: candidates of one mapping each.
+            machine: what the model predicts for.
+
+        Returns:
+            predicted seconds of each; None where asking takes longer than answering.
+        """
+        return None
 
 
-class LocalExecutor(Closing):
+class LocalExecutor(Executor):
     """One worker process on this machine.
 
     Args:
@@ -80,7 +99,7 @@ class LocalExecutor(Closing):
 
     @property
     def memory(self) -> int:
-        """Bytes that a candidate may have, with its inputs and the reference; 0 for no limit."""
+        """Bytes that its worker may allocate."""
         return self.runner.memory
 
     def machine(
@@ -90,11 +109,7 @@ class LocalExecutor(Closing):
         again: bool = False,
         implementation: str | None = None,
     ) -> Machine:
-        """This machine as the model sees it.
-
-        Raises:
-            MeasureError: it could not be measured.
-        """
+        """This machine as the model sees it."""
         return host_machine(
             intrinsics, runner=self.runner, again=again, implementation=implementation
         )

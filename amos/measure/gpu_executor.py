@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from amos.codegen.cuda.toolchain import compiler_of_image
@@ -128,8 +128,11 @@ class GpuExecutor(LocalExecutor):
 
 
 def gpu_executor(
-    address: str | Executor | None, machine: Machine, timeout: float = DEFAULT_TIMEOUT
-) -> tuple[Executor | None, str]:
+    address: str | Executor | None,
+    machine: Machine,
+    timeout: float = DEFAULT_TIMEOUT,
+    notify: Callable[[str], None] = lambda _: None,
+) -> Executor | None:
     """What measures candidates of a described machine.
 
     Args:
@@ -138,9 +141,10 @@ def gpu_executor(
             takes the GPU if it is of the machine's architecture and can be compiled for.
         machine: the description.
         timeout: seconds that one candidate may take.
+        notify: told what a user might not expect.
 
     Returns:
-        the executor, None for the model alone; and what a user might not expect.
+        the executor; None for the model alone.
 
     Raises:
         MeasureError: there is no such GPU, or the address is another one.
@@ -152,21 +156,21 @@ def gpu_executor(
                 f"executor {address!r}: machine {machine.name!r} is a description; "
                 "expected 'model'" + " or 'gpu'" * bool(machine.architecture)
             )
-        return GpuExecutor(machine, find_gpu(address.partition(":")[2] or _LIBRARY), timeout), ""
-    if address is not None:
-        return (address if isinstance(address, GpuExecutor) else None), ""
+        return GpuExecutor(machine, find_gpu(address.partition(":")[2] or _LIBRARY), timeout)
+    if address is not None or not machine.architecture:
+        return address if isinstance(address, GpuExecutor) else None
     try:
-        gpu = find_gpu() if machine.architecture else None
-    except MeasureError:
-        return None, ""
-    if gpu is None:
-        return None, ""
-    if gpu.capability != machine.architecture:
-        return None, (
+        gpu = find_gpu()
+        if gpu.capability == machine.architecture:
+            executor = GpuExecutor(machine, gpu, timeout)
+            notify(f"measured on the GPU here ({gpu})")
+            return executor
+        notify(
             f"the GPU here ({gpu}) is no {machine.name} (sm_{machine.architecture}): searched on "
             "the model alone"
         )
-    try:
-        return GpuExecutor(machine, gpu, timeout), f"measured on the GPU here ({gpu})"
     except ToolchainError as error:
-        return None, f"searched on the model alone: {error}"
+        notify(f"searched on the model alone: {error}")
+    except MeasureError:  # no GPU
+        pass
+    return None

@@ -23,11 +23,19 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from amos.ir import Operator
-from amos.measure.cores import CoreLock
-from amos.measure.limits import allowed, lacks_memory, waited
-from amos.measure.messages import GO, Failure, NeedsCores, Reply, Request
-from amos.measure.protocol import Deadline, encode, receive, send
-from amos.measure.references import References
+from amos.measure.limits import CoreLock, allowed, lacks_memory, waited
+from amos.measure.messages import (
+    GO,
+    Deadline,
+    Failure,
+    NeedsCores,
+    Reply,
+    Request,
+    encode,
+    receive,
+    send,
+)
+from amos.measure.reference import References
 
 __all__ = ["main"]
 

@@ -14,7 +14,7 @@ from amos.errors import MeasureError
 from amos.machine.identity import Identity, here
 from amos.measure.executor import LocalExecutor
 from amos.measure.task import Task
-from amos.records.measurement import Measurement
+from amos.records import Measurement
 from amos.runtime.remote import split_address
 
 __all__ = ["RpcExecutor"]

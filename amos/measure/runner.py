@@ -18,20 +18,19 @@ from amos.errors import MeasureError
 from amos.intrinsics import Implementation, Intrinsic, implementations
 from amos.ir import Operator
 from amos.machine.cpu import cpu
-from amos.measure.demand import Demand
-from amos.measure.messages import Failure, Job, Reply, Request
+from amos.measure.messages import Deadline, Failure, Job, Reply, Request, encode, receive, send
 from amos.measure.probe import Figures, Probe
-from amos.measure.protocol import Deadline, encode, receive, send
+from amos.measure.reference import Demand
 from amos.measure.task import Task
-from amos.records.measurement import Measurement
+from amos.records import Measurement
 
 __all__ = ["DEFAULT_TIMEOUT", "Runner", "default_memory", "measured"]
 
 #: Longest that building, verifying and timing one candidate may take, in seconds.
 DEFAULT_TIMEOUT = 30.0
-#: Runs for which a limit allows, at the model's word: one to verify, one to warm up, three
+#: Runs for which a limit allows, at the model's word: one to verify, one to warm up, one
 #: to be timed, each a few times slower than predicted.
-_RUNS = 20.0
+_RUNS = 12.0
 #: How much longer the guard may take than the worker: loading TVM, reference
 #: results, other candidates on the same cores. Beyond it the guard is replaced.
 _PATIENCE = 600.0

@@ -20,9 +20,17 @@ from typing import Any
 from amos.errors import AmosError
 from amos.intrinsics import provide
 from amos.measure.limits import address_space, lacks_memory, lower
-from amos.measure.messages import Context, Failure, NeedsCores, Reply, Request
-from amos.measure.protocol import encode, receive, send
-from amos.measure.references import References
+from amos.measure.messages import (
+    Context,
+    Failure,
+    NeedsCores,
+    Reply,
+    Request,
+    encode,
+    receive,
+    send,
+)
+from amos.measure.reference import References
 
 __all__ = ["serve"]
 

@@ -13,14 +13,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any
 
-from amos.errors import AmosError, RecordError
-from amos.intrinsics import Intrinsic
+from amos.errors import AmosError, IntrinsicError, RecordError
+from amos.intrinsics import Intrinsic, implementations, read_values, values_of
 from amos.ir import Operator
 from amos.machine import Machine
 from amos.machine.gpu_costs import GpuCosts
 from amos.machine.machine import Costs, Level, Peak
 
 __all__ = [
+    "definition_of",
     "digest",
     "fingerprint",
     "machine_from",
@@ -53,6 +54,24 @@ def fingerprint(intrinsic: Intrinsic) -> str:
     extents = [[it.name, it.extent, it.kind] for it in intrinsic.iterations]
     meaning = [str(intrinsic.compute), extents, operands, asdict(intrinsic.arithmetic)]
     return digest([*meaning, memory, intrinsic.registers])[:16]
+
+
+def definition_of(unit: Intrinsic) -> dict[str, Any] | None:
+    """An intrinsic with its implementations as plain values, which records keep.
+
+    They are checked like a file when they are read. What implementations do is not:
+    whoever replays or exports a record runs the code that came with it.
+
+    Returns:
+        None for one whose values do not describe it, as of a program that builds its
+        memory statements by hand.
+    """
+    values = values_of(unit, implementations(unit.name).values())
+    try:
+        again = read_values(values, unit.name)[0]
+    except IntrinsicError:
+        return None
+    return values if again == unit else None
 
 
 def operator_values(operator: Operator) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Records as JSON lines and as a pandas frame; merging, pruning, finding the best."""
+"""Records as JSON lines; merging, pruning, finding the best."""
 
 from __future__ import annotations
 
@@ -7,25 +7,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from amos.errors import RecordError
 from amos.records.record import Record
-from amos.records.rows import COLUMNS, record_of, row_of
+from amos.records.rows import record_of, row_of
 from amos.records.store import Records
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-__all__ = [
-    "best_records",
-    "export_lines",
-    "from_frame",
-    "import_lines",
-    "merge",
-    "prunable",
-    "to_frame",
-]
+__all__ = ["Added", "best_records", "export_lines", "import_lines", "merge", "prunable"]
 
 
 @dataclass(frozen=True)
@@ -69,34 +57,6 @@ def import_lines(records: Records, lines: Iterable[str]) -> Added:
             raise RecordError(f"line {number} is not JSON: {error}") from error
         except RecordError as error:
             raise RecordError(f"line {number} is no record: {error}") from error
-    return _add(records, read)
-
-
-def to_frame(records: Records) -> pd.DataFrame:
-    """One row a record; times, mapping and schedule as lists and dictionaries."""
-    import pandas as pd
-
-    rows = [{"id": record.id, **row_of(record)} for record in records.all()]
-    return pd.DataFrame(rows, columns=["id", *COLUMNS, "digest", "definition"])
-
-
-def from_frame(records: Records, frame: pd.DataFrame) -> Added:
-    """Add records from a frame that :func:`to_frame` made.
-
-    Raises:
-        RecordError: a row is not a record; the message names the row.
-    """
-    read = []
-    for number, values in enumerate(frame.to_dict("records")):
-        row = {str(name): value for name, value in values.items()}
-        for name in ("seed", "number", "attempt", "verified_elements"):
-            row[name] = int(row[name]) if name in row else None
-        if not isinstance(row.get("definition"), dict):
-            row.pop("definition", None)
-        try:
-            read.append(record_of(row))
-        except RecordError as error:
-            raise RecordError(f"row {number} is no record: {error}") from error
     return _add(records, read)
 
 

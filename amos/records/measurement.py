@@ -1,14 +1,17 @@
-"""What a measurement says, and how sure it is."""
+"""What a measurement says, how sure it is, and the trial that it was made for."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-__all__ = ["FAILURES", "Measurement", "noise_of", "steady"]
+from amos._display import Shown
+from amos.mapping import Mapping
+from amos.plan import Candidate, Schedule
+
+__all__ = ["FAILURES", "Measurement", "Trial", "noise_of", "steady"]
 
 #: What can become of a candidate that is not a measurement.
 FAILURES = ("build", "wrong", "nan", "crash", "abort", "timeout", "memory", "error")
@@ -47,15 +50,6 @@ class Measurement:
     message: str = ""
     work_seconds: float = 0.0
 
-    @staticmethod
-    def of(values: Mapping[str, Any]) -> Measurement:
-        """From a dictionary that may hold more than a measurement."""
-        known = {field.name for field in fields(Measurement)}
-        taken = {key: value for key, value in values.items() if key in known}
-        if "times" in taken:
-            taken["times"] = tuple(float(t) for t in taken["times"])
-        return Measurement(**taken)
-
     @property
     def ok(self) -> bool:
         """True if the candidate ran and was right."""
@@ -82,6 +76,38 @@ class Measurement:
             return False
         apart = abs(self.seconds - other.seconds)
         return apart < 2 * math.hypot(self.noise * self.seconds, other.noise * other.seconds)
+
+
+@dataclass(frozen=True)
+class Trial(Shown):
+    """A candidate that was predicted and, on the host, measured.
+
+    Attributes:
+        number: position in the exploration, from 0.
+        candidate: mapping and schedule.
+        predicted: seconds by the model.
+        measurement: what happened when it ran; ``None`` on the model alone.
+    """
+
+    number: int
+    candidate: Candidate
+    predicted: float
+    measurement: Measurement | None = None
+
+    @property
+    def mapping(self) -> Mapping:
+        """The candidate's mapping."""
+        return self.candidate.mapping
+
+    @property
+    def schedule(self) -> Schedule:
+        """The candidate's schedule."""
+        return self.candidate.schedule
+
+    @property
+    def seconds(self) -> float:
+        """Measured seconds; predicted ones if nothing was measured."""
+        return self.predicted if self.measurement is None else self.measurement.seconds
 
 
 def steady(times: Sequence[float]) -> tuple[float, ...]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from amos.errors import AmosError, RecordError
-from amos.intrinsics import Intrinsic, names
+from amos.intrinsics import Implementation, Intrinsic, names, provide, read_values
 from amos.intrinsics import get as get_intrinsic
 from amos.ir import Operator
 from amos.machine import Machine, catalogue
@@ -17,15 +17,18 @@ from amos.machine.identity import Identity, here
 from amos.mapping import Mapping as LoopMapping
 from amos.plan import Candidate, Schedule
 from amos.records.canonical import digest, fingerprint, operator_from, operator_values
-from amos.records.definitions import kept_intrinsic
-from amos.records.measurement import Measurement
-from amos.records.trial import Trial
+from amos.records.measurement import Measurement, Trial
 from amos.schedule import ScheduleSpace
 
 __all__ = ["Record", "Run", "candidate_key"]
 
 #: Values of JSON.
 Json = Mapping[str, Any]
+#: What a record keeps of a measurement, under the same names.
+_MEASURED = (
+    *("times", "implementation", "verified_elements"),
+    *("max_difference", "failure", "message"),
+)
 
 
 def candidate_key(candidate: Candidate) -> str:
@@ -41,12 +44,11 @@ class Run:
 
     Attributes:
         operator: as text.
-        canonical: values from which :func:`amos.records.canonical.operator_from` makes it;
-            empty where a file of version 1 does not explain it.
+        canonical: values from which :func:`amos.records.canonical.operator_from` makes it.
         intrinsic: name.
-        fingerprint: stands for the meaning of the intrinsic; empty if it was not recorded.
+        fingerprint: stands for the meaning of the intrinsic.
         machine: what was measured on, or modelled.
-        machine_key: stands for it; empty if it was not recorded.
+        machine_key: stands for it.
         method: of search.
         proposer: who proposed the candidates.
         seed: of the search.
@@ -85,7 +87,7 @@ class Run:
             method=method,
             proposer=method,
             seed=seed,
-            options=dict(options),
+            options=options,
         )
 
     def run_values(self) -> dict[str, Any]:
@@ -161,12 +163,8 @@ class Record(Run):
             rule=mapping.rule,
             schedule=trial.schedule.as_dict(),
             predicted=_finite(trial.predicted),
-            times=tuple(float(t) for t in measured.times),
-            implementation=measured.implementation,
-            verified_elements=measured.verified_elements,
-            max_difference=_finite(measured.max_difference),
-            failure=measured.failure,
-            message=measured.message,
+            **{name: getattr(measured, name) for name in _MEASURED}
+            | {"max_difference": _finite(measured.max_difference)},
         )
 
     def values(self) -> dict[str, Any]:
@@ -191,7 +189,7 @@ class Record(Run):
         """What was measured; ``None`` for a record of the model alone."""
         if not self.times and not self.failure:
             return None
-        return Measurement.of(vars(self))
+        return Measurement(**{name: getattr(self, name) for name in _MEASURED})
 
     @property
     def seconds(self) -> float:
@@ -209,7 +207,7 @@ class Record(Run):
                 return "unknown intrinsic"
             version = self.fingerprint
         if self.fingerprint != version:
-            return "other version of the intrinsic" if self.fingerprint else "unknown version"
+            return "other version of the intrinsic"
         if self.machine.name != "host":
             return "model"
         return "here" if self.machine_key == here().key else "other machine"
@@ -232,8 +230,8 @@ class Record(Run):
         What the record keeps is registered, beside another version under a name of its own.
 
         Raises:
-            RecordError: it means something else by now, or the record does not say, and
-                the record keeps none.
+            RecordError: it means something else by now, and the record keeps none, or
+                another one than it was made with.
             IntrinsicError: the one that it keeps is not well formed.
             UnknownNameError: there is no such intrinsic, and the record keeps none.
         """
@@ -241,31 +239,32 @@ class Record(Run):
         unit = get_intrinsic(name) if name in names() or not self.definition else None
         if unit is not None and version == fingerprint(unit):
             return unit
-        if not version:
-            raise RecordError(f"the record does not say which version of {name} it was made with")
-        if self.definition:
-            own = name if unit is None else f"{name}_{version}"
-            return kept_intrinsic(self, own)
-        assert unit is not None
-        raise RecordError(
-            f"the record was made with another version of {name} "
-            f"({version}, now {fingerprint(unit)})"
-        )
+        if not self.definition:
+            assert unit is not None
+            raise RecordError(
+                f"the record was made with another version of {name} "
+                f"({version}, now {fingerprint(unit)})"
+            )
+        kept, *sources = read_values(self.definition, f"the intrinsic of record {self.id or ''}")
+        assert isinstance(kept, Intrinsic)
+        if (kept.name, fingerprint(kept)) != (name, version):
+            raise RecordError(
+                f"the record keeps another intrinsic than {name} {version}: "
+                f"{kept.name} {fingerprint(kept)}"
+            )
+        own = name if unit is None else f"{name}_{version}"
+        named = [replace(s, intrinsic=own) for s in sources if isinstance(s, Implementation)]
+        provide([replace(kept, name=own), *named])
+        return get_intrinsic(own)
 
-    def rebuild(self, *, any_version: bool = False) -> Candidate:
+    def rebuild(self) -> Candidate:
         """The candidate, with every check that a new one passes.
-
-        Args:
-            any_version: take the intrinsic of that name where the record does not say
-                which version it was.
 
         Raises:
             RecordError: the record does not describe a candidate.
             UnknownNameError: there is no such intrinsic.
         """
-        unversioned = any_version and not self.fingerprint
-        unit = get_intrinsic(self.intrinsic) if unversioned else self.unit()
-        operator = operator_from(self.canonical)
+        unit, operator = self.unit(), operator_from(self.canonical)
         try:
             steps = [it.name for it in unit.iterations]
             where = {name: t for t, step in enumerate(steps) for name in self.mapping[step]}

@@ -14,7 +14,16 @@ from amos.machine.identity import Identity
 from amos.records.canonical import digest
 from amos.records.record import Record
 
-__all__ = ["COLUMNS", "ENCODED", "decode", "encode", "read_definitions", "record_of", "row_of"]
+__all__ = [
+    "COLUMNS",
+    "ENCODED",
+    "STORED",
+    "decode",
+    "encode",
+    "read_definitions",
+    "record_of",
+    "row_of",
+]
 
 #: Kind of each column but ``id``, which the file gives, and ``digest``.
 COLUMNS: dict[str, tuple[type, ...]] = {
@@ -46,7 +55,9 @@ COLUMNS: dict[str, tuple[type, ...]] = {
     "failure": (str,),
     "message": (str,),
 }
-#: Columns that the file holds as JSON.
+#: Columns of the file, in its order.
+STORED = ("id", *COLUMNS, "digest")
+#: Columns that it holds as JSON.
 ENCODED = tuple(name for name, kinds in COLUMNS.items() if kinds in ((dict,), (list,)))
 PHASES = ("search", "confirm")
 #: Values of a column are nested less deep than this.
@@ -193,9 +204,6 @@ def read_definitions(
 
 
 def encode(record: Record) -> dict[str, Any]:
-    """A record as the file holds it, but for its number."""
+    """A record as the file holds it, but for its number and what it keeps of its intrinsic."""
     row = row_of(record)
-    return {
-        name: json.dumps(row[name]) if name in ENCODED else row[name]
-        for name in (*COLUMNS, "digest")
-    }
+    return row | {name: json.dumps(row[name]) for name in ENCODED}

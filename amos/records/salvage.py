@@ -9,6 +9,7 @@ write-ahead log count, as they would for SQLite.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import struct
 from collections.abc import Iterator
@@ -18,17 +19,17 @@ from typing import Any
 
 from amos.errors import RecordError
 from amos.records.record import Record
-from amos.records.rows import COLUMNS, decode, read_definitions, record_of
-from amos.records.schema import V1_COLUMNS, upgrade_rows
+from amos.records.rows import COLUMNS, STORED, decode, read_definitions, record_of
 from amos.records.store import Records
 
 __all__ = ["Salvage", "salvage"]
 
 _LEAF = 0x0D
 _SIZES = [1 << n for n in range(9, 17)]
-_V2_COLUMNS = ("id", *COLUMNS, "digest")
 #: Columns of the table of intrinsics.
 _DEFINITION = 5
+#: Columns of numbers that SQLite keeps as integers where they are whole.
+_REAL = [STORED.index(name) for name, kinds in COLUMNS.items() if float in kinds]
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,6 @@ def _log(data: bytes, size: int) -> dict[int, bytes]:
 
 def _search(pages: _Pages) -> Salvage:
     records: dict[int, Record] = {}
-    old: dict[int, dict[str, Any]] = {}
     definitions: dict[tuple[str, str], dict[str, Any]] = {}
     seen: set[int] = set()
     for number in range(1, pages.count + 1):
@@ -134,25 +134,15 @@ def _search(pages: _Pages) -> Salvage:
             if values is not None and len(values) == _DEFINITION:
                 definitions |= read_definitions([values[1:]])
                 continue
-            if values is None or len(values) not in (len(_V2_COLUMNS), len(V1_COLUMNS)):
+            if values is None or len(values) != len(STORED):
                 # Of another table, or broken; a number beyond reason is rubbish.
                 if values is None and 0 < rowid < 1 << 32:
                     seen.add(rowid)
                 continue
             seen.add(rowid)
-            if len(values) == len(V1_COLUMNS):
-                old[rowid] = dict(zip(V1_COLUMNS, values, strict=True)) | {"id": rowid}
-                continue
-            try:
-                row = decode(dict(zip(_V2_COLUMNS, values, strict=True)))
+            with contextlib.suppress(RecordError):
+                row = decode(dict(zip(STORED, values, strict=True)))
                 records[rowid] = record_of(row, rowid)
-            except RecordError:
-                continue
-    for rowid, row in sorted(old.items()):
-        try:
-            records.setdefault(rowid, upgrade_rows([row])[0])
-        except RecordError:
-            continue
     for rowid, record in records.items():
         if definition := definitions.get((record.intrinsic, record.fingerprint)):
             records[rowid] = replace(record, definition=definition)
@@ -232,11 +222,9 @@ def _values(data: bytes) -> list[Any]:
             value = int.from_bytes(data[at : at + length], "big", signed=True)
             values.append({0: None, 8: 0, 9: 1}.get(kind, value))
         at += length
-    # SQLite keeps whole numbers of a REAL column as integers.
-    for columns in (_V2_COLUMNS, V1_COLUMNS):
-        if len(values) == len(columns):
-            for name in ("predicted", "max_difference"):
-                values[columns.index(name)] = float(values[columns.index(name)])
+    if len(values) == len(STORED):
+        for n in _REAL:
+            values[n] = float(values[n])
     return values
 
 

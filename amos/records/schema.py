@@ -1,32 +1,30 @@
-"""The tables of a record file, its versions, and the way from one to the next."""
+"""The SQLite file of records: its tables, opening it, and noticing that it is gone."""
 
 from __future__ import annotations
 
-import json
-import re
+import itertools
+import os
 import sqlite3
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+import stat
+from pathlib import Path
 
-from amos.errors import AmosError, RecordError
-from amos.ir import Operator
-from amos.machine.identity import Identity
-from amos.records.canonical import digest, operator_values
-from amos.records.record import Record
-from amos.records.rows import COLUMNS, encode, record_of, row_of
+from amos.errors import RecordError
+from amos.records.rows import COLUMNS
 
 __all__ = [
     "APPLICATION_ID",
     "INTRINSICS",
+    "PATIENCE",
     "SCHEMA_VERSION",
-    "V1_COLUMNS",
+    "connect",
     "create",
-    "migrate",
-    "upgrade_rows",
+    "put_back",
+    "same_file",
+    "writable",
 ]
 
+#: Seconds to wait for another process that is writing.
+PATIENCE = 60.0
 SCHEMA_VERSION = 2
 #: "AMOS": tells our files from other programs' databases.
 APPLICATION_ID = 0x414D4F53
@@ -60,25 +58,6 @@ CREATE TABLE IF NOT EXISTS intrinsics (
 )
 """
 
-V1_COLUMNS = (
-    "id",
-    "created",
-    "operator",
-    "intrinsic",
-    "machine",
-    "method",
-    "seed",
-    "number",
-    "mapping",
-    "schedule",
-    "predicted",
-    "times",
-    "verified_elements",
-    "max_difference",
-    "failure",
-    "message",
-)
-
 
 def create(database: sqlite3.Connection) -> None:
     """Make the tables of the present version; inside a transaction."""
@@ -88,123 +67,74 @@ def create(database: sqlite3.Connection) -> None:
     database.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
 
 
-def migrate(database: sqlite3.Connection, version: int) -> int:
-    """Bring an older file to the present version, inside a transaction.
+def connect(path: Path, *, readonly: bool) -> sqlite3.Connection:
+    """A connection without transactions of its own.
+
+    Args:
+        path: the file.
+        readonly: change nothing, and need no permission to.
+
+    Raises:
+        RecordError: there is no such file to read.
+        sqlite3.Error: SQLite cannot open it.
+    """
+    if not readonly:
+        return sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
+    if not path.is_file():
+        raise RecordError(f"record file {str(path)!r}: there is no such file")
+    address, last = path.resolve().as_uri(), sqlite3.OperationalError("unreadable")
+    # With permission to write, SQLite puts its log away when it is done; without,
+    # it can read, but not beside an unwritable folder unless told that nobody writes.
+    for mode in ("rw", "ro", "ro&immutable=1"):
+        if mode == "rw" and not writable(path):
+            continue
+        database = sqlite3.connect(
+            f"{address}?mode={mode}", uri=True, timeout=PATIENCE, isolation_level=None
+        )
+        try:
+            database.execute("PRAGMA query_only=ON")
+            database.execute("PRAGMA schema_version")
+        except sqlite3.OperationalError as error:
+            database.close()
+            last = error
+            continue
+        except BaseException:
+            database.close()
+            raise
+        return database
+    raise last
+
+
+def writable(path: Path) -> bool:
+    """Whether this process may write a file; root may only if somebody may."""
+    mode = path.stat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)
+    return bool(mode) and os.access(path, os.W_OK)
+
+
+def same_file(path: Path, opened: os.stat_result) -> bool:
+    """Whether a path still names the file that was opened."""
+    try:
+        return os.path.samestat(path.stat(), opened)
+    except OSError:
+        return False
+
+
+def put_back(database: sqlite3.Connection, path: Path) -> str:
+    """Write what a deleted file still holds for whoever has it open.
+
+    Args:
+        database: a connection to it, outside of a transaction.
+        path: where it was.
 
     Returns:
-        how many records it held.
-
-    Raises:
-        RecordError: a record of the older version cannot be read.
+        where it is now, or why it is lost, in words.
     """
-    if version != 1:
-        raise RecordError(f"schema version {version} is unknown")
-    names = ", ".join(V1_COLUMNS)
-    try:
-        cursor = database.execute(f"SELECT {names} FROM trials ORDER BY id")
-        old = [dict(zip(V1_COLUMNS, row, strict=True)) for row in cursor]
-    except sqlite3.OperationalError as error:
-        raise RecordError(f"it is no record file of version 1: {error}") from error
-    records = upgrade_rows(old)
-    database.execute("DROP TABLE trials")
-    create(database)
-    columns = ["id", *COLUMNS, "digest"]
-    marks = ", ".join(f":{name}" for name in columns)
-    for record in records:
-        database.execute(
-            f"INSERT INTO trials ({', '.join(columns)}) VALUES ({marks})",
-            encode(record) | {"id": record.id},
-        )
-    return len(records)
-
-
-#: What values of other kinds than version 1 wrote can lead to.
-_UNREADABLE = (
-    AttributeError,
-    KeyError,
-    OverflowError,
-    RecordError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)
-
-
-def upgrade_rows(old: Sequence[Mapping[str, Any]]) -> list[Record]:
-    """Records of version 1 as records of the present one.
-
-    That version did not record which machine and which version of the intrinsic
-    it was, so these records are shown and replayed, but never taken for a new
-    measurement here.
-
-    Raises:
-        RecordError: a record is not of version 1.
-    """
-    seen: Counter[tuple[str, str]] = Counter()
-    records = []
-    for row in old:
-        try:
-            record = _upgrade(row)
-            key = record.key, record.candidate
-            record = record_of(row_of(replace(record, attempt=seen[key])), row["id"])
-        except _UNREADABLE as error:
-            raise RecordError(f"record {row.get('id')} cannot be read: {error}") from error
-        records.append(record)
-        seen[key] += 1
-    return records
-
-
-def _upgrade(row: Mapping[str, Any]) -> Record:
-    mapping, schedule = json.loads(row["mapping"]), json.loads(row["schedule"])
-    canonical = _canonical(row["operator"])
-    operands = len(canonical.get("dtypes", "xxx")) - 1
-    return Record(
-        operator=row["operator"],
-        canonical=canonical,
-        intrinsic=row["intrinsic"],
-        fingerprint="",
-        machine=Identity("", row["machine"], 0),
-        machine_key="",
-        method=row["method"],
-        proposer=row["method"],
-        seed=int(row["seed"]),
-        options={"schema": 1},
-        created=row["created"],
-        number=int(row["number"]),
-        phase="search",
-        attempt=0,
-        candidate=digest([mapping, schedule]),
-        mapping={str(k): tuple(str(n) for n in v) for k, v in mapping.items()},
-        sources=tuple(range(max(1, operands))),
-        rule="gather",
-        schedule=dict(schedule),
-        predicted=float(row["predicted"]),
-        times=tuple(float(t) for t in json.loads(row["times"])),
-        verified_elements=int(row["verified_elements"]),
-        max_difference=float(row["max_difference"]),
-        failure=row["failure"],
-        message=row["message"],
+    names = itertools.chain(
+        [path], (path.with_name(f"{path.name}.{n}") for n in itertools.count(1))
     )
-
-
-_V1_OPERATOR = re.compile(r"(?P<text>.+?)  with (?P<extents>[^()]+?)(?:  \((?P<dtypes>.+)\))?")
-
-
-def _canonical(text: str) -> dict[str, Any]:
-    """The operator of version 1's text; its shapes are those that the text explains."""
-    found = _V1_OPERATOR.fullmatch(text)
-    if found is None:
-        return {}
+    target = next(name for name in names if not name.exists())
     try:
-        operator = Operator.parse(
-            found["text"],
-            extents={k: int(v) for k, v in _pairs(found["extents"], "=")},
-            dtypes=dict(_pairs(found["dtypes"] or "", ": ")),
-        )
-    except (AmosError, ValueError):
-        return {}
-    return operator_values(operator)
-
-
-def _pairs(text: str, sign: str) -> list[tuple[str, str]]:
-    return [(k, v) for k, _, v in (item.partition(sign) for item in text.split(", ") if item)]
+        database.execute("VACUUM INTO ?", (str(target),))
+    except sqlite3.Error as error:
+        return f"and its records are lost: {error}"
+    return f"and all of its records are in {str(target)!r} now; the same command goes on there"

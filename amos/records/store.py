@@ -11,8 +11,8 @@ import json
 import os
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -20,17 +20,18 @@ from typing import Any, Literal
 from amos._closing import Closing
 from amos.errors import RecordError
 from amos.records.canonical import digest
-from amos.records.opening import PATIENCE, connect, put_back, same_file, writable
-from amos.records.record import Record
-from amos.records.rows import COLUMNS, decode, encode, read_definitions, record_of
+from amos.records.record import Record, Run
+from amos.records.rows import STORED, decode, encode, read_definitions, record_of
 from amos.records.schema import (
     APPLICATION_ID,
     INTRINSICS,
+    PATIENCE,
     SCHEMA_VERSION,
-    V1_COLUMNS,
+    connect,
     create,
-    migrate,
-    upgrade_rows,
+    put_back,
+    same_file,
+    writable,
 )
 
 __all__ = ["SCHEMA_VERSION", "Records", "now"]
@@ -53,22 +54,10 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-@dataclass(frozen=True)
-class Census:
-    """How many records are of one operator, intrinsic, version and machine."""
-
-    operator: str
-    intrinsic: str
-    fingerprint: str
-    machine_key: str
-    count: int
-
-
 class Records(Closing):
     """A record file.
 
-    Several processes may write one file at once. A file of an older schema is
-    brought to the present one when it is opened for writing.
+    Several processes may write one file at once.
 
     Args:
         path: the file; it is created unless ``readonly``.
@@ -76,12 +65,11 @@ class Records(Closing):
 
     Raises:
         RecordError: the file cannot be created, read or written, is damaged, is
-            not a record file, or was written by a newer version.
+            not a record file, or was written by another version.
     """
 
     def __init__(self, path: str | Path, *, readonly: bool = False) -> None:
         self.path, self.readonly = Path(path), readonly
-        self._old: list[Record] | None = None
         self._opened: os.stat_result | None = None
         with self._errors():
             self._database = connect(self.path, readonly=readonly)
@@ -114,11 +102,8 @@ class Records(Closing):
         Raises:
             RecordError: the file cannot be written.
         """
-        columns = [*COLUMNS, "digest"]
-        marks = ", ".join(f":{name}" for name in columns)
-        statement = (
-            f"INSERT INTO trials ({', '.join(columns)}) VALUES ({marks}) ON CONFLICT DO NOTHING"
-        )
+        columns, marks = ", ".join(STORED[1:]), ", ".join(f":{name}" for name in STORED[1:])
+        statement = f"INSERT INTO trials ({columns}) VALUES ({marks}) ON CONFLICT DO NOTHING"
         with self.transaction():
             before = self._database.total_changes
             for record in records:
@@ -158,7 +143,7 @@ class Records(Closing):
         Raises:
             RecordError: a record is damaged.
         """
-        return self._select() if self._old is None else list(self._old)
+        return self._select()
 
     def find(self, run: str, candidate: str, phase: str, attempt: int) -> Record | None:
         """The record of one measurement, if there is one.
@@ -175,26 +160,28 @@ class Records(Closing):
         Raises:
             RecordError: there is none, or it is damaged.
         """
-        old = self._old
-        there = old if old is not None else self._select("id=?", (number,))
-        for record in there:
-            if record.id == number:
-                return record
-        raise RecordError(f"record file {str(self.path)!r}: there is no record {number}")
+        if not (there := self._select("id=?", (number,))):
+            raise self._error(f"there is no record {number}")
+        return there[0]
 
-    def census(self) -> list[Census]:
-        """How many records there are of each operator, intrinsic, version and machine."""
-        listed = ", ".join(each.name for each in fields(Census)[:-1])
+    def census(self, run: Run) -> Counter[str]:
+        """How many records there are by what tells them from a run's first.
+
+        That is ``operator`` (or another intrinsic), ``version`` of the intrinsic, ``machine``,
+        or nothing.
+        """
+        mine = (run.operator, run.intrinsic, run.fingerprint, run.machine_key)
         with self._errors():
             cursor = self._database.execute(
-                f"SELECT {listed}, count(*) FROM trials GROUP BY {listed}"
+                "SELECT CASE WHEN operator!=? OR intrinsic!=? THEN 'operator' "
+                "WHEN fingerprint!=? THEN 'version' WHEN machine_key!=? THEN 'machine' "
+                "ELSE '' END, count(*) FROM trials GROUP BY 1",
+                mine,
             )
-            return [Census(*row) for row in cursor]
+            return Counter(dict(cursor.fetchall()))
 
     def run(self, key: str, column: Literal["description", "finished"]) -> Any:
         """How a run began or ended, as plain values; None if the file does not say."""
-        if self._old is not None:
-            return None
         with self._errors():
             row = self._database.execute(f"SELECT {column} FROM runs WHERE run=?", (key,))
             values = row.fetchone() or ("",)
@@ -277,61 +264,57 @@ class Records(Closing):
 
     def _hint(self) -> str:
         """How to go on with a damaged file, if it ever was one of ours."""
-        try:
-            with self.path.open("rb") as file:
-                ours = _SIGN in file.read(_FIRST_PAGE)
-        except OSError:
-            return ""
-        return f"; see: amos records salvage {self.path} NEW_FILE" if ours else ""
+        return f"; see: amos records salvage {self.path} NEW_FILE" if self._looks_ours() else ""
+
+    def _looks_ours(self) -> bool:
+        with contextlib.suppress(OSError), self.path.open("rb") as file:
+            return _SIGN in file.read(_FIRST_PAGE)
+        return False
 
     def _error(self, message: str) -> RecordError:
         return RecordError(f"record file {str(self.path)!r}: {message}")
 
     def _open(self) -> None:
-        version, tables, _ = self._state()
+        version = self._number("PRAGMA user_version")
         if version > SCHEMA_VERSION:
             raise self._error(
                 f"schema version {version}, but this version of amos reads {SCHEMA_VERSION}"
             )
-        if self.readonly:
-            self._check_ours()
-            return
-        if not writable(self.path):
+        if not self.readonly and not writable(self.path):
             raise self._error("it is read-only")
-        if tables or version:
-            self._check_ours()
+        if self.readonly or not self._empty():
+            self._check_ours(version)
+        if self.readonly:
+            return
         with self.transaction():
             # Looked at again: another process may have been quicker.
-            version, tables, _ = self._state()
-            if version == 0 and tables == 0:
+            if self._empty():
                 create(self._database)
-            elif version < SCHEMA_VERSION:
-                migrate(self._database, version)
             else:
                 self._database.execute(INTRINSICS)
         self._use_log()
 
-    def _state(self) -> tuple[int, int, int]:
-        """Schema version, number of tables, application."""
-        (version,) = self._database.execute("PRAGMA user_version").fetchone()
-        (tables,) = self._database.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        (application,) = self._database.execute("PRAGMA application_id").fetchone()
-        return version, tables, application
+    def _number(self, statement: str) -> int:
+        (number,) = self._database.execute(statement).fetchone()
+        return int(number)
 
-    def _check_ours(self) -> None:
-        version, _, application = self._state()
-        if version == 0 or (version > 1 and application != APPLICATION_ID):
+    def _empty(self) -> bool:
+        tables = self._number("SELECT count(*) FROM sqlite_master")
+        return tables == 0 == self._number("PRAGMA user_version")
+
+    def _check_ours(self, version: int) -> None:
+        if version == 1 and self._looks_ours():
+            raise self._error(
+                "schema version 1, of before the first release, which did not note the machine "
+                "and the version of the intrinsic: explore again into a new file"
+            )
+        if version == 0 or self._number("PRAGMA application_id") != APPLICATION_ID:
             raise self._error(
                 f"it is another program's database (schema version {version}){self._hint()}"
             )
         (verdict,) = self._database.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
             raise sqlite3.DatabaseError(f"malformed: {verdict}")
-        if version == 1 and self.readonly:
-            cursor = self._database.execute(
-                f"SELECT {', '.join(V1_COLUMNS)} FROM trials ORDER BY id"
-            )
-            self._old = upgrade_rows([dict(zip(V1_COLUMNS, row, strict=True)) for row in cursor])
 
     def _use_log(self) -> None:
         """Write-ahead logging: readers and a writer at once, and a commit is one append."""
@@ -350,22 +333,20 @@ class Records(Closing):
 
     def _select(self, where: str = "", values: Sequence[Any] = ()) -> list[Record]:
         """Records of a condition with ``?`` for each of ``values``, oldest first."""
-        columns = ["id", *COLUMNS, "digest"]
         condition = f" WHERE {where}" if where else ""
         with self._errors():
             cursor = self._database.execute(
-                f"SELECT {', '.join(columns)} FROM trials{condition} ORDER BY id", values
+                f"SELECT {', '.join(STORED)} FROM trials{condition} ORDER BY id", values
             )
-            rows = [dict(zip(columns, row, strict=True)) for row in cursor]
+            rows = [dict(zip(STORED, row, strict=True)) for row in cursor]
         definitions = self._definitions() if rows else {}
         return [self._checked(row, definitions) for row in rows]
 
     def _definitions(self) -> dict[tuple[str, str], dict[str, Any]]:
         """What is kept of intrinsics, by name and version."""
         with self._errors():
-            (there,) = self._database.execute(
-                "SELECT count(*) FROM sqlite_master WHERE name='intrinsics'"
-            ).fetchone()
+            # A file of before them that is only read has no such table.
+            there = self._number("SELECT count(*) FROM sqlite_master WHERE name='intrinsics'")
             columns = "SELECT intrinsic, fingerprint, definition, digest FROM intrinsics"
             return read_definitions(self._database.execute(columns)) if there else {}
 
@@ -377,7 +358,4 @@ class Records(Closing):
         try:
             return record_of(decode(values) | kept, values["id"])
         except RecordError as error:
-            raise self._error(
-                f"record {values['id']} is damaged: {error}; "
-                f"see: amos records salvage {self.path} NEW_FILE"
-            ) from error
+            raise self._error(f"record {values['id']} is damaged: {error}{self._hint()}") from error

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import platform
+from dataclasses import dataclass
 
 import numpy as np
 
+from amos.errors import AmosError
 from amos.intrinsics import Intrinsic, implementations
+from amos.ir import Operator
 from amos.machine.cpu import cpu
 from amos.measure import Runner
-from amos.measure.call import Call
-from amos.measure.messages import Failure
+from amos.measure.messages import Context, Failure
 from amos.selfcheck.data import compare, fragments
 from amos.selfcheck.report import Report
 
@@ -33,7 +35,7 @@ def _run(
 ) -> None:
     given = fragments(unit, rng)
     arrays = [given[load.tensor.name] for load in unit.operands]
-    answer = runner.request(Call(unit, kind, tuple(arrays))).answer
+    answer = runner.request(_Call(unit, kind, tuple(arrays))).answer
     label = f"llvm {kind}: {platform.machine()}"
     if isinstance(answer, Failure):
         if answer.failure == "unheld":
@@ -48,3 +50,42 @@ def _run(
     report.compared += arrays[-1].size
     if problem := compare(unit, given, answer, exact=kind == "native"):
         report.differ(f"{label}: {problem}")
+
+
+@dataclass(frozen=True)
+class _Call:
+    """Calls of an intrinsic, as its self-check makes them.
+
+    Attributes:
+        intrinsic: what to run.
+        implementation: ``"native"`` or ``"generic"``.
+        arrays: for each operand, sources first, calls × fragment.
+    """
+
+    intrinsic: Intrinsic
+    implementation: str
+    arrays: tuple[np.ndarray, ...]
+
+    @property
+    def intrinsics(self) -> tuple[Intrinsic, ...]:
+        """The one."""
+        return (self.intrinsic,)
+
+    @property
+    def needs(self) -> frozenset[Operator | str]:
+        """Code for CPUs."""
+        return frozenset({"cpu"})
+
+    def run(self, context: Context) -> np.ndarray | Failure:
+        """The destination after the calls."""
+        from amos.codegen.tir.tensor_intrin import holdable
+        from amos.runtime.calls import run_calls
+
+        try:
+            holdable(self.intrinsic)
+        except AmosError as error:
+            return Failure("unheld", str(error))
+        try:
+            return run_calls(self.intrinsic, self.implementation, self.arrays)
+        except AmosError as error:
+            return Failure("build", str(error))

@@ -129,7 +129,7 @@ def test_layers_and_library_operators(capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([*MODEL, "--trials", "0"], "trials: expected a positive number, got 0"),
+        ([*MODEL, "--trials", "0"], "trials: expected a whole number from 1 on, got 0"),
         ([*MODEL, "--seed", "-1"], "seed: expected a number from 0 on, below 2**63, got -1"),
         ([*MODEL, "--method", "gaa"], "unknown search method 'gaa': did you mean 'ga' or"),
         ([*MODEL, "--rule", "papr"], "papr"),

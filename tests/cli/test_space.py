@@ -99,7 +99,7 @@ def test_bad_input(arguments: list[str], words: str, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--stagnation", "0"], "stagnation: expected a positive number, got 0"),
+        (["--stagnation", "0"], "stagnation: expected a whole number from 1 on, got 0"),
         (["--epsilon", "2"], "epsilon: expected a share from 0 to 1, got 2"),
         (["--method", "exhaustive"], "assignments, at most 5,000,000 are gone through"),
     ],

@@ -8,8 +8,8 @@ import platform
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,14 +17,13 @@ import pytest
 import amos
 from amos import viz
 from amos.errors import AmosError, ExploreError, MachineError, MappingError, UnknownNameError
-from amos.explore import Exploration, run
+from amos.explore import Exploration
 from amos.ir import Operator
-from amos.machine import Machine
-from amos.machine.identity import Identity
 from amos.measure.executor import Task
 from amos.plan import Candidate
-from amos.records import Measurement, Trial
+from amos.records import Measurement, Records, Trial
 from tests.support.exploring import grouped
+from tests.support.fake import Answering, fake_seconds
 
 VNNI = "vnni_dpbusd_m16k4_u8_s8_s32"
 CONV = Operator.parse(
@@ -44,43 +43,22 @@ def _proposals(result: Exploration) -> list[tuple[str, str]]:
     return [(trial.mapping.name, str(trial.schedule)) for trial in result.trials]
 
 
-class _Fake:
-    """An executor whose answers depend on nothing but the candidate."""
+def _host(op: Operator = CONV, crash: int = 1 << 30, **options: Any) -> Exploration:
+    """Measured, as if; one in ``crash`` candidates does."""
 
-    #: One in so many candidates crashes.
-    crash = 5
-    identity = Identity("host", "fake", 2)
-
-    def __enter__(self) -> _Fake:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def machine(self, *_: object, **__: object) -> Machine:
-        return amos.machines.get("xeon_6240")
-
-    def measure(self, tasks: Iterable[tuple[int, Task]]) -> Iterator[tuple[int, Measurement]]:
-        for number, task in tasks:
-            yield number, self.one(task.candidate)
-
-    def one(self, candidate: Candidate) -> Measurement:
-        seed = sum(map(ord, str(candidate.schedule) + candidate.mapping.name))
-        if seed % self.crash == 0:
+    def answer(task: Task) -> Measurement:
+        seed = sum(map(ord, str(task.candidate.schedule) + task.candidate.mapping.name))
+        if seed % crash == 0:
             return Measurement(failure="crash", message="fake")
         return Measurement((1e-6 * (1 + seed % 97),), 6, 0.0, "generic")
 
-
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> type[_Fake]:
-    monkeypatch.setattr(run, "open_executor", lambda *_, **__: _Fake())
-    return _Fake
+    return _model(op, **{"machine": "host", "executor": Answering(answer)} | options)
 
 
 @pytest.mark.parametrize("method", ["ga", "random"])
-def test_the_same_seed_proposes_the_same(method: str, fake: type[_Fake]) -> None:
-    for machine in ("host", "xeon_6240"):
-        results = [_model(machine=machine, trials=20, seed=5, method=method) for _ in range(2)]
+def test_the_same_seed_proposes_the_same(method: str) -> None:
+    for explore in (_host, _model):
+        results = [explore(trials=20, seed=5, method=method) for _ in range(2)]
         assert _proposals(results[0]) == _proposals(results[1])
     assert _proposals(results[0]) != _proposals(_model(trials=20, seed=6, method=method))
 
@@ -116,12 +94,9 @@ def test_another_process_proposes_the_same() -> None:
 
 @pytest.mark.parametrize("method", ["ga", "random"])
 @pytest.mark.parametrize("trials", [1, 7, 8, 30])
-def test_the_budget_is_honoured_and_nothing_is_tried_twice(
-    method: str, trials: int, fake: type[_Fake], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fake, "crash", 1 << 30)
-    for machine in ("host", "xeon_6240"):
-        result = _model(machine=machine, trials=trials, method=method)
+def test_the_budget_is_honoured_and_nothing_is_tried_twice(method: str, trials: int) -> None:
+    for explore in (_host, _model):
+        result = explore(trials=trials, method=method)
         assert len(result.trials) == trials
         assert len(set(_proposals(result))) == trials
         assert [trial.number for trial in result.trials] == list(range(trials))
@@ -136,19 +111,18 @@ def test_a_space_of_one(method: str) -> None:
 @pytest.mark.parametrize("method", ["ga", "random"])
 def test_a_small_space_is_used_up(method: str) -> None:
     op = Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=2, j=16, k=8))
-    result = _model(op, trials=50, method=method)
+    result = _model(op, trials=10**30, method=method)
     assert result.space_size == 2 * 3 == len(result.trials)
 
 
-def test_what_is_reported_along_the_way(fake: type[_Fake]) -> None:
+def test_what_is_reported_along_the_way() -> None:
     seen: list[tuple[int, int]] = []
     spaces: list[int] = []
 
     def progress(trial: Trial, total: int) -> None:
         seen.append((trial.number, total))
 
-    result = _model(
-        machine="host",
+    result = _host(
         trials=5,
         progress=progress,
         announce=lambda problem: spaces.append(problem.size),
@@ -157,8 +131,8 @@ def test_what_is_reported_along_the_way(fake: type[_Fake]) -> None:
     assert spaces == [result.space_size]
 
 
-def test_failures_are_counted_and_never_win(fake: type[_Fake]) -> None:
-    result = _model(machine="host", trials=40)
+def test_failures_are_counted_and_never_win() -> None:
+    result = _host(crash=5, trials=40)
     failed = [trial for trial in result.trials if trial.measurement and trial.measurement.failure]
     assert failed
     assert result.failures == {"crash": len(failed)}
@@ -172,43 +146,37 @@ def test_failures_are_counted_and_never_win(fake: type[_Fake]) -> None:
     assert Counter(frame["failure"])["crash"] == len(failed)
 
 
-def test_every_candidate_failing_is_an_error(
-    fake: type[_Fake], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(self: _Fake, candidate: Candidate) -> Measurement:
+def test_every_candidate_failing_is_an_error() -> None:
+    def fail(task: Task) -> Measurement:
         return Measurement(failure="build", message="no such luck")
 
-    monkeypatch.setattr(_Fake, "one", fail)
     with pytest.raises(ExploreError, match=r"none of 3 candidates ran \(build\); .*no such luck"):
-        _model(machine="host", trials=3)
+        _host(executor=Answering(fail), trials=3)
 
 
-def test_a_leader_that_turns_out_wrong_does_not_win(
-    fake: type[_Fake], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Measured again, the fastest one crashes."""
-    monkeypatch.setattr(_Fake, "crash", 1 << 30)
-    before, seen = _Fake.one, Counter[str]()
-    fast = min(_model(machine="host", trials=8).trials, key=lambda trial: trial.seconds)
+def test_a_leader_that_turns_out_wrong_does_not_win() -> None:
+    """Measured again, the fastest one fails."""
+    fast = _model(machine="host", executor=Answering(), trials=8).best.candidate
+    seen = Counter[Candidate]()
 
-    def one(self: _Fake, candidate: Candidate) -> Measurement:
-        seen[str(candidate)] += 1
-        if candidate == fast.candidate and seen[str(candidate)] > 1:
+    def answer(task: Task) -> Measurement:
+        seen[task.candidate] += 1
+        if task.candidate == fast and seen[fast] > 1:
             return Measurement(failure="wrong", message="largest difference 1")
-        return before(self, candidate)
+        return Measurement((fake_seconds(task.candidate),) * 9, 1, 0.0, "generic")
 
-    monkeypatch.setattr(_Fake, "one", one)
-    result = _model(machine="host", trials=8)
-    assert result.best.candidate != fast.candidate
+    result = _host(executor=Answering(answer), trials=8)
+    assert result.best.candidate != fast
     assert result.failures["wrong"] == 1
 
 
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        (dict(trials=0), ExploreError, "trials: expected a positive number, got 0"),
-        (dict(trials=-3), ExploreError, "trials: expected a positive number, got -3"),
-        (dict(trials=2.5), ExploreError, "trials: expected a positive number, got 2.5"),
+        (dict(trials=0), ExploreError, "trials: expected a whole number from 1 on, got 0"),
+        (dict(trials=-3), ExploreError, "trials: expected a whole number from 1 on, got -3"),
+        (dict(trials=2.5), ExploreError, "trials: expected a whole number from 1 on, got 2.5"),
+        (dict(trials=True), ExploreError, "trials: expected a whole number from 1 on, got True"),
         (dict(seed=-1), ExploreError, "seed: expected a number from 0 on, below 2\\*\\*63, got -1"),
         (
             dict(seed="x"),
@@ -258,9 +226,15 @@ def test_the_contract_of_the_dictionary() -> None:
     assert found["predicted_seconds"] > 0
 
 
-def test_on_this_machine() -> None:
+def test_on_this_machine(tmp_path: Path) -> None:
     """The whole path once, with a real worker."""
-    result = amos.explore(GEMM, VNNI, trials=3, seed=1)
+    result = amos.explore(GEMM, VNNI, trials=3, seed=1, records=tmp_path / "tuning.db")
+    with Records(tmp_path / "tuning.db") as records:
+        rows = records.all()
+    assert {row.phase for row in rows} == {"search", "confirm"}
+    for row in rows:
+        assert (row.verified_elements, row.max_difference) == (6 * 32, 0.0)
+        assert row.times and min(row.times) > 0
     found = json.loads(json.dumps(result.to_dict(), allow_nan=False))
     assert set(CONTRACT) <= set(found)
     assert (found["verified_elements"], found["max_difference"]) == (6 * 32, 0.0)

@@ -6,7 +6,6 @@ import io
 import re
 import sys
 import types
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,10 @@ import pytest
 import amos
 from amos.cli import main
 from amos.explore import Exploration
-from amos.machine import Machine
-from amos.machine.identity import Identity
 from amos.measure.executor import Task
 from amos.records import Measurement
 from tests.support.exploring import grouped
-from tests.support.fake import INTRINSIC, OPERATOR, fake_seconds
+from tests.support.fake import INTRINSIC, OPERATOR, Answering, fake_seconds
 
 
 class _Terminal(io.StringIO):
@@ -33,30 +30,10 @@ class _Terminal(io.StringIO):
         return re.split(r"\r\x1b\[K", self.getvalue())[1:]
 
 
-class _Slower:
-    """Measures; in the end, where it is measured for longer, everything takes longer."""
-
-    identity = Identity("host", "one", 2)
-
-    def __init__(self, most: int = 1 << 30) -> None:
-        self.left = most
-
-    def __enter__(self) -> _Slower:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def machine(self, *_: object, **__: object) -> Machine:
-        return amos.machines.get("xeon_6240")
-
-    def measure(self, tasks: Iterable[tuple[int, Task]]) -> Iterator[tuple[int, Measurement]]:
-        for number, task in tasks:
-            if self.left == 0:
-                raise KeyboardInterrupt
-            self.left -= 1
-            seconds = fake_seconds(task.candidate) * (1.5 if task.repeat > 10 else 1.0)
-            yield number, Measurement((seconds,) * 9, 1, 0.0, "generic")
+def _slower(task: Task) -> Measurement:
+    """In the end, where it is measured for longer, everything takes longer."""
+    seconds = fake_seconds(task.candidate) * (1.5 if task.repeat > 10 else 1.0)
+    return Measurement((seconds,) * 9, 1, 0.0, "generic")
 
 
 @pytest.fixture
@@ -69,8 +46,9 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> _Terminal:
     return shown
 
 
-def _run(executor: Any = None, **options: Any) -> Exploration:
-    wanted: dict[str, Any] = {"trials": 12, "rule": "gather", "executor": executor or _Slower()}
+def _run(most: int = 1 << 30, **options: Any) -> Exploration:
+    executor = Answering(_slower, most=most)
+    wanted: dict[str, Any] = {"trials": 12, "rule": "gather", "executor": executor}
     return amos.explore(OPERATOR, INTRINSIC, **grouped(wanted | options))
 
 
@@ -145,13 +123,13 @@ def test_an_interrupt_tells_the_best_and_how_to_go_on(
     """While searching, and while confirming."""
     file = tmp_path / "tuning.db"
     with pytest.raises(KeyboardInterrupt) as stopped:
-        _run(_Slower(most), records=file if keep else None)
+        _run(most, records=file if keep else None)
     reached, again = stopped.value.__notes__
     assert reached.startswith(f"interrupted after {min(most, 12)} of 12 trials; best so far ")
     assert ("tuning.db" in again) == keep
     assert "goes on from there" in again if keep else "--records FILE" in again
     if keep:
-        assert _run(_Slower(), records=file).replayed == min(most, 12)
+        assert _run(records=file).replayed == min(most, 12)
 
 
 def test_the_command_line_prints_it(

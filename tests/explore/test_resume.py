@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -14,46 +13,22 @@ import pytest
 import amos
 from amos.errors import ExploreError, RecordError
 from amos.explore import Exploration
-from amos.machine import Machine
-from amos.machine.identity import Identity
 from amos.measure.executor import Task
 from amos.records import Measurement, Records, Trial
 from tests.support.exploring import grouped
-from tests.support.fake import INTRINSIC, OPERATOR, fake_seconds
+from tests.support.fake import INTRINSIC, OPERATOR, Answering
 
 
 class _Stop(Exception):
     """The run is over before its time."""
 
 
-class _Counting:
-    """Counts measurements; gives up after so many; noisy if asked to."""
-
-    def __init__(self, most: int = 1 << 30, noise: float = 0.0, model: str = "one") -> None:
-        self.most, self.count, self.noise = most, 0, noise
-        self.identity = Identity("host", model, 2)
-
-    def __enter__(self) -> _Counting:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def machine(self, *_: object, **__: object) -> Machine:
-        return amos.machines.get("xeon_6240")
-
-    def measure(self, tasks: Iterable[tuple[int, Task]]) -> Iterator[tuple[int, Measurement]]:
-        for number, task in tasks:
-            if self.count >= self.most:
-                raise _Stop
-            self.count += 1
-            seconds = 1e-5 if self.noise else fake_seconds(task.candidate)
-            times = tuple(seconds * (1 + self.noise * (n % 3)) for n in range(9))
-            yield number, Measurement(times, 1, 0.0, "generic")
+def _noisy(task: Task) -> Measurement:
+    return Measurement(tuple(1e-5 * (1 + 0.05 * (n % 3)) for n in range(9)), 1, 0.0, "generic")
 
 
 def _run(path: Path | None, executor: Any, **options: Any) -> Exploration:
-    wanted: dict[str, Any] = {"trials": 20, "method": "ga", "rule": "gather"} | options
+    wanted: dict[str, Any] = {"trials": 12, "method": "ga", "rule": "gather"} | options
     return amos.explore(
         OPERATOR, INTRINSIC, records=path, **grouped(wanted | {"executor": executor})
     )
@@ -65,26 +40,27 @@ def _plain(result: Exploration) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("method", ["ga", "random"])
 def test_a_run_that_was_stopped_anywhere_ends_the_same(tmp_path: Path, method: str) -> None:
-    whole = _Counting()
+    whole = Answering()
     expected = _run(None, whole, method=method)
-    for stop in (0, 7, 13, 20, 22) if method == "ga" else (7, 20):
+    # In the first batch and in the last one, and while the leaders are confirmed.
+    for stop in (5, 10, 13) if method == "ga" else (0, 12):
         path = tmp_path / f"{stop}.db"
         with pytest.raises(_Stop):
-            _run(path, _Counting(stop), method=method)
-        rest = _Counting()
+            _run(path, Answering(most=stop, stop=_Stop), method=method)
+        rest = Answering()
         result = _run(path, rest, method=method)
         assert rest.count == whole.count - stop
-        assert result.replayed == min(stop, 20)
+        assert result.replayed == min(stop, 12)
         assert _plain(result) == _plain(expected)
         assert result.best.candidate == expected.best.candidate
-        nothing = _Counting(0)
+        nothing = Answering(most=0, stop=_Stop)
         assert _plain(_run(path, nothing, method=method)) == _plain(expected)
 
 
 def test_more_trials_measure_nothing_twice(tmp_path: Path) -> None:
     path = tmp_path / "tuning.db"
     for trials in (5, 12, 30):
-        _run(path, _Counting(), trials=trials, method="random")
+        _run(path, Answering(), trials=trials, method="random")
     with Records(path) as records:
         rows = [row for row in records.all() if row.phase == "search"]
     assert len({row.candidate for row in rows}) == len(rows) <= 36
@@ -97,14 +73,14 @@ def test_more_trials_measure_nothing_twice(tmp_path: Path) -> None:
 )
 def test_another_run_takes_nothing(tmp_path: Path, change: dict[str, Any]) -> None:
     path = tmp_path / "tuning.db"
-    _run(path, _Counting(), trials=4)
-    assert _run(path, _Counting(), **({"trials": 4} | change)).replayed == 0
+    _run(path, Answering(), trials=4)
+    assert _run(path, Answering(), **({"trials": 4} | change)).replayed == 0
 
 
 def test_another_machine_takes_nothing_and_says_so(tmp_path: Path) -> None:
     path, said = tmp_path / "tuning.db", list[str]()
-    _run(path, _Counting(model="one"), trials=4)
-    result = _run(path, _Counting(model="two"), trials=4, notify=said.append)
+    _run(path, Answering(model="one"), trials=4)
+    result = _run(path, Answering(model="two"), trials=4, notify=said.append)
     assert result.replayed == 0
     assert len(said) == 1
     assert "records were made on another machine, not used" in said[0]
@@ -114,14 +90,14 @@ def test_another_machine_takes_nothing_and_says_so(tmp_path: Path) -> None:
 
 def test_an_older_intrinsic_is_not_taken(tmp_path: Path) -> None:
     path, said = tmp_path / "tuning.db", list[str]()
-    _run(path, _Counting(), trials=4)
+    _run(path, Answering(), trials=4)
     with Records(path) as records:
         rows = records.all()
     other = tmp_path / "other.db"
     older = [replace(row, fingerprint="0" * 16) for row in rows]
     with Records(other) as records:
         records.add_all(older)
-    assert _run(other, _Counting(), trials=4, notify=said.append).replayed == 0
+    assert _run(other, Answering(), trials=4, notify=said.append).replayed == 0
     assert "another version of vnni" in said[0]
 
 
@@ -129,7 +105,7 @@ def test_other_operators_are_kept_and_said(tmp_path: Path) -> None:
     path, said = tmp_path / "tuning.db", list[str]()
     gemm = amos.Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=6, j=32, k=8))
     amos.explore(gemm, INTRINSIC, machine="xeon_6240", trials=3, records=path)
-    _run(path, _Counting(), trials=4, notify=said.append)
+    _run(path, Answering(), trials=4, notify=said.append)
     assert said == [
         f"record file {str(path)!r}: its 3 records are of other operators, kept and not used"
     ]
@@ -147,23 +123,23 @@ def test_the_model_alone_is_not_recorded_twice(tmp_path: Path) -> None:
 
 def test_leaders_that_are_too_close_are_measured_again(tmp_path: Path) -> None:
     path = tmp_path / "tuning.db"
-    _run(path, _Counting(noise=0.05), trials=6)
+    _run(path, Answering(_noisy), trials=6)
     with Records(path) as records:
         again = [row.attempt for row in records.all() if row.phase == "confirm"]
     assert again == [0, 0, 0, 0, 1, 1, 2, 2]
-    clear = _Counting()
+    clear = Answering()
     _run(None, clear, trials=6)
     assert clear.count == 6 + 4
 
 
 def test_a_time_limit(tmp_path: Path) -> None:
-    result = _run(None, _Counting(), trials=10_000, method="random", time_limit=0.2)
+    result = _run(None, Answering(), trials=10_000, method="random", time_limit=0.2)
     assert 1 <= len(result.trials) < 10_000
-    assert len(_run(None, _Counting(), time_limit=1e-9).trials) == 1
+    assert len(_run(None, Answering(), time_limit=1e-9).trials) == 1
     with pytest.raises(ExploreError, match="time_limit: expected a positive number of seconds"):
-        _run(None, _Counting(), time_limit=0)
+        _run(None, Answering(), time_limit=0)
     with pytest.raises(ExploreError, match="memory: expected a number of bytes, got -1"):
-        _run(None, _Counting(), memory=-1)
+        _run(None, Answering(), memory=-1)
 
 
 def test_progress_counts_replayed_trials_too(tmp_path: Path) -> None:
@@ -173,17 +149,17 @@ def test_progress_counts_replayed_trials_too(tmp_path: Path) -> None:
         seen.append(trial.number)
 
     for _ in range(2):
-        _run(path, _Counting(), trials=5, progress=tell)
+        _run(path, Answering(), trials=5, progress=tell)
     assert seen == [0, 1, 2, 3, 4] * 2
 
 
 def test_a_read_only_file_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "tuning.db"
-    _run(path, _Counting(), trials=4)
+    _run(path, Answering(), trials=4)
     path.chmod(0o444)
     before = path.read_bytes()
     with pytest.raises(RecordError, match="tuning.db': (it is read-only|attempt to write)"):
-        _run(path, _Counting(), trials=4)
+        _run(path, Answering(), trials=4)
     assert path.read_bytes() == before
     with Records(path, readonly=True) as records:
         assert records.all()
@@ -191,7 +167,7 @@ def test_a_read_only_file_is_refused_and_left_alone(tmp_path: Path) -> None:
 
 def test_a_damaged_row_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "tuning.db"
-    _run(path, _Counting(), trials=4)
+    _run(path, Answering(), trials=4)
     with closing(sqlite3.connect(path)) as database:
         database.execute("UPDATE trials SET times='[1.0]' WHERE id=2")
         database.commit()
@@ -201,7 +177,7 @@ def test_a_damaged_row_is_noticed(tmp_path: Path) -> None:
     ):
         records.all()
     with pytest.raises(RecordError, match="record 2 is damaged"):
-        _run(path, _Counting(), trials=4)
+        _run(path, Answering(), trials=4)
 
 
 def test_another_programs_database_of_version_2_is_refused(tmp_path: Path) -> None:

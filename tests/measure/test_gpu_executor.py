@@ -188,14 +188,13 @@ def test_without_being_asked(fakes: tuple[str, Path], monkeypatch: pytest.Monkey
     """The GPU that is here measures if it is the machine's; else the model decides alone."""
     a100, h200 = machines.get("a100"), machines.get("h200")
     gpu = find_gpu(fakes[0])
-    assert gpu_executor("model", a100) == (None, "")
+    said: list[str] = []
+    assert gpu_executor("model", a100, notify=said.append) is None and not said
     monkeypatch.setattr("amos.measure.gpu_executor.find_gpu", lambda: gpu)
-    executor, notice = gpu_executor(None, a100)
-    assert (
-        isinstance(executor, GpuExecutor) and notice == "measured on the GPU here (Fake GPU, sm_80)"
-    )
-    executor, notice = gpu_executor(None, h200)
-    assert executor is None and "is no h200 (sm_90)" in notice
+    assert isinstance(gpu_executor(None, a100, notify=said.append), GpuExecutor)
+    assert said.pop() == "measured on the GPU here (Fake GPU, sm_80)"
+    assert gpu_executor(None, h200, notify=said.append) is None
+    assert "is no h200 (sm_90)" in said.pop()
 
 
 def test_explore(

@@ -18,7 +18,7 @@ from amos.measure import Runner, host, host_machine
 from amos.measure.host import cache_file
 from amos.measure.messages import Context, Failure, Reply
 from amos.measure.probe import Figures, Probe, Stream
-from amos.measure.references import References
+from amos.measure.reference import References
 
 VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
 #: What the rate of its generic implementation is kept under.

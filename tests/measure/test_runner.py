@@ -19,12 +19,10 @@ import pytest
 import amos
 from amos.ir import Operator
 from amos.measure import Runner, Task
-from amos.measure.cores import CoreLock
-from amos.measure.limits import waited
+from amos.measure.limits import CoreLock, waited
 from amos.measure.messages import Context
-from amos.measure.references import References
+from amos.measure.reference import References, _difference, tolerance
 from amos.measure.runner import measured
-from amos.measure.task import _difference, _tolerance
 from amos.plan import Candidate, Schedule
 from amos.records import Measurement
 from amos.schedule import ScheduleSpace
@@ -332,8 +330,8 @@ def test_differences() -> None:
 
 
 def test_integers_must_be_equal_and_floats_close() -> None:
-    assert _tolerance(MAPPING.operator, np.zeros((6, 16), np.int32)) == 0
-    bound = _tolerance(MAPPING.operator, np.full((6, 16), 100, np.float32))
+    assert tolerance(MAPPING.operator, np.zeros((6, 16), np.int32)) == 0
+    bound = tolerance(MAPPING.operator, np.full((6, 16), 100, np.float32))
     assert 0 < bound < 1e-2
 
 

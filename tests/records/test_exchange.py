@@ -19,16 +19,13 @@ from amos.records import Record, Records
 from amos.records.exchange import (
     best_records,
     export_lines,
-    from_frame,
     import_lines,
     merge,
     prunable,
-    to_frame,
 )
 from amos.records.rows import record_of, row_of
 from amos.records.salvage import salvage
 from tests.support.drills import _run
-from tests.support.fake import FakeExecutor
 
 VNNI = "vnni_dpbusd_m16k4_u8_s8_s32"
 GEMM = amos.Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=6, j=32, k=8))
@@ -59,17 +56,6 @@ def test_json_lines_and_back(recorded: Path, tmp_path: Path, rows: list[Record])
         assert str(import_lines(other, lines)) == f"{len(rows)} added, 0 there already"
         assert str(import_lines(other, lines)) == f"0 added, {len(rows)} there already"
         assert list(export_lines(other)) == lines
-
-
-def test_a_frame_and_back(recorded: Path, tmp_path: Path, rows: list[Record]) -> None:
-    with Records(recorded, readonly=True) as records, Records(tmp_path / "b.db") as other:
-        frame = to_frame(records)
-        assert len(frame) == len(rows)
-        assert from_frame(other, frame).new == len(rows)
-        assert list(export_lines(other)) == list(export_lines(records))
-        frame.loc[3, "seed"] = 7
-        with pytest.raises(RecordError, match="row 3 is no record: its values are not those"):
-            from_frame(other, frame)
 
 
 @pytest.mark.parametrize(
@@ -169,69 +155,17 @@ def test_whose_a_record_is(tmp_path: Path) -> None:
         replay(replace(row, mapping={"i1": ("k",), "r1": ("j",)}))
 
 
-_V1 = """
-CREATE TABLE trials (
-    id INTEGER PRIMARY KEY,
-    created TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
-    operator TEXT NOT NULL, intrinsic TEXT NOT NULL, machine TEXT NOT NULL,
-    method TEXT NOT NULL, seed INTEGER NOT NULL, number INTEGER NOT NULL,
-    mapping TEXT NOT NULL, schedule TEXT NOT NULL, predicted REAL NOT NULL,
-    times TEXT NOT NULL, verified_elements INTEGER NOT NULL, max_difference REAL NOT NULL,
-    failure TEXT NOT NULL, message TEXT NOT NULL
-)
-"""
-
-
-def _version_1(path: Path, record: Record) -> None:
-    """Two equal records as version 1 wrote them."""
-    row = row_of(record)
-    values = {name: row[name] for name in ("created", "operator", "intrinsic", "method", "seed")}
-    values |= {name: row[name] for name in ("number", "predicted", "verified_elements")}
-    values |= {"machine": "measured on something", "max_difference": 0.0}
-    values |= {name: json.dumps(row[name]) for name in ("mapping", "schedule", "times")}
-    values |= {"failure": "", "message": ""}
-    marks = ", ".join(f":{name}" for name in values)
-    with closing(sqlite3.connect(path)) as database:
-        database.execute(_V1)
-        for _ in range(2):
-            database.execute(f"INSERT INTO trials ({', '.join(values)}) VALUES ({marks})", values)
+def test_version_1_is_refused_with_a_hint(tmp_path: Path) -> None:
+    old = tmp_path / "old.db"
+    with closing(sqlite3.connect(old)) as database:
+        database.execute("CREATE TABLE trials (id INTEGER PRIMARY KEY, created TEXT NOT NULL)")
         database.execute("PRAGMA user_version=1")
         database.commit()
-
-
-def test_version_1_is_read_and_migrated(tmp_path: Path) -> None:
-    old = tmp_path / "old.db"
-    row = _of_this_machine(tmp_path / "new.db")
-    _version_1(old, row)
     before = old.read_bytes()
-    with Records(old, readonly=True) as records:
-        shown = records.all()
-        assert records.get(2).id == 2
+    for readonly in (True, False):
+        with pytest.raises(RecordError, match="schema version 1, .*: explore again into a new"):
+            Records(old, readonly=readonly)
     assert old.read_bytes() == before
-    with Records(old) as records:
-        kept = records.all()
-    assert kept == shown
-    assert [r.id for r in kept] == [1, 2]
-    assert [r.attempt for r in kept] == [0, 1]
-    assert kept[0].times == row.times
-    assert kept[0].standing == "unknown version"
-    again = replay(kept[0], repeat=3)
-    assert again.candidate.mapping.groups == row.rebuild().mapping.groups
-    assert len(again.notes) == 2
-    # Never taken for a measurement of the present version.
-    result = amos.explore(
-        GEMM, VNNI, trials=1, records=old, measure=amos.MeasureOptions(executor=FakeExecutor())
-    )
-    assert result.replayed == 0
-
-
-def test_salvage_of_version_1(tmp_path: Path) -> None:
-    new, old = tmp_path / "new.db", tmp_path / "old.db"
-    amos.explore(GEMM, VNNI, machine="xeon_6240", trials=1, records=new)
-    with Records(new) as records:
-        _version_1(old, records.all()[0])
-    found = salvage(old, tmp_path / "salvaged.db")
-    assert sorted(found.records) == [1, 2]
 
 
 def test_salvage_reads_the_log_and_long_records(rows: list[Record], tmp_path: Path) -> None:

@@ -53,16 +53,6 @@ def test_later_explorations_are_added(tmp_path: Path) -> None:
         assert len(records.all()) == 10
 
 
-def test_measured_trials_are_kept_whole(tmp_path: Path) -> None:
-    path = tmp_path / "tuning.db"
-    amos.explore(GEMM, VNNI, trials=1, records=path)
-    with Records(path) as records:
-        row, again = records.all()
-    assert (row.phase, again.phase) == ("search", "confirm")
-    assert (row.verified_elements, row.max_difference) == (6 * 32, 0.0)
-    assert all(seconds > 0 for seconds in row.times)
-
-
 def test_a_text_file_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("not a database, and long enough to be looked at as one" * 20)

@@ -1,4 +1,4 @@
-"""An executor with real processes and a workload that takes no time."""
+"""Executors whose workload takes no time: one with real processes, one without any."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from amos._closing import Closing
 from amos.intrinsics import Intrinsic
 from amos.ir import Operator
 from amos.machine import Machine, catalogue
 from amos.machine.identity import Identity
 from amos.measure import Runner
-from amos.measure.executor import Task
+from amos.measure.executor import Executor, Task
 from amos.measure.limits import waited
 from amos.measure.runner import measured
 from amos.plan import Candidate
@@ -21,7 +20,7 @@ from amos.records import Measurement
 from amos.records.record import candidate_key
 from tests.support.misbehaviour import Drill
 
-__all__ = ["INTRINSIC", "OPERATOR", "FakeExecutor", "fake_seconds", "overhead_of"]
+__all__ = ["INTRINSIC", "OPERATOR", "Answering", "FakeExecutor", "fake_seconds", "overhead_of"]
 
 INTRINSIC = "vnni_dpbusd_m16k4_u8_s8_s32"
 #: An operator with several mappings and many thousand schedules.
@@ -49,7 +48,68 @@ def overhead_of(ask: Callable[[], Measurement]) -> tuple[Measurement, float]:
     return found, time.perf_counter() - start - found.work_seconds - lost
 
 
-class FakeExecutor(Closing):
+class _Fake(Executor):
+    """Measures a machine that exists nowhere; a described one stands in for it."""
+
+    model = "fake"
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    @property
+    def identity(self) -> Identity:
+        """That machine."""
+        return Identity("host", self.model, 2)
+
+    def machine(
+        self,
+        intrinsics: Sequence[Intrinsic],
+        *,
+        again: bool = False,
+        implementation: str | None = None,
+    ) -> Machine:
+        """The described one."""
+        return catalogue.get("xeon_6240")
+
+
+class Answering(_Fake):
+    """Answers in this process.
+
+    Args:
+        answer: what becomes of a task; by default its time depends on the candidate alone.
+        most: how many are answered before the run is stopped.
+        stop: what is raised then.
+        model: of the machine.
+
+    Attributes:
+        count: tasks that were answered.
+    """
+
+    def __init__(
+        self,
+        answer: Callable[[Task], Measurement] | None = None,
+        *,
+        most: int = 1 << 30,
+        stop: type[BaseException] = KeyboardInterrupt,
+        model: str = "fake",
+    ) -> None:
+        self.model, self.count = model, 0
+        self._answer, self._most, self._stop = answer or _quiet, most, stop
+
+    def measure(self, tasks: Iterable[tuple[int, Task]]) -> Iterator[tuple[int, Measurement]]:
+        """One after the other."""
+        for number, task in tasks:
+            if self.count >= self._most:
+                raise self._stop
+            self.count += 1
+            yield number, self._answer(task)
+
+
+def _quiet(task: Task) -> Measurement:
+    return Measurement((fake_seconds(task.candidate),) * 9, 1, 0.0, "generic")
+
+
+class FakeExecutor(_Fake):
     """Workers do nothing, or what is asked of them; times depend on the candidate alone.
 
     Args:
@@ -72,21 +132,6 @@ class FakeExecutor(Closing):
     def close(self) -> None:
         """End the worker."""
         self.runner.close()
-
-    @property
-    def identity(self) -> Identity:
-        """A machine that exists nowhere."""
-        return Identity("host", "fake", 2)
-
-    def machine(
-        self,
-        intrinsics: Sequence[Intrinsic],
-        *,
-        again: bool = False,
-        implementation: str | None = None,
-    ) -> Machine:
-        """A described machine stands in for it."""
-        return catalogue.get("xeon_6240")
 
     def measure(self, tasks: Iterable[tuple[int, Task]]) -> Iterator[tuple[int, Measurement]]:
         """One task after the other, each in the worker."""

@@ -1,0 +1,144 @@
+"""NumPy's reference: what it takes, what it says, and how a kernel is held against it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from amos import validate
+from amos.errors import MeasureError
+from amos.ir import Operator, Tensor, dtype
+
+__all__ = ["Demand", "References", "compared", "tolerance"]
+
+#: Multiply-adds that NumPy does in a second, in products of float64 matrices on one core.
+_RATE = 1e10
+#: Bytes of an element while the reference is computed, at the least.
+_WORKING = 4
+#: Operators whose inputs and reference result are kept; one exploration has one.
+_KEPT = 2
+_SEED = 20220618
+#: Elements that are compared at a time.
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What the inputs of an operator, its result and NumPy's reference take.
+
+    Attributes:
+        bytes: of memory, at the least.
+        seconds: that computing the reference takes, roughly.
+    """
+
+    bytes: int
+    seconds: float
+
+    @staticmethod
+    def of(op: Operator) -> Demand:
+        """The demand of an operator; an open dtype counts as float32."""
+        read = {load.tensor.name: load.tensor for load in op.sources}
+        result = op.result
+        # The reference works on wider copies, and on a sum for each point of the output.
+        working = sum(prod(x.shape) for x in read.values()) + prod(x.extent for x in op.spatial)
+        held = sum(_size(x) for x in op.inputs) + 2 * _size(result)
+        largest = max(held, held - _size(result) + _WORKING * working)
+        return Demand(largest, op.points / _RATE)
+
+    def check(self, op: Operator, memory: int) -> None:
+        """Raise if there is less memory than that; 0 is no limit.
+
+        Raises:
+            MeasureError: there is.
+        """
+        if 0 < memory < self.bytes:
+            raise MeasureError(
+                f"{op.name}: inputs, result and NumPy's reference take at least "
+                f"{_gib(self.bytes)}, and a candidate may have {_gib(memory)} of memory"
+            )
+
+
+class References:
+    """Inputs and expected outputs, computed once for each operator."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Operator, tuple[dict[str, np.ndarray], np.ndarray]] = {}
+
+    def get(self, operator: Operator) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Random inputs, and what the operator makes of them."""
+        if operator not in self._kept:
+            inputs = validate.random_inputs(operator, np.random.default_rng(_SEED))
+            self._kept[operator] = inputs, validate.evaluate(operator, inputs)
+            if len(self._kept) > _KEPT:
+                del self._kept[next(iter(self._kept))]
+        return self._kept[operator]
+
+    @property
+    def operators(self) -> frozenset[Operator]:
+        """Operators whose results are there."""
+        return frozenset(self._kept)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of everything that is kept."""
+        arrays = [x for inputs, result in self._kept.values() for x in (result, *inputs.values())]
+        return sum(array.nbytes for array in arrays)
+
+
+def compared(got: np.ndarray, expected: np.ndarray) -> tuple[float, int]:
+    """Largest difference, and how many elements are not a number though they should be.
+
+    In blocks: as floats and differences the whole would take many times its memory.
+    """
+    difference, strange = 0.0, 0
+    for one, other in zip(_blocks(got), _blocks(expected), strict=True):
+        difference = max(difference, _difference(one, other))
+        strange += int(np.count_nonzero(_not_numbers(one) & ~_not_numbers(other)))
+    return difference, strange
+
+
+def _blocks(values: np.ndarray) -> Iterator[np.ndarray]:
+    flat = values.reshape(-1)
+    for start in range(0, flat.size, _BLOCK):
+        yield flat[start : start + _BLOCK]
+
+
+def _not_numbers(values: np.ndarray) -> np.ndarray:
+    if np.issubdtype(values.dtype, np.integer):
+        return np.zeros(values.shape, dtype=bool)
+    return np.isnan(values.astype(np.float64))
+
+
+def _difference(got: np.ndarray, expected: np.ndarray) -> float:
+    """Largest absolute difference; NaN against a number counts as infinite."""
+    if got.size == 0:
+        return 0.0
+    apart = np.abs(got.astype(np.float64) - expected.astype(np.float64))
+    return float(np.where(np.isnan(apart), np.inf, apart).max())
+
+
+def tolerance(operator: Operator, expected: np.ndarray) -> float:
+    """Zero for integers; for floats, rounding of a sum as long as the reduction.
+
+    Integers that an epilogue makes of float sums may round to a neighbour.
+    """
+    if np.issubdtype(expected.dtype, np.integer):
+        return 0.0 if dtype(operator.output.tensor.dtype or "int32").is_integer else 1.0
+    length = operator.points / max(1, expected.size)
+    largest = (float(np.abs(x.astype(np.float64)).max(initial=0.0)) for x in _blocks(expected))
+    scale = max(1.0, *largest)
+    step = np.finfo(expected.dtype).eps
+    if operator.result_dtype == "bfloat16":
+        step = np.float32(2.0**-8)
+    return float(step * scale * max(8.0, length))
+
+
+def _size(tensor: Tensor) -> int:
+    return prod(tensor.shape) * dtype(tensor.dtype or "float32").numpy.itemsize
+
+
+def _gib(size: int) -> str:
+    return f"{size / (1 << 30):,.1f} GiB"
