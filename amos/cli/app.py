@@ -19,7 +19,6 @@ from amos.cli import (
     cuda,
     explore,
     export,
-    heron,
     intrinsics,
     machines,
     map_,
@@ -54,8 +53,6 @@ app.command("serve")(serve.serve_command)
 app.command("operators")(operators.operators_command)
 app.add_typer(intrinsics.app, name="intrinsics")
 app.add_typer(machines.app, name="machines")
-reproduce.app.command("heron-table5")(heron.table5_command)
-reproduce.app.command("heron-fig12")(heron.fig12_command)
 reproduce.app.command("cuda")(cuda.cuda_command)
 reproduce.app.command("table2")(cuda.table2_command)
 app.command("gpu-check")(cuda.gpu_check_command)

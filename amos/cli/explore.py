@@ -5,47 +5,11 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from amos.cli.explore_options import (
-    DivisorsOnly,
-    Epsilon,
-    ExecutorAddress,
-    ExportFolder,
-    FlushCache,
-    Implementation,
-    MemoryLimit,
-    MethodName,
-    RecordFile,
-    Seed,
-    Stagnation,
-    TimeLimit,
-    Timeout,
-    Top,
-    Trials,
-)
-from amos.cli.fixing import Fix, read_fixes
+from amos.cli import options
 from amos.cli.gpu_records import check_target, export_top
-from amos.cli.options import (
-    AsJson,
-    Commute,
-    Constants,
-    Dtypes,
-    EpilogueText,
-    Extents,
-    IntrinsicFiles,
-    IntrinsicName,
-    Layout,
-    MachineName,
-    OperatorText,
-    Rule,
-    RuleName,
-    Shapes,
-    read_intrinsic,
-    read_operator,
-)
-from amos.cli.output import print_json, print_line, print_table, print_warning
+from amos.cli.output import print_checked, print_json, print_line, print_table, print_warning
 
 if TYPE_CHECKING:
     from amos.explore import Exploration, Problem
@@ -59,45 +23,43 @@ _LISTED = 8
 
 
 def explore_command(
-    operator: OperatorText,
-    intrinsic: IntrinsicName = None,
-    machine: MachineName = "host",
-    trials: Trials = 64,
-    seed: Seed = 0,
-    method: MethodName = "ga",
-    fix: Fix = None,
-    divisors: DivisorsOnly = False,
-    stagnation: Stagnation = None,
-    epsilon: Epsilon = 0.1,
-    rule: Rule = RuleName.access,
-    commute: Commute = False,
-    records: RecordFile = None,
-    timeout: Timeout = 30.0,
-    memory: MemoryLimit = None,
-    time_limit: TimeLimit = None,
-    flush_cache: FlushCache = False,
-    executor: ExecutorAddress = None,
-    implementation: Implementation = None,
-    files: IntrinsicFiles = None,
-    extent: Extents = None,
-    dtype: Dtypes = None,
-    shape: Shapes = None,
-    layout: Layout = None,
-    constant: Constants = None,
-    epilogue: EpilogueText = None,
-    export: ExportFolder = None,
-    top: Top = 3,
-    as_json: AsJson = False,
+    operator: options.OperatorText,
+    intrinsic: options.IntrinsicName = None,
+    machine: options.MachineName = "host",
+    trials: options.Trials = 64,
+    seed: options.Seed = 0,
+    method: options.MethodName = "ga",
+    fix: options.Fix = None,
+    divisors: options.DivisorsOnly = False,
+    stagnation: options.Stagnation = None,
+    epsilon: options.Epsilon = 0.1,
+    rule: options.Rule = "access",
+    commute: options.Commute = False,
+    records: options.RecordFile = None,
+    timeout: options.Timeout = 30.0,
+    memory: options.MemoryLimit = None,
+    time_limit: options.TimeLimit = None,
+    flush_cache: options.FlushCache = False,
+    executor: options.ExecutorAddress = None,
+    implementation: options.Implementation = None,
+    files: options.IntrinsicFiles = None,
+    extent: options.Extents = None,
+    dtype: options.Dtypes = None,
+    shape: options.Shapes = None,
+    layout: options.Layout = None,
+    constant: options.Constants = None,
+    epilogue: options.EpilogueText = None,
+    export: options.ExportFolder = None,
+    top: options.Top = 3,
+    as_json: options.AsJson = False,
 ) -> None:
     """Search mapping and schedule; compile, check and time the best kernel."""
     import amos
 
     if export is not None:
         check_target(machine)
-    op = read_operator(operator, extent, dtype, shape, layout, constant, epilogue)
-    unit = read_intrinsic(intrinsic, files)
-    search = _search(commute, fix, divisors, stagnation, epsilon, time_limit)
-    measure = _measure(executor, implementation, timeout, memory, flush_cache)
+    op = options.read_operator(operator, extent, dtype, shape, layout, constant, epilogue)
+    unit = options.read_intrinsic(intrinsic, files)
     start = time.monotonic()
     with _notes_of_an_interrupt():
         result = amos.explore(
@@ -107,17 +69,21 @@ def explore_command(
             trials=trials,
             seed=seed,
             method=method,
-            rule=rule.value,
+            rule=rule,
             records=records,
-            search=search,
-            measure=measure,
+            search=_search(commute, fix, divisors, stagnation, epsilon, time_limit),
+            measure=_measure(executor, implementation, timeout, memory, flush_cache),
             progress=not as_json,
             announce=None if as_json else _announce,
             notify=print_warning,
         )
-    _print(result, rule.value, time.monotonic() - start, as_json)
-    if export is not None:
-        _export(result, export, top, quiet=as_json)
+    if as_json:
+        print_json(result.to_dict())
+    else:
+        _report(result, rule, time.monotonic() - start)
+    for path in export_top(result, export, top) if export is not None else ():
+        if not as_json:
+            print_line(f"exported   {path}")
 
 
 def _search(
@@ -128,11 +94,11 @@ def _search(
     epsilon: float,
     time_limit: float | None,
 ) -> SearchOptions:
-    from amos.explore.options import SearchOptions
+    import amos
 
-    return SearchOptions(
+    return amos.SearchOptions(
         commute=commute,
-        fix=read_fixes(fix),
+        fix=options.read_fixes(fix),
         tiling="divisors" if divisors else "hardware",
         stagnation=stagnation,
         epsilon=epsilon,
@@ -147,14 +113,17 @@ def _measure(
     memory: int | None,
     flush_cache: bool,
 ) -> MeasureOptions:
-    from amos.explore.options import MeasureOptions
+    import amos
+    from amos.machine.cpu import cpu
 
-    return MeasureOptions(
+    # What drives everything out of this CPU's caches.
+    flushed = max((4 * cache.capacity for cache in cpu().caches), default=64 << 20)
+    return amos.MeasureOptions(
         executor=executor,
         implementation=implementation,
         timeout=timeout,
         memory=None if memory is None else memory << 20,
-        flush=_cache_bytes() if flush_cache else 0,
+        flush=flushed if flush_cache else 0,
     )
 
 
@@ -169,31 +138,11 @@ def _notes_of_an_interrupt() -> Iterator[None]:
         raise
 
 
-def _print(result: Exploration, rule: str, elapsed: float, as_json: bool) -> None:
-    if as_json:
-        print_json(result.to_dict())
-    else:
-        _report(result, rule, elapsed)
-
-
-def _export(result: Exploration, folder: Path, top: int, *, quiet: bool) -> None:
-    for path in export_top(result, folder, top):
-        if not quiet:
-            print_line(f"exported   {path}")
-
-
 def _announce(problem: Problem) -> None:
     """What is searched, with the dtypes that the intrinsic filled in."""
     mapping = problem.mappings[0]
     print_line(f"operator   {mapping.operator.name}\n  compute  {mapping.operator}")
     print_line(f"intrinsic  {mapping.intrinsic}\n")
-
-
-def _cache_bytes() -> int:
-    """Bytes that drive everything out of this CPU's caches."""
-    from amos.machine.cpu import cpu
-
-    return max((4 * cache.capacity for cache in cpu().caches), default=64 << 20)
 
 
 def _report(result: Exploration, rule: str, elapsed: float) -> None:
@@ -210,31 +159,27 @@ def _report(result: Exploration, rule: str, elapsed: float) -> None:
     replayed = f", {result.replayed} of them from the record" if result.replayed else ""
     failed = f", {failures_text(result.failures)}" if result.failures else ""
     print_line(f"trials     {len(result.trials)} in {clock(elapsed)}{replayed}{failed}")
-    best = result.best
+    best, measured = result.best, result.best.measurement
     print_line(f"\nwinner     {best.mapping}")
     print_line(f"schedule   {best.schedule}")
-    if best.measurement is None:
-        print_line(f"predicted  {best.predicted * 1e3:.4f} ms on {result.machine.name} (not run)")
-        print_line(f"speed      {result.speed}")
-    else:
-        print_line(f"predicted  {best.predicted * 1e3:.4f} ms")
+    where = "" if measured is not None else f" on {result.machine.name} (not run)"
+    print_line(f"predicted  {best.predicted * 1e3:.4f} ms{where}")
+    if measured is not None:
         print_line(
-            f"measured   {best.seconds * 1e3:.4f} ms, median of {len(best.measurement.times)}, "
-            f"± {best.measurement.noise:.1%}"
+            f"measured   {best.seconds * 1e3:.4f} ms, median of {len(measured.times)}, "
+            f"± {measured.noise:.1%}"
         )
-        print_line(f"speed      {result.speed}")
-        print_line(
-            f"checked    {best.measurement.verified_elements:,} elements against NumPy, "
-            f"largest difference {best.measurement.max_difference:g}"
-        )
-        if result.note:
-            print_line(f"note       {result.note}")
+    print_line(f"speed      {result.speed}")
+    if measured is not None:
+        print_checked(measured)
+    if result.note:
+        print_line(f"note       {result.note}")
     _explain(result)
 
 
 def _explain(result: Exploration) -> None:
-    if result.prediction is None:
-        return
+    """What bounds the best, and what else was tried."""
+    assert result.prediction is not None
     print_line(f"bound by   {result.prediction.bound}\n")
     print_table(
         ["level", "trips", "compute ms", "read ms", "write ms"],

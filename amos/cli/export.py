@@ -23,16 +23,14 @@ def export_command(
         ),
     ],
     form: Annotated[str, typer.Option("--format", metavar="FORMAT", help="c, so or cuda.")],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the files.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the files.")],
     name: Annotated[
-        str | None, typer.Option("--name", help="Of the function; by default the operator's.")
+        str | None, typer.Option(help="Of the function; by default the operator's.")
     ] = None,
     arch: Annotated[
         str | None,
         typer.Option(
-            "--arch",
-            metavar="NAME",
-            help="GPU of a CUDA kernel, as sm_80; by default the record's.",
+            metavar="NAME", help="GPU of a CUDA kernel, as sm_80; by default the record's."
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that exist.")] = False,
@@ -49,7 +47,6 @@ def export_command(
     load_intrinsics(intrinsics)
     files = amos.export(record, form, out, name=name, architecture=arch, force=force)
     if as_json:
-        print_json({"format": form, "files": [str(path) for path in files]})
-        return
-    for path in files:
-        print_line(str(path))
+        print_json({"format": form, "files": files})
+    else:
+        print_line("\n".join(map(str, files)))

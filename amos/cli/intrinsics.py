@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from amos.cli.options import (
-    AsJson,
-    IntrinsicFiles,
-    IntrinsicName,
-    load_intrinsics,
-    read_intrinsic,
-)
+from amos.cli import options
 from amos.cli.output import print_json, print_line, print_table, print_warning
 from amos.errors import IntrinsicError
 
 if TYPE_CHECKING:
     from amos.intrinsics import Intrinsic
-    from amos.selfcheck import Report
+    from amos.intrinsics.memory import Memory
 
 __all__ = ["app"]
 
@@ -33,13 +26,13 @@ app = typer.Typer(
 
 
 @app.command("list")
-def list_command(files: IntrinsicFiles = None, as_json: AsJson = False) -> None:
+def list_command(files: options.IntrinsicFiles = None, as_json: options.AsJson = False) -> None:
     """List every registered intrinsic."""
     from amos import intrinsics
     from amos.ir.dtypes import dtype
 
-    load_intrinsics(files)
-    units = [intrinsics.get(name) for name in intrinsics.names()]
+    options.load_intrinsics(files)
+    units = _all()
     for plug_in, why in intrinsics.broken().items():
         print_warning(f"plug-in {plug_in!r} is broken and could not be loaded: {why}")
     if as_json:
@@ -62,35 +55,35 @@ def list_command(files: IntrinsicFiles = None, as_json: AsJson = False) -> None:
 
 @app.command("show")
 def show_command(
-    intrinsic: IntrinsicName = None, files: IntrinsicFiles = None, as_json: AsJson = False
+    intrinsic: options.IntrinsicName = None,
+    files: options.IntrinsicFiles = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Show an intrinsic as compute and memory abstraction."""
-    unit = read_intrinsic(intrinsic, files)
+    from amos.intrinsics import implementations
+
+    unit = options.read_intrinsic(intrinsic, files)
     if as_json:
         print_json(_describe(unit))
         return
     print_line(str(unit))
-    described = _describe(unit)
-    for label, value in (
+    holds = f"{unit.registers} fragments of {unit.destination.tensor.name}"
+    facts: list[tuple[str, object]] = [
         ("about", unit.description),
         ("source", unit.source),
         ("requires", ", ".join(unit.requires)),
-        ("code", ", ".join(described["implementations"])),
-        ("shapes", str(unit.shapes or "")),
-        ("holds", f"{unit.registers} fragments of {_target(unit)}" if unit.registers else ""),
-    ):
+        ("code", ", ".join(implementations(unit.name))),
+        ("shapes", unit.shapes),
+        ("holds", holds if unit.registers else ""),
+        *(("timing", timing) for timing in unit.timing),
+    ]
+    for statement in unit.memory:
+        _, *said = _buffer(statement).items()
+        texts = (f"{key} {value}{_UNITS.get(key, '')}" for key, value in said)
+        facts.append((statement.operand, "; ".join(texts)))
+    for label, value in facts:
         if value:
             print_line(f"  {label:8} {value}")
-    for timing in unit.timing:
-        print_line(f"  timing   {timing}")
-    for statement in described["buffers"]:
-        facts = [
-            f"{key} {value}{_UNITS.get(key, '')}"
-            for key, value in statement.items()
-            if key != "operand"
-        ]
-        if facts:
-            print_line(f"  {statement['operand']:8} {'; '.join(facts)}")
 
 
 @app.command("check")
@@ -101,8 +94,8 @@ def check_command(
             metavar="[INTRINSIC|FILE]...", help="Names or TOML files; all if none is given."
         ),
     ] = None,
-    files: IntrinsicFiles = None,
-    as_json: AsJson = False,
+    files: options.IntrinsicFiles = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Execute each meaning and compare it with every implementation that can run here.
 
@@ -110,25 +103,26 @@ def check_command(
     equal or not, and what was skipped and why.
     """
     from amos import intrinsics
-    from amos.selfcheck import check
+    from amos.selfcheck import Report, check
 
-    load_intrinsics(files)
+    options.load_intrinsics(files)
     units = [_named(name) for name in names] if names else _all()
-    tell = None if as_json else lambda report: print_line(str(report))
-    reports = check(units, progress=tell)
-    broken = {} if names else intrinsics.broken()
+    reports = check(units, progress=None if as_json else lambda report: print_line(str(report)))
+    plug_ins = {} if names else intrinsics.broken()
+    broken = [Report(f"plug-in {name}", problems=[why]) for name, why in plug_ins.items()]
     if as_json:
-        rows = [report.to_dict() for report in reports]
-        rows += [_broken(name, why) for name, why in broken.items()]
+        rows = [report.to_dict() for report in (*reports, *broken)]
         # One name, one object; a list for several.
         print_json(rows[0] if names and len(rows) == 1 else rows)
     else:
-        for name, why in broken.items():
-            print_line(f"plug-in {name}: BROKEN: {why}")
-        print_line(_summary(reports))
-    bad = [report.name for report in reports if not report.ok]
-    bad += [f"plug-in {name}" for name in broken]
-    if bad:
+        for report in broken:
+            print_line(f"{report.name}: BROKEN: {report.problems[0]}")
+        ran = [report.equal for report in reports if report.equal is not None]
+        print_line(
+            f"{len(reports)} checked, {sum(report.ok for report in reports)} without a problem; "
+            f"{len(ran)} ran and {sum(ran)} are equal"
+        )
+    if bad := [report.name for report in (*reports, *broken) if not report.ok]:
         raise IntrinsicError(f"{len(bad)} of {len(reports) + len(broken)} failed: {', '.join(bad)}")
 
 
@@ -148,20 +142,6 @@ def _named(name: str) -> Intrinsic:
     return intrinsics.get(name)
 
 
-def _summary(reports: list[Report]) -> str:
-    ran = sum(report.equal is not None for report in reports)
-    return (
-        f"{len(reports)} checked, {sum(report.ok for report in reports)} without a problem; "
-        f"{ran} ran and {sum(report.equal is True for report in reports)} are equal"
-    )
-
-
-def _broken(name: str, why: str) -> dict[str, Any]:
-    from amos.selfcheck import Report
-
-    return Report(f"plug-in {name}", problems=[why]).to_dict()
-
-
 def _describe(unit: Intrinsic) -> dict[str, Any]:
     from amos import intrinsics
 
@@ -174,38 +154,29 @@ def _describe(unit: Intrinsic) -> dict[str, Any]:
         "k": k,
         "compute": str(unit.compute),
         "memory": [str(statement) for statement in unit.memory],
-        "buffers": [_buffer(unit, n) for n in range(len(unit.memory))],
+        "buffers": [_buffer(statement) for statement in unit.memory],
         "extents": unit.extents,
-        "dtypes": list(unit.dtypes),
+        "dtypes": unit.dtypes,
         "arithmetic": str(unit.arithmetic),
         "registers": unit.registers,
-        "shapes": asdict(unit.shapes) if unit.shapes else None,
-        "timing": [asdict(timing) for timing in unit.timing],
-        "requires": list(unit.requires),
+        "shapes": unit.shapes,
+        "timing": unit.timing,
+        "requires": unit.requires,
         "implementations": list(intrinsics.implementations(unit.name)),
         "description": unit.description,
         "source": unit.source,
     }
 
 
-def _target(unit: Intrinsic) -> str:
-    return unit.destination.tensor.name
-
-
-def _buffer(unit: Intrinsic, number: int) -> dict[str, Any]:
-    """What a memory statement says beyond its text."""
-    statement = unit.memory[number]
-    made: dict[str, Any] = {"operand": statement.operand}
-    if statement.capacity:
-        made["capacity"] = statement.capacity
-    if statement.alignment > 1:
-        made["alignment"] = statement.alignment
-    if not statement.explicit:
-        made["explicit"] = False
-    if statement.write_interval:
-        made["write_interval"] = statement.write_interval
-    if statement.vectors:
-        made["vectors"] = " or ".join(map(str, statement.vectors))
-    if statement.layout is not None:
-        made["layout"] = ", ".join(f"{i} = {text}" for i, text in statement.layout.where)
-    return made
+def _buffer(statement: Memory) -> dict[str, Any]:
+    """What a memory statement says beyond its text; the operand first."""
+    layout = statement.layout
+    facts = {
+        "capacity": statement.capacity or None,
+        "alignment": statement.alignment if statement.alignment > 1 else None,
+        "explicit": False if not statement.explicit else None,
+        "write_interval": statement.write_interval or None,
+        "vectors": " or ".join(map(str, statement.vectors)) or None,
+        "layout": layout and ", ".join(f"{i} = {text}" for i, text in layout.where),
+    }
+    return {"operand": statement.operand} | {k: v for k, v in facts.items() if v is not None}

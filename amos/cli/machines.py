@@ -20,10 +20,9 @@ def list_command(as_json: AsJson = False) -> None:
     from amos import machines
 
     if as_json:
-        print_json(list(machines.names()))
-        return
-    for name in machines.names():
-        print_line(name)
+        print_json(machines.names())
+    else:
+        print_line("\n".join(machines.names()))
 
 
 @app.command("show")
@@ -32,15 +31,13 @@ def show_command(
     as_json: AsJson = False,
 ) -> None:
     """Show the levels, bandwidths and compute rates of a machine."""
-    from dataclasses import asdict
-
     from amos import machines
 
-    found = machines.get(machine)
+    described = machines.get(machine)
     if as_json:
-        print_json(asdict(found))
-        return
-    print_line(str(found))
+        print_json(described)
+    else:
+        print_line(str(described))
 
 
 @app.command("probe")
@@ -51,14 +48,11 @@ def probe_command(
     as_json: AsJson = False,
 ) -> None:
     """Measure this machine: intrinsic rates, bandwidth of each level, launch, clock."""
-    from dataclasses import asdict
-
     from amos import machines
     from amos.measure.host import cache_file
 
-    found = machines.probe(fresh=fresh)
+    probed = machines.probe(fresh=fresh)
     if as_json:
-        print_json(asdict(found))
-        return
-    print_line(str(found))
-    print_line(f"kept in {cache_file()}")
+        print_json(probed)
+    else:
+        print_line(f"{probed}\nkept in {cache_file()}")

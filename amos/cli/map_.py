@@ -8,23 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from amos.cli.options import (
-    AsJson,
-    Commute,
-    Dtypes,
-    Extents,
-    IntrinsicFiles,
-    IntrinsicName,
-    Layout,
-    Limit,
-    OperatorText,
-    Rule,
-    RuleName,
-    Shapes,
-    load_intrinsics,
-    read_intrinsic,
-    read_operator,
-)
+from amos.cli import options
 from amos.cli.output import print_json, print_line, print_table
 from amos.cli.targets import map_target
 from amos.errors import MappingError
@@ -44,19 +28,15 @@ _ROWS_OF_JSON = 100_000
 Explain = Annotated[
     str | None,
     typer.Option(
-        "--explain",
         metavar="MATRIX",
         help="Judge one matching instead of listing: a row of 0 and 1 for each intrinsic "
         "iteration, rows separated by ';' or '/', as in '1011000;0100000;0000111', or the "
         "name, as in npq-k-crs.",
     ),
 ]
-
-
 Target = Annotated[
     str | None,
     typer.Option(
-        "--target",
         metavar="TARGET",
         help="Try every intrinsic of a target instead of one: cuda:sm_80, x86:host, all.",
     ),
@@ -64,108 +44,95 @@ Target = Annotated[
 
 
 def map_command(
-    operator: OperatorText,
-    intrinsic: IntrinsicName = None,
-    rule: Rule = RuleName.access,
-    commute: Commute = False,
+    operator: options.OperatorText,
+    intrinsic: options.IntrinsicName = None,
+    rule: options.Rule = "access",
+    commute: options.Commute = False,
     explain: Explain = None,
     target: Target = None,
-    files: IntrinsicFiles = None,
-    extent: Extents = None,
-    dtype: Dtypes = None,
-    shape: Shapes = None,
-    layout: Layout = None,
-    limit: Limit = None,
-    as_json: AsJson = False,
+    files: options.IntrinsicFiles = None,
+    extent: options.Extents = None,
+    dtype: options.Dtypes = None,
+    shape: options.Shapes = None,
+    layout: options.Layout = None,
+    limit: options.Limit = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """List mappings, or explain one matching."""
-    op = read_operator(operator, extent, dtype, shape, layout)
+    from amos import enumerate_mappings
+
+    op = options.read_operator(operator, extent, dtype, shape, layout)
     if target is not None:
         if intrinsic is not None or explain is not None:
             raise typer.BadParameter("names all its intrinsics itself", param_hint="--target")
-        map_target(op, target, commute, as_json, load_intrinsics(files))
+        map_target(op, target, commute, as_json, options.load_intrinsics(files))
         return
-    unit = read_intrinsic(intrinsic, files)
+    unit = options.read_intrinsic(intrinsic, files)
     if explain is not None:
-        _explain(op, unit, explain, rule.value, as_json)
-    elif as_json:
-        _list_as_json(op, unit, rule.value, commute, limit)
-    else:
-        _list(op, unit, rule.value, commute, _ROWS_OF_A_TABLE if limit is None else limit)
-
-
-def _list_as_json(
-    op: Operator, unit: Intrinsic, rule: str, commute: bool, limit: int | None
-) -> None:
-    from amos import enumerate_mappings
-
+        _explain(op, unit, explain, rule, as_json)
+        return
     space = enumerate_mappings(op, unit, rule=rule, commute=commute)
-    if limit is None and space.count > _ROWS_OF_JSON:
-        raise MappingError(
-            f"{op.name} has {space.count} mappings on {unit.name}: --limit says how many to print"
+    if as_json:
+        if limit is None and space.count > _ROWS_OF_JSON:
+            raise MappingError(
+                f"{op.name} has {space.count} mappings on {unit.name}: "
+                "--limit says how many to print"
+            )
+        shown = itertools.islice(space, limit)
+        print_json(
+            _about(op, unit, rule)
+            | {"commute": commute, "count": space.count, "reason": _why_none(space)}
+            | {"mappings": [_row(mapping) for mapping in shown]}
         )
-    print_json(
-        {
-            "operator": op.name,
-            "statement": str(op),
-            "intrinsic": unit.name,
-            "rule": rule,
-            "commute": commute,
-            "count": space.count,
-            "reason": "" if space else _why_none(space),
-            "mappings": [_row(mapping) for mapping in itertools.islice(space, limit)],
-        }
-    )
+    else:
+        _list(space, _ROWS_OF_A_TABLE if limit is None else limit)
+
+
+def _about(op: Operator, unit: Intrinsic, rule: str) -> dict[str, Any]:
+    return {"operator": op.name, "statement": str(op), "intrinsic": unit.name, "rule": rule}
 
 
 def _row(mapping: Mapping) -> dict[str, Any]:
     physical = mapping.physical()
     return {
         "name": mapping.name,
-        "groups": {key: list(names) for key, names in mapping.groups.items()},
+        "groups": mapping.groups,
         "calls": physical.calls,
         "utilization": physical.utilization,
         "expression": str(mapping),
     }
 
 
-def _list(op: Operator, unit: Intrinsic, rule: str, commute: bool, limit: int) -> None:
-    from amos import enumerate_mappings
-
-    space = enumerate_mappings(op, unit, rule=rule, commute=commute)
-    print_line(str(op))
-    print_line(str(unit))
-    print_line(f"\n{space.count} mapping{'' if space.count == 1 else 's'} under rule {rule!r}")
+def _list(space: MappingSpace, limit: int) -> None:
+    names = [it.name for it in space.intrinsic.iterations]
+    plural = "" if space.count == 1 else "s"
+    print_line(f"{space.operator}\n{space.intrinsic}\n")
+    print_line(f"{space.count} mapping{plural} under rule {space.rule!r}")
     if not space:
         print_line(f"  - {_why_none(space)}")
-    rows = [_row(mapping) for mapping in itertools.islice(space, limit)]
-    if rows:
-        names = [it.name for it in unit.iterations]
+    elif limit:
         print_table(
             ["mapping", *names, "calls", "utilization"],
             [
-                [
-                    row["name"],
-                    *(row["groups"].get(name, []) for name in names),
-                    row["calls"],
-                    f"{row['utilization']:.1%}",
-                ]
-                for row in rows
+                [mapping.name, *(mapping.groups.get(name, ()) for name in names)]
+                + [physical.calls, f"{physical.utilization:.1%}"]
+                for mapping in itertools.islice(space, limit)
+                for physical in [mapping.physical()]
             ],
         )
-    if (rest := space.count - len(rows)) > 0 and rows:
-        print_line(f"{rest} more; --limit {space.count} lists all of them.")
+        if (rest := space.count - limit) > 0:
+            print_line(f"{rest} more; --limit {space.count} lists all of them.")
 
 
 def _why_none(space: MappingSpace) -> str:
-    """What speaks against the first mapping of a wider rule; there is one in the widest."""
+    """What speaks against the first mapping of a wider rule; empty if there are mappings."""
     from amos import check_matching, enumerate_mappings
-    from amos.validate import RULES
 
+    if space:
+        return ""
     op, unit = space.operator, space.intrinsic
-    for wider in RULES[RULES.index(space.rule) + 1 :]:
-        others = enumerate_mappings(op, unit, wider)
-        if others:
+    for wider in _wider(space.rule):
+        if others := enumerate_mappings(op, unit, wider):
             first = others[0]
             verdict = check_matching(op, unit, first.matching, space.rule, order=first.order)
             return (
@@ -175,26 +142,33 @@ def _why_none(space: MappingSpace) -> str:
     return "no other rule has any"
 
 
+def _wider(rule: str) -> tuple[str, ...]:
+    """The rules that accept more."""
+    from amos.validate import RULES
+
+    return RULES[RULES.index(rule) + 1 :]
+
+
 def _explain(op: Operator, unit: Intrinsic, text: str, rule: str, as_json: bool) -> None:
     from amos import check_matching
 
     matrix = _read_matching(text, op, unit)
     verdict = check_matching(op, unit, matrix, rule=rule)
-    wider = _wider(op, unit, matrix, rule) if verdict.wrong else ""
+    accepting = ""
+    if verdict.wrong:
+        accepting = next((r for r in _wider(rule) if check_matching(op, unit, matrix, r)), "")
+    cells = matrix.astype(int).tolist()
     if as_json:
         print_json(
-            {
-                "operator": op.name,
-                "statement": str(op),
-                "intrinsic": unit.name,
-                "rule": rule,
-                "matrix": matrix.astype(int),
+            _about(op, unit, rule)
+            | {
+                "matrix": cells,
                 "valid": bool(verdict),
-                "reasons": list(verdict.reasons),
-                "wrong": list(verdict.wrong),
-                "idle": list(verdict.idle),
-                "accepted_by": wider,
-                "nearest": list(verdict.nearest),
+                "reasons": verdict.reasons,
+                "wrong": verdict.wrong,
+                "idle": verdict.idle,
+                "accepted_by": accepting,
+                "nearest": verdict.nearest,
             }
         )
         return
@@ -205,25 +179,15 @@ def _explain(op: Operator, unit: Intrinsic, text: str, rule: str, as_json: bool)
     note = ""
     if verdict.idle and not verdict.wrong:
         note = ": not wrong, but part of the unit is idle without need"
-    elif wider:
-        note = f", but under {wider!r}: right if fragments may be gathered"
+    elif accepting:
+        note = f", but under {accepting!r}: right if fragments may be gathered"
     print_line(f"\n{'valid' if verdict else 'not valid'} under rule {rule!r}{note}")
     columns = ["", *(it.name for it in op.iterations)]
-    cells = matrix.astype(int).tolist()
     print_table(columns, ([it.name, *row] for it, row in zip(unit.iterations, cells, strict=True)))
     for reason in verdict.reasons:
         print_line(f"  - {reason}")
     if verdict.hint:
         print_line(f"{verdict.hint}.")
-
-
-def _wider(op: Operator, unit: Intrinsic, matrix: np.ndarray, rule: str) -> str:
-    """The first wider rule that accepts the matching, or nothing."""
-    from amos import check_matching
-    from amos.validate import RULES
-
-    wider = RULES[RULES.index(rule) + 1 :]
-    return next((other for other in wider if check_matching(op, unit, matrix, other)), "")
 
 
 def _read_matching(text: str, op: Operator, unit: Intrinsic) -> np.ndarray:

@@ -6,14 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from amos.cli.options import (
-    AsJson,
-    Dtypes,
-    Extents,
-    Layout,
-    Shapes,
-    read_operator,
-)
+from amos.cli import options
 from amos.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -27,34 +20,29 @@ def operators_command(
         str | None,
         typer.Argument(metavar="[NAME]", help="An operator to show, or a network (resnet18)."),
     ] = None,
-    extent: Extents = None,
-    dtype: Dtypes = None,
-    shape: Shapes = None,
-    layout: Layout = None,
-    as_json: AsJson = False,
+    extent: options.Extents = None,
+    dtype: options.Dtypes = None,
+    shape: options.Shapes = None,
+    layout: options.Layout = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """List operators or layers, or show one."""
     from amos import operators
 
-    if name is None:
-        found = {known: operators.resolve(known) for known in operators.names()}
-    elif name in {layer.partition(":")[0] for layer in operators.layers()}:
-        found = {layer: operators.resolve(layer) for layer in operators.layers(name)}
-    else:
-        found = {name: read_operator(name, extent, dtype, shape, layout)}
+    labels = operators.names() if name is None else operators.layers()
+    inside = [label for label in labels if name in (None, label.partition(":")[0])]
+    listed = {label: operators.resolve(label) for label in inside}
+    if name is not None and not listed:
+        listed = {name: options.read_operator(name, extent, dtype, shape, layout)}
     if as_json:
-        print_json([_describe(label, op) for label, op in found.items()])
+        print_json([_describe(label, op) for label, op in listed.items()])
         return
     print_table(
         ["operator", "operations", "extents", "statement"],
         [
-            [
-                label,
-                op.operations,
-                " ".join(f"{it}={size}" for it, size in op.extents.items()),
-                str(op.compute),
-            ]
-            for label, op in found.items()
+            [label, op.operations]
+            + [" ".join(f"{it}={size}" for it, size in op.extents.items()), str(op.compute)]
+            for label, op in listed.items()
         ],
     )
 
@@ -64,7 +52,7 @@ def _describe(label: str, op: Operator) -> dict[str, Any]:
         "name": label,
         "statement": str(op.compute),
         "extents": op.extents,
-        "shapes": {load.tensor.name: list(load.tensor.shape) for load in op.operands},
+        "shapes": {load.tensor.name: load.tensor.shape for load in op.operands},
         "dtypes": {load.tensor.name: load.tensor.dtype for load in op.operands},
         "operations": op.operations,
     }

@@ -1,13 +1,13 @@
-"""Options that commands share, and the operator that they describe."""
+"""Options that commands share, and the operator and the intrinsic that they describe."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -16,36 +16,6 @@ from amos.errors import OperatorError
 if TYPE_CHECKING:
     from amos.intrinsics import Intrinsic
     from amos.ir import Operator
-
-__all__ = [
-    "AsJson",
-    "Commute",
-    "Constants",
-    "Dtypes",
-    "EpilogueText",
-    "Extents",
-    "IntrinsicFiles",
-    "IntrinsicName",
-    "Layout",
-    "Limit",
-    "MachineName",
-    "OperatorText",
-    "Rule",
-    "RuleName",
-    "Shapes",
-    "load_intrinsics",
-    "read_intrinsic",
-    "read_operator",
-]
-
-
-class RuleName(StrEnum):
-    """What counts as a valid matching."""
-
-    paper = "paper"
-    access = "access"
-    gather = "gather"
-
 
 OperatorText = Annotated[
     str,
@@ -70,32 +40,26 @@ IntrinsicFiles = Annotated[
     ),
 ]
 MachineName = Annotated[
-    str,
-    typer.Option("--machine", metavar="NAME", help="A name that `amos machines list` shows."),
+    str, typer.Option(metavar="NAME", help="A name that `amos machines list` shows.")
 ]
 Extents = Annotated[
     list[str] | None,
-    typer.Option("--extent", metavar="NAME=SIZE", help="Extent of an iteration; repeat for more."),
+    typer.Option(metavar="NAME=SIZE", help="Extent of an iteration; repeat for more."),
 ]
 Dtypes = Annotated[
     list[str] | None,
-    typer.Option(
-        "--dtype",
-        metavar="[TENSOR=]DTYPE",
-        help="dtype of all (f16, u8s8), or of one (image=u8).",
-    ),
+    typer.Option(metavar="[TENSOR=]DTYPE", help="dtype of all (f16, u8s8), or of one (image=u8)."),
 ]
 Shapes = Annotated[
     list[str] | None,
-    typer.Option("--shape", metavar="TENSOR=SIZES", help="Shape of a tensor: image=1,56,56,64."),
+    typer.Option(metavar="TENSOR=SIZES", help="Shape of a tensor: image=1,56,56,64."),
 ]
 Layout = Annotated[
-    str | None, typer.Option("--layout", metavar="NAME", help="Layout of a library operator: NHWC.")
+    str | None, typer.Option(metavar="NAME", help="Layout of a library operator: NHWC.")
 ]
 Constants = Annotated[
     list[str] | None,
     typer.Option(
-        "--constant",
         metavar="TENSOR",
         help="Input that stays the same from call to call and may be packed ahead; repeat for "
         "more, 'none' for none. By default those named weight….",
@@ -104,20 +68,79 @@ Constants = Annotated[
 EpilogueText = Annotated[
     str | None,
     typer.Option(
-        "--epilogue",
         metavar="EXPRESSION",
         help="What is stored of a sum: 'u8(relu((acc + bias[k]) * scale[k]))'. Tensors are f32 "
         "unless --dtype says so.",
     ),
 ]
-Rule = Annotated[RuleName, typer.Option("--rule", help="What counts as a valid matching.")]
+RuleName = Literal["paper", "access", "gather"]
+Rule = Annotated[RuleName, typer.Option(help="What counts as a valid matching.")]
 Commute = Annotated[
     bool, typer.Option("--commute", help="Also try the sources in other orders where allowed.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
-Limit = Annotated[
-    int | None, typer.Option("--limit", min=0, metavar="N", help="List at most N rows.")
+Limit = Annotated[int | None, typer.Option(min=0, metavar="N", help="List at most N rows.")]
+Fix = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE",
+        help="Give a schedule variable a value (tile.p=7, parallel=2); repeat for more. "
+        "Dots may be written as underscores.",
+    ),
 ]
+
+_WHOLE = re.compile(r"[+-]?\d+")
+
+# How explore searches, within which limits, and where it measures.
+Trials = Annotated[int, typer.Option(help="How many candidates to measure.")]
+Seed = Annotated[int, typer.Option(help="Seed of the random generator.")]
+MethodName = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="Search method: ga, cga, cga1, sa, random, ga_plain, ga_sr, ga_sat, ga_mo, "
+        "exhaustive.",
+    ),
+]
+RecordFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Keep every trial in this SQLite file, and go on from what is there."
+    ),
+]
+Timeout = Annotated[float, typer.Option(min=0.1, help="Seconds that one candidate may take.")]
+MemoryLimit = Annotated[
+    int | None,
+    typer.Option("--memory-limit", metavar="MIB", min=16, help="Memory of one candidate."),
+]
+TimeLimit = Annotated[
+    float | None, typer.Option(metavar="SECONDS", help="Begin no trial after that long.")
+]
+FlushCache = Annotated[bool, typer.Option("--flush-cache", help="Time each run with cold caches.")]
+ExecutorAddress = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Measure on a Dask cluster, tcp://HOST:PORT, on a board, rpc://HOST:PORT/KEY, or "
+        "for a described GPU on the one here, gpu; model measures nothing.",
+    ),
+]
+Implementation = Annotated[
+    str | None,
+    typer.Option(metavar="KIND", help="native or generic; native where the CPU can."),
+]
+DivisorsOnly = Annotated[
+    bool, typer.Option("--divisors", help="Only register tiles that divide their loops.")
+]
+Stagnation = Annotated[int | None, typer.Option(metavar="N", help="End after N idle trials.")]
+Epsilon = Annotated[
+    float, typer.Option(metavar="SHARE", help="Share of candidates drawn by chance.")
+]
+ExportFolder = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Write the best candidates as CUDA kernels, for a GPU."),
+]
+Top = Annotated[int, typer.Option(min=1, help="How many, with --export.")]
 
 
 def load_intrinsics(files: Iterable[Path] | None) -> list[Intrinsic]:
@@ -140,14 +163,14 @@ def read_intrinsic(name: str | None, files: Iterable[Path] | None) -> Intrinsic:
     """
     from amos import intrinsics
 
-    given = load_intrinsics(files)
+    described = load_intrinsics(files)
     if name is not None:
         return intrinsics.get(name)
-    if not given:
+    if not described:
         raise typer.BadParameter(
             "name one, or describe one with --intrinsic FILE", param_hint="INTRINSIC"
         )
-    return given[-1]
+    return described[-1]
 
 
 def read_operator(
@@ -199,6 +222,19 @@ def read_operator(
         {name: kind for name, kind in single.items() if name in stored},
         {name: size for name, size in sizes.items() if name in stored},
     )
+
+
+def read_fixes(items: Iterable[str] | None) -> tuple[tuple[str, int | str], ...]:
+    """Names and values of ``--fix``, in the order given.
+
+    Raises:
+        typer.BadParameter: an option is not NAME=VALUE.
+    """
+    from amos.operators.requests import read_pair
+
+    with _option("--fix"):
+        pairs = [read_pair(item, "NAME=VALUE") for item in items or ()]
+    return tuple((name, int(value) if _WHOLE.fullmatch(value) else value) for name, value in pairs)
 
 
 @contextmanager

@@ -6,17 +6,22 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict, is_dataclass
 from numbers import Real
+from typing import TYPE_CHECKING
 
 import typer
 
 from amos.cli.tables import Table, table_lines, wide, wrapped
 
-__all__ = ["print_json", "print_line", "print_table", "print_warning"]
+if TYPE_CHECKING:
+    from amos.records import Measurement
+
+__all__ = ["print_checked", "print_json", "print_line", "print_table", "print_warning"]
 
 
 def print_json(value: object) -> None:
-    """Print one JSON document on standard output; NumPy scalars become numbers."""
+    """Print one JSON document; dataclasses become objects, NumPy scalars numbers."""
     typer.echo(json.dumps(value, indent=2, default=_plain))
 
 
@@ -26,6 +31,14 @@ def print_line(text: str = "") -> None:
         width = wide() if sys.stdout.isatty() else len(line)
         for piece in [line] if len(line) <= width else _folded(line, width):
             typer.echo(piece)
+
+
+def print_checked(measurement: Measurement) -> None:
+    """Print what a kernel was compared with, and how far it is off."""
+    print_line(
+        f"checked    {measurement.verified_elements:,} elements against NumPy, "
+        f"largest difference {measurement.max_difference:g}"
+    )
 
 
 def print_warning(text: str) -> None:
@@ -75,6 +88,6 @@ def _number(value: float) -> str:
 
 
 def _plain(value: object) -> object:
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    return str(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    return value.tolist() if hasattr(value, "tolist") else str(value)

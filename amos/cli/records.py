@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from amos.cli.options import AsJson, IntrinsicFiles, Limit, load_intrinsics
-from amos.cli.output import print_json, print_line, print_table
+from amos.cli.output import print_checked, print_json, print_line, print_table
 from amos.errors import RecordError
 
 if TYPE_CHECKING:
     from amos.records import Record
+    from amos.records.exchange import Added
 
 __all__ = ["app"]
 
@@ -42,11 +43,7 @@ def list_command(file: File, limit: Limit = None, as_json: AsJson = False) -> No
     With --limit N only the newest N are listed.
     """
     records = _all(file)
-    records = records if limit is None else records[max(0, len(records) - limit) :]
-    if as_json:
-        print_json([_shown(record) for record in records])
-        return
-    _table(records)
+    _print(records if limit is None else records[max(0, len(records) - limit) :], as_json)
 
 
 @app.command("show")
@@ -58,9 +55,9 @@ def show_command(file: File, number: Number, as_json: AsJson = False) -> None:
         shown = _shown(records.get(number))
     if as_json:
         print_json(shown)
-        return
-    for name, value in shown.items():
-        print_line(f"{name:18} {value}")
+    else:
+        for name, value in shown.items():
+            print_line(f"{name:18} {value}")
 
 
 @app.command("best")
@@ -76,11 +73,8 @@ def best_command(
 
     best = best_records(_all(file))
     shown = [record for record in best if everywhere or record.counts_here]
-    if as_json:
-        print_json([_shown(record) for record in shown])
-        return
-    _table(shown)
-    if left := len(best) - len(shown):
+    _print(shown, as_json)
+    if not as_json and (left := len(best) - len(shown)):
         kinds = Counter(record.standing for record in best if not record.counts_here)
         why = ", ".join(f"{count} {_WHY[whose]}" for whose, count in kinds.items())
         print_line(f"{left} left out ({why}); --all lists them")
@@ -112,10 +106,7 @@ def replay_command(
     print_line(f"operator   {found.candidate.mapping.operator}")
     print_line(f"winner     {found.candidate.mapping}")
     print_line(f"schedule   {found.candidate.schedule}")
-    print_line(
-        f"checked    {found.measurement.verified_elements:,} elements against NumPy, "
-        f"largest difference {found.measurement.max_difference:g}"
-    )
+    print_checked(found.measurement)
     if found.recorded_seconds is not None:
         print_line(f"recorded   {found.recorded_seconds * 1e3:.4f} ms")
     noise = f"± {found.measurement.noise:.1%}"
@@ -162,7 +153,7 @@ def import_command(
 
     lines = _lines(source)
     with Records(file) as records:
-        _added(import_lines(records, lines), as_json)
+        _tell(import_lines(records, lines), as_json)
 
 
 @app.command("merge")
@@ -175,16 +166,14 @@ def merge_command(
     from amos.records import Records
     from amos.records.exchange import Added, merge
 
-    total = Added(0, 0, 0)
     with Records(file) as records:
-        for source in sources:
-            found = merge(records, source)
-            total = Added(
-                total.new + found.new,
-                total.known + found.known,
-                total.differing + found.differing,
-            )
-    _added(total, as_json)
+        added = [merge(records, source) for source in sources]
+    total = Added(
+        sum(one.new for one in added),
+        sum(one.known for one in added),
+        sum(one.differing for one in added),
+    )
+    _tell(total, as_json)
 
 
 @app.command("prune")
@@ -212,7 +201,8 @@ def prune_command(
 
     if not (failed or foreign or older is not None or keep is not None):
         raise RecordError("nothing to prune: give --failed, --foreign, --older-than or --keep")
-    _exists(file)
+    if not file.is_file():
+        raise RecordError(f"record file {str(file)!r}: there is no such file")
     with Records(file, readonly=dry) as records:
         there = records.all()
         gone = prunable(there, failed=failed, foreign=foreign, older_days=older, keep=keep)
@@ -234,17 +224,12 @@ def salvage_command(
     """Write what can be read of a damaged file to a new one, and say what is lost."""
     from amos.records.salvage import salvage
 
-    found = salvage(file, target)
+    salvaged = salvage(file, target)
     if as_json:
-        print_json(
-            {
-                "salvaged": sorted(found.records),
-                "damaged": list(found.damaged),
-                "missing": [list(ends) for ends in found.missing],
-            }
-        )
+        numbers = {"salvaged": sorted(salvaged.records), "damaged": salvaged.damaged}
+        print_json(numbers | {"missing": salvaged.missing})
     else:
-        print_line(str(found))
+        print_line(str(salvaged))
 
 
 def _all(file: Path) -> list[Record]:
@@ -252,11 +237,6 @@ def _all(file: Path) -> list[Record]:
 
     with Records(file, readonly=True) as records:
         return records.all()
-
-
-def _exists(file: Path) -> None:
-    if not file.is_file():
-        raise RecordError(f"record file {str(file)!r}: there is no such file")
 
 
 def _lines(source: Path) -> list[str]:
@@ -270,11 +250,11 @@ def _lines(source: Path) -> list[str]:
         raise RecordError(f"{str(source)!r}: {error.strerror}") from error
 
 
-def _added(found: Any, as_json: bool) -> None:
+def _tell(added: Added, as_json: bool) -> None:
     if as_json:
-        print_json({"new": found.new, "known": found.known, "differing": found.differing})
+        print_json(added)
     else:
-        print_line(str(found))
+        print_line(str(added))
 
 
 def _shown(record: Record) -> dict[str, Any]:
@@ -292,28 +272,24 @@ def _shown(record: Record) -> dict[str, Any]:
     }
 
 
-def _table(records: list[Record]) -> None:
-    operators = {_shared(record): record for record in records}
+def _print(records: list[Record], as_json: bool) -> None:
+    if as_json:
+        print_json([_shown(record) for record in records])
+        return
+    # Records of one operator share its title, which takes a while to make.
+    operators = {_identity(record): record for record in records}
     titles = {key: _operator(record) for key, record in operators.items()}
     print_table(
         ["id", "operator", "mapping", "phase", "predicted us", "measured us", "whose", "intrinsic"],
         [
-            [
-                record.id,
-                titles[_shared(record)],
-                _mapping(record),
-                record.phase,
-                record.predicted * 1e6,
-                _measured(record),
-                record.standing,
-                record.intrinsic,
-            ]
+            [record.id, titles[_identity(record)], _mapping(record), record.phase]
+            + [record.predicted * 1e6, _measured(record), record.standing, record.intrinsic]
             for record in records
         ],
     )
 
 
-def _shared(record: Record) -> tuple[str, str]:
+def _identity(record: Record) -> tuple[str, str]:
     """What records of one operator share."""
     return record.operator, str(record.canonical.get("name"))
 

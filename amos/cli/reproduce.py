@@ -1,27 +1,27 @@
-"""``amos reproduce``: the paper's tables and figures, made anew."""
+"""``amos reproduce``: tables and figures of the AMOS and Heron papers, made anew."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import statistics
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from amos.cli.options import AsJson, Rule, RuleName
+from amos.cli.options import AsJson, Rule
 from amos.cli.output import print_json, print_line, print_table
+from amos.cli.progress import counting
 
 if TYPE_CHECKING:
     from amos.reproduce.fig5 import Judged
-    from amos.reproduce.samples import Dataset
+    from amos.reproduce.heron_fig12 import Fig12
 
 __all__ = ["app"]
 
 app = typer.Typer(
-    help="Redo the paper's tables and figures.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
+    help="Redo the paper's tables and figures.", no_args_is_help=True, rich_markup_mode=None
 )
 
 
@@ -38,7 +38,8 @@ def table6_command(as_json: AsJson = False) -> None:
     print_table(
         ["operator", "paper", *RULES, "", "form", "statement"],
         [
-            [row.code, row.paper, *row.counts.values(), _mark(row.agrees, row.deviates)]
+            [row.code, row.paper, *row.counts.values()]
+            + [("=" if row.agrees else "≠") + " (deviates)" * row.deviates]
             + [row.definition, row.statement]
             for row in rows
         ],
@@ -55,11 +56,11 @@ def table6_command(as_json: AsJson = False) -> None:
 
 
 @app.command("table5")
-def table5_command(rule: Rule = RuleName.paper, as_json: AsJson = False) -> None:
+def table5_command(rule: Rule = "paper", as_json: AsJson = False) -> None:
     """The mapping printed for each layer of ResNet-18, by its name in our space."""
     from amos import reproduce
 
-    rows = reproduce.table5(rule.value)
+    rows = reproduce.table5(rule)
     if as_json:
         print_json([asdict(row) | {"found": row.found} for row in rows])
         return
@@ -72,9 +73,8 @@ def table5_command(rule: Rule = RuleName.paper, as_json: AsJson = False) -> None
         if row.reason:
             print_line(f"{row.layer}: {row.reason}")
     print_line(
-        f"{sum(row.found for row in rows)} of {len(rows)} are in our space under rule "
-        f"{rule.value!r}, with the paper's factors; {len({row.name for row in rows if row.found})} "
-        "are different."
+        f"{sum(row.found for row in rows)} of {len(rows)} are in our space under rule {rule!r}, "
+        f"with the paper's factors; {len({row.name for row in rows if row.found})} are different."
     )
 
 
@@ -92,30 +92,99 @@ def accelerators_command(as_json: AsJson = False) -> None:
         ["unit", "paper", *RULES, "", "definition", "statement"],
         [
             [row.unit, row.paper]
-            + [_pair(rule, row.counts, row.types) for rule in RULES]
-            + [_equal(row.agrees), row.definition, row.intrinsic]
+            + [
+                f"{count}" if count == row.types[rule] else f"{count} ({row.types[rule]})"
+                for rule, count in row.counts.items()
+            ]
+            + [f"= {', '.join(row.agrees)}" if row.agrees else "≠", row.definition, row.intrinsic]
             for row in rows
         ],
         title="AMOS, section 7.5: mappings of 3-D convolution; in brackets, mappings up to "
         "exchanging like iterations of the unit",
     )
     for unit, count in {row.unit: row.paper for row in rows}.items():
-        found = [row.definition for row in rows if row.unit == unit and row.agrees]
-        print_line(f"{unit} {count}: {'; '.join(found) or 'no definition above'}")
+        agreeing = [row.definition for row in rows if row.unit == unit and row.agrees]
+        print_line(f"{unit} {count}: {'; '.join(agreeing) or 'no definition above'}")
 
 
-def _mark(agrees: bool, deviates: bool) -> str:
-    return ("=" if agrees else "≠") + (" (deviates)" if deviates else "")
+@app.command("heron-table5")
+def heron_table5_command(as_json: AsJson = False) -> None:
+    """Variables and constraints of schedule spaces on Tensor Core, paper and ours."""
+    from amos import reproduce
+
+    rows = reproduce.heron_table5()
+    if as_json:
+        print_json(rows)
+        return
+    print_table(
+        ["operator", "paper: variables", "constraints"]
+        + ["ours: mappings", "variables", "constraints"],
+        [
+            [row.code, *row.paper, row.mappings]
+            + ["-".join(map(str, sorted(set(pair)))) for pair in (row.variables, row.constraints)]
+            for row in rows
+        ],
+        title="Heron, Table 5: the space of an operator on Tensor Core; ours for each mapping",
+    )
+    print_table(
+        ["operator", *rows[0].by_type, "assignments"],
+        [[row.code, *row.by_type.values(), f"{row.size:,}"] for row in rows],
+        title="constraints of the largest of our problems by type, and assignments over all",
+    )
+    print_line(
+        "Heron's problem holds the choice of the call's problem size and five stages of data\n"
+        "movement; ours starts where a mapping has settled them, once for each mapping."
+    )
 
 
-def _pair(rule: str, counts: Mapping[str, int], types: Mapping[str, int]) -> Any:
-    if counts[rule] == types[rule]:
-        return str(counts[rule])
-    return f"{counts[rule]} ({types[rule]})"
+@app.command("heron-fig12")
+def heron_fig12_command(
+    machine: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="Scored by the model; 'host' compiles and measures."),
+    ] = "a100",
+    evaluations: Annotated[int, typer.Option(metavar="N", help="Scores for each run.")] = 300,
+    seeds: Annotated[int, typer.Option(metavar="N", help="Runs of each method.")] = 10,
+    method: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this method; repeat for more.")
+    ] = None,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the curves of each operator as SVG.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Search methods at equal evaluations on GEMM and C2D."""
+    from amos import reproduce
+
+    methods = method or list(reproduce.HERON_METHODS)
+    with counting("runs done", quiet=as_json) as tell:
+        figure = reproduce.heron_fig12(machine, evaluations, seeds, methods, tell)
+    if picture is not None:
+        from amos.reproduce.picture import draw
+
+        draw(figure, picture)
+    if as_json:
+        print_json(figure)
+        return
+    for operator, best in figure.best_known.items():
+        print_table(
+            ["method", "seeds at 95 %", "evaluations to 95 %", "final / best", "valid share"],
+            [_compared(figure, operator, name) for name in methods],
+            title=f"{operator} on {figure.machine}: best known {best * 1e6:.4g} us, "
+            f"{seeds} seeds, {evaluations} evaluations each (medians)",
+        )
 
 
-def _equal(agrees: tuple[str, ...]) -> str:
-    return f"= {', '.join(agrees)}" if agrees else "≠"
+def _compared(figure: Fig12, operator: str, method: str) -> list[object]:
+    runs, best = figure.of(operator, method), figure.best_known[operator]
+    middle = figure.median(operator, method)
+    return [
+        method,
+        f"{figure.reached(operator, method)} of {len(runs)}",
+        f"{middle:g}" if math.isfinite(middle) else f"> {figure.evaluations}",
+        statistics.median(best / run.best[-1] for run in runs),
+        statistics.fmean(run.valid_share for run in runs),
+    ]
 
 
 @app.command("fig5")
@@ -145,17 +214,18 @@ def fig5_command(
     from amos.reproduce.samples import load, save
 
     if measure:
-        found = _measured(samples, seed, rounds, quiet=as_json)
+        with counting("layers measured", quiet=as_json) as tell:
+            data = figure.measured(samples, seed, rounds, tell)
         if dataset is not None:
-            save(found, dataset)
+            save(data, dataset)
     else:
-        found = figure.stored() if dataset is None else load(dataset)
-    costs = figure.fit(found, figure.FITTED_ON) if fit else None
+        data = figure.stored() if dataset is None else load(dataset)
+    costs = figure.fit(data, figure.FITTED_ON) if fit else None
     if plot is not None:
         from amos import viz
 
-        viz.write(viz.accuracy(figure.predictions(found, costs)), plot)
-    result = figure.fig5(found, costs)
+        viz.write(viz.accuracy(figure.predictions(data, costs)), plot)
+    result = figure.fig5(data, costs)
     if dataset is None and not measure:
         result["second_cpu"] = figure.second_cpu()
     if as_json:
@@ -164,109 +234,88 @@ def fig5_command(
     print_line(f"{result['intrinsic']}, {result['machine']}")
     if fit:
         print_line(f"constants fitted on ResNet-18: {costs}")
-    for name, layers in figure.present(found).items():
-        _accuracy(name, figure.judge(found, layers, costs=costs))
-    _sets(result)
-
-
-def _measured(samples: int, seed: int, rounds: int, *, quiet: bool) -> Dataset:
-    from amos import machines
-    from amos.reproduce import fig5 as figure
-    from amos.reproduce.samples import collect
-
-    def tell(layer: str, turn: int) -> None:
-        if not quiet:
-            print_line(f"measured {layer}, round {turn + 1}")
-
-    layers = [layer for group in figure.SETS.values() for layer in group]
-    host = machines.probe()
-    return collect(
-        layers, figure.INTRINSIC, host, count=samples, seed=seed, rounds=rounds, progress=tell
-    )
-
-
-def _accuracy(name: str, judged: Judged) -> None:
-    print_table(
-        ["layer", "samples", "pairwise", "beyond noise", "recall 40 %", "best of ten"]
-        + ["trials to 5 %"],
-        [
-            [x.layer, x.samples, x.pairwise, x.beyond_noise, x.recall[40], x.best_of_ten]
-            + [x.trials]
-            for x in (*judged.layers, judged.overall)
-        ],
-        title=name.replace("_", " "),
-    )
-
-
-def _limits(result: dict[str, Any]) -> None:
-    """What measuring again would rank right, and one ranking of all layers."""
-    for name in (name for name in ("fitted_on", "held_back", "second_cpu") if name in result):
-        found = result[name]["repeatability"]
-        if found is not None:
-            print_line(
-                f"{name.replace('_', ' ')}, half of the measurements against the other half: "
-                f"pairwise {found['pairwise']:.4f}, recall of the top 40 % "
-                f"{found['recall']['40']:.4f}; two differ by {found['noise']:.1%}"
-            )
-        pooled = result[name]["pooled"]
-        print_line(
-            f"{name.replace('_', ' ')}, all layers in one ranking: pairwise "
-            f"{pooled['pairwise']:.4f}, recall of the top 40 % {pooled['recall40']:.4f}"
-        )
-
-
-def _sets(result: dict[str, Any]) -> None:
-    """The refined model, the paper's equation, and what the paper reports."""
-    one = result.get("fitted_on") or result["held_back"]
-    shares = list(one["recall"])
-    judged = [
-        (title, name.replace("_", " "), group[name])
-        for title, group in (
-            ("refined", result),
-            ("paper's equation", result["paper_equation"]),
-        )
-        for name in ("fitted_on", "held_back")
-        if name in group
-    ]
-    if "second_cpu" in result:
-        other = result["second_cpu"]
-        judged += [("refined", "fitted on, second CPU", other["fitted_on"])]
-        judged += [("refined", "held back, second CPU", other)]
-        judged += [("first CPU's constants", "held back, second CPU", other["first_constants"])]
-        judged += [("paper's equation", "held back, second CPU", other["paper_equation"])]
-    rows: list[list[object]] = [
-        [title, name, one["samples"], one["pairwise"]]
-        + [one["recall"][share] for share in shares]
-        + [f"{one['top10_within_5pct']} of {len(one['layers'])}"]
-        for title, name, one in judged
-    ]
-    print_table(
-        ["model", "set", "samples", "pairwise"]
-        + [f"recall {share} %" for share in shares]
-        + ["ten best hold one within 5 %"],
-        rows,
-    )
-    _limits(result)
-    print_table(
-        ["without this term"]
-        + [
-            f"{name.replace('_', ' ')}: {figure}"
-            for name in ("fitted_on", "held_back")
-            if name in result
-            for figure in ("pairwise", "recall 40 %")
-        ],
-        [
-            [term]
-            + [
-                round(0.0 - one[name][figure], 4)
-                for name in one
-                for figure in ("pairwise", "recall40")
-            ]
-            for term, one in result["terms"].items()
-        ],
-    )
+    for name, layers in figure.present(data).items():
+        _print_layers(_words(name), figure.judge(data, layers, costs=costs))
+    _print_models(result)
+    _print_limits(result)
+    _print_terms(result["terms"])
     paper = result["paper_reports"]
     print_line(
         f"AMOS reports {paper['pairwise']:.2%} pairwise and {paper['recall40']:.1%} recall of the "
         "top 40 %, for 2-D convolutions on a Tensor Core."
+    )
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _print_layers(title: str, judged: Judged) -> None:
+    print_table(
+        ["layer", "samples", "pairwise", "beyond noise", "recall 40 %", "best of ten"]
+        + ["trials to 5 %"],
+        [
+            [x.layer, x.samples, x.pairwise, x.beyond_noise, x.recall[40], x.best_of_ten, x.trials]
+            for x in (*judged.layers, judged.overall)
+        ],
+        title=title,
+    )
+
+
+def _print_models(result: dict[str, Any]) -> None:
+    """The refined model beside the paper's equation, on each set."""
+    judged = [
+        (model, _words(name), group[name])
+        for model, group in (("refined", result), ("paper's equation", result["paper_equation"]))
+        for name in result["paper_equation"]
+    ]
+    if other := result.get("second_cpu"):
+        judged.append(("refined", "fitted on, second CPU", other["fitted_on"]))
+        judged += [
+            (model, "held back, second CPU", one)
+            for model, one in (
+                ("refined", other),
+                ("first CPU's constants", other["first_constants"]),
+                ("paper's equation", other["paper_equation"]),
+            )
+        ]
+    shares = judged[0][2]["recall"]
+    print_table(
+        ["model", "set", "samples", "pairwise"]
+        + [f"recall {share} %" for share in shares]
+        + ["ten best hold one within 5 %"],
+        [
+            [model, name, one["samples"], one["pairwise"], *one["recall"].values()]
+            + [f"{one['top10_within_5pct']} of {len(one['layers'])}"]
+            for model, name, one in judged
+        ],
+    )
+
+
+def _print_limits(result: dict[str, Any]) -> None:
+    """What measuring again would rank right, and one ranking of all layers."""
+    for name in (name for name in ("fitted_on", "held_back", "second_cpu") if name in result):
+        if again := result[name]["repeatability"]:
+            print_line(
+                f"{_words(name)}, half of the measurements against the other half: "
+                f"pairwise {again['pairwise']:.4f}, recall of the top 40 % "
+                f"{again['recall']['40']:.4f}; two differ by {again['noise']:.1%}"
+            )
+        pooled = result[name]["pooled"]
+        print_line(
+            f"{_words(name)}, all layers in one ranking: pairwise "
+            f"{pooled['pairwise']:.4f}, recall of the top 40 % {pooled['recall40']:.4f}"
+        )
+
+
+def _print_terms(terms: dict[str, dict[str, dict[str, float]]]) -> None:
+    """What leaving a term out costs."""
+    sets = next(iter(terms.values()))
+    print_table(
+        ["without this term"]
+        + [f"{_words(name)}: {what}" for name in sets for what in ("pairwise", "recall 40 %")],
+        [
+            [term, *(round(0.0 - worth, 4) for one in by_set.values() for worth in one.values())]
+            for term, by_set in terms.items()
+        ],
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from amos.cli.options import Commute, IntrinsicFiles, RuleName
+from amos.cli import options
 from amos.cli.output import print_line, print_warning
 
 if TYPE_CHECKING:
@@ -33,39 +33,37 @@ def serve_command(
         str, typer.Argument(metavar="[INTRINSIC]", help="What it is matched with at first.")
     ] = "wmma_m16n16k16_f16_f32",
     port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes one that is free.")
+        int, typer.Option(min=0, max=65535, help="Port; 0 takes one that is free.")
     ] = 0,
     host: Annotated[
-        str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")
+        str, typer.Option(metavar="ADDRESS", help="Address to listen on.")
     ] = "127.0.0.1",
     public: Annotated[
         bool, typer.Option("--public", help="Allow an address that other computers reach.")
     ] = False,
     rule: Annotated[
-        RuleName, typer.Option("--rule", help="What counts as a valid matching at first.")
-    ] = RuleName.access,
+        options.RuleName, typer.Option(help="What counts as a valid matching at first.")
+    ] = "access",
     machine: Annotated[
         str,
         typer.Option(
-            "--machine",
             metavar="NAME",
             help="What the model predicts for at first: a described machine, 'auto', or 'host', "
             "which is measured when it is chosen.",
         ),
     ] = "auto",
-    commute: Commute = False,
-    files: IntrinsicFiles = None,
+    commute: options.Commute = False,
+    files: options.IntrinsicFiles = None,
 ) -> None:
     """Explore mapping spaces on a web page, on this computer alone."""
     import amos
-    from amos.cli.options import load_intrinsics
     from amos.explorer import Engine, State
     from amos.explorer.server import Server, is_loopback
 
-    loaded = load_intrinsics(files)
+    loaded = options.load_intrinsics(files)
     amos.intrinsics.get(intrinsic)
     state = State(
-        operator=operator, intrinsic=intrinsic, rule=rule.value, machine=machine, commute=commute
+        operator=operator, intrinsic=intrinsic, rule=rule, machine=machine, commute=commute
     )
     named = {one.name: path.resolve() for one, path in zip(loaded, files or (), strict=True)}
     engine = Engine(named, initial=state, host=_measured)

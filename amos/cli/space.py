@@ -6,22 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from amos.cli.fixing import Fix, read_fixes
-from amos.cli.options import (
-    AsJson,
-    Commute,
-    Dtypes,
-    Extents,
-    IntrinsicFiles,
-    IntrinsicName,
-    Layout,
-    MachineName,
-    OperatorText,
-    RuleName,
-    Shapes,
-    read_intrinsic,
-    read_operator,
-)
+from amos.cli import options
 from amos.cli.output import print_json, print_line, print_table
 
 if TYPE_CHECKING:
@@ -33,54 +18,47 @@ _SHOWN = 12
 
 
 def space_command(
-    operator: OperatorText,
-    intrinsic: IntrinsicName = None,
-    machine: MachineName = "host",
+    operator: options.OperatorText,
+    intrinsic: options.IntrinsicName = None,
+    machine: options.MachineName = "host",
     mapping: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Show this mapping's space; the first one if omitted."),
     ] = None,
-    rule: Annotated[
-        RuleName, typer.Option("--rule", help="Which mappings there are.")
-    ] = RuleName.access,
-    commute: Commute = False,
+    rule: Annotated[options.RuleName, typer.Option(help="Which mappings there are.")] = "access",
+    commute: options.Commute = False,
     divisors: Annotated[
         bool, typer.Option("--divisors", help="Only tiles that divide their loops.")
     ] = False,
-    fix: Fix = None,
-    files: IntrinsicFiles = None,
-    extent: Extents = None,
-    dtype: Dtypes = None,
-    shape: Shapes = None,
-    layout: Layout = None,
-    as_json: AsJson = False,
+    fix: options.Fix = None,
+    files: options.IntrinsicFiles = None,
+    extent: options.Extents = None,
+    dtype: options.Dtypes = None,
+    shape: options.Shapes = None,
+    layout: options.Layout = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Print variables, constraints by type and by rule, and the size of a schedule space."""
     import amos
     from amos.schedule import spaces_of
 
-    op = read_operator(operator, extent, dtype, shape, layout)
-    unit = read_intrinsic(intrinsic, files)
-    found = list(amos.enumerate_mappings(op, unit, rule=rule.value, commute=commute))
-    if not found:
-        raise amos.errors.ExploreError(f"{op.name} on {unit.name}: no mapping under {rule.value!r}")
-    if mapping is not None:
-        found = [one for one in found if one.name == mapping] or _unknown(mapping, found)
-    target = amos.machines.get(machine, [unit])
-    fixes = read_fixes(fix)
-    spaces = spaces_of(found, target, fixes, "divisors" if divisors else "hardware")
+    op = options.read_operator(operator, extent, dtype, shape, layout)
+    unit = options.read_intrinsic(intrinsic, files)
+    mappings = amos.enumerate_mappings(op, unit, rule=rule, commute=commute)
+    if not mappings:
+        raise amos.errors.ExploreError(f"{op.name} on {unit.name}: no mapping under {rule!r}")
+    spaces = spaces_of(
+        list(mappings) if mapping is None else [mappings.find(mapping)],
+        amos.machines.get(machine, [unit]),
+        options.read_fixes(fix),
+        "divisors" if divisors else "hardware",
+    )
     space = next(iter(spaces.values()))
     report = _report(space, sum(one.size for one in spaces.values()), len(spaces))
     if as_json:
         print_json(report | {"operator": op.name, "intrinsic": unit.name, "machine": machine})
     else:
         _print(space, report)
-
-
-def _unknown(name: str, found: list[Any]) -> list[Any]:
-    from amos.errors import UnknownNameError
-
-    raise UnknownNameError("mapping", name, [mapping.name for mapping in found])
 
 
 def _report(space: ScheduleSpace, total: int, mappings: int) -> dict[str, Any]:
@@ -90,7 +68,7 @@ def _report(space: ScheduleSpace, total: int, mappings: int) -> dict[str, Any]:
     return {
         "mapping": space.mapping.name,
         "variables": [
-            {"name": v.name, "role": v.role, "domain": list(v.domain), "rule": v.rule}
+            {"name": v.name, "role": v.role, "domain": v.domain, "rule": v.rule}
             for v in csp.variables.values()
         ],
         "constraints": [{"type": c.type, "rule": c.rule, "text": str(c)} for c in csp.constraints],
@@ -106,26 +84,24 @@ def _report(space: ScheduleSpace, total: int, mappings: int) -> dict[str, Any]:
 
 def _print(space: ScheduleSpace, report: dict[str, Any]) -> None:
     print_line(f"mapping    {space.mapping.name}  {space.mapping}")
-    rows = [
+    print_table(
+        ["variable", "role", "rule", "values"],
         [
-            v.name,
-            v.role,
-            v.rule,
-            ", ".join(map(str, v.domain[:_SHOWN])) + (" …" if len(v.domain) > _SHOWN else ""),
-        ]
-        for v in space.csp.variables.values()
-    ]
-    print_table(["variable", "role", "rule", "values"], rows)
+            [v.name, v.role, v.rule]
+            + [", ".join(map(str, v.domain[:_SHOWN])) + " …" * (len(v.domain) > _SHOWN)]
+            for v in space.csp.variables.values()
+        ],
+    )
     print_table(
         ["constraint", "type", "rule"],
         [[str(c), c.type, c.rule] for c in space.csp.constraints],
     )
-    for name, key in (("by role", "by_role"), ("by type", "by_type"), ("by rule", "by_rule")):
-        counts = ", ".join(f"{k} {v}" for k, v in report[key].items())
-        print_line(f"{name:10} {counts}")
+    for key in ("by_role", "by_type", "by_rule"):
+        counts = ", ".join(f"{name} {count}" for name, count in report[key].items())
+        print_line(f"{key.replace('_', ' '):10} {counts}")
     feasible = report["feasible"]
-    known = f", {feasible:,} of them feasible" if feasible is not None else ""
+    counted = "" if feasible is None else f", {feasible:,} of them feasible"
     print_line(
-        f"size       {report['size']:,} assignments{known}; "
+        f"size       {report['size']:,} assignments{counted}; "
         f"{report['size_of_all_mappings']:,} over {report['mappings']} mappings"
     )

@@ -8,7 +8,7 @@ makers were measured, each of which has constants of its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from importlib import resources
 from pathlib import Path
@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from amos import machines
 from amos.machine import Costs, Machine
 from amos.perfmodel.accuracy import best_of_first, pairwise, recall, trials_until
 from amos.reproduce.fitting import fit
-from amos.reproduce.prepared import Prepared, halves, machine_of, prepare
-from amos.reproduce.samples import Dataset, load
+from amos.reproduce.samples import Dataset, LayerSamples, collect, load
 
 __all__ = [
     "FITTED_ON",
@@ -32,6 +32,7 @@ __all__ = [
     "fig5",
     "fit",
     "judge",
+    "measured",
     "predictions",
     "present",
     "second_cpu",
@@ -96,13 +97,11 @@ class Judged:
     """A model judged on a set of layers.
 
     Attributes:
-        model: which one.
         layers: each layer ranked by itself.
         pooled: pairwise accuracy and recall of the top 40 % in one ranking of all
             candidates of all layers, which large and small layers make easier.
     """
 
-    model: str
     layers: tuple[Accuracy, ...]
     pooled: Mapping[str, float]
 
@@ -130,15 +129,16 @@ class Judged:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
+        overall = self.overall
         return {
             "layers": [x.layer for x in self.layers],
-            "samples": self.overall.samples,
-            "pairwise": self.overall.pairwise,
-            "pairwise_beyond_noise": self.overall.beyond_noise,
-            "recall": {str(share): value for share, value in self.overall.recall.items()},
+            "samples": overall.samples,
+            "pairwise": overall.pairwise,
+            "pairwise_beyond_noise": overall.beyond_noise,
+            "recall": {str(share): value for share, value in overall.recall.items()},
             "pooled": self.pooled,
             "top10_within_5pct": self.within_5pct,
-            "trials_within_5pct": self.overall.trials,
+            "trials_within_5pct": overall.trials,
         }
 
 
@@ -154,6 +154,23 @@ def stored(name: str = "fig5") -> Dataset:
         return load(Path(path))
 
 
+def measured(
+    count: int, seed: int, rounds: int, progress: Callable[[int, int, str], None] | None
+) -> Dataset:
+    """New samples of every layer, measured on this machine; see :func:`collect`."""
+    layers = [layer for group in SETS.values() for layer in group]
+    host = machines.probe()
+    return collect(
+        layers, INTRINSIC, host, count=count, seed=seed, rounds=rounds, progress=progress
+    )
+
+
+def present(dataset: Dataset) -> dict[str, tuple[str, ...]]:
+    """The layers of each set that a dataset has samples of; empty sets are left out."""
+    there = {name: tuple(x for x in SETS[name] if x in dataset.layers) for name in SETS}
+    return {name: layers for name, layers in there.items() if layers}
+
+
 def judge(
     dataset: Dataset, layers: Sequence[str], model: str = "amos+", costs: Costs | None = None
 ) -> Judged:
@@ -165,48 +182,36 @@ def judge(
         model: ``"amos+"`` or ``"amos"``.
         costs: constants of the model; those of the CPU's maker if omitted.
     """
-    return _judged(prepare(dataset, layers), machine_of(dataset, costs), model)
+    return _judged(dataset.of(layers), dataset.machine_with(costs), model)
 
 
-def present(dataset: Dataset) -> dict[str, tuple[str, ...]]:
-    """The layers of each set that a dataset has samples of; empty sets are left out."""
-    known = set(dataset.layers)
-    found = {name: tuple(x for x in layers if x in known) for name, layers in SETS.items()}
-    return {name: layers for name, layers in found.items() if layers}
-
-
-def _judged(group: Sequence[Prepared], machine: Machine, model: str = "amos+") -> Judged:
-    return _compare(model, group, [x.predict(machine, model) for x in group])
-
-
-def _compare(model: str, group: Sequence[Prepared], predicted: Sequence[np.ndarray]) -> Judged:
-    layers = tuple(_ranked(x, guess) for x, guess in zip(group, predicted, strict=True))
+def _judged(group: Sequence[LayerSamples], machine: Machine, model: str = "amos+") -> Judged:
+    predicted = [x.predict(machine, model) for x in group]
     guess, truth = np.concatenate(predicted), np.concatenate([x.measured for x in group])
     pooled = {"pairwise": pairwise(guess, truth), "recall40": recall(guess, truth, 0.4)}
-    return Judged(model, layers, pooled)
+    return Judged(tuple(map(_ranked, group, predicted)), pooled)
 
 
-def _ranked(prepared: Prepared, predicted: np.ndarray) -> Accuracy:
-    measured = prepared.measured
+def _ranked(samples: LayerSamples, predicted: np.ndarray) -> Accuracy:
+    truth = samples.measured
     return Accuracy(
-        prepared.layer,
-        len(measured),
-        pairwise(predicted, measured),
-        pairwise(predicted, measured, prepared.noise),
-        {share: recall(predicted, measured, share / 100) for share in SHARES},
-        best_of_first(predicted, measured, 10),
-        trials_until(predicted, measured, 0.05),
+        samples.layer,
+        len(truth),
+        pairwise(predicted, truth),
+        pairwise(predicted, truth, samples.noise),
+        {share: recall(predicted, truth, share / 100) for share in SHARES},
+        best_of_first(predicted, truth, 10),
+        trials_until(predicted, truth, 0.05),
     )
 
 
-def _repeatability(group: Sequence[Prepared]) -> dict[str, Any] | None:
+def _repeatability(group: Sequence[LayerSamples]) -> dict[str, Any] | None:
     """How well half of the rounds ranks what the other half measured.
 
     An order that measuring again does not confirm can hardly be predicted. ``None`` if
     there was one round only.
     """
-    found = [halves(x.rounds) for x in group]
-    pairs = [pair for pair in found if pair is not None]
+    pairs = [x.halves for x in group if x.halves is not None]
     if not pairs:
         return None
     return {
@@ -221,8 +226,8 @@ def _repeatability(group: Sequence[Prepared]) -> dict[str, Any] | None:
 
 def fig5(dataset: Dataset, costs: Costs | None = None) -> dict[str, Any]:
     """The whole comparison as plain values: both sets, by each model."""
-    groups = {name: prepare(dataset, layers) for name, layers in present(dataset).items()}
-    machine = machine_of(dataset, costs)
+    groups = {name: dataset.of(layers) for name, layers in present(dataset).items()}
+    machine = dataset.machine_with(costs)
     refined = {name: _judged(group, machine) for name, group in groups.items()}
     return {
         "machine": dataset.machine.source,
@@ -236,7 +241,21 @@ def fig5(dataset: Dataset, costs: Costs | None = None) -> dict[str, Any]:
             name: _judged(group, machine, "amos").to_dict() for name, group in groups.items()
         },
         "paper_reports": PAPER,
-        "terms": _worth(groups, machine, refined),
+        "terms": {
+            term: {name: _worth(groups[name], machine, off, refined[name]) for name in groups}
+            for term, off in TERMS.items()
+        },
+    }
+
+
+def _worth(
+    group: Sequence[LayerSamples], machine: Machine, off: Mapping[str, float], whole: Judged
+) -> dict[str, float]:
+    """What a term adds: accuracy of the whole model less that without the term."""
+    less = _judged(group, replace(machine, costs=replace(machine.costs, **off))).overall
+    return {
+        "pairwise": whole.overall.pairwise - less.pairwise,
+        "recall40": whole.overall.recall[40] - less.recall[40],
     }
 
 
@@ -246,41 +265,22 @@ def second_cpu() -> dict[str, Any]:
     With the constants that were fitted on ResNet-18 there, and under ``first_constants``
     with those of the first CPU, as on a CPU that nothing was measured on before.
     """
-    dataset, first = stored("fig5_second_cpu"), machine_of(stored(), None).costs
-    groups = {name: prepare(dataset, layers) for name, layers in present(dataset).items()}
-    machine = machine_of(dataset, None)
-    held_back = groups["held_back"]
+    dataset, first = stored("fig5_second_cpu"), stored().machine_with(None).costs
+    held_back, machine = dataset.of(HELD_BACK), dataset.machine_with(None)
     return {
         "machine": dataset.machine.source,
         **_judged(held_back, machine).to_dict(),
         "repeatability": _repeatability(held_back),
-        "fitted_on": _judged(groups["fitted_on"], machine).to_dict(),
+        "fitted_on": _judged(dataset.of(FITTED_ON), machine).to_dict(),
         "first_constants": _judged(held_back, replace(machine, costs=first)).to_dict(),
         "paper_equation": _judged(held_back, machine, "amos").to_dict(),
     }
-
-
-def _worth(
-    groups: Mapping[str, Sequence[Prepared]], machine: Machine, whole: Mapping[str, Judged]
-) -> dict[str, dict[str, dict[str, float]]]:
-    """What each term adds: accuracy of the whole model less that without the term."""
-    found: dict[str, dict[str, dict[str, float]]] = {}
-    for term, off in TERMS.items():
-        without = replace(machine, costs=replace(machine.costs, **off))
-        found[term] = {}
-        for name, group in groups.items():
-            less, all_of_it = _judged(group, without).overall, whole[name].overall
-            found[term][name] = {
-                "pairwise": all_of_it.pairwise - less.pairwise,
-                "recall40": all_of_it.recall[40] - less.recall[40],
-            }
-    return found
 
 
 def predictions(
     dataset: Dataset, costs: Costs | None = None, model: str = "amos+"
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """For each layer predicted and measured seconds of its samples."""
-    machine = machine_of(dataset, costs)
-    prepared = [Prepared(dataset, layer) for layer in dataset.layers]
-    return {x.layer: (x.predict(machine, model), x.measured) for x in prepared}
+    machine = dataset.machine_with(costs)
+    samples = dataset.of(dataset.layers)
+    return {x.layer: (x.predict(machine, model), x.measured) for x in samples}

@@ -8,7 +8,6 @@ from dataclasses import fields, replace
 import numpy as np
 
 from amos.machine import Costs
-from amos.reproduce.prepared import Prepared, machine_of, prepare
 from amos.reproduce.samples import Dataset
 
 __all__ = ["error", "fit"]
@@ -34,14 +33,13 @@ def fit(dataset: Dataset, layers: Sequence[str], rounds: int = 4) -> Costs:
         layers: those to fit on.
         rounds: turns over all constants, with steps of 2, 1.41, 1.19, ….
     """
-    prepared = prepare(dataset, layers)
-    best = machine_of(dataset, None).costs
+    samples = dataset.of(layers)
+    best = dataset.machine_with(None).costs
 
     def loss(costs: Costs) -> float:
-        machine = machine_of(dataset, costs)
-        predicted = [x.predict(machine, "amos+") for x in prepared]
-        pairs = zip(predicted, prepared, strict=True)
-        return float(np.mean([_misordered(guess, x) + error(guess, x) for guess, x in pairs]))
+        machine = dataset.machine_with(costs)
+        pairs = [(x.predict(machine, "amos+"), x.measured) for x in samples]
+        return float(np.mean([_misordered(*pair) + error(*pair) for pair in pairs]))
 
     least = loss(best)
     for turn in range(rounds):
@@ -50,27 +48,25 @@ def fit(dataset: Dataset, layers: Sequence[str], rounds: int = 4) -> Costs:
             for step in (factor, 1 / factor):
                 while True:
                     trial = replace(best, **{field.name: getattr(best, field.name) * step})
-                    found = loss(trial)
-                    if not found < least * (1 - 1e-4):
+                    if not (reached := loss(trial)) < least * (1 - 1e-4):
                         break
-                    best, least = trial, found
+                    best, least = trial, reached
     return best
 
 
-def _misordered(predicted: np.ndarray, prepared: Prepared) -> float:
+def _misordered(predicted: np.ndarray, measured: np.ndarray) -> float:
     first, second = np.triu_indices(len(predicted), 1)
-    truth = np.sign(prepared.measured[first] - prepared.measured[second])
+    truth = np.sign(measured[first] - measured[second])
     right = np.log(predicted[first] / predicted[second]) * truth
     return float(np.mean(1.0 / (1.0 + np.exp(np.clip(right / _APART, -50.0, 50.0)))))
 
 
-def error(predicted: np.ndarray, prepared: Prepared) -> float:
+def error(predicted: np.ndarray, measured: np.ndarray) -> float:
     """Error of the logarithms after Huber, apart from a factor that all of a layer share.
 
     Candidates count that are among the fastest by either: what is slow by both needs no
     more than to be known as slow.
     """
-    measured = prepared.measured
     last = min(int(_FAST * len(measured)), len(measured) - 1)
     fast = (measured <= np.sort(measured)[last]) | (predicted <= np.sort(predicted)[last])
     # What is predicted not to fit has no time to be wrong about.

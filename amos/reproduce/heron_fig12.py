@@ -8,10 +8,11 @@ compile. No method sees the model but through its scores.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -93,7 +94,7 @@ def fig12(
     evaluations: int = 300,
     seeds: int = 10,
     methods: Sequence[str] = METHODS,
-    progress: Callable[[str], None] | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
 ) -> Fig12:
     """Compare methods on G1 (GEMM, 1024 cubed) and C5 (C2D) of the paper's Table 9.
 
@@ -103,7 +104,7 @@ def fig12(
         evaluations: scores that each run may spend.
         seeds: runs of each method, with seeds from 0 on.
         methods: names of methods.
-        progress: called with a line before each run.
+        progress: told the runs that are done, all of them, and the one that comes next.
 
     Raises:
         ExploreError: a budget is not positive.
@@ -114,19 +115,18 @@ def fig12(
             raise ExploreError(f"{name}: expected a positive number, got {value}")
     for name in methods:
         find_method(name)
-    runs: list[Run] = []
+    jobs = list(itertools.product(_operators(machine).items(), methods, range(seeds)))
+    runs = []
     with _scores(machine) as scores:
-        for code, op in _operators(machine).items():
-            for name in methods:
-                for seed in range(seeds):
-                    if progress is not None:
-                        progress(f"{code} {name} seed {seed}")
-                    runs.append(_run(code, op, machine, name, seed, evaluations, scores))
-    known = {
-        code: min(run.best[-1] for run in runs if run.operator == code)
-        for code in dict.fromkeys(run.operator for run in runs)
-    }
-    return Fig12(machine, evaluations, known, tuple(_rated(run, known) for run in runs))
+        for number, ((code, op), name, seed) in enumerate(jobs):
+            if progress is not None:
+                progress(number, len(jobs), f"{code} {name} seed {seed}")
+            runs.append(_run(code, op, machine, name, seed, evaluations, scores))
+    best_known: dict[str, float] = {}
+    for run in runs:
+        best_known[run.operator] = min(best_known.get(run.operator, math.inf), run.best[-1])
+    rated = (replace(run, evaluations_to_95pct=_reached(run, best_known)) for run in runs)
+    return Fig12(machine, evaluations, best_known, tuple(rated))
 
 
 def _operators(machine: str) -> dict[str, Operator]:
@@ -159,8 +159,8 @@ def _run(
     code: str, op: Operator, machine: str, name: str, seed: int, evaluations: int, scores: Scores
 ) -> Run:
     unit = "vnni_dpbusd_m16k4_u8_s8_s32" if machine == "host" else "wmma_m16n16k16_f16_f32"
-    found = list(enumerate_mappings(op, intrinsics.get(unit), rule="access"))
-    problem = Problem(found, machines.get(machine))
+    mappings = list(enumerate_mappings(op, intrinsics.get(unit), rule="access"))
+    problem = Problem(mappings, machines.get(machine))
     search = find_method(name)(problem, np.random.default_rng(seed))
     best, curve = math.inf, list[float]()
     while len(curve) < evaluations:
@@ -180,7 +180,6 @@ def _run(
     return Run(code, name, seed, tuple(curve), valid)
 
 
-def _rated(run: Run, known: dict[str, float]) -> Run:
-    goal = known[run.operator] / _SHARE
-    reached = next((n + 1 for n, seconds in enumerate(run.best) if seconds <= goal), None)
-    return Run(run.operator, run.method, run.seed, run.best, run.valid_share, reached)
+def _reached(run: Run, best_known: dict[str, float]) -> int | None:
+    goal = best_known[run.operator] / _SHARE
+    return next((n for n, seconds in enumerate(run.best, 1) if seconds <= goal), None)

@@ -1,24 +1,39 @@
-"""Curves as an SVG picture, without any library."""
+"""The curves of Heron's Figure 12 as SVG pictures, without any library."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-__all__ = ["curves"]
+from amos.errors import ExploreError
+from amos.reproduce.heron_fig12 import Fig12
+
+__all__ = ["draw"]
 
 _WIDTH, _HEIGHT, _EDGE = 640, 360, 48
 _COLOURS = ("#d62728", "#1f77b4", "#2ca02c", "#7f7f7f", "#ff7f0e", "#9467bd", "#8c564b", "#17becf")
 
 
-def curves(title: str, lines: Mapping[str, Sequence[Sequence[float]]], best: float) -> str:
-    """Median and quartiles of several runs for each name, as performance against the best.
+def draw(figure: Fig12, picture: Path) -> None:
+    """Write one picture an operator: median and quartiles of each method's runs.
 
-    Args:
-        title: printed on top.
-        lines: for each name the runs, each the best seconds after each evaluation.
-        best: seconds that count as 1.
+    Raises:
+        ExploreError: a file cannot be written.
     """
+    methods = dict.fromkeys(run.method for run in figure.runs)
+    for operator, best in figure.best_known.items():
+        lines = {name: [run.best for run in figure.of(operator, name)] for name in methods}
+        path = picture.with_stem(f"{picture.stem}-{operator}")
+        try:
+            text = _curves(f"{operator} on {figure.machine}", lines, best)
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise ExploreError(f"picture {str(path)!r}: {error}") from error
+
+
+def _curves(title: str, lines: Mapping[str, Sequence[Sequence[float]]], best: float) -> str:
+    """Performance after each evaluation, as a share of the ``best`` seconds."""
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
         'font-family="sans-serif" font-size="11">',

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,14 @@ import numpy as np
 from amos import operators
 from amos.errors import RecordError
 from amos.intrinsics import get as get_intrinsic
-from amos.machine import Level, Machine, Peak
-from amos.mapping import Mapping as Placement
+from amos.machine import Costs, Level, Machine, Peak, fitted
 from amos.mapping import enumerate_mappings
 from amos.measure import Runner, Task
-from amos.plan import Candidate, Schedule
+from amos.perfmodel import evaluate
+from amos.plan import Candidate, LoopBatch, Schedule, Structure, batch_of
 from amos.schedule import ScheduleSpace
 
-__all__ = ["Dataset", "Sample", "collect", "load", "save"]
+__all__ = ["Dataset", "LayerSamples", "Sample", "collect", "load", "save"]
 
 _VERSION = 2
 #: Digits of a measured time that are worth keeping.
@@ -54,10 +54,11 @@ class Sample:
             raise RecordError(f"sample of {self.layer}: times must be positive, got {self.rounds}")
         object.__setattr__(self, "rounds", tuple(self.rounds))
 
-    @property
-    def seconds(self) -> float:
-        """The shortest of all measured times, the one least disturbed."""
-        return min(self.rounds)
+    @staticmethod
+    def of(layer: str, candidate: Candidate, rounds: Sequence[float]) -> Sample:
+        """A candidate of a layer with its times."""
+        groups = {name: list(group) for name, group in candidate.mapping.groups.items()}
+        return Sample(layer, groups, candidate.schedule.as_dict(), tuple(rounds))
 
 
 @dataclass(frozen=True)
@@ -73,18 +74,67 @@ class Dataset:
         """Layers that were sampled, in order."""
         return tuple(dict.fromkeys(sample.layer for sample in self.samples))
 
+    def machine_with(self, costs: Costs | None) -> Machine:
+        """The machine, with these constants of the model or those of the CPU's maker."""
+        return replace(self.machine, costs=fitted(self.machine.maker) if costs is None else costs)
+
+    def of(self, layers: Iterable[str]) -> list[LayerSamples]:
+        """The samples of some layers, as the model takes them."""
+        return [LayerSamples(self, layer) for layer in layers]
+
+
+class LayerSamples:
+    """The samples of one layer in the form that the model takes.
+
+    Attributes:
+        layer: its name.
+        measured: seconds of each candidate, the least disturbed of all rounds.
+        halves: two independent measurements of each candidate, the best of every other
+            round; ``None`` if there is only one round.
+        noise: share by which two measurements differ, typically; 0 if there is only one.
+    """
+
+    def __init__(self, dataset: Dataset, layer: str) -> None:
+        self.layer = layer
+        rows = [sample for sample in dataset.samples if sample.layer == layer]
+        rounds = np.array([row.rounds for row in rows]).T
+        self.measured = rounds.min(axis=0)
+        self.halves: tuple[np.ndarray, np.ndarray] | None = None
+        self.noise = 0.0
+        if len(rounds) > 1:
+            self.halves = rounds[::2].min(axis=0), rounds[1::2].min(axis=0)
+            self.noise = float(np.expm1(np.std(np.log(self.halves[0] / self.halves[1]))))
+        op, unit = operators.resolve(layer), get_intrinsic(dataset.intrinsic)
+        space = enumerate_mappings(op, unit, rule="access")
+        mappings = {tuple(map(tuple, m.groups.values())): m for m in space}
+        places: dict[tuple[tuple[str, ...], ...], list[int]] = {}
+        for number, row in enumerate(rows):
+            places.setdefault(tuple(map(tuple, row.groups.values())), []).append(number)
+        self._batches: list[tuple[Structure, LoopBatch, list[int]]] = []
+        for groups, numbers in places.items():
+            structure = Structure(mappings[groups])
+            batch = batch_of(structure, [Schedule.of(rows[n].schedule) for n in numbers])
+            self._batches.append((structure, batch, numbers))
+
+    def predict(self, machine: Machine, model: str) -> np.ndarray:
+        """Seconds of each candidate by a model."""
+        seconds = np.empty(len(self.measured))
+        for structure, batch, numbers in self._batches:
+            seconds[numbers] = evaluate(structure, machine, batch, model).seconds
+        return seconds
+
 
 def candidates(layer: str, intrinsic: str, count: int, seed: int) -> list[Candidate]:
     """Distinct candidates of a layer: a random mapping, then a random schedule of it."""
     unit = get_intrinsic(intrinsic)
     mappings = list(enumerate_mappings(operators.resolve(layer), unit, rule="access"))
     rng = np.random.default_rng([seed, *layer.encode()])
-    found: dict[Any, Candidate] = {}
-    while len(found) < count:
-        mapping: Placement = mappings[int(rng.integers(len(mappings)))]
+    drawn: dict[Any, Candidate] = {}
+    while len(drawn) < count:
+        mapping = mappings[int(rng.integers(len(mappings)))]
         candidate = Candidate(mapping, ScheduleSpace(mapping).sample(rng))
-        found.setdefault(candidate.key, candidate)
-    return list(found.values())
+        drawn.setdefault(candidate.key, candidate)
+    return list(drawn.values())
 
 
 def collect(
@@ -95,7 +145,7 @@ def collect(
     count: int,
     seed: int,
     rounds: int = 2,
-    progress: Callable[[str, int], None] | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
 ) -> Dataset:
     """Measure random candidates of each layer on this machine.
 
@@ -107,44 +157,26 @@ def collect(
         seed: seed of the random generator.
         rounds: how often everything is measured, one round after the other, so
             that a disturbance does not hit the same candidates twice.
-        progress: called with a layer and a round when a layer is done.
+        progress: told the layers that are done, all of them over all rounds, and the next.
     """
     todo = {layer: candidates(layer, intrinsic, count, seed) for layer in layers}
-    found: dict[tuple[str, int], list[float]] = {}
+    times: dict[tuple[str, int], list[float]] = {}
     with Runner(timeout=60) as runner:
-        for turn in range(rounds):
-            for layer, group in todo.items():
-                for number, candidate in enumerate(group):
-                    measured = runner.measure(Task(candidate, repeat=7))
-                    if measured.ok:
-                        best = float(f"{min(measured.times):.{_DIGITS}g}")
-                        found.setdefault((layer, number), []).append(best)
-                if progress is not None:
-                    progress(layer, turn)
-    samples = [
-        Sample(
-            layer,
-            {k: list(v) for k, v in todo[layer][number].mapping.groups.items()},
-            todo[layer][number].schedule.as_dict(),
-            tuple(times),
-        )
-        for (layer, number), times in sorted(found.items())
-        if len(times) == rounds
-    ]
-    return Dataset(machine, intrinsic, tuple(samples))
-
-
-def restore(dataset: Dataset, layer: str) -> tuple[list[Candidate], np.ndarray]:
-    """Candidates of a layer and their measured seconds: rounds × candidates."""
-    unit = get_intrinsic(dataset.intrinsic)
-    space = enumerate_mappings(operators.resolve(layer), unit, rule="access")
-    known = {tuple(map(tuple, m.groups.values())): m for m in space}
-    rows = [sample for sample in dataset.samples if sample.layer == layer]
-    found = [
-        Candidate(known[tuple(map(tuple, row.groups.values()))], Schedule.of(row.schedule))
-        for row in rows
-    ]
-    return found, np.array([row.rounds for row in rows]).T
+        for turn in range(rounds * len(todo)):
+            layer = list(todo)[turn % len(todo)]
+            if progress is not None:
+                progress(turn, rounds * len(todo), layer)
+            for number, candidate in enumerate(todo[layer]):
+                measured = runner.measure(Task(candidate, repeat=7))
+                if measured.ok:
+                    best = float(f"{min(measured.times):.{_DIGITS}g}")
+                    times.setdefault((layer, number), []).append(best)
+    samples = tuple(
+        Sample.of(layer, todo[layer][number], rows)
+        for (layer, number), rows in sorted(times.items())
+        if len(rows) == rounds
+    )
+    return Dataset(machine, intrinsic, samples)
 
 
 def save(dataset: Dataset, path: Path) -> None:

@@ -87,7 +87,8 @@ def test_what_is_fixed_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--mapping", "nothing"], "unknown mapping 'nothing'"),
+        (["--mapping", "nothing"], "expected 3 groups joined by '-'"),
+        (["--mapping", "p-n-c"], "`n` goes to `i2`, but `n` indexes `image`"),
         (["--machine", "a10"], "unknown machine 'a10'"),
     ],
 )

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from amos.cli.records import _shown, _table
+from amos.cli.records import _print, _shown
 from amos.errors import AmosError
 from amos.records import Records
 from amos.records.exchange import best_records, export_lines, import_lines, prunable
@@ -59,7 +59,7 @@ def _read(path: Path) -> None:
         assert row.standing
     with contextlib.suppress(AmosError):
         rows[0].rebuild()
-    _table(best_records(rows))
+    _print(best_records(rows), as_json=False)
     prunable(rows, failed=True, foreign=True, older_days=1, keep=1)
     with Records(path.with_name("other.db")) as other:
         import_lines(other, lines)

@@ -16,11 +16,10 @@ from amos.perfmodel.traffic import CoreNest, LoopNestBatch
 from amos.plan import Structure
 from amos.plan.structure import LoopBatch
 from amos.reproduce import fig5
-from amos.reproduce.prepared import machine_of
 
 
 def machine() -> Machine:
-    return machine_of(fig5.stored("fig5_second_cpu"), None)
+    return fig5.stored("fig5_second_cpu").machine_with(None)
 
 
 def convolution(size: int = 112) -> Structure:

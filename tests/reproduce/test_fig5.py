@@ -16,7 +16,6 @@ from amos.perfmodel import evaluate
 from amos.plan import Structure
 from amos.reproduce import fig5
 from amos.reproduce.fitting import error
-from amos.reproduce.prepared import prepare
 from amos.reproduce.samples import Dataset, Sample, candidates, load, save
 
 #: Constants unlike those of any maker.
@@ -34,8 +33,7 @@ def made() -> Dataset:
             structure = Structure(found.mapping)
             batch = found.schedule.batch(structure)
             seconds = float(evaluate(structure, machine, batch).seconds[0])
-            groups = {k: list(v) for k, v in found.mapping.groups.items()}
-            rows.append(Sample(layer, groups, found.schedule.as_dict(), (seconds, 1.01 * seconds)))
+            rows.append(Sample.of(layer, found, (seconds, 1.01 * seconds)))
     return Dataset(machine, fig5.INTRINSIC, tuple(rows))
 
 
@@ -84,11 +82,11 @@ def test_fitting_moves_towards_the_right_constants(made: Dataset) -> None:
 
 
 def test_what_does_not_fit_leaves_the_rest_to_be_fitted(made: Dataset) -> None:
-    (layer, *_) = prepare(made, LAYERS)
-    predicted = 2 * layer.measured
-    assert error(predicted, layer) == 0.0
+    measured = made.of(LAYERS)[0].measured
+    predicted = 2 * measured
+    assert error(predicted, measured) == 0.0
     predicted[0] = np.inf
-    assert error(predicted, layer) == 0.0
+    assert error(predicted, measured) == 0.0
 
 
 def test_a_dataset_survives_its_file(made: Dataset, tmp_path: Path) -> None:
