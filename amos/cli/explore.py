@@ -77,10 +77,7 @@ def explore_command(
             announce=None if as_json else _announce,
             notify=print_warning,
         )
-    if as_json:
-        print_json(result.to_dict())
-    else:
-        _report(result, rule, time.monotonic() - start)
+    _report(result, rule, time.monotonic() - start, as_json)
     for path in export_top(result, export, top) if export is not None else ():
         if not as_json:
             print_line(f"exported   {path}")
@@ -145,11 +142,14 @@ def _announce(problem: Problem) -> None:
     print_line(f"intrinsic  {mapping.intrinsic}\n")
 
 
-def _report(result: Exploration, rule: str, elapsed: float) -> None:
+def _report(result: Exploration, rule: str, elapsed: float, as_json: bool) -> None:
     """What was found, and why it is what it is."""
     from amos._progress import clock
     from amos.explore.progress import failures_text
 
+    if as_json:
+        print_json(result.to_dict())
+        return
     counts = ", ".join(f"{name} {count}" for name, count in result.counts.items())
     print_line(f"mappings   {counts}  (by rule)")
     print_line(

@@ -230,7 +230,7 @@ def read_fixes(items: Iterable[str] | None) -> tuple[tuple[str, int | str], ...]
     Raises:
         typer.BadParameter: an option is not NAME=VALUE.
     """
-    from amos.operators.requests import read_pair
+    from amos.operators.lookup import read_pair
 
     with _option("--fix"):
         pairs = [read_pair(item, "NAME=VALUE") for item in items or ()]

@@ -56,14 +56,12 @@ def predict_command(
         raise MachineError(
             f"no schedule that was drawn for {op.name} fits {target.name}; try more --samples"
         )
-    listed, (prediction, fastest) = ranked[:limit], ranked[0]
-    binding, rate = prediction.binding[0], target.peak(unit.name).source
+    listed, prediction, rate = ranked[:limit], ranked[0][0], target.peak(unit.name).source
     if as_json:
-        levels = [vars(row) | {"binding": row.level == binding} for row in prediction.rows]
         print_json(
             {"operator": op.name, "intrinsic": unit.name, "machine": machine, "rate": rate}
             | {"seconds": prediction.seconds, "bound": prediction.bound}
-            | {"generic": prediction.generic, "levels": levels}
+            | {"generic": prediction.generic, "levels": _levels(prediction)}
             | {"predictions": [_row(*best) for best in listed]}
         )
         return
@@ -74,15 +72,21 @@ def predict_command(
     print_table(
         ["level", "trips", "compute us", "read us", "write us", ""],
         [
-            [row.level, row.trips, row.compute * 1e6, row.read * 1e6, row.write * 1e6]
-            + ["binding" if row.level == binding else ""]
-            for row in prediction.rows
+            [row["level"], row["trips"], *(row[x] * 1e6 for x in ("compute", "read", "write"))]
+            + ["binding" * row["binding"]]
+            for row in _levels(prediction)
         ],
-        title=f"levels of {fastest.mapping.name}, the fastest",
+        title=f"levels of {ranked[0][1].mapping.name}, the fastest",
     )
     print_line(f"rate of {unit.name}: {rate}")
     if prediction.note:
         print_line(prediction.note)
+
+
+def _levels(prediction: Prediction) -> list[dict[str, Any]]:
+    """Seconds and bytes of each level, and which one binds."""
+    binding = prediction.binding[0]
+    return [vars(row) | {"binding": row.level == binding} for row in prediction.rows]
 
 
 def _row(prediction: Prediction, candidate: Candidate) -> dict[str, Any]:
