@@ -11,9 +11,8 @@ import numpy as np
 
 from amos.errors import AmosError
 from amos.intrinsics import Intrinsic, implementations
-from amos.selfcheck.c import compare_program
-from amos.selfcheck.data import compare, fragments
-from amos.selfcheck.program import run_program, tool
+from amos.selfcheck.data import fragments
+from amos.selfcheck.program import compare_program, run_program, tool
 from amos.selfcheck.report import Report
 
 __all__ = ["check_arm"]
@@ -78,13 +77,7 @@ def _check_object(
             report.problems.append(f"{_LLVM}: does not link: {problem}")
             return
         got = run_program([emulator, "-cpu", "max", str(program)], unit, given)
-    report.ran_on.append(_LLVM)
-    if isinstance(got, str):
-        report.differ(f"{_LLVM}: {got}")
-        return
-    report.compared += got.size
-    if problem := compare(unit, given, got, exact=True):
-        report.differ(f"{_LLVM}: {problem}")
+    report.judge(_LLVM, unit, given, got)
 
 
 _CODES = {"int": 0, "uint": 1, "float": 2}

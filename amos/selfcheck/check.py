@@ -14,10 +14,10 @@ from amos.ir import Operator
 from amos.mapping import enumerate_mappings
 from amos.measure import Runner
 from amos.selfcheck.arm import check_arm
-from amos.selfcheck.c import check_c
 from amos.selfcheck.cuda import check_cuda
 from amos.selfcheck.llvm import check_llvm
 from amos.selfcheck.opencl import check_opencl
+from amos.selfcheck.program import check_c
 from amos.selfcheck.report import Report
 from amos.validate import check_matching
 
@@ -52,7 +52,7 @@ def check(
             check_arm(unit, report, np.random.default_rng(seed))
             check_opencl(unit, report, np.random.default_rng(seed))
         for name, part in compiled.result().items():
-            _join(reports[name], part)
+            reports[name].join(part)
             if progress is not None:
                 progress(reports[name])
     return list(reports.values())
@@ -73,10 +73,3 @@ def _describe(unit: Intrinsic, report: Report) -> None:
             report.problems.append("enumerates no mapping of its own statement")
     except AmosError as error:
         report.problems.append(str(error))
-
-
-def _join(report: Report, part: Report) -> None:
-    for name in ("compiled_for", "ran_on", "problems", "skipped"):
-        getattr(report, name).extend(getattr(part, name))
-    report.compared += part.compared
-    report.different |= part.different

@@ -13,7 +13,7 @@ from amos.ir import Operator
 from amos.machine.cpu import cpu
 from amos.measure import Runner
 from amos.measure.messages import Context, Failure
-from amos.selfcheck.data import compare, fragments
+from amos.selfcheck.data import fragments
 from amos.selfcheck.report import Report
 
 __all__ = ["check_llvm"]
@@ -46,10 +46,7 @@ def _run(
         report.different |= answer.failure != "build"
         return
     report.compiled_for.append(label)
-    report.ran_on.append(label)
-    report.compared += arrays[-1].size
-    if problem := compare(unit, given, answer, exact=kind == "native"):
-        report.differ(f"{label}: {problem}")
+    report.judge(label, unit, given, answer, exact=kind == "native")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""C and CUDA programs around one implementation: fragments in, fragments out.
+"""The C implementation with a C compiler, in a program: fragments in, fragments out.
 
 A program reads the number of calls and then, call by call, the fragments of all
 operands in the intrinsic's order; it writes the destination of each call. So one
@@ -7,22 +7,78 @@ source of data serves every compiler, and a crash is an exit status.
 
 from __future__ import annotations
 
+import platform
+import re
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from amos.codegen.c.calls import OPERAND_TYPES, parameters
-from amos.intrinsics import Implementation, Intrinsic
+from amos.intrinsics import Implementation, Intrinsic, implementations
 from amos.ir import dtype
 from amos.ir.floats import pack, unpack
+from amos.machine.cpu import cpu
+from amos.selfcheck.data import fragments
+from amos.selfcheck.report import Report
 
-__all__ = ["c_program", "encode", "run_program", "tool"]
+__all__ = ["check_c", "compare_program", "run_program", "tool"]
+
+_COMPILERS = ("cc", "gcc", "clang")
 
 
-def c_program(unit: Intrinsic, source: Implementation) -> str:
-    """A C program that makes the calls; see the module."""
+def check_c(unit: Intrinsic, report: Report, rng: np.random.Generator) -> None:
+    """Compile for this machine; run if the CPU has the instruction."""
+    source = implementations(unit.name).get("c")
+    if source is None or source.machine not in ("", platform.machine()):
+        return
+    compiler = next((found for name in _COMPILERS if (found := shutil.which(name))), None)
+    if compiler is None:
+        report.skipped.append(f"c: no compiler on the path ({', '.join(_COMPILERS)})")
+        return
+    missing = {*unit.requires, *source.requires} - cpu().features
+    reason = f"c: this CPU lacks {', '.join(sorted(missing))}" if missing else ""
+    compare_program(unit, source, report, rng, [compiler], [], f"c: {platform.machine()}", reason)
+
+
+def compare_program(
+    unit: Intrinsic,
+    source: Implementation,
+    report: Report,
+    rng: np.random.Generator,
+    compiler: list[str],
+    emulator: list[str],
+    label: str,
+    not_run: str = "",
+) -> None:
+    """Compile a C implementation, run it through an emulator if need be, and compare.
+
+    Args:
+        compiler: command and options, before those of the implementation.
+        emulator: command that runs the program; nothing for this machine.
+        label: how the report calls it.
+        not_run: why the program is not run, if it is not.
+    """
+    with tempfile.TemporaryDirectory(prefix="amos-") as folder:
+        text, program = Path(folder, "call.c"), Path(folder, "call")
+        text.write_text(_c_program(unit, source), encoding="utf-8")
+        if problem := tool([*compiler, "-O2", *source.flags, "-o", program, text]):
+            problem = re.sub(r"^\S*call\.c:\S*\s*", "", problem)
+            report.problems.append(f"{label}: does not compile: {problem}")
+            return
+        report.compiled_for.append(label)
+        if not_run:
+            report.skipped.append(not_run)
+            return
+        given = fragments(unit, rng)
+        got = run_program([*emulator, str(program)], unit, given)
+    report.judge(label, unit, given, got)
+
+
+def _c_program(unit: Intrinsic, source: Implementation) -> str:
     names = [load.tensor.name for load in unit.operands]
     buffers = "\n".join(
         f"static _Alignas(64) unsigned char {load.tensor.name}[{unit.fragment_bytes(load)}];"
@@ -50,7 +106,7 @@ int main(void) {{
 """
 
 
-def encode(unit: Intrinsic, given: Mapping[str, np.ndarray]) -> bytes:
+def _encode(unit: Intrinsic, given: Mapping[str, np.ndarray]) -> bytes:
     """What such a program reads: the number of calls, then the fragments."""
     calls = len(given[unit.destination.tensor.name])
     rows = [
@@ -66,7 +122,7 @@ def run_program(
     """Run a program on fragments: the destination, calls × fragment, or what went wrong."""
     try:
         done = subprocess.run(
-            list(command), input=encode(unit, given), capture_output=True, timeout=seconds
+            list(command), input=_encode(unit, given), capture_output=True, timeout=seconds
         )
     except subprocess.TimeoutExpired:
         return f"no answer within {seconds:g} s"

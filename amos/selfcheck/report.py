@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
+
+import numpy as np
+
+from amos.intrinsics import Intrinsic
+from amos.selfcheck.data import compare
 
 __all__ = ["Report"]
 
@@ -48,20 +54,38 @@ class Report:
         self.different = True
         self.problems.append(problem)
 
+    def judge(
+        self,
+        label: str,
+        unit: Intrinsic,
+        given: Mapping[str, np.ndarray],
+        got: np.ndarray | str,
+        *,
+        exact: bool = True,
+    ) -> None:
+        """Hold what an implementation gave, or why it gave nothing, against the meaning."""
+        self.ran_on.append(label)
+        if isinstance(got, str):
+            self.differ(f"{label}: {got}")
+            return
+        self.compared += got.size
+        if problem := compare(unit, given, got, exact=exact):
+            self.differ(f"{label}: {problem}")
+
+    def join(self, part: Report) -> None:
+        """Add what became of another part of the check."""
+        self.compiled_for += part.compiled_for
+        self.ran_on += part.ran_on
+        self.problems += part.problems
+        self.skipped += part.skipped
+        self.compared += part.compared
+        self.different |= part.different
+
     def to_dict(self) -> dict[str, Any]:
         """The report for ``--json``."""
-        return {
-            "name": self.name,
-            "ok": self.ok,
-            "described": self.described,
-            "enumerates": self.enumerates,
-            "compiled_for": self.compiled_for,
-            "ran_on": self.ran_on,
-            "equal": self.equal,
-            "compared": self.compared,
-            "skipped": self.skipped,
-            "problems": self.problems,
-        }
+        values = asdict(self) | {"ok": self.ok, "equal": self.equal}
+        del values["different"]
+        return values
 
     def __str__(self) -> str:
         parts = ["described" if self.described else "NOT DESCRIBED"]
