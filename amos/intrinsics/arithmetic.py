@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 from operator import sub
-from typing import Literal
+from typing import Literal, get_args
 
 from amos.errors import IntrinsicError, shown
 from amos.intrinsics.expression import evaluate
@@ -16,7 +16,6 @@ __all__ = ["MEASURED", "Arithmetic", "ShapeFamily", "Timing"]
 MEASURED = "measured with amos.codegen.probes.memory, AMD EPYC of family 26 model 2, November 2026"
 
 Rounding = Literal["once", "fused", "fused-descending", "14-bit"]
-_ROUNDINGS = ("once", "fused", "fused-descending", "14-bit")
 
 
 @dataclass(frozen=True)
@@ -47,14 +46,9 @@ class Arithmetic:
     flush: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("saturate", "flush"):
-            if not isinstance(getattr(self, name), bool):
-                raise IntrinsicError(
-                    f"arithmetic: {name}: expected true or false, got {getattr(self, name)!r}"
-                )
-        if self.rounding not in _ROUNDINGS:
+        if self.rounding not in get_args(Rounding):
             raise IntrinsicError(
-                f"arithmetic: rounding: expected {' or '.join(map(repr, _ROUNDINGS))}, "
+                f"arithmetic: rounding: expected {' or '.join(map(repr, get_args(Rounding)))}, "
                 f"got {self.rounding!r}"
             )
 
@@ -69,18 +63,14 @@ class Arithmetic:
         return 2.0**-13 if self.rounding == "14-bit" else 0.0
 
     def __str__(self) -> str:
-        parts = ["saturates"] if self.saturate else []
-        if self.bitwise:
-            parts.append(
-                "one rounding a product, "
-                + ("last" if "-" in self.rounding else "first")
-                + " first"
-            )
-        if self.precision:
-            parts.append("sums keep 14 bits or more")
-        if self.flush:
-            parts.append("subnormals are zero")
-        return ", ".join(parts)
+        order = "last" if "-" in self.rounding else "first"
+        said = {
+            "saturates": self.saturate,
+            f"one rounding a product, {order} first": self.bitwise,
+            "sums keep 14 bits or more": self.precision > 0,
+            "subnormals are zero": self.flush,
+        }
+        return ", ".join(words for words, holds in said.items() if holds)
 
 
 @dataclass(frozen=True)
@@ -105,16 +95,12 @@ class Timing:
     def __post_init__(self) -> None:
         for name in ("latency", "interval"):
             value = getattr(self, name)
-            if name == "latency" and value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            if value is not None and not value > 0:
                 raise IntrinsicError(f"timing: {name}: expected cycles above zero, got {value!r}")
-        if not isinstance(self.source, str) or not self.source:
+        if not self.source:
             raise IntrinsicError(
                 f"timing: source: expected where the figures come from, got {self.source!r}"
             )
-        if not isinstance(self.machine, str):
-            raise IntrinsicError(f"timing: machine: expected a name, got {self.machine!r}")
 
     def __str__(self) -> str:
         latency = "latency not published" if self.latency is None else f"latency {self.latency:g}"

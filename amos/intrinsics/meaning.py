@@ -6,9 +6,10 @@ in rounding and saturation, and knows nothing about any implementation.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import reduce
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -84,20 +85,13 @@ def _check(intrinsic: Intrinsic, fragments: Mapping[str, np.ndarray]) -> dict[st
     return arrays
 
 
-def _letters(intrinsic: Intrinsic) -> dict[str, str]:
-    return {it.name: chr(ord("a") + t) for t, it in enumerate(intrinsic.iterations)}
-
-
-def _subscript(intrinsic: Intrinsic, load: BufferLoad) -> str:
-    letters = _letters(intrinsic)
-    return "".join(letters[index.names[0]] for index in load.indices)
-
-
 def _sum(intrinsic: Intrinsic, given: Mapping[str, np.ndarray], work: np.dtype) -> np.ndarray:
     """The exact sum of all products of a call, as wide as ``work``."""
-    sources = [_subscript(intrinsic, load) for load in intrinsic.sources]
-    target = _subscript(intrinsic, intrinsic.destination)
-    letters = _letters(intrinsic)
+    letters = {it.name: chr(ord("a") + t) for t, it in enumerate(intrinsic.iterations)}
+    *sources, target = (
+        "".join(letters[index.names[0]] for index in load.indices) for load in intrinsic.operands
+    )
+    # A number of ones stands for a dimension of the result that no source has.
     lonely = [it for it in intrinsic.compute.spatial if letters[it.name] not in "".join(sources)]
     spec = ",".join([f"...{s}" for s in sources] + [letters[it.name] for it in lonely])
     arrays = [given[load.tensor.name].astype(work) for load in intrinsic.sources]
@@ -105,48 +99,39 @@ def _sum(intrinsic: Intrinsic, given: Mapping[str, np.ndarray], work: np.dtype) 
     return np.asarray(np.einsum(f"{spec}->...{target}", *arrays, *ones))
 
 
-def _points(intrinsic: Intrinsic) -> Iterator[dict[str, int]]:
-    """Values of the reductions, in the order in which products are added."""
-    reduce = intrinsic.compute.reduce
-    points = list(product(*(range(it.extent) for it in reduce)))
-    if intrinsic.arithmetic.rounding == "fused-descending":
-        points.reverse()
-    for point in points:
-        yield dict(zip((it.name for it in reduce), point, strict=True))
-
-
 def _one_by_one(
     intrinsic: Intrinsic, given: Mapping[str, np.ndarray], accumulator: np.ndarray
 ) -> np.ndarray:
     """Add the products one after another, each with one rounding to float32."""
     flush = _flush if intrinsic.arithmetic.flush else np.asarray
-    target = [index.names[0] for index in intrinsic.destination.indices]
+    summed = intrinsic.compute.reduce
+    axes = [index.names[0] for index in intrinsic.destination.indices] + [it.name for it in summed]
+    extents = tuple(intrinsic.extents[name] for name in axes)
+    sources = [
+        _aligned(load, flush(given[load.tensor.name]).astype(np.float64), axes, extents)
+        for load in intrinsic.sources
+    ]
+    points = list(product(*(range(it.extent) for it in summed)))
+    if intrinsic.arithmetic.rounding == "fused-descending":
+        points.reverse()
     total = flush(accumulator)
-    for point in _points(intrinsic):
-        term: np.ndarray | float = 1.0
-        for load in intrinsic.sources:
-            array = flush(given[load.tensor.name]).astype(np.float64)
-            array = _at(array, [index.names[0] for index in load.indices], point, target)
-            term = term * array
-        total = flush(_round_sum(np.asarray(term), total.astype(np.float64)))
-    return np.broadcast_to(total, accumulator.shape).copy()
+    for point in points:
+        at: Any = (..., *point)
+        term = reduce(np.multiply, [source[at] for source in sources])
+        total = flush(_round_sum(term, total.astype(np.float64)))
+    return total
 
 
-def _at(
-    array: np.ndarray, axes: list[str], point: Mapping[str, int], target: list[str]
+def _aligned(
+    load: BufferLoad, array: np.ndarray, axes: list[str], extents: tuple[int, ...]
 ) -> np.ndarray:
-    """The source at one point of the reductions, with the destination's axes."""
-    calls = array.ndim - len(axes)
-    for position in reversed(range(len(axes))):
-        if axes[position] in point:
-            array = np.take(array, point[axes[position]], axis=calls + position)
-    left = [name for name in axes if name not in point]
-    order = [calls + left.index(name) for name in target if name in left]
+    """A source with one axis for each iteration, along some of which it only repeats."""
+    names = [index.names[0] for index in load.indices]
+    calls = array.ndim - len(names)
+    order = [calls + names.index(name) for name in axes if name in names]
     array = array.transpose([*range(calls), *order])
-    sizes = iter(array.shape[calls:])
-    return array.reshape(
-        array.shape[:calls] + tuple(next(sizes) if name in left else 1 for name in target)
-    )
+    at: Any = (..., *(slice(None) if name in names else None for name in axes))
+    return np.broadcast_to(array[at], array.shape[:calls] + extents)
 
 
 def _round_sum(product_: np.ndarray, addend: np.ndarray) -> np.ndarray:

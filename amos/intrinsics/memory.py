@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 
@@ -57,7 +55,7 @@ class FragmentLayout:
                     f"{', '.join(sorted(unknown))}; expected lane and e"
                 )
         for name in ("lanes", "elements"):
-            if type(getattr(self, name)) is not int or getattr(self, name) < 1:
+            if getattr(self, name) < 1:
                 raise IntrinsicError(
                     f"layout: {name}: expected a positive integer, got {shown(getattr(self, name))}"
                 )
@@ -158,27 +156,26 @@ class Memory:
         if self.direction not in ("load", "store"):
             raise IntrinsicError(f"{where}: expected 'load' or 'store', got {self.direction!r}")
         for name in ("capacity", "write_interval"):
-            if type(getattr(self, name)) is not int or getattr(self, name) < 0:
+            if getattr(self, name) < 0:
                 raise IntrinsicError(
                     f"{where}: {name}: expected zero or more, got {getattr(self, name)!r}"
                 )
-        object.__setattr__(self, "vectors", tuple(self.vectors))
         if self.staged:
             try:
                 object.__setattr__(self, "staged", dtype(self.staged).name)
             except OperatorError as error:
                 raise IntrinsicError(f"{where}: staged: {error}") from None
-        if any(type(width) is not int or width < 1 for width in self.vectors):
+        if min(self.vectors, default=1) < 1:
             raise IntrinsicError(
                 f"{where}: vectors: expected positive numbers of bytes, got {self.vectors!r}"
             )
-        if type(self.alignment) is not int or self.alignment < 1 or self.alignment.bit_count() != 1:
+        if self.alignment < 1 or self.alignment.bit_count() != 1:
             raise IntrinsicError(
                 f"{where}: alignment: expected a power of two, got {self.alignment!r}"
             )
 
     @staticmethod
-    def parse(text: str, **extra: object) -> Memory:
+    def parse(text: str, **extra: Any) -> Memory:
         """Read a statement as the paper writes it.
 
         Args:
@@ -192,13 +189,38 @@ class Memory:
         >>> str(Memory.parse("global.Dst[addr_c + i1*4 + i2] = reg.Dst[i1, i2]"))
         'global.Dst[addr_c + i1 * 4 + i2] = reg.Dst[i1, i2]'
         """
-        return _read(text, extra)
-
-    @cached_property
-    def constant_strides(self) -> Mapping[str, int]:
-        """Strides that the hardware fixes, by index."""
-        pairs = zip(self.indices, self.strides, strict=True)
-        return {index: int(stride) for index, stride in pairs if stride.isdigit()}
+        if not isinstance(text, str):
+            _refuse(text, type(text).__name__)
+        sides = text.split("=")
+        if len(sides) != 2:
+            _refuse(text, f"{len(sides) - 1} signs '='")
+        found = [_SIDE.fullmatch(side) for side in sides]
+        if (bad := next((n for n, match in enumerate(found) if match is None), None)) is not None:
+            _refuse(text, f"{sides[bad].strip()!r}")
+        left, right = ([part.strip() for part in match.groups()] for match in found if match)
+        if left[1] != right[1]:
+            _refuse(text, f"two operands, {left[1]!r} and {right[1]!r}")
+        addressed = [side for side in (left, right) if side[2].startswith("addr")]
+        if len(addressed) != 1:
+            _refuse(text, f"{len(addressed)} sides with a base address addr…")
+        direction: Literal["load", "store"] = "store" if addressed[0] is left else "load"
+        outside, fragment = (left, right) if direction == "store" else (right, left)
+        indices = tuple(i.strip() for i in fragment[2].split(",")) if fragment[2] else ()
+        if wide := [i for i in indices if not _NAME.fullmatch(i)]:
+            _refuse(
+                text, f"index {wide[0]!r} of a fragment, which is no single iteration; {WINDOWS}"
+            )
+        address, strides = _address(text, outside[2], indices)
+        return Memory(
+            left[1],
+            direction,
+            outside[0],
+            indices,
+            address,
+            strides,
+            register_scope=fragment[0],
+            **extra,
+        )
 
     def __str__(self) -> str:
         fragment = f"{self.register_scope}.{self.operand}[{', '.join(self.indices)}]"
@@ -217,41 +239,6 @@ class Memory:
 
 def _refuse(text: str, found: str) -> NoReturn:
     raise IntrinsicError(f"memory statement {text!r}: expected the form {_FORM}, found {found}")
-
-
-def _read(text: str, extra: Mapping[str, object]) -> Memory:
-    if not isinstance(text, str):
-        _refuse(text, type(text).__name__)
-    sides = text.split("=")
-    if len(sides) != 2:
-        _refuse(text, f"{len(sides) - 1} signs '='")
-    matches = []
-    for side in sides:
-        found = _SIDE.fullmatch(side)
-        if found is None:
-            _refuse(text, f"{side.strip()!r}")
-        matches.append(found)
-    left, right = ([m.group(1), m.group(2), m.group(3).strip()] for m in matches)
-    if left[1] != right[1]:
-        _refuse(text, f"two operands, {left[1]!r} and {right[1]!r}")
-    addressed = [side for side in (left, right) if side[2].startswith("addr")]
-    if len(addressed) != 1:
-        _refuse(text, f"{len(addressed)} sides with a base address addr…")
-    outside, fragment = addressed[0], right if addressed[0] is left else left
-    indices = tuple(i.strip() for i in fragment[2].split(",")) if fragment[2] else ()
-    if bad := [i for i in indices if not _NAME.fullmatch(i)]:
-        _refuse(text, f"index {bad[0]!r} of a fragment, which is no single iteration; {WINDOWS}")
-    address, strides = _address(text, outside[2], indices)
-    return Memory(
-        left[1],
-        "store" if outside is left else "load",
-        outside[0],
-        indices,
-        address,
-        strides,
-        register_scope=fragment[0],
-        **extra,  # type: ignore[arg-type]
-    )
 
 
 def _address(text: str, sum_: str, indices: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:

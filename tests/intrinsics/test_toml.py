@@ -60,7 +60,7 @@ def test_everything_can_be_written() -> None:
     assert (first.latency, second) == (None, timing)
     assert (unit.registers, unit.requires) == (2, ("acme",))
     assert [m.capacity for m in unit.memory] == [64, 0, 0]
-    assert unit.memory[0].constant_strides == {"i1": 4, "r1": 1}
+    assert unit.memory[0].strides == ("4", "1")
     c, cuda = (s for s in sources if isinstance(s, intrinsics.Implementation))
     assert (c.kind, cuda.kind, cuda.architectures) == ("c", "cuda", ("sm_80",))
 
