@@ -57,35 +57,24 @@ __all__ = [
     "viz",
 ]
 
-_MODULES = {
-    # Modules that can be called, see amos._callable.
-    "explore": "amos.explore",
-    "export": "amos.export",
-    "explorer": "amos.explorer",
-    "intrinsics": "amos.intrinsics",
-    "machines": "amos.machines",
-    "operators": "amos.operators",
-    "plan": "amos.plan",
-    "viz": "amos.viz",
-}
+#: Where a public name is at home; any other is a module of its own.
 _HOMES = {
-    "AmosError": "amos.errors",
-    "Candidate": "amos.plan",
-    "CpuSchedule": "amos.plan",
-    "GpuSchedule": "amos.plan",
-    "Intrinsic": "amos.intrinsics",
-    "Machine": "amos.machine",
-    "MeasureOptions": "amos.explore",
-    "Operator": "amos.ir",
-    "Record": "amos.records",
-    "Schedule": "amos.plan",
-    "SearchOptions": "amos.explore",
-    "build": "amos.runtime",
-    "check_matching": "amos.validate",
-    "enumerate_mappings": "amos.mapping",
-    "from_te": "amos.ir.te",
-    "predict": "amos._predict",
-    "simulate": "amos.mapping",
+    name: home
+    for home, names in {
+        "amos._predict": ["predict"],
+        "amos.errors": ["AmosError"],
+        "amos.explore": ["MeasureOptions", "SearchOptions"],
+        "amos.intrinsics": ["Intrinsic"],
+        "amos.ir": ["Operator"],
+        "amos.ir.te": ["from_te"],
+        "amos.machine": ["Machine"],
+        "amos.mapping": ["enumerate_mappings", "simulate"],
+        "amos.plan": ["Candidate", "CpuSchedule", "GpuSchedule", "Schedule"],
+        "amos.records": ["Record"],
+        "amos.runtime": ["build"],
+        "amos.validate": ["check_matching"],
+    }.items()
+    for name in names
 }
 
 
@@ -93,14 +82,10 @@ if not TYPE_CHECKING:
     # Hidden from type checkers, which would take any name for a public one.
 
     def __getattr__(name: str) -> object:
-        value: object
-        if name in _MODULES:
-            value = import_module(_MODULES[name])
-        elif name in _HOMES:
-            value = getattr(import_module(_HOMES[name]), name)
-        else:
+        if name not in __all__:
             raise AttributeError(f"module 'amos' has no attribute {name!r}")
-        globals()[name] = value
+        home = import_module(_HOMES.get(name, f"amos.{name}"))
+        value = globals()[name] = getattr(home, name) if name in _HOMES else home
         return value
 
 

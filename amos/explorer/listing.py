@@ -2,28 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from amos.explorer.state import FieldError
-from amos.mapping import Mapping, MappingSpace
+from amos.mapping import Mapping as Placement
+from amos.mapping import MappingSpace
 
-__all__ = ["RANKED", "Listing"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["RANKED", "Listing", "Query"]
 
 #: Mappings of a space whose times are predicted, so that they can be ranked.
 RANKED = 256
 
 #: Mappings of a space that can be filtered and sorted; a larger one is shown as it is.
 _SORTED = 50_000
-#: Rows of one answer.
-_ROWS = 400
+#: Rows of one answer, and characters of a filter.
+_ROWS, _LONGEST = 400, 200
 _ORDERS = ("", "name", "calls", "utilization", "seconds")
 
 #: Seconds that a mapping is predicted to take; ``None`` where no schedule fits.
-Predict = Callable[[Mapping], float | None]
+Predict = Callable[[Placement], float | None]
+
+
+@dataclass(frozen=True)
+class Query:
+    """Which rows of a space are asked for.
+
+    Attributes:
+        first, count: which of the rows that are left, from 0; at most 400.
+        words: words that a name must hold, or ``i1:pq`` for loops that must be
+            among those of a dimension.
+        least: least utilization, 0 to 1.
+        order: ``"name"``, ``"calls"``, ``"utilization"``, ``"seconds"``, or empty for the
+            space's own.
+        down: the other way round.
+    """
+
+    first: int = 0
+    count: int = 0
+    words: str = ""
+    least: float = 0
+    order: str = ""
+    down: bool = False
+
+    @staticmethod
+    def read(message: Mapping[str, Any]) -> Query:
+        """A query from decoded JSON; what is left out has its default.
+
+        Raises:
+            FieldError: a value is of another kind, or none that there may be.
+        """
+        names = [field.name for field in fields(Query)]
+        query = Query(**{name: message[name] for name in names if name in message})
+        for name, most in (("first", 2**53), ("count", _ROWS)):
+            value = getattr(query, name)
+            if type(value) is not int or not 0 <= value <= most:
+                raise FieldError("filter", f"{name}: expected a whole number up to {most}")
+        if not isinstance(query.words, str) or len(query.words) > _LONGEST:
+            raise FieldError("filter", f"expected a text of at most {_LONGEST} characters")
+        if query.order not in _ORDERS:
+            raise FieldError("filter", f"sort: expected one of {', '.join(_ORDERS[1:])}")
+        if type(query.least) not in (int, float) or not 0 <= query.least <= 1:
+            got = str(query.least)[:40]
+            raise FieldError("least", f"expected a share from 0 to 1, got {got}")
+        return replace(query, down=query.down is True)
+
+    @property
+    def plain(self) -> bool:
+        """True if all rows are asked for, as the space has them."""
+        return not (self.words.strip() or self.least > 0 or self.order or self.down)
 
 
 class Listing:
@@ -36,58 +90,15 @@ class Listing:
     def __init__(self, space: MappingSpace) -> None:
         self.space = space
 
-    @property
-    def whole(self) -> bool:
-        """True if the space can be filtered and sorted."""
-        return self.space.count <= _SORTED
-
     @cached_property
-    def _names(self) -> list[str]:
-        return [mapping.name for mapping in self.space]
+    def _frame(self) -> pd.DataFrame:
+        return self.space.to_frame()
 
-    @cached_property
-    def _assignments(self) -> np.ndarray:
-        """int8, mappings × software iterations."""
-        loops = len(self.space.operator.iterations)
-        rows = [mapping.assignment for mapping in self.space]
-        return np.array(rows, dtype=np.int8).reshape(len(rows), loops)
-
-    @cached_property
-    def _calls(self) -> np.ndarray:
-        """Calls of each mapping; as floats, since they may exceed a word."""
-        extents = np.array([it.extent for it in self.space.operator.iterations], dtype=float)
-        given = self._assignments
-        calls = np.where(given < 0, extents, 1.0).prod(axis=1)
-        for t, step in enumerate(self.space.intrinsic.iterations):
-            calls *= np.ceil(np.where(given == t, extents, 1.0).prod(axis=1) / step.extent)
-        return np.asarray(calls)
-
-    @cached_property
-    def _utilization(self) -> np.ndarray:
-        points = float(np.prod([float(it.extent) for it in self.space.intrinsic.iterations]))
-        return np.asarray(float(self.space.operator.points) / (self._calls * points))
-
-    def rows(
-        self,
-        first: int,
-        count: int,
-        *,
-        words: str = "",
-        least: float = 0.0,
-        order: str = "",
-        down: bool = False,
-        predict: Predict | None = None,
-    ) -> dict[str, Any]:
+    def rows(self, query: Query, predict: Predict | None) -> dict[str, Any]:
         """Some rows.
 
         Args:
-            first, count: which of the rows that are left, from 0; at most 400.
-            words: words that a name must hold, or ``i1:pq`` for loops that must be
-                among those of a dimension.
-            least: least utilization, 0 to 1.
-            order: ``"name"``, ``"calls"``, ``"utilization"``, ``"seconds"``, or the
-                space's own.
-            down: the other way round.
+            query: which.
             predict: how long a mapping takes, if anything can tell.
 
         Returns:
@@ -97,56 +108,46 @@ class Listing:
         Raises:
             FieldError: the filter cannot be read, or the space is too large for it.
         """
-        if order not in _ORDERS:
-            raise FieldError("filter", f"sort: expected one of {', '.join(_ORDERS[1:])}")
-        if order == "seconds" and predict is None:
+        total, shown = self.space.count, slice(query.first, query.first + query.count)
+        if query.order == "seconds" and predict is None:
             raise FieldError(
                 "filter",
                 f"times are predicted where there is a machine, of up to {RANKED} mappings",
             )
-        plain = not (words.strip() or least > 0 or order or down)
-        if plain or not self.whole:
-            if not plain:
-                raise FieldError(
-                    "filter",
-                    f"{self.space.count:,} mappings are listed as they are; "
-                    f"up to {_SORTED:,} can be filtered and sorted",
-                )
-            left = self.space.count
-            picked = range(first, min(first + min(count, _ROWS), left))
+        if query.plain:
+            left, numbers = total, [*range(total)[shown]]
+        elif total <= _SORTED:
+            chosen = self._select(query, predict)
+            left, numbers = len(chosen), chosen[shown]
         else:
-            chosen = self._select(words, least, order, down, predict)
-            left = len(chosen)
-            picked = chosen[first : first + min(count, _ROWS)].tolist()
-        rows = [self._row(number, self.space[number], predict) for number in picked]
+            raise FieldError(
+                "filter",
+                f"{total:,} mappings are listed as they are; up to {_SORTED:,} can be filtered "
+                "and sorted",
+            )
         return {
-            "total": self.space.count,
+            "total": total,
             "left": left,
-            "first": first,
-            "rows": rows,
+            "rows": [self._row(number, predict) for number in numbers],
             "predicted": predict is not None,
         }
 
-    def _select(
-        self, words: str, least: float, order: str, down: bool, predict: Predict | None
-    ) -> np.ndarray:
-        keep = self._utilization >= least - 1e-12 if least > 0 else np.ones(self.space.count, bool)
-        for word in words.split():
-            keep &= self._matches(word)
-        chosen = np.flatnonzero(keep)
-        if order == "name":
-            chosen = chosen[np.argsort(np.array(self._names)[chosen], kind="stable")]
-        elif order == "seconds" and predict is not None:
-            times = [predict(self.space[int(number)]) for number in chosen]
-            chosen = chosen[np.argsort([np.inf if t is None else t for t in times], kind="stable")]
-        elif order:
-            values = self._calls if order == "calls" else self._utilization
-            chosen = chosen[np.argsort(values[chosen], kind="stable")]
-        return chosen[::-1] if down else chosen
+    def _select(self, query: Query, predict: Predict | None) -> list[int]:
+        """Numbers of the mappings that are left, in the order that is asked for."""
+        frame = self._frame[self._frame["utilization"] >= query.least - 1e-12]
+        for word in query.words.split():
+            frame = frame[self._matches(frame, word)]
+        if query.order == "seconds" and predict is not None:
+            times = [predict(self.space[number]) for number in frame.index]
+            frame = frame.assign(seconds=np.array(times, dtype=float))
+        if query.order:
+            frame = frame.sort_values(query.order, kind="stable")
+        numbers = [int(number) for number in frame.index]
+        return numbers[::-1] if query.down else numbers
 
-    def _matches(self, word: str) -> np.ndarray:
+    def _matches(self, frame: pd.DataFrame, word: str) -> pd.Series[bool]:
         if ":" not in word:
-            return np.array([word in name for name in self._names], dtype=bool)
+            return frame["name"].str.contains(word, regex=False)
         step, _, loops = word.partition(":")
         steps = [it.name for it in self.space.intrinsic.iterations]
         names = [it.name for it in self.space.operator.iterations]
@@ -157,13 +158,12 @@ class Listing:
             raise FieldError(
                 "filter", f"{word!r}: {strange[0]!r} is no loop; loops are {', '.join(names)}"
             )
-        columns = [names.index(n) for n in wanted]
-        return np.asarray((self._assignments[:, columns] == steps.index(step)).all(axis=1))
+        return frame[step].map(lambda group: {*wanted} <= {*group.split(", ")})
 
-    def _row(self, number: int, mapping: Mapping, predict: Predict | None) -> dict[str, Any]:
+    def _row(self, number: int, predict: Predict | None) -> dict[str, Any]:
+        mapping = self.space[number]
         physical = mapping.physical()
         return {
-            "number": number,
             "name": mapping.name,
             "groups": [", ".join(group) for group in mapping.groups.values()],
             # A text: JavaScript's numbers end at 2^53.

@@ -8,13 +8,13 @@ this server, as JSON (against cross-site requests).
 
 from __future__ import annotations
 
+import ctypes
 import ipaddress
 import json
 import socket
 import threading
-from collections.abc import Callable
-from contextlib import suppress
-from functools import partial
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -23,7 +23,6 @@ from urllib.parse import urlsplit
 from amos.errors import ServeError
 from amos.explorer import assets
 from amos.explorer.engine import Engine
-from amos.explorer.patience import TooLong, limited
 
 __all__ = ["Server", "is_loopback"]
 
@@ -32,6 +31,7 @@ _LONGEST, _SILENT, _PATIENCE = 32_768, 30, 20
 #: Answers at a time, and connections, each of which has a thread.
 _TOGETHER, _CONNECTIONS = 8, 64
 
+_JSON = "application/json"
 _SCRIPTS = (*assets.SCRIPTS, "page.js")
 _FILES = {
     "/": ("index.html", "text/html; charset=utf-8"),
@@ -53,17 +53,7 @@ _HEADERS = {
 }
 
 
-def is_loopback(host: str) -> bool:
-    """True if an address reaches this computer only."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-class Server:
+class Server(ThreadingHTTPServer):
     """An HTTP server with an explorer's page, listening once it is made.
 
     Args:
@@ -77,6 +67,8 @@ class Server:
             cannot be listened on.
     """
 
+    daemon_threads = True
+
     def __init__(
         self, engine: Engine, host: str = "127.0.0.1", port: int = 0, *, public: bool = False
     ) -> None:
@@ -87,13 +79,16 @@ class Server:
             )
         if not 0 <= port <= 65535:
             raise ServeError(f"port {port}: expected 0 to 65535")
-        self._slots = threading.BoundedSemaphore(_TOGETHER)
-        handler = partial(_Handler, engine, host, self._slots)
+        self.engine, self.host = engine, host
+        self.answers = threading.BoundedSemaphore(_TOGETHER)
+        self._connections = threading.BoundedSemaphore(_CONNECTIONS)
+        if ":" in host:
+            self.address_family = socket.AF_INET6
         try:
-            self._http = _Http((host, port), handler)
+            super().__init__((host, port), _Handler)
         except OSError as error:
             raise ServeError(f"cannot listen on {host!r}, port {port}: {error}") from error
-        self.host, self.port = host, int(self._http.server_address[1])
+        self.port = self.server_port
 
     @property
     def address(self) -> str:
@@ -104,31 +99,21 @@ class Server:
     def run(self) -> None:
         """Answer until :meth:`stop` is called from another thread, or an interrupt."""
         try:
-            self._http.serve_forever(poll_interval=0.1)
+            self.serve_forever(poll_interval=0.1)
         finally:
-            self._http.server_close()
+            self.server_close()
 
     def stop(self) -> None:
         """End :meth:`run`."""
-        self._http.shutdown()
-
-
-class _Http(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def __init__(self, address: tuple[str, int], handler: Callable[..., Any]) -> None:
-        if ":" in address[0]:
-            self.address_family = socket.AF_INET6
-        self._free = threading.BoundedSemaphore(_CONNECTIONS)
-        super().__init__(address, handler)
+        self.shutdown()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer in a thread, if there is one left."""
-        if self._free.acquire(blocking=False):
+        if self._connections.acquire(blocking=False):
             try:
                 super().process_request(request, client_address)
             except RuntimeError:  # the system gives no more threads
-                self._free.release()
+                self._connections.release()
                 raise
             return
         with suppress(OSError):
@@ -141,7 +126,7 @@ class _Http(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._free.release()
+            self._connections.release()
 
     def shutdown_request(self, request: Any) -> None:
         """Close; what was not read is read first, or closing would take the answer back."""
@@ -157,66 +142,103 @@ class _Http(ThreadingHTTPServer):
         """A connection that broke off is no news."""
 
 
+class _Refused(Exception):
+    """A request that is not answered."""
+
+    def __init__(self, status: HTTPStatus, text: str) -> None:
+        self.status = status
+        super().__init__(text)
+
+
 class _Handler(BaseHTTPRequestHandler):
     """One connection."""
 
+    server: Server
     server_version, sys_version = "amos", ""
     protocol_version = "HTTP/1.1"
     timeout = _SILENT
     #: Seconds that an answer may take.
     patience: float = _PATIENCE
 
-    def __init__(
-        self, engine: Engine, host: str, slots: threading.BoundedSemaphore, *rest: Any
-    ) -> None:
-        self.engine, self.bound, self.slots = engine, host, slots
-        super().__init__(*rest)
-
     def do_GET(self) -> None:
         """A file of the page."""
-        if not self._is_for_us():
-            return
-        name, kind = _FILES.get(self._page(), ("", ""))
-        if not name:
-            self._refuse(HTTPStatus.NOT_FOUND, "there is no such page")
-            return
-        self._send(HTTPStatus.OK, assets.read(name), kind)
+        self._respond(self._file)
 
     do_HEAD = do_GET
 
     def do_POST(self) -> None:
         """A message to the engine."""
-        if not self._is_for_us() or not self._is_ours():
-            return
-        length = self.headers.get("Content-Length", "")
-        if not (length.isascii() and length.isdigit()):
-            self._refuse(HTTPStatus.LENGTH_REQUIRED, "a message needs a length")
-            return
-        if len(length) > len(str(_LONGEST)) or int(length) > _LONGEST:
-            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {_LONGEST} bytes")
-            return
-        body = self.rfile.read(int(length))
+        self._respond(self._answer)
+
+    def _respond(self, content: Callable[[], tuple[bytes, str]]) -> None:
+        status = HTTPStatus.OK
         try:
-            message = json.loads(body)
-        except (ValueError, RecursionError):
-            self._refuse(HTTPStatus.BAD_REQUEST, "the message is not JSON")
-            return
-        if not self.slots.acquire(timeout=_SILENT):
-            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many messages at a time")
-            return
+            # A name that somebody pointed at this server is not its own.
+            port = self.connection.getsockname()[1]
+            if not _names_us(self.headers.get("Host", ""), self.server.host, port):
+                raise _Refused(HTTPStatus.MISDIRECTED_REQUEST, "this server has another name")
+            body, kind = content()
+        except _Refused as refused:
+            # What is left of the request is not read.
+            self.close_connection = True
+            status, body, kind = refused.status, _failure(str(refused)), _JSON
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        for name, value in _HEADERS.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def _file(self) -> tuple[bytes, str]:
+        if (page := self._page()) not in _FILES:
+            raise _Refused(HTTPStatus.NOT_FOUND, "there is no such page")
+        name, kind = _FILES[page]
+        return assets.read(name), kind
+
+    def _answer(self) -> tuple[bytes, str]:
+        """What the engine says to the message that was sent."""
+        message = self._message()
+        if not self.server.answers.acquire(timeout=_SILENT):
+            raise _Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many messages at a time")
         try:
-            with limited(self.patience):
-                answer = json.dumps(self.engine.answer(message), allow_nan=False).encode()
-        except TooLong:
-            said = f"this would take longer than {self.patience:g} seconds: fewer loops, say"
-            answer = json.dumps({"ok": False, "errors": {"": said}}).encode()
+            with _limited(self.patience):
+                answer = self.server.engine.answer(message)
+                return json.dumps(answer, allow_nan=False).encode(), _JSON
+        except _TooLong:
+            text = f"this would take longer than {self.patience:g} seconds: fewer loops, say"
+            return _failure(text), _JSON
         except Exception as error:  # one message must not end the others' connection
             self.log_error("%s: %s", type(error).__name__, error)
-            self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, "this could not be answered")
-            return
+            raise _Refused(
+                HTTPStatus.INTERNAL_SERVER_ERROR, "this could not be answered"
+            ) from error
         finally:
-            self.slots.release()
-        self._send(HTTPStatus.OK, answer, "application/json")
+            self.server.answers.release()
+
+    def _message(self) -> Any:
+        """Decoded JSON that comes from a page of this server, or from no page at all."""
+        if self._page() != "/ask":
+            raise _Refused(HTTPStatus.NOT_FOUND, "there is no such page")
+        origin = self.headers.get("Origin")
+        site = self.headers.get("Sec-Fetch-Site", "same-origin")
+        own = f"http://{self.headers.get('Host', '')}"
+        if origin not in (None, own) or site not in ("same-origin", "none"):
+            raise _Refused(HTTPStatus.FORBIDDEN, "this message comes from another page")
+        if self.headers.get_content_type() != _JSON:
+            raise _Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"expected {_JSON}")
+        length = self.headers.get("Content-Length", "")
+        if not (length.isascii() and length.isdigit()):
+            raise _Refused(HTTPStatus.LENGTH_REQUIRED, "a message needs a length")
+        if len(length) > len(str(_LONGEST)) or int(length) > _LONGEST:
+            raise _Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {_LONGEST} bytes")
+        try:
+            return json.loads(self.rfile.read(int(length)))
+        except (ValueError, RecursionError):
+            raise _Refused(HTTPStatus.BAD_REQUEST, "the message is not JSON") from None
 
     def _page(self) -> str:
         """Which page is asked for; nothing if that cannot be read."""
@@ -225,50 +247,25 @@ class _Handler(BaseHTTPRequestHandler):
         except ValueError:
             return ""
 
-    def _is_for_us(self) -> bool:
-        """The request names this server, not a name that somebody pointed at it."""
-        port = self.connection.getsockname()[1]
-        if _names_us(self.headers.get("Host", ""), self.bound, port):
-            return True
-        self._refuse(HTTPStatus.MISDIRECTED_REQUEST, "this server has another name")
-        return False
-
-    def _is_ours(self) -> bool:
-        """The message comes from a page of this server, or from no page at all."""
-        if self._page() != "/ask":
-            self._refuse(HTTPStatus.NOT_FOUND, "there is no such page")
-            return False
-        origin = self.headers.get("Origin")
-        site = self.headers.get("Sec-Fetch-Site", "same-origin")
-        mine = f"http://{self.headers.get('Host', '')}"
-        if origin not in (None, mine) or site not in ("same-origin", "none"):
-            self._refuse(HTTPStatus.FORBIDDEN, "this message comes from another page")
-            return False
-        if self.headers.get_content_type() != "application/json":
-            self._refuse(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "expected application/json")
-            return False
-        return True
-
-    def _refuse(self, status: HTTPStatus, text: str) -> None:
-        # What is left of the request is not read.
-        self.close_connection = True
-        self._send(status, json.dumps({"ok": False, "errors": {"": text}}).encode(),
-                   "application/json")  # fmt: skip
-
-    def _send(self, status: HTTPStatus, content: bytes, kind: str) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(content)))
-        if self.close_connection:
-            self.send_header("Connection", "close")
-        for name, value in _HEADERS.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(content)
-
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
         """Requests are not printed; errors are."""
+
+
+def _failure(text: str) -> bytes:
+    return json.dumps({"ok": False, "errors": {"": text}}).encode()
+
+
+def is_loopback(host: str) -> bool:
+    """True if an address reaches this computer only."""
+    address = _address(host)
+    return host == "localhost" or (address is not None and address.is_loopback)
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
 
 
 def _names_us(host: str, bound: str, port: int) -> bool:
@@ -280,17 +277,45 @@ def _names_us(host: str, bound: str, port: int) -> bool:
     """
     try:
         parts = urlsplit(f"//{host}")
-        name, given = parts.hostname or "", parts.port or 80
+        name, asked = parts.hostname or "", parts.port or 80
     except ValueError:
         return False
-    if given != port or parts.username is not None or "@" in host:
+    if asked != port or "@" in host:
         return False
-    if name == bound or is_loopback(name):
-        return True
-    if is_loopback(bound):
-        return False
+    public = not is_loopback(bound) and _address(name) is not None
+    return name == bound or is_loopback(name) or public
+
+
+class _TooLong(Exception):
+    """An answer took longer than anybody waits for it."""
+
+
+@contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    """End what this thread does within the block after so many seconds.
+
+    Python cannot stop a thread from outside, but raises in it what it is told to, before its
+    next step. A single call into C, as NumPy's are, comes to its end first; the limits of what
+    is read (:mod:`amos.ir.limits`) keep each of these short.
+
+    Raises:
+        _TooLong: the time is over.
+    """
+    thread, lock, ended = threading.get_ident(), threading.Lock(), threading.Event()
+
+    def interrupt() -> None:
+        with lock:
+            if not ended.is_set():
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                    ctypes.c_ulong(thread), ctypes.py_object(_TooLong)
+                )
+
+    timer = threading.Timer(seconds, interrupt)
+    timer.daemon = True
+    timer.start()
     try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
+        yield
+    finally:
+        timer.cancel()
+        with lock:
+            ended.set()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from amos.errors import AmosError
@@ -67,10 +67,9 @@ class State:
         """
         if not isinstance(value, Mapping):
             raise FieldError("", f"state: expected an object, got {type(value).__name__}")
-        known = [field.name for field in fields(State)]
         given: dict[str, Any] = dict(value)
-        if strange := [name for name in given if name not in known]:
-            raise FieldError("", f"state: unknown field {str(strange[0])[:40]!r}")
+        if strange := given.keys() - {field.name for field in fields(State)}:
+            raise FieldError("", f"state: unknown field {str(strange.pop())[:40]!r}")
         assignment = _numbers("matching", given.pop("assignment", None), -1)
         order = _numbers("order", given.pop("order", None), 0)
         commute = given.pop("commute", False)
@@ -84,10 +83,6 @@ class State:
             if not text.isprintable():
                 raise FieldError(name, "expected one line of printable text")
         return State(**given, commute=commute, assignment=assignment, order=order)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return asdict(self)
 
 
 def _numbers(name: str, value: object, least: int) -> tuple[int, ...] | None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeVar
 
 import numpy as np
 
 from amos import intrinsics, operators
-from amos.errors import AmosError, MappingError, ParseError, UnknownNameError
+from amos.errors import AmosError, ParseError, UnknownNameError
 from amos.explorer.state import FieldError, State
 from amos.intrinsics import Intrinsic
 from amos.ir import Operator
@@ -21,14 +21,12 @@ from amos.mapping import MappingSpace, enumerate_mappings
 from amos.operators.lookup import read_extents
 from amos.validate import RULES, Verdict, check_matching
 
-__all__ = ["AUTO", "Offer", "Subject", "default_machine"]
+__all__ = ["AUTO", "Offer", "Subject"]
 
 #: Stands for the first described machine that has a rate for the intrinsic.
 AUTO = "auto"
 #: This computer.
 HOST = "host"
-
-T = TypeVar("T")
 
 #: Loops and sizes beyond which an answer would not come at once.
 _LOOPS, _EXTENT = 20, 10**9
@@ -48,12 +46,24 @@ class Offer:
     machines: Mapping[str, Machine]
     host: Callable[[Intrinsic], Machine] | None = None
 
-    def machine(self, name: str, unit: Intrinsic) -> Machine:
+    def machine(self, name: str, unit: Intrinsic) -> Machine | None:
         """A machine by name, with the rate of an intrinsic if there is one.
+
+        Args:
+            name: ``auto`` for the first described machine that has a rate, where one of the
+                intrinsic's description counts if it says of which machine it is; an empty
+                name for none.
+            unit: the intrinsic.
 
         Raises:
             UnknownNameError: there is no such machine here.
         """
+        if name == AUTO:
+            timed = {timing.machine for timing in unit.timing}
+            every = sorted(catalogue.names())
+            name = next((n for n in every if n in timed or unit.name in catalogue.get(n).peaks), "")
+        if not name:
+            return None
         if name in self.machines:
             return self.machines[name]
         if name == HOST and self.host is not None:
@@ -97,14 +107,17 @@ class Subject:
         Raises:
             FieldError: a field is at fault; the message is that of the command line.
         """
-        if state.rule not in RULES:
-            raise FieldError("rule", str(UnknownNameError("rule", state.rule, RULES)))
-        extents = _field("extents", _extents, state.extents)
-        op = _operator(state, extents)
-        unit = _field("intrinsic", intrinsics.get, state.intrinsic)
-        space = _space(op, unit, state.rule, state.commute)
-        named = default_machine(unit) if state.machine == AUTO else state.machine
-        machine = _field("machine", lambda n: offer.machine(n, unit), named) if named else None
+        with _field("rule"):
+            if state.rule not in RULES:
+                raise UnknownNameError("rule", state.rule, RULES)
+        with _field("extents"):
+            extents = _extents(state.extents)
+        op = _operator(state)
+        with _field("intrinsic"):
+            unit = intrinsics.get(state.intrinsic)
+            space = _enumerated(op, unit, state.rule, state.commute)
+        with _field("machine"):
+            machine = offer.machine(state.machine, unit)
         first = space[0] if space else None
         order = _order(state.order, space, first)
         assignment = _assignment(state.assignment, op, unit, first)
@@ -144,51 +157,35 @@ class Subject:
         return ", ".join(self.operator.sources[m].tensor.name for m in order)
 
 
-def default_machine(unit: Intrinsic) -> str:
-    """The first described machine that has a rate for the intrinsic; nothing if none has.
-
-    A rate of the intrinsic's description counts only if it says of which machine it is.
-    """
-    timed = {timing.machine for timing in unit.timing}
-    names = sorted(catalogue.names())
-    having = (n for n in names if unit.name in catalogue.get(n).peaks or n in timed)
-    return next(having, "")
-
-
-def _field(name: str, read: Callable[[str], T], text: str) -> T:
+@contextmanager
+def _field(name: str) -> Iterator[None]:
+    """Lays what is wrong to a field; options are called as on the command line."""
     try:
-        return read(text)
+        yield
     except AmosError as error:
-        raise FieldError(name, str(error)) from None
+        raise FieldError(name, str(error).replace("commute=True", "--commute")) from None
 
 
 def _extents(text: str) -> dict[str, int]:
-    found = read_extents(item for item in re.split(r"\s*[,;]\s*|(?<=\d)\s+", text.strip()) if item)
-    for name, size in found.items():
+    extents = read_extents(
+        item for item in re.split(r"\s*[,;]\s*|(?<=\d)\s+", text.strip()) if item
+    )
+    for name, size in extents.items():
         if size > _EXTENT:
             raise FieldError("extents", f"{name}={size}: the explorer takes extents up to 10^9")
-    return found
+    return extents
 
 
-def _operator(state: State, extents: dict[str, int]) -> Operator:
+def _operator(state: State) -> Operator:
+    texts = {name: getattr(state, name) for name in ("operator", "extents", "dtype", "layout")}
     try:
-        op = _resolve(state.operator, tuple(extents.items()), state.dtype, state.layout)
-    except ParseError as error:
-        raise FieldError("operator", str(error)) from None
+        op = _resolve(**texts)
     except AmosError as error:
-        raise FieldError(_at_fault(state, extents), str(error)) from None
+        raise FieldError(_at_fault(texts, error), str(error)) from None
     if len(op.iterations) > _LOOPS:
         raise FieldError("operator", f"{op.name} has {len(op.iterations)} loops; the explorer "
                          f"takes up to {_LOOPS}")  # fmt: skip
     return op
-
-
-def _space(op: Operator, unit: Intrinsic, rule: str, commute: bool) -> MappingSpace:
-    try:
-        return _enumerated(op, unit, rule, commute)
-    except AmosError as error:
-        # As the command line says it, and as the field on the page is called.
-        raise FieldError("intrinsic", str(error).replace("commute=True", "--commute")) from None
 
 
 @lru_cache(maxsize=32)
@@ -197,48 +194,51 @@ def _enumerated(op: Operator, unit: Intrinsic, rule: str, commute: bool) -> Mapp
 
 
 @lru_cache(maxsize=256)
-def _resolve(text: str, extents: tuple[tuple[str, int], ...], dtype: str, layout: str) -> Operator:
-    return operators.resolve(text, dict(extents), dtype=dtype or None, layout=layout or None)
+def _resolve(operator: str, extents: str, dtype: str, layout: str) -> Operator:
+    return operators.resolve(
+        operator, _extents(extents), dtype=dtype or None, layout=layout or None
+    )
 
 
-def _at_fault(state: State, extents: dict[str, int]) -> str:
-    """The first field without which the operator would be one."""
+def _at_fault(texts: dict[str, str], error: AmosError) -> str:
+    """The first field without which there would be an operator."""
+    if isinstance(error, ParseError):
+        return "operator"
     for name in ("layout", "dtype", "extents"):
-        if not getattr(state, name):
-            continue
-        left = {} if name == "extents" else extents
-        dtype, layout = ("" if name == key else getattr(state, key) for key in ("dtype", "layout"))
-        try:
-            _resolve(state.operator, tuple(left.items()), dtype, layout)
-        except AmosError:
-            continue
-        return name
+        if texts[name]:
+            with suppress(AmosError):
+                _resolve(**texts | {name: ""})
+                return name
     # Math needs its extents; without them nothing else can be told.
-    return "extents" if "[" in state.operator else "operator"
+    return "extents" if "[" in texts["operator"] else "operator"
 
 
 def _assignment(
-    given: Sequence[int] | None, op: Operator, unit: Intrinsic, first: Placement | None
+    asked: tuple[int, ...] | None, op: Operator, unit: Intrinsic, first: Placement | None
 ) -> tuple[int, ...]:
-    """What was given if it fits these iterations, else the first mapping, else nothing."""
-    if given is not None and len(given) == len(op.iterations):
-        if max(given, default=-1) >= len(unit.iterations):
-            raise FieldError("matching", str(MappingError(
-                f"matching of {op.name} on {unit.name}: expected iterations up to "
-                f"{len(unit.iterations) - 1}, got {max(given)}")))  # fmt: skip
-        return tuple(given)
-    return first.assignment if first is not None else (-1,) * len(op.iterations)
+    """What is asked for if it fits these iterations, else the first mapping, else nothing."""
+    if asked is None or len(asked) != len(op.iterations):
+        return first.assignment if first is not None else (-1,) * len(op.iterations)
+    if (most := max(asked, default=-1)) >= len(unit.iterations):
+        raise FieldError(
+            "matching",
+            f"matching of {op.name} on {unit.name}: expected iterations up to "
+            f"{len(unit.iterations) - 1}, got {most}",
+        )
+    return asked
 
 
 def _order(
-    given: tuple[int, ...] | None, space: MappingSpace, first: Placement | None
+    asked: tuple[int, ...] | None, space: MappingSpace, first: Placement | None
 ) -> tuple[int, ...]:
-    """What was given if the space has it, else that of the first mapping."""
-    if given is None or len(given) != len(space.orders[0]):
+    """What is asked for if the space has it, else that of the first mapping."""
+    if asked is None or len(asked) != len(space.orders[0]):
         return first.order if first is not None else space.orders[0]
-    if given not in space.orders:
-        known = "; ".join(", ".join(map(str, order)) for order in space.orders)
+    if asked not in space.orders:
+        orders = "; ".join(", ".join(map(str, order)) for order in space.orders)
         raise FieldError(
-            "order", f"expected an order of the sources that is looked at ({known}), got "
-            f"{', '.join(map(str, given))}")  # fmt: skip
-    return given
+            "order",
+            f"expected an order of the sources that is looked at ({orders}), got "
+            f"{', '.join(map(str, asked))}",
+        )
+    return asked

