@@ -9,7 +9,7 @@ meaning needs none of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -88,45 +88,16 @@ class Intrinsic(Shown):
     timing: tuple[Timing, ...] = ()
 
     def __post_init__(self) -> None:
-        _check_texts(self)
-        operands = [load.tensor.name for load in self.compute.operands]
-        if len(set(operands)) != len(operands):
-            raise IntrinsicError(f"{self.name}: operand names repeat: {', '.join(operands)}")
-        if len(self.sources) > SOURCES:
-            raise IntrinsicError(
-                f"{self.name}: compute: expected at most {SOURCES} sources, got {len(self.sources)}"
-            )
-        for load in self.compute.operands:
-            if load.tensor.dtype is None:
-                raise IntrinsicError(f"{self.name}: operand {load.tensor.name!r} has no dtype")
-            if load.tensor.elements > PLACES:
-                raise IntrinsicError(
-                    f"{self.name}: extents: expected fragments of at most {PLACES} elements, got "
-                    f"{load.tensor.elements} for {load.tensor.name!r}"
-                )
-        _check_indices(self.name, self.compute)
-        covered = [statement.operand for statement in self.memory]
-        for statement in self.memory:
-            if statement.operand not in operands:
-                raise IntrinsicError(
-                    f"{self.name}: memory statement for unknown operand {statement.operand!r}; "
-                    f"operands are {', '.join(operands)}"
-                )
-        if missing := [name for name in operands if name not in covered]:
-            raise IntrinsicError(
-                f"{self.name}: no memory statement covers operand {', '.join(missing)}"
-            )
-        loads = {load.tensor.name: load for load in self.compute.operands}
+        self._refuse_first(_problems(self))
+        loads = {load.tensor.name: load for load in self.operands}
         memory = tuple(_whole(statement, loads[statement.operand]) for statement in self.memory)
         object.__setattr__(self, "memory", memory)
         for statement in memory:
-            _check_statement(self, statement)
-        _check_arithmetic(self)
-        if self.shapes is not None and self.shape not in self.shapes.members:
-            raise IntrinsicError(
-                f"{self.name}: shapes: expected one of {self.shapes}, "
-                f"got {'x'.join(map(str, self.shape))}"
-            )
+            self._refuse_first(_memory_problems(self, statement, loads[statement.operand]))
+
+    def _refuse_first(self, problems: Iterator[str]) -> None:
+        for problem in problems:
+            raise IntrinsicError(f"intrinsic {self.name!r}: {problem}")
 
     @staticmethod
     def define(
@@ -164,23 +135,21 @@ class Intrinsic(Shown):
 
         try:
             node = parse_statement(compute, extents, dtypes)
-            _check_indices(name, node)
             statements = [m if isinstance(m, Memory) else Memory.parse(m) for m in memory]
         except (ParseError, OperatorError, IntrinsicError) as error:
-            text = str(error).removeprefix(f"{name}: ")
-            raise IntrinsicError(f"intrinsic {name!r}: {text}") from error
+            raise IntrinsicError(f"intrinsic {name!r}: {error}") from error
         return Intrinsic(
-            name,
-            node,
-            tuple(statements),
-            family,
-            source,
-            description,
-            tuple(requires),
-            registers,
-            arithmetic or Arithmetic(),
-            shapes,
-            tuple(timing),
+            name=name,
+            compute=node,
+            memory=tuple(statements),
+            family=family,
+            source=source,
+            description=description,
+            requires=tuple(requires),
+            registers=registers,
+            arithmetic=arithmetic or Arithmetic(),
+            shapes=shapes,
+            timing=tuple(timing),
         )
 
     @property
@@ -277,10 +246,6 @@ class Intrinsic(Shown):
         bounds = np.array([-it.extent for it in self.iterations], dtype=np.int64)
         return AffineSystem(matrices[0], tuple(matrices[1:]), bounds)
 
-    def fragment(self, operand: BufferLoad) -> tuple[int, ...]:
-        """Shape of an operand's fragment, in elements."""
-        return operand.tensor.shape
-
     def staged_dtype(self, operand: str) -> str:
         """Canonical dtype in which an operand is staged, by its name."""
         return self.staged_dtypes[[x.tensor.name for x in self.operands].index(operand)]
@@ -305,34 +270,53 @@ class Intrinsic(Shown):
         return "\n".join(lines)
 
 
-def _check_texts(intrinsic: Intrinsic) -> None:
+def _problems(unit: Intrinsic) -> Iterator[str]:
+    """What is wrong with a description, in words; whoever asks stops at the first."""
     for key in ("name", "family", "source"):
-        value = getattr(intrinsic, key)
+        value = getattr(unit, key)
         if not isinstance(value, str) or not value.strip():
-            raise IntrinsicError(
-                f"intrinsic {intrinsic.name!r}: {key}: expected a text, got {value!r}"
+            yield f"{key}: expected a text, got {value!r}"
+    if not unit.name.isidentifier():
+        yield "name: expected letters, digits and underscores"
+    if unit.registers < 0:
+        yield f"registers: expected zero or more, got {unit.registers!r}"
+    operands = [load.tensor.name for load in unit.operands]
+    if len(set(operands)) != len(operands):
+        yield f"operand names repeat: {', '.join(operands)}"
+    if len(unit.sources) > SOURCES:
+        yield f"compute: expected at most {SOURCES} sources, got {len(unit.sources)}"
+    for tensor in (load.tensor for load in unit.operands):
+        if tensor.dtype is None:
+            yield f"operand {tensor.name!r} has no dtype"
+        if tensor.elements > PLACES:
+            yield (
+                f"extents: expected fragments of at most {PLACES} elements, got "
+                f"{tensor.elements} for {tensor.name!r}"
             )
-    if not intrinsic.name.isidentifier():
-        raise IntrinsicError(
-            f"intrinsic {intrinsic.name!r}: name: expected letters, digits and underscores"
-        )
-    for timing in intrinsic.timing:
-        if not isinstance(timing, Timing):
-            raise IntrinsicError(f"{intrinsic.name}: timing: expected Timing, got {timing!r}")
-    count = intrinsic.registers
-    if type(count) is not int or count < 0:
-        raise IntrinsicError(f"{intrinsic.name}: registers: expected zero or more, got {count!r}")
-
-
-def _check_indices(name: str, compute: Compute) -> None:
-    """Definition 4.1 knows no windows: ``p + r`` would be two iterations in one index."""
-    for load in compute.operands:
+    for load in unit.operands:
         for index in load.indices:
+            # Definition 4.1 knows no windows: p + r would be two iterations in one index.
             if len(index.terms) != 1 or index.constant or index.terms[0][1] != 1:
-                raise IntrinsicError(
-                    f"{name}: operand {load.tensor.name!r}: expected a single iteration as each "
-                    f"index, got {str(index)!r}; {WINDOWS}"
+                yield (
+                    f"operand {load.tensor.name!r}: expected a single iteration as each index, "
+                    f"got {str(index)!r}; {WINDOWS}"
                 )
+    covered = [statement.operand for statement in unit.memory]
+    if unknown := [name for name in covered if name not in operands]:
+        yield (
+            f"memory statement for unknown operand {unknown[0]!r}; operands are "
+            f"{', '.join(operands)}"
+        )
+    if missing := [name for name in operands if name not in covered]:
+        yield f"no memory statement covers operand {', '.join(missing)}"
+    kind, rules = dtype(unit.dtypes[-1]), unit.arithmetic
+    if rules.saturate and not kind.is_integer:
+        yield f"arithmetic: saturate: expected an integer destination, got {kind.name}"
+    if (rules.bitwise or rules.flush) and kind.name != "float32":
+        yield f"arithmetic: {rules}: expected a float32 destination, got {kind.name}"
+    if unit.shapes is not None and unit.shape not in unit.shapes.members:
+        shape = "x".join(map(str, unit.shape))
+        yield f"shapes: expected one of {unit.shapes}, got {shape}"
 
 
 def _whole(statement: Memory, operand: BufferLoad) -> Memory:
@@ -345,51 +329,32 @@ def _whole(statement: Memory, operand: BufferLoad) -> Memory:
     return replace(statement, indices=indices, strides=strides)
 
 
-def _check_statement(intrinsic: Intrinsic, statement: Memory) -> None:
-    """A memory statement fits the operand that it moves."""
-    operand = next(o for o in intrinsic.operands if o.tensor.name == statement.operand)
-    where = f"{intrinsic.name}: memory statement of {statement.operand!r}"
+def _memory_problems(unit: Intrinsic, statement: Memory, operand: BufferLoad) -> Iterator[str]:
+    """What keeps a memory statement from moving its operand."""
+    where = f"memory statement of {statement.operand!r}"
     indices = tuple(index.names[0] for index in operand.indices)
     if statement.indices != indices:
-        raise IntrinsicError(
+        yield (
             f"{where}: expected the fragment's indices {', '.join(indices) or 'none'}, "
             f"got {', '.join(statement.indices) or 'none'}"
         )
-    if unknown := [n for n in statement.broadcast if n not in intrinsic.extents]:
-        raise IntrinsicError(
-            f"{where}: broadcast along {unknown[0]!r}; iterations are "
-            f"{', '.join(intrinsic.extents)}"
-        )
-    size = intrinsic.fragment_bytes(operand)
+    if unknown := [n for n in statement.broadcast if n not in unit.extents]:
+        yield f"{where}: broadcast along {unknown[0]!r}; iterations are {', '.join(unit.extents)}"
+    size = unit.fragment_bytes(operand)
     if statement.capacity and statement.capacity < size:
-        raise IntrinsicError(
+        yield (
             f"{where}: capacity: expected at least one fragment, {size} bytes, "
             f"got {statement.capacity}"
         )
-    expected = "store" if operand is intrinsic.destination else "load"
+    stored = operand is unit.destination
     if statement.staged:
         kind = dtype(str(operand.tensor.dtype))
-        if expected == "store" or not dtype(statement.staged).represents(kind):
-            raise IntrinsicError(
+        if stored or not dtype(statement.staged).represents(kind):
+            yield (
                 f"{where}: staged: expected a dtype with every value of a source's {kind.name}, "
                 f"got {statement.staged}"
             )
-    if statement.direction == "store" and expected == "load":
-        raise IntrinsicError(f"{where}: a source is loaded, not stored")
+    if statement.direction == "store" and not stored:
+        yield f"{where}: a source is loaded, not stored"
     if statement.layout is not None:
         statement.layout.check(statement.operand, indices, operand.tensor.shape)
-
-
-def _check_arithmetic(intrinsic: Intrinsic) -> None:
-    kind = dtype(intrinsic.dtypes[-1])
-    rules = intrinsic.arithmetic
-    if rules.saturate and not kind.is_integer:
-        raise IntrinsicError(
-            f"{intrinsic.name}: arithmetic: saturate: expected an integer destination, "
-            f"got {kind.name}"
-        )
-    if (rules.bitwise or rules.flush) and kind.name != "float32":
-        raise IntrinsicError(
-            f"{intrinsic.name}: arithmetic: {rules}: expected a float32 destination, "
-            f"got {kind.name}"
-        )
