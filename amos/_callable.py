@@ -41,12 +41,7 @@ def make_callable(module: str, function: str) -> None:
         module: name of the module; pass ``__name__``.
         function: ``"module:function"`` that a call is forwarded to; imported at
             the first call.
-
-    Raises:
-        ValueError: ``function`` is not of that form.
     """
-    if function.count(":") != 1:
-        raise ValueError(f"expected 'module:function', got {function!r}")
     target = sys.modules[module]
     target.__class__ = _CallableModule
     cast(_CallableModule, target)._call_target = function

@@ -18,8 +18,8 @@ import numpy as np
 
 from amos._display import Shown
 from amos.errors import IntrinsicError, OperatorError, ParseError
-from amos.intrinsics.architectures import newest
 from amos.intrinsics.arithmetic import Arithmetic, ShapeFamily, Timing
+from amos.intrinsics.implementation import newest
 from amos.intrinsics.memory import PLACES, WINDOWS, Memory
 from amos.ir import BufferLoad, Compute, Iteration, access_matrix, dtype
 from amos.ir.limits import SOURCES

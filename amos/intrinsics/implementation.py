@@ -7,11 +7,13 @@ are generated from its meaning.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from amos.errors import IntrinsicError
 
-__all__ = ["KINDS", "Implementation"]
+__all__ = ["KINDS", "Implementation", "newest"]
 
 #: What the source is written in, and who compiles it.
 KINDS = {
@@ -20,6 +22,8 @@ KINDS = {
     "cuda": "CUDA C++ statements of one warp, compiled by nvcc",
     "opencl": "OpenCL C statements of one work-item",
 }
+#: A CUDA architecture among the features that intrinsics require and machines have.
+_ARCHITECTURE = re.compile(r"sm_(\d+)a?", re.ASCII)
 _MACHINES = ("x86_64", "aarch64")
 
 
@@ -66,7 +70,7 @@ class Implementation:
         where = f"implementation of {self.intrinsic!r}"
         if self.kind not in KINDS:
             raise IntrinsicError(f"{where}: expected kind {', '.join(KINDS)}, got {self.kind!r}")
-        if not isinstance(self.source, str) or not self.source.strip():
+        if not self.source.strip():
             raise IntrinsicError(f"{where}: source: expected statements, got {self.source!r}")
         if self.machine not in ("", *_MACHINES):
             raise IntrinsicError(
@@ -76,3 +80,13 @@ class Implementation:
             raise IntrinsicError(f"{where}: partial: expected 1, or more for llvm")
         if self.kind == "cuda" and not self.architectures:
             raise IntrinsicError(f"{where}: architectures: expected at least one, such as 'sm_80'")
+
+
+def newest(features: Iterable[str]) -> int:
+    """Number of the newest CUDA architecture among names of features; 0 if there is none.
+
+    >>> newest(["sm_70", "sm_80", "avx2"])
+    80
+    """
+    matches = map(_ARCHITECTURE.fullmatch, features)
+    return max((int(match[1]) for match in matches if match), default=0)

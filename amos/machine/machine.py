@@ -10,7 +10,7 @@ import numpy as np
 
 from amos._display import Shown
 from amos.errors import MachineError
-from amos.intrinsics.architectures import newest
+from amos.intrinsics.implementation import newest
 from amos.machine.gpu_costs import GpuCosts, Multiprocessor, multiprocessor
 
 __all__ = ["Costs", "Level", "Machine", "Peak"]
@@ -128,22 +128,17 @@ class Peak:
         latency: seconds until a dependent call can start.
         interval: seconds between independent calls (the inverse of throughput).
         source: where the figures come from.
-        fed: what earlier versions measured beside an interval on registers; the interval of
-            now has sources from the nearest cache itself, as a kernel's must.
         generic: whether the rate is that of loops which stand for the instruction.
     """
 
     latency: float
     interval: float
     source: str = ""
-    fed: float = 0.0
     generic: bool = False
 
     def __post_init__(self) -> None:
         if not (self.interval > 0 and self.latency > 0):
             raise MachineError("latency and interval of an intrinsic must be positive")
-        if self.fed < 0:
-            raise MachineError("the interval of an intrinsic that is fed must not be negative")
 
 
 @dataclass(frozen=True)

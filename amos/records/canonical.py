@@ -153,7 +153,11 @@ def machine_from(values: Mapping[str, Any]) -> Machine:
     try:
         known = dict(values)
         known["levels"] = tuple(Level(**level) for level in known["levels"])
-        known["peaks"] = {name: Peak(**peak) for name, peak in known["peaks"].items()}
+        # Earlier versions had a second figure of each rate.
+        known["peaks"] = {
+            name: Peak(**{key: value for key, value in peak.items() if key != "fed"})
+            for name, peak in known["peaks"].items()
+        }
         known["costs"] = Costs(**known["costs"])
         known["gpu"] = GpuCosts(**known.get("gpu", {}))
         known["features"] = tuple(known["features"])

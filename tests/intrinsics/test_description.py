@@ -49,17 +49,6 @@ def test_the_affine_system_holds_exactly_in_the_ranges() -> None:
         assert unit.affine_system.holds((i1, i2), ((i1, r1), (r1, i2))) == inside
 
 
-def test_memory_statements_are_read_as_they_are_printed() -> None:
-    for name in intrinsics.names():
-        for statement in intrinsics.get(name).memory:
-            text = str(statement).partition("  (")[0]
-            again = Memory.parse(text, broadcast=statement.broadcast)
-            assert (again.operand, again.direction, again.scope, again.indices) == (
-                statement.operand, statement.direction, statement.scope, statement.indices
-            )  # fmt: skip
-            assert (again.address, again.strides) == (statement.address, statement.strides)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -47,18 +47,6 @@ def test_names_are_sorted_and_hold_the_built_in_ones() -> None:
     assert {VNNI, WMMA} <= set(names)
 
 
-@pytest.mark.parametrize("name", intrinsics.names())
-def test_every_intrinsic_names_its_source_and_covers_its_operands(name: str) -> None:
-    intrinsic = intrinsics.get(name)
-    assert intrinsic.name == name
-    assert intrinsic.name.startswith(intrinsic.family + "_")
-    assert intrinsic.source
-    assert intrinsic.description
-    assert {m.operand for m in intrinsic.memory} == {
-        load.tensor.name for load in intrinsic.operands
-    }
-
-
 def test_an_unknown_name_suggests_near_ones() -> None:
     with pytest.raises(UnknownNameError, match=f"unknown intrinsic 'wmma_m16n16k16'.*{WMMA}"):
         intrinsics.get("wmma_m16n16k16")
