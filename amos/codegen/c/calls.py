@@ -10,7 +10,6 @@ from amos.intrinsics import Implementation, Intrinsic
 __all__ = [
     "ALIASED",
     "OPERAND_TYPES",
-    "call_text",
     "function_name",
     "function_text",
     "parameters",
@@ -62,13 +61,3 @@ def function_text(intrinsic: Intrinsic, source: Implementation) -> str:
 {source.source.strip()}
 }}
 """
-
-
-def call_text(intrinsic: Intrinsic) -> str:
-    """TVMScript of a call of that function, as the body of a tensor intrinsic."""
-    operands = [
-        f"T.address_of({load.tensor.name}[{', '.join('0' * len(load.tensor.shape)) or '()'}])"
-        for load in intrinsic.operands
-    ]
-    arguments = ", ".join([f'"{function_name(intrinsic)}"', *operands])
-    return f'T.evaluate(T.call_extern("int32", {arguments}))'

@@ -10,16 +10,21 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import keyword
 import platform
+import re
 import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from amos._toolchain import load_tvm
-from amos.codegen.c.calls import call_text
+from amos.codegen.c.calls import function_name
+from amos.codegen.naming import Names
 from amos.codegen.tir.arrays import decoded_text, held
 from amos.errors import BuildError
 from amos.intrinsics import Intrinsic, implementations
-from amos.ir import BufferLoad
+from amos.ir import BufferLoad, Compute, Operator
 from amos.ir.floats import integer_limits
 from amos.plan.cpu_plan import partial_sums
 
@@ -31,8 +36,10 @@ __all__ = [
     "version",
 ]
 
-#: The iteration over the parts that an implementation keeps of each sum.
-_PART = "part"
+#: What TVMScript, and the text made here, call something.
+_OWN = re.compile(rf"{'|'.join(keyword.kwlist)}|T|range|main|call|part|v_\w+")
+#: The iterations over calls, and over the parts that an implementation keeps of each sum.
+_CALL, _PART = "call", "part"
 
 #: Types that no buffer of a CPU kernel can hold.
 _UNHELD = ("int4", "uint4", "bool", "float8_e4m3", "float8_e5m2")
@@ -82,7 +89,8 @@ def register_tensor_intrin(intrinsic: Intrinsic, kind: str) -> str:
             calls of its C implementation, which only C can be printed of.
 
     Raises:
-        BuildError: a dtype of the intrinsic cannot be held in a TVM buffer.
+        BuildError: a dtype of the intrinsic cannot be held in a TVM buffer, or an operand
+            has a name that its implementation cannot use.
     """
     load_tvm()
     from tvm.s_tir import TensorIntrin
@@ -98,28 +106,9 @@ def version(intrinsic: Intrinsic, kind: str) -> str:
     """Name, kind and digest of an implementation: another one where anything differs.
 
     Raises:
-        BuildError: a dtype of the intrinsic cannot be held in a TVM buffer.
+        BuildError: as :func:`register_tensor_intrin`.
     """
     return _texts(intrinsic, kind)[-1]
-
-
-def _texts(intrinsic: Intrinsic, kind: str) -> tuple[str, str, str]:
-    """TVMScript of the pattern and of what is emitted, and the name of the two."""
-    holdable(intrinsic)
-    body = _body(intrinsic, kind)
-    parts = partial_sums(intrinsic, kind)
-    pattern = _script(intrinsic, None, pattern=True, parts=parts)
-    emitted = _script(intrinsic, body, parts=parts)
-    # Two descriptions may have had the same name in one process.
-    digest = hashlib.sha256((pattern + emitted).encode()).hexdigest()[:12]
-    return pattern, emitted, f"amos.{intrinsic.name}.{kind}.{digest}"
-
-
-def _body(intrinsic: Intrinsic, kind: str) -> str | None:
-    """TVMScript of an implementation; none if the meaning stands for it."""
-    if kind == "c":
-        return call_text(intrinsic)
-    return implementations(intrinsic.name)["llvm"].source if kind == "native" else None
 
 
 def call_function(intrinsic: Intrinsic, kind: str, calls: int) -> Any:
@@ -132,198 +121,197 @@ def call_function(intrinsic: Intrinsic, kind: str, calls: int) -> Any:
 
     Returns:
         a prim func of the operands, sources first; the destination is read and
-        written in place.
+        written in place. What keeps parts of each sum has them as its last dimension.
 
     Raises:
-        BuildError: a dtype of the intrinsic cannot be held in a TVM buffer.
+        BuildError: as :func:`register_tensor_intrin`.
     """
-    load_tvm()
+    name = register_tensor_intrin(intrinsic, kind)
+    from tvm import s_tir
     from tvm.script import from_source
 
+    script = _Script(_named(intrinsic), partial_sums(intrinsic, kind), calls)
+    sch = s_tir.Schedule(from_source(script.function(script.multiply_add())))
+    sch.tensorize(sch.get_loops(sch.get_sblock("update"))[1], name)
+    return sch.mod["main"]
+
+
+def _texts(intrinsic: Intrinsic, kind: str) -> tuple[str, str, str]:
+    """TVMScript of the pattern and of what is emitted, and the name of the two."""
     holdable(intrinsic)
-    body = _body(intrinsic, kind)
-    arguments = ", ".join(
-        f"all_{load.tensor.name}: T.Buffer({(calls, *load.tensor.shape)}, "
-        f'"{_held(intrinsic, load)}")'
-        for load in intrinsic.operands
-    )
-    rows = [f"all_{x.tensor.name}[{_ranges(x, 'v_call')}]" for x in intrinsic.operands]
-    lines = [
-        "# from tvm.script import tirx as T",
-        "@T.prim_func(s_tir=True)",
-        f"def main({arguments}):",
-        f"    for call in range({calls}):",
-        '        with T.sblock("call"):',
-        f"            v_call = T.axis.spatial({calls}, call)",
-        f"            T.reads({', '.join(rows)})",
-        f"            T.writes({rows[-1]})",
+    compute, parts = _named(intrinsic), partial_sums(intrinsic, kind)
+    script = _Script(compute, parts)
+    pattern = script.fragment_function(script.multiply_add())
+    if kind == "native":
+        body = _written(intrinsic, compute)
+    elif kind == "c":
+        body = [_c_call(intrinsic, compute)]
+    else:
+        saturate = intrinsic.arithmetic.saturate
+        body = _saturating(intrinsic.name, script) if saturate else script.multiply_add()
+    emitted = script.fragment_function(body)
+    # Two descriptions may have had the same name in one process.
+    digest = hashlib.sha256((pattern + emitted).encode()).hexdigest()[:12]
+    return pattern, emitted, f"amos.{intrinsic.name}.{kind}.{digest}"
+
+
+def _named(intrinsic: Intrinsic) -> Compute:
+    """What an intrinsic computes of staged operands, by names that TVMScript leaves free."""
+
+    def staged(load: BufferLoad) -> BufferLoad:
+        kind = intrinsic.staged_dtype(load.tensor.name)
+        return replace(load, tensor=replace(load.tensor, dtype=kind))
+
+    operator = Operator(intrinsic.compute, intrinsic.name).with_loads(staged)
+    return Names.of(operator, _OWN).operator(operator).compute
+
+
+def _written(intrinsic: Intrinsic, compute: Compute) -> list[str]:
+    """The implementation that somebody wrote, who calls operands by their own names."""
+    for load, named in zip(intrinsic.operands, compute.operands, strict=True):
+        if load.tensor.name != named.tensor.name:
+            raise BuildError(
+                f"{intrinsic.name}: operand {load.tensor.name!r}: its llvm implementation, which "
+                "is TVMScript, cannot use this name; give the operand another one"
+            )
+    source = implementations(intrinsic.name)["llvm"].source
+    return textwrap.dedent(source).strip().splitlines()
+
+
+def _c_call(intrinsic: Intrinsic, compute: Compute) -> str:
+    operands = [
+        f"T.address_of({load.tensor.name}[{', '.join('0' * len(load.tensor.shape)) or '()'}])"
+        for load in compute.operands
     ]
-    for load, row in zip(intrinsic.operands, rows, strict=True):
-        lines.append(
-            f"            {load.tensor.name} = T.match_buffer({row}, {load.tensor.shape}, "
-            f'"{_held(intrinsic, load)}", offset_factor=1)'
-        )
-    parts = partial_sums(intrinsic, kind)
-    made = _statements(intrinsic, body)
-    if parts > 1:
-        made = _added_up(intrinsic, made, parts)
-    lines += ["            " + line for line in made]
-    return from_source("\n".join(lines))
+    arguments = ", ".join([f'"{function_name(intrinsic)}"', *operands])
+    return f'T.evaluate(T.call_extern("int32", {arguments}))'
 
 
-def _added_up(intrinsic: Intrinsic, body: list[str], parts: int) -> list[str]:
-    """A call that keeps parts of its sum, and their addition to the destination."""
-    dst = intrinsic.destination
-    name, kept = dst.tensor.name, f"{dst.tensor.name}_parts"
-    read = ", ".join([f"{kept}[0:{parts}]", *map(_region, intrinsic.sources)])
-    inside = [line.replace(f"{name}[", f"{kept}[").replace(f"{name}.", f"{kept}.") for line in body]
-    return [
-        f'{kept} = T.sblock_alloc_buffer(({parts},), "{_held(intrinsic, dst)}")',
-        f"for {_PART} in range({parts}):",
-        '    with T.sblock("clear"):',
-        f"        v_part = T.axis.spatial({parts}, {_PART})",
-        f"        {kept}[v_part] = 0",
-        'with T.sblock("parts"):',
-        f"    T.reads({read})",
-        f"    T.writes({kept}[0:{parts}])",
-        *("    " + line for line in inside),
-        f"for {_PART} in range({parts}):",
-        '    with T.sblock("add"):',
-        f"        v_part = T.axis.reduce({parts}, {_PART})",
-        f"        {_element(dst)} = {_element(dst)} + {kept}[v_part]",
-    ]
-
-
-def _script(
-    intrinsic: Intrinsic, body: str | None, *, pattern: bool = False, parts: int = 1
-) -> str:
-    """TVMScript of a function that does what the intrinsic does.
-
-    With ``body`` that text is the block; without it, the meaning. As a pattern,
-    the meaning is the plain multiply-add that a schedule has before
-    tensorization, whatever the rounding. With ``parts`` the destination holds so
-    many parts of each sum.
-    """
-    arguments = ", ".join(
-        _argument(intrinsic, x, *([parts] if parts > 1 and x is intrinsic.destination else []))
-        for x in intrinsic.operands
-    )
-    written = _region(intrinsic.destination, *([parts] if parts > 1 else []))
-    reads = ", ".join([written, *map(_region, intrinsic.sources)])
-    lines = [
-        "# from tvm.script import tirx as T",
-        "@T.prim_func(s_tir=True)",
-        f"def main({arguments}):",
-        '    with T.sblock("root"):',
-        f"        T.reads({reads})",
-        f"        T.writes({written})",
-    ]
-    made = _loops(intrinsic, parts) if pattern else _statements(intrinsic, body)
-    return "\n".join(lines + ["        " + line for line in made])
-
-
-def _statements(intrinsic: Intrinsic, body: str | None) -> list[str]:
-    if body is not None:
-        return textwrap.dedent(body).strip().splitlines()
-    return _saturating(intrinsic) if intrinsic.arithmetic.saturate else _loops(intrinsic)
-
-
-def _loops(intrinsic: Intrinsic, parts: int = 1) -> list[str]:
-    """One multiply-add in a nest over the intrinsic iterations.
-
-    TVM binds no variable to a loop of extent 1 before it matches a pattern, so
-    none is bound here.
-    """
-    steps = [(it.name, it.extent, "R" if it.is_reduce else "S") for it in intrinsic.iterations]
-    if parts == 1:
-        return _nest(intrinsic, steps, _product(intrinsic, _single(intrinsic)))
-    (summed,) = intrinsic.compute.reduce
-    depth = summed.extent // parts
-    steps = [(n, depth if n == summed.name else x, k) for n, x, k in steps]
-    steps.insert(len(steps) - 1, (_PART, parts, "S"))
-    at: dict[str, int | str] = {summed.name: f"v_{_PART} * {depth} + v_{summed.name}"}
-    return _nest(intrinsic, steps, _product(intrinsic, _single(intrinsic) | at), part=_PART)
-
-
-def _single(intrinsic: Intrinsic) -> dict[str, int | str]:
-    """The only value of each iteration of extent 1."""
-    return {it.name: 0 for it in intrinsic.iterations if it.extent == 1}
-
-
-def _saturating(intrinsic: Intrinsic) -> list[str]:
+def _saturating(name: str, script: _Script) -> list[str]:
     """The sum of a call in 64 bits, clamped once: reductions are written out."""
-    reduce = intrinsic.compute.reduce
-    points = list(itertools.product(*(range(it.extent) for it in reduce)))
+    compute = script.compute
+    points = list(itertools.product(*(range(it.extent) for it in compute.reduce)))
     if len(points) > _WRITTEN_OUT:
         raise BuildError(
-            f"{intrinsic.name}: a saturating sum of {len(points)} products has no generic form; "
+            f"{name}: a saturating sum of {len(points)} products has no generic form; "
             f"at most {_WRITTEN_OUT} are written out"
         )
-    names = [it.name for it in reduce]
-    single = _single(intrinsic)
+    kind = str(compute.dst.tensor.dtype)
+    steps = [_Step(it.name, it.extent, "S") for it in compute.spatial]
+    at = {step.name: step.position for step in steps}
+    names = [it.name for it in compute.reduce]
     terms = [
-        _product(intrinsic, single | dict(zip(names, p, strict=True)), "int64") for p in points
+        script.product(at | dict(zip(names, map(str, point), strict=True)), "int64")
+        for point in points
     ]
-    low, high = integer_limits(intrinsic.dtypes[-1])
-    start = _element(intrinsic.destination, single)
-    total = " + ".join([f'T.cast({start}, "int64")', *terms])
+    dst = script.element(compute.dst, at)
+    low, high = integer_limits(kind)
+    total = " + ".join([f'T.cast({dst}, "int64")', *terms])
     value = f"T.max(T.min({total}, T.int64({high})), T.int64({low}))"
-    steps = [(it.name, it.extent, "S") for it in intrinsic.compute.spatial]
-    return _nest(intrinsic, steps, f'T.cast({value}, "{intrinsic.dtypes[-1]}")', add=False)
+    return _nest(steps, f'{dst} = T.cast({value}, "{kind}")')
 
 
-def _nest(
-    intrinsic: Intrinsic,
-    steps: list[tuple[str, int, str]],
-    value: str,
-    *,
-    add: bool = True,
-    part: str = "",
-) -> list[str]:
-    dst = _element(intrinsic.destination, _single(intrinsic), *([part] if part else []))
-    add = add and intrinsic.compute.accumulate
+@dataclass(frozen=True)
+class _Step:
+    """A loop of a text; ``kind`` is that of its axis, ``S`` or ``R``."""
+
+    name: str
+    extent: int
+    kind: str
+
+    @property
+    def position(self) -> str:
+        """TVM binds no variable to a loop of one step before it matches a pattern."""
+        return f"v_{self.name}" if self.extent > 1 else "0"
+
+
+def _nest(steps: list[_Step], statement: str) -> list[str]:
+    """A statement in a block of its own, inside loops."""
     lines, inside = [], ""
     if steps:
-        names = ", ".join(name for name, _, _ in steps)
-        lines.append(f"for {names} in T.grid({', '.join(str(n) for _, n, _ in steps)}):")
+        names = ", ".join(step.name for step in steps)
+        lines.append(f"for {names} in T.grid({', '.join(str(step.extent) for step in steps)}):")
         inside = "    "
     lines.append(f'{inside}with T.sblock("update"):')
-    if bound := [step for step in steps if step[1] > 1]:
-        names = ", ".join(name for name, _, _ in bound)
-        variables = ", ".join(f"v_{name}" for name, _, _ in bound)
-        kinds = "".join(kind for _, _, kind in bound)
-        lines.append(f'        {variables} = T.axis.remap("{kinds}", [{names}])')
-    lines.append(f"{inside}    {dst} = {f'{dst} + ' if add else ''}{value}")
-    return lines
+    if bound := [step for step in steps if step.extent > 1]:
+        variables = ", ".join(step.position for step in bound)
+        names = ", ".join(step.name for step in bound)
+        kinds = "".join(step.kind for step in bound)
+        lines.append(f'{inside}    {variables} = T.axis.remap("{kinds}", [{names}])')
+    return [*lines, f"{inside}    {statement}"]
 
 
-def _product(intrinsic: Intrinsic, at: dict[str, int | str], kind: str = "") -> str:
-    kind = kind or intrinsic.dtypes[-1]
-    return " * ".join(
-        decoded_text(_element(x, at), intrinsic.staged_dtype(x.tensor.name), kind)
-        for x in intrinsic.sources
-    )
+@dataclass(frozen=True)
+class _Script:
+    """TVMScript of what an intrinsic computes.
 
+    Attributes:
+        compute: under the names of the text.
+        parts: of each sum, along the last dimension of the destination; 1 for whole ones.
+        calls: along the first dimension of every operand; 0 for one call without it.
+    """
 
-def _held(intrinsic: Intrinsic, load: BufferLoad) -> str:
-    return held(intrinsic.staged_dtype(load.tensor.name))
+    compute: Compute
+    parts: int = 1
+    calls: int = 0
 
+    def function(self, lines: list[str], *, buffer: str = "") -> str:
+        """A function of the operands; ``buffer`` says more of each of them."""
+        arguments = ", ".join(
+            f'{x.tensor.name}: T.Buffer({self.shape(x)}, "{held(str(x.tensor.dtype))}"{buffer})'
+            for x in self.compute.operands
+        )
+        head = ["# from tvm.script import tirx as T", "@T.prim_func(s_tir=True)"]
+        return "\n".join([*head, f"def main({arguments}):", *("    " + line for line in lines)])
 
-def _argument(intrinsic: Intrinsic, load: BufferLoad, *last: int) -> str:
-    shape = (*load.tensor.shape, *last)
-    return f'{load.tensor.name}: T.Buffer({shape}, "{_held(intrinsic, load)}", offset_factor=1)'
+    def fragment_function(self, lines: list[str]) -> str:
+        """A function of fragments, as TVM matches one and puts another in its place."""
+        written, *read = (
+            f"{x.tensor.name}[{', '.join(f'0:{size}' for size in self.shape(x)) or '()'}]"
+            for x in (self.compute.dst, *self.compute.sources)
+        )
+        regions = [f"    T.reads({', '.join([written, *read])})", f"    T.writes({written})"]
+        root = ['with T.sblock("root"):', *regions, *("    " + line for line in lines)]
+        return self.function(root, buffer=", offset_factor=1")
 
+    def multiply_add(self) -> list[str]:
+        """One multiply-add in a nest over the intrinsic iterations, whatever the rounding."""
+        steps = [
+            _Step(it.name, it.extent, "R" if it.is_reduce else "S")
+            for it in self.compute.iterations
+        ]
+        at = {step.name: step.position for step in steps}
+        if self.parts > 1:
+            (summed,) = (step for step in steps if step.kind == "R")
+            deep = _Step(summed.name, summed.extent // self.parts, "R")
+            at |= {_PART: f"v_{_PART}"}
+            at[summed.name] = f"v_{_PART} * {deep.extent} + {deep.position}"
+            steps[steps.index(summed)] = deep
+            steps.insert(len(steps) - 1, _Step(_PART, self.parts, "S"))
+        if self.calls:
+            steps.insert(0, _Step(_CALL, self.calls, "S"))
+            at[_CALL] = steps[0].position
+        dst = self.element(self.compute.dst, at)
+        total = f"{dst} + " if self.compute.accumulate else ""
+        product = self.product(at, str(self.compute.dst.tensor.dtype))
+        return _nest(steps, f"{dst} = {total}{product}")
 
-def _ranges(load: BufferLoad, *first: str) -> str:
-    return ", ".join([*first, *(f"0:{size}" for size in load.tensor.shape)]) or "()"
+    def product(self, at: Mapping[str, str], kind: str) -> str:
+        """The product of the sources' elements, each as a value of a dtype."""
+        return " * ".join(
+            decoded_text(self.element(x, at), str(x.tensor.dtype), kind)
+            for x in self.compute.sources
+        )
 
+    def element(self, load: BufferLoad, at: Mapping[str, str]) -> str:
+        """An operand's element where iterations have such positions."""
+        names = [index.names[0] for index in load.indices]
+        names = [_CALL, *names] if self.calls else names
+        names = [*names, _PART] if self.parts > 1 and load is self.compute.dst else names
+        return f"{load.tensor.name}[{', '.join(at[name] for name in names) or '()'}]"
 
-def _region(load: BufferLoad, *last: int) -> str:
-    sizes = ", ".join(f"0:{size}" for size in (*load.tensor.shape, *last))
-    return f"{load.tensor.name}[{sizes or '()'}]"
-
-
-def _element(load: BufferLoad, at: dict[str, int | str] | None = None, *last: str) -> str:
-    names = [*(index.names[0] for index in load.indices), *last]
-    inner = ", ".join(str(at[n]) if at and n in at else f"v_{n}" for n in names)
-    return f"{load.tensor.name}[{inner or '()'}]"
+    def shape(self, load: BufferLoad) -> tuple[int, ...]:
+        """Shape of an operand's buffer."""
+        calls = (self.calls,) if self.calls else ()
+        parts = (self.parts,) if self.parts > 1 and load is self.compute.dst else ()
+        return (*calls, *load.tensor.shape, *parts)
