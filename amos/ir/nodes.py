@@ -100,6 +100,14 @@ class BufferLoad:
         """Iterations that occur in any index: one row of the access matrix."""
         return frozenset(n for index in self.indices for n in index.names)
 
+    @cached_property
+    def flat(self) -> Affine:
+        """The element's place in the tensor, whose last index is the fastest."""
+        flat = Affine()
+        for index, size in zip(self.indices, self.tensor.shape, strict=True):
+            flat = flat * size + index
+        return flat
+
     def __str__(self) -> str:
         inner = f"{self.tensor.name}[{', '.join(map(str, self.indices))}]"
         return f"pad({inner})" if self.padded else inner

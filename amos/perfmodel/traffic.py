@@ -15,6 +15,7 @@ import numpy as np
 
 from amos.perfmodel.cpu.cut_tiles import Edges
 from amos.plan.cpu_plan import live_fragments
+from amos.plan.split_reduction import part_steps
 from amos.plan.structure import Dimension, LoopBatch, Operand, Structure
 
 __all__ = ["CoreNest", "LoopNestBatch", "pick", "pick_at", "places", "first_fitting_depth"]
@@ -88,8 +89,9 @@ class LoopNestBatch:
         edges: what is run of tiles at the end of a loop; ``None`` if all of it is.
         parallel: float: steps that are shared out to cores.
         shared: bool, spatial loops × schedules: positions that are shared out.
-        parts: float: parts of the outermost reduction, each with steps of its own to
+        parts: int: parts of the outermost reduction, each with steps of its own to
             share out; ``None`` if every reduction is whole.
+        part_steps: int: steps of one part, 0 if every reduction is whole.
         region: int: depth of what one such step runs; 0 if nothing is shared out.
         where: positions at which a loop can be.
     """
@@ -129,8 +131,12 @@ class LoopNestBatch:
         self.outer = np.concatenate([*steps, extents[:, 0][reduce]])
         self.count = len(self.loop)
         self.parallel = np.where(self.shared, self.outer[: self.spatial], 1.0).prod(axis=0)
-        self.parts = split.astype(float) if split is not None and structure.reduce else None
-        if self.parts is not None:
+        self.parts, self.part_steps = None, np.zeros(len(batch), dtype=np.int64)
+        if split is not None and structure.reduce:
+            extent = structure.extents[batch.reduce[:, 0]]
+            unrolls = (reductions == 1) & (extent % batch.unroll == 0)
+            self.part_steps = part_steps(extent, split, np.where(unrolls, batch.unroll, 1))
+            self.parts = -(-extent // self.part_steps)
             self.parallel = self.parallel * self.parts
         self.region = (self.shared * np.arange(1, self.spatial + 1)[:, None]).max(axis=0, initial=0)
         self.where = [range(self.begin)] * self.spatial

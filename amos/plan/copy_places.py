@@ -16,7 +16,7 @@ import numpy as np
 from amos.machine.limits import CpuLimits
 from amos.plan.structure import Dimension
 
-__all__ = ["SharedLoops", "box", "even_ranges", "touched_steps", "whole"]
+__all__ = ["SharedLoops", "even_ranges"]
 
 
 @lru_cache(maxsize=1 << 16)
@@ -43,6 +43,8 @@ class SharedLoops:
         order: int, spatial loops × schedules: the loop at each position, outermost first.
         fused: int, the same shape: steps of a position that is shared out, else 1.
         extents: int, all loops × schedules: steps of a loop with its padding.
+        grown: int, the same shape: by how many of these steps a loop is padded beyond what
+            the dimensions of operands are for.
         parts: int, schedules: parts of the outermost reduction, which are shared out with
             the loops and come first; 1 if it is whole.
         divided: int, schedules: that reduction; its extent is then that of one part.
@@ -51,6 +53,7 @@ class SharedLoops:
     order: np.ndarray
     fused: np.ndarray
     extents: np.ndarray
+    grown: np.ndarray
     parts: np.ndarray
     divided: np.ndarray | None = None
 
@@ -61,7 +64,7 @@ class SharedLoops:
         return shared
 
     def copied_together(
-        self, dims: Sequence[Dimension], size: float, limits: CpuLimits, grown: np.ndarray
+        self, dims: Sequence[Dimension], size: float, limits: CpuLimits
     ) -> np.ndarray:
         """Fused steps that one copy serves which is made where it is used: schedules.
 
@@ -73,12 +76,32 @@ class SharedLoops:
             dims: of the staged operand.
             size: bytes of its elements.
             limits: cores and their caches.
-            grown: as for :func:`box`.
         """
         steps, where = np.unique(self.steps, return_inverse=True)
         share = (steps // [even_ranges(int(n), limits.cores) for n in steps])[where]
-        needed = np.prod(box(dims, self.inside(share), grown), axis=0, dtype=float) * size
+        needed = np.prod(self.covered(dims, share), axis=0, dtype=float) * size
         return np.where(needed <= limits.cache // 2, share, 1)
+
+    def covered(self, dims: Sequence[Dimension], share: np.ndarray) -> list[np.ndarray]:
+        """Extents of a box around all that is read in each range, gaps included: schedules.
+
+        Args:
+            dims: of a staged operand.
+            share: consecutive fused steps of one range, which divide them all.
+        """
+        inside, extents = self.inside(share), self.whole(dims)
+        for n, dim in enumerate(dims):
+            reach = sum(step * (inside[loop] - 1) for loop, step in dim.terms)
+            extents[n] = np.minimum(extents[n], dim.reach + 1 + reach)
+        return extents
+
+    def whole(self, dims: Sequence[Dimension]) -> list[np.ndarray]:
+        """Extent of each dimension of a staged operand for all steps."""
+        none = np.zeros(len(self.parts), dtype=np.int64)
+        return [
+            sum((step * self.grown[loop] for loop, step in dim.terms), none + dim.extent)
+            for dim in dims
+        ]
 
     def inside(self, share: np.ndarray) -> np.ndarray:
         """Steps of every loop in the smallest box around each range: loops × schedules.
@@ -86,7 +109,7 @@ class SharedLoops:
         Args:
             share: consecutive fused steps of one range, which divide them all.
         """
-        touched = touched_steps(np.vstack([self.parts[None], self.fused]), share)
+        touched = _touched_steps(np.vstack([self.parts[None], self.fused]), share)
         steps = self.extents.copy()
         if len(self.order):
             whole = np.take_along_axis(steps, self.order, axis=0)
@@ -96,7 +119,7 @@ class SharedLoops:
         return steps
 
 
-def touched_steps(fused: np.ndarray, share: np.ndarray) -> np.ndarray:
+def _touched_steps(fused: np.ndarray, share: np.ndarray) -> np.ndarray:
     """Steps of each fused position that a range has a part of, at most over all ranges.
 
     As the box is found for all ranges at once, positions inside of one with several such
@@ -111,26 +134,3 @@ def touched_steps(fused: np.ndarray, share: np.ndarray) -> np.ndarray:
         touched[position] = np.where(several, steps, np.minimum(begun, steps))
         several = several | (touched[position] > 1)
     return touched
-
-
-def box(dims: Sequence[Dimension], inside: np.ndarray, grown: np.ndarray) -> list[np.ndarray]:
-    """Extent along each dimension of what some steps of the loops read, gaps included.
-
-    Args:
-        dims: of a staged operand.
-        inside: steps of every loop: loops × schedules.
-        grown: by how many steps each loop is padded beyond what ``dims`` are for.
-    """
-    reach = [sum(step * (inside[loop] - 1) for loop, step in dim.terms) for dim in dims]
-    most = whole(dims, grown)
-    return [
-        np.minimum(dim.reach + 1 + n, all) for dim, n, all in zip(dims, reach, most, strict=True)
-    ]
-
-
-def whole(dims: Sequence[Dimension], grown: np.ndarray) -> list[np.ndarray]:
-    """Extent of each dimension of a staged operand whose loops have grown."""
-    none = np.zeros(grown.shape[1], dtype=np.int64)
-    return [
-        sum((step * grown[loop] for loop, step in dim.terms), none + dim.extent) for dim in dims
-    ]

@@ -15,10 +15,9 @@ from amos.intrinsics import Intrinsic, implementations
 from amos.ir import dtype
 from amos.machine.limits import CpuLimits
 from amos.mapping.mapping import Mapping
-from amos.plan.copy_places import SharedLoops, box, even_ranges
+from amos.plan.copy_places import SharedLoops, even_ranges
 from amos.plan.nest import Loop, Nest
-from amos.plan.packing import grouped, in_reading_order
-from amos.plan.padding import pad_operand
+from amos.plan.packing import grouped, in_reading_order, pad_operand
 from amos.plan.schedule import CpuSchedule
 from amos.plan.split_reduction import PART, SplitReduction, split_reduction
 from amos.plan.staging import StagedOperand, staged_destination, staged_sources
@@ -263,7 +262,7 @@ class CpuPlan:
             tail, width = 0, vectors.elements
         elif isinstance(op, StridedOperand):
             shared, tail = len(op.dims) - 1, 0
-            width = max(1, self.copy_width * 8 // bits)
+            width = self.copy_width
         else:
             # Generic code needs LLVM's loop vectorizer, which must see no fused lanes
             # (amos.codegen.tir.target).
@@ -284,16 +283,14 @@ class CpuPlan:
         """Where a copy stands, and the extents of what it covers."""
         if self.schedule.stage[op.name] == "whole" or not self.outer:
             return "ahead", op.shape
-        dims, unpadded = self.structure.dimensions(op), np.zeros_like(self._shared.extents)
-        together = self._shared.copied_together(dims, bits / 8, self.limits, unpadded)
-        share = int(together[0])
+        dims = self.structure.dimensions(op)
+        share = int(self._shared.copied_together(dims, bits / 8, self.limits)[0])
         return "range" if share > 1 else "step", self.covered(op, share)
 
     def covered(self, op: StagedOperand, share: int) -> tuple[int, ...]:
         """Extents of what a copy covers that stands in so many consecutive steps."""
-        dims = self.structure.dimensions(op)
-        inside = self._shared.inside(np.array([share]))
-        return tuple(int(n[0]) for n in box(dims, inside, np.zeros_like(inside)))
+        box = self._shared.covered(self.structure.dimensions(op), np.array([share]))
+        return tuple(int(extent[0]) for extent in box)
 
     @cached_property
     def _shared(self) -> SharedLoops:
@@ -304,11 +301,12 @@ class CpuPlan:
         def column(values: list[int]) -> np.ndarray:
             return np.array(values, dtype=np.int64)[:, None]
 
-        split = self.split
+        split, extents = self.split, column([sizes[name] for name in (*spatial, *numbers)])
         return SharedLoops(
             order=column([spatial.index(x.name) for x in self.order]),
             fused=column([self.fused.get(x.name, 1) for x in self.order]),
-            extents=column([sizes[name] for name in (*spatial, *numbers)]),
+            extents=extents,
+            grown=np.zeros_like(extents),
             parts=np.array([split.count if split is not None else 1]),
             divided=np.array([len(spatial) + numbers[split.loop]]) if split is not None else None,
         )

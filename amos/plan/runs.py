@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from math import prod
 
 from amos.ir import BufferLoad
 from amos.plan.nest import Group, Nest
@@ -48,9 +46,9 @@ class Runs:
     def stride(self, group: Group) -> int:
         """Elements of the tensor between neighbours along a side; NOWHERE for a replica."""
         live = [m for m in group.members if m in self.load.names]
-        return (
-            abs(self.flat.get(live[-1], 0)) if live and live[-1] == group.members[-1] else NOWHERE
-        )
+        if not live or live[-1] != group.members[-1]:
+            return NOWHERE
+        return abs(self.load.flat.coefficient(live[-1]))
 
     def length(self, group: Group) -> int:
         """Elements along a side that lie side by side in the tensor."""
@@ -69,19 +67,10 @@ class Runs:
             vector //= 2
         return max(1, vector)
 
-    @cached_property
-    def flat(self) -> dict[str, int]:
-        """Elements of the tensor that one step of each iteration moves."""
-        flat: dict[str, int] = {}
-        for index, step in zip(self.load.indices, _steps(self.load.tensor.shape), strict=True):
-            for name, c in index.terms:
-                flat[name] = flat.get(name, 0) + c * step
-        return flat
-
     def _contiguous(self, group: Group) -> tuple[list[str], int]:
         names, length = [], 1
         for name, radix in zip(reversed(group.members), reversed(group.radices), strict=True):
-            if radix > 1 and self.flat.get(name, 0) != length:
+            if radix > 1 and self.load.flat.coefficient(name) != length:
                 break
             names.append(name)
             length *= radix
@@ -91,17 +80,14 @@ class Runs:
         """Whether every copy of so many elements is aligned, and in one piece."""
         if length % vector or group.lanes % vector:
             return False
-        sizes = self.load.tensor.shape
-        constant = sum(
-            i.constant * s for i, s in zip(self.load.indices, _steps(sizes), strict=True)
-        )
-        others = [step for name, step in self.flat.items() if name not in run]
-        if constant % vector or any(step % vector for step in others):
+        flat = self.load.flat
+        others = [step for name, step in flat.terms if name not in run]
+        if flat.constant % vector or any(step % vector for step in others):
             return False
         extents = self.nest.mapping.operator.extents
         inner = next((name for name in run if extents[name] > 1), "")
         whole = extents.get(inner, 1) % vector == 0
-        for index, size in zip(self.load.indices, sizes, strict=True):
+        for index, size in zip(self.load.indices, self.load.tensor.shape, strict=True):
             low, high = index.bounds(extents)
             if (low >= 0 and high < size) or not set(run) & set(index.names):
                 continue
@@ -111,8 +97,3 @@ class Runs:
             if not whole or (inner in index.names and not even):
                 return False
         return True
-
-
-def _steps(shape: Sequence[int]) -> list[int]:
-    """Elements between neighbours along each dimension of a row-major tensor."""
-    return [prod(shape[d + 1 :]) for d in range(len(shape))]

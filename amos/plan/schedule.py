@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Mapping as MappingType
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, Self, cast
+from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 
@@ -41,6 +41,9 @@ class Schedule(ABC):
     Raises:
         ScheduleError: a value is of another type, or none that its field may have.
     """
+
+    #: The field that says how many register tiles are inside the outer loops.
+    _blocks: ClassVar[str]
 
     tile: MappingType[str, int] = variable("tile", 1, each=True, always=True)
     order: tuple[str, ...] | None = variable("order", None)
@@ -105,37 +108,31 @@ class Schedule(ABC):
         return ", ".join(f"{name}={value}" for name, value in self.values)
 
     @property
-    @abstractmethod
     def blocks(self) -> MappingType[str, int]:
         """Register tiles of each spatial loop inside the outer loops, by default 1."""
+        blocks: MappingType[str, int] = getattr(self, self._blocks)
+        return blocks
 
-    @abstractmethod
-    def renamed(self, name: Callable[[str], str]) -> Schedule:
+    def renamed(self, name: Callable[[str], str]) -> Self:
         """The schedule with its loops under other names."""
+        changed: dict[str, Any] = {
+            key: {name(loop): size for loop, size in getattr(self, key).items()}
+            for key in ("tile", self._blocks)
+        }
+        for key, order in (("order", self.order), ("reduce", self.reduce)):
+            changed[key] = order and tuple(map(name, order))
+        return replace(self, **changed)
 
     @abstractmethod
     def _row(self, structure: Structure) -> dict[str, Any]:
         """What :class:`LoopBatch` has of this schedule beyond tiles and orders."""
 
-    def _with_names(self, name: Callable[[str], str], blocks: str) -> Self:
-        orders: dict[str, Any] = {
-            key: value and tuple(map(name, value))
-            for key, value in (("order", self.order), ("reduce", self.reduce))
-        }
-        loops: dict[str, Any] = {
-            key: {name(loop): size for loop, size in getattr(self, key).items()}
-            for key in ("tile", blocks)
-        }
-        return replace(self, **orders, **loops)
-
     def padded(self, nest: Nest) -> dict[str, int]:
         """Extent of each spatial loop that its tiles and blocks do not divide, rounded up."""
-        spans = {x.name: self.tile[x.name] * self.blocks[x.name] for x in nest.spatial}
-        return {
-            x.name: -(-x.extent // spans[x.name]) * spans[x.name]
-            for x in nest.spatial
-            if x.extent % spans[x.name]
+        missing = {
+            x.name: -x.extent % (self.tile[x.name] * self.blocks[x.name]) for x in nest.spatial
         }
+        return {x.name: x.extent + missing[x.name] for x in nest.spatial if missing[x.name]}
 
     def spatial_order(self, nest: Nest) -> tuple[Loop, ...]:
         """Spatial loops from the outermost to the innermost; extent 1 left out."""
@@ -179,6 +176,8 @@ class CpuSchedule(Schedule):
             a source allows it; ``elements`` moves element by element.
     """
 
+    _blocks: ClassVar[str] = "block"
+
     block: MappingType[str, int] = variable("block", 1, each=True)
     parallel: int = variable("parallel", 1, beside="order")
     unroll: int = variable("unroll", 1, beside="reduce")
@@ -189,15 +188,6 @@ class CpuSchedule(Schedule):
     copy: Literal["elements", "vectors"] = variable(
         "copy", "elements", words=("elements", "vectors")
     )
-
-    @property
-    def blocks(self) -> MappingType[str, int]:
-        """Register tiles of each spatial loop inside the outer loops, by default 1."""
-        return self.block
-
-    def renamed(self, name: Callable[[str], str]) -> CpuSchedule:
-        """The schedule with its loops under other names."""
-        return self._with_names(name, "block")
 
     def _row(self, structure: Structure) -> dict[str, Any]:
         return {
@@ -229,6 +219,8 @@ class GpuSchedule(Schedule):
             swizzles rows instead, which takes no memory; key ``align``.
     """
 
+    _blocks: ClassVar[str] = "warps"
+
     warps: MappingType[str, int] = variable("block", 1, each=True)
     steps: int = variable("unroll", 1, beside="reduce")
     stages: int = variable("pipeline", 1)
@@ -257,15 +249,6 @@ class GpuSchedule(Schedule):
             yield "parallel", len(self.order)
         if self.order is not None or self.tile or self.warps:
             yield "bind", "warps"
-
-    @property
-    def blocks(self) -> MappingType[str, int]:
-        """Register tiles of each spatial loop inside the outer loops, by default 1."""
-        return self.warps
-
-    def renamed(self, name: Callable[[str], str]) -> GpuSchedule:
-        """The schedule with its loops under other names."""
-        return self._with_names(name, "warps")
 
     def _row(self, structure: Structure) -> dict[str, Any]:
         return {

@@ -14,7 +14,7 @@ from typing import Any
 from amos.plan.nest import Nest
 from amos.plan.schedule import CpuSchedule
 
-__all__ = ["PART", "SplitReduction", "split_reduction"]
+__all__ = ["PART", "SplitReduction", "part_steps", "split_reduction"]
 
 #: The loop over parts. The dot keeps it apart from the operator's iterations.
 PART = "reduce.part"
@@ -62,6 +62,10 @@ def split_reduction(nest: Nest, schedule: CpuSchedule) -> SplitReduction | None:
     loop, *others = schedule.reduce_order(nest)
     unroll = 1 if others else schedule.unroll
     unrolled = 1 if loop.extent % unroll else unroll
-    return SplitReduction(
-        loop.name, loop.extent, -(-loop.extent // unrolled // schedule.split) * unrolled, unrolled
-    )
+    steps = part_steps(loop.extent, schedule.split, unrolled)
+    return SplitReduction(loop.name, loop.extent, steps, unrolled)
+
+
+def part_steps(extent: Any, split: Any, unrolled: Any) -> Any:
+    """Steps of every part but the last, in whole unrolled ones: integers, or arrays of them."""
+    return -(-extent // unrolled // split) * unrolled

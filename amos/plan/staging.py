@@ -25,6 +25,7 @@ __all__ = [
     "Guard",
     "StagedDim",
     "StagedOperand",
+    "kept",
     "stage_array",
     "staged_destination",
     "staged_sources",
@@ -290,7 +291,7 @@ def _dims(
     for d, index in enumerate(load.indices):
         matched = [name for name in index.names if name in owner]
         if keep and not matched:
-            dims.append(_kept(load, d, extents))
+            dims.append(kept(index, d, load.tensor.shape[d], extents))
             continue
         for name in index.names:
             if name not in owner:
@@ -305,10 +306,16 @@ def _dims(
     return tuple(dims)
 
 
-def _kept(load: BufferLoad, d: int, extents: dict[str, int]) -> StagedDim:
-    """Dimension ``d`` as it is, widened to what the operator reads as padding."""
-    index, size = load.indices[d], load.tensor.shape[d]
+def kept(index: Affine, dimension: int, size: int, extents: MappingType[str, int]) -> StagedDim:
+    """A dimension of a tensor as it is, widened to what is read as padding.
+
+    Args:
+        index: where the operator reads along it.
+        dimension: its number.
+        size: of the tensor along it.
+        extents: of every loop in the index.
+    """
     low, high = index.bounds(extents)
     offset = min(low, 0)
     extent = max(high + 1, size if offset == 0 and high < size else 0) - offset
-    return StagedDim(extent, index + (-offset), d, offset)
+    return StagedDim(extent, index + (-offset), dimension, offset)

@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from amos.ir import Affine, dtype
 from amos.plan.nest import Group, Nest
-from amos.plan.staging import Guard, StagedDim, StagedOperand, staged_destination, staged_sources
+from amos.plan.staging import (
+    Guard,
+    StagedDim,
+    StagedOperand,
+    kept,
+    staged_destination,
+    staged_sources,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping as MappingType
@@ -87,7 +94,7 @@ def destination_form(nest: Nest) -> StagedOperand:
     extents = nest.mapping.operator.extents
     load = staged.load
     whole = all(
-        index.names and _walks(index, index.names[0]) and extents[index.names[0]] == size
+        index.names and index == Affine(((index.names[0], 1),)) and extents[index.names[0]] == size
         for index, size in zip(load.indices, load.tensor.shape, strict=True)
     )
     return (_strided(staged) if whole else None) or staged
@@ -103,7 +110,10 @@ def _strided(op: StagedOperand) -> StridedOperand | None:
     row, column = (nest.groups[target] for target in op.fragment)
     if any(not set(g.members) <= load.names or not g.members for g in (row, column)):
         return None
-    indices = [_moving(index, nest.mapping.operator.extents) for index in load.indices]
+    extents = dict(nest.mapping.operator.extents)
+    indices = [_moving(index, extents) for index in load.indices]
+    for group in nest.groups.values():
+        extents |= {group.tile: group.tiles, group.lane: group.lanes}
     dims: list[StagedDim] = []
     merged: list[int] = []
     while (d := sum(merged)) < len(indices):
@@ -114,7 +124,7 @@ def _strided(op: StagedOperand) -> StridedOperand | None:
         moved = {g.target for g in nest.groups.values() if g.lane in index.names}
         if not moved <= {row.target, column.target}:
             return None
-        dims.append(_dim(nest, index, d, prod(load.tensor.shape[d : d + count])))
+        dims.append(kept(index, d, prod(load.tensor.shape[d : d + count]), extents))
         merged.append(count)
     rows = [dim for dim in dims if row.lane in dim.index.names]
     columns = [dim for dim in dims if column.lane in dim.index.names]
@@ -201,14 +211,3 @@ def _substituted(index: Affine, groups: dict[str, Group]) -> Affine:
     for group in groups.values():
         made = made + _fused(group) * (_step(index, group) or 0)
     return made
-
-
-def _dim(nest: Nest, index: Affine, d: int, size: int) -> StagedDim:
-    """A dimension as it is, widened to what lanes and windows reach."""
-    steps = dict(nest.mapping.operator.extents)
-    for group in nest.groups.values():
-        steps |= {group.tile: group.tiles, group.lane: group.lanes}
-    low, high = index.bounds(steps)
-    offset = min(low, 0)
-    extent = max(high + 1, size if offset == 0 and high < size else 0) - offset
-    return StagedDim(extent, index + (-offset), d, offset)

@@ -5,6 +5,7 @@ Extracted once for a mapping and used for every schedule of it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping as MappingType
 from dataclasses import dataclass, fields
 from functools import cached_property
 from math import prod
@@ -12,18 +13,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from amos.ir import dtype
+from amos.ir import Affine, dtype
 from amos.mapping.mapping import Mapping
 from amos.plan.fragment_tiles import Tile, tiles
-from amos.plan.inside import share_inside
 from amos.plan.nest import Group, Loop, Nest
 from amos.plan.staging import StagedOperand
 from amos.plan.staging_vectors import vector_copy
 from amos.plan.strided import StridedOperand, destination_form, source_forms
 
-__all__ = ["Dimension", "LoopBatch", "Operand", "Structure"]
+__all__ = ["Dimension", "LoopBatch", "Operand", "Structure", "share_inside"]
 
-
+#: Values of an index that are looked at one by one; of more, so many at equal distances.
+_LOOKED_AT = 1 << 16
 #: How the elements of a copy are found.
 Copy = Literal["run", "rows", "stride", "digits"]
 
@@ -265,27 +266,30 @@ class Structure:
         )
 
     def _operand(self, staged: StagedOperand) -> Operand:
-        mapping = self.mapping
-        names = [load.tensor.name for load in mapping.intrinsic.operands]
         size = dtype(staged.kind).bits / 8
-        constant = staged.load.tensor.name in mapping.operator.constants
+        constant = staged.load.tensor.name in self.mapping.operator.constants
         moved = not staged.in_place and not constant
+        written = staged.name == self.mapping.intrinsic.destination.tensor.name
+        copy, divisions = _copy(staged)
+        vectors = vector_copy(staged) if moved and not written else None
+        groups = [self.nest.groups[target] for target in staged.fragment]
         return Operand(
-            staged.name,
-            size,
-            self.dimensions(staged),
-            size * prod(self.nest.groups[t].lanes for t in staged.fragment),
-            self._copies(staged),
-            len(staged.dims) - len(staged.fragment),
-            staged.elements if moved else 0,
-            staged.load.tensor.elements,
-            *_copy(staged),
-            _live(staged),
-            _guarded(staged),
-            moved and staged.name != names[-1],
-            constant and not staged.in_place,
-            staged.name == names[-1],
-            _vectors(staged) if moved and staged.name != names[-1] else 0.0,
+            name=staged.name,
+            size=size,
+            dims=self.dimensions(staged),
+            fragment=size * prod(group.lanes for group in groups),
+            copies=self._copies(staged),
+            leading=len(staged.dims) - len(groups),
+            copied=staged.elements if moved else 0,
+            origin=staged.load.tensor.elements,
+            copy=copy,
+            divisions=divisions,
+            live=prod(g.size / (g.tiles * g.lanes) for g in groups if g.lanes > 1),
+            guarded=_guarded(staged),
+            choice=moved and not written,
+            packed=constant and not staged.in_place,
+            written=written,
+            vectors=vectors.instructions if vectors is not None else 0.0,
         )
 
     def _copies(self, staged: StagedOperand) -> int:
@@ -323,11 +327,6 @@ def _copy(staged: StagedOperand) -> tuple[Copy, int]:
     return ("run" if runs and len(last.names) == 1 else "stride"), 0
 
 
-def _vectors(staged: StagedOperand) -> float:
-    copy = vector_copy(staged)
-    return copy.instructions if copy is not None else 0.0
-
-
 def _windows(staged: StagedOperand, group: Group) -> int:
     """Dimensions of the tensor that the lanes of a group move through and may leave."""
     extents = staged.nest.mapping.operator.extents
@@ -351,22 +350,32 @@ def _guarded(staged: StagedOperand) -> bool:
     return last.offset < 0 or last.offset + last.extent > size
 
 
-def _live(staged: StagedOperand) -> float:
-    """Share of the lanes that hold an element, not padding."""
-    groups = [staged.nest.groups[t] for t in staged.fragment]
-    return prod(g.size / (g.tiles * g.lanes) for g in groups if g.lanes > 1)
-
-
 def _walks(staged: StagedOperand, group: Group) -> bool:
     """True if the fused index moves through the tensor in equal steps."""
-    steps = []
-    for name in group.members:
-        size, step = 1, 0
-        for index, extent in zip(
-            reversed(staged.load.indices), reversed(staged.load.tensor.shape), strict=True
-        ):
-            step += index.coefficient(name) * size
-            size *= extent
-        steps.append(step)
+    steps = [staged.load.flat.coefficient(name) for name in group.members]
     pairs = zip(steps, steps[1:], group.radices[1:], strict=False)
     return all(outer == inner * radix for outer, inner, radix in pairs)
+
+
+def share_inside(index: Affine, extents: MappingType[str, int], size: int) -> float:
+    """Share of the points of its loops at which an index is in ``range(size)``, 0 to 1.
+
+    The longest loop is counted, not walked.
+
+    >>> share_inside(Affine.of({"p": 1, "r": 1}, -1), {"p": 4, "r": 3}, 4)
+    0.8333333333333334
+    """
+    *others, longest = sorted(index.terms, key=lambda term: extents[term[0]]) or [("", 0)]
+    at = np.array([index.constant], dtype=np.int64)
+    for name, step in others:
+        most = max(2, _LOOKED_AT // at.size)
+        places = np.arange(extents[name]) if extents[name] <= most else np.linspace(
+            0, extents[name] - 1, most).astype(np.int64)  # fmt: skip
+        at = (at[:, None] + step * places).ravel()
+    name, step = longest
+    if not step:
+        return float(np.mean((at >= 0) & (at < size)))
+    if step < 0:  # the same points from the other end
+        at, step = at + step * (extents[name] - 1), -step
+    first, last = (np.clip(-(-(edge - at) // step), 0, extents[name]) for edge in (0, size))
+    return float((last - first).sum(dtype=float) / (at.size * extents[name]))

@@ -69,8 +69,8 @@ def test_a_core_copies_whole_steps_of_a_loop_that_its_range_ends_in() -> None:
 
 def test_a_range_that_begins_within_a_loop_is_a_larger_box() -> None:
     """Three steps of twelve begin at the last one of a row, among others: two rows of four."""
-    steps = np.array([[3], [4]])
-    loops = SharedLoops(np.array([[0], [1]]), fused=steps, extents=steps, parts=np.array([1]))
+    steps, none = np.array([[3], [4]]), np.zeros((2, 1), dtype=int)
+    loops = SharedLoops(np.array([[0], [1]]), steps, steps, grown=none, parts=np.array([1]))
     assert loops.inside(np.array([3])).tolist() == [[2], [4]]
 
 

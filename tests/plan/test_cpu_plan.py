@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ CASES = [
     ("resnet18:C0", "NCHW", "vnni_dpbusd_m16k4_u8_s8_s32"),
     ("resnet18:C3", "NHWC", "vnni_dpbusd_m16k4_u8_s8_s32"),
     ("resnet18:C11", "NHWC", "vnni_dpbusd_m16k4_u8_s8_s32"),
+    ("resnet18:C0", "NHWC", "amx_tdpbusd_m16n16k64_u8_s8_s32"),
     ("resnet18:C8", "NHWC", "amx_tdpbf16ps_m16n16k32_bf16_f32"),
 ]
 DTYPES = {"vnni": "u8s8", "amx_tdpbusd": "u8s8", "amx_tdpbf16ps": "bf16"}
@@ -43,11 +45,19 @@ def _drawn(layer: str, layout: str, unit: str, count: int) -> list[Candidate]:
     return drawn
 
 
-def _size(extent: Any) -> Any:
-    try:
-        return int(extent)
-    except TypeError:
-        return str(extent)
+def _size(extent: Any, around: list[Any]) -> int:
+    """The extent of a loop, the largest over all steps of the loops around it."""
+    from tvm import sym, tirx
+
+    used = tirx.analysis.undefined_vars(extent) if not isinstance(extent, int) else []
+    loops = [x for x in around if any(x.loop_var.same_as(variable) for variable in used)]
+    sizes = []
+    for point in product(*(range(int(x.extent)) for x in loops)):
+        analyzer = sym.Analyzer()
+        for loop, at in zip(loops, point, strict=True):
+            analyzer.bind(loop.loop_var, at)
+        sizes.append(int(analyzer.simplify(extent)))
+    return max(sizes)
 
 
 @pytest.mark.parametrize(("layer", "layout", "unit"), CASES)
@@ -65,9 +75,9 @@ def test_a_copy_covers_what_tvm_finds_that_it_covers(
             block = sch.get_sblock(f"stage_{op.name}")
             for place, loop in places.items():
                 sch.compute_at(block, loop)
-                around = [sch.get(x).loop_var for x in sch.get_loops(block)]
-                depth = next(n for n, x in enumerate(around) if x.same_as(sch.get(loop).loop_var))
-                made = [_size(sch.get(x).extent) for x in sch.get_loops(block)[depth + 1 :]]
+                loops = [sch.get(x) for x in sch.get_loops(block)]
+                depth = next(n for n, x in enumerate(loops) if x.same_as(sch.get(loop))) + 1
+                made = [_size(x.extent, loops[:depth]) for x in loops[depth:]]
                 covered = [n for n in plan.covered(op, shares[place]) if n > 1]
                 compared.append((str(plan.schedule), plan.limits.cores, place, covered, made))
 

@@ -10,7 +10,7 @@ import amos
 from amos.ir import Operator
 from amos.mapping import Mapping
 from amos.plan.nest import Nest
-from amos.plan.padding import pad_operand
+from amos.plan.packing import pad_operand
 from amos.plan.staging import stage_array, staged_destination, staged_sources
 
 VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")

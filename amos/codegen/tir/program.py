@@ -26,7 +26,7 @@ from amos.codegen.tir.epilogue import finished
 from amos.errors import BuildError
 from amos.ir import Affine
 from amos.plan.cpu_plan import CpuPlan
-from amos.plan.padding import pad_operand
+from amos.plan.packing import pad_operand
 from amos.plan.split_reduction import PART
 from amos.plan.staging import StagedOperand
 from amos.plan.strided import StridedOperand

@@ -13,7 +13,7 @@ import numpy as np
 from amos.machine.limits import CpuLimits
 from amos.machine.machine import Machine
 from amos.perfmodel.traffic import CoreNest, LoopNestBatch
-from amos.plan.copy_places import SharedLoops, box, whole
+from amos.plan.copy_places import SharedLoops
 from amos.plan.cpu_plan import partial_sums
 from amos.plan.structure import Operand
 
@@ -30,7 +30,7 @@ def copies(machine: Machine, nest: CoreNest, cores: np.ndarray) -> tuple[np.ndar
     # Compilers run a loop of one step where it stands, whatever it is annotated with.
     regions = np.where(nest.steps.parallel > 1, 1.0, 0.0)
     reach = _reach(machine, cores)
-    loops, grown = _shared_loops(nest.steps)
+    loops = _shared_loops(nest.steps)
     intrinsic = structure.mapping.intrinsic
     if machine.cached and (partial := partial_sums(intrinsic)) > 1:
         # Halvings, each of which waits for the one before it as a call does.
@@ -40,16 +40,16 @@ def copies(machine: Machine, nest: CoreNest, cores: np.ndarray) -> tuple[np.ndar
         if not op.copied:
             continue
         first, times = np.ones(rows, dtype=bool), np.ones(rows)
-        extents = whole(op.dims, grown if op.choice else np.zeros_like(grown))
+        extents = [np.full(rows, dim.extent) for dim in op.dims]
         if op.choice:
             # Without a loop to be inside of, all of it is staged ahead.
             first = nest.steps.ahead[op.name] | (loops.steps == 1)
             share = np.ones(rows, dtype=np.int64)
             if machine.cached:
                 limits = CpuLimits.of(machine)
-                share = loops.copied_together(op.dims, op.size, limits, grown)
-            there = box(op.dims, loops.inside(share), grown)
-            extents = [np.where(first, a, b) for a, b in zip(extents, there, strict=True)]
+                share = loops.copied_together(op.dims, op.size, limits)
+            whole, there = loops.whole(op.dims), loops.covered(op.dims, share)
+            extents = [np.where(first, a, b) for a, b in zip(whole, there, strict=True)]
             times = np.where(first, 1.0, np.ceil(loops.steps // share / cores) * cores)
         elements = times * np.prod(extents, axis=0, dtype=float)
         streaming = _streaming((elements + op.origin) * op.size, reach)
@@ -64,22 +64,18 @@ def copies(machine: Machine, nest: CoreNest, cores: np.ndarray) -> tuple[np.ndar
     return seconds, regions
 
 
-def _shared_loops(steps: LoopNestBatch) -> tuple[SharedLoops, np.ndarray]:
-    """The loops that are shared out, and by how many steps each was padded: loops × schedules."""
+def _shared_loops(steps: LoopNestBatch) -> SharedLoops:
+    """The loops of each schedule as the plan counts them."""
     rows = len(steps)
     extents = np.repeat(steps.structure.extents[:, None], rows, axis=1)
     grown = np.zeros_like(extents)
     grown[: steps.spatial] = np.rint(steps.extents * (steps.stretch - 1))
     fused = np.where(steps.shared, steps.outer[: steps.spatial], 1).astype(np.int64)
-    if steps.parts is None:
-        return SharedLoops(
-            steps.order, fused, extents + grown, np.ones(rows, dtype=np.int64)
-        ), grown
-    divided, every = steps.batch.reduce[:, 0], np.arange(rows)
-    reduction = extents[divided, every]
-    extents[divided, every] = -(-reduction // steps.parts)
-    parts = -(-reduction // extents[divided, every])
-    return SharedLoops(steps.order, fused, extents + grown, parts, divided), grown
+    parts, divided = np.ones(rows, dtype=np.int64), None
+    if steps.parts is not None:
+        parts, divided = steps.parts, steps.batch.reduce[:, 0]
+        extents[divided, np.arange(rows)] = steps.part_steps
+    return SharedLoops(steps.order, fused, extents + grown, grown, parts, divided)
 
 
 def _sums(op: Operand, parts: np.ndarray, machine: Machine) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from amos.ir import Affine
-from amos.plan.inside import share_inside
+from amos.plan.structure import share_inside
 
 
 @pytest.mark.parametrize("seed", range(40))
