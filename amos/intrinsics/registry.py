@@ -35,7 +35,7 @@ ENTRY_POINTS = "amos.intrinsics"
 
 #: Modules of this package with a provider ``intrinsics``; one family each.
 _BUILT_IN = (
-    "amx", "arm", "avx", "avx512bf16", "mali", "mma", "pmaddwd", "systolic", "virtual", "vnni",
+    "amx", "arm", "avx", "avx512bf16", "mali", "mma", "pmadd", "systolic", "virtual", "vnni",
     "vta", "wmma",
 )  # fmt: skip
 

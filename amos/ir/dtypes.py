@@ -22,6 +22,7 @@ class DType:
         kind: ``"int"``, ``"uint"`` or ``"float"``.
         container: the NumPy dtype that represents each value exactly; a type
             that NumPy lacks (bfloat16, tf32, fp8, int4) is held in a wider one.
+        digits: bits that its values take, of an integer type; 0 if all of them.
     """
 
     name: str
@@ -29,6 +30,14 @@ class DType:
     bits: int
     kind: str
     container: str
+    digits: int = 0
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """Smallest and largest value of an integer type."""
+        bits = self.digits or self.bits
+        low = -(1 << bits - 1) if self.kind == "int" else 0
+        return low, low + (1 << bits) - 1
 
     @property
     def numpy(self) -> np.dtype:
@@ -48,14 +57,16 @@ class DType:
         """
         if self == other:
             return True
-        if self.kind != "float" or other.kind != "float":
-            # A signed type needs one bit more than an unsigned one.
-            more = int(self.kind == "int" and other.kind == "uint")
-            signed = self.kind == "int" or other.kind == "uint"
-            return (
-                self.is_integer and other.is_integer and signed and self.bits >= other.bits + more
-            )
-        return self.name in ("float32", "float64") and other.bits <= self.bits
+        if self.is_integer and other.is_integer:
+            (low, high), (least, most) = self.limits, other.limits
+            return low <= least and most <= high
+        floats = self.kind == other.kind == "float"
+        return floats and self.name in ("float32", "float64") and other.bits <= self.bits
+
+    def stores(self, other: DType) -> bool:
+        """Whether the values of another type can be read as this one from where they are."""
+        alike = (self.bits, self.container) == (other.bits, other.container)
+        return self == other or (alike and self.is_integer and self.represents(other))
 
 
 _ALL = (
@@ -68,6 +79,9 @@ _ALL = (
     DType("int64", "s64", 64, "int", "int64"),
     DType("int4", "s4", 4, "int", "int8"),
     DType("uint4", "u4", 4, "uint", "uint8"),
+    # Bytes whose values are declared to stay in a range: see :func:`dtype`.
+    DType("int7", "s7", 8, "int", "int8", 7),
+    DType("uint7", "u7", 8, "uint", "uint8", 7),
     DType("bool", "b1", 1, "uint", "uint8"),
     DType("float16", "f16", 16, "float", "float16"),
     DType("bfloat16", "bf16", 16, "float", "float32"),
@@ -80,11 +94,14 @@ _ALL = (
 
 _BY_NAME = {d.name: d for d in _ALL} | {d.short: d for d in _ALL}
 _BY_NAME |= {f"i{d.bits}": d for d in _ALL if d.kind == "int"}
+_BY_NAME |= {"s8 in [-64, 63]": _BY_NAME["s7"], "u8 in [0, 127]": _BY_NAME["u7"]}
 
 #: What ``dtype="f16"`` means for a whole operator: (sources …, output). Narrow
 #: inputs accumulate in the type that the hardware accumulates them in.
 _ACCUMULATOR = {
     "uint8": "int32",
+    "uint7": "int32",
+    "int7": "int32",
     "int8": "int32",
     "int4": "int32",
     "uint4": "int32",
@@ -100,6 +117,9 @@ _ACCUMULATOR = {
 
 def dtype(name: str | DType) -> DType:
     """Look up a type by canonical or short name.
+
+    A byte in half of its range, ``s8 in [-64, 63]`` or ``u8 in [0, 127]``, is a type of its
+    own, ``s7`` or ``u7``: some instructions are exact for it alone. Arrays of it are checked.
 
     Raises:
         OperatorError: the name is not one of the known types.
@@ -122,7 +142,8 @@ def resolve_dtypes(spec: str | tuple[str, ...] | None, sources: int) -> tuple[st
     Args:
         spec: ``None`` (leave open: taken from the intrinsic), one name
             (``"f16"``: every source in it, the output in its usual accumulator),
-            ``"u8s8"`` (VNNI: first source unsigned, second signed, output int32),
+            ``"u8s8"`` (VNNI: first source unsigned, second signed, output int32; so
+            are ``"u8s7"`` and ``"u7s8"``),
             or a tuple with ``sources + 1`` names.
         sources: number of sources.
 
@@ -140,7 +161,8 @@ def resolve_dtypes(spec: str | tuple[str, ...] | None, sources: int) -> tuple[st
                 f"dtypes {spec!r}: expected {sources + 1} (each source, then the output)"
             )
         return tuple(dtype(s).name for s in spec)
-    if spec == "u8s8":
-        return (("uint8", "int8") + ("int8",) * sources)[:sources] + ("int32",)
+    if spec in ("u8s8", "u8s7", "u7s8"):
+        first, second = dtype(spec[:2]).name, dtype(spec[2:]).name
+        return (first, *(second,) * sources)[:sources] + ("int32",)
     one = dtype(spec).name
     return (one,) * sources + (_ACCUMULATOR.get(one, one),)

@@ -42,9 +42,7 @@ def limits(kind: str | DType) -> tuple[float, float]:
 
 def integer_limits(kind: str | DType) -> tuple[int, int]:
     """Smallest and largest value of an integer type."""
-    known = dtype(kind)
-    low = -(1 << known.bits - 1) if known.kind == "int" else 0
-    return low, low + (1 << known.bits) - 1
+    return dtype(kind).limits
 
 
 def quantize(values: np.ndarray, kind: str | DType) -> np.ndarray:

@@ -90,10 +90,9 @@ class StagedOperand:
 
     @property
     def tensor_kind(self) -> str:
-        """Canonical dtype of the tensor."""
-        intrinsic = self.nest.mapping.intrinsic
-        names = [operand.tensor.name for operand in intrinsic.operands]
-        return intrinsic.dtypes[names.index(self.name)]
+        """Canonical dtype that the tensor is read as."""
+        own = dtype(str(self.load.tensor.dtype))
+        return self.kind if dtype(self.kind).stores(own) else own.name
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -37,7 +37,8 @@ class ArgumentAdapter:
         self._tensor, self._shape, self._role, self._write = tensor, shape, role, write
         kind = str(tensor.dtype)
         # What a container stands for another dtype in is not taken as it is.
-        self._dtype = dtype(kind).numpy if held(kind) == dtype(kind).numpy.name else None
+        plain = held(kind) == dtype(kind).numpy.name and not _limited(kind)
+        self._dtype = dtype(kind).numpy if plain else None
         self._given, self._reshaped = tensor.shape, shape != tensor.shape
         self._share = tvm_ffi.from_dlpack
 
@@ -78,6 +79,8 @@ def borrow(
     if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__"):
         found = _from_dlpack(value, tensor, where)
         kind = str(tensor.dtype)
+        if _limited(kind):
+            _in_range(found.numpy(), kind, where)
         return found._create_view(shape, held(kind) if held(kind) != str(found.dtype) else None)
     array = _checked(np.asarray(value), tensor, where)
     if not array.flags.c_contiguous:
@@ -108,7 +111,7 @@ def values_of(value: Any, tensor: Tensor) -> np.ndarray:
     if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__"):
         compact = value.contiguous() if hasattr(value, "contiguous") else value
         found = _from_dlpack(compact, tensor, where)
-        bits = found._create_view(tensor.shape, held(kind)).numpy()
+        bits = _in_range(found._create_view(tensor.shape, held(kind)).numpy(), kind, where)
     else:
         bits = _checked(np.asarray(value), tensor, where)
     if kind == "bfloat16" and bits.dtype == np.uint16:
@@ -134,6 +137,22 @@ def _checked(array: np.ndarray, tensor: Tensor, where: str) -> np.ndarray:
             f"{where}: expected {wanted[0]} of shape {tensor.shape}, "
             f"got {array.dtype} of shape {array.shape}"
         )
+    return _in_range(array, kind, where)
+
+
+def _limited(kind: str) -> bool:
+    """Whether a container has values that are none of the dtype."""
+    return dtype(kind).digits > 0
+
+
+def _in_range(array: np.ndarray, kind: str, where: str) -> np.ndarray:
+    if _limited(kind):
+        low, high = dtype(kind).limits
+        if array.size and (array.min() < low or array.max() > high):
+            at = tuple(int(i) for i in np.argwhere((array < low) | (array > high))[0])
+            raise BuildError(
+                f"{where}: expected values in [{low}, {high}], got {array[at]} at {list(at)}"
+            )
     return array
 
 

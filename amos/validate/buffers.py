@@ -93,8 +93,8 @@ def _check_array(op: Operator, tensor: Tensor, given: np.ndarray) -> np.ndarray:
     known = dtype(tensor.dtype)
     if array.dtype != known.numpy:
         raise OperatorError(f"{where}: expected dtype {known.container}, got {array.dtype}")
-    if known.is_integer and known.bits < 8 * array.itemsize:
-        low, high = _integer_range(known.bits, known.kind)
+    if known.is_integer and (known.digits or known.bits) < 8 * array.itemsize:
+        low, high = known.limits
         if array.min() < low or array.max() > high:
             raise OperatorError(f"{where}: a value is outside {known.name}, {low} to {high}")
     return array
@@ -138,7 +138,7 @@ def random_inputs(op: Operator, rng: np.random.Generator) -> dict[str, np.ndarra
         if tensor.name not in own and known.bits > 8:
             return _draw_magnitudes(tensor.shape, known, rng)
         if known.is_integer:
-            low, high = _integer_range(known.bits, known.kind)
+            low, high = known.limits
             return rng.integers(low, high, tensor.shape, known.numpy, endpoint=True)
         top, unit = (8, 8.0) if known.bits == 8 else (128, 64.0)
         values = rng.integers(-top, top, tensor.shape, endpoint=True) / unit

@@ -98,7 +98,9 @@ class Pairing:
         fed: dict[str, tuple[str, str]] = {}
         for load, operand in zip(self.loads, self.intrinsic.operands, strict=True):
             tensor, into, expected = load.tensor, operand.tensor.name, str(operand.tensor.dtype)
-            if tensor.dtype not in (None, expected):
+            own = dtype(tensor.dtype or expected)
+            read = operand is not self.intrinsic.destination and dtype(expected).stores(own)
+            if own.name != expected and not read:
                 raise self.refusal(
                     f"`{tensor.name}` is {tensor.dtype}, its operand `{into}` is {expected}"
                 )

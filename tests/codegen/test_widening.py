@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import amos
-from amos.errors import BuildError, IntrinsicError
+from amos.errors import BuildError, IntrinsicError, MappingError, OperatorError
 from amos.intrinsics import Memory
 from amos.ir import Operator, dtype
 from amos.machine.cpu import cpu
@@ -26,6 +26,8 @@ UNITS = [
     "avx2_pmaddwd_lhs_m8k2_u8_s8_s32",
     "avx512_pmaddwd_m16k2_u8_s8_s32",
     "avx2_pmaddwd_m8k2_s8_s32",
+    "avx2_pmaddubsw_m8k4_u8_s7_s32",
+    "avx512_pmaddubsw_lhs_m16k4_u7_s8_s32",
     "avx2_fmadd_m8_f16_f32",
     "avx512_fmadd_m16_bf16_f32",
 ]
@@ -89,6 +91,40 @@ def test_nothing_is_read_in_place() -> None:
         plan = CpuPlan(mapping, schedule, CpuLimits(2, 1 << 20))
         assert [plan.form(source) for source in plan.sources] == ["gathered", "packed"]
         assert [source.kind for source in plan.sources] == ["int16", "int16"]
+
+
+RANGED = dict(a="uint8", b="s8 in [-64, 63]", out="int32")
+
+
+def test_a_declared_range_is_held_to() -> None:
+    """Wherever constants are packed, with the first offending element."""
+    text, extents = "out[i,j] += a[i,c] * b[c,j]", dict(i=8, j=8, c=8)
+    op = Operator.parse(text, extents=extents, dtypes=RANGED, constants=("b",))
+    unit = amos.intrinsics.get("avx2_pmaddubsw_m8k4_u8_s7_s32")
+    kernel = amos.build(amos.enumerate_mappings(op, unit)[0], implementation="generic")
+    inputs = random_inputs(op, np.random.default_rng(0))
+    assert inputs["b"].min() >= -64 and inputs["b"].max() <= 63
+    np.testing.assert_array_equal(kernel(**inputs), evaluate(op, inputs))
+    inputs["b"][2, 5] = 64
+    for refused in (lambda: kernel(**inputs), lambda: kernel.pack(b=inputs["b"])):
+        with pytest.raises(BuildError, match=r"'b'.*\[-64, 63\], got 64 at \[2, 5\]"):
+            refused()
+    with pytest.raises(OperatorError, match="outside int7, -64 to 63"):
+        evaluate(op, inputs)
+
+
+def test_who_takes_a_declared_range() -> None:
+    """An instruction of whole bytes, but one of half a range takes no whole bytes."""
+    text, extents = "out[i,j] += a[i,c] * b[c,j]", dict(i=8, j=8, c=8)
+    ranged = Operator.parse(text, extents=extents, dtypes=RANGED)
+    bytes_ = Operator.parse(text, extents=extents, dtypes=RANGED | {"b": "int8"})
+    for name in ("avx2_pmaddwd_m8k2_u8_s8_s32", "vnni_dpbusd_m16k4_u8_s8_s32"):
+        unit = amos.intrinsics.get(name)
+        assert len(amos.enumerate_mappings(ranged, unit)) == len(
+            amos.enumerate_mappings(bytes_, unit)
+        )
+    with pytest.raises(MappingError, match="`b` is int8, its operand `Src2` is int7"):
+        amos.enumerate_mappings(bytes_, amos.intrinsics.get("avx2_pmaddubsw_m8k4_u8_s7_s32"))
 
 
 def test_no_gpu_kernel_converts() -> None:

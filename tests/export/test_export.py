@@ -38,6 +38,7 @@ CASES = [
     ("vnni_dpwssd_m16k2_s16_s32", GEMV, None),
     ("vnni_dpbusd_dot_m1k64_u8_s8_s32", GEMV, None),
     ("avx2_pmaddwd_m8k2_u8_s8_s32", CONV, None),
+    ("avx2_pmaddubsw_m8k4_u8_s7_s32", CONV, None),
     ("avx2_fmadd_m8_f16_f32", GEMM, None),
     ("avx2_fmadd_m8_bf16_f32", CONV, None),
     ("avx512_fmadd_m16_f32_f32", BMM, None),

@@ -17,7 +17,7 @@ from amos.ir.floats import pack, unpack
 
 __all__ = ["decoded", "decoded_text", "encoded", "from_tensor", "held", "to_tensor"]
 
-_HELD = {"bfloat16": "uint16", "tfloat32": "float32"}
+_HELD = {"bfloat16": "uint16", "tfloat32": "float32", "int7": "int8", "uint7": "uint8"}
 
 
 def held(kind: str) -> str:
