@@ -272,7 +272,10 @@ class GpuPlan:
         if intrinsic.family not in ("wmma", "mma"):
             yield f"{intrinsic.name}: CUDA kernels use intrinsics of Tensor Cores only"
         if here < intrinsic.architecture:
-            yield f"{intrinsic.name} needs sm_{intrinsic.architecture}"
+            yield (
+                f"{intrinsic.name} needs sm_{intrinsic.architecture}, which {self.architecture} "
+                "is not"
+            )
         for kind in map(dtype, intrinsic.dtypes):
             if kind.bits % 8:
                 yield (

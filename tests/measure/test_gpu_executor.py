@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -31,22 +33,51 @@ pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler for 
 UNIT = "wmma_m16n16k16_f16_f32"
 
 
+@dataclass(frozen=True)
+class Fakes:
+    """A driver, a folder with a compiler, and the files by which tests talk to the driver."""
+
+    library: str
+    tools: Path
+    log: Path
+    fails: Path
+
+    def calls(self, name: str) -> list[list[str]]:
+        """Arguments of each call of a function of the driver."""
+        lines = [line.split() for line in self.log.read_text().splitlines()]
+        return [line[1:] for line in lines if line[0] == name]
+
+
 @pytest.fixture(scope="module")
-def fakes(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    folder = tmp_path_factory.mktemp("fakes")
-    return fake_driver(folder), fake_nvcc(folder)
-
-
-@pytest.fixture(autouse=True)
-def log(fakes: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def _fakes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fakes]:
     """The fake compiler is first on the path, and the driver keeps a log."""
-    monkeypatch.setenv("PATH", f"{fakes[1]}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setenv("FAKE_CUDA_LOG", str(tmp_path / "log"))
-    compilers.cache_clear()
-    yield tmp_path / "log"
+    folder = tmp_path_factory.mktemp("fakes")
+    made = Fakes(fake_driver(folder), fake_nvcc(folder), folder / "log", folder / "fails")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{made.tools}{os.pathsep}{os.environ['PATH']}")
+        patch.setenv("FAKE_CUDA_LOG", str(made.log))
+        patch.setenv("FAKE_CUDA_FAIL", f"@{made.fails}")
+        compilers.cache_clear()
+        yield made
     compilers.cache_clear()
 
 
+@pytest.fixture
+def fakes(_fakes: Fakes) -> Fakes:
+    """The same with an empty log, and no function that fails."""
+    _fakes.log.write_text("")
+    _fakes.fails.write_text("")
+    return _fakes
+
+
+@pytest.fixture(scope="module")
+def executor(_fakes: Fakes) -> Iterator[GpuExecutor]:
+    """One for all tests: its workers may be lost, and it stays."""
+    with GpuExecutor(machines.get("a100"), find_gpu(_fakes.library), 60.0) as found:
+        yield found
+
+
+@cache
 def candidate(large: bool = False, unit: str = UNIT, dtype: str = "f16") -> Candidate:
     """A kernel of several blocks; a large one needs more than 48 KiB of shared memory."""
     op = operators.get("gemm", dtype=dtype, m=40, n=24, k=2048 if large else 48)
@@ -59,73 +90,66 @@ def candidate(large: bool = False, unit: str = UNIT, dtype: str = "f16") -> Cand
     raise AssertionError("no such schedule")
 
 
-def measured(library: str, found: Candidate, timeout: float = 60.0, flush: int = 0) -> Measurement:
-    with GpuExecutor(machines.get("a100"), find_gpu(library), timeout) as executor:
-        tasks = iter([(7, Task(found, repeat=3, flush=flush))])
-        ((number, measurement),) = executor.measure(tasks)
+def measured(executor: GpuExecutor, found: Candidate, flush: int = 0) -> Measurement:
+    ((number, measurement),) = executor.measure(iter([(7, Task(found, repeat=3, flush=flush))]))
     assert number == 7
     return measurement
 
 
-def calls(log: Path, name: str) -> list[list[str]]:
-    lines = [line.split() for line in log.read_text().splitlines()]
-    return [line[1:] for line in lines if line[0] == name]
-
-
-def test_what_gpu_is_there(fakes: tuple[str, Path]) -> None:
-    found = find_gpu(fakes[0])
-    assert found == Gpu("Fake GPU", 80, 1 << 20, "12.9", fakes[0])
+def test_what_gpu_is_there(fakes: Fakes) -> None:
+    found = find_gpu(fakes.library)
+    assert found == Gpu("Fake GPU", 80, 1 << 20, "12.9", fakes.library)
     assert str(found) == "Fake GPU, sm_80"
 
 
-def test_measured_and_right(fakes: tuple[str, Path], log: Path) -> None:
+def test_measured_and_right(fakes: Fakes, executor: GpuExecutor) -> None:
     found = candidate()
-    result = measured(fakes[0], found)
+    result = measured(executor, found)
     assert result.ok, result.message
     assert result.verified_elements == 40 * 24 and result.max_difference == 0
     assert len(result.times) >= 3 and min(result.times) > 0
     program = GpuPlan.of(found.mapping, found.schedule, "sm_80")
-    launches = calls(log, "cuLaunchKernel")
+    launches = fakes.calls("cuLaunchKernel")
     grid = [str(n) for n in (*program.grid[:2], program.threads, 0)]
     assert launches and all(launch == grid for launch in launches)
-    assert not calls(log, "cuFuncSetAttribute")
+    assert not fakes.calls("cuFuncSetAttribute")
     # Inputs as bit patterns: half precision; the output is read back once.
-    assert ["3840"] in calls(log, "cuMemcpyHtoD") and ["2304"] in calls(log, "cuMemcpyHtoD")
-    assert calls(log, "cuMemcpyDtoH") == [["3840"]]
+    assert ["3840"] in fakes.calls("cuMemcpyHtoD") and ["2304"] in fakes.calls("cuMemcpyHtoD")
+    assert fakes.calls("cuMemcpyDtoH") == [["3840"]]
     # Many launches are one graph, and the driver gets the module back.
-    assert calls(log, "cuGraphLaunch") and len(calls(log, "cuModuleUnload")) == 1
+    assert fakes.calls("cuGraphLaunch") and len(fakes.calls("cuModuleUnload")) == 1
 
 
-def test_an_epilogue_is_measured(fakes: tuple[str, Path], log: Path) -> None:
+def test_an_epilogue_is_measured(fakes: Fakes, executor: GpuExecutor) -> None:
     """Bias and scale are uploaded like the sources; a byte an element comes back."""
     op = operators.get("gemm", dtype="s8", m=40, n=24, k=48)
     op = op.with_epilogue("u8(relu((acc + bias[n]) * scale[n]))", {"bias": "int32"})
     mapping = amos.enumerate_mappings(op, amos.intrinsics.get("mma_sync_m16n8k32_s8_s32"))[0]
     schedule = ScheduleSpace(mapping, machines.get("a100")).smallest()
-    result = measured(fakes[0], Candidate(mapping, schedule))
+    result = measured(executor, Candidate(mapping, schedule))
     assert result.ok, result.message
     assert result.max_difference == 0 and result.verified_elements == 960
-    assert calls(log, "cuMemcpyDtoH") == [["960"]]
+    assert fakes.calls("cuMemcpyDtoH") == [["960"]]
 
 
-def test_more_than_48_kib_is_asked_for(fakes: tuple[str, Path], log: Path) -> None:
+def test_more_than_48_kib_is_asked_for(fakes: Fakes, executor: GpuExecutor) -> None:
     """Dynamic shared memory, and an output that is added to."""
     found = candidate(large=True)
     program = GpuPlan.of(found.mapping, found.schedule, "sm_80")
-    result = measured(fakes[0], found)
+    result = measured(executor, found)
     assert result.ok, result.message
-    assert calls(log, "cuFuncSetAttribute") == [[str(program.shared_bytes)]]
-    assert calls(log, "cuLaunchKernel")[0][3] == str(program.shared_bytes)
+    assert fakes.calls("cuFuncSetAttribute") == [[str(program.shared_bytes)]]
+    assert fakes.calls("cuLaunchKernel")[0][3] == str(program.shared_bytes)
     # A split reduction adds to the output, which is cleared before each launch.
-    cleared = [size for (size,) in calls(log, "cuMemsetD8") if size == "3840"]
-    assert len(cleared) >= len(calls(log, "cuLaunchKernel"))
+    cleared = [size for (size,) in fakes.calls("cuMemsetD8") if size == "3840"]
+    assert len(cleared) >= len(fakes.calls("cuLaunchKernel"))
 
 
-def test_cold_caches(fakes: tuple[str, Path], log: Path) -> None:
-    result = measured(fakes[0], candidate(), flush=1)
+def test_cold_caches(fakes: Fakes, executor: GpuExecutor) -> None:
+    result = measured(executor, candidate(), flush=1)
     assert result.ok
     # Twice the cache of the GPU is overwritten before each timing of one launch.
-    assert len([1 for (size,) in calls(log, "cuMemsetD8") if size == str(2 << 20)]) >= 3
+    assert len([1 for (size,) in fakes.calls("cuMemsetD8") if size == str(2 << 20)]) >= 3
 
 
 @pytest.mark.parametrize(
@@ -137,21 +161,22 @@ def test_cold_caches(fakes: tuple[str, Path], log: Path) -> None:
     ],
 )
 def test_errors_of_the_driver(
-    fakes: tuple[str, Path], monkeypatch: pytest.MonkeyPatch, function: str, kind: str, words: str
+    fakes: Fakes, executor: GpuExecutor, function: str, kind: str, words: str
 ) -> None:
-    monkeypatch.setenv("FAKE_CUDA_FAIL", function)
-    result = measured(fakes[0], candidate())
+    fakes.fails.write_text(function)
+    result = measured(executor, candidate())
     assert result.failure == kind and words in result.message
     assert "\n" not in result.message
 
 
-def test_a_kernel_that_hangs(fakes: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_hangs(fakes: Fakes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_CUDA_HANG", "cuLaunchKernel")
-    assert measured(fakes[0], candidate(), timeout=15.0).failure == "timeout"
+    with GpuExecutor(machines.get("a100"), find_gpu(fakes.library), timeout=2.0) as executor:
+        assert measured(executor, candidate()).failure == "timeout"
 
 
 def test_a_wrong_kernel_is_found_out(
-    fakes: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fakes: Fakes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The compiler takes something out of the kernel, as a wrong generator would."""
     folder = tmp_path / "wrong"
@@ -164,30 +189,30 @@ def test_a_wrong_kernel_is_found_out(
     )
     script.write_text(text)
     monkeypatch.setenv("PATH", f"{script.parent}{os.pathsep}{os.environ['PATH']}")
-    compilers.cache_clear()
-    assert measured(fakes[0], candidate()).failure == "wrong"
+    with GpuExecutor(machines.get("a100"), find_gpu(fakes.library)) as executor:
+        assert measured(executor, candidate()).failure == "wrong"
 
 
-def test_said_before_any_work(fakes: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu = find_gpu(fakes[0])
+def test_said_before_any_work(fakes: Fakes, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = find_gpu(fakes.library)
     with pytest.raises(MeasureError, match=r"'h200' is sm_90, and the GPU here \(Fake GPU, sm_80"):
         GpuExecutor(machines.get("h200"), gpu)
     with pytest.raises(MeasureError, match="no NVIDIA driver here"):
         gpu_executor("gpu:libnothing.so.7", machines.get("a100"))
     with pytest.raises(MeasureError, match="'xeon_4110' is a description; expected 'model'$"):
         gpu_executor("gpu", machines.get("xeon_4110"))
-    monkeypatch.setenv("FAKE_CUDA_FAIL", "cuInit")
+    fakes.fails.write_text("cuInit")
     with pytest.raises(MeasureError, match="no GPU: cuInit: an illegal"):
-        gpu_executor(f"gpu:{fakes[0]}", machines.get("a100"))
+        gpu_executor(f"gpu:{fakes.library}", machines.get("a100"))
     monkeypatch.setattr("amos.codegen.cuda.toolchain.compilers", lambda: ())
     with pytest.raises(ToolchainError, match="neither nvcc nor NVRTC"):
         GpuExecutor(machines.get("a100"), gpu)
 
 
-def test_without_being_asked(fakes: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_being_asked(fakes: Fakes, monkeypatch: pytest.MonkeyPatch) -> None:
     """The GPU that is here measures if it is the machine's; else the model decides alone."""
     a100, h200 = machines.get("a100"), machines.get("h200")
-    gpu = find_gpu(fakes[0])
+    gpu = find_gpu(fakes.library)
     said: list[str] = []
     assert gpu_executor("model", a100, notify=said.append) is None and not said
     monkeypatch.setattr("amos.measure.gpu_executor.find_gpu", lambda: gpu)
@@ -197,19 +222,26 @@ def test_without_being_asked(fakes: tuple[str, Path], monkeypatch: pytest.Monkey
     assert "is no h200 (sm_90)" in said.pop()
 
 
-def test_explore(
-    fakes: tuple[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_explore(fakes: Fakes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A measured search from the command line, its records, and an export of its best."""
     store = tmp_path / "gpu.db"
     sizes = ["--extent", "m=40", "--extent", "n=24", "--extent", "k=48"]
-    search = ["explore", "gemm", UNIT, "--machine", "a100", "--executor", f"gpu:{fakes[0]}", *sizes]
-    search += ["--trials", "3", "--timeout", "60", "--records", str(store)]
+    search = [
+        "explore",
+        "gemm",
+        UNIT,
+        "--machine",
+        "a100",
+        "--executor",
+        f"gpu:{fakes.library}",
+        *sizes,
+    ]
+    search += ["--trials", "2", "--timeout", "60", "--records", str(store)]
     assert main(search) == 0
     text = capsys.readouterr().out
     assert "measured" in text and "960 elements against NumPy" in text
     assert main([*search, "--json"]) == 0
-    assert '"replayed": 3' in capsys.readouterr().out
+    assert '"replayed": 2' in capsys.readouterr().out
     out = tmp_path / "best"
     assert main(["export", str(store), "--format", "cuda", "--out", str(out)]) == 0
     assert (out / "kernel.cu").exists()

@@ -2,10 +2,10 @@
 // library, as fake_nvcc.py makes one, in which the kernel runs thread by thread.
 //
 // FAKE_CUDA_LOG names a file that calls are written to, FAKE_CUDA_FAIL and FAKE_CUDA_HANG a
-// function that fails or never returns, or "cuLaunchKernel:NAME" for one kernel. As on a GPU,
-// every call after such a failure fails with it. Addresses that were not allocated are refused,
-// and so is what a stream may not do while it is recorded. FAKE_CUDA_OLD is a driver that knows
-// no graphs.
+// function that fails or never returns, or "cuLaunchKernel:NAME" for one kernel; "@FILE" is what
+// that file says at the time. As on a GPU, every call after such a failure fails with it, unless
+// it was that of loading a module. Addresses that were not allocated are refused, and so is what
+// a stream may not do while it is recorded. FAKE_CUDA_OLD is a driver that knows no graphs.
 #include <dlfcn.h>
 #include <elf.h>
 #include <time.h>
@@ -38,8 +38,20 @@ static std::map<uint64_t, size_t> memory;
 static std::map<void *, Function> functions;
 static bool harmed;
 
-static bool meant(const char *given, const char *name, const std::string &who) {
-  return given && (given == std::string(name) || given == std::string(name) + ":" + who);
+static std::string setting(const char *variable) {
+  const char *value = std::getenv(variable);
+  if (!value || *value != '@') return value ? value : "";
+  std::string text;
+  if (FILE *file = std::fopen(value + 1, "r")) {
+    for (int c; (c = std::fgetc(file)) != EOF;) text += static_cast<char>(c);
+    std::fclose(file);
+  }
+  return text;
+}
+
+static bool meant(const char *variable, const char *name, const std::string &who) {
+  const std::string given = setting(variable);
+  return given == name || given == std::string(name) + ":" + who;
 }
 
 static int called(const char *name, const std::string &arguments = "",
@@ -50,10 +62,10 @@ static int called(const char *name, const std::string &arguments = "",
       std::fclose(log);
     }
   }
-  const char *hangs = std::getenv("FAKE_CUDA_HANG"), *fails = std::getenv("FAKE_CUDA_FAIL");
-  while (meant(hangs, name, who)) pause();
-  harmed = harmed || meant(fails, name, who);
-  return harmed ? ILLEGAL : 0;
+  while (meant("FAKE_CUDA_HANG", name, who)) pause();
+  const bool fails = meant("FAKE_CUDA_FAIL", name, who);
+  harmed = harmed || (fails && std::strcmp(name, "cuModuleLoadData"));
+  return harmed || fails ? ILLEGAL : 0;
 }
 
 // Now, or when the graph that a stream is recorded into is launched.

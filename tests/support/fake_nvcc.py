@@ -2,11 +2,13 @@
 
 Run as ``python fake_nvcc.py HEADERS ARCHITECTURES ARGUMENTS…`` with nvcc's arguments;
 :func:`tests.support.fake_cuda.fake_nvcc` makes a command of that. It imports nothing of
-its package.
+its package. Each text is compiled once in a run of the tests, whose cache it keeps it in.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -50,13 +52,29 @@ def main(headers: str, architectures: str, *arguments: str) -> int:
     static = re.search(r"^__shared__ __align__\(128\) .*\[(\d+)\];", source, re.MULTILINE)
     text = source.replace(_DYNAMIC, f"alignas(128) unsigned char shared_memory[{_MOST}];")
     text += _launch(found.group(2), found.group(3), _DYNAMIC in source)
-    made = Path(output + ".cpp")
-    made.write_text(text, encoding="utf-8")
-    tool = shutil.which("g++") or shutil.which("clang++") or "g++"
-    done = subprocess.run([tool, *_FLAGS, f"-I{headers}", str(made), "-o", output])
     size = static.group(1) if static else 0
     sys.stderr.write(f"ptxas info    : Used 32 registers, {size} bytes smem\n")
-    return done.returncode
+    return _library(text, headers, output)
+
+
+def _library(text: str, headers: str, output: str) -> int:
+    """Compile a text for the host, or take what became of the same text before."""
+    known = Path(os.environ["XDG_CACHE_HOME"], "fake-nvcc")
+    library = known / f"{hashlib.sha256(text.encode()).hexdigest()}.so"
+    if not library.exists():
+        known.mkdir(parents=True, exist_ok=True)
+        made = Path(output + ".cpp")
+        made.write_text(text, encoding="utf-8")
+        tool = shutil.which("g++") or shutil.which("clang++") or "g++"
+        done = subprocess.run([tool, *_FLAGS, f"-I{headers}", str(made), "-o", output])
+        if done.returncode:
+            return done.returncode
+        # Others may compile the same text at this time.
+        partial = known / f"{library.name}.{os.getpid()}"
+        shutil.copyfile(output, partial)
+        partial.replace(library)
+    shutil.copyfile(library, output)
+    return 0
 
 
 def _launch(name: str, parameters: str, dynamic: bool) -> str:
