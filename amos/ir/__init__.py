@@ -4,7 +4,7 @@ from amos.ir.affine import Affine
 from amos.ir.aligned import aligned, aligned_copy
 from amos.ir.dtypes import DType, dtype, resolve_dtypes
 from amos.ir.epilogue import Epilogue
-from amos.ir.nodes import BufferLoad, Compute, Iteration, Kind, Product, Tensor
+from amos.ir.nodes import BufferLoad, Compute, Iteration, Kind, Tensor
 from amos.ir.operator import Operator, access_matrix
 
 __all__ = [
@@ -16,7 +16,6 @@ __all__ = [
     "Iteration",
     "Kind",
     "Operator",
-    "Product",
     "Tensor",
     "access_matrix",
     "aligned",

@@ -98,21 +98,12 @@ _BY_NAME |= {"s8 in [-64, 63]": _BY_NAME["s7"], "u8 in [0, 127]": _BY_NAME["u7"]
 
 #: What ``dtype="f16"`` means for a whole operator: (sources …, output). Narrow
 #: inputs accumulate in the type that the hardware accumulates them in.
-_ACCUMULATOR = {
-    "uint8": "int32",
-    "uint7": "int32",
-    "int7": "int32",
-    "int8": "int32",
-    "int4": "int32",
-    "uint4": "int32",
-    "bool": "int32",
-    "int16": "int32",
-    "float16": "float32",
-    "bfloat16": "float32",
-    "tfloat32": "float32",
-    "float8_e4m3": "float32",
-    "float8_e5m2": "float32",
-}
+_ACCUMULATOR = dict.fromkeys(
+    ("uint8", "uint7", "int7", "int8", "int4", "uint4", "bool", "int16"), "int32"
+)
+_ACCUMULATOR |= dict.fromkeys(
+    ("float16", "bfloat16", "tfloat32", "float8_e4m3", "float8_e5m2"), "float32"
+)
 
 
 def dtype(name: str | DType) -> DType:

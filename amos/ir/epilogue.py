@@ -98,6 +98,11 @@ class Node:
             return self.name
         return f"{self.name}({', '.join(map(str, self.arguments))})"
 
+    @cached_property
+    def depth(self) -> int:
+        """Levels of the expression."""
+        return 1 + max((argument.depth for argument in self.arguments), default=0)
+
     def nodes(self) -> Iterator[Node]:
         """This node and all below it, from left to right."""
         yield self
@@ -116,6 +121,31 @@ class Node:
             return "float32"
         kinds = {argument.kind(accumulator) for argument in self.arguments}
         return "float32" if "float32" in kinds else "int32"
+
+    def compute(self, value: Any, accumulator: str, by: Arithmetic) -> Any:
+        """Value of the node as its own kind; see :meth:`Epilogue.compute`."""
+        kind = self.kind(accumulator)
+        if self.name == "acc":
+            return value
+        if self.name == "number":
+            return by.number(self.value, kind)
+        if self.load is not None:
+            return by.read(self.load, kind)
+
+        def as_kind(argument: Node) -> Any:
+            if argument.name == "number":
+                return by.number(argument.value, kind)
+            own = argument.compute(value, accumulator, by)
+            return own if argument.kind(accumulator) == kind else by.convert(own)
+
+        values = [as_kind(argument) for argument in self.arguments]
+        if self.name == "f32" or (self.name == "round" and kind == "int32"):
+            return values[0]
+        if self.name == "relu":
+            return by.apply("max", kind, [values[0], by.number(0, kind)])
+        if self.name == "clip":
+            return by.apply("min", kind, [by.apply("max", kind, values[:2]), values[2]])
+        return by.apply(self.name, kind, values)
 
 
 def _wrapped(node: Node, around: Node) -> str:
@@ -190,36 +220,8 @@ class Epilogue:
             accumulator: its dtype.
             by: NumPy's arithmetic, or a kernel's.
         """
-        return _compute(self.expression, value, accumulator, by)
+        return self.expression.compute(value, accumulator, by)
 
     def __str__(self) -> str:
         short = None if self.dtype is None else dtype(self.dtype).short
         return str(self.expression) if short is None else f"{short}({self.expression})"
-
-
-def _compute(node: Node, value: Any, accumulator: str, by: Arithmetic) -> Any:
-    kind = node.kind(accumulator)
-    if node.name == "acc":
-        return value
-    if node.name == "number":
-        return by.number(node.value, kind)
-    if node.load is not None:
-        return by.read(node.load, kind)
-
-    def as_kind(argument: Node) -> Any:
-        if argument.name == "number":
-            return by.number(argument.value, kind)
-        made = _compute(argument, value, accumulator, by)
-        return made if argument.kind(accumulator) == kind else by.convert(made)
-
-    values = [as_kind(argument) for argument in node.arguments]
-    if node.name == "f32":
-        return values[0]
-    if node.name == "relu":
-        return by.apply("max", kind, [values[0], by.number(0, kind)])
-    if node.name == "clip":
-        low = by.apply("max", kind, values[:2])
-        return by.apply("min", kind, [low, values[2]])
-    if node.name == "round" and kind == "int32":
-        return values[0]
-    return by.apply(node.name, kind, values)

@@ -33,10 +33,8 @@ def limits(kind: str | DType) -> tuple[float, float]:
     known = dtype(kind)
     if known.is_integer:
         return integer_limits(known)
-    if known.name in _FORMATS:
-        top = _FORMATS[known.name][2]
-        return -top, top
-    top = float(np.finfo(known.numpy).max)
+    name = known.name
+    top = _FORMATS[name][2] if name in _FORMATS else float(np.finfo(known.numpy).max)
     return -top, top
 
 

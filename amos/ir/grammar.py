@@ -20,13 +20,10 @@ from typing import NoReturn
 
 from amos.errors import ParseError
 from amos.ir.affine import Affine
-from amos.ir.limits import LOOPS
+from amos.ir.limits import DEPTH, LOOPS
 from amos.ir.tokens import Token, one_line, tokenize
 
-__all__ = ["Reference", "Statement", "read_statement"]
-
-#: Deeper parentheses are refused before they could exhaust Python's stack.
-_MAX_DEPTH = 32
+__all__ = ["Reader", "Reference", "Statement", "read_statement"]
 
 _EXAMPLE = "out[i,j] += a[i,k] * b[k,j]"
 
@@ -73,42 +70,144 @@ def read_statement(text: str) -> Statement:
     >>> statement.sources[0].indices
     (n, k + 2)
     """
-    return _Reader(text).statement()
+    return _StatementReader(text).statement()
 
 
-class _Reader:
-    """Recursive descent over the tokens; one method for each rule of the grammar."""
+class Reader:
+    """Recursive descent over tokens, as far as statements and epilogues have them in common."""
 
     def __init__(self, text: str) -> None:
         self.text = one_line(text)
         self.tokens = tokenize(self.text)
         self.position = 0
         self.depth = 0
-        self.mentioned: dict[str, None] = {}
+        self.tensor = self.next  # whose indices are being read
 
     @property
     def next(self) -> Token:
+        """The next token."""
         return self.tokens[self.position]
 
     def fail(self, message: str, token: Token | None = None) -> NoReturn:
+        """Refuse the text at a token, the next one by default."""
         raise ParseError(message, self.text, (token or self.next).column)
 
-    def accept(self, *spellings: str) -> Token | None:
-        """Consume the next token if it is one of the symbols."""
+    def take(self) -> Token:
+        """Consume the next token, which is not the end."""
         token = self.next
-        if token.kind != "symbol" or token.text not in spellings:
-            return None
         self.position += 1
         return token
 
+    def accept(self, *spellings: str) -> Token | None:
+        """Consume the next token if it is one of the symbols."""
+        return self.take() if self.next.text in spellings else None
+
     def expect(self, spelling: str, where: str) -> None:
+        """Consume the next token, which has to be this one."""
         if not self.accept(spelling):
             self.fail(f"expected {spelling!r} {where}, found {self.next}")
+
+    def calls(self) -> bool:
+        """Whether a name with an opening parenthesis comes next."""
+        return self.next.kind == "name" and self.tokens[self.position + 1].text == "("
+
+    def descend(self, token: Token) -> None:
+        """Go one parenthesis deeper; too many would exhaust Python's stack."""
+        self.depth += 1
+        if self.depth > DEPTH:
+            self.fail(f"parentheses are nested deeper than {DEPTH}", token)
+
+    def indices(self, tensor: Token) -> tuple[Affine, ...]:
+        """The indices of a tensor, from behind the opening bracket on."""
+        self.tensor = tensor
+        if self.accept("]"):
+            return ()
+        indices = [self.index()]
+        while self.accept(","):
+            indices.append(self.index())
+        self.close()
+        if self.next.text == "[":
+            self.fail(f"indices of {tensor.text!r} stand in one bracket: write {tensor.text}[i, j]")
+        return tuple(indices)
+
+    def close(self) -> None:
+        """Read the closing bracket of an access, or say what stands in its way."""
+        if self.accept("]"):
+            return
+        token, before = self.next, self.tokens[self.position - 1]
+        if token.text in ("/", "//", "%"):
+            kind = "modulo" if token.text == "%" else "division"
+            self.fail(f"index of {self.tensor.text!r} is not affine: {kind} ({token.text})")
+        if before.kind == "number" and token.kind == "name":
+            self.fail(f"expected '*' between {before.text} and {token.text}")
+        self.fail(f"expected ',' or ']' in the indices of {self.tensor.text!r}, found {token}")
+
+    def index(self) -> Affine:
+        """``term (("+" | "-") term)*``"""
+        total = self.term()
+        while sign := self.accept("+", "-"):
+            total = total + self.term() * (1 if sign.text == "+" else -1)
+        return total
+
+    def term(self) -> Affine:
+        """``factor ("*" factor)*``"""
+        product = self.factor()
+        while star := self.accept("*"):
+            factor = self.factor()
+            if product.terms and factor.terms:
+                self.fail(f"not affine: product of {product} and {factor}", star)
+            scaled, by = (product, factor) if product.terms else (factor, product)
+            product = scaled * by.constant
+        return product
+
+    def factor(self) -> Affine:
+        """``"-"* atom``"""
+        sign = 1
+        while self.accept("-"):
+            sign = -sign
+        return self.atom() * sign
+
+    def atom(self) -> Affine:
+        """``INTEGER | NAME | "(" index ")"``"""
+        token = self.next
+        if token.text.isdecimal():
+            return Affine(constant=int(self.take().text))
+        if token.kind == "name":
+            self.check_iteration(self.take())
+            return Affine(((token.text, 1),))
+        if not self.accept("("):
+            self.fail(f"expected an index (an iteration or an integer), found {token}")
+        self.descend(token)
+        inner = self.index()
+        if self.next.text in ("/", "//", "%"):
+            self.fail(f"not affine: {self.next} in an index")
+        self.expect(")", "to close the parenthesis")
+        self.depth -= 1
+        return inner
+
+    def check_iteration(self, token: Token) -> None:
+        """Refuse a name in an index that is no iteration."""
+        if self.next.text == "[":
+            self.fail(
+                f"data-dependent index: {token.text!r} is a tensor, and an index "
+                "is an affine expression of iterations",
+                token,
+            )
+        if self.next.text == "(":
+            self.fail(f"not affine: call of {token.text!r} in an index", token)
+
+
+class _StatementReader(Reader):
+    """One method for each further rule of the grammar."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.mentioned: dict[str, None] = {}
 
     def statement(self) -> Statement:
         if self.next.kind == "end":
             self.fail(f"the text is empty: expected a statement such as {_EXAMPLE!r}")
-        if self._calls("pad"):
+        if self.pads():
             self.fail("only a source can be padded, not the output")
         output = self.access("the output")
         operator = self.accept("+=", "=")
@@ -138,114 +237,41 @@ class _Reader:
 
     def source(self) -> Reference:
         token = self.next
-        if token.kind == "integer":
+        if token.kind == "number":
             self.fail("a constant factor is not supported: a source is a tensor access")
         if token.text == "-":
             self.fail("a negated source is not supported: sources are only multiplied")
         if token.text == "(":
             self.fail("parentheses around sources are not supported: join them by '*'")
-        if not self._calls("pad"):
+        if not self.pads():
             return self.access("a source")
         self.position += 2
-        if self._calls("pad"):
+        if self.pads():
             self.fail("pad(pad(...)) pads twice; once is enough")
         inner = self.access("a tensor inside pad(...)")
         self.expect(")", "after the access in pad(...)")
         return Reference(inner.name, inner.indices, padded=True)
 
-    def _calls(self, name: str) -> bool:
-        follower = self.tokens[min(self.position + 1, len(self.tokens) - 1)]
-        return self.next.kind == "name" and self.next.text == name and follower.text == "("
+    def pads(self) -> bool:
+        return self.next.text == "pad" and self.calls()
 
     def access(self, what: str) -> Reference:
         name = self.next
         if name.kind != "name":
             self.fail(f"expected {what}, for example 'a[i,k]', found {name}")
-        self.position += 1
-        if self.next.text == "(":
-            self.fail(f"unknown function {name.text!r}: only pad(...) is known", name)
+        if self.calls():
+            self.fail(f"unknown function {name.text!r}: only pad(...) is known")
+        self.take()
         if not self.accept("["):
             self.fail(
                 f"{name.text!r} has no indices; write {name.text}[i] for a tensor "
                 f"or {name.text}[] for a scalar",
                 name,
             )
-        indices: list[Affine] = []
-        if not self.accept("]"):
-            indices.append(self.index())
-            while self.accept(","):
-                indices.append(self.index())
-            self.close(name)
-        if self.next.text == "[":
-            self.fail(f"indices of {name.text!r} stand in one bracket: write {name.text}[i, j]")
-        return Reference(name.text, tuple(indices))
+        return Reference(name.text, self.indices(name))
 
-    def close(self, tensor: Token) -> None:
-        """Read the closing bracket of an access, or say what stands in its way."""
-        token = self.next
-        if self.accept("]"):
-            return
-        if token.text in ("/", "//", "%"):
-            kind = "modulo" if token.text == "%" else "division"
-            self.fail(f"index of {tensor.text!r} is not affine: {kind} ({token.text})")
-        before = self.tokens[self.position - 1]
-        if before.kind == "integer" and token.kind == "name":
-            self.fail(f"expected '*' between {before.text} and {token.text}")
-        self.fail(f"expected ',' or ']' in the indices of {tensor.text!r}, found {token}")
-
-    def index(self) -> Affine:
-        total = self.term()
-        while sign := self.accept("+", "-"):
-            total = total + self.term() * (1 if sign.text == "+" else -1)
-        return total
-
-    def term(self) -> Affine:
-        product = self.factor()
-        while star := self.accept("*"):
-            factor = self.factor()
-            if product.terms and factor.terms:
-                self.fail(f"not affine: product of {product} and {factor}", star)
-            scaled, by = (product, factor) if product.terms else (factor, product)
-            product = scaled * by.constant
-        return product
-
-    def factor(self) -> Affine:
-        sign = 1
-        while self.accept("-"):
-            sign = -sign
-        return self.atom() * sign
-
-    def atom(self) -> Affine:
-        token = self.next
-        if token.kind == "integer":
-            self.position += 1
-            return Affine(constant=int(token.text))
-        if token.kind == "name":
-            return self.iteration()
-        if not self.accept("("):
-            self.fail(f"expected an index (an iteration or an integer), found {token}")
-        self.depth += 1
-        if self.depth > _MAX_DEPTH:
-            self.fail(f"parentheses are nested deeper than {_MAX_DEPTH}", token)
-        inner = self.index()
-        if self.next.text in ("/", "//", "%"):
-            self.fail(f"not affine: {self.next} in an index")
-        self.expect(")", "to close the parenthesis")
-        self.depth -= 1
-        return inner
-
-    def iteration(self) -> Affine:
-        token = self.next
-        self.position += 1
-        if self.next.text == "[":
-            self.fail(
-                f"data-dependent index: {token.text!r} is a tensor, and an index "
-                "is an affine expression of iterations",
-                token,
-            )
-        if self.next.text == "(":
-            self.fail(f"not affine: call of {token.text!r} in an index", token)
+    def check_iteration(self, token: Token) -> None:
+        super().check_iteration(token)
         self.mentioned[token.text] = None
         if len(self.mentioned) > LOOPS:
             self.fail(f"expected at most {LOOPS} iterations", token)
-        return Affine(((token.text, 1),))

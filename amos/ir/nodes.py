@@ -6,7 +6,8 @@ are the same kind of statement, so both are one :class:`Compute` node.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Literal
@@ -14,9 +15,9 @@ from typing import Literal
 from amos.errors import OperatorError, shown
 from amos.ir.affine import Affine
 from amos.ir.dtypes import dtype
-from amos.ir.limits import LOOPS, TENSOR, WORD
+from amos.ir.limits import LOOPS, TENSOR, WORD, whole_number
 
-__all__ = ["BufferLoad", "Compute", "Iteration", "Kind", "Product", "Tensor"]
+__all__ = ["BufferLoad", "Compute", "Iteration", "Kind", "Tensor"]
 
 Kind = Literal["spatial", "reduce"]
 
@@ -34,11 +35,8 @@ class Iteration:
     kind: Kind
 
     def __post_init__(self) -> None:
-        if not isinstance(self.extent, int) or isinstance(self.extent, bool) or self.extent < 1:
-            raise OperatorError(
-                f"extent of iteration {self.name!r}: expected a positive integer, "
-                f"got {shown(self.extent)}"
-            )
+        extent = whole_number(self.extent, f"extent of iteration {self.name!r}")
+        object.__setattr__(self, "extent", extent)
 
     @property
     def is_reduce(self) -> bool:
@@ -70,10 +68,7 @@ class Tensor:
     @property
     def elements(self) -> int:
         """Number of elements."""
-        total = 1
-        for size in self.shape:
-            total *= size
-        return total
+        return prod(self.shape)
 
 
 @dataclass(frozen=True)
@@ -114,28 +109,19 @@ class BufferLoad:
 
 
 @dataclass(frozen=True)
-class Product:
-    """The arithmetic ``F`` of Definition 4.1: the product of one or more sources."""
-
-    factors: tuple[BufferLoad, ...]
-
-    def __str__(self) -> str:
-        return " * ".join(map(str, self.factors))
-
-
-@dataclass(frozen=True)
 class Compute:
-    """``dst (+)= expr`` over iterations: ``Compute(Tensor, Expr, Array<Expr>)``.
+    """``dst (+)= source * source * …`` over iterations.
 
-    With ``accumulate`` the statement is ``+=`` on a destination that starts at
-    zero (operators) or at the value of the accumulator (intrinsics).
+    The arithmetic ``F`` of Definition 4.1 is the product of the sources. With
+    ``accumulate`` the statement is ``+=`` on a destination that starts at zero
+    (operators) or at the value of the accumulator (intrinsics).
 
     Raises:
         OperatorError: more iterations or points than anything here could count.
     """
 
     dst: BufferLoad
-    expr: Product
+    sources: tuple[BufferLoad, ...]
     iterations: tuple[Iteration, ...]
     accumulate: bool = True
 
@@ -147,11 +133,6 @@ class Compute:
                 "expected fewer than 2**63 points, the product of all extents; got "
                 + shown(self.extents)
             )
-
-    @property
-    def sources(self) -> tuple[BufferLoad, ...]:
-        """The factors, in written order."""
-        return self.expr.factors
 
     @property
     def operands(self) -> tuple[BufferLoad, ...]:
@@ -173,6 +154,10 @@ class Compute:
         """Iterations that are summed over."""
         return tuple(it for it in self.iterations if it.kind == "reduce")
 
+    def with_loads(self, change: Callable[[BufferLoad], BufferLoad]) -> Compute:
+        """The same statement with every access replaced."""
+        return replace(self, dst=change(self.dst), sources=tuple(map(change, self.sources)))
+
     @property
     def arithmetic(self) -> str:
         """``multiply-add``, ``add``, ``multiply`` or ``copy``."""
@@ -181,4 +166,4 @@ class Compute:
         return "multiply-add" if self.accumulate else "multiply"
 
     def __str__(self) -> str:
-        return f"{self.dst} {'+=' if self.accumulate else '='} {self.expr}"
+        return f"{self.dst} {'+=' if self.accumulate else '='} {' * '.join(map(str, self.sources))}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 
 import numpy as np
 
@@ -13,7 +14,9 @@ from amos.errors import OperatorError
 from amos.ir.affine import Affine
 from amos.ir.dtypes import dtype
 from amos.ir.epilogue import Epilogue
+from amos.ir.epilogue_parser import parse_epilogue
 from amos.ir.nodes import BufferLoad, Compute, Iteration, Tensor
+from amos.ir.parser import parse_statement
 
 __all__ = ["Operator", "access_matrix"]
 
@@ -94,13 +97,13 @@ class Operator(Shown):
             ParseError: the text is no such statement; a caret marks the column.
             OperatorError: extents, bounds or dtypes do not fit the statement.
         """
-        from amos.ir.parser import parse_operator
-
-        operator = parse_operator(text, extents or {}, dtypes or {}, name, shapes or {})
-        names = [tensor.name for tensor in operator.inputs]
+        compute = parse_statement(text, extents or {}, dtypes or {}, shapes or {})
         if constants is None:
-            constants = [n for n in names if n.startswith("weight")]
-        return replace(operator, constants=tuple(constants))
+            sources = dict.fromkeys(load.tensor.name for load in compute.sources)
+            constants = [name for name in sources if name.startswith("weight")]
+        return Operator(
+            compute, compute.dst.tensor.name if name is None else name, tuple(constants)
+        )
 
     def with_epilogue(
         self,
@@ -123,8 +126,6 @@ class Operator(Shown):
             OperatorError: dtypes and shapes do not fit, or the operator already
                 reads or writes a tensor of that name.
         """
-        from amos.ir.epilogue_parser import parse_epilogue
-
         extents = {it.name: it.extent for it in self.spatial}
         return replace(self, epilogue=parse_epilogue(text, extents, dtypes or {}, shapes or {}))
 
@@ -194,7 +195,7 @@ class Operator(Shown):
     @property
     def points(self) -> int:
         """Number of scalar statements that the operator executes."""
-        return int(np.prod([it.extent for it in self.iterations], dtype=object))
+        return prod(it.extent for it in self.iterations)
 
     @property
     def operations(self) -> int:
@@ -213,8 +214,7 @@ class Operator(Shown):
                 return load
             return replace(load, tensor=replace(tensor, dtype=dtype(names[tensor.name]).name))
 
-        expr = replace(self.compute.expr, factors=tuple(map(fill, self.sources)))
-        return replace(self, compute=replace(self.compute, dst=fill(self.output), expr=expr))
+        return replace(self, compute=self.compute.with_loads(fill))
 
     def renamed(self, tensor: Callable[[str], str], iteration: Callable[[str], str]) -> Operator:
         """The same operator with other names; its own name stays.
@@ -235,9 +235,15 @@ class Operator(Shown):
             named = replace(access.tensor, name=tensor(access.tensor.name))
             return replace(access, tensor=named, indices=indices)
 
-        iterations = tuple(replace(it, name=iteration(it.name)) for it in self.iterations)
-        made = self._compute_with(load, iterations)
-        return Operator(made, self.name, tuple(map(tensor, self.constants)), self._stored(load))
+        return replace(
+            self,
+            compute=replace(
+                self.compute.with_loads(load),
+                iterations=tuple(replace(it, name=iteration(it.name)) for it in self.iterations),
+            ),
+            constants=tuple(map(tensor, self.constants)),
+            epilogue=self.epilogue and self.epilogue.with_loads(load),
+        )
 
     def with_loads(self, load: Callable[[BufferLoad], BufferLoad]) -> Operator:
         """The same operator with each access, those of the epilogue too, made another.
@@ -245,17 +251,11 @@ class Operator(Shown):
         Raises:
             OperatorError: that is no operator.
         """
-        compute = self._compute_with(load, self.iterations)
-        return Operator(compute, self.name, self.constants, self._stored(load))
-
-    def _compute_with(
-        self, load: Callable[[BufferLoad], BufferLoad], iterations: tuple[Iteration, ...]
-    ) -> Compute:
-        expr = replace(self.compute.expr, factors=tuple(map(load, self.sources)))
-        return replace(self.compute, dst=load(self.output), expr=expr, iterations=iterations)
-
-    def _stored(self, load: Callable[[BufferLoad], BufferLoad]) -> Epilogue | None:
-        return self.epilogue.with_loads(load) if self.epilogue is not None else None
+        return replace(
+            self,
+            compute=self.compute.with_loads(load),
+            epilogue=self.epilogue and self.epilogue.with_loads(load),
+        )
 
     def __str__(self) -> str:
         extents = ", ".join(f"{it.name}={it.extent}" for it in self.iterations)

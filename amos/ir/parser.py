@@ -1,4 +1,4 @@
-"""From one line of math and its extents to a :class:`Compute` or an :class:`Operator`.
+"""From one line of math and its extents to a :class:`Compute`.
 
 :mod:`amos.ir.grammar` reads the text; this file gives its iterations extents and
 kinds, and its tensors shapes and dtypes.
@@ -11,32 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from amos.errors import OperatorError, shown, suggestion
 from amos.ir.grammar import Reference, Statement, read_statement
 from amos.ir.limits import whole_number
-from amos.ir.nodes import BufferLoad, Compute, Iteration, Product, Tensor
-from amos.ir.operator import Operator
+from amos.ir.nodes import BufferLoad, Compute, Iteration, Tensor
 
-__all__ = ["parse_operator", "parse_statement"]
+__all__ = ["parse_statement"]
 
 _NO_SHAPES: Mapping[str, Sequence[int]] = {}
-
-
-def parse_operator(
-    text: str,
-    extents: Mapping[str, int],
-    dtypes: Mapping[str, str],
-    name: str | None = None,
-    shapes: Mapping[str, Sequence[int]] = _NO_SHAPES,
-) -> Operator:
-    """Read an operator; see :func:`parse_statement` for the text and its errors.
-
-    Args:
-        name: name of the operator; the output tensor's name if omitted.
-
-    Raises:
-        ParseError: the text is no statement.
-        OperatorError: extents, bounds or dtypes do not fit the statement.
-    """
-    compute = parse_statement(text, extents, dtypes, shapes)
-    return Operator(compute, compute.dst.tensor.name if name is None else name)
 
 
 def parse_statement(
@@ -83,7 +62,7 @@ def parse_statement(
 
     return Compute(
         load(statement.output),
-        Product(tuple(map(load, statement.sources))),
+        tuple(map(load, statement.sources)),
         iterations,
         statement.accumulate,
     )
@@ -105,9 +84,8 @@ def _iterations(statement: Statement, extents: Mapping[str, int]) -> tuple[Itera
     if missing := [name for name in used if name not in extents]:
         raise OperatorError(f"no extent given for {', '.join(missing)}; given are {given}")
     spatial = _in_order([statement.output])
-    ranges = {name: whole_number(extents[name], f"extent of iteration {name!r}") for name in used}
     return tuple(
-        Iteration(name, ranges[name], "spatial" if name in spatial else "reduce") for name in used
+        Iteration(name, extents[name], "spatial" if name in spatial else "reduce") for name in used
     )
 
 

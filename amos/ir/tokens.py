@@ -1,10 +1,9 @@
-"""Tokens of the operator language, and the check that its brackets balance."""
+"""Tokens of operators and epilogues, and the check that their brackets balance."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
 
 from amos.errors import ParseError, shown
 from amos.ir.limits import TEXT
@@ -17,7 +16,8 @@ _MAX_DIGITS = 18
 # The division and modulo signs are no part of the language: they are read so
 # that the parser can say what is wrong with them.
 _PATTERN = re.compile(
-    r"(?P<space>\s+)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)|(?P<integer>[0-9]+)"
+    r"(?P<space>\s+)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)"
+    r"|(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
     r"|(?P<symbol>\+=|//|[\[\](),+\-*=/%])"
 )
 
@@ -26,9 +26,12 @@ _CLOSING = {"[": "]", "(": ")"}
 
 @dataclass(frozen=True)
 class Token:
-    """A word of the text: its kind, its spelling and its zero-based column."""
+    """A word of the text, and its zero-based column.
 
-    kind: Literal["name", "integer", "symbol", "end"]
+    ``kind`` is ``"name"``, ``"number"``, ``"symbol"`` or ``"end"``.
+    """
+
+    kind: str
     text: str
     column: int
 
@@ -67,15 +70,11 @@ def tokenize(text: str) -> list[Token]:
         match = _PATTERN.match(text, column)
         if match is None:
             raise ParseError(f"unexpected character {text[column]!r}", text, column)
-        word = match.group()
-        if match.lastgroup == "integer" and len(word) > _MAX_DIGITS:
+        word, kind = match.group(), match.lastgroup
+        if word.isdecimal() and len(word) > _MAX_DIGITS:
             raise ParseError(f"integer of {len(word)} digits is too large", text, column)
-        if match.lastgroup == "name":
-            tokens.append(Token("name", word, column))
-        elif match.lastgroup == "integer":
-            tokens.append(Token("integer", word, column))
-        elif match.lastgroup == "symbol":
-            tokens.append(Token("symbol", word, column))
+        if kind != "space":
+            tokens.append(Token(str(kind), word, column))
         column = match.end()
     _check_brackets(tokens, text)
     return [*tokens, Token("end", "", len(text.rstrip()))]

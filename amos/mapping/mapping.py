@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -108,10 +109,7 @@ class Mapping(Shown):
     def fused_extents(self) -> dict[str, int]:
         """For each intrinsic iteration the extent of its fused index; 1 if empty."""
         extents = self.operator.extents
-        return {
-            step: int(np.prod([extents[n] for n in group], dtype=object))
-            for step, group in self.groups.items()
-        }
+        return {step: prod([extents[n] for n in group]) for step, group in self.groups.items()}
 
     @cached_property
     def name(self) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from amos._display import Shown
 
@@ -49,7 +48,7 @@ class Layout:
     @property
     def elements(self) -> int:
         """Size of the buffer."""
-        return int(np.prod(self.shape, dtype=object))
+        return prod(self.shape)
 
     @staticmethod
     def of(mapping: Mapping, m: int, sizes: dict[str, int]) -> Layout:
@@ -180,22 +179,17 @@ class PhysicalMapping(VirtualMapping):
     def calls(self) -> int:
         """Number of intrinsic calls."""
         extents = self.mapping.operator.extents
-        around = [extents[n] for n in self.mapping.outer]
-        return int(np.prod([*around, *self.tiles.values()], dtype=object))
+        return prod(extents[n] for n in self.mapping.outer) * prod(self.tiles.values())
 
     @cached_property
     def utilization(self) -> float:
         """Scalar operations that the operator asks for, of those that the calls do."""
-        points = int(np.prod([*self.sizes.values()], dtype=object))
-        return self.mapping.operator.points / (self.calls * points)
+        return self.mapping.operator.points / (self.calls * prod(self.sizes.values()))
 
     @cached_property
     def fragments(self) -> dict[str, int]:
         """Elements of one fragment of each operand."""
-        return {
-            name: int(np.prod(layout.fragment, dtype=object))
-            for name, layout in self.layouts.items()
-        }
+        return {name: prod(layout.fragment) for name, layout in self.layouts.items()}
 
     @cached_property
     def staging(self) -> dict[str, int]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping as Dict
 from dataclasses import dataclass
-from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from amos.errors import MappingError
-from amos.validate.buffers import FlatAccess, check_inputs, output_dtype, wide
+from amos.validate.buffers import FlatAccess, check_inputs, nest_addresses, output_dtype, wide
 from amos.validate.epilogue import finish
 from amos.validate.execute import scalar_unit
 
@@ -107,56 +107,47 @@ def _stage(layout: Layout, array: np.ndarray, physical: PhysicalMapping) -> np.n
 
 @dataclass(frozen=True)
 class _Fragments:
-    """Addresses of one operand's fragments: independent calls, then the elements."""
+    """Addresses of one operand's fragments."""
 
-    bases: np.ndarray  # independent calls, then axes of length 1
-    slots: np.ndarray
-    strides: dict[_Loop, int]
+    bases: np.ndarray  # independent calls
+    steps: np.ndarray  # calls with the same accumulator, beyond the first
+    slots: np.ndarray  # shape of the fragment
 
     @staticmethod
-    def of(layout: Layout, independent: Dict[_Loop, np.ndarray], calls: int) -> _Fragments:
-        strides: dict[_Loop, int] = {("outer", n): s for n, _, s in layout.outer}
+    def of(layout: Layout, independent: Dict[_Loop, int], repeated: Dict[_Loop, int]) -> _Fragments:
+        strides = Counter[_Loop]({("outer", n): stride for n, _, stride in layout.outer})
         for step, _, stride in layout.tiles:
-            strides["tile", step] = strides.get(("tile", step), 0) + stride
-        bases = np.zeros(calls, dtype=np.int64)
-        for loop, values in independent.items():
-            bases += strides.get(loop, 0) * values
-        grid = np.indices(layout.fragment)
-        slots = sum(
-            (g * s for g, s in zip(grid, layout.strides, strict=True)),
-            np.zeros(layout.fragment, dtype=np.int64),
+            strides["tile", step] += stride
+        bases, steps = (
+            nest_addresses((count, strides[loop]) for loop, count in loops.items())
+            for loops in (independent, repeated)
         )
-        return _Fragments(bases.reshape([-1] + [1] * slots.ndim), slots, strides)
+        slots = nest_addresses(zip(layout.fragment, layout.strides, strict=True))
+        return _Fragments(bases, steps, slots.reshape(layout.fragment))
 
-    def addresses(self, calls: slice, point: Dict[_Loop, int]) -> np.ndarray:
-        """Addresses of the elements for some independent calls at one point of the others."""
-        start = sum(self.strides.get(n, 0) * v for n, v in point.items())
-        return np.asarray(self.bases[calls] + (self.slots + start))
+    def addresses(self, calls: slice, step: np.int64) -> np.ndarray:
+        """Addresses of the elements, for some independent calls and one of the repeated ones."""
+        bases = self.bases[calls].reshape([-1] + [1] * self.slots.ndim)
+        return np.asarray(bases + (self.slots + step))
 
 
 def _run(physical: PhysicalMapping, staged: list[np.ndarray], accumulators: np.ndarray) -> None:
     mapping = physical.mapping
-    counts: dict[_Loop, int] = {("outer", n): mapping.operator.extents[n] for n in mapping.outer}
-    counts |= {("tile", step): count for step, count in physical.tiles.items()}
+    loops: dict[_Loop, int] = {("outer", n): mapping.operator.extents[n] for n in mapping.outer}
+    loops |= {("tile", step): count for step, count in physical.tiles.items()}
     target = list(physical.layouts.values())[-1]
-    own: set[_Loop] = {("outer", n) for n, _, _ in target.outer}
-    own |= {("tile", step) for step, _, _ in target.tiles}
-    shape = [count for loop, count in counts.items() if loop in own]
-    calls = int(np.prod(shape, dtype=np.int64))
-    grid = np.indices(shape).reshape(len(shape), calls)
-    independent = dict(zip([loop for loop in counts if loop in own], grid, strict=True))
-    *sources, result = (
-        _Fragments.of(layout, independent, calls) for layout in physical.layouts.values()
-    )
+    own = {("outer", n) for n, _, _ in target.outer} | {("tile", n) for n, _, _ in target.tiles}
+    independent = {loop: count for loop, count in loops.items() if loop in own}
+    repeated = {loop: count for loop, count in loops.items() if loop not in own}
+    fragments = [
+        _Fragments.of(layout, independent, repeated) for layout in physical.layouts.values()
+    ]
     unit = scalar_unit(mapping.intrinsic)
-    repeated = {loop: count for loop, count in counts.items() if loop not in own}
-    for first in range(0, calls, _TOGETHER):
-        some = slice(first, first + _TOGETHER)
-        for values in product(*map(range, repeated.values())):
-            point = dict(zip(repeated, values, strict=True))
-            at = result.addresses(some, point)
-            loaded = [
-                buffer[source.addresses(some, point)]
-                for buffer, source in zip(staged, sources, strict=True)
-            ]
+    for first in range(0, len(fragments[-1].bases), _TOGETHER):
+        calls = slice(first, first + _TOGETHER)
+        for steps in zip(*(each.steps for each in fragments), strict=True):
+            *sources, at = (
+                each.addresses(calls, step) for each, step in zip(fragments, steps, strict=True)
+            )
+            loaded = [buffer[source] for buffer, source in zip(staged, sources, strict=True)]
             accumulators[at] = unit(accumulators[at], loaded)

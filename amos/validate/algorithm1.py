@@ -26,8 +26,7 @@ def algorithm_1(X: Any, Y: Any, Z: Any) -> bool:
     Raises:
         MappingError: a matrix is not binary, or the shapes do not fit.
     """
-    x, y, z = _binary(X, Y, Z)
-    return bool(np.array_equal(_star(z, y), x) and np.array_equal(_star(x, y.T), z))
+    return bool(_holds(*_binary(X, Y, Z), matched=False))
 
 
 def holds_on_matched(X: Any, Y: Any, Z: Any) -> bool:
@@ -39,13 +38,7 @@ def holds_on_matched(X: Any, Y: Any, Z: Any) -> bool:
     Raises:
         MappingError: a matrix is not binary, or the shapes do not fit.
     """
-    x, y, z = _binary(X, Y, Z)
-    columns, rows = y.any(axis=0), y.any(axis=1)
-    software, hardware = _star(z, y), _star(x, y.T)
-    return bool(
-        np.array_equal(software[:, columns], x[:, columns])
-        and np.array_equal(hardware[:, rows], z[:, rows])
-    )
+    return bool(_holds(*_binary(X, Y, Z), matched=True))
 
 
 def algorithm_1_batch(X: Any, Y: Any, Z: Any, *, matched: bool = False) -> np.ndarray:
@@ -63,29 +56,17 @@ def algorithm_1_batch(X: Any, Y: Any, Z: Any, *, matched: bool = False) -> np.nd
     Raises:
         MappingError: a matrix is not binary, or the shapes do not fit.
     """
-    x, y, z = _binary(X, Y, Z, batch=True)
-    operands, steps = z.shape
-    # A row of Y becomes a bit set over software iterations, so that ★ is a
-    # handful of bitwise operations on whole columns of the batch.
-    rows = np.packbits(y, axis=2)
-    rows = np.ascontiguousarray(rows.transpose(1, 2, 0))
-    accesses = np.packbits(x, axis=1)[:, :, None]
-    used = np.asarray(np.bitwise_or.reduce(rows, axis=0))
-    filled = np.asarray(rows.any(axis=1))
-    good = np.ones(y.shape[0], dtype=bool)
-    for m in range(operands):
-        reached = np.asarray(np.bitwise_or.reduce(rows[z[m]], axis=0))
-        differ = reached ^ accesses[m]
-        good &= ~((differ & used) if matched else differ).any(axis=0)
-        for t in range(steps):
-            wrong = (rows[t] & accesses[m]).any(axis=0) != z[m, t]
-            good &= ~(wrong & filled[t]) if matched else ~wrong
-    return good
+    return np.asarray(_holds(*_binary(X, Y, Z, batch=True), matched=matched))
 
 
-def _star(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Product of binary matrices."""
-    return np.asarray((a[:, :, None] & b[None, :, :]).any(axis=1))
+def _holds(x: np.ndarray, y: np.ndarray, z: np.ndarray, matched: bool) -> Any:
+    """Algorithm 1; NumPy's product of bool arrays is ``★``."""
+    software = z @ y != x
+    hardware = x @ y.swapaxes(-1, -2) != z
+    if matched:
+        software &= y.any(axis=-2, keepdims=True)
+        hardware &= y.swapaxes(-1, -2).any(axis=-2, keepdims=True)
+    return ~(software.any(axis=(-1, -2)) | hardware.any(axis=(-1, -2)))
 
 
 def _binary(

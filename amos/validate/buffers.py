@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from amos.errors import OperatorError
 from amos.ir import DType, aligned_copy, dtype, resolve_dtypes
-from amos.ir.floats import quantize
+from amos.ir.floats import integer_limits, quantize
 
 if TYPE_CHECKING:
     from amos.ir import BufferLoad, Operator, Tensor
 
-__all__ = ["FlatAccess", "check_inputs", "output_dtype", "random_inputs", "wide"]
+__all__ = ["FlatAccess", "check_inputs", "nest_addresses", "output_dtype", "random_inputs", "wide"]
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,18 @@ class FlatAccess:
         )
 
 
+def nest_addresses(loops: Iterable[tuple[int, int]]) -> np.ndarray:
+    """Address at each point of a nest of loops, the last one fastest.
+
+    Args:
+        loops: extent and stride of each, outermost first.
+    """
+    addresses = np.zeros(1, dtype=np.int64)
+    for extent, stride in loops:
+        addresses = (addresses[:, None] + np.arange(extent) * stride).reshape(-1)
+    return addresses
+
+
 def check_inputs(op: Operator, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The inputs as arrays of the operator's shapes and dtypes.
 
@@ -98,10 +110,6 @@ def _check_array(op: Operator, tensor: Tensor, given: np.ndarray) -> np.ndarray:
         if array.min() < low or array.max() > high:
             raise OperatorError(f"{where}: a value is outside {known.name}, {low} to {high}")
     return array
-
-
-def _integer_range(bits: int, kind: str) -> tuple[int, int]:
-    return (-(1 << bits - 1), (1 << bits - 1) - 1) if kind == "int" else (0, (1 << bits) - 1)
 
 
 def output_dtype(op: Operator, arrays: Mapping[str, np.ndarray]) -> np.dtype:
@@ -150,7 +158,7 @@ def random_inputs(op: Operator, rng: np.random.Generator) -> dict[str, np.ndarra
 def _draw_magnitudes(shape: tuple[int, ...], kind: DType, rng: np.random.Generator) -> np.ndarray:
     """Floats from 2**-18 to 4, mostly positive, or integers below 2**(bits / 2)."""
     if kind.is_integer:
-        low, high = _integer_range(kind.bits // 2, kind.kind)
+        low, high = integer_limits(replace(kind, bits=kind.bits // 2))
         return rng.integers(low, high, shape, kind.numpy, endpoint=True)
     values = rng.uniform(1, 2, shape) * 2.0 ** rng.integers(-18, 2, shape)
     signs = np.where(rng.random(shape) < 0.25, -1, 1)

@@ -14,14 +14,14 @@ import numpy as np
 
 from amos.ir import dtype
 from amos.ir.floats import integer_limits
-from amos.validate.buffers import FlatAccess, check_inputs, output_dtype, wide
+from amos.validate.buffers import FlatAccess, check_inputs, nest_addresses, output_dtype, wide
 from amos.validate.epilogue import finish
 from amos.validate.pairing import Pairing
 from amos.validate.verdict import read_matching
 
 if TYPE_CHECKING:
     from amos.intrinsics import Intrinsic
-    from amos.ir import BufferLoad, Iteration, Operator
+    from amos.ir import BufferLoad, Operator
 
 __all__ = ["Unit", "execute_matching", "scalar_unit"]
 
@@ -71,17 +71,16 @@ def execute_matching(
     arrays = {load.tensor.name: given[load.tensor.name] for load in op.sources}
     work = wide(arrays)
     run = unit or scalar_unit(intrinsic)
-    points = _fused_points(op, intrinsic, assignment)
     out = np.zeros(op.output.tensor.shape, work)
-    held = [arrays[load.tensor.name].astype(work) for load in pairing.loads[:-1]]
-    *sources, target = (
-        _Engine.of(load, operand, array, op, assignment, points)
+    sources = [arrays[load.tensor.name].astype(work) for load in pairing.loads[:-1]]
+    *engines, target = (
+        _Engine.of(FlatAccess.of(load, array, op.extents), operand, pairing, assignment)
         for load, operand, array in zip(
-            pairing.loads, intrinsic.operands, [*held, out], strict=True
+            pairing.loads, intrinsic.operands, [*sources, out], strict=True
         )
     )
     for call in range(len(target.bases)):
-        loaded = [engine.load(call) for engine in sources]
+        loaded = [engine.load(call) for engine in engines]
         target.store(call, run(target.load(call), loaded))
     result = target.buffer.reshape(out.shape).astype(output_dtype(op, arrays))
     return finish(op, result, given)
@@ -117,25 +116,6 @@ def scalar_unit(intrinsic: Intrinsic) -> Unit:
     return compute
 
 
-def _fused_points(
-    op: Operator, intrinsic: Intrinsic, assignment: Sequence[int]
-) -> dict[str, dict[str, np.ndarray]]:
-    """For each intrinsic iteration: the software values at each fused value."""
-    points = {}
-    for t, step in enumerate(intrinsic.iterations):
-        group = [it for it, at in zip(op.iterations, assignment, strict=True) if at == t]
-        points[step.name] = _grid(group)
-    return points
-
-
-def _grid(iterations: Sequence[Iteration]) -> dict[str, np.ndarray]:
-    """Values of each iteration at each point of their nest, the last one fastest."""
-    extents = [it.extent for it in iterations]
-    count = int(np.prod(extents, dtype=np.int64))
-    rows = np.indices(extents).reshape(len(extents), count)
-    return {it.name: row for it, row in zip(iterations, rows, strict=True)}
-
-
 @dataclass(frozen=True)
 class _Engine:
     """Moves the fragments of one operand: element addresses for each call and slot."""
@@ -147,39 +127,26 @@ class _Engine:
 
     @staticmethod
     def of(
-        load: BufferLoad,
-        operand: BufferLoad,
-        array: np.ndarray,
-        op: Operator,
-        assignment: Sequence[int],
-        points: Mapping[str, Mapping[str, np.ndarray]],
+        flat: FlatAccess, operand: BufferLoad, pairing: Pairing, assignment: Sequence[int]
     ) -> _Engine:
-        flat = FlatAccess.of(load, array, op.extents)
+        def addresses(target: int) -> np.ndarray:
+            return nest_addresses(
+                (it.extent, flat.strides.get(it.name, 0))
+                for it, at in zip(pairing.operator.iterations, assignment, strict=True)
+                if at == target
+            )
+
+        fused = {it.name: addresses(t) for t, it in enumerate(pairing.intrinsic.iterations)}
         axes = [index.names[0] for index in operand.indices]
-        slots = np.zeros([1] * len(axes), dtype=np.int64)
-        for name in dict.fromkeys(axes):
-            values = points[name]
-            count = len(next(iter(values.values()))) if values else 1
-            along = np.zeros(count, dtype=np.int64)
-            for s, at in values.items():
-                along = along + flat.strides.get(s, 0) * at
-            for d, axis in enumerate(axes):
-                if axis == name:
-                    # Of a diagonal operand only the diagonal is computed with,
-                    # so the address need follow one of its dimensions only.
-                    share = along if d == axes.index(name) else np.zeros_like(along)
-                    slots = slots + share.reshape([-1 if i == d else 1 for i in range(len(axes))])
-        offset = flat.offset
-        for name, values in points.items():
-            if name not in axes:
-                offset += sum(flat.strides.get(s, 0) * int(at[-1]) for s, at in values.items())
-        outer = [it for it, at in zip(op.iterations, assignment, strict=True) if at < 0]
-        bases = np.full(int(np.prod([it.extent for it in outer], dtype=np.int64)), offset)
-        for name, row in _grid(outer).items():
-            bases += flat.strides.get(name, 0) * row
-        reversed_ = slots.reshape(-1)[::-1]
-        last = slots.size - 1 - np.unique(reversed_, return_index=True)[1]
-        return _Engine(flat.buffer, bases, slots, last)
+        slots = np.zeros([len(fused[name]) for name in axes], dtype=np.int64)
+        for d, name in enumerate(axes):
+            # Of a diagonal operand only the diagonal is computed with,
+            # so the address need follow one of its dimensions only.
+            if name not in axes[:d]:
+                slots += fused[name].reshape([-1 if i == d else 1 for i in range(len(axes))])
+        offset = flat.offset + sum(int(fused[name][-1]) for name in fused if name not in axes)
+        last = slots.size - 1 - np.unique(slots.reshape(-1)[::-1], return_index=True)[1]
+        return _Engine(flat.buffer, addresses(-1) + offset, slots, last)
 
     def load(self, call: int) -> np.ndarray:
         return np.asarray(self.buffer[self.slots + self.bases[call]])

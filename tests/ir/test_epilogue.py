@@ -27,6 +27,7 @@ OP = Operator.parse(
         ("acc + 2 * (3 * acc)", "acc + 2 * (3 * acc)", "int32"),
         ("-acc * scale[]", "(0 - acc) * scale[]", "float32"),
         ("f32(acc)", "f32(acc)", "float32"),
+        ("(u8(acc - -2147483648 + --1))", "u8(acc - -2147483648 + (0 - -1))", "uint8"),
         (
             "s8(clip(acc*0.5, -1, 6) + skip[n, k])",
             "s8(clip(acc * 0.5, -1, 6) + skip[n, k])",
@@ -79,7 +80,10 @@ def test_tensors_and_shapes() -> None:
         ("acc + 4294967296", "integer 4294967296 is outside int32"),
         ("acc + 1e999", "number inf is outside float32"),
         ("acc * -1e39", "number -1e+39 is outside float32"),
-        ("__import__('os')", "unknown function '__import__'"),
+        ("__import__(acc)", "unknown function '__import__'"),
+        ("__import__('os')", "unexpected character"),
+        ("(" * 999 + "acc" + ")" * 999, "parentheses are nested deeper than 64"),
+        ("-" * 999 + "acc", "expressions are nested deeper than 64"),
         ("acc + " * 70 + "acc", "expressions are nested deeper than 64"),
     ],
 )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from amos.errors import AmosError, OperatorError, ParseError
 from amos.ir import Affine, Operator
 from amos.ir.grammar import Reference
-from amos.ir.parser import parse_operator, parse_statement
+from amos.ir.parser import parse_statement
 
 
 def indices(text: str) -> list[str]:
@@ -23,7 +23,7 @@ def indices(text: str) -> list[str]:
 
 def test_convolution() -> None:
     extents = {"n": 1, "k": 64, "p": 28, "q": 28, "c": 64, "r": 3, "s": 3}
-    op = parse_operator(
+    op = Operator.parse(
         "out[n,k,p,q] += image[n,c,p*2+r,q*2+s] * weight[k,c,r,s]",
         extents,
         {"image": "u8", "weight": "int8", "out": "s32"},
@@ -41,7 +41,7 @@ def test_convolution() -> None:
 
 def test_loop_order_is_output_then_first_appearance() -> None:
     extents = dict.fromkeys("abcde", 2)
-    op = parse_operator("o[b,a] += x[e,a,d] * y[c,d,b]", extents, {}, "named")
+    op = Operator.parse("o[b,a] += x[e,a,d] * y[c,d,b]", extents, {}, "named")
     assert "".join(it.name for it in op.iterations) == "baedc"
     assert op.name == "named"
 
@@ -71,19 +71,19 @@ def test_affine_indices(text: str, printed: list[str]) -> None:
 def test_scalars_constants_and_a_tensor_named_pad() -> None:
     axpy = parse_statement("Dst[i1] += Src1[] * Src2[i1]", {"i1": 4}, {})
     assert axpy.sources[0].tensor.shape == ()
-    assert str(parse_operator("o[] += a[k]", {"k": 3}, {}).compute) == "o[] += a[k]"
-    op = parse_operator("o[i,0] += a[i,0] * a[i,3]", {"i": 3}, {})
+    assert str(Operator.parse("o[] += a[k]", {"k": 3}, {}).compute) == "o[] += a[k]"
+    op = Operator.parse("o[i,0] += a[i,0] * a[i,3]", {"i": 3}, {})
     assert [t.tensor.shape for t in op.operands] == [(3, 4), (3, 4), (3, 1)]
-    assert parse_operator("o[i] = pad[i]", {"i": 3}, {}).sources[0].padded is False
+    assert Operator.parse("o[i] = pad[i]", {"i": 3}, {}).sources[0].padded is False
 
 
 def test_padding_is_symmetric_unless_the_shape_is_given() -> None:
     text, extents = "o[p] += pad(a[p*2 + r - 1]) * w[r]", {"p": 28, "r": 3}
     # Indices -1 … 55; as much padding after the data as before it.
-    assert parse_operator(text, extents, {}).inputs[0].shape == (55,)
-    assert parse_operator(text, extents, {}, None, {"a": (56,)}).inputs[0].shape == (56,)
-    assert parse_operator("o[p] += pad(a[p - 9])", {"p": 2}, {}).inputs[0].shape == (1,)
-    assert parse_operator("o[p] += pad(a[p + 1])", {"p": 2}, {}).inputs[0].shape == (3,)
+    assert Operator.parse(text, extents, {}).inputs[0].shape == (55,)
+    assert Operator.parse(text, extents, {}, None, {"a": (56,)}).inputs[0].shape == (56,)
+    assert Operator.parse("o[p] += pad(a[p - 9])", {"p": 2}, {}).inputs[0].shape == (1,)
+    assert Operator.parse("o[p] += pad(a[p + 1])", {"p": 2}, {}).inputs[0].shape == (3,)
 
 
 PARSE_ERRORS = [
@@ -96,7 +96,7 @@ PARSE_ERRORS = [
     ("o[i] += a[(i]", 12, "expected ')' to close '('"),
     ("o[i] += a[i] $", 13, "unexpected character '$'"),
     ("o[i]\t+=\ta[i] @", 13, "unexpected character '@'"),
-    ("o[i] += a[1.5]", 11, "unexpected character '.'"),
+    ("o[i] += a[1.5]", 10, "expected an index (an iteration or an integer), found '1.5'"),
     ("o[i] += a[i:2]", 11, "unexpected character ':'"),
     ("o[ï] += a[i]", 2, "unexpected character 'ï'"),
     ("o[i]", 4, "expected '+=' or '='"),
@@ -134,7 +134,7 @@ PARSE_ERRORS = [
     ("pad(o[i]) += a[i]", 0, "only a source can be padded"),
     ("o[i] += pad(pad(a[i]))", 12, "pads twice"),
     ("o[i] += pad(a[i] * b[i])", 17, "expected ')' after the access"),
-    ("o[i] += a[" + "(" * 99 + "i" + ")" * 99 + "]", 42, "nested deeper than 32"),
+    ("o[i] += a[" + "(" * 99 + "i" + ")" * 99 + "]", 74, "nested deeper than 64"),
     ("o[i] += a[" + "9" * 5000 + "]", 10, "5000 digits is too large"),
 ]
 
@@ -142,7 +142,7 @@ PARSE_ERRORS = [
 @pytest.mark.parametrize(("text", "column", "message"), PARSE_ERRORS)
 def test_parse_errors_mark_their_column(text: str, column: int, message: str) -> None:
     with pytest.raises(ParseError) as caught:
-        parse_operator(text, {"i": 4, "j": 4}, {})
+        Operator.parse(text, {"i": 4, "j": 4}, {})
     first, line, caret = str(caught.value).split("\n")
     assert message in first
     assert caught.value.column == column
@@ -153,7 +153,7 @@ def test_parse_errors_mark_their_column(text: str, column: int, message: str) ->
 @pytest.mark.parametrize("text", [None, 3, b"o[i] += a[i]"])
 def test_what_is_no_text(text: object) -> None:
     with pytest.raises(ParseError, match="expected a text"):
-        parse_operator(text, {}, {})  # type: ignore[arg-type]
+        Operator.parse(text, {}, {})  # type: ignore[arg-type]
 
 
 def test_many_signs_do_not_exhaust_the_stack() -> None:
@@ -178,21 +178,21 @@ EXTENT_ERRORS = [
 @pytest.mark.parametrize(("extents", "message"), EXTENT_ERRORS)
 def test_wrong_extents(extents: dict[str, int], message: str) -> None:
     with pytest.raises(OperatorError) as caught:
-        parse_operator("o[i] += a[i,k]", extents, {})
+        Operator.parse("o[i] += a[i,k]", extents, {})
     assert message in str(caught.value)
 
 
 def test_numpy_integers_are_integers() -> None:
-    op = parse_operator("o[i] = a[i]", {"i": np.int64(3)}, {}, None, {"a": (np.int32(5),)})  # type: ignore[dict-item]
+    op = Operator.parse("o[i] = a[i]", {"i": np.int64(3)}, {}, None, {"a": (np.int32(5),)})  # type: ignore[dict-item]
     assert type(op.iterations[0].extent) is int
     assert type(op.inputs[0].shape[0]) is int
 
 
 def test_iterations_that_cancel() -> None:
     with pytest.raises(OperatorError, match="iteration p cancels out"):
-        parse_operator("o[i] += a[i + p - p]", {"i": 3, "p": 3}, {})
+        Operator.parse("o[i] += a[i + p - p]", {"i": 3, "p": 3}, {})
     with pytest.raises(OperatorError, match="iteration p cancels out"):
-        parse_operator("o[i] += a[i + 0*p]", {"i": 3}, {})
+        Operator.parse("o[i] += a[i + 0*p]", {"i": 3}, {})
 
 
 TENSOR_ERRORS = [
@@ -214,15 +214,15 @@ def test_wrong_dtypes_and_shapes(
     dtypes: dict[str, str], shapes: dict[str, tuple[int, ...]], message: str
 ) -> None:
     with pytest.raises(OperatorError) as caught:
-        parse_operator("o[i] += a[i]", {"i": 3}, dtypes, None, shapes)
+        Operator.parse("o[i] += a[i]", {"i": 3}, dtypes, None, shapes)
     assert message in str(caught.value)
 
 
 def test_a_tensor_has_one_rank_and_its_largest_shape() -> None:
-    op = parse_operator("o[i,j] = a[i,2] * a[1,j]", {"i": 4, "j": 5}, {})
+    op = Operator.parse("o[i,j] = a[i,2] * a[1,j]", {"i": 4, "j": 5}, {})
     assert op.inputs[0].shape == (4, 5)
     with pytest.raises(OperatorError, match="'a' is accessed with 1 and 2 indices"):
-        parse_operator("o[i] = a[i] * a[i,i]", {"i": 4}, {})
+        Operator.parse("o[i] = a[i] * a[i,i]", {"i": 4}, {})
 
 
 NAMES = ("i", "j", "k", "r_1", "C")

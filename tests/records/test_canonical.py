@@ -10,7 +10,6 @@ import pytest
 import amos
 from amos.errors import RecordError
 from amos.ir import Affine, BufferLoad, Compute, Iteration, Operator, Tensor
-from amos.ir.nodes import Product
 from amos.records.canonical import (
     fingerprint,
     machine_from,
@@ -57,8 +56,8 @@ def _unspeakable() -> Operator:
         Iteration("k.outer", 4, "reduce"),
         Iteration("x0", 4, "spatial"),
     )
-    product = Product((load("a b", 4, "x0", "k.outer"), load("t0", 4, "k.outer", "ω")))
-    return Operator(Compute(load("out[0]", 4, "x0", "ω"), product, iterations), "", ("a b",))
+    sources = (load("a b", 4, "x0", "k.outer"), load("t0", 4, "k.outer", "ω"))
+    return Operator(Compute(load("out[0]", 4, "x0", "ω"), sources, iterations), "", ("a b",))
 
 
 def test_names_that_are_no_words_come_back() -> None:

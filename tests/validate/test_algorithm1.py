@@ -45,17 +45,30 @@ def test_counts_over_all_candidates() -> None:
     assert algorithm_1_batch(X, batch, Z).sum() == 1
 
 
-@pytest.mark.parametrize("software", [3, 7, 8, 9, 20])
-def test_batch_agrees_with_one_by_one(software: int) -> None:
+def literal(x: np.ndarray, y: np.ndarray, z: np.ndarray, matched: bool) -> bool:
+    """Algorithm 1, element by element."""
+    (operands, steps), software = z.shape, x.shape[1]
+    return all(
+        any(z[m, t] and y[t, s] for t in range(steps)) == x[m, s]
+        for m in range(operands) for s in range(software) if y[:, s].any() or not matched
+    ) and all(
+        any(x[m, s] and y[t, s] for s in range(software)) == z[m, t]
+        for m in range(operands) for t in range(steps) if y[t].any() or not matched
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("software", [3, 9])
+def test_matrices_agree_with_elements(software: int) -> None:
     rng = np.random.default_rng(software)
     x, z = rng.random((3, software)) < 0.5, rng.random((3, 4)) < 0.5
     y = rng.random((500, 4, software)) < 0.3
     # Some that hold: send each iteration where the column of Z is its own.
     y[::2] &= np.all(z.T[:, :, None] == x[None], axis=1)
-    assert list(algorithm_1_batch(x, y, z)) == [algorithm_1(x, one, z) for one in y]
-    matched = algorithm_1_batch(x, y, z, matched=True)
-    assert list(matched) == [holds_on_matched(x, one, z) for one in y]
-    assert matched.any()
+    for matched, one_by_one in ((False, algorithm_1), (True, holds_on_matched)):
+        batch = list(algorithm_1_batch(x, y, z, matched=matched))
+        assert batch == [literal(x, one, z, matched) for one in y]
+        assert batch == [one_by_one(x, one, z) for one in y]
+    assert any(batch)
 
 
 def test_a_million_matchings_a_second() -> None:
