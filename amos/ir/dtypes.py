@@ -93,7 +93,7 @@ _ALL = (
 )
 
 _BY_NAME = {d.name: d for d in _ALL} | {d.short: d for d in _ALL}
-_BY_NAME |= {f"i{d.bits}": d for d in _ALL if d.kind == "int"}
+_BY_NAME |= {f"i{d.bits}": d for d in _ALL if d.kind == "int" and not d.digits}
 _BY_NAME |= {"s8 in [-64, 63]": _BY_NAME["s7"], "u8 in [0, 127]": _BY_NAME["u7"]}
 
 #: What ``dtype="f16"`` means for a whole operator: (sources …, output). Narrow

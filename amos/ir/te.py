@@ -69,7 +69,7 @@ class _Reader:
         for axis in (*op.axis, *op.reduce_axis):
             self.add_axis(axis)
         spatial = [name for _, name, _ in self.axes[: len(op.axis)]]
-        output = Reference(self.add_tensor(self.tensor), tuple(_iteration(n) for n in spatial))
+        output = Reference(self.add_tensor(self.tensor), tuple(Affine(((n, 1),)) for n in spatial))
         summed = isinstance(body, self.tirx.Reduce)
         sources = self.factors(self.summand(body) if summed else body)
         text = f"{output} {'+=' if summed else '='} {' * '.join(map(str, sources))}"
@@ -181,12 +181,8 @@ class _Reader:
     def axis(self, var: Any, tensor: str) -> Affine:
         for known, name, start in self.axes:
             if known.same_as(var):
-                return _iteration(name) + start
+                return Affine(((name, 1),), start)
         self.refuse(f"index of {tensor!r}: {var.name!r} is no iteration of the tensor")
-
-
-def _iteration(name: str) -> Affine:
-    return Affine(((name, 1),))
 
 
 def _unique(name: str, taken: list[str]) -> str:
@@ -202,19 +198,8 @@ def _unique(name: str, taken: list[str]) -> str:
 def _keeps_values(source: str, target: str) -> bool:
     """True if every value of one dtype is a value of the other."""
     a, b = dtype(source), dtype(target)
-    if a == b:
-        return True
-    if a.is_integer and b.is_integer:
-        return b.bits > a.bits and not (a.kind == "int" and b.kind == "uint")
-    if a.is_integer:
-        return a.bits <= _MANTISSA.get(b.name, 0)
-    return not b.is_integer and (a.name, b.name) in _FLOAT_WIDENINGS
+    return b.represents(a) or (a.is_integer and a.bits <= _MANTISSA.get(b.name, 0))
 
 
 #: Bits of the significand, with the hidden one.
 _MANTISSA = {"float16": 11, "bfloat16": 8, "tfloat32": 11, "float32": 24, "float64": 53}
-
-_FLOAT_WIDENINGS = frozenset(
-    [("float16", "float32"), ("float16", "float64"), ("float32", "float64")]
-    + [("bfloat16", "float32"), ("bfloat16", "float64")]
-)
