@@ -35,7 +35,7 @@ ARROWS: dict[str, set[str]] = {
     "records": _TO_PLAN | {"schedule"},
     "codegen": _TO_PLAN | {"schedule"},
     "runtime": _TO_PLAN | {"schedule", "codegen"},
-    "measure": _TO_RUNTIME | {"perfmodel"},
+    "measure": _TO_RUNTIME,
     "explore": _TO_RECORDS | {"perfmodel", "measure"},
     "selfcheck": _TO_RUNTIME | {"measure"},
     "explorer": _TO_RECORDS | {"operators", "perfmodel", "explore"},

@@ -16,7 +16,6 @@ __all__ = ["Annealing"]
 _CHAINS = 8
 #: Temperature at first, in units of log seconds, and its factor for each score.
 _HOT, _COOLING = 0.5, 0.99
-_REMAP = 0.1
 
 
 class Annealing(Search):
@@ -34,7 +33,7 @@ class Annealing(Search):
         turn = int(self.rng.integers(_CHAINS))
         while self._chains:
             turn = (turn + 1) % len(self._chains)
-            moved = self._step(self._chains[turn][0])
+            moved = self.mutant(self._chains[turn][0])
             self._walker[moved.key] = turn
             yield moved
 
@@ -53,12 +52,3 @@ class Annealing(Search):
             if worse <= 0 or self.rng.random() < math.exp(-worse / self._temperature):
                 self._chains[chain] = (candidate, seconds)
         self._walker.clear()
-
-    def _step(self, candidate: Candidate) -> Candidate:
-        mappings = self.problem.mappings
-        if len(mappings) > 1 and self.rng.random() < _REMAP:
-            mapping = mappings[int(self.rng.integers(len(mappings)))]
-            space = self.problem.space(mapping)
-            return Candidate(mapping, space.repair(candidate.schedule.as_dict(), self.rng))
-        space = self.problem.space(candidate.mapping)
-        return Candidate(candidate.mapping, space.mutate(candidate.schedule, self.rng))

@@ -10,7 +10,7 @@ shares with the parents are constrained.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -81,30 +81,22 @@ class Cga(Search):
 
     def keys(self) -> list[str]:
         """Algorithm 3, step 1: key variables, by the importance of features."""
-        return self.model.importance()[:_KEYS]
+        return self.model.ranked[:_KEYS]
 
     def _evolve(self) -> list[Candidate]:
         drawn = [self.random() for _ in range(_POPULATION - _ELITE)]
-        population = self._elite() + drawn
+        population = [candidate for candidate, _ in self.uncrowded(_ELITE, self._limits)] + drawn
         for _ in range(_GENERATIONS):
             parents = self._roulette(population)
             children = [self._child(parents) for _ in range(_OFFSPRING)]
             population = list({c.key: c for c in [*population, *children]}.values())
         return population
 
-    def _elite(self) -> list[Candidate]:
-        """The best told so far, at most a few of one mapping and of one register tile."""
-        crowd: Counter[object] = Counter()
-        kept: list[Candidate] = []
+    def _limits(self, candidate: Candidate) -> dict[Hashable, int]:
+        """How many may have its register tile, and if there are several its mapping."""
         several = len(self.problem.mappings) > 1
-        for candidate, _ in self.leaders(len(self.results)):
-            name, tiles = candidate.mapping.name, niche(candidate)
-            if crowd[tiles] < _CROWD and (crowd[name] < _NICHE or not several):
-                crowd.update([name, tiles])
-                kept.append(candidate)
-            if len(kept) == _ELITE:
-                break
-        return kept
+        of_mapping: dict[Hashable, int] = {candidate.mapping.name: _NICHE} if several else {}
+        return of_mapping | {niche(candidate): _CROWD}
 
     def _rated(self, population: list[Candidate]) -> list[tuple[float, Candidate]]:
         return list(zip(self.model.predict(population).tolist(), population, strict=True))
@@ -123,11 +115,9 @@ class Cga(Search):
         given = {name: [c for c in pair if name in self._chromosome(c)] for name in keys}
         names = [name for name in keys if given[name]]
         del names[int(self.rng.integers(len(names)))]
-        mappings = self.problem.mappings
-        if MAPPING in names:
-            mapping = pair[int(self.rng.integers(2))].mapping
-        else:
-            mapping = mappings[int(self.rng.integers(len(mappings)))]
+        mapping = (
+            pair[int(self.rng.integers(2))].mapping if MAPPING in names else self.any_mapping()
+        )
         space = self.problem.space(mapping)
         constraints = []
         for name in names:

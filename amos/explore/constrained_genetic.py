@@ -15,14 +15,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from deap import base, tools
 
-from amos.explore.method import Search
+from amos.explore.method import Search, defaults
 from amos.explore.objective import Problem
-from amos.plan import Candidate, Schedule, Value
+from amos.plan import Candidate, Value
 
 __all__ = ["MultiObjective", "Plain", "SatDecoder", "StochasticRanking"]
 
 _POPULATION = 32
-_MATE, _REMAP = 0.6, 0.1
+_MATE = 0.6
 #: Probability of comparing by score although a candidate is infeasible (Runarsson, Yao).
 _BY_SCORE = 0.45
 
@@ -70,9 +70,8 @@ class _Breeding(Search):
         """Let the fittest of the population and the newcomers survive."""
         super().tell(results)
         born = [_Member(c, s, 0) for c, s in results]
-        everyone = [*self._population, *born, *self._failed]
+        self._population = self.survive([*self._population, *born, *self._failed])
         self._failed = []
-        self._population = self.survive(everyone)
 
     def survive(self, members: list[_Member]) -> list[_Member]:
         """The next population."""
@@ -90,9 +89,7 @@ class _Breeding(Search):
         if self.rng.random() < _MATE:
             other = self._assignment(two)
             values |= {n: other[n] for n in values if n in other and self.rng.integers(2)}
-        mapping, mappings = one.mapping, self.problem.mappings
-        if len(mappings) > 1 and self.rng.random() < _REMAP:
-            mapping = mappings[int(self.rng.integers(len(mappings)))]
+        mapping = self.any_mapping() if self.moves() else one.mapping
         space = self.problem.space(mapping)
         domains = space.variables
         kept = {
@@ -105,9 +102,7 @@ class _Breeding(Search):
         return Candidate(mapping, space.schedule(positions))
 
     def _assignment(self, candidate: Candidate) -> dict[str, Value]:
-        tunables = self.problem.space(candidate.mapping).csp.tunables
-        values = {v.name: v.default for v in tunables if v.default is not None}
-        return values | candidate.schedule.as_dict()
+        return defaults(self.problem.space(candidate.mapping)) | candidate.schedule.as_dict()
 
     def _pick(self, domain: Sequence[Value]) -> Value:
         return domain[int(self.rng.integers(len(domain)))]
@@ -167,5 +162,4 @@ class SatDecoder(_Breeding):
     def _child(self) -> Candidate:
         wish = super()._child()
         space = self.problem.space(wish.mapping)
-        schedule: Schedule = space.repair(self._assignment(wish), self.rng)
-        return Candidate(wish.mapping, schedule)
+        return Candidate(wish.mapping, space.repair(self._assignment(wish), self.rng))

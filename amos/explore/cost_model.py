@@ -34,6 +34,7 @@ class CostModel:
 
     Attributes:
         names: of the features, in order.
+        ranked: variables by the gain of the splits on them, the most important first.
     """
 
     def __init__(self, problem: Problem, seed: int) -> None:
@@ -46,7 +47,7 @@ class CostModel:
         self._rows: dict[Key, np.ndarray] = {}
         self._trees: object | None = None
         self._best = 1.0
-        self._ranked: list[str] = []
+        self.ranked: list[str] = []
 
     @property
     def ready(self) -> bool:
@@ -98,7 +99,7 @@ class CostModel:
         gain = trees.get_score(importance_type="total_gain")
         ranked = sorted(gain.items(), key=lambda entry: (-_number(entry[1]), entry[0]))
         names = [self.names[int(feature[1:])] for feature, _ in ranked]
-        self._ranked = [name for name in names if name in self.tunables]
+        self.ranked = [name for name in names if name in self.tunables]
 
     def predict(self, candidates: Sequence[Candidate]) -> np.ndarray:
         """Predicted seconds; all the same before anything was learned."""
@@ -111,10 +112,6 @@ class CostModel:
         found = self._trees.predict(xgboost.DMatrix(table, nthread=1)).astype(float)
         seconds: np.ndarray = self._best / np.maximum(found, _LEAST)
         return seconds
-
-    def importance(self) -> list[str]:
-        """Variables by the gain of the splits on them, the most important first."""
-        return self._ranked
 
     @cached_property
     def tunables(self) -> frozenset[str]:

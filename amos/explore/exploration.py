@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import platform
+from collections import Counter
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from amos._display import Shown
@@ -57,34 +60,24 @@ class Exploration(Shown):
         Raises:
             ExploreError: every trial failed.
         """
-        done = [t for t in self.trials if t.seconds < float("inf")]
-        if not done:
-            kinds = sorted({t.measurement.failure for t in self.trials if t.measurement})
+        best = min(self.trials, key=lambda trial: trial.seconds, default=None)
+        if best is None or math.isinf(best.seconds):
             first = next((t.measurement for t in self.trials if t.measurement), None)
             detail = f"; the first says: {first.message}" if first else ""
-            raise ExploreError(
-                f"none of {len(self.trials)} candidates ran ({', '.join(kinds)}){detail}"
-            )
-        return min(done, key=lambda trial: trial.seconds)
+            kinds = ", ".join(sorted(self.failures))
+            raise ExploreError(f"none of {len(self.trials)} candidates ran ({kinds}){detail}")
+        return best
 
     @property
     def history(self) -> list[float]:
         """Best seconds after each trial; infinite while none has succeeded."""
-        best, curve = float("inf"), []
-        for trial in self.trials:
-            best = min(best, trial.seconds)
-            curve.append(best)
-        return curve
+        return list(accumulate((trial.seconds for trial in self.trials), min))
 
     @property
     def failures(self) -> dict[str, int]:
         """How many trials failed, by kind."""
-        counts: dict[str, int] = {}
-        for trial in self.trials:
-            if trial.measurement is not None and trial.measurement.failure:
-                kind = trial.measurement.failure
-                counts[kind] = counts.get(kind, 0) + 1
-        return counts
+        measured = (trial.measurement for trial in self.trials)
+        return dict(Counter(each.failure for each in measured if each and each.failure))
 
     @property
     def tops(self) -> float:

@@ -9,7 +9,7 @@ model can no longer tell candidates apart, and with some drawn by chance
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterator
 
 import numpy as np
 
@@ -52,20 +52,16 @@ class Guided:
 
     def ask(self, count: int) -> list[Candidate]:
         """Propose up to ``count`` candidates that were not measured yet."""
-        chosen: list[Candidate] = []
-        excluded = self._problem.measured()
         if not self.search.inner:
             proposals = self.search.ask(count)
             self.search.tell([(candidate, 0.0) for candidate in proposals])
             return proposals
         self._look()
-        local = int(count * _LOCAL) if self._problem.best(1) else 0
-        self._take(chosen, excluded, self._neighbours(), local)
-        self._take(chosen, excluded, self._random(), len(chosen) + round(count * self._epsilon))
-        self._take(chosen, excluded, self._promising(), count)
-        self._take(chosen, excluded, self._random(), count)
-        if len(chosen) < count:
-            self._take(chosen, excluded, (c for c, _ in self.search.results), count)
+        excluded = self._problem.measured()
+        chosen = _fresh(self._neighbours(), int(count * _LOCAL), excluded)
+        chosen += _fresh(self._random(), round(count * self._epsilon), excluded)
+        for source in (self._promising(), self._random(), (c for c, _ in self.search.results)):
+            chosen += _fresh(source, count - len(chosen), excluded)
         return chosen
 
     def _look(self) -> None:
@@ -77,16 +73,6 @@ class Guided:
             if not batch:
                 return
             self.search.tell(list(zip(batch, self._problem.scores(batch).tolist(), strict=True)))
-
-    def _take(
-        self, chosen: list[Candidate], excluded: set[Key], source: Iterable[Candidate], until: int
-    ) -> None:
-        for candidate in source:
-            if len(chosen) >= until:
-                return
-            if candidate.key not in excluded:
-                excluded.add(candidate.key)
-                chosen.append(candidate)
 
     def _promising(self) -> Iterator[Candidate]:
         """What was found, best score first, one for each register tile and mapping first.
@@ -125,6 +111,18 @@ class Guided:
     def _random(self) -> Iterator[Candidate]:
         for _ in range(_ATTEMPTS * 4):
             yield self.search.random()
+
+
+def _fresh(source: Iterator[Candidate], count: int, excluded: set[Key]) -> list[Candidate]:
+    """So many that are not excluded, and then are."""
+    fresh: list[Candidate] = []
+    for candidate in source:
+        if len(fresh) >= count:
+            break
+        if candidate.key not in excluded:
+            excluded.add(candidate.key)
+            fresh.append(candidate)
+    return fresh
 
 
 def _outermost(candidate: Candidate) -> str:

@@ -1,4 +1,4 @@
-"""The interface of a search method: ask for candidates, tell what they took.
+"""What search methods have in common: ask for candidates, tell what they took.
 
 A method sees scores only through :meth:`Search.tell`. Whether a score is a
 measurement or a prediction is none of its business: compared with one another,
@@ -9,53 +9,34 @@ and what it finds is measured (:mod:`amos.explore.guided`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import ClassVar, Protocol
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 
 from amos.explore.objective import Problem
-from amos.plan import Candidate, Schedule
+from amos.mapping import Mapping as LoopMapping
+from amos.plan import Candidate, Schedule, Value
+from amos.schedule import ScheduleSpace
+from amos.schedule.sampler import every
 
-__all__ = ["Key", "Method", "Proposer", "Search", "everything", "niche"]
+__all__ = ["Key", "Search", "defaults", "everything", "niche"]
 
 Key = tuple[str, Schedule]
 #: Candidates that a method may repeat before chance fills the batch.
 _REPEATS = 400
+#: Probability that a child goes to another mapping.
+_REMAP = 0.1
 #: Spaces up to this size are listed when chance finds nothing new.
 _LISTED = 20_000
 
 
-class Proposer(Protocol):
-    """Whatever can say what to measure next."""
-
-    def ask(self, count: int) -> list[Candidate]:
-        """Propose up to ``count`` new candidates; fewer, or none, if the space is used up."""
-        ...
-
-
-class Method(Protocol):
-    """What every search method can do.
-
-    A method draws random numbers from the given generator alone, proposes only
-    feasible candidates, and never proposes a candidate twice.
-    """
-
-    def __init__(self, problem: Problem, rng: np.random.Generator) -> None:
-        """Prepare to search ``problem``."""
-        ...
-
-    def ask(self, count: int) -> list[Candidate]:
-        """Propose up to ``count`` new candidates; fewer, or none, if the space is used up."""
-        ...
-
-    def tell(self, results: Sequence[tuple[Candidate, float]]) -> None:
-        """Take note of scores in seconds; infinite for a candidate that failed."""
-        ...
-
-
 class Search:
-    """What methods have in common; each one says in :meth:`propose` what to try next.
+    """A method, which says in :meth:`propose` what to try next.
+
+    It draws random numbers from the given generator alone, proposes only feasible
+    candidates, and never proposes a candidate twice.
 
     Attributes:
         problem: the joint space of mappings and schedules.
@@ -75,17 +56,18 @@ class Search:
         self._rest: Iterator[Candidate] | None = None
 
     def propose(self, count: int) -> Iterable[Candidate]:
-        """Candidates in the order they should be tried; repeats are left out later."""
-        raise NotImplementedError
+        """Candidates in the order they should be tried; repeats are left out later.
+
+        By default none, so that chance fills the batch.
+        """
+        return ()
 
     def ask(self, count: int) -> list[Candidate]:
         """Propose up to ``count`` new candidates; fewer, or none, if the space is used up."""
         fresh = self._new(self.propose(count), count)
-        if len(fresh) < count:
-            fresh += self._new(self._chance(), count - len(fresh))
+        fresh += self._new(iter(self.random, None), count - len(fresh))
         if len(fresh) < count and self.problem.size <= _LISTED:
-            if self._rest is None:
-                self._rest = everything(self.problem)
+            self._rest = self._rest or everything(self.problem)
             fresh += self._new(self._rest, count - len(fresh), repeats=_LISTED)
         return fresh
 
@@ -102,8 +84,25 @@ class Search:
 
     def random(self) -> Candidate:
         """A mapping, then a feasible schedule of it, both by chance."""
+        return self.problem.sample(self.any_mapping(), self.rng)
+
+    def any_mapping(self) -> LoopMapping:
+        """A mapping by chance."""
         mappings = self.problem.mappings
-        return self.problem.sample(mappings[int(self.rng.integers(len(mappings)))], self.rng)
+        return mappings[int(self.rng.integers(len(mappings)))]
+
+    def moves(self) -> bool:
+        """Whether a child goes to another mapping: now and then, if there are several."""
+        return len(self.problem.mappings) > 1 and self.rng.random() < _REMAP
+
+    def mutant(self, candidate: Candidate) -> Candidate:
+        """One or two variables changed, or the mapping and what that makes necessary."""
+        if self.moves():
+            mapping = self.any_mapping()
+            space = self.problem.space(mapping)
+            return Candidate(mapping, space.repair(candidate.schedule.as_dict(), self.rng))
+        space = self.problem.space(candidate.mapping)
+        return Candidate(candidate.mapping, space.mutate(candidate.schedule, self.rng))
 
     def seeds(self, count: int) -> Iterator[Candidate]:
         """Every mapping in turn, in random order, each with a schedule by chance."""
@@ -117,28 +116,39 @@ class Search:
         done = [entry for entry in self.results if math.isfinite(entry[1])]
         return sorted(done, key=lambda entry: entry[1])[:count]
 
-    def _chance(self) -> Iterator[Candidate]:
-        while True:
-            yield self.random()
+    def uncrowded(
+        self, count: int, limits: Callable[[Candidate], Mapping[Hashable, int]]
+    ) -> list[tuple[Candidate, float]]:
+        """The best told so far, but at most so many that have something in common.
+
+        Args:
+            count: how many.
+            limits: what a candidate has in common with others, and how many such there may be.
+        """
+        crowd: Counter[Hashable] = Counter()
+        kept: list[tuple[Candidate, float]] = []
+        for candidate, score in self.leaders(len(self.results)):
+            most = limits(candidate)
+            if all(crowd[shared] < number for shared, number in most.items()):
+                crowd.update(most.keys())
+                kept.append((candidate, score))
+            if len(kept) == count:
+                break
+        return kept
 
     def _new(
         self, source: Iterable[Candidate], count: int, repeats: int = _REPEATS
     ) -> list[Candidate]:
         fresh: list[Candidate] = []
-        idle = 0
-        if count < 1:
-            return fresh
-        for candidate in source:
-            if candidate.key in self._seen:
-                idle += 1
-                if idle > repeats:
-                    break
-                continue
-            idle = 0
-            self._seen.add(candidate.key)
-            fresh.append(candidate)
-            if len(fresh) == count:
+        idle, candidates = 0, iter(source)
+        while len(fresh) < count and idle <= repeats:
+            if (candidate := next(candidates, None)) is None:
                 break
+            idle += 1
+            if candidate.key not in self._seen:
+                idle = 0
+                self._seen.add(candidate.key)
+                fresh.append(candidate)
         return fresh
 
 
@@ -150,12 +160,15 @@ def everything(problem: Problem, most: int | None = None) -> Iterator[Candidate]
         most: partial assignments of one mapping to look at; beyond it the mapping
             is left out. Unbounded by default.
     """
-    from amos.schedule.sampler import every
-
     for mapping in problem.mappings:
         space = problem.space(mapping)
         for positions in every(space.csp, most or 10**9) or ():
             yield Candidate(mapping, space.schedule(positions))
+
+
+def defaults(space: ScheduleSpace) -> dict[str, Value]:
+    """Values of the variables that a schedule may leave out."""
+    return {v.name: v.default for v in space.csp.tunables if v.default is not None}
 
 
 def niche(candidate: Candidate) -> Hashable:

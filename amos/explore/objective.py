@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -15,9 +15,7 @@ from amos.plan import Candidate, Schedule, Structure, Value, batch_of
 from amos.records import Trial
 from amos.schedule import ScheduleSpace, Tiling, spaces_of
 
-__all__ = ["Problem", "Spread"]
-
-Spread = Callable[[Sequence[Sequence[Candidate]], Machine], list[list[float]] | None]
+__all__ = ["Problem"]
 
 #: A correction counts as much as this many measurements that agree with the model.
 _PRIOR = 2.0
@@ -29,9 +27,6 @@ class Problem:
     Args:
         mappings: the mappings to search.
         machine: the machine that the model predicts for.
-        spread: evaluates many candidates elsewhere: lists of candidates of one
-            mapping and the machine to seconds of each; None where that takes
-            longer than it saves.
         fixes: values that schedule variables must take.
         tiling: whether register tiles must divide their loops.
 
@@ -44,14 +39,13 @@ class Problem:
         self,
         mappings: Sequence[Mapping],
         machine: Machine,
-        spread: Spread | None = None,
         *,
         fixes: Iterable[tuple[str, Value]] = (),
         tiling: Tiling = "hardware",
     ) -> None:
         self.spaces = spaces_of(mappings, machine, fixes, tiling)
         self.mappings = tuple(mapping for mapping in mappings if mapping.name in self.spaces)
-        self.machine, self._spread = machine, spread
+        self.machine = machine
         self.trials: list[Trial] = []
         self._structures = {mapping.name: Structure(mapping) for mapping in self.mappings}
         self._predicted: dict[tuple[str, Schedule], float] = {}
@@ -78,20 +72,12 @@ class Problem:
         for candidate in candidates:
             if candidate.key not in self._predicted:
                 fresh[candidate.mapping.name].append(candidate)
-        groups = list(fresh.values())
-        seconds = self._spread(groups, self.machine) if self._spread and groups else None
-        if seconds is None:
-            seconds = [self._evaluate(group) for group in groups]
-        for group, times in zip(groups, seconds, strict=True):
+        for name, group in fresh.items():
+            structure = self._structures[name]
+            batch = batch_of(structure, [candidate.schedule for candidate in group])
+            times = evaluate(structure, self.machine, batch).seconds.tolist()
             self._predicted.update((c.key, t) for c, t in zip(group, times, strict=True))
         return np.array([self._predicted[candidate.key] for candidate in candidates])
-
-    def _evaluate(self, group: Sequence[Candidate]) -> list[float]:
-        """Predicted seconds of candidates of one mapping."""
-        structure = self._structures[group[0].mapping.name]
-        batch = batch_of(structure, [candidate.schedule for candidate in group])
-        seconds: list[float] = evaluate(structure, self.machine, batch).seconds.tolist()
-        return seconds
 
     def scores(self, candidates: Sequence[Candidate]) -> np.ndarray:
         """Predicted seconds, scaled by how wrong the model was for each mapping so far."""

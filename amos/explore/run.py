@@ -112,8 +112,7 @@ def explore(
         options = {"rule": rule} | search.recorded() | measure.recorded()
         log = RunLog(store, Run.of(op, unit, identity, method=method, seed=seed, options=options))
         target = _first_machine(log, machine, unit, workers, measure.implementation)
-        spread = workers.spread if workers is not None else None
-        problem = Problem(mappings, target, spread, fixes=search.fix, tiling=search.tiling)
+        problem = Problem(mappings, target, fixes=search.fix, tiling=search.tiling)
         for line in (*log.notices(), *slow(problem, trials, workers)):
             say(line)
         watch.aside(announce)(problem)

@@ -23,8 +23,6 @@ from amos.machine.identity import Identity, here
 from amos.measure.executor import Executor, Task
 from amos.measure.host import host_machine
 from amos.measure.runner import Runner
-from amos.perfmodel import evaluate
-from amos.plan import Candidate, Structure, batch_of
 from amos.records import Measurement
 
 __all__ = ["DaskExecutor"]
@@ -33,8 +31,6 @@ __all__ = ["DaskExecutor"]
 _CONNECT, _REPLACEMENT = 10.0, 60.0
 #: Seconds between two looks at which workers there are.
 _LOOK = 0.5
-#: Mappings from which on the model is evaluated by the workers.
-_SPREAD = 64
 #: Workers that a candidate may take with it before it counts as the culprit.
 _LOSSES = 2
 
@@ -65,7 +61,8 @@ class DaskExecutor(Executor):
     ) -> None:
         self.address, self._limits = address, (timeout, memory)
         self._intrinsic, self._implementation = intrinsic, implementation
-        self._known: dict[str, Identity | None] = {}
+        #: What each worker is; None for one without the instruction.
+        self._kinds: dict[str, Identity | None] = {}
         self._client = _connect(address)
         try:
             self._identity = self._choose()
@@ -98,10 +95,16 @@ class DaskExecutor(Executor):
         implementation: str | None = None,
     ) -> Machine:
         """The machine of the first worker, as the model sees it."""
-        worker = min(self._wait_for_workers())
-        how = (again, implementation, self._limits)
-        future = self._submit(worker, _describe_machine, list(intrinsics), *how)
-        machine: Machine = self._result(future)
+        how = (list(intrinsics), again, implementation, self._limits)
+        future = self._submit(min(self._wait_for_workers()), _describe_machine, *how)
+        try:
+            machine: Machine = future.result(timeout=600)
+        except MeasureError:
+            raise
+        except Exception as error:  # whatever a cluster can come up with
+            raise MeasureError(
+                f"executor {self.address}: {type(error).__name__}: {error}"
+            ) from error
         return machine
 
     def measure(self, tasks: Iterable[tuple[int, Task]]) -> Iterator[tuple[int, Measurement]]:
@@ -112,94 +115,67 @@ class DaskExecutor(Executor):
         """
         source, returned = iter(tasks), list[tuple[int, Task]]()
         running: dict[str, tuple[int, Task, Any]] = {}
-        losses, exhausted = Counter[int](), False
+        losses = Counter[int]()
         try:
             while True:
                 workers = self._workers() if running else self._wait_for_workers()
                 for worker in sorted(workers - running.keys()):
                     item = returned.pop() if returned else next(source, None)
                     if item is None:
-                        exhausted = True
                         break
-                    number, task = item
-                    running[worker] = (
-                        number,
-                        task,
-                        self._submit(worker, _measure_task, task, self._limits),
-                    )
-                if exhausted and not running and not returned:
+                    future = self._submit(worker, _measure_task, item[1], self._limits)
+                    running[worker] = (*item, future)
+                if not running:
                     return
                 for worker, (number, task, future) in list(running.items()):
                     if future.status == "finished":
                         del running[worker]
                         yield number, future.result()
-                    elif worker not in workers or future.status in ("error", "lost", "cancelled"):
+                    elif worker not in workers or future.status != "pending":
                         del running[worker]
-                        self._abandon(future)
+                        _abandon(future)
                         losses[number] += 1
-                        if losses[number] >= _LOSSES:
+                        if losses[number] < _LOSSES:
+                            returned.append((number, task))
+                        else:
                             message = f"{losses[number]} workers were lost with it"
                             yield number, Measurement(failure="crash", message=message)
-                        else:
-                            returned.append((number, task))
-                self._pause([future for _, _, future in running.values()])
+                _pause([future for _, _, future in running.values()])
         finally:
             for _, _, future in running.values():
-                self._abandon(future)
-
-    def spread(
-        self, groups: Sequence[Sequence[Candidate]], machine: Machine
-    ) -> list[list[float]] | None:
-        """By workers of any kind; None too if the cluster does not answer."""
-        if len(groups) < _SPREAD:
-            return None
-        parts = max(1, len(self._addresses()))
-        chunks = [list(groups[n::parts]) for n in range(parts)]
-        try:
-            futures = [
-                self._client.submit(_evaluate_model, chunk, machine, pure=False, priority=10)
-                for chunk in chunks
-            ]
-            answers = self._client.gather(futures, errors="raise")
-        except Exception:  # whatever a cluster can come up with: we can do it ourselves
-            return None
-        result: list[list[float]] = [[] for _ in groups]
-        for n, answer in enumerate(answers):
-            result[n::parts] = answer
-        return result
+                _abandon(future)
 
     def _choose(self) -> Identity:
         """The commonest kind among the workers that can execute the intrinsic."""
         self._look_at(self._addresses())
-        if not self._known:
+        if not self._kinds:
             raise MeasureError(f"executor {self.address}: the scheduler has no workers")
-        able = Counter(identity for identity in self._known.values() if identity is not None)
+        able = Counter(kind for kind in self._kinds.values() if kind is not None)
         if not able:
             assert self._intrinsic is not None
             needed = ", ".join(self._intrinsic.requires)
             raise MeasureError(
-                f"executor {self.address}: none of {len(self._known)} workers has {needed}, which "
+                f"executor {self.address}: none of {len(self._kinds)} workers has {needed}, which "
                 f"{self._intrinsic.name} needs; with the generic implementation any CPU will do"
             )
-        return max(able, key=lambda identity: (able[identity], identity.key))
+        return max(able, key=lambda kind: (able[kind], kind.key))
 
-    def _look_at(self, addresses: Iterable[str]) -> None:
-        """Ask workers who they are; None for one without the instruction."""
-        fresh = [address for address in addresses if address not in self._known]
+    def _look_at(self, addresses: set[str]) -> None:
+        """Ask workers that are new who they are."""
+        fresh = sorted(addresses - self._kinds.keys())
         if not fresh:
             return
         answers = self._client.run(
             _introduce, self._intrinsic, self._implementation, workers=fresh, on_error="return"
         )
         for address, answer in answers.items():
-            if isinstance(answer, BaseException):
-                if isinstance(answer, ImportError | AttributeError):
-                    raise MeasureError(
-                        f"executor {self.address}: worker {address} has no amos of this version: "
-                        f"{answer}"
-                    ) from answer
-                continue
-            self._known[address] = answer
+            if isinstance(answer, ImportError | AttributeError):
+                raise MeasureError(
+                    f"executor {self.address}: worker {address} has no amos of this version: "
+                    f"{answer}"
+                ) from answer
+            if not isinstance(answer, BaseException):
+                self._kinds[address] = answer
 
     def _addresses(self) -> set[str]:
         try:
@@ -212,49 +188,35 @@ class DaskExecutor(Executor):
         present = self._addresses()
         with contextlib.suppress(OSError, TimeoutError):
             self._look_at(present)
-        return {a for a in present if self._known.get(a) == self._identity}
+        return {address for address in present if self._kinds.get(address) == self._identity}
 
     def _wait_for_workers(self) -> set[str]:
         end = time.monotonic() + _REPLACEMENT
-        while not (found := self._workers()):
+        while not (workers := self._workers()):
             if time.monotonic() > end:
                 raise MeasureError(
                     f"executor {self.address}: no worker of this kind is left ({self._identity})"
                 )
             time.sleep(_LOOK)
-        return found
+        return workers
 
     def _submit(self, worker: str, function: Any, *arguments: Any) -> Any:
-        return self._client.submit(
-            function,
-            *arguments,
-            workers=[worker],
-            allow_other_workers=False,
-            pure=False,
-            retries=0,
-        )
+        pinned = dict(workers=[worker], allow_other_workers=False, pure=False, retries=0)
+        return self._client.submit(function, *arguments, **pinned)
 
-    def _result(self, future: Any) -> Any:
-        try:
-            return future.result(timeout=600)
-        except MeasureError:
-            raise
-        except Exception as error:  # whatever a cluster can come up with
-            raise MeasureError(
-                f"executor {self.address}: {type(error).__name__}: {error}"
-            ) from error
 
-    def _pause(self, futures: list[Any]) -> None:
-        """Until one of them is known, or it is time to look at the workers."""
-        from distributed import wait
+def _pause(futures: list[Any]) -> None:
+    """Until one of them is known, or it is time to look at the workers."""
+    from distributed import wait
 
-        if futures:
-            with contextlib.suppress(Exception):
-                wait(futures, timeout=_LOOK, return_when="FIRST_COMPLETED")
-
-    def _abandon(self, future: Any) -> None:
+    if futures:
         with contextlib.suppress(Exception):
-            future.cancel(force=True)
+            wait(futures, timeout=_LOOK, return_when="FIRST_COMPLETED")
+
+
+def _abandon(future: Any) -> None:
+    with contextlib.suppress(Exception):
+        future.cancel(force=True)
 
 
 def _connect(address: str) -> Any:
@@ -295,15 +257,6 @@ def _runner(limits: tuple[float, int | None]) -> Runner:
         _close_runner()
         _runners[limits] = Runner(*limits)
     return _runners[limits]
-
-
-def _evaluate_model(groups: Sequence[Sequence[Candidate]], machine: Machine) -> list[list[float]]:
-    found = []
-    for group in groups:
-        structure = Structure(group[0].mapping)
-        batch = batch_of(structure, [candidate.schedule for candidate in group])
-        found.append(evaluate(structure, machine, batch).seconds.tolist())
-    return found
 
 
 def _measure_task(task: Task, limits: tuple[float, int | None]) -> Measurement:

@@ -13,7 +13,6 @@ from amos.machine.identity import Identity, here
 from amos.measure.host import host_machine
 from amos.measure.runner import DEFAULT_TIMEOUT, Runner
 from amos.measure.task import Task
-from amos.plan import Candidate
 from amos.records import Measurement
 
 __all__ = ["Executor", "LocalExecutor", "Task", "open_executor"]
@@ -61,20 +60,6 @@ class Executor(Closing):
         Raises:
             MeasureError: there is nothing left to measure with.
         """
-
-    def spread(
-        self, groups: Sequence[Sequence[Candidate]], machine: Machine
-    ) -> list[list[float]] | None:
-        """Have the workers evaluate the model.
-
-        Args:
-            groups: candidates of one mapping each.
-            machine: what the model predicts for.
-
-        Returns:
-            predicted seconds of each; None where asking takes longer than answering.
-        """
-        return None
 
 
 class LocalExecutor(Executor):

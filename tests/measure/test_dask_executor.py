@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import amos
@@ -18,9 +17,7 @@ from amos.codegen.tir.tensor_intrin import implementation
 from amos.errors import MeasureError
 from amos.ir import Operator
 from amos.machine.cpu import cpu
-from amos.measure.executor import open_executor
 from amos.records import Records, Trial
-from tests.support.fake import OPERATOR
 
 pytestmark = pytest.mark.features
 
@@ -32,7 +29,7 @@ KIND = implementation(amos.intrinsics.get(VNNI), cpu().features)
 GEMM = Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=12, j=64, k=32))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     with warnings.catch_warnings():
         # Of Dask's own clean-up.
@@ -50,48 +47,6 @@ def cluster() -> Iterator[Any]:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_run_survives_the_loss_of_a_worker(cluster: Any, tmp_path: Path) -> None:
-    victims = [worker.pid for worker in cluster.workers.values()]
-    path = tmp_path / "tuning.db"
-
-    def tell(trial: Trial, _: int) -> None:
-        if trial.number == 1:
-            os.kill(victims[0], signal.SIGKILL)
-
-    run: dict[str, Any] = dict(trials=5, records=path)
-    there = amos.MeasureOptions(executor=cluster.scheduler_address, implementation=KIND)
-    result = amos.explore(GEMM, VNNI, **run, measure=there, progress=tell)
-    assert len(result.trials) == 5
-    assert result.failures == {}
-    assert result.best.measurement is not None
-    assert result.best.measurement.verified_elements == 12 * 64
-    with Records(path) as records:
-        rows = [row for row in records.all() if row.phase == "search"]
-    assert sorted(row.number for row in rows) == list(range(5))
-    # Workers on this machine are this machine: the same run goes on without them.
-    assert amos.explore(GEMM, VNNI, **run, measure=replace(there, executor=None)).replayed == 5
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_the_model_is_evaluated_there(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from amos.explore import Problem
-    from amos.measure import dask_executor
-
-    monkeypatch.setattr(dask_executor, "_SPREAD", 2)
-    unit, machine = amos.intrinsics.get(VNNI), amos.machines.get("xeon_6240")
-    mappings = list(amos.enumerate_mappings(OPERATOR, unit, rule="gather"))[:5]
-    rng = np.random.default_rng(0)
-    here = Problem(mappings, machine)
-    drawn = [here.sample(mapping, rng) for mapping in mappings for _ in range(3)]
-    where = cluster.scheduler_address
-    with open_executor(where, intrinsic=unit, implementation=KIND) as workers:
-        assert isinstance(workers, dask_executor.DaskExecutor)
-        there = Problem(mappings, machine, workers.spread)
-        np.testing.assert_allclose(there.seconds(drawn), here.seconds(drawn), rtol=1e-12)
-        assert workers.spread([[drawn[0]]], machine) is None
-
-
-@pytest.mark.filterwarnings("ignore")
 def test_workers_without_the_instruction(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from amos.measure import dask_executor
 
@@ -104,6 +59,29 @@ def test_workers_without_the_instruction(cluster: Any, monkeypatch: pytest.Monke
             GEMM, VNNI, trials=1, measure=amos.MeasureOptions(executor=cluster.scheduler_address)
         )
     assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_run_survives_the_loss_of_a_worker(cluster: Any, tmp_path: Path) -> None:
+    victims = [worker.pid for worker in cluster.workers.values()]
+    path = tmp_path / "tuning.db"
+
+    def tell(trial: Trial, _: int) -> None:
+        if trial.number == 1:
+            os.kill(victims[0], signal.SIGKILL)
+
+    run: dict[str, Any] = dict(trials=4, records=path)
+    there = amos.MeasureOptions(executor=cluster.scheduler_address, implementation=KIND)
+    result = amos.explore(GEMM, VNNI, **run, measure=there, progress=tell)
+    assert len(result.trials) == 4
+    assert result.failures == {}
+    assert result.best.measurement is not None
+    assert result.best.measurement.verified_elements == 12 * 64
+    with Records(path) as records:
+        rows = [row for row in records.all() if row.phase == "search"]
+    assert sorted(row.number for row in rows) == list(range(4))
+    # Workers on this machine are this machine: the same run goes on without them.
+    assert amos.explore(GEMM, VNNI, **run, measure=replace(there, executor=None)).replayed == 4
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -27,6 +27,8 @@ _STEP = 128
 _REPEAT = 15
 #: Bytes that the timings of one bandwidth stream together; three are made at the least.
 _STREAMED, _FEWEST = 2 << 30, 3
+#: Libraries by their programs: a probe is repeated, and compiling takes most of its time.
+_compiled: dict[str, Any] = {}
 #: Latency of a multiplication and a xor.
 _CHAIN_CYCLES = 4
 
@@ -167,7 +169,11 @@ def _seconds(module: Any, tensors: list[Any], repeat: int = _REPEAT) -> float:
     load_tvm()
     import tvm
 
-    library = tvm.compile(module, target=host_target())
-    timer = library.mod.time_evaluator("main", tvm.cpu(), number=1, repeat=repeat, min_repeat_ms=2)
+    text = module.script()
+    if text not in _compiled:
+        _compiled[text] = tvm.compile(module, target=host_target())
+    timer = _compiled[text].mod.time_evaluator(
+        "main", tvm.cpu(), number=1, repeat=repeat, min_repeat_ms=2
+    )
     times = [float(t) for t in timer(*tensors).results]
     return min(times) if min(times) > 0 else statistics.median(times)
