@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from typing import Any
 
 from amos.intrinsics.arithmetic import Timing
-from amos.intrinsics.description import Intrinsic
-from amos.intrinsics.implementation import Implementation
-from amos.intrinsics.vectors import LLVM_MCA, vector_intrinsic
+from amos.intrinsics.vectors import LLVM_MCA, Described, instruction
 from amos.ir import dtype
 
 __all__ = ["intrinsics"]
 
-Things = Iterator[Intrinsic | Implementation]
 Kinds = tuple[str, str, str]
 
 _MANUAL = "Arm Architecture Reference Manual for A-profile architecture (DDI 0487), C7.2, "
@@ -26,32 +23,29 @@ _ATTRIBUTES = {"asimddp": "+dotprod", "i8mm": "+i8mm"}
 _SIGNED, _UNSIGNED, _MIXED = ("s8", "s8", "s32"), ("u8", "u8", "u32"), ("u8", "s8", "s32")
 
 
-def intrinsics() -> Things:
+def intrinsics() -> Described:
     """``sdot``, ``udot``, ``usdot`` by element, and ``smmla``, ``ummla``, ``usmmla``."""
     yield from _dot("sdot", _SIGNED, "asimddp")
     yield from _dot("udot", _UNSIGNED, "asimddp")
     yield from _dot("usdot", _MIXED, "i8mm")
-    for instruction, kinds in (("smmla", _SIGNED), ("ummla", _UNSIGNED), ("usmmla", _MIXED)):
-        yield from _matrix(instruction, kinds)
+    for called, kinds in (("smmla", _SIGNED), ("ummla", _UNSIGNED), ("usmmla", _MIXED)):
+        yield from _matrix(called, kinds)
 
 
-def _dot(instruction: str, kinds: Kinds, feature: str) -> Things:
+def _dot(called: str, kinds: Kinds, feature: str) -> Described:
     first, second, result = (dtype(kind).name for kind in kinds)
-    function = "usdotq_s32" if instruction == "usdot" else f"dotq_{kinds[2]}"
-    yield from _both(
-        instruction,
-        "m4k4",
-        "Dst[i1] += Src1[r1] * Src2[i1, r1]",
-        {"i1": 4, "r1": 4},
-        kinds,
-        feature,
-        section="by element",
+    function = "usdotq_s32" if called == "usdot" else f"dotq_{kinds[2]}"
+    return instruction(
+        **_arm(called, "m4k4", kinds, feature),
+        compute="Dst[i1] += Src1[r1] * Src2[i1, r1]",
+        extents={"i1": 4, "r1": 4},
+        source=f"{_MANUAL}{called.upper()} (by element)",
         description="4 lanes, each adding 4 products of bytes; the first source is one lane",
         shared="Src1",
         llvm=f"""
 Dst[T.ramp(T.int32(0), 1, 4)] = T.call_llvm_pure_intrin(
     "{result}x4",
-    "llvm.aarch64.neon.{instruction}",
+    "llvm.aarch64.neon.{called}",
     Dst.vload([0], "{result}x4"),
     T.reinterpret(
         "{first}x16",
@@ -72,23 +66,20 @@ vst1q_{kinds[2]}(Dst, sum);
     )
 
 
-def _matrix(instruction: str, kinds: Kinds) -> Things:
+def _matrix(called: str, kinds: Kinds) -> Described:
     first, second, result = (dtype(kind).name for kind in kinds)
     a, b, c = kinds
-    function = "vusmmlaq_s32" if instruction == "usmmla" else f"vmmlaq_{c}"
-    yield from _both(
-        instruction,
-        "m2n2k8",
-        "Dst[i1, i2] += Src1[i1, r1] * Src2[i2, r1]",
-        {"i1": 2, "i2": 2, "r1": 8},
-        kinds,
-        "i8mm",
-        section="vector",
+    function = "vusmmlaq_s32" if called == "usmmla" else f"vmmlaq_{c}"
+    return instruction(
+        **_arm(called, "m2n2k8", kinds, "i8mm"),
+        compute="Dst[i1, i2] += Src1[i1, r1] * Src2[i2, r1]",
+        extents={"i1": 2, "i2": 2, "r1": 8},
+        source=f"{_MANUAL}{called.upper()} (vector)",
         description="a 2x2 tile, each element adding 8 products of bytes",
         llvm=f"""
 Dst[0, T.ramp(T.int32(0), 1, 4)] = T.call_llvm_pure_intrin(
     "{result}x4",
-    "llvm.aarch64.neon.{instruction}",
+    "llvm.aarch64.neon.{called}",
     Dst.vload([0, 0], "{result}x4"),
     Src1.vload([0, 0], "{first}x16"),
     Src2.vload([0, 0], "{second}x16"),
@@ -99,38 +90,17 @@ Dst[0, T.ramp(T.int32(0), 1, 4)] = T.call_llvm_pure_intrin(
     )
 
 
-def _both(
-    instruction: str,
-    shape: str,
-    compute: str,
-    extents: Mapping[str, int],
-    kinds: Kinds,
-    feature: str,
-    *,
-    section: str,
-    description: str,
-    llvm: str,
-    c: str,
-    headers: str,
-    shared: str = "",
-) -> Things:
-    """The description and both implementations of an instruction."""
-    name = f"arm_{instruction}_{shape}_{'_'.join(dict.fromkeys(kinds[:2]))}_{kinds[2]}"
-    yield vector_intrinsic(
-        name,
-        compute,
-        extents,
-        kinds,
-        shared=shared,
+def _arm(called: str, shape: str, kinds: Kinds, feature: str) -> dict[str, Any]:
+    """What all of them have in common."""
+    attribute = _ATTRIBUTES[feature]
+    return dict(
+        name=f"arm_{called}_{shape}_{'_'.join(dict.fromkeys(kinds[:2]))}_{kinds[2]}",
+        kinds=kinds,
         family="arm",
-        source=f"{_MANUAL}{instruction.upper()} ({section})",
-        description=description,
         requires=(feature,),
         registers=32,
         timing=_TIMING,
-    )
-    attribute = _ATTRIBUTES[feature]
-    yield Implementation(name, "llvm", llvm, "aarch64", (feature,), ("+v8.2a", attribute))
-    yield Implementation(
-        name, "c", c, "aarch64", (feature,), (f"-march=armv8.2-a{attribute}",), headers
+        machine="aarch64",
+        attributes=("+v8.2a", attribute),
+        flags=(f"-march=armv8.2-a{attribute}",),
     )

@@ -2,41 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from amos.intrinsics.arithmetic import MEASURED, Arithmetic, Timing
-from amos.intrinsics.description import Intrinsic
-from amos.intrinsics.implementation import Implementation
-from amos.intrinsics.vectors import LLVM_MCA, vector_intrinsic, x86_sources
+from amos.intrinsics.vectors import INTEL, LLVM_MCA, Described, instruction
 
 __all__ = ["intrinsics"]
 
 _SOURCE = (
-    "Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2C, "
-    "VFMADD132PS/VFMADD213PS/VFMADD231PS: Fused Multiply-Add of Packed Single Precision "
-    "Floating-Point Values"
+    f"{INTEL}2C, VFMADD132PS/VFMADD213PS/VFMADD231PS: Fused Multiply-Add of Packed Single "
+    "Precision Floating-Point Values"
 )
 #: What widens a dtype in one instruction, beyond FMA itself.
 _WIDENS = {"f16": ("f16c",)}
 
 
-def intrinsics() -> Iterator[Intrinsic | Implementation]:
+def intrinsics() -> Described:
     """``vfmadd231ps`` on 512 bits (AVX-512) and on 256 bits (FMA), of three dtypes.
 
     A float32 holds every float16 and every bfloat16, which are widened as they are staged.
     """
     for family, lanes, feature in (("avx512", 16, "avx512f"), ("avx2", 8, "fma")):
         for kind in ("f32", "f16", "bf16"):
-            yield from _variant(family, lanes, feature, kind)
+            yield from _multiply_add(family, lanes, feature, kind)
 
 
-def _variant(
-    family: str, lanes: int, feature: str, kind: str
-) -> Iterator[Intrinsic | Implementation]:
-    name = f"{family}_fmadd_m{lanes}_{kind}_f32"
-    requires = (feature, *(_WIDENS.get(kind, ()) if feature == "fma" else ()))
-    yield vector_intrinsic(
-        name,
+def _multiply_add(family: str, lanes: int, feature: str, kind: str) -> Described:
+    mm, vector = f"_mm{32 * lanes}", f"float32x{lanes}"
+    return instruction(
+        f"{family}_fmadd_m{lanes}_{kind}_f32",
         "Dst[i1] += Src1[] * Src2[i1]",
         {"i1": lanes},
         (kind, kind, "f32"),
@@ -46,22 +38,17 @@ def _variant(
         family=family,
         source=_SOURCE,
         description=f"{lanes} lanes, each adding its element times one scalar",
-        requires=requires,
+        requires=(feature, *(_WIDENS.get(kind, ()) if feature == "fma" else ())),
         registers=2 * lanes,
         arithmetic=Arithmetic(rounding="fused"),
         timing=(Timing(0.5, LLVM_MCA, 4, "xeon_6240"), Timing(0.5, MEASURED, 4, "AMD Zen 5")),
-    )
-    mm = f"_mm{32 * lanes}"
-    yield from x86_sources(
-        name,
-        requires,
         llvm=f"""
 Dst[T.ramp(T.int32(0), 1, {lanes})] = T.call_llvm_pure_intrin(
-    "float32x{lanes}",
+    "{vector}",
     "llvm.fma",
     T.broadcast(Src1[()], {lanes}),
-    Src2.vload([0], "float32x{lanes}"),
-    Dst.vload([0], "float32x{lanes}"),
+    Src2.vload([0], "{vector}"),
+    Dst.vload([0], "{vector}"),
 )
 """,
         c=f"{mm}_storeu_ps(Dst, {mm}_fmadd_ps({mm}_set1_ps(*Src1), {mm}_loadu_ps(Src2), "

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from amos.intrinsics.arithmetic import MEASURED, Arithmetic, Timing
-from amos.intrinsics.description import Intrinsic
-from amos.intrinsics.implementation import Implementation
-from amos.intrinsics.vectors import COPIES, vector_intrinsic, x86_sources
+from amos.intrinsics.vectors import COPIES, INTEL, Described, instruction
 
 __all__ = ["intrinsics"]
 
-_SOURCE = (
-    "Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2C, "
-    "VDPBF16PS: Dot Product of BF16 Pairs Accumulated Into Packed Single Precision"
-)
-_FLAGS = ("-mavx512f", "-mavx512vl", "-mavx512bw", "-mavx512bf16")
 
-
-def intrinsics() -> Iterator[Intrinsic | Implementation]:
+def intrinsics() -> Described:
     """``vdpbf16ps`` on 512 and on 256 bits.
 
     The manual adds the second product of a pair first, each with one rounding to
@@ -26,24 +16,25 @@ def intrinsics() -> Iterator[Intrinsic | Implementation]:
     on the way out.
     """
     for lanes, requires in ((16, ("avx512_bf16",)), (8, ("avx512_bf16", "avx512vl"))):
-        name = f"avx512bf16_dpbf16ps_m{lanes}k2_bf16_f32"
-        yield vector_intrinsic(
-            name,
+        yield from instruction(
+            f"avx512bf16_dpbf16ps_m{lanes}k2_bf16_f32",
             "Dst[i1] += Src1[r1] * Src2[i1, r1]",
             {"i1": lanes, "r1": 2},
             ("bf16", "bf16", "f32"),
             shared="Src1",
             embedded="Src1",
             family="avx512bf16",
-            source=_SOURCE,
+            source=f"{INTEL}2C, VDPBF16PS: Dot Product of BF16 Pairs Accumulated Into Packed "
+            "Single Precision",
             description=f"{lanes} lanes, each adding 2 products of bfloat16 numbers",
             requires=requires,
             registers=32,
             arithmetic=Arithmetic(rounding="fused-descending", flush=True),
             timing=[Timing(0.5, MEASURED, 6, "AMD Zen 5")],
-        )
-        yield from x86_sources(
-            name, requires, llvm=_llvm(lanes), c=_c(lanes), flags=_FLAGS, headers=COPIES
+            llvm=_llvm(lanes),
+            c=_c(lanes),
+            flags=("-mavx512f", "-mavx512vl", "-mavx512bw", "-mavx512bf16"),
+            headers=COPIES,
         )
 
 

@@ -10,19 +10,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from amos.intrinsics.arithmetic import MEASURED, Timing
-from amos.intrinsics.description import Intrinsic
-from amos.intrinsics.implementation import Implementation
-from amos.intrinsics.vectors import COPIES, integer_vector, vector_intrinsic, x86_sources
+from amos.intrinsics.vectors import COPIES, INTEL, Described, instruction, integer_vector
 
 __all__ = ["intrinsics"]
 
-_MANUAL = "Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2B, "
-_WORDS = _MANUAL + "PMADDWD: Multiply and Add Packed Integers; followed by PADDD"
+_WORDS = f"{INTEL}2B, PMADDWD: Multiply and Add Packed Integers; followed by PADDD"
 _BYTES = (
-    _MANUAL + "PMADDUBSW: Multiply and Add Packed Signed and Unsigned Bytes; "
+    f"{INTEL}2B, PMADDUBSW: Multiply and Add Packed Signed and Unsigned Bytes; "
     "followed by PMADDWD of ones and PADDD"
 )
 #: Family, lanes, what they need, and LLVM's names of both instructions.
@@ -32,7 +27,7 @@ _WIDTHS = (
 )
 
 
-def intrinsics() -> Iterator[Intrinsic | Implementation]:
+def intrinsics() -> Described:
     """Both, on 512 and on 256 bits; ``…_lhs_…`` has the first source in the lanes."""
     for family, lanes, feature, words, bytes_ in _WIDTHS:
         for kinds in (("u8", "s8"), ("s8", "s8"), ("s16", "s16")):
@@ -51,15 +46,15 @@ def _variant(
     kinds: tuple[str, str],
     left: bool,
     instructions: tuple[str, ...],
-) -> Iterator[Intrinsic | Implementation]:
+) -> Described:
     """One use of ``vpmaddwd`` alone or after ``vpmaddubsw``, LLVM's names of which are given."""
     whole = len(instructions) == 2
     depth, mnemonic = (4, "pmaddubsw") if whole else (2, "pmaddwd")
     types = "_".join(dict.fromkeys(kinds))
-    name = f"{family}_{mnemonic}{'_lhs' if left else ''}_m{lanes}k{depth}_{types}_s32"
     alone, rows = ("Src2", "Src1") if left else ("Src1", "Src2")
-    yield vector_intrinsic(
-        name,
+    llvm = _bytes_llvm if whole else _words_llvm
+    return instruction(
+        f"{family}_{mnemonic}{'_lhs' if left else ''}_m{lanes}k{depth}_{types}_s32",
         f"Dst[i1] += {'Src1[i1, r1] * Src2[r1]' if left else 'Src1[r1] * Src2[i1, r1]'}",
         {"i1": lanes, "r1": depth},
         (*kinds, "s32"),
@@ -74,25 +69,19 @@ def _variant(
         registers=2 * lanes - whole,
         # Where LLVM may not make VPDPWSSD of it; only the sum is waited for.
         timing=(Timing(1.0 if whole else 0.5, MEASURED, 1, "AMD Zen 5"),),
-    )
-    yield from x86_sources(
-        name,
-        (feature,),
-        llvm=_bytes_llvm(instructions, lanes, alone, rows)
-        if whole
-        else _words_llvm(instructions[0], lanes, alone, rows),
+        llvm=llvm(instructions, lanes, alone, rows),
         c=_c(lanes, alone, rows, whole),
         flags=(f"-m{feature}",),
         headers=COPIES,
     )
 
 
-def _words_llvm(instruction: str, lanes: int, alone: str, rows: str) -> str:
+def _words_llvm(instructions: tuple[str, ...], lanes: int, alone: str, rows: str) -> str:
     words = f"int16x{2 * lanes}"
     return f"""
 Dst[T.ramp(T.int32(0), 1, {lanes})] = Dst.vload([0], "int32x{lanes}") + T.call_llvm_pure_intrin(
     "int32x{lanes}",
-    "{instruction}",
+    "{instructions[0]}",
     T.reinterpret(
         "{words}", T.broadcast(T.reinterpret("int32", {alone}.vload([0], "int16x2")), {lanes})
     ),

@@ -20,31 +20,25 @@ description of each use:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from amos.intrinsics.arithmetic import MEASURED, Arithmetic, Timing
-from amos.intrinsics.description import Intrinsic
-from amos.intrinsics.implementation import Implementation
 from amos.intrinsics.vectors import (
     COPIES,
+    INTEL,
     LLVM_MCA,
+    Described,
+    instruction,
     integer_vector,
-    vector_intrinsic,
-    x86_sources,
 )
 from amos.ir import dtype
 
 __all__ = ["intrinsics"]
 
-Things = Iterator[Intrinsic | Implementation]
-
-_MANUAL = "Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2C, "
 _SECTIONS = {
     "dpbusd": "VPDPBUSD: Multiply and Add Unsigned and Signed Bytes",
     "dpbusds": "VPDPBUSDS: Multiply and Add Unsigned and Signed Bytes With Saturation",
     "dpwssd": "VPDPWSSD: Multiply and Add Signed Word Integers",
 }
-_DPBUSD = _MANUAL + _SECTIONS["dpbusd"]
+_DPBUSD = f"{INTEL}2C, {_SECTIONS['dpbusd']}"
 #: Alike for all three instructions and both widths.
 _XEON = Timing(0.5, LLVM_MCA, 5, "xeon_6240")
 _ALDER_LAKE = Timing(0.5, LLVM_MCA, 5, "Intel Alder Lake P-core")
@@ -56,17 +50,17 @@ _FLAGS = ("-mavx512f", "-mavx512vl", "-mavx512vnni")
 _FLIP = -0x7F7F7F80
 
 
-def intrinsics() -> Things:
+def intrinsics() -> Described:
     """``vpdpbusd``, ``vpdpbusds`` and ``vpdpwssd``, in three widths of encoding.
 
     AVX-512 has them on 512 and, with AVX-512VL, on 256 bits; AVX-VNNI encodes the 256-bit
     ones anew for CPUs without AVX-512.
     """
-    for instruction in _SECTIONS:
+    for name in _SECTIONS:
         for left in (False, True):
-            for lanes, requires in _WIDTHS:
-                yield from _shared("vnni", instruction, lanes, requires, left)
-            yield from _shared("avxvnni", instruction, 8, ("avx_vnni",), left)
+            yield from _shared("vnni", name, *_WIDTHS[0], ("-mavx512f", "-mavx512vnni"), left)
+            yield from _shared("vnni", name, *_WIDTHS[1], _FLAGS, left)
+            yield from _shared("avxvnni", name, 8, ("avx_vnni",), ("-mavx2", "-mavxvnni"), left)
     for lanes, requires in _WIDTHS:
         yield from _lanes(lanes, requires)
         yield from _dot(lanes, requires)
@@ -74,27 +68,32 @@ def intrinsics() -> Things:
 
 
 def _shared(
-    family: str, instruction: str, lanes: int, requires: tuple[str, ...], left: bool
-) -> Things:
-    words = instruction == "dpwssd"
+    family: str,
+    called: str,
+    lanes: int,
+    requires: tuple[str, ...],
+    flags: tuple[str, ...],
+    left: bool,
+) -> Described:
+    words = called == "dpwssd"
     depth, kinds = (2, ("s16", "s16")) if words else (4, ("u8", "s8"))
     types = "_".join(dict.fromkeys(kinds))
-    name = f"{family}_{instruction}{'_lhs' if left else ''}_m{lanes}k{depth}_{types}_s32"
     alone, rows = ("Src2", "Src1") if left else ("Src1", "Src2")
     what = "signed words" if words else "an unsigned and a signed byte"
-    saturates = instruction == "dpbusds"
+    saturates = called == "dpbusds"
     # The few elements that all lanes share are an embedded broadcast (m32bcst) of AVX-512:
     # the instruction itself replicates them as it reads memory.
     embedded = family == "vnni"
-    yield vector_intrinsic(
-        name,
+    mm, vector, whole = integer_vector(lanes)
+    return instruction(
+        f"{family}_{called}{'_lhs' if left else ''}_m{lanes}k{depth}_{types}_s32",
         f"Dst[i1] += {'Src1[i1, r1] * Src2[r1]' if left else 'Src1[r1] * Src2[i1, r1]'}",
         {"i1": lanes, "r1": depth},
         (*kinds, "s32"),
         shared=alone,
         embedded=alone if embedded else "",
         family=family,
-        source=_MANUAL + _SECTIONS[instruction],
+        source=f"{INTEL}2C, {_SECTIONS[called]}",
         description=f"{lanes} lanes, each adding {depth} products of {what}"
         f"{', saturating' if saturates else ''}; the {'first' if left else 'second'} source "
         "fills the lanes",
@@ -102,34 +101,22 @@ def _shared(
         registers=32 if embedded else 16,
         arithmetic=Arithmetic(saturate=saturates),
         timing=(_XEON if embedded else _ALDER_LAKE, _ZEN5),
-    )
-    mm, vector, whole = integer_vector(lanes)
-    c = f"""
+        llvm=_shared_llvm(called, lanes, depth, kinds, left),
+        c=f"""
 int group;
 memcpy(&group, {alone}, 4);
 {vector} every = {mm}_set1_epi32(group);
 {vector} lanes = {mm}_loadu_{whole}((const {vector} *){rows});
 {vector} sum = {mm}_loadu_{whole}((const {vector} *)Dst);
-sum = {mm}_{instruction}{"" if embedded else "_avx"}_epi32(sum, {"lanes, every" if left else "every, lanes"});
+sum = {mm}_{called}{"" if embedded else "_avx"}_epi32(sum, {"lanes, every" if left else "every, lanes"});
 {mm}_storeu_{whole}(({vector} *)Dst, sum);
-"""  # noqa: E501 - one C statement
-    yield from x86_sources(
-        name,
-        requires,
-        llvm=_shared_llvm(instruction, lanes, depth, kinds, left),
-        c=c,
-        flags={
-            ("avx512_vnni",): ("-mavx512f", "-mavx512vnni"),
-            ("avx512_vnni", "avx512vl"): _FLAGS,
-            ("avx_vnni",): ("-mavx2", "-mavxvnni"),
-        }[requires],
+""",  # noqa: E501 - one C statement
+        flags=flags,
         headers=COPIES,
     )
 
 
-def _shared_llvm(
-    instruction: str, lanes: int, depth: int, kinds: tuple[str, str], left: bool
-) -> str:
+def _shared_llvm(called: str, lanes: int, depth: int, kinds: tuple[str, str], left: bool) -> str:
     kind = "int16" if depth == 2 else "int8"
     types = dict(zip(("Src1", "Src2"), (dtype(k).name for k in kinds), strict=True))
     alone, rows = ("Src2", "Src1") if left else ("Src1", "Src2")
@@ -141,15 +128,15 @@ def _shared_llvm(
         "{vector}",
         T.broadcast(T.reinterpret("int32", {alone}.vload([0], "{types[alone]}x{depth}")), {lanes}),
     )'''
-    return _call(instruction, lanes, *((loaded, every) if left else (every, loaded)))
+    return _call(called, lanes, *((loaded, every) if left else (every, loaded)))
 
 
-def _call(instruction: str, lanes: int, first: str, second: str) -> str:
+def _call(called: str, lanes: int, first: str, second: str) -> str:
     """LLVM 22 takes the sources as vectors of bytes or words, the broadcast one too."""
     return f"""
 Dst[T.ramp(T.int32(0), 1, {lanes})] = T.call_llvm_pure_intrin(
     "int32x{lanes}",
-    "llvm.x86.avx512.vp{instruction}.{32 * lanes}",
+    "llvm.x86.avx512.vp{called}.{32 * lanes}",
     Dst.vload([0], "int32x{lanes}"),
     {first},
     {second},
@@ -157,10 +144,12 @@ Dst[T.ramp(T.int32(0), 1, {lanes})] = T.call_llvm_pure_intrin(
 """
 
 
-def _lanes(lanes: int, requires: tuple[str, ...]) -> Things:
-    name, vector = f"vnni_dpbusd_lanes_m{lanes}k4_u8_s8_s32", f"x{lanes * 4}"
-    yield vector_intrinsic(
-        name,
+def _lanes(lanes: int, requires: tuple[str, ...]) -> Described:
+    vector = f"x{lanes * 4}"
+    mm, register, whole = integer_vector(lanes)
+    loads = [f"{mm}_loadu_{whole}((const {register} *){x})" for x in ("Dst", "Src1", "Src2")]
+    return instruction(
+        f"vnni_dpbusd_lanes_m{lanes}k4_u8_s8_s32",
         "Dst[i1] += Src1[i1, r1] * Src2[i1, r1]",
         {"i1": lanes, "r1": 4},
         ("u8", "s8", "s32"),
@@ -171,12 +160,6 @@ def _lanes(lanes: int, requires: tuple[str, ...]) -> Things:
         requires=requires,
         registers=32,
         timing=(_XEON, _ZEN5),
-    )
-    mm, register, whole = integer_vector(lanes)
-    loads = [f"{mm}_loadu_{whole}((const {register} *){x})" for x in ("Dst", "Src1", "Src2")]
-    yield from x86_sources(
-        name,
-        requires,
         llvm=_call(
             "dpbusd",
             lanes,
@@ -188,10 +171,12 @@ def _lanes(lanes: int, requires: tuple[str, ...]) -> Things:
     )
 
 
-def _dot(lanes: int, requires: tuple[str, ...]) -> Things:
-    name, vector = f"vnni_dpbusd_dot_m1k{lanes * 4}_u8_s8_s32", f"x{lanes * 4}"
-    yield vector_intrinsic(
-        name,
+def _dot(lanes: int, requires: tuple[str, ...]) -> Described:
+    vector = f"x{lanes * 4}"
+    mm, register, whole = integer_vector(lanes)
+    loads = [f"{mm}_loadu_{whole}((const {register} *){x})" for x in ("Src1", "Src2")]
+    return instruction(
+        f"vnni_dpbusd_dot_m1k{lanes * 4}_u8_s8_s32",
         "Dst[] += Src1[r1] * Src2[r1]",
         {"r1": lanes * 4},
         ("u8", "s8", "s32"),
@@ -202,40 +187,33 @@ def _dot(lanes: int, requires: tuple[str, ...]) -> Things:
         requires=requires,
         registers=32,
         timing=(_XEON,),
-    )
-    mm, register, whole = integer_vector(lanes)
-    loads = [f"{mm}_loadu_{whole}((const {register} *){x})" for x in ("Src1", "Src2")]
-    c = f"""
-int parts[{lanes}];
-{mm}_storeu_{whole}(({register} *)parts,
-    {mm}_dpbusd_epi32({mm}_setzero_{whole}(), {", ".join(loads)}));
-for (int n = 0; n < {lanes}; n++) {{
-  *Dst = (int)((unsigned)*Dst + (unsigned)parts[n]);
-}}
-"""
-    yield from x86_sources(
-        name,
-        requires,
         llvm=_call(
             "dpbusd",
             lanes,
             f'T.reinterpret("int8{vector}", Src1.vload([0], "uint8{vector}"))',
             f'Src2.vload([0], "int8{vector}")',
         ),
-        c=c,
-        flags=_FLAGS,
         partial=lanes,
+        c=f"""
+int parts[{lanes}];
+{mm}_storeu_{whole}(({register} *)parts,
+    {mm}_dpbusd_epi32({mm}_setzero_{whole}(), {", ".join(loads)}));
+for (int n = 0; n < {lanes}; n++) {{
+  *Dst = (int)((unsigned)*Dst + (unsigned)parts[n]);
+}}
+""",
+        flags=_FLAGS,
     )
 
 
-def _signed(lanes: int, requires: tuple[str, ...]) -> Things:
-    name = f"vnni_dpbusd_signed_m{lanes}k4_s8_s32"
-    # The sign bits are flipped in a register, so the broadcast needs one: nothing is embedded.
-    yield vector_intrinsic(
-        name,
+def _signed(lanes: int, requires: tuple[str, ...]) -> Described:
+    mm, register, whole = integer_vector(lanes)
+    return instruction(
+        f"vnni_dpbusd_signed_m{lanes}k4_s8_s32",
         "Dst[i1] += Src1[r1] * Src2[i1, r1]",
         {"i1": lanes, "r1": 4},
         ("s8", "s8", "s32"),
+        # The sign bits are flipped in a register, so the broadcast needs one: none is embedded.
         shared="Src1",
         family="vnni",
         source=f"{_DPBUSD}; as a sequence with VPXORD and VPSUBD",
@@ -246,9 +224,8 @@ def _signed(lanes: int, requires: tuple[str, ...]) -> Things:
         registers=30,
         # With a compensation that many calls share.
         timing=(Timing(0.5, MEASURED, 6, "AMD Zen 5"),),
-    )
-    mm, register, whole = integer_vector(lanes)
-    c = f"""
+        llvm=_signed_llvm(lanes),
+        c=f"""
 int group;
 memcpy(&group, Src1, 4);
 {register} flip = {mm}_set1_epi8((char)0x80);
@@ -257,9 +234,10 @@ memcpy(&group, Src1, 4);
 {register} sum = {mm}_dpbusd_epi32({mm}_loadu_{whole}((const {register} *)Dst), every, lanes);
 {register} extra = {mm}_dpbusd_epi32({mm}_setzero_{whole}(), flip, lanes);
 {mm}_storeu_{whole}(({register} *)Dst, {mm}_sub_epi32(sum, extra));
-"""
-    llvm = _signed_llvm(lanes)
-    yield from x86_sources(name, requires, llvm=llvm, c=c, flags=_FLAGS, headers=COPIES)
+""",
+        flags=_FLAGS,
+        headers=COPIES,
+    )
 
 
 def _signed_llvm(lanes: int) -> str:
