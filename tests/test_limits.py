@@ -64,7 +64,7 @@ def _shapes() -> object:
             lambda: _parse("o[i] += a[i*" + "*".join(["9" * 18] * 300) + "]", i=2),
             "does not fit 64 bits",
         ),
-        (lambda: _epilogue(f"acc + t[{'i+' * 1000}i]"), "nested deeper than 64"),
+        (lambda: _epilogue(f"acc + t[{'i+' * 6000}i]"), "at most 10000 characters"),
         (lambda: _epilogue(f"acc + t[{'9' * 4000}]"), "does not fit 64 bits"),
         (lambda: _epilogue(f"acc + {_DIGITS}"), "expected an expression"),
         (lambda: evaluate("+".join(["m"] * 2000), dict(m=1)), "at most 64 levels"),

@@ -35,7 +35,7 @@ KEPT = 2048
 _WALKED = 1 << 16
 
 #: Kinds of assignments of bound iterations that counting may look at.
-_LOOKED_AT = 1 << 16
+_LOOKED_AT = 1 << 12
 
 #: Judgements that are remembered at a time.
 _JUDGED = 1 << 14
