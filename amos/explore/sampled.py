@@ -10,8 +10,7 @@ from amos.errors import ScheduleError
 from amos.machine import Machine
 from amos.mapping.mapping import Mapping
 from amos.perfmodel import Prediction, evaluate, prediction_of
-from amos.plan import Structure
-from amos.plan.candidate import Candidate
+from amos.plan import Candidate, Structure
 from amos.plan.schedule import batch_of
 from amos.schedule.space import ScheduleSpace
 

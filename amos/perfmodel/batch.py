@@ -14,7 +14,6 @@ from amos.errors import MachineError
 from amos.machine.machine import Level, Machine
 from amos.perfmodel.cpu.compiler import register_pressure
 from amos.perfmodel.cpu.copies import copies
-from amos.perfmodel.cpu.cut_tiles import parts_tiles
 from amos.perfmodel.cpu.stores import exchanges, unforeseen
 from amos.perfmodel.gpu import predict_blocks
 from amos.perfmodel.terms import BatchPrediction, joined, overlapped
@@ -81,7 +80,7 @@ def _evaluate(
         return predict_blocks(structure, machine, batch)
     rows = len(batch)
     cpu = refined and machine.cached
-    parted = machine.cores if cpu and parts_tiles(structure) else 0
+    parted = machine.cores if cpu and structure.cuts_tiles else 0
     steps = LoopNestBatch(structure, batch, batch.split if machine.cached else None, parted=parted)
     cores = np.minimum(machine.cores, steps.parallel)
     line = machine.line if refined else 1

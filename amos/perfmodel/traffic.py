@@ -7,38 +7,19 @@ precision: there are many of them, and a model is never right to seven digits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cached_property, wraps
-from typing import ParamSpec, TypeVar
+from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
-from amos.perfmodel.cpu.cut_tiles import Edges
 from amos.plan.cpu_plan import live_fragments
+from amos.plan.remembered import remembered
 from amos.plan.split_reduction import part_steps
 from amos.plan.structure import Dimension, LoopBatch, Operand, Structure
 
 __all__ = ["CoreNest", "LoopNestBatch", "pick", "pick_at", "places", "first_fitting_depth"]
 
 _SINGLE = np.float32
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
-
-
-def _once(method: Callable[_P, _R]) -> Callable[_P, _R]:
-    """A method that remembers in its object what it gave for the same arguments."""
-
-    @wraps(method)
-    def remembered(*args: _P.args, **named: _P.kwargs) -> _R:
-        owner, *about = args
-        key = method.__name__, *about, *named.values()
-        results = owner.__dict__.setdefault("_results", {})
-        if key not in results:
-            results[key] = method(*args, **named)
-        result: _R = results[key]
-        return result
-
-    return remembered
 
 
 def pick(values: np.ndarray, depth: np.ndarray) -> np.ndarray:
@@ -147,7 +128,7 @@ class LoopNestBatch:
         """(loop, position) → the schedules in which the loop is there."""
         return {(n, p): self.loop[p] == n for n, at in enumerate(self.where) for p in at}
 
-    @_once
+    @remembered
     def fragments(self, operand: Operand) -> np.ndarray:
         """Distinct fragments of an operand in one register tile, a step of the reduction."""
         loops = [loop for loop in operand.indexed if loop < self.spatial]
@@ -176,6 +157,40 @@ class LoopNestBatch:
 
 def _columns(values: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(values.T, dtype=float)
+
+
+class Edges:
+    """How much is run of the steps that a schedule counts: spatial loops × schedules.
+
+    A register tile at the end of a loop that it does not divide is written out with as many
+    steps as are left, and those beyond the end are not run at all
+    (:mod:`amos.codegen.tir.edges`). The time is that of the busiest core, which has none of
+    the end of the outermost loop that is shared out.
+
+    Attributes:
+        tiles: float: share of the register tiles in whole blocks.
+        steps: float: share of the steps in those tiles.
+    """
+
+    def __init__(self, steps: LoopNestBatch, cores: int) -> None:
+        end = ~_outermost(steps) if cores > 1 else np.ones_like(steps.shared)
+        whole = np.ceil(steps.extents / steps.tile) * steps.tile
+        self.tiles = np.where(end, whole / (steps.stretch * steps.extents), 1.0)
+        self.steps = np.where(end, steps.extents / whole, 1.0)
+
+    def fragments(self, operand: Operand) -> np.ndarray:
+        """Share of an operand's fragments that the register tiles ask for."""
+        loops = [loop for loop in operand.indexed if loop < len(self.steps)]
+        return np.asarray(self.steps[loops].prod(axis=0))
+
+
+def _outermost(steps: LoopNestBatch) -> np.ndarray:
+    """Which loop is the outermost of those shared out: spatial loops × schedules."""
+    outermost = np.zeros_like(steps.shared)
+    first = np.argmax(steps.shared, axis=0)
+    loop = np.take_along_axis(steps.order, first[None], axis=0)
+    np.put_along_axis(outermost, loop, steps.shared.any(axis=0, keepdims=True), axis=0)
+    return outermost
 
 
 class CoreNest:
@@ -213,7 +228,7 @@ class CoreNest:
         np.cumprod(self.outer, axis=0, out=self.trips[1:])
         self._several = self.outer > 1
 
-    @_once
+    @remembered
     def cover(self, loop: int) -> np.ndarray:
         """Steps of a loop that are inside each depth: depths × schedules."""
         where = self.steps.where[loop]
@@ -225,7 +240,7 @@ class CoreNest:
         inside[: where.start] = inside[where.start]
         return inside
 
-    @_once
+    @remembered
     def footprint(self, operand: Operand) -> np.ndarray:
         """Bytes that one execution of each depth touches: depths × schedules."""
         total: np.ndarray = self.elements(operand) * operand.size
@@ -235,7 +250,7 @@ class CoreNest:
             total *= np.maximum(1.0, line / self._run(operand, line))
         return total
 
-    @_once
+    @remembered
     def elements(self, operand: Operand) -> np.ndarray:
         """Elements that one execution of each depth touches: depths × schedules."""
         total = np.ones((self.count + 1, len(self.steps)), dtype=_SINGLE)
@@ -258,7 +273,7 @@ class CoreNest:
             held *= dim.extent
         return run
 
-    @_once
+    @remembered
     def along(self, dim: Dimension) -> np.ndarray | float:
         """Positions of one dimension that each depth touches."""
         if not dim.terms:
@@ -280,13 +295,13 @@ class CoreNest:
         most: np.ndarray = np.minimum(points, dim.extent, out=points)
         return most
 
-    @_once
+    @remembered
     def moves(self, operand: Operand) -> np.ndarray:
         """Where a loop goes on to another part of an operand: positions × schedules."""
         moved: np.ndarray = self.steps.indexes(operand)[self.steps.loop] & self._several
         return moved
 
-    @_once
+    @remembered
     def used(self, operands: Sequence[Operand]) -> np.ndarray:
         """Bytes of all operands that one execution of each depth touches: depths × schedules."""
         first, *others = operands
@@ -295,7 +310,7 @@ class CoreNest:
             total += self.footprint(operand)
         return total
 
-    @_once
+    @remembered
     def traffic(self, operand: Operand, *, windows: bool) -> np.ndarray:
         """Bytes to move so that each depth always finds the operand inside.
 

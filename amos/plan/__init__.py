@@ -5,8 +5,7 @@ The package can be called: ``amos.plan(candidate, machine)`` is
 """
 
 from amos._callable import make_callable
-from amos.plan.candidate import Candidate
-from amos.plan.schedule import CpuSchedule, GpuSchedule, Schedule, Value, batch_of
+from amos.plan.schedule import Candidate, CpuSchedule, GpuSchedule, Schedule, Value, batch_of
 from amos.plan.structure import LoopBatch, Structure
 
 __all__ = [

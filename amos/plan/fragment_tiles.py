@@ -8,7 +8,8 @@ asks for (CUDA C++ Programming Guide, Warp Matrix Functions).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -18,7 +19,7 @@ from amos.ir import dtype
 from amos.machine.gpu_costs import ROW_ALIGNMENT
 from amos.plan.banks import element_cycles, matrix_cycles, store_cycles
 from amos.plan.nest import Group, Nest
-from amos.plan.runs import NOWHERE, Runs
+from amos.plan.remembered import remembered
 from amos.plan.staging import StagedOperand, staged_destination, staged_sources
 
 __all__ = ["Tile", "tiles"]
@@ -26,6 +27,8 @@ __all__ = ["Tile", "tiles"]
 #: Bytes of a sector, the least that caches exchange (CUDA C++ Best Practices Guide,
 #: Coalesced Access).
 _SECTOR = 32
+#: Stride of a side that the tensor does not have.
+NOWHERE = 1 << 62
 #: First architecture with ``ldmatrix``.
 _MATRICES = 75
 
@@ -43,9 +46,6 @@ class Tile:
     staged: StagedOperand
     dtype: str
     hidden: bool
-    _known: dict[tuple[str, int, int, int], Any] = field(
-        default_factory=dict, compare=False, repr=False
-    )
 
     @property
     def bits(self) -> int:
@@ -57,11 +57,6 @@ class Tile:
         """The loops of the mapping."""
         return self.staged.nest
 
-    @cached_property
-    def runs(self) -> Runs:
-        """Where the tensor is contiguous."""
-        return Runs(self.staged.load, self.nest, self.staged.fragment)
-
     @property
     def size(self) -> float:
         """Bytes of one element."""
@@ -70,7 +65,7 @@ class Tile:
     @cached_property
     def columns(self) -> Group:
         """The side along which a row runs in shared memory."""
-        return self.nest.groups[self.runs.contiguous(int(ROW_ALIGNMENT / self.size))[0]]
+        return self.nest.groups[self.contiguous(int(ROW_ALIGNMENT / self.size))[0]]
 
     @cached_property
     def rows(self) -> Group:
@@ -88,44 +83,32 @@ class Tile:
         """Elements of the fragment."""
         return self.rows.lanes * self.columns.lanes
 
+    @remembered
     def vector(self, width: int) -> int:
         """Bytes that one copy moves if the schedule allows ``width``."""
-        key = "vector", width, 0, 0
-        if key not in self._known:
-            most = max(1, int(min(width, ROW_ALIGNMENT) / self.size))
-            self._known[key] = max(1, int(self.runs.contiguous(most)[1] * self.size))
-        found: int = self._known[key]
-        return found
+        most = max(1, int(min(width, ROW_ALIGNMENT) / self.size))
+        return max(1, int(self.contiguous(most)[1] * self.size))
 
     def row(self, padding: int | np.ndarray) -> Any:
         """Bytes from one row to the next with so many elements of padding; -1: swizzled."""
         width = -(-int(self.columns.lanes * self.size) // ROW_ALIGNMENT) * ROW_ALIGNMENT
         return width + np.maximum(padding, 0) * self.bits // 8
 
+    @remembered
     def cycles(self, padding: int, width: int, architecture: int) -> tuple[int, int, int]:
         """Cycles of shared memory to load the fragment and to fill it, and load instructions."""
-        key = "cycles", padding, width, architecture
-        if key not in self._known:
-            swizzle = padding < 0
-            load, instructions = self._load(self.row(padding), architecture, swizzle=swizzle)
-            rows, columns = self.rows.lanes, self.columns.lanes
-            piece = self.vector(width)
-            row = self.row(padding)
-            fill = store_cycles(rows, columns, row, self.size, piece, swizzle=swizzle)
-            self._known[key] = load, fill, instructions
-        found: tuple[int, int, int] = self._known[key]
-        return found
+        row, piece, swizzle = self.row(padding), self.vector(width), padding < 0
+        load, instructions = self._load(row, architecture, swizzle=swizzle)
+        rows, columns = self.rows.lanes, self.columns.lanes
+        fill = store_cycles(rows, columns, row, self.size, piece, swizzle=swizzle)
+        return load, fill, instructions
 
+    @remembered
     def conflicts(self, padding: int, architecture: int) -> float:
         """How much longer loads take than with rows that begin in different banks."""
-        key = "conflicts", padding, architecture, 0
-        if key not in self._known:
-            row = self.row(0)
-            least = min(self._load(row + 16 * n, architecture)[0] for n in range(8))
-            found = self._load(self.row(padding), architecture, swizzle=padding < 0)[0]
-            self._known[key] = found / least
-        longer: float = self._known[key]
-        return longer
+        row = self.row(0)
+        least = min(self._load(row + 16 * n, architecture)[0] for n in range(8))
+        return self._load(self.row(padding), architecture, swizzle=padding < 0)[0] / least
 
     def _load(self, stride: int, architecture: int, *, swizzle: bool = False) -> tuple[int, int]:
         rows, columns = self.rows.lanes, self.columns.lanes
@@ -150,17 +133,87 @@ class Tile:
         columns, size = self.columns, self.size
         if not set(columns.members) & self.staged.load.names:
             return self.rows.lanes * _SECTOR
-        length = min(self.runs.length(columns), columns.lanes)
+        length = min(self.length(columns), columns.lanes)
         if length == 1 and columns.lanes > 1:
-            stride = min(self.runs.stride(columns), NOWHERE) * size
+            stride = min(self.stride(columns), NOWHERE) * size
             touched = columns.lanes * min(1.0, stride / _SECTOR)
         else:
-            aligned = self.runs.run(columns, int(_SECTOR / size)) * size
+            aligned = self.run(columns, int(_SECTOR / size)) * size
             one = 1.0 + max(0.0, (length * size - aligned) / _SECTOR)
             touched = columns.lanes / length * one
         # Registers hold pairs along the second index, of which a store writes one.
         halves = not self.hidden and not self._source and self.columns.target != "i1"
         return self.rows.lanes * max(1.0, touched) * _SECTOR * (2 if halves else 1)
+
+    def contiguous(self, most: int) -> tuple[str, int]:
+        """The side along the columns in shared memory, and elements that one copy moves.
+
+        Where no side can be copied in wider pieces than one element, the columns are
+        those with the smaller stride in the tensor, so that the threads of a warp
+        read neighbours.
+
+        Args:
+            most: elements that one copy moves at most.
+        """
+        runs = {t: self.run(self.nest.groups[t], most) for t in self.staged.fragment}
+        strides = {t: self.stride(self.nest.groups[t]) for t in self.staged.fragment}
+        best = min(reversed(self.staged.fragment), key=lambda t: (-runs[t], strides[t]))
+        return best, runs[best]
+
+    def stride(self, group: Group) -> int:
+        """Elements of the tensor between neighbours along a side; NOWHERE for a replica."""
+        live = [m for m in group.members if m in self.staged.load.names]
+        if not live or live[-1] != group.members[-1]:
+            return NOWHERE
+        return abs(self.staged.load.flat.coefficient(live[-1]))
+
+    def length(self, group: Group) -> int:
+        """Elements along a side that lie side by side in the tensor."""
+        return self._contiguous(group)[1]
+
+    def run(self, group: Group, most: int) -> int:
+        """Elements that may be moved as one: contiguous, aligned, all inside or all outside.
+
+        Args:
+            group: the side.
+            most: where the search for the largest power of two begins.
+        """
+        names, length = self._contiguous(group)
+        vector = most
+        while vector > 1 and not self._aligned(group, names, length, vector):
+            vector //= 2
+        return max(1, vector)
+
+    def _contiguous(self, group: Group) -> tuple[list[str], int]:
+        names, length = [], 1
+        for name, radix in zip(reversed(group.members), reversed(group.radices), strict=True):
+            if radix > 1 and self.staged.load.flat.coefficient(name) != length:
+                break
+            names.append(name)
+            length *= radix
+        return names, length
+
+    def _aligned(self, group: Group, run: Sequence[str], length: int, vector: int) -> bool:
+        """Whether every copy of so many elements is aligned, and in one piece."""
+        if length % vector or group.lanes % vector:
+            return False
+        load, flat = self.staged.load, self.staged.load.flat
+        others = [step for name, step in flat.terms if name not in run]
+        if flat.constant % vector or any(step % vector for step in others):
+            return False
+        extents = self.nest.mapping.operator.extents
+        inner = next((name for name in run if extents[name] > 1), "")
+        whole = extents.get(inner, 1) % vector == 0
+        for index, size in zip(load.indices, load.tensor.shape, strict=True):
+            low, high = index.bounds(extents)
+            if (low >= 0 and high < size) or not set(run) & set(index.names):
+                continue
+            # Reads beyond the tensor: the edge must not fall inside a copy.
+            rest = [c for name, c in index.terms if name != inner]
+            even = not any(c % vector for c in (*rest, index.constant, size))
+            if not whole or (inner in index.names and not even):
+                return False
+        return True
 
     @property
     def _source(self) -> bool:

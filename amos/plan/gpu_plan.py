@@ -232,8 +232,8 @@ class GpuPlan:
     @cached_property
     def by_columns(self) -> bool:
         """Whether the output is contiguous along the first index of its fragment."""
-        runs = self.structure.tiles[-1].runs
-        first, second = (runs.stride(self.nest.groups[t]) for t in self.destination.fragment)
+        result = self.structure.tiles[-1]
+        first, second = (result.stride(self.nest.groups[t]) for t in self.destination.fragment)
         return first < second
 
     @property

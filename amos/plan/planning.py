@@ -7,10 +7,9 @@ from amos.intrinsics import implementations
 from amos.machine import Machine, catalogue
 from amos.machine.cpu import cpu
 from amos.machine.limits import CpuLimits
-from amos.plan.candidate import Candidate
 from amos.plan.cpu_plan import CpuPlan
 from amos.plan.gpu_plan import GpuPlan, architecture_of
-from amos.plan.schedule import CpuSchedule
+from amos.plan.schedule import Candidate, CpuSchedule
 from amos.plan.structure import Structure
 
 __all__ = ["cpu_limits", "plan"]

@@ -14,12 +14,14 @@ from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 
+from amos._display import Shown
 from amos.errors import ScheduleError
+from amos.mapping.mapping import Mapping
 from amos.plan.nest import Loop, Nest
 from amos.plan.structure import LoopBatch, Structure
 from amos.plan.variables import Value, variable, variables_of
 
-__all__ = ["CpuSchedule", "GpuSchedule", "Schedule", "Value", "batch_of"]
+__all__ = ["Candidate", "CpuSchedule", "GpuSchedule", "Schedule", "Value", "batch_of"]
 
 #: Variables that only a GPU has.
 _GPU_KEYS = frozenset({"align", "bind", "pipeline"})
@@ -260,6 +262,22 @@ class GpuSchedule(Schedule):
             "padding": [self.padding[op.name] for op in structure.sources],
             "stages": self.stages,
         }
+
+
+@dataclass(frozen=True)
+class Candidate(Shown):
+    """What a search proposes, the model predicts, and a worker measures."""
+
+    mapping: Mapping
+    schedule: Schedule
+
+    @property
+    def key(self) -> tuple[str, Schedule]:
+        """Identity within one exploration."""
+        return self.mapping.name, self.schedule
+
+    def __str__(self) -> str:
+        return f"{self.mapping}  {self.schedule}"
 
 
 def batch_of(structure: Structure, schedules: Sequence[Schedule]) -> LoopBatch:

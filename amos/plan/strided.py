@@ -39,18 +39,11 @@ class StridedOperand(StagedOperand):
     """An operand in its tensor's own order, lanes being steps along its dimensions.
 
     Attributes:
-        merged: how many dimensions of the tensor each dimension stands for, one element
-            after the other as they lie.
+        sizes: extent of each dimension in the tensor itself, of which one stands for several
+            that lie one after the other.
     """
 
-    merged: tuple[int, ...] = ()
-
-    @cached_property
-    def sizes(self) -> tuple[int, ...]:
-        """Extent of each dimension in the tensor itself."""
-        shape = self.load.tensor.shape
-        ends = [sum(self.merged[: n + 1]) for n in range(len(self.merged))]
-        return tuple(prod(shape[e - m : e]) for e, m in zip(ends, self.merged, strict=True))
+    sizes: tuple[int, ...] = ()
 
     @cached_property
     def in_place(self) -> bool:
@@ -115,8 +108,9 @@ def _strided(op: StagedOperand) -> StridedOperand | None:
     for group in nest.groups.values():
         extents |= {group.tile: group.tiles, group.lane: group.lanes}
     dims: list[StagedDim] = []
-    merged: list[int] = []
-    while (d := sum(merged)) < len(indices):
+    sizes: list[int] = []
+    d = 0
+    while d < len(indices):
         found = _regular(nest, indices[d:], load.tensor.shape[d:])
         if found is None:
             return None
@@ -124,15 +118,16 @@ def _strided(op: StagedOperand) -> StridedOperand | None:
         moved = {g.target for g in nest.groups.values() if g.lane in index.names}
         if not moved <= {row.target, column.target}:
             return None
-        dims.append(kept(index, d, prod(load.tensor.shape[d : d + count]), extents))
-        merged.append(count)
+        sizes.append(prod(load.tensor.shape[d : d + count]))
+        dims.append(kept(index, d, sizes[-1], extents))
+        d += count
     rows = [dim for dim in dims if row.lane in dim.index.names]
     columns = [dim for dim in dims if column.lane in dim.index.names]
     if len(rows) != 1 or columns != dims[-1:] or dims[-1].index.coefficient(column.lane) != 1:
         return None
     if rows[0].index.coefficient(row.lane) < 0 or _disturbed(nest, dims[-1].index, column, load):
         return None
-    return StridedOperand(op.name, load, tuple(dims), nest, op.fragment, tuple(merged))
+    return StridedOperand(op.name, load, tuple(dims), nest, op.fragment, tuple(sizes))
 
 
 def _moving(index: Affine, extents: MappingType[str, int]) -> Affine:

@@ -220,6 +220,15 @@ class Structure:
         """Sources, then the destination."""
         return (*self.sources, self.destination)
 
+    @property
+    def cuts_tiles(self) -> bool:
+        """Whether CPU kernels write tiles at the end of a loop apart, with the steps that are left.
+
+        They do where results go straight to the output. Tile registers are computed whole, and
+        cropped when they are moved.
+        """
+        return not self.destination.copied and not self.mapping.intrinsic.tile_registers
+
     @cached_property
     def tiles(self) -> tuple[Tile, ...]:
         """Fragments of the sources and the destination, as warps of a GPU see them."""

@@ -22,14 +22,8 @@ RESTARTS = 8
 
 def descend(csp: CSP, rng: np.random.Generator) -> dict[str, int] | None:
     """A random feasible assignment as positions, or ``None`` after too many dead ends."""
-    allowed = csp.allowed
-    if not all(allowed.values()):
-        return None
-    for _ in range(RESTARTS):
-        found = _decide(csp, allowed, {}, rng)
-        if found is not None:
-            return found
-    return None
+    drawn = (decode(csp, {}, rng) for _ in range(RESTARTS))
+    return next((each for each in drawn if each is not None), None)
 
 
 def decode(
@@ -42,24 +36,14 @@ def decode(
 
     Args:
         csp: the problem.
-        wanted: position for each tunable.
+        wanted: position for each tunable; others are drawn.
         rng: decides the order of the variables if none is given.
         order: which variable is decided first.
     """
-    allowed = csp.allowed
+    allowed, coupled = csp.allowed, csp.coupled
     if not all(allowed.values()):
         return None
-    return _decide(csp, allowed, wanted, rng, order)
-
-
-def _decide(
-    csp: CSP,
-    allowed: Mapping[str, tuple[int, ...]],
-    wanted: Mapping[str, int],
-    rng: np.random.Generator,
-    order: Sequence[str] | None = None,
-) -> dict[str, int] | None:
-    left, coupled = dict(allowed), csp.coupled
+    left = dict(allowed)
     names = [name for name, positions in left.items() if len(positions) > 1]
     turns = [n for n in order if n in names] if order else _shuffled(names, rng)
     for name in turns:

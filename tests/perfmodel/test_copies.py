@@ -11,7 +11,6 @@ import amos
 from amos.ir import Operator
 from amos.machine import Peak
 from amos.perfmodel import predict
-from amos.perfmodel.cpu.cut_tiles import parts_tiles
 from amos.plan import Schedule, Structure
 from amos.plan.copy_places import SharedLoops
 
@@ -96,5 +95,5 @@ def test_rows_of_windows_are_found_once_and_moved_in_vectors() -> None:
 
     assert staging(16) == pytest.approx(2 * staging(32), rel=0.01)
     # Tile registers are computed whole, and cropped when they are moved.
-    assert not parts_tiles(structure)
-    assert parts_tiles(Structure(MAPPING))
+    assert not structure.cuts_tiles
+    assert Structure(MAPPING).cuts_tiles

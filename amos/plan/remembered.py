@@ -1,0 +1,31 @@
+"""Methods that are asked the same often."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+__all__ = ["remembered"]
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def remembered(method: Callable[_P, _R]) -> Callable[_P, _R]:
+    """A method that keeps in its object what it gave for the same arguments.
+
+    Unlike :func:`functools.cache`, it keeps no object alive.
+    """
+
+    @wraps(method)
+    def asked(*args: _P.args, **named: _P.kwargs) -> _R:
+        owner, *about = args
+        key = method.__name__, *about, *named.values()
+        results = owner.__dict__.setdefault("_remembered", {})
+        if key not in results:
+            results[key] = method(*args, **named)
+        result: _R = results[key]
+        return result
+
+    return asked
