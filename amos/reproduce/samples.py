@@ -217,6 +217,9 @@ def load(path: Path) -> Dataset:
 
 def _machine(data: dict[str, Any]) -> Machine:
     levels = tuple(Level(**level) for level in data.pop("levels"))
-    peaks = {name: Peak(**peak) for name, peak in data.pop("peaks").items()}
+    peaks = {}
+    for name, peak in data.pop("peaks").items():
+        peak.pop("fed", None)  # Earlier versions had a second figure of each rate.
+        peaks[name] = Peak(**peak)
     features = tuple(data.pop("features"))
     return Machine(**data, levels=levels, peaks=peaks, features=features)
