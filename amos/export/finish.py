@@ -12,7 +12,6 @@ from collections.abc import Callable
 import numpy as np
 
 from amos.ir import BufferLoad, Operator, dtype
-from amos.ir.floats import integer_limits
 
 __all__ = ["FUNCTIONS", "finished"]
 
@@ -64,7 +63,7 @@ def finished(op: Operator, accumulator: str, read: Callable[[BufferLoad], str]) 
     if not dtype(result).is_integer:
         value = f"(float)({value})"
         return f"bfloat16({value})" if result == "bfloat16" else value
-    low, high = integer_limits(result)
+    low, high = dtype(result).limits
     if computed == "float32":
         return f"f_integer({value}, {low}.0, {high}.0)"
     return value if result == "int32" else f"i_min(i_max({value}, {low}), {high})"

@@ -19,7 +19,6 @@ from amos.export.finish import FUNCTIONS, finished
 from amos.export.program_text import DIGEST, PROGRAM
 from amos.export.request import Request
 from amos.ir import Affine, BufferLoad, Iteration, Operator, Tensor, dtype
-from amos.ir.floats import integer_limits
 from amos.validate import evaluate
 from amos.validate.epilogue import finish
 
@@ -101,7 +100,7 @@ def _inputs(operator: Operator, trial: int) -> dict[str, np.ndarray]:
         if _is_scale(operator, tensor):
             values = _scaled(bits, _LENGTHS[kind.name])
         elif kind.is_integer:
-            low, high = integer_limits(kind)
+            low, high = dtype(kind).limits
             values = (bits % np.uint64(min(high - low + 1, 1 << 16))).astype(np.int64)
             values += low if high < 1 << 16 else 0
         else:
@@ -207,7 +206,7 @@ def _value(operator: Operator, number: int, trial: int) -> str:
         value = f"scaled({bits}, {_LENGTHS[kind]})"
         return f"bfloat16({value})" if kind == "bfloat16" else value
     if known.is_integer:
-        low, high = integer_limits(known)
+        low, high = known.limits
         span, start = min(high - low + 1, 1 << 16), low if high < 1 << 16 else 0
         return f"({c_type(held(kind))})((int64_t)({bits} % {span}) + ({start}))"
     value = f"(float)((int)({bits} % {2 * _EIGHTHS + 1}) - {_EIGHTHS}) / {_EIGHTHS}"

@@ -15,7 +15,7 @@ import numpy as np
 
 from amos.errors import IntrinsicError
 from amos.ir import dtype
-from amos.ir.floats import integer_limits, quantize
+from amos.ir.floats import quantize
 
 if TYPE_CHECKING:
     from amos.intrinsics.description import Intrinsic
@@ -57,7 +57,7 @@ def execute(intrinsic: Intrinsic, fragments: Mapping[str, np.ndarray]) -> np.nda
         if kind.is_integer:
             total = accumulator.astype(np.int64) + _sum(intrinsic, given, np.dtype(np.int64))
             if intrinsic.arithmetic.saturate:
-                total = np.clip(total, *integer_limits(kind))
+                total = np.clip(total, *dtype(kind).limits)
             return np.asarray(total).astype(kind.numpy)
         if intrinsic.arithmetic.bitwise:
             return _one_by_one(intrinsic, given, accumulator)

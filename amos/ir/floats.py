@@ -13,7 +13,7 @@ import numpy as np
 from amos.errors import OperatorError
 from amos.ir.dtypes import DType, dtype
 
-__all__ = ["integer_limits", "limits", "pack", "quantize", "unpack"]
+__all__ = ["limits", "pack", "quantize", "unpack"]
 
 #: Bits after the point, exponent of the smallest normal number, largest number.
 _FORMATS = {
@@ -32,15 +32,10 @@ def limits(kind: str | DType) -> tuple[float, float]:
     """
     known = dtype(kind)
     if known.is_integer:
-        return integer_limits(known)
+        return known.limits
     name = known.name
     top = _FORMATS[name][2] if name in _FORMATS else float(np.finfo(known.numpy).max)
     return -top, top
-
-
-def integer_limits(kind: str | DType) -> tuple[int, int]:
-    """Smallest and largest value of an integer type."""
-    return dtype(kind).limits
 
 
 def quantize(values: np.ndarray, kind: str | DType) -> np.ndarray:

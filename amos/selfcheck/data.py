@@ -9,7 +9,7 @@ import numpy as np
 
 from amos.intrinsics import Intrinsic, execute
 from amos.ir import DType, dtype
-from amos.ir.floats import integer_limits, limits, quantize
+from amos.ir.floats import limits, quantize
 
 __all__ = ["compare", "fragments"]
 
@@ -51,7 +51,7 @@ def _generic(intrinsic: Intrinsic, rng: np.random.Generator, scale: float) -> Fr
     for name, (kind, shape) in _kinds(intrinsic).items():
         size = (_GENERIC, *shape)
         if kind.is_integer:
-            low, high = integer_limits(kind)
+            low, high = dtype(kind).limits
             made[name] = rng.integers(low, high, size, kind.numpy, endpoint=True)
         else:
             # A tiny accumulator meets tiny products, else rounding would hide them.

@@ -1,21 +1,33 @@
-"""Input arrays: checking, making them up, and reading them at flat addresses."""
+"""Arrays of operators: checked, made up, read and written at flat addresses."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from amos.errors import OperatorError
 from amos.ir import DType, aligned_copy, dtype, resolve_dtypes
-from amos.ir.floats import integer_limits, quantize
+from amos.ir.floats import quantize
 
 if TYPE_CHECKING:
     from amos.ir import BufferLoad, Operator, Tensor
 
-__all__ = ["FlatAccess", "check_inputs", "nest_addresses", "output_dtype", "random_inputs", "wide"]
+__all__ = [
+    "FlatAccess",
+    "check_inputs",
+    "nest_addresses",
+    "output_dtype",
+    "random_inputs",
+    "wide",
+    "write_output",
+]
+
+#: Elements of the result that are converted at once.
+_AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -124,6 +136,28 @@ def output_dtype(op: Operator, arrays: Mapping[str, np.ndarray]) -> np.dtype:
         return joint
 
 
+def write_output(op: Operator, values: np.ndarray, kind: np.dtype) -> np.ndarray:
+    """Put each spatial point's value at its place in an output of zeros.
+
+    Args:
+        op: the operator.
+        values: an axis for each spatial iteration, of extent 1 where it does not matter.
+        kind: dtype of the output.
+    """
+    out = np.zeros(op.output.tensor.shape, kind)
+    flat = FlatAccess.of(op.output, out, op.extents)
+    view = np.atleast_1d(flat.view([it.name for it in op.spatial], op.extents))
+    values = np.broadcast_to(values, view.shape)
+    # Some rows at a time: a whole copy in 64 bits may be larger than all the rest.
+    step = max(1, _AT_ONCE // prod(view.shape[1:]))
+    for start in range(0, len(view), step):
+        some = values[start : start + step]
+        if kind.kind in "iu" and some.dtype.kind == "f":
+            some = some.astype(np.int64)
+        view[start : start + step] = some.astype(kind)
+    return flat.buffer.reshape(out.shape)
+
+
 def wide(arrays: Mapping[str, np.ndarray]) -> np.dtype:
     """The dtype to accumulate in: int64, wrapping around as narrower ones do, or float64."""
     whole = all(a.dtype.kind in "iu" for a in arrays.values())
@@ -158,7 +192,7 @@ def random_inputs(op: Operator, rng: np.random.Generator) -> dict[str, np.ndarra
 def _draw_magnitudes(shape: tuple[int, ...], kind: DType, rng: np.random.Generator) -> np.ndarray:
     """Floats from 2**-18 to 4, mostly positive, or integers below 2**(bits / 2)."""
     if kind.is_integer:
-        low, high = integer_limits(replace(kind, bits=kind.bits // 2))
+        low, high = replace(kind, bits=kind.bits // 2).limits
         return rng.integers(low, high, shape, kind.numpy, endpoint=True)
     values = rng.uniform(1, 2, shape) * 2.0 ** rng.integers(-18, 2, shape)
     signs = np.where(rng.random(shape) < 0.25, -1, 1)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from amos.ir import dtype
-from amos.ir.floats import integer_limits, quantize
-from amos.validate.buffers import FlatAccess
+from amos.ir.floats import quantize
+from amos.validate.buffers import FlatAccess, write_output
 
 if TYPE_CHECKING:
     from amos.ir import BufferLoad, Operator
@@ -41,11 +41,7 @@ def finish(op: Operator, accumulators: np.ndarray, inputs: Mapping[str, np.ndarr
     by = _InNumPy(op, inputs, names)
     with np.errstate(over="ignore", invalid="ignore"):
         value = op.epilogue.compute(held, kind, by)
-        stored = _store(value, final.name)
-    out = np.zeros(op.output.tensor.shape, final.numpy)
-    flat = FlatAccess.of(op.output, out, op.extents)
-    flat.view(names, op.extents)[...] = stored
-    return flat.buffer.reshape(out.shape)
+        return write_output(op, _store(value, final.name), final.numpy)
 
 
 class _InNumPy:
@@ -82,7 +78,7 @@ def _store(value: np.ndarray, kind: str) -> np.ndarray:
     final = dtype(kind)
     if not final.is_integer:
         return quantize(value.astype(np.float32), kind)
-    low, high = integer_limits(kind)
+    low, high = final.limits
     if value.dtype.kind == "i":
         clipped: np.ndarray = np.clip(value, low, high)
         return clipped.astype(final.numpy)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from amos.ir import dtype
-from amos.ir.floats import integer_limits
 from amos.validate.buffers import FlatAccess, check_inputs, nest_addresses, output_dtype, wide
 from amos.validate.epilogue import finish
 from amos.validate.pairing import Pairing
@@ -105,7 +104,7 @@ def scalar_unit(intrinsic: Intrinsic) -> Unit:
     spec = f"{','.join(inputs)}->...{target}"
     axis = {x: d - len(target) for d, x in enumerate(target)}
     accumulate = intrinsic.compute.accumulate
-    limits = integer_limits(dtype(intrinsic.dtypes[-1])) if intrinsic.arithmetic.saturate else None
+    limits = dtype(intrinsic.dtypes[-1]).limits if intrinsic.arithmetic.saturate else None
 
     def compute(accumulator: np.ndarray, fragments: Sequence[np.ndarray]) -> np.ndarray:
         ones = [np.ones(accumulator.shape[axis[x]], accumulator.dtype) for x in lonely]

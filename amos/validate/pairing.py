@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from amos.errors import MappingError, shown
 from amos.intrinsics import Intrinsic
 from amos.ir import Operator, dtype
-from amos.ir.floats import integer_limits
 
 if TYPE_CHECKING:
     from amos.ir import BufferLoad, Compute
@@ -113,8 +112,8 @@ class Pairing:
     def _check_sums(self) -> None:
         """Refuse an operator whose sums can reach what the intrinsic saturates at."""
         *sources, target = (dtype(kind) for kind in self.intrinsic.dtypes)
-        low, high = integer_limits(target)
-        products = [prod(corner) for corner in product(*map(integer_limits, sources))]
+        low, high = target.limits
+        products = [prod(corner) for corner in product(*(kind.limits for kind in sources))]
         # Padding adds zeros, and a partial sum has fewer products.
         least, most = min(0, *products), max(0, *products)
         count = prod(it.extent for it in self.operator.reduce)

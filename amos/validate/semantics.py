@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from amos.validate.buffers import FlatAccess, check_inputs, output_dtype
+from amos.validate.buffers import FlatAccess, check_inputs, output_dtype, write_output
 from amos.validate.epilogue import finish
 
 if TYPE_CHECKING:
@@ -20,9 +20,6 @@ __all__ = ["evaluate"]
 #: Largest unfolded source (im2col) that is built at once, in elements; beyond it
 #: window iterations become Python loops around smaller products.
 _UNFOLD = 1 << 25
-
-#: Elements of the result that are converted at once.
-_AT_ONCE = 1 << 22
 
 
 def evaluate(op: Operator, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -61,7 +58,7 @@ def evaluate(op: Operator, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
             total = summed if total is None else total + summed
         assert total is not None
         total = total.reshape([it.extent if it.name in read else 1 for it in op.spatial])
-        return finish(op, _write(op, total, output_dtype(op, arrays)), given)
+        return finish(op, write_output(op, total, output_dtype(op, arrays)), given)
 
 
 def _work_dtype(op: Operator, arrays: Mapping[str, np.ndarray]) -> np.dtype:
@@ -111,19 +108,3 @@ def _slices(
             # factor each time, which is what the sum over it means.
             views.append((moved.view(kept, extents), kept))
         yield views
-
-
-def _write(op: Operator, values: np.ndarray, kind: np.dtype) -> np.ndarray:
-    """Put each spatial point's value at its place in an output of zeros."""
-    out = np.zeros(op.output.tensor.shape, kind)
-    flat = FlatAccess.of(op.output, out, op.extents)
-    view = np.atleast_1d(flat.view([it.name for it in op.spatial], op.extents))
-    values = np.broadcast_to(values, view.shape)
-    # Some rows at a time: a whole copy in 64 bits may be larger than all the rest.
-    step = max(1, _AT_ONCE // prod(view.shape[1:]))
-    for start in range(0, len(view), step):
-        some = values[start : start + step]
-        if kind.kind in "iu" and some.dtype.kind == "f":
-            some = some.astype(np.int64)
-        view[start : start + step] = some.astype(kind)
-    return flat.buffer.reshape(out.shape)

@@ -6,13 +6,13 @@ import pytest
 from amos.ir import aligned, aligned_copy
 
 
-@pytest.mark.parametrize("shape", [(), (0,), (1,), (7, 13), (3, 0, 5), (1024, 1024)])
-@pytest.mark.parametrize("kind", [np.uint8, np.int32, np.float64])
-def test_begins_at_a_line(shape: tuple[int, ...], kind: type) -> None:
-    made = aligned(shape, kind)
-    assert made.shape == shape and made.dtype == kind
-    assert made.ctypes.data % 64 == 0 or not made.size
-    assert made.flags.c_contiguous and made.flags.writeable
+@pytest.mark.parametrize("shape", [(), (0,), (7, 13), (3, 0, 5), (1024, 1024)])
+def test_begins_at_a_line(shape: tuple[int, ...]) -> None:
+    for kind in (np.uint8, np.float64):
+        made = aligned(shape, kind)
+        assert made.shape == shape and made.dtype == kind
+        assert made.ctypes.data % 64 == 0 or not made.size
+        assert made.flags.c_contiguous and made.flags.writeable
 
 
 def test_copies_are_equal_and_own_memory() -> None:

@@ -14,7 +14,6 @@ from amos.codegen.cuda.copies import element_at
 from amos.codegen.cuda.expression import Value
 from amos.codegen.cuda.text import INLINE
 from amos.ir import BufferLoad, dtype
-from amos.ir.floats import integer_limits
 from amos.plan.gpu_plan import GpuPlan
 
 __all__ = ["SUM", "epilogue_helpers", "finished"]
@@ -90,7 +89,7 @@ def _stored(value: str, computed: str, kind: str) -> str:
     if not dtype(kind).is_integer:
         wide = value if computed == "float32" else f"__int2float_rn({value})"
         return f"__float2bfloat16_rn({wide})" if kind == "bfloat16" else wide
-    low, high = integer_limits(kind)
+    low, high = dtype(kind).limits
     if computed == "float32":
         above = f"f_max({value}, {low}.0f)"
         # Beyond the ends of an int32 the conversion itself stops at them.

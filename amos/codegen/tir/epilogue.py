@@ -18,7 +18,6 @@ from typing import Any
 
 from amos.codegen.tir.arrays import decoded, encoded, held
 from amos.ir import BufferLoad, Operator, dtype
-from amos.ir.floats import integer_limits
 
 __all__ = ["finished"]
 
@@ -155,7 +154,7 @@ def _store(value: Any, computed: str, kind: str) -> Any:
     final = dtype(kind)
     if not final.is_integer:
         return encoded(value.astype("float32"), kind)
-    low, high = integer_limits(kind)
+    low, high = dtype(kind).limits
     if computed == "float32":
         most = min(high, _LARGEST_FLOAT_IN_INT32)
         above = tirx.max(value, tirx.const(low, "float32"))

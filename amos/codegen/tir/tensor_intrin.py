@@ -24,8 +24,7 @@ from amos.codegen.naming import Names
 from amos.codegen.tir.arrays import decoded_text, held
 from amos.errors import BuildError
 from amos.intrinsics import Intrinsic, implementations
-from amos.ir import BufferLoad, Compute, Operator
-from amos.ir.floats import integer_limits
+from amos.ir import BufferLoad, Compute, Operator, dtype
 from amos.plan.cpu_plan import partial_sums
 
 __all__ = [
@@ -205,7 +204,7 @@ def _saturating(name: str, script: _Script) -> list[str]:
         for point in points
     ]
     dst = script.element(compute.dst, at)
-    low, high = integer_limits(kind)
+    low, high = dtype(kind).limits
     total = " + ".join([f'T.cast({dst}, "int64")', *terms])
     value = f"T.max(T.min({total}, T.int64({high})), T.int64({low}))"
     return _nest(steps, f'{dst} = T.cast({value}, "{kind}")')
