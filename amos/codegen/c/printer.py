@@ -7,9 +7,10 @@ compiler vectorizes as it sees fit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 from amos._toolchain import load_tvm
@@ -23,10 +24,12 @@ __all__ = ["CPrinter", "SeenOtherwise"]
 #: Larger buffers are taken from the workspace instead of the stack.
 _STACK_BYTES = 1 << 15
 _ALIGN = 64
+#: Variables that one line declares.
+_DECLARED = 8
 #: Positions are as wide as addresses. Narrower ones would have to wrap around, as sums do,
 #: and be widened at each access.
 _POSITION = "int64_t"
-_ARITHMETIC = ("IntImm", "Add", "Sub", "Mul", "Div", "Mod", "RShift", "BitwiseAnd")
+_ARITHMETIC = ("Add", "Sub", "Mul", "Div", "Mod", "RShift", "BitwiseAnd")
 
 
 class SeenOtherwise(ExportError):
@@ -42,7 +45,8 @@ class CPrinter(CExpressions):
     """
 
     workspace: int = 0
-    _whole: Any = None
+    #: Buffers of which some access computes the element that it means.
+    _indexed: set[Any] = field(default_factory=set)
     #: Loop variables, and what is computed of them alone.
     _positions: set[Any] = field(default_factory=set)
     #: Loop that runs in parallel around what is printed: its index and its steps.
@@ -56,95 +60,96 @@ class CPrinter(CExpressions):
             names: what its parameters are called in C.
         """
         load_tvm()
-        self._names, self._buffers = {}, {}
+        import tvm_ffi
+        from tvm import ir, tirx
+
+        self._names, self._buffers, self._indexed = {}, {}, set()
         self._taken = {*names, "workspace", "lane"}
         for parameter, name in zip(function.params, names, strict=True):
             self._buffers[parameter] = CBuffer(name, str(parameter.dtype))
-        self._whole = function.body
-        return "\n".join(self._block(function.body, 1)) + "\n"
 
-    # Statements.
+        def accessed(node: Any) -> None:
+            if any(type(index).__name__ != "IntImm" for index in node.indices):
+                self._indexed.add(node.source if hasattr(node, "source") else node.buffer)
 
-    def _block(self, node: Any, depth: int) -> Iterator[str]:
+        tvm_ffi.structural_walk(function.body, ((ir.TensorLoad, tirx.BufferStore), accessed))
+        return "\n".join(_indented(self._block(function.body))) + "\n"
+
+    # Statements, as lines.
+
+    def _block(self, node: Any) -> Iterator[str]:
         kind = type(node).__name__
-        method: Callable[[Any, int], Iterator[str]] | None = getattr(self, f"_on_{kind}", None)
+        method: Callable[[Any], Iterator[str]] | None = getattr(self, f"_on_{kind}", None)
         if method is None:
             raise ExportError(f"a statement of kind {kind} has no form in C here")
-        yield from method(node, depth)
+        yield from method(node)
 
-    def _on_SeqStmt(self, node: Any, depth: int) -> Iterator[str]:
+    def _on_SeqStmt(self, node: Any) -> Iterator[str]:
         for part in node.seq:
-            yield from self._block(part, depth)
+            yield from self._block(part)
 
-    def _on_AttrStmt(self, node: Any, depth: int) -> Iterator[str]:
-        yield from self._block(node.body, depth)
+    def _on_AttrStmt(self, node: Any) -> Iterator[str]:
+        yield from self._block(node.body)
 
-    def _on_Bind(self, node: Any, depth: int) -> Iterator[str]:
+    def _on_Bind(self, node: Any) -> Iterator[str]:
         kind = type_of(node.var)
         try:
             value = self._value(node.value)
             self._note(kind)
         except ByLanes:
-            yield from self._bind_by_lanes(node, depth)
+            yield from self._bind_by_lanes(node)
             return
-        name = self._declare(node.var)
-        spelled = c_type(kind)
+        name, spelled = self._declare(node.var), c_type(kind)
         if kind == "int32" and self._is_position(node.value):
             self._positions.add(node.var)
             spelled = _POSITION
-        yield f"{_pad(depth)}const {spelled} {name} = {value};"
+        yield f"const {spelled} {name} = {value};"
 
     def _is_position(self, node: Any) -> bool:
         """Whether a value is made of loop variables and constants alone."""
-        ok = True
+        kind = type(node).__name__
+        if kind in _ARITHMETIC:
+            return self._is_position(node.a) and self._is_position(node.b)
+        return kind == "IntImm" or node in self._positions
 
-        def look(each: Any) -> None:
-            nonlocal ok
-            known = type(each).__name__ in _ARITHMETIC or each in self._positions
-            ok = ok and known
-
-        _visit(node, look)
-        return ok
-
-    def _bind_by_lanes(self, node: Any, depth: int) -> Iterator[str]:
+    def _bind_by_lanes(self, node: Any) -> Iterator[str]:
         scalar, lanes = split(type_of(node.var))
         name = self._declare(node.var)
         self._arrays.add(node.var)
-        yield f"{_pad(depth)}{c_type(scalar)} {name}[{lanes}];"
+        yield f"{c_type(scalar)} {name}[{lanes}];"
         with self._lanes() as copies:
             value = self._value(node.value)
-        yield from _over_lanes(f"{name}[lane]", value, lanes, copies, depth)
+        yield from _over_lanes(f"{name}[lane]", value, lanes, copies)
 
-    def _on_DeclBuffer(self, node: Any, depth: int) -> Iterator[str]:
+    def _on_DeclBuffer(self, node: Any) -> Iterator[str]:
         """A view of another buffer under another shape, which flat accesses do not see."""
         if not hasattr(node.data, "args") or node.data.args[0] not in self._buffers:
             raise ExportError(f"buffer {node.buffer.name} has no form in C here")
-        known = self._buffers[node.data.args[0]]
+        viewed = self._buffers[node.data.args[0]]
         kind = str(node.buffer.dtype)
-        if kind != known.dtype:
+        if kind != viewed.dtype:
             raise SeenOtherwise(
-                f"buffer {node.buffer.name}: {known.dtype} seen as {kind} has no form"
+                f"buffer {node.buffer.name}: {viewed.dtype} seen as {kind} has no form"
             )
-        self._buffers[node.buffer] = known
+        self._buffers[node.buffer] = viewed
         yield from ()
 
-    def _on_AllocBuffer(self, node: Any, depth: int) -> Iterator[str]:
-        buffer = node.buffer
-        size, kind = _elements(buffer), str(buffer.dtype)
-        whole = self._uses_whole_elements(buffer)
-        pieces = split(kind)[1] > 1 and whole
+    def _on_AllocBuffer(self, node: Any) -> Iterator[str]:
+        buffer, kind = node.buffer, str(node.buffer.dtype)
+        size = prod(map(int, buffer.shape))
+        pieces = split(kind)[1] > 1 and buffer not in self._indexed
         name = self._fresh(str(buffer.name), size if pieces else 0)
         self._buffers[buffer] = CBuffer(name, kind, pieces)
         spelled, total = c_type(kind), size * vector_bytes(kind)
         self._note(kind)
         if pieces:
-            for start in range(0, size, 8):
-                some = ", ".join(f"{name}_{n}" for n in range(start, min(start + 8, size)))
-                yield f"{_pad(depth)}{spelled} {some};"
+            for start in range(0, size, _DECLARED):
+                some = (f"{name}_{n}" for n in range(start, min(start + _DECLARED, size)))
+                yield f"{spelled} {', '.join(some)};"
         elif total <= _STACK_BYTES:
-            yield f"{_pad(depth)}{spelled} {name}[{size}] __attribute__((aligned({_ALIGN})));"
+            yield f"{spelled} {name}[{size}] __attribute__((aligned({_ALIGN})));"
         else:
-            yield f"{_pad(depth)}{spelled} *const {name} = ({spelled} *){self._taken_bytes(total)};"
+            yield f"{spelled} *const {name} = ({spelled} *){self._taken_bytes(total)};"
 
     def _taken_bytes(self, size: int) -> str:
         """Address of so many bytes of the workspace, for each step of a parallel loop its own."""
@@ -157,85 +162,70 @@ class CPrinter(CExpressions):
         self.workspace += size * steps
         return f"{start} + (size_t){index} * {size})"
 
-    def _uses_whole_elements(self, buffer: Any) -> bool:
-        """Whether every access names one element by a constant."""
-        ok = True
-
-        def look(node: Any) -> None:
-            nonlocal ok
-            used = _used(node)
-            if used is not None and used.same_as(buffer):
-                ok = ok and all(type(i).__name__ == "IntImm" for i in node.indices)
-
-        _visit(self._whole, look)
-        return ok
-
-    def _on_For(self, node: Any, depth: int) -> Iterator[str]:
+    def _on_For(self, node: Any) -> Iterator[str]:
         name = self._declare(node.loop_var)
         start, extent = self._value(node.min), self._value(node.extent)
         end = extent if start == "0" else f"{start} + {extent}"
         self._positions.add(node.loop_var)
-        parallel, before = node.kind == 1, self._parallel
-        if parallel:
+        before = self._parallel
+        if node.kind == 1:
             if type(node.extent).__name__ != "IntImm" or start != "0":
                 raise ExportError("a parallel loop of variable extent has no form in C here")
             self._parallel = (name, int(node.extent))
-            yield f"{_pad(depth)}#pragma omp parallel for schedule(static)"
-        yield f"{_pad(depth)}for ({_POSITION} {name} = {start}; {name} < {end}; ++{name}) {{"
-        yield from self._block(node.body, depth + 1)
-        yield f"{_pad(depth)}}}"
+            yield "#pragma omp parallel for schedule(static)"
+        yield f"for ({_POSITION} {name} = {start}; {name} < {end}; ++{name}) {{"
+        yield from _indented(self._block(node.body))
+        yield "}"
         self._parallel = before
 
-    def _on_IfThenElse(self, node: Any, depth: int) -> Iterator[str]:
+    def _on_IfThenElse(self, node: Any) -> Iterator[str]:
         # A comparison in parentheses of its own looks like a meant assignment to clang.
-        yield f"{_pad(depth)}if ({bare(self._value(node.condition))}) {{"
-        yield from self._block(node.then_case, depth + 1)
+        yield f"if ({bare(self._value(node.condition))}) {{"
+        yield from _indented(self._block(node.then_case))
         if node.else_case is not None:
-            yield f"{_pad(depth)}}} else {{"
-            yield from self._block(node.else_case, depth + 1)
-        yield f"{_pad(depth)}}}"
+            yield "} else {"
+            yield from _indented(self._block(node.else_case))
+        yield "}"
 
-    def _on_Evaluate(self, node: Any, depth: int) -> Iterator[str]:
+    def _on_Evaluate(self, node: Any) -> Iterator[str]:
         if type(node.value).__name__ != "IntImm":
-            yield f"{_pad(depth)}{self._value(node.value)};"
+            yield f"{self._value(node.value)};"
 
-    def _on_BufferStore(self, node: Any, depth: int) -> Iterator[str]:
+    def _on_BufferStore(self, node: Any) -> Iterator[str]:
         kind, (index,) = type_of(node.value), node.indices
         lanes, whole = split(kind)[1], split(self._buffers[node.buffer].dtype)[1] > 1
         if type(node.value).__name__ == "Shuffle" and lanes & (lanes - 1):
             # GNU C has no vectors of such a length.
             given = f"(const {c_type(split(kind)[0])}[]){{{', '.join(self._picked(node.value))}}}"
             target = self._address(node.buffer, index)
-            yield f"{_pad(depth)}memcpy({target}, {given}, {vector_bytes(kind)});"
+            yield f"memcpy({target}, {given}, {vector_bytes(kind)});"
             return
         try:
             value = self._value(node.value)
             if lanes == 1 or whole:
-                yield f"{_pad(depth)}{self._element(node.buffer, index)} = {value};"
+                yield f"{self._element(node.buffer, index)} = {value};"
                 return
             target = self._address(node.buffer, index)
             self._note(kind)
         except ByLanes:
-            yield from self._by_lanes(node, depth)
+            yield from self._store_by_lanes(node)
             return
-        yield f"{_pad(depth)}store_{c_type(kind)}({target}, {value});"
+        yield f"store_{c_type(kind)}({target}, {value});"
 
-    def _by_lanes(self, node: Any, depth: int) -> Iterator[str]:
+    def _store_by_lanes(self, node: Any) -> Iterator[str]:
         """The store as a loop over lanes: vectors become what they hold in one lane."""
         lanes, (index,) = split(type_of(node.value))[1], node.indices
-        known = self._buffers[node.buffer]
+        buffer = self._buffers[node.buffer]
         with self._lanes() as copies:
             target, value = self._element(node.buffer, index), self._value(node.value)
-        if split(known.dtype)[1] == 1:
-            yield from _over_lanes(target, value, lanes, copies, depth)
+        if not buffer.pieces:
+            target = target if split(buffer.dtype)[1] == 1 else f"{target}[lane]"
+            yield from _over_lanes(target, value, lanes, copies)
             return
-        if not known.pieces:
-            yield from _over_lanes(f"{target}[lane]", value, lanes, copies, depth)
-            return
-        made = self._fresh(f"{target}_made")
-        yield f"{_pad(depth)}{c_type(known.dtype)} {made};"
-        yield from _over_lanes(f"{made}[lane]", value, lanes, copies, depth)
-        yield f"{_pad(depth)}{target} = {made};"
+        stored = self._fresh(f"{target}_made")
+        yield f"{c_type(buffer.dtype)} {stored};"
+        yield from _over_lanes(f"{stored}[lane]", value, lanes, copies)
+        yield f"{target} = {stored};"
 
     @contextmanager
     def _lanes(self) -> Iterator[list[str]]:
@@ -254,49 +244,13 @@ class CPrinter(CExpressions):
         ]
 
 
-def _over_lanes(
-    target: str, value: str, lanes: int, before: list[str], depth: int
-) -> Iterator[str]:
-    """One assignment for each lane."""
-    for line in before:
-        yield f"{_pad(depth)}{line}"
-    yield f"{_pad(depth)}for (int lane = 0; lane < {lanes}; ++lane) {{"
-    yield f"{_pad(depth + 1)}{target} = {value};"
-    yield f"{_pad(depth)}}}"
+def _over_lanes(target: str, value: str, lanes: int, copies: list[str]) -> Iterator[str]:
+    """One assignment for each lane, behind some declarations."""
+    yield from copies
+    yield f"for (int lane = 0; lane < {lanes}; ++lane) {{"
+    yield from _indented([f"{target} = {value};"])
+    yield "}"
 
 
-def _children(node: Any) -> Iterator[Any]:
-    """Statements and expressions directly below a node."""
-    for name in ("seq", "body", "then_case", "else_case", "value", "condition", "indices", "args"):
-        below = getattr(node, name, None)
-        if below is None or isinstance(below, int | float | str):
-            continue
-        yield from below if name in ("seq", "indices", "args") else (below,)
-    for name in ("a", "b", "true_value", "false_value", "base", "min", "extent"):
-        below = getattr(node, name, None)
-        if below is not None and not isinstance(below, int | float | str):
-            yield below
-
-
-def _visit(node: Any, look: Callable[[Any], None]) -> None:
-    look(node)
-    for below in _children(node):
-        _visit(below, look)
-
-
-def _used(node: Any) -> Any:
-    """The buffer that a node reads or writes, if it does."""
-    return {"TensorLoad": lambda: node.source, "BufferStore": lambda: node.buffer}.get(
-        type(node).__name__, lambda: None
-    )()
-
-
-def _elements(buffer: Any) -> int:
-    total = 1
-    for size in buffer.shape:
-        total *= int(size)
-    return total
-
-
-def _pad(depth: int) -> str:
-    return "  " * depth
+def _indented(lines: Iterable[str]) -> Iterator[str]:
+    return ("  " + line for line in lines)
