@@ -73,7 +73,7 @@ def test_chains_are_summed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert program.calls == 60
     expected = np.zeros_like(out[0, 0, 0])
     for _ in range(12):
-        expected = _call(VNNI, first, second, expected)
+        expected = _call(VNNI, first[0, 0], second[0, 0], expected)
     assert np.array_equal(out.reshape(10, *expected.shape), np.broadcast_to(expected, (10, 16)))
 
 

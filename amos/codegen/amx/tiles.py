@@ -28,16 +28,16 @@ from amos.plan.cpu_plan import CpuPlan
 from amos.plan.nest import Nest
 from amos.plan.staging import StagedOperand
 
-__all__ = ["ask_for_tiles", "schedule_tiles", "tile_multiply"]
+__all__ = ["ROWS", "TILES", "ask_for_tiles", "schedule_tiles", "tile_multiply"]
 
 #: Linux grants the registers of the tiles to a process that asks for them (the kernel's
 #: Documentation/arch/x86/xstate.rst): ARCH_REQ_XCOMP_PERM of the state XFEATURE_XTILEDATA.
 _ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA = 158, 0x1023, 18
 
 #: Tile registers of palette 1.
-_TILES = 8
+TILES = 8
 #: Rows of a full tile.
-_ROWS = 16
+ROWS = 16
 #: Elements that one step of the copy to the output moves.
 _LANES = 16
 
@@ -135,7 +135,7 @@ class _Emitter:
         around = next(iter(nest.places.values()), None)
         self.around = self.first if around is None else sch.get(around).loop_var
         #: Rows of each tile register.
-        self.rows = (_ROWS,) * _TILES
+        self.rows = (ROWS,) * TILES
 
     def emitted(self, loop: Any, mutator: Any) -> Any:
         """A loop with the register tile inside it written out."""
@@ -196,22 +196,22 @@ class _Emitter:
         kept = counts.index(min(counts))
         turns = 1 - kept
         base = len(at) + counts[kept]
-        if base >= _TILES:
+        if base >= TILES:
             raise BuildError(
                 f"{len(at)} accumulators and {counts[kept]} fragments leave none of "
-                f"{_TILES} tile registers"
+                f"{TILES} tile registers"
             )
         # Accumulators have the rows of the first source; the second is as deep as a tile.
-        rows = (self.plan.nest.groups[sources[0].op.fragment[0]].lanes, _ROWS)
+        rows = (self.plan.nest.groups[sources[0].op.fragment[0]].lanes, ROWS)
         self.rows = (
-            *[rows[0]] * len(at), *[rows[kept]] * counts[kept], *[rows[turns]] * (_TILES - base),
+            *[rows[0]] * len(at), *[rows[kept]] * counts[kept], *[rows[turns]] * (TILES - base),
         )  # fmt: skip
         multiply = tile_multiply(self.plan.mapping.intrinsic)
         load = "llvm.x86.tileloadd64"
         registers: dict[str, int] = {}
         calls: list[Any] = []
         for turn, key in enumerate(dict.fromkeys(keys[turns])):
-            number = base + turn % (_TILES - base)
+            number = base + turn % (TILES - base)
             using = [n for n, each in enumerate(keys[turns]) if each == key]
             calls.append(sources[turns].moved(load, number, at[using[0]]))
             for n in using:

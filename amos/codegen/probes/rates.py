@@ -13,13 +13,15 @@ the more of their units are busy.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from math import prod
+from operator import mul
 from typing import Any
 
 import numpy as np
 
 from amos._toolchain import load_tvm
-from amos.codegen.amx.probe import MOST_CHAINS, fed_tiles, tile_chains
+from amos.codegen.amx.probe import MOST_CHAINS, tile_calls
 from amos.codegen.amx.tiles import ask_for_tiles
 from amos.codegen.tir.arrays import decoded, held, to_tensor
 from amos.codegen.tir.tensor_intrin import register_tensor_intrin
@@ -114,18 +116,9 @@ def register_program(intrinsic: Intrinsic, kind: str, chains: int, cores: int) -
         chains: accumulators that take turns; with one, a call waits for the last.
         cores: how many work at once.
     """
-    numbered = _numbered(intrinsic, kind)
-    tile = (min(chains, MOST_CHAINS) if numbered else chains, *[1] * (len(intrinsic.sources) - 1))
-    repeat = max(1, _count(intrinsic, kind) // prod(tile))
-    if numbered:
-        module = tile_chains(intrinsic, repeat, tile[0], cores)
-    else:
-        module = _scheduled(intrinsic, kind, tile, None, repeat, cores)
-    around = (1, 1) if numbered else ()
-    shapes = [(*around, *load.tensor.shape) for load in intrinsic.sources]
-    return RateProgram(
-        module, _arguments(intrinsic, kind, shapes, tile, cores), prod(tile) * repeat
-    )
+    chains = min(chains, MOST_CHAINS) if _numbered(intrinsic, kind) else chains
+    tile = (chains, *[1] * (len(intrinsic.sources) - 1))
+    return _Calls(intrinsic, kind, tile, cores, 1, fed=False).program()
 
 
 def fed_program(intrinsic: Intrinsic, kind: str, tile: tuple[int, ...], cores: int) -> RateProgram:
@@ -138,29 +131,11 @@ def fed_program(intrinsic: Intrinsic, kind: str, tile: tuple[int, ...], cores: i
             for the last.
         cores: how many work at once.
     """
-    sizes = [
-        n * prod(load.tensor.shape) * dtype(kind).bits // 8
-        for n, load, kind in zip(tile, intrinsic.sources, intrinsic.staged_dtypes, strict=False)
-    ]
-    steps = max(2, _BYTES // sum(sizes))
-    repeat = max(1, _count(intrinsic, kind) // (prod(tile) * steps))
-    if _numbered(intrinsic, kind):
-        first, second = tile
-        module = fed_tiles(intrinsic, (first, second), steps, repeat, cores)
-    else:
-        module = _scheduled(intrinsic, kind, tile, steps, repeat, cores)
-    shapes = [
-        (steps, n, *load.tensor.shape) for n, load in zip(tile, intrinsic.sources, strict=True)
-    ]
-    calls = prod(tile) * steps * repeat
-    return RateProgram(module, _arguments(intrinsic, kind, shapes, tile, cores), calls)
-
-
-def _count(intrinsic: Intrinsic, kind: str) -> int:
-    """Calls on each core in one run."""
-    if kind == "native":
-        return _CALLS
-    return min(_CALLS, _OPERATIONS // intrinsic.operations)
+    size = sum(
+        n * prod(load.tensor.shape) * dtype(name).bits // 8
+        for n, load, name in zip(tile, intrinsic.sources, intrinsic.staged_dtypes, strict=False)
+    )
+    return _Calls(intrinsic, kind, tile, cores, max(2, _BYTES // size)).program()
 
 
 def _numbered(intrinsic: Intrinsic, kind: str) -> bool:
@@ -171,125 +146,140 @@ def _numbered(intrinsic: Intrinsic, kind: str) -> bool:
     return False
 
 
-def _arguments(
-    intrinsic: Intrinsic,
-    kind: str,
-    shapes: list[tuple[int, ...]],
-    tile: tuple[int, ...],
-    cores: int,
-) -> list[Any]:
-    rng = np.random.default_rng(0)
-    *given, last = intrinsic.staged_dtypes
-    made = [_random(shape, name, rng) for shape, name in zip(shapes, given, strict=True)]
-    shape = (cores, *tile, *intrinsic.destination.tensor.shape, *_parts(intrinsic, kind))
-    out = aligned(shape, dtype(last).numpy)
-    out[...] = 0
-    return [
-        to_tensor(a, name) for a, name in zip((*made, out), intrinsic.staged_dtypes, strict=True)
-    ]
+@dataclass(frozen=True)
+class _Calls:
+    """Calls on each of some cores at once.
 
+    Attributes:
+        intrinsic: what is called.
+        kind: its implementation, ``"native"`` or ``"generic"``.
+        tile: for each source, how many accumulators there are along it.
+        cores: how many work at once.
+        steps: of the reduction.
+        fed: whether each step, and each place along a source, reads a fragment of its own;
+            otherwise there is one of each source.
+    """
 
-def _parts(intrinsic: Intrinsic, kind: str) -> tuple[int, ...]:
-    """What a sum in the lanes of a register adds to the destination's shape."""
-    parts = partial_sums(intrinsic, kind)
-    return (parts,) if parts > 1 else ()
+    intrinsic: Intrinsic
+    kind: str
+    tile: tuple[int, ...]
+    cores: int
+    steps: int
+    fed: bool = True
+
+    @property
+    def repeat(self) -> int:
+        """How often all steps are done."""
+        calls = _CALLS
+        if self.kind != "native":
+            calls = min(calls, _OPERATIONS // self.intrinsic.operations)
+        return max(1, calls // (prod(self.tile) * self.steps))
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """What a sum in the lanes of a register adds to the destination's shape."""
+        parts = partial_sums(self.intrinsic, self.kind)
+        return (parts,) if parts > 1 else ()
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Of each source, then of the accumulators."""
+        unit = self.intrinsic
+        counts = self.tile if self.fed else [1] * len(self.tile)
+        shapes = [
+            (self.steps, n, *load.tensor.shape)
+            for n, load in zip(counts, unit.sources, strict=True)
+        ]
+        out = (self.cores, *self.tile, *unit.destination.tensor.shape, *self.parts)
+        return [*shapes, out]
+
+    def program(self) -> RateProgram:
+        """What makes them, on random sources."""
+        unit, rng = self.intrinsic, np.random.default_rng(0)
+        if _numbered(unit, self.kind):
+            first, second = self.tile
+            tile = (first, second)
+            module = tile_calls(unit, tile, self.shapes, self.repeat, fed=self.fed)
+        else:
+            module = self._scheduled()
+        kinds, (*given, last) = unit.staged_dtypes, self.shapes
+        arrays = [_random(shape, name, rng) for shape, name in zip(given, kinds, strict=False)]
+        out = aligned(last, dtype(kinds[-1]).numpy)
+        out[...] = 0
+        tensors = [to_tensor(a, name) for a, name in zip((*arrays, out), kinds, strict=True)]
+        return RateProgram(module, tensors, prod(self.tile) * self.steps * self.repeat)
+
+    def _scheduled(self) -> Any:
+        """The program of an intrinsic whose operands TVM and LLVM keep in registers."""
+        load_tvm()
+        from tvm import s_tir
+
+        unit, tile = self.intrinsic, self.tile
+        indices = [index.names[0] for index in unit.destination.indices]
+        reduced = [it.name for it in unit.compute.reduce]
+        sch = s_tir.Schedule(self._computed())
+        main = sch.get_sblock("main")
+        write = sch.cache_write(main, 0, "global")
+        core, *rest = sch.get_loops(main)
+        # The longer one outside, as in kernels: what the shorter one indexes stays in registers.
+        unrolled = [loop for _, loop in sorted(zip(tile, rest, strict=False), key=lambda t: -t[0])]
+        spatial = rest[len(tile) : -2 - len(reduced)]
+        outer, inner, *last = rest[-2 - len(reduced) :]
+        loops = dict(zip([*indices, *reduced], [*spatial[: len(indices)], *last], strict=True))
+        calls = [loops[it.name] for it in unit.iterations]
+        if self.parts:
+            calls.insert(-1, spatial[-1])
+        sch.reorder(core, outer, inner, *unrolled, *calls)
+        sch.parallel(core)
+        for loop in unrolled:
+            sch.unroll(loop)
+        sch.reverse_compute_at(write, core)
+        sch.decompose_reduction(main, outer)
+        sch.tensorize(calls[0], register_tensor_intrin(unit, self.kind))
+        return sch.mod
+
+    def _computed(self) -> Any:
+        """What that program computes."""
+        from tvm import te
+
+        unit = self.intrinsic
+        *kinds, kind = unit.staged_dtypes
+        *shapes, out = self.shapes
+        sources = [
+            te.placeholder(shape, held(name), name=load.tensor.name)
+            for shape, load, name in zip(shapes, unit.sources, kinds, strict=True)
+        ]
+        lanes = {
+            it.name: te.reduce_axis((0, it.extent // prod(self.parts)), name=it.name)
+            for it in unit.compute.reduce
+        }
+        again = te.reduce_axis((0, self.repeat), name="again")
+        step = te.reduce_axis((0, self.steps), name="step")
+        count = len(self.tile)
+
+        def body(*position: Any) -> Any:
+            places = position[1 : 1 + count]
+            # Parts are one more dimension.
+            moving = zip(unit.destination.indices, position[1 + count :], strict=False)
+            at = lanes | {index.names[0]: where for index, where in moving}
+            if self.parts:
+                ((name, low),) = lanes.items()
+                at[name] = position[-1] * int(low.dom.extent) + low
+            factors = []
+            for load, buffer, name, place in zip(unit.sources, sources, kinds, places, strict=True):
+                outer = (step, place) if self.fed else (0, 0)
+                element = buffer[(*outer, *(at[index.names[0]] for index in load.indices))]
+                factors.append(decoded(element, name, kind))
+            return te.sum(reduce(mul, factors), axis=[again, step, *lanes.values()])
+
+        return te.create_prim_func([*sources, te.compute(out, body, name="main")])
 
 
 def _random(shape: tuple[int, ...], name: str, rng: np.random.Generator) -> np.ndarray:
     """Values whose bits change: on some CPUs units draw less power on zeros, and run faster."""
-    known = dtype(name)
-    if known.is_integer:
-        limits = np.iinfo(known.numpy)
-        return rng.integers(limits.min, limits.max, shape, known.numpy, endpoint=True)
+    kind = dtype(name)
+    if kind.is_integer:
+        limits = np.iinfo(kind.numpy)
+        return rng.integers(limits.min, limits.max, shape, kind.numpy, endpoint=True)
     # Of either sign, so that sums over many calls stay finite.
-    return (rng.integers(-64, 64, shape, endpoint=True) / 64).astype(known.numpy)
-
-
-def _scheduled(
-    intrinsic: Intrinsic,
-    kind: str,
-    tile: tuple[int, ...],
-    steps: int | None,
-    repeat: int,
-    cores: int,
-) -> Any:
-    """The program of an intrinsic whose operands TVM and LLVM keep in registers.
-
-    Args:
-        intrinsic: the intrinsic.
-        kind: its implementation, ``"native"`` or ``"generic"``.
-        tile: for each source, how many accumulators there are along it.
-        steps: of the reduction, each with sources of its own; without, there is one
-            fragment of each source.
-        repeat: how often all of that is done.
-        cores: how many work at once.
-    """
-    load_tvm()
-    from tvm import s_tir
-
-    dst, count, parts = intrinsic.destination, len(tile), _parts(intrinsic, kind)
-    reduced = [it.name for it in intrinsic.iterations if it.is_reduce]
-    sch = s_tir.Schedule(_computed(intrinsic, parts, tile, steps, repeat, cores))
-    main = sch.get_sblock("main")
-    write = sch.cache_write(main, 0, "global")
-    core, *rest = sch.get_loops(main)
-    # The longer one outside, as in kernels: what the shorter one indexes stays in registers.
-    unrolled = [loop for _, loop in sorted(zip(tile, rest, strict=False), key=lambda t: -t[0])]
-    spatial, (outer, inner, *last) = rest[count : -2 - len(reduced)], rest[-2 - len(reduced) :]
-    order = {
-        index.names[0]: loop
-        for index, loop in zip(dst.indices, spatial[: len(dst.indices)], strict=True)
-    }
-    order |= dict(zip(reduced, last, strict=True))
-    calls = [order[it.name] for it in intrinsic.iterations]
-    if parts:
-        calls.insert(-1, spatial[-1])
-    sch.reorder(core, outer, inner, *unrolled, *calls)
-    sch.parallel(core)
-    for loop in unrolled:
-        sch.unroll(loop)
-    sch.reverse_compute_at(write, core)
-    sch.decompose_reduction(main, outer)
-    sch.tensorize(calls[0], register_tensor_intrin(intrinsic, kind))
-    return sch.mod
-
-
-def _computed(
-    intrinsic: Intrinsic,
-    parts: tuple[int, ...],
-    tile: tuple[int, ...],
-    steps: int | None,
-    repeat: int,
-    cores: int,
-) -> Any:
-    """What the program of :func:`_scheduled` computes, before it is scheduled."""
-    from tvm import te
-
-    *given, kind = intrinsic.staged_dtypes
-    dst, count = intrinsic.destination, len(tile)
-    around = [(steps, n) if steps else () for n in tile]
-    sources = [
-        te.placeholder((*outer, *load.tensor.shape), held(name), name=load.tensor.name)
-        for outer, load, name in zip(around, intrinsic.sources, given, strict=True)
-    ]
-    reduced = [it for it in intrinsic.iterations if it.is_reduce]
-    lanes = {it.name: te.reduce_axis((0, it.extent // prod(parts)), name=it.name) for it in reduced}
-    again = te.reduce_axis((0, repeat), name="again")
-    step = te.reduce_axis((0, steps or 1), name="step")
-
-    def body(*position: Any) -> Any:
-        moving = zip(dst.indices, position[1 + count : 1 + count + len(dst.indices)], strict=True)
-        at = lanes | {index.names[0]: where for index, where in moving}
-        if parts:
-            ((name, low),) = lanes.items()
-            at[name] = position[-1] * int(low.dom.extent) + low
-        product: Any = None
-        for n, (load, buffer) in enumerate(zip(intrinsic.sources, sources, strict=True)):
-            outer = (step, position[1 + n]) if steps else ()
-            element = buffer[(*outer, *(at[index.names[0]] for index in load.indices))]
-            value = decoded(element, given[n], kind)
-            product = value if product is None else product * value
-        return te.sum(product, axis=[again, step, *lanes.values()])
-
-    out = te.compute((cores, *tile, *dst.tensor.shape, *parts), body, name="main")
-    return te.create_prim_func([*sources, out])
+    return (rng.integers(-64, 64, shape, endpoint=True) / 64).astype(kind.numpy)
