@@ -97,7 +97,7 @@ def matrix_cycles(rows: int, width: int, stride: int, *, swizzle: bool = False) 
 
 def element_cycles(
     rows: int, columns: int, stride: int, bits: int, *, along: bool, swizzle: bool = False
-) -> tuple[int, int]:
+) -> int:
     """Loading a fragment whose elements each lane fetches by itself.
 
     Eight groups of four lanes: a group holds one index that is not reduced, its lanes
@@ -111,26 +111,22 @@ def element_cycles(
         bits: of one element.
         along: whether a row runs along the reduction.
         swizzle: whether pieces of 16 bytes change places from row to row.
-
-    Returns:
-        cycles, and instructions of the warp.
     """
     packed = max(1, 32 // bits)
     other, reduction = (rows, columns) if along else (columns, rows)
     lane = np.arange(WARP)
     at_other, at_reduction = lane // 4, lane % 4 * packed
     found = []
-    for first in range(0, max(1, other), 8):
-        for start in range(0, max(1, reduction), 4 * packed):
-            inside = range(0, packed, packed if along else 1)
-            for e in inside:
+    for first in range(0, other, 8):
+        for start in range(0, reduction, 4 * packed):
+            for e in range(0, packed, packed if along else 1):
                 i, k = first + at_other, start + at_reduction + e
                 row, column = (i, k) if along else (k, i)
                 at = column * bits // 8
                 at = swizzled(row, at, columns * bits // 8) if swizzle else at
                 found.append(row * stride + at)
     width = max(1, bits // 8) * (packed if along else 1)
-    return wavefronts(np.stack(found), max(1, width)), len(found)
+    return wavefronts(np.stack(found), width)
 
 
 def store_cycles(

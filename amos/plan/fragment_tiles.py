@@ -95,32 +95,34 @@ class Tile:
         return width + np.maximum(padding, 0) * self.bits // 8
 
     @remembered
-    def cycles(self, padding: int, width: int, architecture: int) -> tuple[int, int, int]:
-        """Cycles of shared memory to load the fragment and to fill it, and load instructions."""
-        row, piece, swizzle = self.row(padding), self.vector(width), padding < 0
-        load, instructions = self._load(row, architecture, swizzle=swizzle)
-        rows, columns = self.rows.lanes, self.columns.lanes
-        fill = store_cycles(rows, columns, row, self.size, piece, swizzle=swizzle)
-        return load, fill, instructions
+    def loading(self, padding: int, architecture: int) -> int:
+        """Cycles of shared memory to load the fragment from rows that are so padded."""
+        return self._load(self.row(padding), architecture, swizzle=padding < 0)
+
+    @remembered
+    def filling(self, padding: int, width: int) -> int:
+        """Cycles of shared memory to fill the fragment, by copies of at most ``width`` bytes."""
+        rows, columns, row = self.rows.lanes, self.columns.lanes, self.row(padding)
+        piece, swizzle = self.vector(width), padding < 0
+        return store_cycles(rows, columns, row, self.size, piece, swizzle=swizzle)
 
     @remembered
     def conflicts(self, padding: int, architecture: int) -> float:
         """How much longer loads take than with rows that begin in different banks."""
-        row = self.row(0)
-        least = min(self._load(row + 16 * n, architecture)[0] for n in range(8))
-        return self._load(self.row(padding), architecture, swizzle=padding < 0)[0] / least
+        rows = (self.row(0) + 16 * n for n in range(8))
+        least = min(self._load(row, architecture) for row in rows)
+        return self.loading(padding, architecture) / least
 
-    def _load(self, stride: int, architecture: int, *, swizzle: bool = False) -> tuple[int, int]:
+    def _load(self, stride: int, architecture: int, *, swizzle: bool = False) -> int:
         rows, columns = self.rows.lanes, self.columns.lanes
         along = self.columns.kind == "reduce"
-        by_matrix = self.bits == 16 or (self.bits == 8 and along and self.hidden)
-        if by_matrix:
+        if self.bits == 16 or (self.bits == 8 and along and self.hidden):
             cycles = matrix_cycles(rows, int(columns * self.size), stride, swizzle=swizzle)
             if architecture >= _MATRICES:
-                return cycles, 1
+                return cycles
             if self.bits == 16:
                 # Each half of a warp loads the fragment for itself.
-                return 2 * cycles, 2
+                return 2 * cycles
         return element_cycles(rows, columns, stride, self.bits, along=along, swizzle=swizzle)
 
     @cached_property
@@ -241,15 +243,6 @@ class Tile:
     def _indexed(self) -> frozenset[str]:
         return frozenset(name for dim in self.staged.dims for name in dim.index.names)
 
-    def table(
-        self, padding: np.ndarray, width: np.ndarray, architecture: int
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """:meth:`cycles` of every schedule of a batch."""
-        codes, where = np.unique(padding * 64 + width, return_inverse=True)
-        found = [self.cycles(int(c) // 64, int(c) % 64, architecture) for c in codes]
-        load, fill, count = np.array(found, dtype=float).T[:, where]
-        return load, fill, count
-
 
 def tiles(nest: Nest) -> tuple[Tile, ...]:
     """Sources in the intrinsic's order, then the destination; none if fragments are no matrices."""
@@ -260,10 +253,6 @@ def tiles(nest: Nest) -> tuple[Tile, ...]:
         return ()
     known = {m.operand: m.layout is not None for m in intrinsic.memory}
     return tuple(
-        Tile(
-            op,
-            intrinsic.dtypes[names.index(op.name)],
-            not known.get(op.name, False),
-        )
+        Tile(op, intrinsic.dtypes[names.index(op.name)], not known.get(op.name, False))
         for op in staged
     )

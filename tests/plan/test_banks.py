@@ -39,9 +39,8 @@ def test_every_lane_fetches_its_elements(bits: int, rows: int, columns: int) -> 
     for along in (False, True):
         packed = 32 // bits if bits < 32 and along else 1
         sides = (rows, columns) if along else (columns, rows)
-        cycles, instructions = element_cycles(*sides, 80, bits, along=along)
-        assert instructions == rows * columns // 32 // packed
-        assert cycles >= instructions
+        instructions = rows * columns // 32 // packed
+        assert element_cycles(*sides, 80, bits, along=along) >= instructions
 
 
 def test_the_width_of_a_store_does_not_change_its_banks() -> None:

@@ -2,20 +2,28 @@
 
 CUDA 13 dropped sm_70. Where nvcc is that new, ``nvidia-cuda-nvrtc-cu12`` beside it
 compiles for Volta; the two are asked in this order.
+
+The wheels ``nvidia-cuda-nvrtc-cu12``, ``nvidia-cuda-runtime-cu12`` and
+``nvidia-cuda-nvcc-cu12`` (headers of the warp matrix functions) each have a folder
+below ``nvidia``; from CUDA 13 on, without a suffix and with ``nvidia-cuda-crt``, they
+share one.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections import Counter
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
-from amos.codegen.cuda.nvrtc import find_nvrtc
+from amos.codegen.cuda import nvrtc
 from amos.codegen.cuda.sass import tensor_core_instructions
 from amos.errors import BuildError, ToolchainError
 from amos.machine.gpu_costs import capability
@@ -31,7 +39,12 @@ __all__ = [
     "portable_code",
 ]
 
+#: Seconds that one kernel may take.
 _TIMEOUT = 600
+#: Headers that kernels include; an NVRTC without them compiles none. What the wheels of CUDA 12
+#: call the folders of their headers.
+_HEADERS = ("cuda_fp16.h", "cuda_bf16.h", "mma.h")
+_FOLDERS = ("cuda_runtime", "cuda_nvcc", "cuda_cccl")
 
 
 @dataclass(frozen=True)
@@ -72,12 +85,14 @@ class Compiler:
         path: of the program or the library.
         version: as ``"13.0"``.
         architectures: what it compiles for.
+        headers: folders with the headers of NVRTC's CUDA version; nvcc knows its own.
     """
 
     kind: str
     path: str
     version: str
     architectures: frozenset[str]
+    headers: tuple[Path, ...] = ()
 
     @property
     def name(self) -> str:
@@ -90,20 +105,50 @@ class Compiler:
         Raises:
             BuildError: the compiler refuses the text.
         """
-        run = _nvcc if self.kind == "nvcc" else _nvrtc
-        cubin, log = run(self, source, architecture, where)
+        cubin, log = self.image(source, architecture, where)
+        numbers = {
+            name: [int(n) for n in re.findall(pattern, log)] for name, pattern in _REPORT.items()
+        }
+        if not numbers["registers"]:
+            raise BuildError(f"{where}: the compiler's report says nothing of registers")
         return Compiled(
             architecture,
             cubin,
-            _number(r"Used (\d+) registers", log, where),
-            sum(int(n) for n in re.findall(r"(\d+) bytes spill (?:stores|loads)", log)),
-            sum(int(n) for n in re.findall(r"(\d+) bytes stack frame", log)),
-            int(match.group(1)) if (match := re.search(r"(\d+) bytes smem", log)) else 0,
-            self.name,
+            registers=numbers["registers"][0],
+            spills=sum(numbers["spills"]),
+            stack=sum(numbers["stack"]),
+            static_shared=sum(numbers["shared"][:1]),
+            compiler=self.name,
         )
 
+    def image(self, source: str, architecture: str, where: str) -> tuple[bytes, str]:
+        """Machine code for ``sm_80`` or PTX for ``compute_80``, and what the compiler said.
 
-@lru_cache(maxsize=1)
+        Raises:
+            BuildError: the compiler refuses the text.
+        """
+        run = _nvcc if self.kind == "nvcc" else _nvrtc
+        try:
+            image, log = run(self, source, architecture)
+        except subprocess.TimeoutExpired:
+            raise BuildError(f"{where}: {self.name} took more than {_TIMEOUT} seconds") from None
+        if not image:
+            lines = [line.strip() for line in log.splitlines() if line.strip()] or ["no reason"]
+            reason = next((line for line in lines if "error" in line), lines[-1])
+            raise BuildError(f"{where}: {self.name} refuses it: {reason}")
+        return image, log
+
+
+#: Numbers in a compiler's report of one kernel.
+_REPORT = {
+    "registers": r"Used (\d+) registers",
+    "spills": r"(\d+) bytes spill (?:stores|loads)",
+    "stack": r"(\d+) bytes stack frame",
+    "shared": r"(\d+) bytes smem",
+}
+
+
+@cache
 def compilers() -> tuple[Compiler, ...]:
     """Every CUDA compiler that is installed here, nvcc first."""
     found = []
@@ -112,8 +157,7 @@ def compilers() -> tuple[Compiler, ...]:
         known = frozenset(_output([path, "--list-gpu-code"]).split())
         if version and known:
             found.append(Compiler("nvcc", path, version.group(1), known))
-    found += [Compiler("nvrtc", str(x.library), x.version, x.architectures) for x in find_nvrtc()]
-    return tuple(found)
+    return (*found, *_libraries())
 
 
 def compiler_for(architecture: str) -> Compiler:
@@ -162,8 +206,7 @@ def portable_code(source: str, architecture: str, where: str = "kernel") -> str:
     fitting = [c for c in compilers() if architecture in c.architectures]
     compiler = min(fitting, key=lambda c: tuple(map(int, c.version.split("."))))
     virtual = architecture.replace("sm_", "compute_")
-    run = _nvcc if compiler.kind == "nvcc" else _nvrtc
-    return run(compiler, source, virtual, where)[0].rstrip(b"\0").decode()
+    return compiler.image(source, virtual, where)[0].rstrip(b"\0").decode()
 
 
 def compiler_of_image(architecture: str, capability: int) -> Compiler:
@@ -202,43 +245,55 @@ def _output(command: list[str]) -> str:
         return ""
 
 
-def _nvcc(compiler: Compiler, source: str, architecture: str, where: str) -> tuple[bytes, str]:
+def _nvcc(compiler: Compiler, source: str, architecture: str) -> tuple[bytes, str]:
     with tempfile.TemporaryDirectory(prefix="amos-") as folder:
-        text, cubin = Path(folder, "kernel.cu"), Path(folder, "kernel.cubin")
+        text, image = Path(folder, "kernel.cu"), Path(folder, "image")
         text.write_text(source, encoding="utf-8")
         command = [compiler.path, "-std=c++17", f"-arch={architecture}", "-Xptxas", "-v"]
         command.append("-ptx" if architecture.startswith("compute_") else "-cubin")
-        try:
-            done = subprocess.run(
-                [*command, "-o", str(cubin), str(text)],
-                capture_output=True,
-                text=True,
-                timeout=_TIMEOUT,
-            )
-        except subprocess.TimeoutExpired:
-            raise BuildError(
-                f"{where}: {compiler.name} took more than {_TIMEOUT} seconds"
-            ) from None
-        if done.returncode:
-            raise BuildError(f"{where}: {compiler.name} refuses it: {_reason(done.stderr)}")
-        return cubin.read_bytes(), done.stderr
+        command += ["-o", str(image), str(text)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT)
+        return (b"" if done.returncode else image.read_bytes()), done.stderr
 
 
-def _nvrtc(compiler: Compiler, source: str, architecture: str, where: str) -> tuple[bytes, str]:
-    library = next(x for x in find_nvrtc() if str(x.library) == compiler.path)
-    image, log = library.compile(source, architecture)
-    if not image:
-        raise BuildError(f"{where}: {compiler.name} refuses it: {_reason(log)}")
-    return image, log
+def _nvrtc(compiler: Compiler, source: str, architecture: str) -> tuple[bytes, str]:
+    options = [f"--gpu-architecture={architecture}", "--std=c++17", "--ptxas-options=-v"]
+    options += [f"-I{folder}" for folder in compiler.headers]
+    kind = "PTX" if architecture.startswith("compute_") else "CUBIN"
+    done = _ask(Path(compiler.path), kind, *options, data=source.encode())
+    if done.returncode:
+        last = done.stderr.decode(errors="replace").strip().splitlines()
+        return b"", f"error: {last[-1] if last else f'NVRTC ended with {done.returncode}'}"
+    head, _, image = done.stdout.partition(b"\n")
+    return image, str(json.loads(head)["log"])
 
 
-def _number(pattern: str, log: str, where: str) -> int:
-    found = re.search(pattern, log)
-    if found is None:
-        raise BuildError(f"{where}: the compiler's report says nothing of registers")
-    return int(found.group(1))
+@cache
+def _libraries() -> tuple[Compiler, ...]:
+    """Every NVRTC below a folder ``nvidia`` on the path of imports that works and has headers."""
+    found = []
+    for entry in dict.fromkeys(sys.path):
+        for library in sorted(Path(entry or ".", "nvidia").glob("*/lib/libnvrtc.so.*")):
+            own, wheels = library.parents[1] / "include", library.parents[2]
+            together = (own / _HEADERS[0]).exists()
+            folders = [own] if together else [wheels / name / "include" for name in _FOLDERS]
+            headers = tuple(folder for folder in folders if folder.is_dir())
+            whole = all(any((f / name).exists() for f in headers) for name in _HEADERS)
+            if ".alt." in library.name or not whole:
+                continue
+            done = _ask(library, "known")
+            if not done.returncode:
+                known = json.loads(done.stdout)
+                names = frozenset(f"sm_{number}" for number in known["architectures"])
+                found.append(Compiler("nvrtc", str(library), known["version"], names, headers))
+    return tuple(found)
 
 
-def _reason(log: str) -> str:
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
-    return next((line for line in lines if "error" in line), lines[-1] if lines else "no reason")
+def _ask(library: Path, *arguments: str, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-I", str(nvrtc.__file__), str(library), *arguments]
+    # NVRTC opens its built-in functions by name alone; they lie beside it.
+    folders = [str(library.parent), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+    environment = os.environ | {"LD_LIBRARY_PATH": os.pathsep.join(folders)}
+    return subprocess.run(
+        command, input=data, capture_output=True, timeout=_TIMEOUT, env=environment
+    )
