@@ -9,15 +9,13 @@ import pytest
 
 import amos
 from amos.ir import Operator
-from amos.machine import Costs, Machine, fitted
-from amos.machine.machine import Level, Peak
-from amos.perfmodel import predict
+from amos.machine import Costs, Level, Machine, Peak, fitted
+from amos.perfmodel import batch, predict
 from amos.perfmodel.cpu.compiler import stretch
 from amos.perfmodel.cpu.stores import exchanges
 from amos.perfmodel.traffic import CoreNest, LoopNestBatch
 from amos.plan import LoopBatch, Schedule, Structure, batch_of
-
-VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
+from tests.support.models import LEVELS, VNNI, convolution, machine_of
 
 
 def _made(
@@ -120,3 +118,56 @@ def test_fused_steps_are_dealt_out_as_ranges() -> None:
     assert part.outer[:2, 0].tolist() == [1.5, 4.0]
     _, _, odd = _made({"tile.p": 20, "order": "p q i1.tile", "parallel": 1})
     assert odd.outer[0, 0] == 2.0
+
+
+def test_overlapping_windows_that_outgrow_the_registers_are_loaded_again() -> None:
+    """Steps of a window in one stretch of code read the same fragments, which stay loaded."""
+
+    def slower(tile: int, reduce: str, **more: str) -> float:
+        values: dict[str, int | str] = {"tile.p": tile, "reduce": reduce, **more}
+        base: dict[str, int | str] = {"order": "i1.tile p q", "parallel": 1}
+        mapping, schedule = convolution(56, base | values)
+        free, dear = (
+            predict(
+                mapping,
+                replace(machine_of(*LEVELS), costs=Costs(reload=cost, unrolled=240.0)),
+                schedule,
+            )
+            for cost in (0.0, 1.0)
+        )
+        return dear.rows[0].compute / free.rows[0].compute
+
+    # Each of three steps reads 27 of the 28 rows of the one before; of 30 + 27 fragments 25 do
+    # not fit: these are loaded twice, and stored once, with one more that the second brings.
+    assert slower(28, "r1.tile s r") == pytest.approx(1 + 25 * (2 + 1 + 1 / 27) / 3 / 28)
+    # Steps of s share nothing among the rows of a tile, nor do those of the channels.
+    assert slower(28, "r1.tile r s") == slower(28, "r s r1.tile") == 1.0
+    # 14 rows and what they keep do fit.
+    assert slower(14, "r1.tile s r") == 1.0
+    # Where addresses depend on the loop that is shared out, compilers load them anew.
+    assert slower(28, "r1.tile s r", order="p q i1.tile") == 1.0
+    staged = {"order": "p q i1.tile", "stage.Src1": "tile"}
+    assert slower(28, "r1.tile s r", **staged) == slower(28, "r1.tile s r")
+
+
+@pytest.mark.parametrize(
+    ("reduce", "tile", "share"),
+    [
+        ("r s r1.tile", 1, 11 / 12 * 22 / 24),
+        ("r r1.tile s", 1, 11 / 12),
+        ("r r1.tile s", 2, 1.0),
+        ("r1.tile s r", 1, 22 / 24),
+    ],
+)
+def test_steps_that_read_only_padding_are_left_out(reduce: str, tile: int, share: float) -> None:
+    """Eight rows and columns under a window of three: two of 24 steps lie outside."""
+    mapping, schedule = convolution(8, {"reduce": reduce, "tile.p": tile})
+    structure = Structure(mapping)
+    left = batch.not_padding(structure, schedule.batch(structure))
+    assert np.broadcast_to(left, 1)[0] == pytest.approx(share)
+    caches, pads = (
+        machine_of(Level("L1", 1 << 20, 64.0, 32.0, scratchpad=pad), LEVELS[1])
+        for pad in (False, True)
+    )
+    full = predict(mapping, pads, schedule).rows[0].compute
+    assert predict(mapping, caches, schedule).rows[0].compute == pytest.approx(share * full)

@@ -9,14 +9,14 @@ import pytest
 
 import amos
 from amos.ir import Operator
-from amos.machine import Peak
+from amos.machine import Level, Peak
 from amos.perfmodel import predict
 from amos.plan import Schedule, Structure
 from amos.plan.copy_places import SharedLoops
+from tests.support.models import COSTS, LEVELS, VNNI, convolution, machine_of
 
 XEON = amos.machines.get("xeon_6240")
 OPERATOR = Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=8, j=16, k=4096))
-VNNI = amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32")
 MAPPING = amos.enumerate_mappings(OPERATOR, VNNI)[0]
 
 
@@ -38,17 +38,10 @@ def test_the_parts_of_a_reduction_are_one_region() -> None:
 
 
 def _gathered(lanes: tuple[str, ...], values: dict[str, int | str], p: int = 4) -> float:
-    op = Operator.parse(
-        "out[n,p,q,k] += pad(image[n,p+r-1,q+s-1,c]) * weight[k,c,r,s]",
-        extents=dict(n=1, p=p, q=6, k=32, c=3, r=2, s=3),
-        shapes=dict(image=(1, p, 6, 3)),
-    )
-    mapping = next(
-        m for m in amos.enumerate_mappings(op, VNNI, rule="access") if m.groups["r1"] == lanes
-    )
-    machine = replace(XEON, cores=2, levels=tuple(replace(x, units=2) for x in XEON.levels))
     base: dict[str, int | str] = {"stage.Src1": "tile", "order": "p q i1.tile", "parallel": 1}
-    return predict(mapping, machine, Schedule.of(base | values)).staging
+    mapping, schedule = convolution(p, base | values, lanes, q=6, c=3, r=2)
+    machine = replace(XEON, cores=2, levels=tuple(replace(x, units=2) for x in XEON.levels))
+    return predict(mapping, machine, schedule).staging
 
 
 def test_steps_of_a_copy_are_as_long_as_padded_rows_allow() -> None:
@@ -97,3 +90,59 @@ def test_rows_of_windows_are_found_once_and_moved_in_vectors() -> None:
     # Tile registers are computed whole, and cropped when they are moved.
     assert not structure.cuts_tiles
     assert Structure(MAPPING).cuts_tiles
+
+
+def test_a_copy_costs_what_its_steps_do() -> None:
+    """Gathering columns: short steps are unrolled, long ones find each element by itself.
+
+    Where loops are fused, as in a copy ahead of the nest, no two steps share divisions.
+    """
+    mapping, smallest = convolution(4, {}, ("r", "s"), q=6, r=2)
+    structure = Structure(mapping)
+    image = next(op for op in structure.sources if op.copied)
+    assert (image.copy, image.divisions, image.guarded, image.live) == ("digits", 1, True, 0.75)
+    machine = replace(machine_of(*LEVELS), costs=replace(COSTS, find=50.0))
+    base = smallest.as_dict()
+
+    def staging(where: str, vector: int, find: float = 50.0) -> float:
+        costs = replace(machine.costs, find=find)
+        values = base | {f"stage.{image.name}": where, "vector": vector}
+        return predict(mapping, replace(machine, costs=costs), Schedule.of(values)).staging
+
+    assert 0 < staging("tile", 8) < staging("tile", 64)
+    assert staging("whole", 8) > 3 * staging("tile", 8)
+    assert staging("whole", 64, find=100.0) > staging("whole", 64)
+
+
+def test_padding_is_staged_too() -> None:
+    """Tiles of three steps make four of them six, and so much more is gathered."""
+    machine = replace(machine_of(*LEVELS), costs=COSTS)
+
+    def staging(tile: int) -> float:
+        values: dict[str, int | str] = {"stage.Src1": "whole", "tile.p": tile}
+        mapping, schedule = convolution(4, values, ("r", "s"), q=6, r=2)
+        return predict(mapping, machine, schedule).staging
+
+    assert staging(3) == pytest.approx(1.5 * staging(2))
+
+
+def test_a_copy_is_made_once_for_a_core_where_it_fits() -> None:
+    """Rows of tiles overlap by a window: copying each for itself copies more."""
+
+    def staging(p: int, capacity: int) -> float:
+        levels = (Level("L1", capacity, 1e12, 1e12, units=2), Level("DRAM", 0, 1e12, 1e12))
+        values: dict[str, int | str] = {"stage.Src1": "tile", "order": "p q i1.tile", "parallel": 1}
+        mapping, schedule = convolution(p, values, ("s",))
+        machine = replace(machine_of(*levels, cores=2), costs=COSTS)
+        return predict(mapping, machine, schedule).staging
+
+    # Four rows and a border of two, against four times one row and its border.
+    assert staging(8, 1 << 20) == pytest.approx(staging(8, 64) * 6 / 12)
+    # Seven steps do not divide evenly.
+    assert staging(7, 1 << 20) == staging(7, 64) > 0
+
+
+def test_packed_constants_are_one_stream() -> None:
+    mapping, _ = convolution(8, {})
+    image, weight = Structure(mapping).sources
+    assert (image.packed, weight.packed) == (False, True)
