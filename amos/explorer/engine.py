@@ -185,7 +185,6 @@ class Engine:
             "bars": [{"name": name, "seconds": time, "kind": kind} for name, time, kind in bars],
             "schedule": str(candidate.schedule),
             "machine": machine.name,
-            "rate": machine.peak(found.intrinsic.name).source,
         }
 
     def _predict(self, found: Placement, machine: str) -> tuple[Prediction, Candidate] | None:

@@ -219,8 +219,7 @@ export async function explorer(root, ask, told = () => {}, wanted = null) {
       make("p", { text: `bound by ${said.bound}` }),
       ...said.bars.filter((bar) => bar.seconds > 0).map((bar) =>
         meter(bar.name, bar.seconds / most, seconds(bar.seconds), tints[bar.kind])),
-      make("p", { class: "schedule", text: said.schedule }),
-      make("p", { class: "schedule", text: `rate of the intrinsic: ${said.rate}` }));
+      make("p", { class: "schedule", text: said.schedule }));
   }
 
   function meter(name, share, text, tint) {
