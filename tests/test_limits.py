@@ -113,7 +113,6 @@ _OPERATOR = amos.Operator.parse(_MATRIX, dict(i=4, j=4, k=4))
 _UNIT = "wmma_m16n16k16_f16_f32"
 
 
-@pytest.mark.parametrize("odd", _ODD, ids=lambda value: type(value).__name__)
 @pytest.mark.parametrize(
     "call",
     [
@@ -137,10 +136,12 @@ _UNIT = "wmma_m16n16k16_f16_f32"
         lambda odd: amos.explore(_OPERATOR, _UNIT, machine="a100", trials=1, method=odd),
     ],
 )
-def test_odd_arguments_are_refused(call: Callable[[Any], object], odd: Any) -> None:
-    with pytest.raises(amos.AmosError) as caught:
-        call(odd)
-    assert len(str(caught.value)) < 8000
+def test_odd_arguments_are_refused(call: Callable[[Any], object]) -> None:
+    for odd in _ODD:
+        with pytest.raises(amos.AmosError) as caught:
+            call(odd)
+            pytest.fail(f"{shown(odd)} is accepted")
+        assert len(str(caught.value)) < 8000
 
 
 def test_what_a_message_shows_is_short() -> None:

@@ -76,6 +76,7 @@ def test_searches_with_and_without_an_epilogue(
     assert "'scale' is indexed by 'k', which is no iteration" in capsys.readouterr().err
 
 
+@pytest.mark.features
 def test_text_has_the_five_parts(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*GEMM, *SIZES, "--trials", "2"]) == 0
     printed = capsys.readouterr()
@@ -100,6 +101,7 @@ def test_text_has_the_five_parts(capsys: pytest.CaptureFixture[str]) -> None:
     assert "checked    192 elements against NumPy, largest difference 0\n" in text
 
 
+@pytest.mark.features
 def test_the_generic_implementation_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*GEMM, *SIZES, "--trials", "1", "--implementation", "generic"]) == 0
     text = capsys.readouterr().out

@@ -34,6 +34,7 @@ def _conv(k: int, layout: str) -> Operator:
     return amos.operators.get("conv2d", k=k, layout=layout, **KEPT)
 
 
+@pytest.mark.features
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 @pytest.mark.parametrize(("text", "dtypes"), TEXTS)
 def test_kernels_are_exact(text: str, dtypes: dict[str, str], layout: str) -> None:

@@ -76,6 +76,7 @@ def _check(mapping: Mapping, kind: str, samples: int, seed: int, *, smallest: bo
         assert np.array_equal(got, expected), f"{mapping.name}: {schedule}"
 
 
+@pytest.mark.features
 @pytest.mark.parametrize("name", OPERATORS)
 def test_every_mapping_computes_the_operator(name: str) -> None:
     """Under one schedule each; by the instruction and by its meaning in turns."""
@@ -181,6 +182,7 @@ def test_an_output_of_phases_is_written_where_it_lies() -> None:
     assert "unstage" not in kernel.source
 
 
+@pytest.mark.features
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_variable_input_is_staged_inside_the_kernel(kind: str) -> None:
     """Without constants both sources may be gathered by the kernel itself."""
@@ -234,6 +236,7 @@ def test_the_native_kernel_holds_the_instruction() -> None:
     assert "vpdpbusd" in amos.build(mapping, implementation="native").assembly
 
 
+@pytest.mark.features
 def test_int32_wraps_around_like_the_instruction() -> None:
     """Sums of bytes stay far below 2^31, so there is nothing to saturate."""
     op = Operator.parse("out[j] += a[k] * weight[j,k]", extents=dict(j=16, k=64))

@@ -226,6 +226,7 @@ def test_the_contract_of_the_dictionary() -> None:
     assert found["predicted_seconds"] > 0
 
 
+@pytest.mark.features
 def test_on_this_machine(tmp_path: Path) -> None:
     """The whole path once, with a real worker."""
     result = amos.explore(GEMM, VNNI, trials=3, seed=1, records=tmp_path / "tuning.db")
