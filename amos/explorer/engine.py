@@ -19,7 +19,7 @@ from amos.errors import AmosError
 from amos.explore.sampled import best_sampled
 from amos.explorer.listing import RANKED, Listing, Query
 from amos.explorer.script import SAMPLES, script
-from amos.explorer.state import FieldError, State
+from amos.explorer.state import FieldError, State, read_fields
 from amos.explorer.subject import Offer, Subject
 from amos.intrinsics import Intrinsic
 from amos.machine import Machine
@@ -118,15 +118,12 @@ class Engine:
         predict = None
         if subject.machine is not None and subject.space.count <= RANKED:
             predict = partial(self._seconds, subject.machine)
-        return self._listing(subject.space).rows(Query.read(message), predict)
+        return self._listing(subject.space).rows(read_fields(Query, message), predict)
 
     def _seconds(self, machine: Machine, found: Placement) -> float | None:
         """What the model says of a mapping; nothing where it cannot say anything."""
-        try:
-            best = self._predicted(found, machine.name)
-        except AmosError:
-            return None
-        return None if best is None else best[0].seconds
+        best = self._predicted(found, machine.name)
+        return None if isinstance(best, str) else best[0].seconds
 
     def _judge(self, state: State) -> dict[str, Any]:
         subject = Subject.of(state, self.offer)
@@ -164,12 +161,9 @@ class Engine:
     ) -> dict[str, Any] | None:
         if found is None or machine is None:
             return None
-        try:
-            best = self._predicted(found, machine.name)
-        except AmosError as error:
-            return {"error": str(error)}
-        if best is None:
-            return {"error": f"no schedule that was drawn fits {machine.name}"}
+        best = self._predicted(found, machine.name)
+        if isinstance(best, str):
+            return {"error": best}
         said, candidate = best
         inside, *levels = said.rows
         bars = [("compute", inside.compute, "compute")]
@@ -187,10 +181,15 @@ class Engine:
             "machine": machine.name,
         }
 
-    def _predict(self, found: Placement, machine: str) -> tuple[Prediction, Candidate] | None:
-        target = self.offer.machine(machine, found.intrinsic)
-        assert target is not None
-        return best_sampled(found, target, SAMPLES, np.random.default_rng(0))
+    def _predict(self, found: Placement, machine: str) -> tuple[Prediction, Candidate] | str:
+        """The best of some schedules, or why there is none."""
+        try:
+            target = self.offer.machine(machine, found.intrinsic)
+            assert target is not None
+            best = best_sampled(found, target, SAMPLES, np.random.default_rng(0))
+        except AmosError as error:
+            return str(error)
+        return best or f"no schedule that was drawn fits {machine}"
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:

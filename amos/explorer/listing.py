@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from amos.errors import shown
 from amos.explorer.state import FieldError
-from amos.mapping import Mapping as Placement
-from amos.mapping import MappingSpace
+from amos.mapping import Mapping, MappingSpace
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +28,7 @@ _ROWS, _LONGEST = 400, 200
 _ORDERS = ("", "name", "calls", "utilization", "seconds")
 
 #: Seconds that a mapping is predicted to take; ``None`` where no schedule fits.
-Predict = Callable[[Placement], float | None]
+Predict = Callable[[Mapping], float | None]
 
 
 @dataclass(frozen=True)
@@ -48,31 +48,20 @@ class Query:
     first: int = 0
     count: int = 0
     words: str = ""
-    least: float = 0
+    least: float = 0.0
     order: str = ""
     down: bool = False
 
-    @staticmethod
-    def read(message: Mapping[str, Any]) -> Query:
-        """A query from decoded JSON; what is left out has its default.
-
-        Raises:
-            FieldError: a value is of another kind, or none that there may be.
-        """
-        names = [field.name for field in fields(Query)]
-        query = Query(**{name: message[name] for name in names if name in message})
-        for name, most in (("first", 2**53), ("count", _ROWS)):
-            value = getattr(query, name)
-            if type(value) is not int or not 0 <= value <= most:
+    def __post_init__(self) -> None:
+        for name, value, most in (("first", self.first, 2**53), ("count", self.count, _ROWS)):
+            if not 0 <= value <= most:
                 raise FieldError("filter", f"{name}: expected a whole number up to {most}")
-        if not isinstance(query.words, str) or len(query.words) > _LONGEST:
+        if len(self.words) > _LONGEST:
             raise FieldError("filter", f"expected a text of at most {_LONGEST} characters")
-        if query.order not in _ORDERS:
+        if self.order not in _ORDERS:
             raise FieldError("filter", f"sort: expected one of {', '.join(_ORDERS[1:])}")
-        if type(query.least) not in (int, float) or not 0 <= query.least <= 1:
-            got = str(query.least)[:40]
-            raise FieldError("least", f"expected a share from 0 to 1, got {got}")
-        return replace(query, down=query.down is True)
+        if not 0 <= self.least <= 1:
+            raise FieldError("least", f"expected a share from 0 to 1, got {shown(self.least)}")
 
     @property
     def plain(self) -> bool:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NoReturn, TypeVar, get_type_hints
 
+from amos._tables import TableReader
 from amos.errors import AmosError
 
-__all__ = ["FieldError", "State"]
+__all__ = ["FieldError", "State", "read_fields"]
+
+T = TypeVar("T")
 
 #: Characters that a field may hold, and loops that a matching may assign.
 _LONGEST, _LOOPS = 1000, 64
+#: Where the page tells what is wrong with a value that has no field of its name.
+_SHOWN_AT = {"assignment": "matching"} | dict.fromkeys(("first", "count", "words"), "filter")
 
 
 class FieldError(AmosError):
@@ -58,6 +63,19 @@ class State:
     assignment: tuple[int, ...] | None = None
     order: tuple[int, ...] | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("operator", "extents", "dtype", "layout", "intrinsic", "rule", "machine"):
+            text = getattr(self, name)
+            if len(text) > _LONGEST:
+                raise FieldError(name, f"expected at most {_LONGEST} characters, got {len(text)}")
+            if not text.isprintable():
+                raise FieldError(name, "expected one line of printable text")
+        for name, numbers, least in (("matching", self.assignment, -1), ("order", self.order, 0)):
+            if len(numbers or ()) > _LOOPS:
+                raise FieldError(name, f"expected a list of at most {_LOOPS} whole numbers")
+            if any(not least <= number < _LOOPS for number in numbers or ()):
+                raise FieldError(name, f"expected whole numbers from {least} on")
+
     @staticmethod
     def read(value: object) -> State:
         """A state from decoded JSON; what is left out has its default.
@@ -67,30 +85,25 @@ class State:
         """
         if not isinstance(value, Mapping):
             raise FieldError("", f"state: expected an object, got {type(value).__name__}")
-        given: dict[str, Any] = dict(value)
-        if strange := given.keys() - {field.name for field in fields(State)}:
+        if strange := value.keys() - {field.name for field in fields(State)}:
             raise FieldError("", f"state: unknown field {str(strange.pop())[:40]!r}")
-        assignment = _numbers("matching", given.pop("assignment", None), -1)
-        order = _numbers("order", given.pop("order", None), 0)
-        commute = given.pop("commute", False)
-        if type(commute) is not bool:
-            raise FieldError("commute", f"expected true or false, got {type(commute).__name__}")
-        for name, text in given.items():
-            if not isinstance(text, str):
-                raise FieldError(name, f"expected a text, got {type(text).__name__}")
-            if len(text) > _LONGEST:
-                raise FieldError(name, f"expected at most {_LONGEST} characters, got {len(text)}")
-            if not text.isprintable():
-                raise FieldError(name, "expected one line of printable text")
-        return State(**given, commute=commute, assignment=assignment, order=order)
+        return read_fields(State, value)
 
 
-def _numbers(name: str, value: object, least: int) -> tuple[int, ...] | None:
-    """A short list of whole numbers, or ``None`` for none."""
-    if value is None:
-        return None
-    if not isinstance(value, list | tuple) or len(value) > _LOOPS:
-        raise FieldError(name, f"expected a list of at most {_LOOPS} whole numbers")
-    if any(type(number) is not int or not least <= number < _LOOPS for number in value):
-        raise FieldError(name, f"expected whole numbers from {least} on")
-    return tuple(value)
+class _Reader(TableReader):
+    """Lays what is wrong to a field of the page."""
+
+    def fail(self, key: str, message: str) -> NoReturn:
+        name = key.partition("[")[0]
+        raise FieldError(_SHOWN_AT.get(name, name), message)
+
+
+def read_fields(kind: type[T], table: Mapping[str, Any]) -> T:
+    """A dataclass from decoded JSON; fields that are left out or null have their defaults.
+
+    Raises:
+        FieldError: a value is of another kind, or none that there may be.
+    """
+    reader, kinds = _Reader("", "", FieldError), get_type_hints(kind)
+    given = {name: table[name] for name in kinds if table.get(name) is not None}
+    return kind(**{name: reader.read(kinds[name], value, name) for name, value in given.items()})

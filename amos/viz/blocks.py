@@ -35,15 +35,13 @@ _SORT = """<script>(() => {
 
 
 class Block(ABC):
-    """A piece of a display."""
+    """A piece of a display, in a browser and in a terminal."""
 
     @abstractmethod
-    def html(self) -> str:
-        """The block as HTML."""
+    def _repr_html_(self) -> str: ...
 
     @abstractmethod
-    def text(self) -> str:
-        """The block as lines."""
+    def __str__(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -54,14 +52,12 @@ class Heading(Block):
     note: str = ""
     good: bool | None = None
 
-    def html(self) -> str:
-        """A title in the colour of good or bad."""
+    def _repr_html_(self) -> str:
         kind = {None: "", True: "good", False: "bad"}[self.good]
         note = f'<span class="note">{escape(self.note)}</span>'
         return f'<h4 class="{kind}">{escape(self.title)} {note}</h4>'
 
-    def text(self) -> str:
-        """One line."""
+    def __str__(self) -> str:
         return f"{self.title}  {self.note}".rstrip()
 
 
@@ -72,13 +68,11 @@ class Note(Block):
     lines: tuple[str, ...]
     bad: bool = False
 
-    def html(self) -> str:
-        """Each sentence by itself."""
+    def _repr_html_(self) -> str:
         kind = "bad" if self.bad else "note"
         return "".join(f'<div class="{kind}">{escape(line)}</div>' for line in self.lines)
 
-    def text(self) -> str:
-        """Each sentence by itself."""
+    def __str__(self) -> str:
         return indented(f"- {line}" if self.bad else line for line in self.lines)
 
 
@@ -89,16 +83,15 @@ class Code(Block):
     plain: str
     latex: str = ""
 
-    def html(self) -> str:
-        """The formula, with the text for front ends such as VS Code, which set no LaTeX in HTML."""
+    def _repr_html_(self) -> str:
+        # Not every front end sets LaTeX that stands in HTML: VS Code does not.
         plain = f"<pre>{escape(self.plain)}</pre>"
         if not self.latex:
             return plain
         shown = f"<div>$$ {escape(self.latex)} $$</div>"
         return f"{shown}<details><summary>as text</summary>{plain}</details>"
 
-    def text(self) -> str:
-        """The text."""
+    def __str__(self) -> str:
         return indented(self.plain.split("\n"))
 
 
@@ -111,8 +104,7 @@ class Table(Block):
     note: str = ""
     sortable: bool = False
 
-    def html(self) -> str:
-        """A table that scrolls."""
+    def _repr_html_(self) -> str:
         head = "".join(f'<th scope="col">{escape(column)}</th>' for column in self.columns)
         rows = "".join(f"<tr>{''.join(map(_html_cell, row))}</tr>" for row in self.rows)
         # A name of its own that stays the same from run to run.
@@ -124,7 +116,7 @@ class Table(Block):
             f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>{note}"
         ) + (_SORT % name if self.sortable else "")
 
-    def text(self) -> str:
+    def __str__(self) -> str:
         """Columns of numbers to the right."""
         right = [
             bool(self.rows) and all(isinstance(row[n], int | float) for row in self.rows)

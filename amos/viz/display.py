@@ -66,9 +66,9 @@ def describe(thing: object) -> list[Block]:
 
 def text(thing: object) -> str:
     """Complete plain text, for a terminal."""
-    return "\n".join(block.text() for block in describe(thing))
+    return "\n".join(map(str, describe(thing)))
 
 
 def html(thing: object) -> str:
     """HTML that needs nothing else, for Jupyter and web pages."""
-    return f'{_STYLE}<div class="amos">{"".join(b.html() for b in describe(thing))}</div>'
+    return f'{_STYLE}<div class="amos">{"".join(b._repr_html_() for b in describe(thing))}</div>'

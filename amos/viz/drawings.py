@@ -42,8 +42,7 @@ class Matrix:
     wrong: frozenset[tuple[int, int]] = frozenset()
     idle: frozenset[int] = frozenset()
 
-    def html(self) -> str:
-        """A table with coloured cells."""
+    def _repr_html_(self) -> str:
         rows = []
         for r, (name, values) in enumerate(zip(self.rows, self.values, strict=True)):
             cells = "".join(self._html_cell(r, c, one) for c, one in enumerate(values))
@@ -80,12 +79,10 @@ class Matrices(Block):
 
     shown: tuple[Matrix, ...]
 
-    def html(self) -> str:
-        """As many in a row as there is room for."""
-        return f'<div class="side">{"".join(matrix.html() for matrix in self.shown)}</div>'
+    def _repr_html_(self) -> str:
+        return f'<div class="side">{"".join(matrix._repr_html_() for matrix in self.shown)}</div>'
 
-    def text(self) -> str:
-        """All in a row."""
+    def __str__(self) -> str:
         beside = zip_longest(*(matrix.lines() for matrix in self.shown), fillvalue="")
         return indented(aligned(list(beside), gap="    "))
 
@@ -111,8 +108,7 @@ class Bars(Block):
     def _most(self) -> float:
         return max(bar.value for bar in self.bars) or 1.0
 
-    def html(self) -> str:
-        """A row of a table for each bar."""
+    def _repr_html_(self) -> str:
         rows = "".join(
             f'<tr><th>{escape(bar.name)}</th><td style="width:240px"><div class="bar" '
             f'style="width:{100 * bar.value / self._most:.2f}%;background:{colour(bar.colour)}">'
@@ -121,8 +117,7 @@ class Bars(Block):
         )
         return f"<table><caption>{escape(self.title)}</caption>{rows}</table>"
 
-    def text(self) -> str:
-        """A line for each bar."""
+    def __str__(self) -> str:
         bars = [(b.name, "#" * round(_BAR * b.value / self._most), b.text) for b in self.bars]
         return indented([self.title, *(f"  {line}" for line in aligned(bars))])
 
@@ -134,7 +129,7 @@ class Curve(Block):
     title: str
     seconds: tuple[float, ...]
 
-    def html(self) -> str:
+    def _repr_html_(self) -> str:
         """A staircase over a logarithmic scale: a best so far stays until it falls."""
         values = np.array(self.seconds)
         reached = np.flatnonzero(np.isfinite(values))
@@ -154,7 +149,7 @@ class Curve(Block):
             f'<text x="56" y="{_HEIGHT - 4}">trial 1 to {len(values)}</text></svg></div>'
         )
 
-    def text(self) -> str:
+    def __str__(self) -> str:
         """Where the curve goes down: trial and seconds."""
         before = (float("inf"), *self.seconds)
         steps = [
@@ -183,7 +178,7 @@ class Grid(Block):
     lanes: np.ndarray | None
     note: str
 
-    def html(self) -> str:
+    def _repr_html_(self) -> str:
         """Elements in the colour of their lane; one ground for all if software does not know."""
         rows, columns = (min(size, _CELLS) for size in self.shape)
         size = max(5, min(14, 200 // max(rows, columns)))
@@ -207,6 +202,5 @@ class Grid(Block):
             f'<div class="note">{escape(self.note)}</div></div>'
         )
 
-    def text(self) -> str:
-        """One line."""
+    def __str__(self) -> str:
         return indented([f"fragment {self.title} [{self.axes}]  {self.note}"])

@@ -203,9 +203,9 @@ def test_every_intrinsic_and_operator_can_be_shown() -> None:
 
 def test_a_curve_falls_in_steps() -> None:
     curve = Curve("best", (float("inf"), 4.0, 4.0, 1.0))
-    (path,) = re.findall(r'<path d="([^"]+)"', curve.html())
+    (path,) = re.findall(r'<path d="([^"]+)"', curve._repr_html_())
     assert path.startswith("M") and path.count("H") == 2
-    assert curve.text().split("\n") == ["  best", "    2: 4 s, 4: 1 s"]
+    assert str(curve).split("\n") == ["  best", "    2: 4 s, 4: 1 s"]
 
 
 def test_showing_an_operator_loads_no_plotting_and_no_compiler() -> None:
