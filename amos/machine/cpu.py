@@ -67,18 +67,15 @@ def _cpuinfo(path: Path) -> tuple[str, str, frozenset[str]]:
         text = path.read_text()
     except OSError:
         return platform.processor() or platform.machine() or "unknown CPU", "unknown", frozenset()
-    model = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    maker = re.search(r"^vendor_id\s*:\s*(.+)$", text, re.MULTILINE)
-    flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
+    values: dict[str, str] = {}
+    for key, value in re.findall(r"^([^:\n]+?)[ \t]*:[ \t]*(.+)$", text, re.MULTILINE):
+        values.setdefault(key, value.strip())
     # "model" and "stepping" tell CPUs of one marketing name apart.
-    parts = [model.group(1).strip() if model else platform.machine()]
-    for key in ("cpu family", "model", "stepping"):
-        if found := re.search(rf"^{key}\s*:\s*(\d+)$", text, re.MULTILINE):
-            parts.append(f"{key} {found.group(1)}")
+    apart = (f"{key} {values[key]}" for key in ("cpu family", "model", "stepping") if key in values)
     return (
-        ", ".join(parts),
-        maker.group(1).strip() if maker else "unknown",
-        frozenset(flags.group(1).split() if flags else ()),
+        ", ".join((values.get("model name", platform.machine()), *apart)),
+        values.get("vendor_id", "unknown"),
+        frozenset(values.get("flags", values.get("Features", "")).split()),
     )
 
 

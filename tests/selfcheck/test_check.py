@@ -15,7 +15,7 @@ from amos import intrinsics
 from amos.codegen.cuda import compilers
 from amos.intrinsics import Implementation, Intrinsic, execute, registry
 from amos.machine.cpu import cpu
-from amos.selfcheck import check, cuda
+from amos.selfcheck import Report, check, cuda
 from amos.selfcheck.cuda import check_cuda, cuda_program
 from amos.selfcheck.data import compare, fragments
 from amos.selfcheck.opencl import opencl_source
@@ -50,16 +50,10 @@ def test_native_vnni_is_what_it_is_said_to_be() -> None:
         assert "llvm native: x86_64" in report.ran_on
 
 
-def test_a_wrong_implementation_is_found() -> None:
-    body = "Dst[0] = Dst[0] + T.int32(1)"
-    (report,) = check([_new("acme_wrong_m4k4_s8_s32", "llvm", body)])
-    assert report.equal is False and not report.ok
-    assert "the meaning gives" in str(report) and "NOT EQUAL" in str(report)
-
-
-def test_a_narrow_saturating_accumulator_is_described() -> None:
-    """No operator that wraps around fits it, yet it is itself."""
-    unit = Intrinsic.define(
+@pytest.fixture(scope="module")
+def reports() -> dict[str, Report]:
+    """One check of what is wrong in several ways, and of what is not."""
+    narrow = Intrinsic.define(
         "acme_narrow_m4k8_s8_s16",
         "Dst[i1] += Src1[r1] * Src2[i1, r1]",
         {"i1": 4, "r1": 8},
@@ -73,29 +67,49 @@ def test_a_narrow_saturating_accumulator_is_described() -> None:
         source="nowhere",
         arithmetic=intrinsics.Arithmetic(saturate=True),
     )
-    (report,) = check([intrinsics.register(unit)])
+    registry.names()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "_registered", dict(registry._registered))
+        patch.setattr(registry, "_implemented", dict(registry._implemented))
+        units = [
+            _new("acme_wrong_m4k4_s8_s32", "llvm", "Dst[0] = Dst[0] + T.int32(1)"),
+            _new("acme_bad_m4k4_s8_s32", "c", "Dst[0] = no_such_thing;"),
+            intrinsics.register(narrow),
+            _new("acme_crash_m4k4_s8_s32", "llvm", 'T.evaluate(T.call_extern("int32", "abort"))'),
+            intrinsics.get(GEMMINI),
+        ]
+        return {report.name: report for report in check(units)}
+
+
+def test_a_wrong_implementation_is_found(reports: dict[str, Report]) -> None:
+    report = reports["acme_wrong_m4k4_s8_s32"]
+    assert report.equal is False and not report.ok
+    assert "the meaning gives" in str(report) and "NOT EQUAL" in str(report)
+
+
+def test_a_narrow_saturating_accumulator_is_described(reports: dict[str, Report]) -> None:
+    """No operator that wraps around fits it, yet it is itself."""
+    report = reports["acme_narrow_m4k8_s8_s16"]
     assert report.ok and report.equal and report.enumerates == 1, str(report)
 
 
-def test_a_crash_is_a_reported_failure() -> None:
-    body = 'T.evaluate(T.call_extern("int32", "abort"))'
-    good = intrinsics.get(GEMMINI)
-    crashed, after = check([_new("acme_crash_m4k4_s8_s32", "llvm", body), good])
+def test_a_crash_is_a_reported_failure(reports: dict[str, Report]) -> None:
+    crashed, after = reports["acme_crash_m4k4_s8_s32"], reports[GEMMINI]
     assert crashed.equal is False
     assert any("SIGABRT" in problem for problem in crashed.problems)
     assert after.ok and after.equal
 
 
-def test_what_does_not_compile_is_a_failure_and_no_skip() -> None:
+def test_what_does_not_compile_is_a_failure_and_no_skip(reports: dict[str, Report]) -> None:
     if shutil.which("cc") is None:
         pytest.skip("there is no C compiler here")
-    (report,) = check([_new("acme_bad_m4k4_s8_s32", "c", "Dst[0] = no_such_thing;")])
+    report = reports["acme_bad_m4k4_s8_s32"]
     assert not report.ok
     assert "c: x86_64: does not compile" in str(report) or "no_such_thing" in str(report)
 
 
-def test_a_description_alone_is_checked_through_generated_loops() -> None:
-    (report,) = check([intrinsics.get(GEMMINI)])
+def test_a_description_alone_is_checked_through_generated_loops(reports: dict[str, Report]) -> None:
+    report = reports[GEMMINI]
     assert report.ok and report.equal and report.enumerates == 1
     assert [entry.partition(": ")[0] for entry in report.ran_on] == ["llvm generic"]
 
