@@ -21,7 +21,7 @@ from amos.errors import IntrinsicError, OperatorError, ParseError
 from amos.intrinsics.arithmetic import Arithmetic, ShapeFamily, Timing
 from amos.intrinsics.implementation import newest
 from amos.intrinsics.memory import PLACES, WINDOWS, Memory
-from amos.ir import BufferLoad, Compute, Iteration, access_matrix, dtype
+from amos.ir import BufferLoad, Computation, Compute, dtype
 from amos.ir.limits import SOURCES
 
 __all__ = ["AffineSystem", "Intrinsic", "Memory"]
@@ -55,7 +55,7 @@ class AffineSystem:
 
 
 @dataclass(frozen=True)
-class Intrinsic(Shown):
+class Intrinsic(Shown, Computation):
     """An instruction as AMOS sees it.
 
     Attributes:
@@ -153,34 +153,9 @@ class Intrinsic(Shown):
         )
 
     @property
-    def iterations(self) -> tuple[Iteration, ...]:
-        """Intrinsic iterations, spatial ones first."""
-        return self.compute.iterations
-
-    @property
-    def extents(self) -> dict[str, int]:
-        """Problem size: extent of each intrinsic iteration."""
-        return self.compute.extents
-
-    @property
-    def sources(self) -> tuple[BufferLoad, ...]:
-        """Source operands."""
-        return self.compute.sources
-
-    @property
     def destination(self) -> BufferLoad:
         """Destination operand."""
         return self.compute.dst
-
-    @property
-    def operands(self) -> tuple[BufferLoad, ...]:
-        """Sources, then the destination."""
-        return self.compute.operands
-
-    @cached_property
-    def access_matrix(self) -> np.ndarray:
-        """Z of Algorithm 1: bool, operands (sources, then destination) × iterations."""
-        return access_matrix(self.compute)
 
     @property
     def dtypes(self) -> tuple[str, ...]:
@@ -195,12 +170,6 @@ class Intrinsic(Shown):
             staged[load.tensor.name] or kind
             for load, kind in zip(self.operands, self.dtypes, strict=True)
         )
-
-    @property
-    def operations(self) -> int:
-        """Arithmetic operations of one call."""
-        points = prod(it.extent for it in self.iterations)
-        return points * (2 if self.compute.arithmetic == "multiply-add" else 1)
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -4,12 +4,13 @@ from amos.ir.affine import Affine
 from amos.ir.aligned import aligned, aligned_copy
 from amos.ir.dtypes import DType, dtype, resolve_dtypes
 from amos.ir.epilogue import Epilogue
-from amos.ir.nodes import BufferLoad, Compute, Iteration, Kind, Tensor
-from amos.ir.operator import Operator, access_matrix
+from amos.ir.nodes import BufferLoad, Computation, Compute, Iteration, Kind, Tensor
+from amos.ir.operator import Operator
 
 __all__ = [
     "Affine",
     "BufferLoad",
+    "Computation",
     "Compute",
     "DType",
     "Epilogue",
@@ -17,7 +18,6 @@ __all__ = [
     "Kind",
     "Operator",
     "Tensor",
-    "access_matrix",
     "aligned",
     "aligned_copy",
     "dtype",

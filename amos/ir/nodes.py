@@ -12,12 +12,14 @@ from functools import cached_property
 from math import prod
 from typing import Literal
 
+import numpy as np
+
 from amos.errors import OperatorError, shown
 from amos.ir.affine import Affine
 from amos.ir.dtypes import dtype
 from amos.ir.limits import LOOPS, TENSOR, WORD, whole_number
 
-__all__ = ["BufferLoad", "Compute", "Iteration", "Kind", "Tensor"]
+__all__ = ["BufferLoad", "Computation", "Compute", "Iteration", "Kind", "Tensor"]
 
 Kind = Literal["spatial", "reduce"]
 
@@ -167,3 +169,59 @@ class Compute:
 
     def __str__(self) -> str:
         return f"{self.dst} {'+=' if self.accumulate else '='} {' * '.join(map(str, self.sources))}"
+
+
+class Computation:
+    """What is one statement: an operator, or the meaning of an intrinsic."""
+
+    compute: Compute
+
+    @property
+    def iterations(self) -> tuple[Iteration, ...]:
+        """All iterations: the columns of matching matrices of an operator, rows of an intrinsic."""
+        return self.compute.iterations
+
+    @property
+    def spatial(self) -> tuple[Iteration, ...]:
+        """Iterations that index the destination."""
+        return self.compute.spatial
+
+    @property
+    def reduce(self) -> tuple[Iteration, ...]:
+        """Iterations that are summed over."""
+        return self.compute.reduce
+
+    @property
+    def extents(self) -> dict[str, int]:
+        """Extent of each iteration by name; of an intrinsic its problem size."""
+        return self.compute.extents
+
+    @property
+    def sources(self) -> tuple[BufferLoad, ...]:
+        """The accesses to the sources, in written order."""
+        return self.compute.sources
+
+    @property
+    def operands(self) -> tuple[BufferLoad, ...]:
+        """Sources in written order, then the destination."""
+        return self.compute.operands
+
+    @cached_property
+    def access_matrix(self) -> np.ndarray:
+        """X or Z of Algorithm 1 (AMOS, section 5.2, Figure 4).
+
+        A bool array, operands (sources, then destination) × iterations; true where the
+        iteration occurs in an index of the operand.
+        """
+        rows = [[it.name in load.names for it in self.iterations] for load in self.operands]
+        return np.array(rows, dtype=bool).reshape(len(self.operands), len(self.iterations))
+
+    @property
+    def points(self) -> int:
+        """Number of scalar statements that are executed."""
+        return prod(it.extent for it in self.iterations)
+
+    @property
+    def operations(self) -> int:
+        """Arithmetic operations: two for each multiply-add, else one."""
+        return self.points * (2 if self.compute.arithmetic == "multiply-add" else 1)

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
-
-import numpy as np
 
 from amos._display import Shown
 from amos.errors import OperatorError
@@ -15,27 +12,14 @@ from amos.ir.affine import Affine
 from amos.ir.dtypes import dtype
 from amos.ir.epilogue import Epilogue
 from amos.ir.epilogue_parser import parse_epilogue
-from amos.ir.nodes import BufferLoad, Compute, Iteration, Tensor
+from amos.ir.nodes import BufferLoad, Computation, Compute, Tensor
 from amos.ir.parser import parse_statement
 
-__all__ = ["Operator", "access_matrix"]
-
-
-def access_matrix(compute: Compute) -> np.ndarray:
-    """Access matrix of a statement (AMOS, section 5.2, Figure 4).
-
-    Returns:
-        bool array, operands (sources, then destination) × iterations; true where
-        the iteration occurs in an index of the operand.
-    """
-    return np.array(
-        [[it.name in load.names for it in compute.iterations] for load in compute.operands],
-        dtype=bool,
-    ).reshape(len(compute.operands), len(compute.iterations))
+__all__ = ["Operator"]
 
 
 @dataclass(frozen=True)
-class Operator(Shown):
+class Operator(Shown, Computation):
     """A tensor computation: a perfect loop nest around one statement.
 
     Loop order is the order of ``compute.iterations``: spatial iterations as the
@@ -130,39 +114,9 @@ class Operator(Shown):
         return replace(self, epilogue=parse_epilogue(text, extents, dtypes or {}, shapes or {}))
 
     @property
-    def iterations(self) -> tuple[Iteration, ...]:
-        """All iterations in loop order."""
-        return self.compute.iterations
-
-    @property
-    def spatial(self) -> tuple[Iteration, ...]:
-        """Iterations that index the output."""
-        return self.compute.spatial
-
-    @property
-    def reduce(self) -> tuple[Iteration, ...]:
-        """Iterations that are summed over."""
-        return self.compute.reduce
-
-    @property
-    def extents(self) -> dict[str, int]:
-        """Extent of each iteration by name."""
-        return self.compute.extents
-
-    @property
     def output(self) -> BufferLoad:
         """The access to the output."""
         return self.compute.dst
-
-    @property
-    def sources(self) -> tuple[BufferLoad, ...]:
-        """The accesses to the inputs, in written order."""
-        return self.compute.sources
-
-    @property
-    def operands(self) -> tuple[BufferLoad, ...]:
-        """Sources in written order, then the output."""
-        return self.compute.operands
 
     @cached_property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -186,21 +140,6 @@ class Operator(Shown):
     def result(self) -> Tensor:
         """The output tensor with the dtype of what is stored."""
         return replace(self.output.tensor, dtype=self.result_dtype)
-
-    @cached_property
-    def access_matrix(self) -> np.ndarray:
-        """X of Algorithm 1: bool, tensors (sources, then output) × iterations."""
-        return access_matrix(self.compute)
-
-    @property
-    def points(self) -> int:
-        """Number of scalar statements that the operator executes."""
-        return prod(it.extent for it in self.iterations)
-
-    @property
-    def operations(self) -> int:
-        """Arithmetic operations: two for each multiply-add, else one."""
-        return self.points * (2 if self.compute.arithmetic == "multiply-add" else 1)
 
     def with_dtypes(self, names: Mapping[str, str]) -> Operator:
         """The same operator with open dtypes filled in from ``names``.
