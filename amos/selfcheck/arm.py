@@ -11,7 +11,7 @@ import numpy as np
 
 from amos.errors import AmosError
 from amos.intrinsics import Intrinsic, implementations
-from amos.selfcheck.data import fragments
+from amos.selfcheck.data import Fragments
 from amos.selfcheck.program import compare_program, run_program, tool
 from amos.selfcheck.report import Report
 
@@ -22,7 +22,7 @@ _EMULATORS = ("qemu-aarch64-static", "qemu-aarch64")
 _LLVM, _C = "llvm native: aarch64", "c: aarch64"
 
 
-def check_arm(unit: Intrinsic, report: Report, rng: np.random.Generator) -> None:
+def check_arm(unit: Intrinsic, given: Fragments, report: Report) -> None:
     """Check the ``c`` and ``llvm`` implementations for aarch64 where this is another machine."""
     sources = {
         kind: source
@@ -39,25 +39,23 @@ def check_arm(unit: Intrinsic, report: Report, rng: np.random.Generator) -> None
             report.skipped.append(f"c for aarch64: {_COMPILER} is not installed")
         else:
             run = [emulator, "-cpu", "max"] if emulator else []
-            compare_program(
-                unit, sources["c"], report, rng, [compiler, "-static"], run, _C, lacking
-            )
+            command = [compiler, "-static"]
+            compare_program(unit, sources["c"], given, report, command, run, _C, lacking)
     if "llvm" in sources:
-        _check_object(unit, list(sources["llvm"].flags), report, rng, compiler, emulator)
+        _check_object(unit, list(sources["llvm"].flags), given, report, compiler, emulator)
 
 
 def _check_object(
     unit: Intrinsic,
     attributes: list[str],
+    given: Fragments,
     report: Report,
-    rng: np.random.Generator,
     compiler: str | None,
     emulator: str | None,
 ) -> None:
     """TVM's object file, linked with a program that calls it."""
     from amos.runtime.calls import compile_object
 
-    given = fragments(unit, rng)
     calls = len(given[unit.destination.tensor.name])
     target = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mattr": attributes}
     with tempfile.TemporaryDirectory(prefix="amos-") as folder:

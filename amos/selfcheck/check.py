@@ -15,6 +15,7 @@ from amos.mapping import enumerate_mappings
 from amos.measure import Runner
 from amos.selfcheck.arm import check_arm
 from amos.selfcheck.cuda import check_cuda
+from amos.selfcheck.data import fragments
 from amos.selfcheck.llvm import check_llvm
 from amos.selfcheck.opencl import check_opencl
 from amos.selfcheck.program import check_c
@@ -29,28 +30,26 @@ _SEED = 20220618
 def check(
     intrinsics: Sequence[Intrinsic],
     progress: Callable[[Report], None] | None = None,
-    seed: int = _SEED,
 ) -> list[Report]:
     """Check intrinsics with everything that this machine has.
 
     Args:
         intrinsics: what to check; they and their implementations are registered.
         progress: told of each report as soon as it is complete.
-        seed: seed of the random data.
 
     Returns:
         a report for each intrinsic, in the order given.
     """
     reports = {unit.name: Report(unit.name) for unit in intrinsics}
     with ThreadPoolExecutor(2) as pool, Runner(timeout=60.0) as runner:
-        compiled = pool.submit(check_cuda, intrinsics, np.random.default_rng(seed))
+        compiled = pool.submit(check_cuda, intrinsics, np.random.default_rng(_SEED))
         for unit in intrinsics:
-            report = reports[unit.name]
+            report, given = reports[unit.name], fragments(unit, np.random.default_rng(_SEED))
             _describe(unit, report)
-            check_llvm(unit, report, runner, np.random.default_rng(seed))
-            check_c(unit, report, np.random.default_rng(seed))
-            check_arm(unit, report, np.random.default_rng(seed))
-            check_opencl(unit, report, np.random.default_rng(seed))
+            check_llvm(unit, given, report, runner)
+            check_c(unit, given, report)
+            check_arm(unit, given, report)
+            check_opencl(unit, given, report)
         for name, part in compiled.result().items():
             reports[name].join(part)
             if progress is not None:

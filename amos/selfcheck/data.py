@@ -11,7 +11,7 @@ from amos.intrinsics import Intrinsic, execute
 from amos.ir import DType, dtype
 from amos.ir.floats import limits, quantize
 
-__all__ = ["compare", "fragments"]
+__all__ = ["Fragments", "compare", "fragments"]
 
 Fragments = dict[str, np.ndarray]
 

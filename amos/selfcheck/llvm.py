@@ -13,27 +13,24 @@ from amos.ir import Operator
 from amos.machine.cpu import cpu
 from amos.measure import Runner
 from amos.measure.messages import Context, Failure
-from amos.selfcheck.data import fragments
+from amos.selfcheck.data import Fragments
 from amos.selfcheck.report import Report
 
 __all__ = ["check_llvm"]
 
 
-def check_llvm(unit: Intrinsic, report: Report, runner: Runner, rng: np.random.Generator) -> None:
+def check_llvm(unit: Intrinsic, given: Fragments, report: Report, runner: Runner) -> None:
     """Compile and run in the runner's worker process, so that a crash is only a failure."""
     source = implementations(unit.name).get("llvm")
     if source is not None and source.machine in ("", platform.machine()):
         if missing := {*unit.requires, *source.requires} - cpu().features:
             report.skipped.append(f"llvm native: this CPU lacks {', '.join(sorted(missing))}")
         else:
-            _run(unit, report, runner, rng, "native")
-    _run(unit, report, runner, rng, "generic")
+            _run(unit, given, report, runner, "native")
+    _run(unit, given, report, runner, "generic")
 
 
-def _run(
-    unit: Intrinsic, report: Report, runner: Runner, rng: np.random.Generator, kind: str
-) -> None:
-    given = fragments(unit, rng)
+def _run(unit: Intrinsic, given: Fragments, report: Report, runner: Runner, kind: str) -> None:
     arrays = [given[load.tensor.name] for load in unit.operands]
     answer = runner.request(_Call(unit, kind, tuple(arrays))).answer
     label = f"llvm {kind}: {platform.machine()}"

@@ -13,7 +13,7 @@ import numpy as np
 from amos.codegen.c.calls import parameters
 from amos.intrinsics import Implementation, Intrinsic, implementations
 from amos.ir.floats import pack, unpack
-from amos.selfcheck.data import fragments
+from amos.selfcheck.data import Fragments
 from amos.selfcheck.report import Report
 
 __all__ = ["check_opencl", "opencl_source"]
@@ -46,7 +46,7 @@ def opencl_source(unit: Intrinsic, source: Implementation) -> str:
     )
 
 
-def check_opencl(unit: Intrinsic, report: Report, rng: np.random.Generator) -> None:
+def check_opencl(unit: Intrinsic, given: Fragments, report: Report) -> None:
     """Compile and run on every OpenCL device."""
     source = implementations(unit.name).get("opencl")
     if source is None:
@@ -54,7 +54,6 @@ def check_opencl(unit: Intrinsic, report: Report, rng: np.random.Generator) -> N
     if importlib.util.find_spec("pyopencl") is None:
         report.skipped.append("opencl: pyopencl is not installed (extra 'opencl')")
         return
-    given = fragments(unit, rng)
     packed = [pack(given[load.tensor.name], str(load.tensor.dtype)) for load in unit.operands]
     calls = len(given[unit.destination.tensor.name])
     request = (opencl_source(unit, source), calls, packed, list(source.requires))

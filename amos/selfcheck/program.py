@@ -22,7 +22,7 @@ from amos.intrinsics import Implementation, Intrinsic, implementations
 from amos.ir import dtype
 from amos.ir.floats import pack, unpack
 from amos.machine.cpu import cpu
-from amos.selfcheck.data import fragments
+from amos.selfcheck.data import Fragments
 from amos.selfcheck.report import Report
 
 __all__ = ["check_c", "compare_program", "run_program", "tool"]
@@ -30,7 +30,7 @@ __all__ = ["check_c", "compare_program", "run_program", "tool"]
 _COMPILERS = ("cc", "gcc", "clang")
 
 
-def check_c(unit: Intrinsic, report: Report, rng: np.random.Generator) -> None:
+def check_c(unit: Intrinsic, given: Fragments, report: Report) -> None:
     """Compile for this machine; run if the CPU has the instruction."""
     source = implementations(unit.name).get("c")
     if source is None or source.machine not in ("", platform.machine()):
@@ -41,14 +41,14 @@ def check_c(unit: Intrinsic, report: Report, rng: np.random.Generator) -> None:
         return
     missing = {*unit.requires, *source.requires} - cpu().features
     reason = f"c: this CPU lacks {', '.join(sorted(missing))}" if missing else ""
-    compare_program(unit, source, report, rng, [compiler], [], f"c: {platform.machine()}", reason)
+    compare_program(unit, source, given, report, [compiler], [], f"c: {platform.machine()}", reason)
 
 
 def compare_program(
     unit: Intrinsic,
     source: Implementation,
+    given: Fragments,
     report: Report,
-    rng: np.random.Generator,
     compiler: list[str],
     emulator: list[str],
     label: str,
@@ -73,7 +73,6 @@ def compare_program(
         if not_run:
             report.skipped.append(not_run)
             return
-        given = fragments(unit, rng)
         got = run_program([*emulator, str(program)], unit, given)
     report.judge(label, unit, given, got)
 
