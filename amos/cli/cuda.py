@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 __all__ = ["cuda_command", "gpu_check_command", "table2_command"]
 
+_WRITE = (
+    "Write kernels of all operators, types and random shapes, the model's best for benchmarks, "
+    "and check.py, which needs no AMOS; the same command goes on where it stopped."
+)
+
 
 def cuda_command(
     operator: Annotated[
@@ -31,12 +36,12 @@ def cuda_command(
     as_json: AsJson = False,
 ) -> None:
     """Each operator of Table 6 as a CUDA kernel: compiled, inspected, run on the host."""
-    from amos.reproduce.cuda import cuda, cuda_jobs, to_json
+    from amos.reproduce.cuda import cuda, cuda_jobs
 
     jobs = cuda_jobs(operator or (), (), arch or ())
     rows = cuda(jobs, workers=workers, progress=None if as_json else _tell)
     if as_json:
-        print_json(to_json(rows))
+        print_json(rows)
         return
     print_table(
         ["operator", "dtype", "arch", "mapping", "registers", "in the plan", "spills"]
@@ -72,13 +77,11 @@ def _tell(row: CudaRow) -> None:
 
 def table2_command(as_json: AsJson = False) -> None:
     """How many operators of five networks map to Tensor Cores, beside the paper's counts."""
-    from dataclasses import asdict
-
     from amos.reproduce.table2 import table2
 
     rows = table2()
     if as_json:
-        print_json([asdict(row) for row in rows])
+        print_json(rows)
         return
     print_table(
         ["network", "total", "mapped", "paper: total", "XLA", "AMOS", "not mapped"],
@@ -97,18 +100,8 @@ def gpu_check_command(
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="Exported kernels, or where to write them.")
     ],
-    write: Annotated[
-        bool,
-        typer.Option(
-            "--write",
-            help="Write kernels of all operators, types and random shapes, the model's best for "
-            "benchmarks, and check.py, which needs no AMOS; the same command goes on where it "
-            "stopped.",
-        ),
-    ] = False,
-    arch: Annotated[
-        str, typer.Option("--arch", metavar="NAME", help="GPU that --write is for.")
-    ] = "sm_80",
+    write: Annotated[bool, typer.Option("--write", help=_WRITE)] = False,
+    arch: Annotated[str, typer.Option(metavar="NAME", help="GPU that --write is for.")] = "sm_80",
     shapes: Annotated[
         int, typer.Option(min=1, help="Random shapes of each operator and type, with --write.")
     ] = 2,
@@ -118,7 +111,7 @@ def gpu_check_command(
     top: Annotated[int, typer.Option(min=1, help="Of the model's choices to benchmark.")] = 4,
     seed: Annotated[int, typer.Option(min=0, help="Of shapes and data.")] = 0,
     driver: Annotated[
-        str, typer.Option("--driver", metavar="LIBRARY", help="NVIDIA's driver.")
+        str, typer.Option(metavar="LIBRARY", help="NVIDIA's driver.")
     ] = "libcuda.so.1",
     timed: Annotated[bool, typer.Option("--time/--no-time", help="Also measure.")] = True,
     pytorch: Annotated[
@@ -126,26 +119,18 @@ def gpu_check_command(
     ] = True,
     records: Annotated[
         Path | None,
-        typer.Option(
-            "--records", metavar="FILE.jsonl", help="Write what was measured for records import."
-        ),
+        typer.Option(metavar="FILE.jsonl", help="Write what was measured for records import."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check exported CUDA kernels on the GPU of this machine, and time them."""
-    from amos.export import gpu_check
     from amos.export.check import record_lines
-    from amos.export.suite import write_pieces
+    from amos.export.gpu_check import check_folder
 
     if write:
-        pieces = gpu_check.suite_pieces(arch, shapes=shapes, seed=seed)
-        pieces += benchmark_pieces(arch, trials, top) if trials else []
-        request = {"arch": arch, "shapes": shapes, "seed": seed, "trials": trials, "top": top}
-        with counting("kernels and benchmarks written", quiet=as_json) as tell:
-            made = write_pieces(folder, pieces, request, tell)
-        _tell_written(made, gpu_check.write_check(folder), arch, as_json)
+        _write(folder, as_json, arch=arch, shapes=shapes, seed=seed, trials=trials, top=top)
         return
-    rows = gpu_check.check_folder(folder, seed=seed, timed=timed, pytorch=pytorch, library=driver)
+    rows = check_folder(folder, seed=seed, timed=timed, pytorch=pytorch, library=driver)
     if records is not None:
         write_lines(record_lines(rows, folder), records)
     if as_json:
@@ -156,11 +141,23 @@ def gpu_check_command(
         raise typer.Exit(1)
 
 
-def _tell_written(made: Sequence[Path], script: Path, arch: str, as_json: bool) -> None:
+def _write(
+    folder: Path, as_json: bool, *, arch: str, shapes: int, seed: int, trials: int, top: int
+) -> None:
+    """Kernels to check, and what checks them."""
+    from amos.export.gpu_check import suite_pieces, write_check
+    from amos.export.suite import write_pieces
+
+    pieces = suite_pieces(arch, shapes=shapes, seed=seed)
+    pieces += benchmark_pieces(arch, trials, top) if trials else []
+    request = {"arch": arch, "shapes": shapes, "seed": seed, "trials": trials, "top": top}
+    with counting("kernels and benchmarks written", quiet=as_json) as tell:
+        paths = write_pieces(folder, pieces, request, tell)
+    script = write_check(folder)
     if as_json:
-        print_json([str(path) for path in made])
+        print_json(paths)
     else:
-        print_line(f"{len(made)} kernels for {arch}; on the GPU's machine: python {script}")
+        print_line(f"{len(paths)} kernels for {arch}; on the GPU's machine: python {script}")
 
 
 def _report(rows: Sequence[GpuRow]) -> None:

@@ -13,10 +13,10 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
 from functools import cache
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -154,22 +154,17 @@ def cuda(
         raise BuildError("no row to make: none of the instructions exists on that architecture")
     for arch in {arch for _, _, arch in wanted}:
         compiler_for(arch)
-    rows: list[CudaRow] = []
-    if workers < 2 or len(wanted) < 2:
-        made: Iterable[CudaRow] = map(cuda_row, wanted)
-        return _collect(made, rows, progress)
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        return _collect(pool.map(cuda_row, wanted), rows, progress)
-
-
-def _collect(
-    made: Iterable[CudaRow], rows: list[CudaRow], progress: Callable[[CudaRow], None] | None
-) -> list[CudaRow]:
-    for row in made:
-        rows.append(row)
-        if progress is not None:
-            progress(row)
-    return rows
+    with ExitStack() as stack:
+        rows: Iterable[CudaRow] = map(cuda_row, wanted)
+        if workers > 1 and len(wanted) > 1:
+            pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+            rows = stack.enter_context(pool).map(cuda_row, wanted)
+        made = []
+        for row in rows:
+            made.append(row)
+            if progress is not None:
+                progress(row)
+    return made
 
 
 def cuda_row(job: Job) -> CudaRow:
@@ -179,55 +174,46 @@ def cuda_row(job: Job) -> CudaRow:
     source, result = unit.name.rsplit("_", 2)[1:]
     row = CudaRow(name, f"{source}->{result}", arch, unit.name)
     try:
-        mapping, schedule = _chosen(operators.get(name, dtype=kind), unit.name, arch)
-        plan = GpuPlan.of(mapping, schedule, arch)
-        most, blocks = plan.granted
+        plan = _chosen(operators.get(name, dtype=kind), unit.name, arch)
+        most, promised = plan.granted
         row = replace(
             row,
-            mapping=mapping.name,
+            mapping=plan.mapping.name,
             shared_bytes=plan.shared_bytes,
             space_registers=most,
             counted_registers=plan.registers,
-            space_blocks=blocks,
+            space_blocks=promised,
         )
-        row = _compared(replace(row, **_compiled(plan)), plan.threads)
-        return replace(row, **_executed(_smaller(plan, name, kind, schedule)))
+        row = replace(row, **_compiled(plan))
+        _, blocks = granted(plan.threads, row.registers, capability(arch))
+        agree = row.registers <= most and blocks >= promised
+        row = replace(row, blocks=blocks, agree=agree)
+        return replace(row, **_executed(_smaller(plan, name, kind)))
     except AmosError as error:
         return replace(row, problem=str(error))
 
 
-def _compared(row: CudaRow, threads: int) -> CudaRow:
-    """A compiled row beside what its plan says."""
-    _, blocks = granted(threads, row.registers, capability(row.arch))
-    agree = row.registers <= row.space_registers and blocks >= row.space_blocks
-    return replace(row, blocks=blocks, agree=agree)
-
-
-def _chosen(op: Operator, unit: str, arch: str) -> tuple[Mapping, Schedule]:
+def _chosen(op: Operator, unit: str, arch: str) -> GpuPlan:
     """The model's choice, with the widest copies that the space has."""
     import amos
 
     machine = ARCHITECTURES[arch]
     # Processes share the terminal; the rows say how far they are.
     best = amos.explore(op, unit, machine=machine, trials=_TRIALS, seed=0, progress=False).best
-    space = ScheduleSpace(best.mapping, machines.get(ARCHITECTURES[arch]))
-    return best.mapping, _widest(space, best.schedule)
-
-
-def _widest(space: ScheduleSpace, schedule: Schedule) -> Schedule:
-    values = schedule.as_dict()
+    space = ScheduleSpace(best.mapping, machines.get(machine))
+    values = best.schedule.as_dict()
     if "vector" in space.variables:
         values["vector"] = max(int(n) for n in space.variables["vector"])
-    return space.check(Schedule.of(values))
+    return GpuPlan.of(best.mapping, space.check(Schedule.of(values)), arch)
 
 
-def _smaller(plan: GpuPlan, name: str, kind: str, schedule: Schedule) -> GpuPlan:
+def _smaller(plan: GpuPlan, name: str, kind: str) -> GpuPlan:
     """The same matching on a smaller operator, under the nearest schedule."""
     mapping, arch = plan.mapping, plan.architecture
     op = _shrunk(name, kind)
     small = Mapping.of(op, mapping.intrinsic, mapping.matching, mapping.rule, mapping.order)
     space = ScheduleSpace(small, machines.get(ARCHITECTURES[arch]))
-    near = space.repair(schedule.as_dict(), np.random.default_rng(0))
+    near = space.repair(plan.schedule.as_dict(), np.random.default_rng(0))
     return GpuPlan.of(small, near, arch)
 
 
@@ -246,56 +232,50 @@ def _shrunk(name: str, kind: str) -> Operator:
 
 
 def _compiled(plan: GpuPlan) -> dict[str, Any]:
-    source, arch = KernelText(plan).source, plan.architecture
-    version = compiler_for(arch).name
+    source, arch, name = KernelText(plan).source, plan.architecture, kernel_name(plan)
 
-    def make() -> dict[str, Any]:
-        done = compile_cuda(source, arch, f"{kernel_name(plan)} for {arch}")
+    def compile_it() -> dict[str, Any]:
+        done = compile_cuda(source, arch, f"{name} for {arch}")
         declared = plan.shared_bytes - plan.dynamic_bytes
         if done.static_shared != declared:
             raise BuildError(
-                f"{kernel_name(plan)}: {declared} bytes of shared memory were declared, but "
+                f"{name}: {declared} bytes of shared memory were declared, but "
                 f"{done.compiler} reports {done.static_shared}"
             )
-        if (
-            max(done.spills, done.stack) > SPILL_LIMIT
-            or done.registers * plan.threads > REGISTER_FILE
-        ):
+        most = max(done.spills, done.stack)
+        if most > SPILL_LIMIT or done.registers * plan.threads > REGISTER_FILE:
             raise BuildError(
-                f"{kernel_name(plan)}: {done.registers} registers for each of "
-                f"{plan.threads} threads, {done.spills} bytes spilled, {done.stack} bytes of "
-                "local memory"
+                f"{name}: {done.registers} registers for each of {plan.threads} threads, "
+                f"{done.spills} bytes spilled, {done.stack} bytes of local memory"
             )
         return {
             "compiled": True,
             "registers": done.registers,
             "spills": done.spills,
             "stack": done.stack,
-            "tensor_core_instructions": sum(done.instructions.values()),
+            "tensor_core_instructions": done.instructions.total(),
             "compiler": done.compiler,
         }
 
-    return _cached(f"compile {arch} {version}\n{source}", make)
+    return _cached(f"compile {arch} {compiler_for(arch).name}\n{source}", compile_it)
 
 
 def _executed(plan: GpuPlan) -> dict[str, Any]:
     if compiler() is None:
         return {}
-    source = KernelText(plan).source
 
-    def make() -> dict[str, Any]:
-        result = emulate(plan, draw_inputs(plan, np.random.default_rng(0)))
-        return {"simulated_equal": result.equal, "problem": result.problem}
+    def execute() -> dict[str, Any]:
+        problem = emulate(plan, draw_inputs(plan, np.random.default_rng(0))).problem
+        return {"simulated_equal": not problem, "problem": problem}
 
-    return _cached(f"emulate {_emulation()}\n{source}", make)
+    return _cached(f"emulate {_emulation()}\n{KernelText(plan).source}", execute)
 
 
 @cache
 def _emulation() -> str:
     """What the emulation is, so that a change of it makes its results anew."""
-    texts = [path.read_bytes() for path in sorted(HEADERS.glob("*.h"))]
-    texts.append((Path(HEADERS).parent / "emulate.py").read_bytes())
-    return hashlib.sha256(b"".join(texts)).hexdigest()
+    files = [*sorted(HEADERS.glob("*.h")), HEADERS.parent / "emulate.py"]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
 def _cached(key: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -303,20 +283,11 @@ def _cached(key: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
     folder = user_cache_path("amos", appauthor=False) / "cuda"
     file = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
-    try:
+    with suppress(OSError, ValueError):
         found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         return found
-    except (OSError, ValueError):
-        pass
     made = make()
-    try:
+    with suppress(OSError):  # a cache that cannot be written only costs time
         folder.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(made), encoding="utf-8")
-    except OSError:  # a cache that cannot be written only costs time
-        pass
     return made
-
-
-def to_json(rows: Sequence[CudaRow]) -> list[dict[str, Any]]:
-    """Rows as the command line prints them."""
-    return [asdict(row) for row in rows]
