@@ -101,8 +101,9 @@ class Engine:
             FieldError: the state cannot be used.
         """
         subject = Subject.of(State.read(dict(state)), self.offer)
-        verdict = subject.judged(subject.rule)
-        return verdict, subject.placed(subject.rule) if verdict else None
+        rule = subject.space.rule
+        verdict = subject.judged(rule)
+        return verdict, subject.placed(rule) if verdict else None
 
     def _choices(self) -> dict[str, Any]:
         return {
@@ -127,13 +128,13 @@ class Engine:
 
     def _judge(self, state: State) -> dict[str, Any]:
         subject = Subject.of(state, self.offer)
-        op, unit = subject.operator, subject.intrinsic
-        verdict = subject.judged(subject.rule)
+        op, unit, rule = subject.space.operator, subject.space.intrinsic, subject.space.rule
+        verdict = subject.judged(rule)
         pairing = Pairing.of(op, unit, subject.order)
         fed = zip(unit.operands, pairing.loads, strict=True)
         # What one rule accepts, all wider ones do: the narrowest is the one to look at.
-        accepted = [rule for rule in RULES if subject.judged(rule)]
-        by = subject.rule if verdict else next(iter(accepted), "")
+        accepted = [each for each in RULES if subject.judged(each)]
+        by = rule if verdict else next(iter(accepted), "")
         found = subject.placed(by) if by else None
         return {
             "state": asdict(replace(state, assignment=subject.assignment, order=subject.order)),

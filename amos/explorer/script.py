@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from amos.explorer.state import State
-from amos.explorer.subject import Offer, Subject
+from amos.explorer.subject import Offer, Subject, extents_of
 from amos.mapping import Mapping
 
 __all__ = ["SAMPLES", "script"]
@@ -46,10 +46,10 @@ def script(state: State, subject: Subject, offer: Offer, found: Mapping | None) 
         offer: files that intrinsics come from.
         found: the mapping, by the rule of the page or a wider one, or ``None``.
     """
-    unit, machine = subject.intrinsic, subject.machine
+    unit, rule, machine = subject.space.intrinsic, subject.space.rule, subject.machine
     resolve = [repr(state.operator)]
-    if subject.extents:
-        resolve.append(f"extents={dict(subject.extents)!r}")
+    if extents := extents_of(state.extents):
+        resolve.append(f"extents={extents!r}")
     resolve += [f"{k}={v!r}" for k in ("dtype", "layout") if (v := getattr(state, k))]
     rows = ""
     for t, step in enumerate(unit.iterations):
@@ -58,15 +58,15 @@ def script(state: State, subject: Subject, offer: Offer, found: Mapping | None) 
     text = _JUDGED.format(
         resolve=", ".join(resolve),
         intrinsic=f"load({file!r})" if file else f"get({unit.name!r})",
-        loops=", ".join(it.name for it in subject.operator.iterations),
+        loops=", ".join(it.name for it in subject.space.operator.iterations),
         rows=rows,
-        rule=subject.rule,
+        rule=rule,
         order="" if subject.as_given else f", order={subject.order}",
     )
     if found is None:
         return f"import amos\n\n{text}"
-    if found.rule != subject.rule:
-        text += f"\n# Refused under rule {subject.rule!r}; {found.rule!r} makes this of it."
+    if found.rule != rule:
+        text += f"\n# Refused under rule {rule!r}; {found.rule!r} makes this of it."
     commute = "" if subject.as_given else ", commute=True"
     text += _MAPPED.format(rule=found.rule, commute=commute, name=found.name)
     if machine is None or unit.name not in machine.peaks or machine.name in offer.machines:

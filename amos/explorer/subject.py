@@ -21,7 +21,7 @@ from amos.mapping import MappingSpace, enumerate_mappings
 from amos.operators.lookup import read_extents
 from amos.validate import RULES, Verdict, check_matching
 
-__all__ = ["AUTO", "Offer", "Subject"]
+__all__ = ["AUTO", "Offer", "Subject", "extents_of"]
 
 #: Stands for the first described machine that has a rate for the intrinsic.
 AUTO = "auto"
@@ -83,22 +83,16 @@ class Subject:
     """What a state stands for.
 
     Attributes:
-        operator, intrinsic, rule: what is matched, and by which rule.
-        space: its mappings under that rule.
+        space: the mappings of an operator on an intrinsic under a rule.
         assignment: the matching that is looked at.
         order: the order of the sources that it is looked at in.
         machine: where the model runs it, if anywhere.
-        extents: the extents that the state gives, as numbers.
     """
 
-    operator: Operator
-    intrinsic: Intrinsic
-    rule: str
     space: MappingSpace
     assignment: tuple[int, ...]
     order: tuple[int, ...]
     machine: Machine | None
-    extents: Mapping[str, int]
 
     @staticmethod
     def of(state: State, offer: Offer) -> Subject:
@@ -110,8 +104,6 @@ class Subject:
         with _field("rule"):
             if state.rule not in RULES:
                 raise UnknownNameError("rule", state.rule, RULES)
-        with _field("extents"):
-            extents = _extents(state.extents)
         op = _operator(state)
         with _field("intrinsic"):
             unit = intrinsics.get(state.intrinsic)
@@ -121,12 +113,12 @@ class Subject:
         first = space[0] if space else None
         order = _order(state.order, space, first)
         assignment = _assignment(state.assignment, op, unit, first)
-        return Subject(op, unit, state.rule, space, assignment, order, machine, extents)
+        return Subject(space, assignment, order, machine)
 
     @property
     def matching(self) -> np.ndarray:
         """The matching matrix that is looked at."""
-        rows = np.arange(len(self.intrinsic.iterations))
+        rows = np.arange(len(self.space.intrinsic.iterations))
         return np.asarray(np.equal.outer(rows, np.array(self.assignment, dtype=int)))
 
     @property
@@ -136,13 +128,13 @@ class Subject:
 
     def judged(self, rule: str, order: tuple[int, ...] | None = None) -> Verdict:
         """What a rule says of the matching that is looked at, in its order or another."""
-        op, unit = self.operator, self.intrinsic
+        op, unit = self.space.operator, self.space.intrinsic
         return check_matching(op, unit, self.matching, rule, order=order or self.order)
 
     def accepting(self) -> list[str]:
         """The other orders of the sources in which the rule accepts the matching."""
         others = (order for order in self.space.orders if order != self.order)
-        return [self.sources(order) for order in others if self.judged(self.rule, order)]
+        return [self.sources(order) for order in others if self.judged(self.space.rule, order)]
 
     def placed(self, rule: str) -> Placement:
         """The mapping that a rule makes of the matching that is looked at.
@@ -150,11 +142,12 @@ class Subject:
         Raises:
             MappingError: the rule refuses it.
         """
-        return Placement.of(self.operator, self.intrinsic, self.matching, rule, self.order)
+        op, unit = self.space.operator, self.space.intrinsic
+        return Placement.of(op, unit, self.matching, rule, self.order)
 
     def sources(self, order: Sequence[int]) -> str:
         """The operator's sources in an order, by name."""
-        return ", ".join(self.operator.sources[m].tensor.name for m in order)
+        return ", ".join(self.space.operator.sources[m].tensor.name for m in order)
 
 
 @contextmanager
@@ -166,7 +159,12 @@ def _field(name: str) -> Iterator[None]:
         raise FieldError(name, str(error).replace("commute=True", "--commute")) from None
 
 
-def _extents(text: str) -> dict[str, int]:
+def extents_of(text: str) -> dict[str, int]:
+    """The extents that a state gives, as numbers.
+
+    Raises:
+        AmosError: one is none, or is too large.
+    """
     extents = read_extents(
         item for item in re.split(r"\s*[,;]\s*|(?<=\d)\s+", text.strip()) if item
     )
@@ -177,6 +175,8 @@ def _extents(text: str) -> dict[str, int]:
 
 
 def _operator(state: State) -> Operator:
+    with _field("extents"):
+        extents_of(state.extents)
     texts = {name: getattr(state, name) for name in ("operator", "extents", "dtype", "layout")}
     try:
         op = _resolve(**texts)
@@ -196,7 +196,7 @@ def _enumerated(op: Operator, unit: Intrinsic, rule: str, commute: bool) -> Mapp
 @lru_cache(maxsize=256)
 def _resolve(operator: str, extents: str, dtype: str, layout: str) -> Operator:
     return operators.resolve(
-        operator, _extents(extents), dtype=dtype or None, layout=layout or None
+        operator, extents_of(extents), dtype=dtype or None, layout=layout or None
     )
 
 
