@@ -80,14 +80,14 @@ class CSP:
             for name in constraint.names:
                 if name not in self.variables:
                     raise UnknownNameError("schedule variable", name, self.variables)
-        if not all(isinstance(constraint, In) for constraint in added):
+        if not all(isinstance(c, In) and c.variable in self.allowed for c in added):
             return CSP(self.variables, self.constraints + added)
-        # Candidates define nothing: what was checked and numbered stays as it is.
-        made = copy(self)
-        object.__setattr__(made, "constraints", self.constraints + added)
-        made.__dict__["allowed"] = _narrowed(dict(self.allowed), added, self.variables)
-        made.__dict__["_program"] = self._program.extended(added, self)
-        return made
+        # Candidates of tunables define nothing: what was checked and numbered stays as it is.
+        program, narrower = self._program, copy(self)
+        object.__setattr__(narrower, "constraints", self.constraints + added)
+        left = _narrowed(dict(self.allowed), added, self.variables)
+        narrower.__dict__.update(allowed=left, _program=program)
+        return narrower
 
     def by_type(self) -> dict[str, int]:
         """Number of constraints of each type."""
@@ -156,11 +156,19 @@ class CSP:
         constraint that cannot be met together with another may go unnoticed.
         """
         low, high = self.bounds(positions)
-        return [
-            constraint
-            for constraint, test, a, b in self._program.checks
-            if not _holds(test, a, b, low, high)
+        limits = self._program.limits
+        found: list[Constraint] = [
+            c for c, test, a, b in limits if not _holds(test, a, b, low, high)
         ]
+        for name, left in positions.items():
+            if set(left).isdisjoint(self.allowed[name]):
+                here = {self.variables[name].domain[at] for at in left}
+                found += [
+                    c
+                    for c in self.constraints
+                    if isinstance(c, In) and c.variable == name and here.isdisjoint(c.values)
+                ]
+        return found
 
     def possible(self, positions: Mapping[str, Sequence[int]]) -> bool:
         """Whether :meth:`broken` is empty, for positions that are :attr:`allowed`."""
@@ -215,33 +223,12 @@ class _Program:
         self.high = [max(codes[name], default=0) for name in csp.names]
         self.tunables = [(number[v.name], v.name, codes[v.name]) for v in csp.tunables]
         self.definitions: list[tuple[str, int, list[int], list[tuple[bool, int]], str]] = []
-        self.checks: list[tuple[Constraint, str, int, object]] = []
+        #: Checks that the positions left to each tunable do not settle by themselves.
+        self.limits: list[tuple[Constraint, str, int, object]] = []
         defined = {name for name, variable in csp.variables.items() if variable.domain}
         for constraint in csp.constraints:
             self._add(constraint, number, csp.variables, defined)
-        self._own = {n for n, _, _ in self.tunables}
-        #: Checks that the positions left to each tunable do not settle by themselves.
-        self.limits = [c for c in self.checks if not (c[1] == "IN" and c[2] in self._own)]
-        self._trace()
-
-    def extended(self, added: Sequence[Constraint], csp: CSP) -> _Program:
-        """The same with ``IN`` constraints added."""
-        made = copy(self)
-        fresh: list[tuple[Constraint, str, int, object]] = [
-            (c, "IN", self.number[c.variable], csp.variables[c.variable].coded(c.values))
-            for c in added
-            if isinstance(c, In)
-        ]
-        made.checks = [*self.checks, *fresh]
-        tied = [check for check in fresh if check[2] not in self._own]
-        if tied:
-            made.limits = [*self.limits, *tied]
-            made._trace()
-        return made
-
-    def _trace(self) -> None:
-        """What the limits depend on, from the last definition to the first."""
-        number = self.number
+        # What the limits depend on, from the last definition to the first.
         wanted = {n for _, test, a, b in self.limits for n in ((a, b) if test != "IN" else (a,))}
         self.needed = []
         for definition in reversed(self.definitions):
@@ -263,17 +250,19 @@ class _Program:
     ) -> None:
         target = number[constraint.names[0]]
         if isinstance(constraint, Le):
-            self.checks.append((constraint, "LE", target, number[constraint.right]))
+            self.limits.append((constraint, "LE", target, number[constraint.right]))
             return
         if isinstance(constraint, In):
+            if variables[constraint.variable].role == "tunable":
+                return
             allowed = variables[constraint.variable].coded(constraint.values)
-            self.checks.append((constraint, "IN", target, allowed))
+            self.limits.append((constraint, "IN", target, allowed))
             return
         if constraint.names[0] in defined:
             # A second statement about a variable: compute it apart, then compare.
             self.low.append(0)
             self.high.append(0)
-            self.checks.append((constraint, "EQ", target, len(self.low) - 1))
+            self.limits.append((constraint, "EQ", target, len(self.low) - 1))
             target = len(self.low) - 1
         defined.add(constraint.names[0])
         if isinstance(constraint, Select):

@@ -131,5 +131,5 @@ def test_toml_describes_vectors() -> None:
         Dst = "f32"
     """
     assert amos.intrinsics.from_toml(text.format("[4, 16]")).memory[0].vectors == (4, 16)
-    with pytest.raises(IntrinsicError, match=r"memory\.vectors"):
+    with pytest.raises(IntrinsicError, match=r"memory\[0\]\.vectors"):
         amos.intrinsics.from_toml(text.format("4"))
