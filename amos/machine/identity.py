@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import metadata
 
 from amos.machine.cpu import cpu
@@ -41,13 +41,7 @@ class Identity:
 
     def to_dict(self) -> dict[str, object]:
         """Plain values for records and JSON."""
-        return {
-            "name": self.name,
-            "model": self.model,
-            "cores": self.cores,
-            "system": self.system,
-            "compilers": dict(self.compilers),
-        }
+        return asdict(self) | {"compilers": dict(self.compilers)}
 
     def __str__(self) -> str:
         if self.name != "host":

@@ -13,12 +13,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any
 
+from amos._tables import TableReader
 from amos.errors import AmosError, IntrinsicError, RecordError
 from amos.intrinsics import Intrinsic, implementations, read_values, values_of
 from amos.ir import Operator
-from amos.machine import Machine
-from amos.machine.gpu_costs import GpuCosts
-from amos.machine.machine import Costs, Level, Peak
+from amos.machine import Machine, Peak
 
 __all__ = [
     "definition_of",
@@ -150,22 +149,17 @@ def machine_from(values: Mapping[str, Any]) -> Machine:
     Raises:
         RecordError: it is of another version, or no description.
     """
-    try:
-        known = dict(values)
-        known["levels"] = tuple(Level(**level) for level in known["levels"])
+    reader = TableReader("the record describes no machine of this version", "", RecordError)
+
+    def peak(value: Any, key: str) -> Peak:
+        reader.table(value, key)
         # Earlier versions had a second figure of each rate.
-        known["peaks"] = {
-            name: Peak(**{key: value for key, value in peak.items() if key != "fed"})
-            for name, peak in known["peaks"].items()
-        }
-        known["costs"] = Costs(**known["costs"])
-        known["gpu"] = GpuCosts(**known.get("gpu", {}))
-        known["features"] = tuple(known["features"])
-        if missing := {field.name for field in fields(Machine)} - known.keys():
-            raise KeyError(", ".join(sorted(missing)))
-        return Machine(**known)
-    except (KeyError, TypeError, ValueError, AttributeError, AmosError) as error:
-        raise RecordError(f"the record describes no machine of this version: {error}") from error
+        figures = {name: figure for name, figure in value.items() if name != "fed"}
+        return reader.call(Peak, figures, key)
+
+    reader.special[Peak] = peak
+    needed = [field.name for field in fields(Machine)]
+    return reader.call(Machine, {"gpu": {}, **values}, "", needed=needed)
 
 
 def _aliases(

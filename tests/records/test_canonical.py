@@ -103,7 +103,11 @@ def test_a_machine_comes_back(name: str) -> None:
     machine = amos.machines.get(name)
     values = json.loads(json.dumps(machine_values(machine)))
     assert machine_from(values) == machine
-    for broken in (values | {"cores": 0}, values | {"colour": 1}, {"name": "x"}):
+    peaks = {unit: peak | {"fed": 1e-9} for unit, peak in values["peaks"].items()}
+    earlier = {key: value for key, value in values.items() if key != "gpu"} | {"peaks": peaks}
+    assert replace(machine_from(earlier), gpu=machine.gpu) == machine
+    wrong = [{"cores": 0}, {"colour": 1}, {"peaks": [1]}, {"levels": [{"name": "L1"}]}]
+    for broken in (*(values | change for change in wrong), {"name": "x"}):
         with pytest.raises(RecordError, match="describes no machine"):
             machine_from(broken)
 
