@@ -179,7 +179,7 @@ class _Guard:
                     compilers()
                     del GpuKernel
                 else:
-                    from amos.runtime.warm_up import warm_up
+                    from amos.runtime.kernel import warm_up
 
                     warm_up()
         self.loaded |= needs & {"cpu", "gpu"}

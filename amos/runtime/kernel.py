@@ -14,23 +14,24 @@ from amos._display import Shown
 from amos._toolchain import load_tvm
 from amos.codegen.amx.tiles import ask_for_tiles
 from amos.codegen.scheduled import last_line, scheduled
-from amos.codegen.tir.alignment import aligned_to_elements
 from amos.codegen.tir.arrays import from_tensor, held, to_tensor
+from amos.codegen.tir.memory import aligned_to_elements, pipeline
 from amos.codegen.tir.program import Argument, Program
-from amos.codegen.tir.stack import pipeline
 from amos.codegen.tir.target import host_target, without
 from amos.codegen.tir.tensor_intrin import implementation
 from amos.errors import BuildError
-from amos.ir import aligned, dtype
+from amos.ir import Operator, aligned, dtype
 from amos.machine.cpu import cpu
 from amos.machine.limits import CpuLimits
+from amos.mapping import enumerate_mappings
 from amos.mapping.mapping import Mapping
 from amos.plan import Candidate, Schedule
 from amos.plan.staging import stage_array
 from amos.runtime.borrow import ArgumentAdapter, values_of
 from amos.schedule import candidate_of
+from amos.validate import random_inputs
 
-__all__ = ["Kernel", "build"]
+__all__ = ["Kernel", "build", "timed", "warm_up"]
 
 #: Shortest stretch of calls that one timing spans, in milliseconds.
 _MIN_REPEAT_MS = 5
@@ -57,12 +58,10 @@ class Kernel(Shown):
 
         self.candidate, self.implementation, self._program = candidate, kind, program
         self.source = str(module.script())
-        passes = pipeline(tiles=program.plan.tiled)
+        target, passes = host_target(without(module, kind)), pipeline(tiles=program.plan.tiled)
         try:
             self._library = tvm.compile(
-                aligned_to_elements(module),
-                target=host_target(without(module, kind)),
-                tir_pipeline=passes,
+                aligned_to_elements(module), target=target, tir_pipeline=passes
             )
         except Exception as error:
             raise BuildError(f"{candidate}: TVM cannot compile it: {last_line(error)}") from error
@@ -78,8 +77,8 @@ class Kernel(Shown):
         self._take_out = ArgumentAdapter(result, last.shape, role="output", write=True)
         #: Packed constants by the position of their argument.
         self._packed: dict[int, Any] = {}
-        #: Inputs that a call gives: all but what is packed.
-        self._open = frozenset(self._tensors)
+        #: Inputs that a call gives, in order: all but what is packed.
+        self._open = dict.fromkeys(self._tensors)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -102,7 +101,7 @@ class Kernel(Shown):
                 if argument.tensor == name:
                     self._packed[number] = self._tensor(number, array)
         packed = {self._program.arguments[number].tensor for number in self._packed}
-        self._open = frozenset(self._tensors) - packed
+        self._open = dict.fromkeys(name for name in self.inputs if name not in packed)
         return self
 
     def __call__(self, /, *arrays: Any, out: Any = None, **named: Any) -> Any:
@@ -121,9 +120,9 @@ class Kernel(Shown):
             BuildError: an input is missing, unknown, or of another shape, dtype,
                 layout or device; ``out`` is that, read-only, or overlaps an input.
         """
-        if out is not None and "out" in self._open and "out" not in self._given(arrays):
+        if out is not None and "out" in list(self._open)[len(arrays) :]:
             named, out = {**named, "out": out}, None
-        bound = named if not arrays and named.keys() == self._open else self._bind(arrays, named)
+        bound = self._bind(arrays, named)
         if out is None:
             tensor = self.candidate.mapping.operator.result
             kind = str(tensor.dtype)
@@ -154,7 +153,7 @@ class Kernel(Shown):
             BuildError: an input is missing, unknown, or of another shape, dtype,
                 layout or device; ``out`` is that, read-only, or overlaps an input.
         """
-        return self._prepare(self._bind((), inputs), out)
+        return self._prepare(self._bind((), dict(inputs)), out)
 
     def _prepare(self, bound: MappingType[str, Any], out: Any = None) -> list[Any]:
         """As :meth:`prepare`, of inputs that are known to be those that are open."""
@@ -199,24 +198,12 @@ class Kernel(Shown):
         the other inputs is. With ``flush`` as many bytes of cache are overwritten
         before each run, and each repeat times a single run.
         """
-        load_tvm()
         import tvm
-
-        from amos.validate import random_inputs
 
         if inputs is None:
             rng = np.random.default_rng(0)
             inputs = random_inputs(self.candidate.mapping.operator, rng)
-        arguments = self.prepare(inputs)
-        timer = self._library.mod.time_evaluator(
-            "main",
-            tvm.cpu(),
-            number=1,
-            repeat=repeat,
-            min_repeat_ms=0 if flush else _MIN_REPEAT_MS,
-            cache_flush_bytes=flush,
-        )
-        return tuple(float(t) for t in timer(*arguments).results)
+        return timed(self._library.mod, tvm.cpu(), self.prepare(inputs), repeat, flush)
 
     def time(self, inputs: MappingType[str, Any] | None = None, repeat: int = 10) -> float:
         """Median seconds of one run; see :meth:`times`."""
@@ -227,30 +214,24 @@ class Kernel(Shown):
         """Machine code of the kernel as text."""
         return str(self._library.mod.inspect_source("s"))
 
-    def _bind(self, arrays: tuple[Any, ...], named: MappingType[str, Any]) -> dict[str, Any]:
-        open_names = self._unpacked()
-        if len(arrays) > len(open_names):
+    def _bind(self, arrays: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
+        """Each input that a call gives, by its name."""
+        if not arrays and named.keys() == self._open.keys():
+            return named
+        if len(arrays) > len(self._open):
             raise BuildError(
-                f"expected {len(open_names)} arrays ({', '.join(open_names)}), got {len(arrays)}"
+                f"expected {len(self._open)} arrays ({', '.join(self._open)}), got {len(arrays)}"
             )
-        bound = self._given(arrays)
+        bound = dict(zip(self._open, arrays, strict=False))
         for name, array in named.items():
-            if name not in self.inputs:
+            if name not in self._tensors:
                 raise BuildError(f"unknown input {name!r}; inputs are {', '.join(self.inputs)}")
             if name in bound:
                 raise BuildError(f"input {name!r} is given twice")
             bound[name] = array
-        if missing := [n for n in open_names if n not in bound]:
+        if missing := [name for name in self._open if name not in bound]:
             raise BuildError(f"missing input {', '.join(missing)}")
         return bound
-
-    def _given(self, arrays: tuple[Any, ...]) -> dict[str, Any]:
-        """Inputs that are not packed, as far as arrays in their order go."""
-        return dict(zip(self._unpacked(), arrays, strict=False))
-
-    def _unpacked(self) -> list[str]:
-        packed = {self._program.arguments[number].tensor for number in self._packed}
-        return [name for name in self.inputs if name not in packed]
 
     def _tensor(self, number: int, array: Any) -> Any:
         """The argument of that number, made of an array of the user's."""
@@ -259,6 +240,21 @@ class Kernel(Shown):
             return self._take[number](array)
         staged = stage_array(argument.packed, values_of(array, self._tensors[argument.tensor]))
         return to_tensor(staged, argument.dtype)
+
+
+def timed(
+    module: Any, device: Any, arguments: list[Any], repeat: int, flush: int
+) -> tuple[float, ...]:
+    """Seconds of each of some runs of a compiled module; see :meth:`Kernel.times`."""
+    timer = module.time_evaluator(
+        "main",
+        device,
+        number=1,
+        repeat=repeat,
+        min_repeat_ms=0 if flush else _MIN_REPEAT_MS,
+        cache_flush_bytes=flush,
+    )
+    return tuple(float(seconds) for seconds in timer(*arguments).results)
 
 
 def build(
@@ -304,3 +300,15 @@ def _implementation(candidate: Candidate, wanted: str | None) -> str:
             f"{', '.join(intrinsic.requires) or 'an implementation'}, which this CPU lacks"
         )
     return wanted or found
+
+
+def warm_up() -> None:
+    """Build a kernel, which takes about a second the first time: TVM loads itself piecemeal.
+
+    Nothing is run, so that no threads are started and the process can be forked.
+
+    Raises:
+        ToolchainError: TVM is missing, known not to work, or does not load.
+    """
+    op = Operator.parse("out[i,j] += a[i,k] * b[j,k]", extents=dict(i=1, j=16, k=4))
+    build(enumerate_mappings(op, "vnni_dpbusd_m16k4_u8_s8_s32")[0], implementation="generic")

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from amos._toolchain import load_tvm
+from amos.codegen.scheduled import last_line
 from amos.errors import MeasureError
-from amos.runtime.kernel import Kernel
+from amos.runtime.kernel import Kernel, timed
 
 __all__ = ["RemoteKernel", "split_address"]
-
-#: Shortest stretch of calls that one timing spans, in milliseconds.
-_MIN_REPEAT_MS = 5
 
 
 def split_address(address: str) -> tuple[str, int, str]:
@@ -55,16 +52,12 @@ class RemoteKernel:
             tracker = rpc.connect_tracker(host, port)
             self._session = tracker.request(key, session_timeout=timeout, max_retry=1)
         except (RuntimeError, OSError, ValueError) as error:
-            raise MeasureError(f"executor {address}: {_last_line(error)}") from error
-        handle, path = tempfile.mkstemp(suffix=".so")
-        os.close(handle)
-        try:
-            kernel.export(path)
-            self._session.upload(path)
-            self._module = self._session.load_module(os.path.basename(path))
-        finally:
-            with contextlib.suppress(OSError):
-                os.unlink(path)
+            raise MeasureError(f"executor {address}: {last_line(error)}") from error
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "kernel.so")
+            kernel.export(str(path))
+            self._session.upload(str(path))
+        self._module = self._session.load_module(path.name)
 
     def prepare(self, inputs: Mapping[str, np.ndarray]) -> list[Any]:
         """Arrays on the board for one call: sources, then the output."""
@@ -85,22 +78,10 @@ class RemoteKernel:
         self, inputs: Mapping[str, np.ndarray], repeat: int = 10, flush: int = 0
     ) -> tuple[float, ...]:
         """Seconds of one run by the board's own clock; see :meth:`Kernel.times`."""
-        timer = self._module.time_evaluator(
-            "main",
-            self._session.cpu(0),
-            number=1,
-            repeat=repeat,
-            min_repeat_ms=0 if flush else _MIN_REPEAT_MS,
-            cache_flush_bytes=flush,
-        )
-        return tuple(float(t) for t in timer(*self.prepare(inputs)).results)
+        arguments = self.prepare(inputs)
+        return timed(self._module, self._session.cpu(0), arguments, repeat, flush)
 
     @property
     def implementation(self) -> str:
         """``"native"`` or ``"generic"``."""
         return self._kernel.implementation
-
-
-def _last_line(error: BaseException) -> str:
-    lines = [line for line in str(error).strip().splitlines() if line.strip()]
-    return lines[-1].strip() if lines else type(error).__name__

@@ -38,6 +38,7 @@ def built() -> Kernel:
 def kernel(built: Kernel) -> Kernel:
     """One compilation for all tests, with nothing packed."""
     built._packed.clear()
+    built._open = dict.fromkeys(built.inputs)
     return built
 
 

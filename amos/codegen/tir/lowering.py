@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from amos._toolchain import load_tvm
@@ -54,23 +53,22 @@ def lowered(module: Any, share: bool = True) -> Any:
     ]
     target = tvm.target.Target({"kind": "c"})
     with target:
-        made = tvm.ir.transform.Sequential([flat.BindTarget(target), *flatten])(module)
+        module = tvm.ir.transform.Sequential([flat.BindTarget(target), *flatten])(module)
         # TVM makes vectors of ``round``, which no kernel here has, but not of ``nearbyint``.
-        made = flat.VectorizeLoop(True)(_renamed(made, "nearbyint", "round"))
-        made = tvm.ir.transform.Sequential(simplify)(_renamed(made, "round", "nearbyint"))
-    (function,) = made.functions.values()
+        module = flat.VectorizeLoop(True)(_replaced(module, "nearbyint", "round"))
+        module = tvm.ir.transform.Sequential(simplify)(_replaced(module, "round", "nearbyint"))
+    (function,) = module.functions.values()
     return function
 
 
-def _renamed(module: Any, given: str, made: str) -> Any:
+def _replaced(module: Any, given: str, instead: str) -> Any:
     """The module with one unary operator of TVM in place of another."""
-    import tvm
+    import tvm_ffi
+    from tvm import ir, tirx
 
-    text = tvm.ir.save_json(module)
-    if f'"tirx.{given}"' not in text:
-        return module
-    document = json.loads(text)
-    for node in document["nodes"]:
-        if node["type"] == "ir.Op" and node["data"] == f"tirx.{given}":
-            node["data"] = f"tirx.{made}"
-    return tvm.ir.load_json(json.dumps(document))
+    before = ir.Op.get(f"tirx.{given}")
+
+    def replaced(call: Any) -> Any:
+        return getattr(tirx, instead)(*call.args) if call.op.same_as(before) else call
+
+    return tvm_ffi.structural_map(module, (ir.Call, replaced))
