@@ -10,8 +10,7 @@ import typer
 
 from amos.cli.gpu_records import benchmark_pieces, write_lines
 from amos.cli.options import AsJson
-from amos.cli.output import print_json, print_line, print_table
-from amos.cli.progress import counting
+from amos.cli.output import counting, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from amos.export.check import GpuRow
@@ -149,7 +148,7 @@ def _write(
     from amos.export.suite import write_pieces
 
     pieces = suite_pieces(arch, shapes=shapes, seed=seed)
-    pieces += benchmark_pieces(arch, trials, top) if trials else []
+    pieces |= benchmark_pieces(arch, trials, top) if trials else {}
     request = {"arch": arch, "shapes": shapes, "seed": seed, "trials": trials, "top": top}
     with counting("kernels and benchmarks written", quiet=as_json) as tell:
         paths = write_pieces(folder, pieces, request, tell)
@@ -165,10 +164,11 @@ def _report(rows: Sequence[GpuRow]) -> None:
     from amos.export.check import sentences, summary
 
     print_table(
-        ["kernel", "intrinsic", "correct", "difference", "us", "Top/s", "PyTorch us"],
+        ["kernel", "right", "error", "us", "Top/s", "PyTorch us", "intrinsic"],
         [
-            [row.kernel, row.intrinsic, row.correct, row.largest_difference]
+            [row.kernel, "yes" if row.correct else "no", row.largest_difference]
             + [_scaled(row.seconds, 1e6), row.tops, _scaled(row.baseline_seconds, 1e6)]
+            + [row.intrinsic]
             for row in rows
         ],
         title=rows[0].gpu if rows else "",

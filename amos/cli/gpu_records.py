@@ -7,6 +7,7 @@ measured, as JSON lines that ``amos records import`` takes.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,7 +20,7 @@ from amos.errors import ExportError
 
 if TYPE_CHECKING:
     from amos.explore import Exploration
-    from amos.export.suite import Piece
+    from amos.export.suite import Pieces
     from amos.intrinsics import Intrinsic
     from amos.ir import Operator
     from amos.records import Trial
@@ -49,21 +50,19 @@ def export_top(result: Exploration, folder: Path, top: int) -> list[Path]:
     """
     from amos.export import export
 
-    made: list[Path] = []
-    seen: set[Any] = set()
-    for trial in sorted(result.trials, key=lambda t: t.predicted):
-        if len(made) == top:
-            break
-        if trial.candidate.key in seen:
-            continue
-        seen.add(trial.candidate.key)
-        path = folder / str(len(made) + 1)
+    ranked = sorted(result.trials, key=lambda trial: trial.predicted)
+    distinct: dict[Any, Trial] = {}
+    for trial in ranked:
+        distinct.setdefault(trial.candidate.key, trial)
+    paths = []
+    for number, trial in enumerate(itertools.islice(distinct.values(), top), 1):
+        path = folder / str(number)
         architecture = f"sm_{result.machine.architecture}"
         export(trial.candidate, "cuda", path, architecture=architecture)
         record = json.dumps(_record(result, trial), indent=2) + "\n"
         (path / _RECORD).write_text(record, encoding="utf-8")
-        made.append(path)
-    return made
+        paths.append(path)
+    return paths
 
 
 def _record(result: Exploration, trial: Trial) -> dict[str, Any]:
@@ -90,7 +89,7 @@ _LARGE, _STRIDE = 4096, 2
 _UNITS = ("wmma_m16n16k16_f16_f32", "mma_sync_m16n8k16_f16_f32")
 
 
-def benchmark_pieces(architecture: str, trials: int, top: int) -> list[Piece]:
+def benchmark_pieces(architecture: str, trials: int, top: int) -> Pieces:
     """The model's best kernels of each operator of Table 6 at batch 1, and of a large product.
 
     Raises:
@@ -99,47 +98,34 @@ def benchmark_pieces(architecture: str, trials: int, top: int) -> list[Piece]:
     import amos
     from amos import operators
     from amos.export.gpu_check import machine_for
-    from amos.export.suite import Piece
     from amos.machine.gpu_costs import capability
 
-    here, machine = capability(architecture), machine_for(architecture).name
-    jobs = {("batch1", name): operators.get(name, dtype="f16") for name in operators.TABLE_6}
+    machine = machine_for(architecture).name
+    jobs = {f"batch1/{name}": operators.get(name, dtype="f16") for name in operators.TABLE_6}
     large = operators.get("gemm", dtype="f16", m=_LARGE, n=_LARGE, k=_LARGE)
-    jobs["gemm", f"gemm_{_LARGE}"] = large
-    return [
-        Piece(
-            f"{group}/{name}/{unit.family}",
-            partial(_write_best, op, unit, machine, trials, top, name == "transposed_conv2d"),
+    jobs[f"gemm/gemm_{_LARGE}"] = large
+
+    def write(name: str, op: Operator, unit: Intrinsic, folder: Path) -> None:
+        result = amos.explore(
+            op,
+            unit,
+            machine=machine,
+            trials=trials,
+            measure=amos.MeasureOptions(executor="model"),
+            progress=False,
         )
-        for (group, name), op in jobs.items()
+        for path in export_top(result, folder, top):
+            if name == "batch1/transposed_conv2d":
+                launch = path / "launch.json"
+                described = json.loads(launch.read_text(encoding="utf-8")) | {"upsampled": _STRIDE}
+                launch.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+
+    return {
+        f"{name}/{unit.family}": partial(write, name, op, unit)
+        for name, op in jobs.items()
         for unit in map(amos.intrinsics.get, _UNITS)
-        if unit.architecture <= here
-    ]
-
-
-def _write_best(
-    op: Operator,
-    unit: Intrinsic,
-    machine: str,
-    trials: int,
-    top: int,
-    upsampled: bool,
-    folder: Path,
-) -> None:
-    import amos
-
-    only_model = amos.MeasureOptions(executor="model")
-    result = amos.explore(
-        op, unit, machine=machine, trials=trials, measure=only_model, progress=False
-    )
-    for path in export_top(result, folder, top):
-        if upsampled:
-            _add(path / "launch.json", "upsampled", _STRIDE)
-
-
-def _add(file: Path, key: str, value: object) -> None:
-    known = json.loads(file.read_text(encoding="utf-8"))
-    file.write_text(json.dumps(known | {key: value}, indent=2) + "\n", encoding="utf-8")
+        if unit.architecture <= capability(architecture)
+    }
 
 
 def write_lines(lines: Sequence[str], file: Path) -> None:

@@ -1,23 +1,36 @@
-"""What commands print: JSON, plain lines, tables."""
+"""What commands print: JSON, plain lines, tables, and how far they are."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, is_dataclass
 from numbers import Real
 from typing import TYPE_CHECKING
 
 import typer
 
+from amos._progress import ProgressLine, clock, time_left
 from amos.cli.tables import Table, table_lines, wide, wrapped
 
 if TYPE_CHECKING:
     from amos.records import Measurement
 
-__all__ = ["print_checked", "print_json", "print_line", "print_table", "print_warning"]
+__all__ = [
+    "counting",
+    "print_checked",
+    "print_json",
+    "print_line",
+    "print_table",
+    "print_warning",
+]
+
+#: Seconds between two lines that say how far a command is, where the output is no terminal.
+_PAUSE = 10.0
 
 
 def print_json(value: object) -> None:
@@ -62,6 +75,36 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
         typer.echo(line)
     for line in ("", *table_lines(table, width), ""):
         typer.echo(line)
+
+
+@contextlib.contextmanager
+def counting(what: str, *, quiet: bool) -> Iterator[Callable[[int, int, str], None] | None]:
+    """How many of the pieces of a long work are done, and which one comes next.
+
+    A line that is written over on a terminal, a line every few seconds in a pipe.
+
+    Args:
+        what: what has become of them: ``"kernels written"``.
+        quiet: show nothing, as when the output is JSON.
+    """
+    if quiet:
+        yield None
+        return
+    start = last = time.monotonic()
+    with ProgressLine() as line:
+
+        def tell(done: int, total: int, name: str) -> None:
+            nonlocal last
+            passed = time.monotonic()
+            rest = clock(time_left(passed - start, done, total)) if 0 < done < total else ""
+            text = f"{done} of {total} {what}" + (f", {rest} left" if rest else "")
+            if line.shown:
+                line.show(f"{text}  {name}")
+            elif passed - last > _PAUSE:
+                last = passed
+                print_warning(text)
+
+        yield tell
 
 
 def _folded(line: str, width: int) -> list[str]:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from amos.cli.options import AsJson, Rule
-from amos.cli.output import print_json, print_line, print_table
-from amos.cli.progress import counting
+from amos.cli.output import counting, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from amos.reproduce.fig5 import Judged
@@ -160,7 +159,7 @@ def heron_fig12_command(
     with counting("runs done", quiet=as_json) as tell:
         figure = reproduce.heron_fig12(machine, evaluations, seeds, methods, tell)
     if picture is not None:
-        from amos.reproduce.picture import draw
+        from amos.reproduce.heron_fig12 import draw
 
         draw(figure, picture)
     if as_json:

@@ -5,8 +5,8 @@ The package can be called: ``amos.export(kernel, format, out)`` is
 """
 
 from amos._callable import make_callable
-from amos.export.formats import FORMATS, Format, Request, export
+from amos.export.formats import FORMATS, Request, export
 
-__all__ = ["FORMATS", "Format", "Request", "export"]
+__all__ = ["FORMATS", "Request", "export"]
 
 make_callable(__name__, "amos.export.formats:export")

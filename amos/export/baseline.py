@@ -53,16 +53,16 @@ def baseline(launch: dict[str, Any], repeat: int = 20) -> dict[str, float]:
         a["name"]: torch.randn(a["shape"], device="cuda").to(getattr(torch, _TYPES[a["dtype"]]))
         for a in inputs
     }
-    found = {}
+    seconds = {}
     with torch.no_grad():
         calls = library_calls(torch, launch, tensors) | own_calls(launch, tensors)
         for way, run in calls.items():
-            found[way] = _timed(torch, run, repeat)
+            seconds[way] = _timed(torch, run, repeat)
             if recorded := _recorded(torch, run):
-                found[way + GRAPH] = _timed(torch, recorded, repeat) / _CALLS
+                seconds[way + GRAPH] = _timed(torch, recorded, repeat) / _CALLS
     del tensors
     torch.cuda.empty_cache()
-    return found
+    return seconds
 
 
 def library_calls(
@@ -88,12 +88,11 @@ def library_calls(
     image, *weights = (tensors[operand["tensor"]] for operand in operands[:-1])
     if stride := launch.get("upsampled"):
         return _transposed(torch, launch, image, weights[0], stride)
-    found = Convolution.of(launch["operator"])
-    if found is None:
+    form = Convolution.of(launch["operator"])
+    if form is None:
         return {}
-    made = [found.image(image), found.weight(weights[0])]
-    function = getattr(torch.nn.functional, f"conv{found.rank}d")
-    return _formats(torch, function, made, found.arguments)
+    function = getattr(torch.nn.functional, f"conv{len(form.stride)}d")
+    return _formats(torch, function, [form.image(image), form.weight(weights[0])], form.arguments)
 
 
 def own_calls(launch: dict[str, Any], tensors: dict[str, Any]) -> dict[str, Callable[[], Any]]:
@@ -110,13 +109,13 @@ def own_calls(launch: dict[str, Any], tensors: dict[str, Any]) -> dict[str, Call
 
 
 def _formats(
-    torch: Any, function: Any, made: list[Any], arguments: dict[str, Any]
+    torch: Any, function: Any, tensors: list[Any], arguments: dict[str, Any]
 ) -> dict[str, Callable[[], Any]]:
     """A convolution on tensors as they are, and with channels last where PyTorch has that."""
-    calls = {"eager": lambda: function(*made, **arguments)}
-    if made[0].ndim > 3:
-        last = torch.channels_last if made[0].ndim == 4 else torch.channels_last_3d
-        other = [x.to(memory_format=last) for x in made]
+    calls = {"eager": lambda: function(*tensors, **arguments)}
+    if tensors[0].ndim > 3:
+        last = torch.channels_last if tensors[0].ndim == 4 else torch.channels_last_3d
+        other = [x.to(memory_format=last) for x in tensors]
         calls["channels_last"] = lambda: function(*other, **arguments)
     return calls
 
@@ -163,11 +162,6 @@ class Convolution:
     groups: int
 
     @property
-    def rank(self) -> int:
-        """Dimensions of the image."""
-        return len(self.stride)
-
-    @property
     def arguments(self) -> dict[str, Any]:
         """Arguments of ``torch.nn.functional.conv…d``."""
         names = ("stride", "dilation", "padding", "groups")
@@ -176,43 +170,45 @@ class Convolution:
     @staticmethod
     def of(operator: dict[str, Any]) -> Convolution | None:
         """The convolution that an operator is, as ``launch.json`` describes it."""
-        if len(operator["operands"]) != 3 or not 1 <= len(_windows(operator)) <= 3:
+        if len(operator["operands"]) != 3:
             return None
         image, weight, out = (x["indices"] for x in operator["operands"])
-        if not all(map(_plain, (*weight, *out))):
+        windows = [index for index in image if not _plain(index)]
+        if not 1 <= len(windows) <= 3 or not all(map(_plain, (*weight, *out))):
             return None
         outer, inner = [_only(x) for x in out], [_only(x) for x in weight]
-        windows = _windows(operator)
         places = [next((n for n in x["terms"] if n in outer), "") for x in windows]
         taps = [next((n for n in x["terms"] if n in inner), "") for x in windows]
-        lead = [_only(x) for x in image if _plain(x)]
-        if len(lead) + len(windows) != len(image) or "" in (*places, *taps):
+        if "" in (*places, *taps) or any(len(x["terms"]) != 2 for x in windows):
             return None
+        along = tuple(x["terms"][p] for x, p in zip(windows, places, strict=True))
+        apart = tuple(x["terms"][t] for x, t in zip(windows, taps, strict=True))
+        around = tuple(-x["constant"] for x in windows)
+        if min(*along, *apart) < 1 or min(around) < 0:
+            return None
+        lead = [_only(x) for x in image if _plain(x)]
         samples = [n for n in lead if n in outer and n not in inner]
         groups = [n for n in lead if n in outer and n in inner]
         channels = [n for n in lead if n in inner and n not in outer]
-        made = [n for n in outer if n in inner and n not in lead]
-        along = [x["terms"][p] for x, p in zip(windows, places, strict=True)]
-        taken = [x["terms"][t] for x, t in zip(windows, taps, strict=True)]
-        around = [-x["constant"] for x in windows]
-        if min((*along, *taken)) < 1 or min(around) < 0:
-            return None
-        spots = [n for n, x in enumerate(image) if not _plain(x)]
-        shape = [_place(image, n) for n in (*samples, *groups, *channels)] + spots
-        order = [_place(weight, n) for n in (*groups, *made, *channels, *taps)]
-        result = [_place(out, n) for n in (*samples, *groups, *made, *places)]
-        extents = operator["iterations"]
+        filters = [n for n in outer if n in inner and n not in lead]
+        # A window goes by the place it is at.
+        rest = iter(places)
+        seen = [_only(x) if _plain(x) else next(rest) for x in image]
         return Convolution(
-            (tuple(shape), tuple(order), tuple(result)),
-            (
-                (len(samples), len(groups + channels)),
-                (len(groups + made), len(channels)),
-                (len(samples), len(groups + made)),
+            orders=(
+                tuple(map(seen.index, (*samples, *groups, *channels, *places))),
+                tuple(map(inner.index, (*groups, *filters, *channels, *taps))),
+                tuple(map(outer.index, (*samples, *groups, *filters, *places))),
             ),
-            tuple(along),
-            tuple(taken),
-            tuple(around),
-            prod(extents[n] for n in groups),
+            parts=(
+                (len(samples), len(groups + channels)),
+                (len(groups + filters), len(channels)),
+                (len(samples), len(groups + filters)),
+            ),
+            stride=along,
+            dilation=apart,
+            padding=around,
+            groups=prod(operator["iterations"][n] for n in groups),
         )
 
     def image(self, x: Any) -> Any:
@@ -235,22 +231,12 @@ class Convolution:
         return x.reshape(*lead, *sizes[first + second :]).contiguous()
 
 
-def _windows(operator: dict[str, Any]) -> list[dict[str, Any]]:
-    """Indices of the image that two iterations share."""
-    indices = operator["operands"][0]["indices"]
-    return [index for index in indices if len(index["terms"]) == 2]
-
-
 def _plain(index: dict[str, Any]) -> bool:
     return list(index["terms"].values()) == [1] and not index["constant"]
 
 
 def _only(index: dict[str, Any]) -> str:
     return str(next(iter(index["terms"])))
-
-
-def _place(indices: list[dict[str, Any]], name: str) -> int:
-    return next(n for n, x in enumerate(indices) if list(x["terms"]) == [name])
 
 
 #: Calls in one span that is timed, and in one graph.

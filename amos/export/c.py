@@ -1,4 +1,5 @@
-"""``--format c``: C source, header, a test program, and the rules that build them.
+"""``--format c`` and ``--format so``: C source, header, a test program, the rules that build them,
+and the shared library that this machine's compiler makes of it.
 
 The kernel takes plain pointers, allocates nothing and keeps no state. OpenMP, where
 the compiler is told to use it, runs the loops that the schedule made parallel.
@@ -6,13 +7,19 @@ the compiler is told to use it, runs the loops that the schedule made parallel.
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
 from amos.codegen.c.source import CKernel, Parameter, c_kernel
+from amos.errors import ExportError
 from amos.export.reference import test_program
 from amos.export.request import Request
 from amos.ir import Operator
 from amos.plan.planning import cpu_limits
 
-__all__ = ["OPTIONS", "files"]
+__all__ = ["OPTIONS", "files", "library"]
 
 #: What the text relies on: wrapping integers, and aliasing only through memcpy. Vectors
 #: wider than the CPU's never cross a function that is not inlined, so their ABI is nobody's.
@@ -36,9 +43,50 @@ _ROUNDS = """/* A product is rounded before it is added, and no sum is reordered
 """
 
 
+_COMPILERS = ("cc", "gcc", "clang")
+#: Seconds that a compiler may take.
+_PATIENCE = 300
+
+
 def files(request: Request) -> dict[str, str | bytes]:
     """The files of an export by name; see :data:`amos.export.FORMATS`."""
-    kernel = c_kernel(request.candidate, cpu_limits(request.machine), request.implementation)
+    return dict(_texts(request, _kernel(request)))
+
+
+def library(request: Request) -> dict[str, str | bytes]:
+    """The same with the library.
+
+    Raises:
+        ExportError: there is no C compiler, or it refuses the source.
+    """
+    compiler = next((path for name in _COMPILERS if (path := shutil.which(name))), None)
+    if compiler is None:
+        raise ExportError(f"format so: no C compiler on the path ({', '.join(_COMPILERS)})")
+    kernel, name = _kernel(request), request.name
+    texts = _texts(request, kernel)
+    with tempfile.TemporaryDirectory(prefix="amos-") as folder:
+        for file, text in texts.items():
+            Path(folder, file).write_text(text, encoding="utf-8")
+        command = [compiler, *OPTIONS, *kernel.flags, "-mtune=native", "-fPIC", "-shared"]
+        command += ["-o", f"lib{name}.so", f"{name}.c"]
+        try:
+            done = subprocess.run(
+                command, cwd=folder, capture_output=True, text=True, timeout=_PATIENCE
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise ExportError(f"format so: {compiler} does not answer: {error}") from error
+        if done.returncode:
+            lines = [line for line in done.stderr.splitlines() if "error" in line]
+            why = lines[0] if lines else "no message"
+            raise ExportError(f"format so: {compiler} refuses the source: {why}")
+        return {f"lib{name}.so": Path(folder, f"lib{name}.so").read_bytes(), **texts}
+
+
+def _kernel(request: Request) -> CKernel:
+    return c_kernel(request.candidate, cpu_limits(request.machine), request.implementation)
+
+
+def _texts(request: Request, kernel: CKernel) -> dict[str, str]:
     name = request.name
     return {
         f"{name}.h": _header(request, kernel),
@@ -125,7 +173,7 @@ def _source(request: Request, kernel: CKernel) -> str:
     )
     include = _INTRINSICS if "_mm" in kernel.helpers + kernel.body else ""
     tests = " && ".join(f'__builtin_cpu_supports("{_gnu(f)}") != 0' for f in kernel.features)
-    return f"""/* Made by amos export. Build: {" ".join(command(kernel))} -c {name}.c
+    return f"""/* Made by amos export. Build: cc {_flags(kernel)} -c {name}.c
 {_about(request)} */
 {_ROUNDS if kernel.rounds else ""}#include "{name}.h"
 
@@ -152,16 +200,14 @@ def _gnu(feature: str) -> str:
     return feature.replace("_", "")
 
 
-def command(kernel: CKernel, compiler: str = "cc") -> list[str]:
-    """The compiler and its options."""
-    return [compiler, *OPTIONS, *kernel.flags]
+def _flags(kernel: CKernel) -> str:
+    return " ".join((*OPTIONS, *kernel.flags))
 
 
 def _rules(name: str, kernel: CKernel) -> str:
-    flags = " ".join((*OPTIONS, *kernel.flags))
     return f"""# Made by amos export.  make -f {name}.mk test
 CC ?= cc
-CFLAGS ?= {flags} -mtune=native
+CFLAGS ?= {_flags(kernel)} -mtune=native
 
 .PHONY: test
 test: {name}_test

@@ -101,15 +101,22 @@ class GpuRow:
         return asdict(self) | found | {"speed_of_calls": self.speed_of_calls}
 
 
-def check_kernels(
-    folder: Path, names: Sequence[str], *, seed: int, timed: bool, pytorch: bool, library: str
-) -> Iterator[GpuRow]:
-    """Check kernels one after another, as they come.
+def check_kernels(folder: Path, options: dict[str, Any]) -> Iterator[GpuRow]:
+    """Check the kernels of a folder and below it, one after another, as they come.
+
+    Args:
+        folder: with exported kernels.
+        options: ``seed`` of the data, whether it is ``timed``, also by ``pytorch``, and
+            NVIDIA's driver, the ``library``.
 
     Raises:
-        KernelError: there is no GPU, or it is older than a kernel; said before any work.
+        KernelError: there is no kernel, no GPU, or it is older than a kernel; said before
+            any work.
     """
-    gpu = described(library)
+    names = sorted(str(path.parent.relative_to(folder)) for path in folder.rglob("launch.json"))
+    if not names:
+        raise KernelError(f"{folder}: no exported CUDA kernel (launch.json) in it")
+    gpu = described(options["library"])
     for name in names:
         try:
             needed = read_launch(folder / name)["architecture"]
@@ -124,24 +131,18 @@ def check_kernels(
         sys.stderr.write(f"nvcc compiles {len(names)} kernels for {gpu['name']}\n")
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(lambda n: compile_folder(folder / n, gpu["capability"]), names))
-    options = ["--seed", str(seed)]
-    options += [] if timed else ["--no-time"]
-    options += [] if pytorch else ["--no-pytorch"]
-    left = list(names)
-    while left:
+    while names:
         done = 0
-        for row in _process(folder, left, options, library):
+        for row in _process(folder, names, options):
             done += 1
             yield replace(row, gpu=row.gpu or gpu["name"])
-        left = left[done:]
+        names = names[done:]
 
 
-def _process(
-    folder: Path, names: Sequence[str], options: Sequence[str], library: str
-) -> Iterator[GpuRow]:
+def _process(folder: Path, names: Sequence[str], options: dict[str, Any]) -> Iterator[GpuRow]:
     """Rows of a process of its own, at least one; it ends early if a kernel harms it."""
     me = ["-m", __spec__.name] if __spec__ is not None and __package__ else [__file__]
-    command = [sys.executable, *me, str(folder), "--driver", library, "--serve", *options]
+    command = [sys.executable, *me, str(folder), "--serve", json.dumps(options)]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
     )
@@ -179,29 +180,29 @@ def _end(process: subprocess.Popen[str]) -> str:
         return "its process closed its pipes"
 
 
-def _serve(folder: Path, given: argparse.Namespace) -> None:
+def _serve(folder: Path, options: dict[str, Any]) -> None:
     """Read names of kernels, write rows."""
-    device = Device(given.driver)
+    device = Device(options["library"])
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no answer
     for line in sys.stdin:
-        row = _row(folder, line.strip(), device, given)
+        row = _row(folder, line.strip(), device, options)
         answers.write(json.dumps(asdict(row)) + "\n")
         answers.flush()
 
 
-def _row(folder: Path, name: str, device: Device, given: argparse.Namespace) -> GpuRow:
+def _row(folder: Path, name: str, device: Device, options: dict[str, Any]) -> GpuRow:
     known: dict[str, Any] = {}
     try:
         launch = read_launch(folder / name)
         known |= {"intrinsic": launch["intrinsic"], "operator": launch["operator"]["name"]}
         with Kernel(folder / name, device) as kernel:
-            known |= kernel.check(given.seed)
-            if not given.no_time and known["correct"]:
+            known |= kernel.check(options["seed"])
+            if options["timed"] and known["correct"]:
                 known["times"] = tuple(kernel.times())
                 known["seconds"] = statistics.median(known["times"])
                 known["tops"] = launch["operations"] / known["seconds"] / 1e12
-                if not given.no_pytorch:
+                if options["pytorch"]:
                     known |= _beside(launch)
     except KernelError as error:
         known |= {"problem": str(error), "correct": False}
@@ -311,39 +312,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Check the kernels of a folder; print what they come to, and write it down."""
     parser = argparse.ArgumentParser(description="Check and time exported CUDA kernels.")
     parser.add_argument("folder", nargs="?", type=Path, default=Path(__file__).parent)
-    parser.add_argument("--driver", default="libcuda.so.1", help="NVIDIA's driver")
+    parser.add_argument("--driver", dest="library", default="libcuda.so.1", help="NVIDIA's driver")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--no-time", action="store_true", help="check only")
-    parser.add_argument("--no-pytorch", action="store_true", help="compare with nothing")
-    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args(arguments)
-    names = sorted(
-        str(p.parent.relative_to(given.folder)) for p in given.folder.rglob("launch.json")
+    parser.add_argument("--no-time", dest="timed", action="store_false", help="check only")
+    parser.add_argument(
+        "--no-pytorch", dest="pytorch", action="store_false", help="compare with nothing"
     )
+    parser.add_argument("--serve", type=json.loads, help=argparse.SUPPRESS)
+    options = vars(parser.parse_args(arguments))
+    folder, served = options.pop("folder"), options.pop("serve")
     rows: list[GpuRow] = []
     try:
-        if given.serve:
-            _serve(given.folder, given)
+        if served is not None:
+            _serve(folder, served)
             return 0
-        if not names:
-            raise KernelError(f"{given.folder}: no exported CUDA kernel (launch.json) in it")
-        for row in check_kernels(
-            given.folder,
-            names,
-            seed=given.seed,
-            timed=not given.no_time,
-            pytorch=not given.no_pytorch,
-            library=given.driver,
-        ):
+        for row in check_kernels(folder, options):
             rows.append(row)
             sys.stdout.write(f"{_sentence(row)}\n")
             sys.stdout.flush()
-            _keep(given.folder, rows)
+            _keep(folder, rows)
     except KernelError as error:
         sys.stderr.write(f"check: {error}\n")
         return 2
-    lines = record_lines(rows, given.folder)
-    _write(given.folder / "records.jsonl", "".join(f"{line}\n" for line in lines))
+    lines = record_lines(rows, folder)
+    _write(folder / "records.jsonl", "".join(f"{line}\n" for line in lines))
     found = summary(rows)
     sys.stdout.write("".join(f"{line}\n" for line in sentences(found)))
     return 0 if found["right"] == found["kernels"] else 1

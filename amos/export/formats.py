@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from amos.errors import ExportError, UnknownNameError
-from amos.export import c, cuda, so
+from amos.export import c, cuda
 from amos.export.request import Request, request_of
 from amos.mapping import Mapping as Placement
 from amos.plan import Candidate
 from amos.records import Record, Trial
 
-__all__ = ["FORMATS", "Format", "Request", "export"]
+__all__ = ["FORMATS", "Request", "export"]
 
 
-@dataclass(frozen=True)
-class Format:
-    """One way to write a kernel down.
-
-    Attributes:
-        about: what is written, in a line.
-        files: makes the files of a request: their contents by name.
-    """
-
-    about: str
-    files: Callable[[Request], Mapping[str, str | bytes]]
-
-
-FORMATS: dict[str, Format] = {
-    "c": Format("C source, a header, and a test program that checks and times it", c.files),
-    "so": Format("the same, and the shared library that the C compiler makes of it", so.files),
-    "cuda": Format("CUDA source, its launch, and loaders for Python and C++", cuda.files),
+#: By the name of a format, what makes the files of a request: their contents by name.
+FORMATS: Mapping[str, Callable[[Request], Mapping[str, str | bytes]]] = {
+    "c": c.files,  # C source, a header, and a test program that checks and times it
+    "so": c.library,  # the same, and the shared library that the C compiler makes of it
+    "cuda": cuda.files,  # CUDA source, its launch, and loaders for Python and C++
 }
 
 
@@ -74,7 +61,7 @@ def export(
         raise UnknownNameError("export format", str(format), FORMATS)
     request = request_of(kernel, name, implementation, architecture)
     target = Path(out)
-    paths = {target / key: text for key, text in FORMATS[format].files(request).items()}
+    paths = {target / key: text for key, text in FORMATS[format](request).items()}
     try:
         if not force and (there := [str(path) for path in paths if path.exists()]):
             raise ExportError(f"{', '.join(there)} exists; choose another folder or replace it")

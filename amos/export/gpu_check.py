@@ -7,15 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from amos import operators
+from amos import intrinsics, operators
 from amos.errors import AmosError, ExportError, MeasureError
 from amos.export import baseline, check
 from amos.export.check import GpuRow, check_kernels
 from amos.export.cuda import LOADER, standalone
 from amos.export.formats import export
-from amos.export.suite import Piece
-from amos.intrinsics import Intrinsic
-from amos.intrinsics import get as intrinsic
+from amos.export.suite import Pieces
 from amos.ir import Operator
 from amos.machine import Machine, catalogue
 from amos.machine.gpu_costs import capability
@@ -68,16 +66,11 @@ def check_folder(
         library: NVIDIA's driver.
 
     Raises:
-        ExportError: there is no kernel.
-        MeasureError: there is no GPU, or it is older than a kernel.
+        MeasureError: there is no kernel, or no GPU, or it is older than a kernel.
     """
-    root = Path(folder)
-    names = sorted(str(path.parent.relative_to(root)) for path in root.rglob("launch.json"))
-    if not names:
-        raise ExportError(f"{str(folder)!r}: no exported CUDA kernel (launch.json) in it")
+    options = {"seed": seed, "timed": timed, "pytorch": pytorch, "library": library}
     try:
-        rows = check_kernels(root, names, seed=seed, timed=timed, pytorch=pytorch, library=library)
-        return list(rows)
+        return list(check_kernels(Path(folder), options))
     except KernelError as error:
         raise MeasureError(f"gpu-check: {error}") from error
 
@@ -110,7 +103,7 @@ def machine_for(architecture: str) -> Machine:
     return max(fitting, key=lambda m: m.architecture)
 
 
-def suite_pieces(architecture: str, *, shapes: int, seed: int) -> list[Piece]:
+def suite_pieces(architecture: str, *, shapes: int, seed: int) -> Pieces:
     """Kernels of every operator of Table 6 in every type, on random shapes.
 
     Mapping and schedule are drawn by chance, so that many kinds of kernels are there, from
@@ -121,35 +114,25 @@ def suite_pieces(architecture: str, *, shapes: int, seed: int) -> list[Piece]:
     Raises:
         MeasureError: no machine of that architecture is described.
     """
-    here, machine = capability(architecture), machine_for(architecture)
-    pieces = []
-    for name in operators.TABLE_6:
-        for kind, (dtype, unit_name) in TYPES.items():
-            unit = intrinsic(unit_name)
-            if unit.architecture > here:
-                continue
-            wanted: list[int | str] = [*range(shapes), *(["epilogue"] if kind in _FINISHED else [])]
-            for which in wanted:
-                title = f"{name}_{kind}_{which}"
-                rng = np.random.default_rng([seed, *title.encode()])
-                write = partial(_write_random, name, dtype, which, unit, machine, rng, architecture)
-                pieces.append(Piece(f"random/{title}", write))
-    return pieces
+    machine = machine_for(architecture)
 
+    def write(title: str, name: str, kind: str, epilogue: bool, folder: Path) -> None:
+        dtype, unit = TYPES[kind]
+        rng = np.random.default_rng([seed, *title.encode()])
+        op = _random_shape(name, dtype, rng)
+        space = enumerate_mappings(_finished(op) if epilogue else op, unit, "access")
+        mapping = space[int(rng.integers(len(space)))]
+        candidate = Candidate(mapping, ScheduleSpace(mapping, machine).sample(rng))
+        export(candidate, "cuda", folder, architecture=architecture)
 
-def _write_random(
-    name: str,
-    dtype: str | tuple[str, ...],
-    which: int | str,
-    unit: Intrinsic,
-    machine: Machine,
-    rng: np.random.Generator,
-    architecture: str,
-    folder: Path,
-) -> None:
-    op = _random_shape(name, dtype, rng)
-    op = _finished(op) if which == "epilogue" else op
-    export(_random_candidate(op, unit, machine, rng), "cuda", folder, architecture=architecture)
+    return {
+        f"random/{title}": partial(write, title, name, kind, which == "epilogue")
+        for name in operators.TABLE_6
+        for kind, (_, unit) in TYPES.items()
+        if intrinsics.get(unit).architecture <= capability(architecture)
+        for which in (*range(shapes), *(["epilogue"] if kind in _FINISHED else []))
+        for title in [f"{name}_{kind}_{which}"]
+    }
 
 
 def _finished(op: Operator) -> Operator:
@@ -173,11 +156,3 @@ def _random_shape(name: str, dtype: str | tuple[str, ...], rng: np.random.Genera
             continue
         if op.points <= _POINTS:
             return op
-
-
-def _random_candidate(
-    op: Operator, unit: Intrinsic, machine: Machine, rng: np.random.Generator
-) -> Candidate:
-    space = enumerate_mappings(op, unit, "access")
-    mapping = space[int(rng.integers(len(space)))]
-    return Candidate(mapping, ScheduleSpace(mapping, machine).sample(rng))

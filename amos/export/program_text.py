@@ -2,7 +2,40 @@
 
 from __future__ import annotations
 
-__all__ = ["DIGEST", "PROGRAM"]
+__all__ = ["DIGEST", "FUNCTIONS", "PROGRAM"]
+
+#: Every operation of an epilogue on ``int32_t``, which wraps around, and on ``float``. Products
+#: pass through memory: no compiler fuses them with a sum, whatever its options.
+FUNCTIONS = """static inline int32_t i_add(int32_t a, int32_t b) {
+  return (int32_t)((uint32_t)a + (uint32_t)b);
+}
+static inline int32_t i_subtract(int32_t a, int32_t b) {
+  return (int32_t)((uint32_t)a - (uint32_t)b);
+}
+static inline int32_t i_multiply(int32_t a, int32_t b) {
+  return (int32_t)((uint32_t)a * (uint32_t)b);
+}
+static inline int32_t i_max(int32_t a, int32_t b) { return a > b ? a : b; }
+static inline int32_t i_min(int32_t a, int32_t b) { return a < b ? a : b; }
+static inline float f_add(float a, float b) { return a + b; }
+static inline float f_subtract(float a, float b) { return a - b; }
+static inline float f_multiply(float a, float b) {
+  volatile float product = a * b;
+  return product;
+}
+static inline float f_max(float a, float b) { return a > b ? a : b; }
+static inline float f_min(float a, float b) { return a < b ? a : b; }
+static inline float f_round(float a) { return nearbyintf(a); }
+static inline int32_t f_integer(float a, double low, double high) {
+  double whole = nearbyint(a > low ? a : low);
+  return (int32_t)(whole < high ? whole : high);
+}
+/* Floats of many magnitudes, 24 bits or 8 bits long. */
+static inline float scaled(uint64_t bits, int length) {
+  int32_t value = (int32_t)(bits % (UINT64_C(1) << length)) - (1 << (length - 2));
+  return ldexpf((float)value, -length - (int)(bits >> 27) % 20);
+}
+"""
 
 #: Compares with what NumPy had.
 DIGEST = """  uint64_t digest = 0;

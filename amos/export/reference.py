@@ -15,14 +15,13 @@ import numpy as np
 from amos.codegen.c.source import CKernel, Parameter
 from amos.codegen.c.types import c_type
 from amos.codegen.tir.arrays import held
-from amos.export.finish import FUNCTIONS, finished
-from amos.export.program_text import DIGEST, PROGRAM
+from amos.export.program_text import DIGEST, FUNCTIONS, PROGRAM
 from amos.export.request import Request
 from amos.ir import Affine, BufferLoad, Iteration, Operator, Tensor, dtype
 from amos.validate import evaluate
 from amos.validate.epilogue import finish
 
-__all__ = ["inputs_of", "output_digest", "test_program"]
+__all__ = ["Example", "output_digest", "test_program"]
 
 _ODD = 0x9E3779B97F4A7C15
 #: Values of floating-point inputs are multiples of 1/8 below 1: exact in every type.
@@ -33,13 +32,8 @@ _LENGTHS = {"float32": 24, "bfloat16": 8}
 _TRIALS = 8
 
 
-def inputs_of(operator: Operator) -> dict[str, np.ndarray]:
-    """The inputs that the test program makes, in their containers."""
-    return _Example.of(operator).inputs
-
-
 @dataclass(frozen=True)
-class _Example:
+class Example:
     """What the test program computes.
 
     Attributes:
@@ -53,7 +47,7 @@ class _Example:
     output: np.ndarray
 
     @staticmethod
-    def of(operator: Operator) -> _Example:
+    def of(operator: Operator) -> Example:
         """The first choice, or with an epilogue the one of some with the most distinct results.
 
         A scale may send everything to an end of the result's range, where a wrong
@@ -63,11 +57,11 @@ class _Example:
         plain = replace(operator, epilogue=None)
         sums = evaluate(plain, {tensor.name: inputs[tensor.name] for tensor in plain.inputs})
         if operator.epilogue is None:
-            return _Example(0, inputs, sums)
+            return Example(0, inputs, sums)
         made = []
         for trial in range(_TRIALS if operator.epilogue.loads else 1):
             inputs = _inputs(operator, trial)
-            made.append(_Example(trial, inputs, finish(operator, sums, inputs)))
+            made.append(Example(trial, inputs, finish(operator, sums, inputs)))
         return max(made, key=lambda each: (len(np.unique(each.output)), -each.trial))
 
 
@@ -100,7 +94,7 @@ def _inputs(operator: Operator, trial: int) -> dict[str, np.ndarray]:
         if _is_scale(operator, tensor):
             values = _scaled(bits, _LENGTHS[kind.name])
         elif kind.is_integer:
-            low, high = dtype(kind).limits
+            low, high = kind.limits
             values = (bits % np.uint64(min(high - low + 1, 1 << 16))).astype(np.int64)
             values += low if high < 1 << 16 else 0
         else:
@@ -145,9 +139,10 @@ def _is_exact(operator: Operator) -> bool:
 
 def test_program(request: Request, kernel: CKernel) -> str:
     """C source of a program that checks the kernel, and times it when given a number."""
-    example = _Example.of(request.candidate.mapping.operator)
+    example = Example.of(request.candidate.mapping.operator)
     operator, name = kernel.names.operator(request.candidate.mapping.operator), request.name
-    inputs, output = _named(kernel)
+    # Each tensor is called what it is called in C.
+    *inputs, output = (replace(p, tensor=kernel.names.tensors[p.tensor]) for p in kernel.parameters)
     kinds = {t.name: c_type(held(str(t.dtype))) for t in operator.inputs}
     made = "".join(
         f"  {kinds[t.name]} *{_at(t.name)} = allocate({t.elements}, sizeof *{_at(t.name)});\n"
@@ -181,12 +176,6 @@ def test_program(request: Request, kernel: CKernel) -> str:
     )
 
 
-def _named(kernel: CKernel) -> tuple[list[Parameter], Parameter]:
-    """The inputs and the output, each tensor called what it is called in C."""
-    known = [replace(p, tensor=kernel.names.tensors[p.tensor]) for p in kernel.parameters]
-    return known[:-1], known[-1]
-
-
 def _word(operator: Operator) -> str:
     """C expression of what element ``i`` of the result adds to the digest."""
     kind, text = dtype(str(operator.result_dtype)), f"{_at(operator.output.tensor.name)}[i]"
@@ -197,7 +186,7 @@ def _word(operator: Operator) -> str:
 
 
 def _value(operator: Operator, number: int, trial: int) -> str:
-    """C expression of element ``i`` of an input; what :func:`inputs_of` makes."""
+    """C expression of element ``i`` of an input; what :func:`_inputs` makes."""
     tensor = operator.inputs[number]
     kind = str(tensor.dtype)
     bits = f"random_bits(UINT64_C({_stream(operator, number, trial)}) << 40, i)"
@@ -216,28 +205,24 @@ def _value(operator: Operator, number: int, trial: int) -> str:
 def _reference(operator: Operator, output: Parameter) -> str:
     """Loops of the operator that count the elements where the kernel says otherwise."""
     integer = dtype(str(operator.output.tensor.dtype)).is_integer
-    lines, depth = [], 1
-    for it in operator.spatial:
-        lines.append("  " * depth + _loop(it))
-        depth += 1
-    pad = "  " * depth
-    lines.append(f"{pad[2:]}{{")
-    lines.append(f"{pad}{'int64_t' if integer else 'double'} sum = 0;")
-    if not _is_exact(operator):
-        lines.append(f"{pad}double size = 0;")
-    for it in operator.reduce:
-        lines.append(pad + _loop(it))
+    exact = _is_exact(operator)
+    pad = "  " * (len(operator.spatial) + 1)
     product = " * ".join(_read(x, integer) for x in operator.sources)
     guards = " && ".join(g for x in operator.sources if x.padded for g in _guards(x))
     inside = f"if ({guards}) " if guards else ""
-    if _is_exact(operator):
-        lines.append(f"{pad}  {inside}sum += {product};")
-    else:
-        lines.append(
-            f"{pad}  {inside}{{ double term = {product}; sum += term; size += fabs(term); }}"
-        )
-    lines.append(f"{pad}wrong += {_is_wrong(operator, output)};")
-    lines.append(f"{pad[2:]}}}")
+    summed = f"sum += {product};"
+    if not exact:
+        summed = f"{{ double term = {product}; sum += term; size += fabs(term); }}"
+    lines = [
+        *("  " * depth + _loop(it) for depth, it in enumerate(operator.spatial, 1)),
+        f"{pad[2:]}{{",
+        f"{pad}{'int64_t' if integer else 'double'} sum = 0;",
+        *([] if exact else [f"{pad}double size = 0;"]),
+        *(pad + _loop(it) for it in operator.reduce),
+        f"{pad}  {inside}{summed}",
+        f"{pad}wrong += {_is_wrong(operator, output)};",
+        f"{pad[2:]}}}",
+    ]
     return "\n".join(lines)
 
 
@@ -246,7 +231,7 @@ def _is_wrong(operator: Operator, output: Parameter) -> str:
     got = f"{_at(output.tensor)}[{_flat(operator.output)}]"
     if operator.epilogue is not None:
         kind = "int32_t" if str(operator.output.tensor.dtype) == "int32" else "float"
-        expected = finished(operator, f"(({kind})sum)", _element)
+        expected = _finished(operator, f"(({kind})sum)")
         if output.kind == "float":
             return f"float_bits({got}) != float_bits({expected})"
         return f"{got} != ({output.kind}){expected}"
@@ -297,3 +282,34 @@ def _guards(load: BufferLoad) -> list[str]:
         f"{_affine(i)} >= 0 && {_affine(i)} < {size}"
         for i, size in zip(load.indices, load.tensor.shape, strict=True)
     ]
+
+
+def _finished(op: Operator, accumulator: str) -> str:
+    """C expression of what an epilogue stores for one element of what was summed."""
+    assert op.epilogue is not None
+    kind = str(op.output.tensor.dtype)
+    value = op.epilogue.compute(accumulator, kind, _InC())
+    computed, result = op.epilogue.expression.kind(kind), op.epilogue.result(kind)
+    if not dtype(result).is_integer:
+        value = f"(float)({value})"
+        return f"bfloat16({value})" if result == "bfloat16" else value
+    low, high = dtype(result).limits
+    if computed == "float32":
+        return f"f_integer({value}, {low}.0, {high}.0)"
+    return value if result == "int32" else f"i_min(i_max({value}, {low}), {high})"
+
+
+class _InC:
+    """What :mod:`amos.ir.epilogue` states, in C: nothing is shared with the kernel it checks."""
+
+    def number(self, value: float, kind: str) -> str:
+        return f"{np.float32(value)!s}f" if kind == "float32" else f"INT32_C({int(value)})"
+
+    def read(self, load: BufferLoad, kind: str) -> str:
+        return f"({'float' if kind == 'float32' else 'int32_t'}){_element(load)}"
+
+    def convert(self, value: str) -> str:
+        return f"(float)({value})"
+
+    def apply(self, name: str, kind: str, values: list[str]) -> str:
+        return f"{'f' if kind == 'float32' else 'i'}_{name}({', '.join(values)})"

@@ -64,17 +64,19 @@ def request_of(
     """
     if isinstance(kernel, str | Path):
         kernel = _read(str(kernel))
+    machine = "host"
     if isinstance(kernel, Record):
         candidate = kernel.rebuild()
         implementation = implementation or kernel.implementation or None
         if architecture is None and kernel.gpu is not None:
             architecture = f"sm_{kernel.gpu.architecture}"
+        if kernel.machine.name in catalogue.names():
+            machine = kernel.machine.name
     else:
         candidate = candidate_of(kernel)
         measured = getattr(kernel, "measurement", None)
         implementation = implementation or getattr(measured, "implementation", None)
     chosen = _checked(name, candidate.mapping.operator)
-    machine = _described(kernel) if isinstance(kernel, Record) else "host"
     return Request(candidate, chosen, implementation, architecture or "", machine)
 
 
@@ -91,25 +93,14 @@ def _checked(name: str | None, operator: Operator) -> str:
     return name
 
 
-def _described(record: Record) -> str:
-    """The described machine that a record is about; ``"host"`` if it is about none."""
-    name = record.machine.name
-    return name if name in catalogue.names() else "host"
-
-
 def _read(text: str) -> Record:
     """The record that a text names."""
     path, _, number = text.rpartition(":")
     if path and number.isdigit():
-        return _stored(Path(path), int(number))
-    if Path(text).suffix in (".json", ".jsonl"):
-        return _written(Path(text))
-    return _best(Path(text))
-
-
-def _stored(file: Path, number: int) -> Record:
-    with Records(file, readonly=True) as records:
-        return records.get(number)
+        with Records(path, readonly=True) as records:
+            return records.get(int(number))
+    file = Path(text)
+    return _written(file) if file.suffix in (".json", ".jsonl") else _best(file)
 
 
 def _best(file: Path) -> Record:
@@ -127,21 +118,16 @@ def _best(file: Path) -> Record:
 def _written(file: Path) -> Record:
     """A record on its own in a JSON file, or the only line of an exported one."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        row = json.loads(file.read_text(encoding="utf-8"))
+        if isinstance(row, dict):
+            # What `records show --json` adds to a record is not part of it.
+            row = {k: v for k, v in row.items() if k in (*COLUMNS, "digest", "definition")}
+        return record_of(row)
+    except RecordError as error:
+        raise RecordError(f"{str(file)!r}: {error}") from error
     except OSError as error:
         raise RecordError(f"{str(file)!r}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise RecordError(
             f"{str(file)!r}: expected one record as JSON; amos records import reads several"
         ) from error
-    if isinstance(found, dict):
-        # What `records show --json` adds to a record is not part of it.
-        found = {
-            name: value
-            for name, value in found.items()
-            if name in (*COLUMNS, "digest", "definition")
-        }
-    try:
-        return record_of(found)
-    except RecordError as error:
-        raise RecordError(f"{str(file)!r}: {error}") from error

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from amos.errors import ExportError
 
-__all__ = ["Piece", "Tell", "write_pieces"]
+__all__ = ["Pieces", "Tell", "write_pieces"]
 
 #: What a folder was asked for; only the same request goes on with it.
 _REQUEST = "suite.json"
@@ -19,24 +18,13 @@ _REQUEST = "suite.json"
 Tell = Callable[[int, int, str], None]
 
 
-@dataclass(frozen=True)
-class Piece:
-    """A part of a suite that is there as a whole or not at all.
-
-    Attributes:
-        name: its folder, from the top of the suite.
-        write: writes it to a folder that does not exist yet.
-    """
-
-    name: str
-    write: Callable[[Path], object]
+#: The parts of a suite, each there as a whole or not at all: by the name of its folder, from
+#: the top, what writes it to a folder that does not exist yet.
+Pieces = dict[str, Callable[[Path], object]]
 
 
 def write_pieces(
-    folder: Path,
-    pieces: Sequence[Piece],
-    request: Mapping[str, object],
-    tell: Tell | None = None,
+    folder: Path, pieces: Pieces, request: Mapping[str, object], tell: Tell | None = None
 ) -> list[Path]:
     """Write what is not there yet, each piece beside its place and then moved to it.
 
@@ -55,12 +43,16 @@ def write_pieces(
     try:
         _claim(folder, json.dumps(dict(request), indent=2, sort_keys=True) + "\n")
         kernels = []
-        for number, piece in enumerate(pieces):
+        for number, (name, write) in enumerate(pieces.items()):
             if tell is not None:
-                tell(number, len(pieces), piece.name)
-            path = folder / piece.name
+                tell(number, len(pieces), name)
+            path = folder / name
             if not path.exists():
-                _write(piece, path)
+                partial = path.with_name(f".{path.name}.partial")
+                shutil.rmtree(partial, ignore_errors=True)
+                partial.parent.mkdir(parents=True, exist_ok=True)
+                write(partial)
+                partial.rename(path)
             kernels += sorted(file.parent for file in path.rglob("launch.json"))
     except OSError as error:
         raise ExportError(f"{str(folder)!r}: {error.strerror or error}") from error
@@ -85,11 +77,3 @@ def _claim(folder: Path, request: str) -> None:
         )
     folder.mkdir(parents=True, exist_ok=True)
     asked.write_text(request, encoding="utf-8")
-
-
-def _write(piece: Piece, path: Path) -> None:
-    partial = path.with_name(f".{path.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.parent.mkdir(parents=True, exist_ok=True)
-    piece.write(partial)
-    partial.rename(path)

@@ -9,16 +9,17 @@ in nothing else are one *type*.
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from amos import operators
 from amos.errors import MappingError
-from amos.intrinsics import Intrinsic
 from amos.intrinsics.virtual import unit
-from amos.ir import Operator
 from amos.mapping import MappingSpace, enumerate_mappings
+from amos.reproduce.table6 import small
 from amos.validate import RULES
 
 __all__ = ["PAPER", "AcceleratorRow", "accelerators", "types"]
@@ -54,11 +55,9 @@ class AcceleratorRow:
     @property
     def agrees(self) -> tuple[str, ...]:
         """Which of our numbers are the paper's: ``"paper"``, ``"access types"``, …"""
-        found = [rule for rule in RULES if self.counts[rule] == self.paper]
-        found += [
-            f"{rule} types" for rule in RULES if self.types[rule] == self.paper != self.counts[rule]
-        ]
-        return tuple(found)
+        same = [rule for rule in RULES if self.counts[rule] == self.paper]
+        alike = [rule for rule in RULES if self.types[rule] == self.paper != self.counts[rule]]
+        return (*same, *(f"{rule} types" for rule in alike))
 
 
 _FULL = "out[n,k,d,p,q] += image[n,c,d+t,p+r,q+s] * weight[k,c,t,r,s]"
@@ -69,53 +68,45 @@ _SLICE = "out[n,k,p,q] += image[n,c,p+r,q+s] * weight[k,c,r,s]"
 _AXPY = "Dst[i1] += Src1[i1] * Src2[]"
 _GEMV = "Dst[i1] += Src1[i1, r1] * Src2[r1]"
 _VECTOR = "Dst[i1] += Src1[r1] * Src2[i1, r1]"
-_ROW = "Dst[i1, i2] += Src1[r1, i2] * Src2[i1, r1]"
 _CONV = "Dst[i1, i2, i3] += Src1[r1, i2, i3] * Src2[i1, r1]"
 _BATCHED = "Dst[i1, i2, i3, i4] += Src1[i1, r1, i3, i4] * Src2[i2, r1]"
 
-# (unit, unit's statement, operator's statement, definition)
-_DEFINITIONS = (
-    ("AXPY", _AXPY, _FULL, "vector of image times scalar weight"),
-    ("AXPY", "Dst[i1] += Src1[] * Src2[i1]", _FULL, "scalar of image times vector of weights"),
-    (
-        "AXPY",
-        _VECTOR,
-        _FULL,
-        "the authors' published code: the scalar is summed over an iteration of extent 1",
+#: Of each unit: its statement, the operator's, and what is natural about the definition.
+_DEFINITIONS = {
+    "AXPY": (
+        (_AXPY, _FULL, "vector of image times scalar weight"),
+        ("Dst[i1] += Src1[] * Src2[i1]", _FULL, "scalar of image times vector of weights"),
+        (
+            _VECTOR,
+            _FULL,
+            "the authors' published code: the scalar is summed over an iteration of extent 1",
+        ),
+        (_AXPY, _NO_BATCH, "vector of image times scalar weight, no batch"),
     ),
-    ("AXPY", _AXPY, _NO_BATCH, "vector of image times scalar weight, no batch"),
-    ("GEMV", _GEMV, _FULL, "matrix of image times vector of weights"),
-    (
-        "GEMV",
-        _VECTOR,
-        _FULL,
-        "vector of image times matrix of weights (AVX-512 in the authors' published code)",
+    "GEMV": (
+        (_GEMV, _FULL, "matrix of image times vector of weights"),
+        (
+            _VECTOR,
+            _FULL,
+            "vector of image times matrix of weights (AVX-512 in the authors' published code)",
+        ),
+        (_GEMV, _NO_BATCH, "matrix of image times vector of weights, no batch"),
+        (_GEMV, _POINT, "matrix of image, no batch, kernel of extent 1"),
+        (_VECTOR, _SLICE, "matrix of weights, one 2-D convolution for each d and t"),
     ),
-    ("GEMV", _GEMV, _NO_BATCH, "matrix of image times vector of weights, no batch"),
-    ("GEMV", _GEMV, _POINT, "matrix of image, no batch, kernel of extent 1"),
-    (
-        "GEMV",
-        _VECTOR,
-        _SLICE,
-        "matrix of weights, one 2-D convolution for each d and t",
+    "CONV": (
+        (_CONV, _FULL, "pointwise convolution of one sample (the authors' published code)"),
+        (_BATCHED, _FULL, "pointwise convolution of a batch"),
+        ("Dst[i1, i2] += Src1[r1, i2] * Src2[i1, r1]", _FULL, "pointwise, one spatial dimension"),
+        ("Dst[i1, i2] += Src1[i1, i2] * Src2[]", _FULL, "pointwise, one channel in and out"),
+        (_CONV, _NO_BATCH, "pointwise convolution of one sample, no batch"),
+        (
+            "Dst[i1, i2, i3] += Src1[i1, r1] * Src2[i2, i3, r1]",
+            _FULL,
+            "output channels as a plane of units",
+        ),
     ),
-    ("CONV", _CONV, _FULL, "pointwise convolution of one sample (the authors' published code)"),
-    ("CONV", _BATCHED, _FULL, "pointwise convolution of a batch"),
-    (
-        "CONV",
-        "Dst[i1, i2] += Src1[r1, i2] * Src2[i1, r1]",
-        _FULL,
-        "pointwise, one spatial dimension",
-    ),
-    ("CONV", "Dst[i1, i2] += Src1[i1, i2] * Src2[]", _FULL, "pointwise, one channel in and out"),
-    ("CONV", _CONV, _NO_BATCH, "pointwise convolution of one sample, no batch"),
-    (
-        "CONV",
-        "Dst[i1, i2, i3] += Src1[i1, r1] * Src2[i2, i3, r1]",
-        _FULL,
-        "output channels as a plane of units",
-    ),
-)
+}
 
 _REGISTERED = {
     _AXPY: "virtual_axpy_m16_f16_f32",
@@ -130,7 +121,7 @@ def accelerators() -> list[AcceleratorRow]:
     >>> [(row.unit, row.types["paper"]) for row in accelerators() if row.agrees][0]
     ('AXPY', 15)
     """
-    return [_row(*definition) for definition in _DEFINITIONS]
+    return [_row(name, *row) for name, rows in _DEFINITIONS.items() for row in rows]
 
 
 def types(space: MappingSpace) -> int:
@@ -146,30 +137,15 @@ def types(space: MappingSpace) -> int:
 
 
 def _row(kind: str, statement: str, text: str, definition: str) -> AcceleratorRow:
-    op = _operator(text)
+    op = operators.conv3d() if text == _FULL else small(text, "C3D")
+    steps = re.findall(r"\b[ir]\d", statement)
+    hardware = unit(statement, dict.fromkeys(sorted(steps), 4), name=kind)
     counts, kinds = dict.fromkeys(RULES, 0), dict.fromkeys(RULES, 0)
-    for rule in RULES:
-        try:
-            space = enumerate_mappings(op, _unit(kind, statement), rule)
-        except MappingError:
-            continue
-        counts[rule], kinds[rule] = space.count, types(space)
+    with contextlib.suppress(MappingError):
+        for rule in RULES:
+            space = enumerate_mappings(op, hardware, rule)
+            counts[rule], kinds[rule] = space.count, types(space)
     registered = _REGISTERED.get(statement, "")
     return AcceleratorRow(
         kind, definition, statement, str(op.compute), PAPER[kind], counts, kinds, registered
     )
-
-
-def _operator(text: str) -> Operator:
-    if text == _FULL:
-        return operators.conv3d()
-    return Operator.parse(text, {n: 4 for n in "nkdpqctrs" if n in _letters(text)}, name="C3D")
-
-
-def _unit(name: str, statement: str) -> Intrinsic:
-    steps = {n for n in ("i1", "i2", "i3", "i4", "r1") if n in statement}
-    return unit(statement, dict.fromkeys(sorted(steps), 4), name=name)
-
-
-def _letters(text: str) -> set[str]:
-    return {c for part in text.split("[")[1:] for c in part.split("]")[0] if c.isalpha()}

@@ -11,8 +11,9 @@ import contextlib
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -24,13 +25,17 @@ from amos.ir import Operator
 from amos.mapping import enumerate_mappings
 from amos.plan import Candidate
 
-__all__ = ["METHODS", "Fig12", "Run", "fig12"]
+__all__ = ["METHODS", "Fig12", "Run", "draw", "fig12"]
 
 #: Compared, in the order of the paper: Figure 12, then Figure 13.
 METHODS = ("cga", "ga_plain", "ga", "sa", "random", "cga1", "ga_sr", "ga_sat", "ga_mo")
 _BATCH = 8
 #: "Reached" means a run time of at most the best known one divided by this.
 _SHARE = 0.95
+
+#: Of the pictures, and the space around the curves.
+_WIDTH, _HEIGHT, _EDGE = 640, 360, 48
+_COLOURS = ("#d62728", "#1f77b4", "#2ca02c", "#7f7f7f", "#ff7f0e", "#9467bd", "#8c564b", "#17becf")
 
 Scores = Callable[[Problem, Sequence[Candidate]], list[float]]
 
@@ -183,3 +188,61 @@ def _run(
 def _reached(run: Run, best_known: dict[str, float]) -> int | None:
     goal = best_known[run.operator] / _SHARE
     return next((n for n, seconds in enumerate(run.best, 1) if seconds <= goal), None)
+
+
+def draw(figure: Fig12, picture: Path) -> None:
+    """Write one picture an operator as SVG: median and quartiles of each method's runs.
+
+    Raises:
+        ExploreError: a file cannot be written.
+    """
+    methods = dict.fromkeys(run.method for run in figure.runs)
+    for operator, best in figure.best_known.items():
+        lines = {name: [run.best for run in figure.of(operator, name)] for name in methods}
+        path = picture.with_stem(f"{picture.stem}-{operator}")
+        try:
+            text = _curves(f"{operator} on {figure.machine}", lines, best)
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise ExploreError(f"picture {str(path)!r}: {error}") from error
+
+
+def _curves(title: str, lines: Mapping[str, Sequence[Sequence[float]]], best: float) -> str:
+    """Performance after each evaluation, as a share of the ``best`` seconds."""
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
+        'font-family="sans-serif" font-size="11">',
+        f'<text x="{_EDGE}" y="16" font-size="13">{title}</text>',
+    ]
+    for tick in (0.0, 0.25, 0.5, 0.75, 0.95, 1.0):
+        y = _y(tick)
+        parts.append(f'<path d="M{_EDGE} {y:.1f}H{_WIDTH - _EDGE}" stroke="#ddd"/>')
+        parts.append(f'<text x="{_EDGE - 32}" y="{y + 4:.1f}">{tick:g}</text>')
+    for number, (name, runs) in enumerate(lines.items()):
+        colour = _COLOURS[number % len(_COLOURS)]
+        low, middle, high = (_quantile(runs, share, best) for share in (0.25, 0.5, 0.75))
+        band = " ".join([*_points(low), *reversed(_points(high))])
+        parts.append(f'<polygon points="{band}" fill="{colour}" fill-opacity="0.12"/>')
+        parts.append(
+            f'<polyline points="{" ".join(_points(middle))}" fill="none" stroke="{colour}" '
+            'stroke-width="1.6"/>'
+        )
+        at = _EDGE + 64 * number
+        parts.append(f'<text x="{at}" y="{_HEIGHT - 8}" fill="{colour}">{name}</text>')
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def _quantile(runs: Sequence[Sequence[float]], share: float, best: float) -> list[float]:
+    columns = (sorted(column) for column in zip(*runs, strict=True))
+    # The slow runs are the low performance.
+    picked = (column[round((1 - share) * (len(column) - 1))] for column in columns)
+    return [best / seconds if math.isfinite(seconds) else 0.0 for seconds in picked]
+
+
+def _points(values: Sequence[float]) -> list[str]:
+    step = (_WIDTH - 2 * _EDGE) / max(1, len(values) - 1)
+    return [f"{_EDGE + n * step:.1f},{_y(value):.1f}" for n, value in enumerate(values)]
+
+
+def _y(value: float) -> float:
+    return _HEIGHT - _EDGE - value * (_HEIGHT - 2 * _EDGE)

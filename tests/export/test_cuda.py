@@ -188,9 +188,9 @@ def test_refusals(exported: Exporter, tmp_path: Path, driver: str) -> None:
         Device("libnothing.so.7")
     with pytest.raises(MeasureError, match="gpu-check: there is no NVIDIA driver"):
         gpu_check.check_folder(tmp_path, library="libnothing.so.7")
-    with pytest.raises(ExportError, match=r"launch\.json"):
+    with pytest.raises(MeasureError, match=r"launch\.json"):
         gpu_check.check_folder(tmp_path / "nothing")
-    with pytest.raises(BuildError, match="needs sm_70, which sm_61 is not"):
+    with pytest.raises(BuildError, match="on sm_61: wmma_m16n16k16_f16_f32 needs sm_70"):
         export(candidate, "cuda", tmp_path / "old", architecture="sm_61")
     op = operators.get("gemm", dtype="u8s8", m=8, n=8, k=8)
     host = amos.enumerate_mappings(op, amos.intrinsics.get("vnni_dpbusd_m16k4_u8_s8_s32"))[0]

@@ -16,7 +16,7 @@ from amos.codegen.c.operations import definitions
 from amos.codegen.c.types import c_type, helpers
 from amos.export import export
 from amos.export.c import OPTIONS
-from amos.export.reference import inputs_of
+from amos.export.reference import Example
 from amos.ir import dtype
 from amos.ir.floats import pack
 from amos.machine.cpu import cpu
@@ -173,7 +173,7 @@ def test_inputs_do_not_all_saturate() -> None:
     op = amos.operators.get("gemm", m=16, n=16, k=512, dtype="u8s8")
     for text in ("u8(relu(acc * scale[n]))", "s8(acc * scale[])"):
         made = op.with_epilogue(text)
-        assert len(np.unique(evaluate(made, inputs_of(made)))) > 16
+        assert len(np.unique(evaluate(made, Example.of(made).inputs))) > 16
 
 
 def test_products_are_rounded_whatever_the_options(tmp_path: Path) -> None:

@@ -2,41 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from amos.cli import main
-from amos.cli import progress as shown
+from amos.cli import output as shown
 from amos.errors import ExportError
 from amos.export import gpu_check
-from amos.export.suite import Piece, write_pieces
+from amos.export.suite import Pieces, write_pieces
 
 REQUEST: dict[str, object] = {"arch": "sm_80", "seed": 0}
 
 
-def _pieces(count: int, written: list[str], stop: str = "") -> Iterator[Piece]:
-    for number in range(count):
-        name = f"random/k{number}"
+def _pieces(count: int, written: list[str], stop: str = "") -> Pieces:
+    def write(name: str, folder: Path) -> None:
+        folder.mkdir()
+        (folder / "kernel.cu").write_text(name)
+        if name == stop:
+            raise KeyboardInterrupt
+        (folder / "launch.json").write_text("{}")
+        written.append(name)
 
-        def write(folder: Path, name: str = name) -> None:
-            folder.mkdir()
-            (folder / "kernel.cu").write_text(name)
-            if name == stop:
-                raise KeyboardInterrupt
-            (folder / "launch.json").write_text("{}")
-            written.append(name)
-
-        yield Piece(name, write)
+    return {name: partial(write, name) for name in (f"random/k{n}" for n in range(count))}
 
 
 def test_it_goes_on_where_it_stopped(tmp_path: Path) -> None:
     folder, written, told = tmp_path / "suite", list[str](), list[tuple[int, int, str]]()
     with pytest.raises(KeyboardInterrupt):
-        write_pieces(folder, list(_pieces(4, written, stop="random/k2")), REQUEST)
+        write_pieces(folder, _pieces(4, written, stop="random/k2"), REQUEST)
     assert written == ["random/k0", "random/k1"]
-    made = write_pieces(folder, list(_pieces(4, written)), REQUEST, lambda *now: told.append(now))
+    made = write_pieces(folder, _pieces(4, written), REQUEST, lambda *now: told.append(now))
     assert written == [f"random/k{n}" for n in range(4)]
     assert made == [folder / name for name in written]
     assert told == [*((n, 4, f"random/k{n}") for n in range(4)), (4, 4, "")]
@@ -45,22 +42,22 @@ def test_it_goes_on_where_it_stopped(tmp_path: Path) -> None:
 
 def test_only_the_same_request_goes_on(tmp_path: Path) -> None:
     folder = tmp_path / "suite"
-    write_pieces(folder, [], REQUEST)
+    write_pieces(folder, {}, REQUEST)
     with pytest.raises(ExportError, match=r"other options \(suite.json\); repeat those"):
-        write_pieces(folder, [], REQUEST | {"seed": 1})
+        write_pieces(folder, {}, REQUEST | {"seed": 1})
     (folder / "suite.json").unlink()
     (folder / "notes.txt").touch()
     with pytest.raises(ExportError, match="expected a new folder, or one that the same command"):
-        write_pieces(folder, [], REQUEST)
+        write_pieces(folder, {}, REQUEST)
     with pytest.raises(ExportError, match="notes.txt"):
-        write_pieces(folder / "notes.txt" / "suite", [], REQUEST)
+        write_pieces(folder / "notes.txt" / "suite", {}, REQUEST)
 
 
 def test_the_command_says_how_far_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pieces = list(_pieces(2, []))
-    monkeypatch.setattr(gpu_check, "suite_pieces", lambda *_, **__: list(pieces))
+    pieces = _pieces(2, [])
+    monkeypatch.setattr(gpu_check, "suite_pieces", lambda *_, **__: pieces)
     monkeypatch.setattr(shown, "_PAUSE", 0.0)
     command = ["gpu-check", str(tmp_path / "suite"), "--write", "--trials", "0"]
     for _ in range(2):
@@ -74,10 +71,10 @@ def test_the_command_says_how_far_it_is(
 
 def test_each_kernel_is_drawn_by_itself(tmp_path: Path) -> None:
     """What is written does not depend on what was written before."""
-    first, *_, last = gpu_check.suite_pieces("sm_80", shapes=1, seed=0)
-    last.write(tmp_path / "alone")
-    first, *_, last = gpu_check.suite_pieces("sm_80", shapes=1, seed=0)
-    first.write(tmp_path / "first")
-    last.write(tmp_path / "last")
+    pieces = gpu_check.suite_pieces("sm_80", shapes=1, seed=0)
+    first, *_, last = pieces.values()
+    last(tmp_path / "alone")
+    first(tmp_path / "first")
+    last(tmp_path / "last")
     for name in ("kernel.cu", "launch.json"):
         assert (tmp_path / "alone" / name).read_text() == (tmp_path / "last" / name).read_text()

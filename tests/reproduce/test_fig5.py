@@ -15,7 +15,6 @@ from amos.machine import Costs, fitted
 from amos.perfmodel import evaluate
 from amos.plan import Structure
 from amos.reproduce import fig5
-from amos.reproduce.fitting import error
 from amos.reproduce.samples import Dataset, Sample, candidates, load, save
 
 #: Constants unlike those of any maker.
@@ -84,9 +83,9 @@ def test_fitting_moves_towards_the_right_constants(made: Dataset) -> None:
 def test_what_does_not_fit_leaves_the_rest_to_be_fitted(made: Dataset) -> None:
     measured = made.of(LAYERS)[0].measured
     predicted = 2 * measured
-    assert error(predicted, measured) == 0.0
+    assert fig5.error(predicted, measured) == 0.0
     predicted[0] = np.inf
-    assert error(predicted, measured) == 0.0
+    assert fig5.error(predicted, measured) == 0.0
 
 
 def test_a_dataset_survives_its_file(made: Dataset, tmp_path: Path) -> None:
