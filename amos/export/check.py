@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import math
 import os
 import select
 import shutil
@@ -236,10 +235,7 @@ def summary(rows: Sequence[GpuRow]) -> dict[str, Any]:
                 this = row.speed, row.speed_of_calls or row.speed
                 best[part[1]] = max(best.get(part[1], this), this)
         if best:
-            strict, calls = (
-                math.exp(sum(map(math.log, speeds)) / len(best))
-                for speeds in zip(*best.values(), strict=True)
-            )
+            strict, calls = map(statistics.geometric_mean, zip(*best.values(), strict=True))
             each = {name: speeds[0] for name, speeds in best.items()}
             found[group] = {"speed": strict, "calls": calls, "asked": asked, "of": each}
     return found
@@ -271,10 +267,9 @@ def record_lines(rows: Iterable[GpuRow], folder: Path) -> list[str]:
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
             sealed, definition = record.pop("digest"), record.pop("definition", None)
-            damaged = sealed != _digest({k: v for k, v in record.items() if k != "id"})
+            if sealed != _digest({k: v for k, v in record.items() if k != "id"}):
+                raise ValueError
         except (OSError, ValueError, KeyError, AttributeError):
-            damaged = True
-        if damaged:
             sys.stderr.write(f"check: {path}: its values are not those that were written\n")
             continue
         where = record["machine"] | {"model": row.gpu, "system": "", "compilers": {}}
@@ -330,21 +325,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             rows.append(row)
             sys.stdout.write(f"{_sentence(row)}\n")
             sys.stdout.flush()
-            _keep(folder, rows)
+            # What is known so far: a run that is ended early leaves it.
+            known = {"summary": summary(rows), "rows": [each.to_dict() for each in rows]}
+            _write(folder / "results.json", json.dumps({"gpu": row.gpu} | known, indent=1) + "\n")
     except KernelError as error:
         sys.stderr.write(f"check: {error}\n")
         return 2
-    lines = record_lines(rows, folder)
-    _write(folder / "records.jsonl", "".join(f"{line}\n" for line in lines))
-    found = summary(rows)
-    sys.stdout.write("".join(f"{line}\n" for line in sentences(found)))
-    return 0 if found["right"] == found["kernels"] else 1
-
-
-def _keep(folder: Path, rows: Sequence[GpuRow]) -> None:
-    """What is known so far; a run that is ended early leaves it."""
-    made = {"gpu": rows[0].gpu, "summary": summary(rows), "rows": [r.to_dict() for r in rows]}
-    _write(folder / "results.json", json.dumps(made, indent=1) + "\n")
+    _write(folder / "records.jsonl", "".join(f"{line}\n" for line in record_lines(rows, folder)))
+    sys.stdout.write("".join(f"{line}\n" for line in sentences(summary(rows))))
+    return 0 if all(row.correct for row in rows) else 1
 
 
 def _write(path: Path, text: str) -> None:

@@ -19,11 +19,12 @@ import numpy as np
 from amos import operators
 from amos.errors import RecordError
 from amos.intrinsics import get as get_intrinsic
-from amos.machine import Costs, Level, Machine, Peak, fitted
+from amos.machine import Costs, Machine, fitted
 from amos.mapping import enumerate_mappings
 from amos.measure import Runner, Task
 from amos.perfmodel import evaluate
 from amos.plan import Candidate, LoopBatch, Schedule, Structure, batch_of
+from amos.records.canonical import machine_from
 from amos.schedule import ScheduleSpace
 
 __all__ = ["Dataset", "LayerSamples", "Sample", "collect", "load", "save"]
@@ -206,20 +207,9 @@ def load(path: Path) -> Dataset:
         head, *rows = gzip.decompress(path.read_bytes()).decode().splitlines()
         about = json.loads(head)
         if about.get("version") != _VERSION:
-            raise RecordError(
-                f"dataset {str(path)!r}: version {about.get('version')}, expected {_VERSION}"
-            )
+            raise RecordError(f"version {about.get('version')}, expected {_VERSION}")
         samples = tuple(Sample(**json.loads(row)) for row in rows)
-        return Dataset(_machine(about["machine"]), about["intrinsic"], samples)
-    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        machine = machine_from(about["machine"] | {"costs": {}})
+        return Dataset(machine, about["intrinsic"], samples)
+    except (OSError, EOFError, ValueError, KeyError, TypeError, RecordError) as error:
         raise RecordError(f"dataset {str(path)!r} cannot be read: {error}") from error
-
-
-def _machine(data: dict[str, Any]) -> Machine:
-    levels = tuple(Level(**level) for level in data.pop("levels"))
-    peaks = {}
-    for name, peak in data.pop("peaks").items():
-        peak.pop("fed", None)  # Earlier versions had a second figure of each rate.
-        peaks[name] = Peak(**peak)
-    features = tuple(data.pop("features"))
-    return Machine(**data, levels=levels, peaks=peaks, features=features)

@@ -121,13 +121,6 @@ def test_the_model_alone(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["measured_seconds"] is None
 
 
-def test_layers_and_library_operators(capsys: pytest.CaptureFixture[str]) -> None:
-    common = [VNNI, "--machine", "xeon_6240", "--trials", "1", "--json"]
-    assert main(["explore", "resnet18:C5", *common]) == 0
-    assert main(["explore", "gemm", *common]) == 0
-    capsys.readouterr()
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -155,13 +148,6 @@ def test_bad_input(arguments: list[str], words: str, capsys: pytest.CaptureFixtu
     assert printed.out == ""
     assert words in printed.err
     assert len(printed.err.splitlines()) <= 3
-
-
-def test_a_caret_marks_a_syntax_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explore", "out[i,j] += a[i,k] ** b[k,j]", VNNI]) == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 3
-    assert lines[2].strip() == "^"
 
 
 @pytest.mark.skipif(

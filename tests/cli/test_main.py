@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import subprocess
@@ -87,23 +86,6 @@ def test_a_mistake_is_told_in_two_lines(
     assert len(printed.err.splitlines()) <= 2
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--machine", "a10"], "did you mean 'a100'"),
-        (["--machine", "a100", "--trials", "0"], "trials"),
-        (["--machine", "a100", "--method", "luck"], "unknown search method 'luck'"),
-    ],
-)
-def test_a_mistake_in_explore(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["explore", "gemm", WMMA, *arguments]) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert len(error.splitlines()) <= 2
-
-
 def test_a_caret_stands_under_the_column(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["map", "out[i] += a[i,k] ? b[k]", WMMA]) == 2
     message, text, caret = capsys.readouterr().err.splitlines()
@@ -181,17 +163,3 @@ def test_commands_start_quickly_without_tvm_and_pandas(arguments: list[str]) -> 
     )
     assert done.stderr.strip() == "0 []"
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before < 5.0
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [["operators"], ["operators", "resnet18"], ["operators", "gemm"], ["intrinsics", "list"]],
-    ids=" ".join,
-)
-def test_json_is_the_only_thing_printed(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*arguments, "--json"]) == 0
-    printed = capsys.readouterr()
-    assert isinstance(json.loads(printed.out), list)
-    assert printed.err == ""

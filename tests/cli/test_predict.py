@@ -69,26 +69,6 @@ def test_records_show_what_was_explored(tmp_path: Path, capsys: pytest.CaptureFi
     assert "gemm" in shown and "m-n-k" in shown
 
 
-def test_a_record_file_that_cannot_be_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = str(tmp_path / "no" / "such" / "folder.db")
-    arguments = ["explore", "gemm", WMMA, "--machine", "a100", "--trials", "1", "--records", file]
-    assert main(arguments) == 2
-    error = capsys.readouterr().err
-    assert file in error
-    assert len(error.splitlines()) <= 2
-
-
-def test_a_file_of_something_else_is_no_record_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "notes.txt"
-    file.write_text("not a database, but long enough to be taken for one\n" * 40)
-    assert main(["records", "list", str(file)]) == 2
-    assert "notes.txt" in capsys.readouterr().err
-
-
 def test_an_operator_of_a_single_call(capsys: pytest.CaptureFixture[str]) -> None:
     sizes = ["--extent", "i=4", "--extent", "j=4", "--extent", "k=4"]
     argv = ["predict", "o[i,j] += a[i,k] * b[k,j]", "wmma_m16n16k16_f16_f32", "--machine", "a100"]

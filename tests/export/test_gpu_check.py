@@ -31,30 +31,13 @@ def test_measured_elsewhere(
     sizes = ["--extent", "m=48", "--extent", "n=40", "--extent", "k=64"]
     search = ["explore", "gemm", "wmma_m16n16k16_f16_f32", "--machine", "a100", *sizes]
     out = tmp_path / "top"
-    assert (
-        main(
-            [
-                *search,
-                "--trials",
-                "6",
-                "--executor",
-                "model",
-                "--export",
-                str(out),
-                "--top",
-                "2",
-                "--json",
-            ]
-        )
-        == 0
-    )
+    exported = ["--executor", "model", "--export", str(out), "--top", "2", "--json"]
+    assert main([*search, "--trials", "6", *exported]) == 0
     assert sorted(path.name for path in out.iterdir()) == ["1", "2"]
     shutil.rmtree(out / "2")
     lines, store = tmp_path / "measured.jsonl", tmp_path / "records.db"
-    assert (
-        main(["gpu-check", str(out), "--driver", driver, "--no-pytorch", "--records", str(lines)])
-        == 0
-    )
+    check = ["gpu-check", str(out), "--driver", driver, "--no-pytorch"]
+    assert main([*check, "--records", str(lines)]) == 0
     assert main(["records", "import", str(store), str(lines)]) == 0
     capsys.readouterr()
     assert main(["records", "list", str(store), "--json"]) == 0
