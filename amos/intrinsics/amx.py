@@ -87,32 +87,28 @@ def _variant(
 ) -> Iterator[Intrinsic | Implementation]:
     types = "_".join(dict.fromkeys(kinds))
     name = f"amx_t{instruction}_m{rows}n16k{depth}_{types}"
-    group = depth // 16
-    first = FragmentLayout(rows, depth, (("i1", "lane"), ("r1", "e")))
-    grouped = FragmentLayout(
-        16, depth, (("r1", f"lane * {group} + e % {group}"), ("i2", f"e // {group}"))
-    )
-    result = FragmentLayout(rows, 16, (("i1", "lane"), ("i2", "e")))
+    group, requires, option = depth // 16, ("amx_tile", feature), feature.replace("_", "-")
+    statements = {
+        "tile.Src1[i1, r1] = memory.Src1[addr_a + i1 * stride_a + r1]": (
+            FragmentLayout(rows, depth, (("i1", "lane"), ("r1", "e")))
+        ),
+        "tile.Src2[r1, i2] = memory.Src2[addr_b + r1 * stride_b + i2]": FragmentLayout(
+            16, depth, (("r1", f"lane * {group} + e % {group}"), ("i2", f"e // {group}"))
+        ),
+        "memory.Dst[addr_c + i1 * stride_c + i2] = tile.Dst[i1, i2]": (
+            FragmentLayout(rows, 16, (("i1", "lane"), ("i2", "e")))
+        ),
+    }
     yield Intrinsic.define(
         name,
         "Dst[i1, i2] += Src1[i1, r1] * Src2[r1, i2]",
         {"i1": rows, "i2": 16, "r1": depth},
         dict(zip(("Src1", "Src2", "Dst"), kinds, strict=True)),
-        [
-            Memory.parse(
-                "tile.Src1[i1, r1] = memory.Src1[addr_a + i1 * stride_a + r1]", layout=first
-            ),
-            Memory.parse(
-                "tile.Src2[r1, i2] = memory.Src2[addr_b + r1 * stride_b + i2]", layout=grouped
-            ),
-            Memory.parse(
-                "memory.Dst[addr_c + i1 * stride_c + i2] = tile.Dst[i1, i2]", layout=result
-            ),
-        ],
+        [Memory.parse(text, layout=layout) for text, layout in statements.items()],
         family="amx",
         source=_MANUAL,
         description=f"a {rows}x16 tile, each element adding {depth} products",
-        requires=("amx_tile", feature),
+        requires=requires,
         registers=8,
         timing=[_TIMING],
         shapes=ShapeFamily(_ROWS, _ROWS, tuple(range(group, depth + 1, group))),
@@ -122,19 +118,12 @@ def _variant(
         "llvm",
         _llvm(instruction, rows, depth, group),
         "x86_64",
-        ("amx_tile", feature),
-        ("+amx-tile", f"+{feature.replace('_', '-')}"),
+        requires,
+        ("+amx-tile", f"+{option}"),
         instruction=f"llvm.x86.t{instruction}",
     )
-    yield Implementation(
-        name,
-        "c",
-        _c(instruction, rows, depth, group),
-        "x86_64",
-        ("amx_tile", feature),
-        ("-mamx-tile", f"-m{feature.replace('_', '-')}"),
-        _HEADERS,
-    )
+    c, flags = _c(instruction, rows, depth, group), ("-mamx-tile", f"-m{option}")
+    yield Implementation(name, "c", c, "x86_64", requires, flags, _HEADERS)
 
 
 def _c(instruction: str, rows: int, depth: int, group: int) -> str:

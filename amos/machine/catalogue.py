@@ -113,7 +113,7 @@ def _machine(
         cores=cores,
         clock=clock,
         levels=level,
-        peaks={unit: replace(rate, source=source) for unit, rate in peak.items()},
+        peaks={n: replace(rate, source=rate.source or source) for n, rate in peak.items()},
         launch=launch,
         features=features,
         maker=maker,

@@ -72,6 +72,9 @@ def test_the_affine_system_holds_exactly_in_the_ranges() -> None:
         (dict(registers=-1), "registers: expected zero or more, got -1"),
         (dict(arithmetic=Arithmetic(rounding="fused")),
          "expected a float32 destination, got int32"),
+        (dict(dtypes=dict.fromkeys(["Src1", "Src2", "Dst"], "f32"),
+              arithmetic=Arithmetic(saturate=True)),
+         "saturate: expected an integer destination, got float32"),
         (dict(shapes=ShapeFamily((4,), (4,), (4,))), "shapes: expected one of 4x4x4, got 4x4x2"),
     ],
 )  # fmt: skip
@@ -83,12 +86,6 @@ def test_what_does_not_fit_together_is_refused(changes: dict[str, Any], message:
 def test_a_statement_without_indices_moves_the_whole_fragment() -> None:
     unit = define(memory=["reg.Src1[] = shared.Src1[addr_a]", *MEMORY[1:]])
     assert str(unit.memory[0]) == "reg.Src1[i1, r1] = shared.Src1[addr_a + i1 * 2 + r1]"
-
-
-def test_saturation_is_for_integers() -> None:
-    kinds = {"Src1": "f16", "Src2": "f16", "Dst": "f32"}
-    with pytest.raises(IntrinsicError, match="saturate: expected an integer destination"):
-        define(dtypes=kinds, arithmetic=Arithmetic(saturate=True))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import pytest
 
 import amos
 from amos.errors import MachineError, UnknownNameError
-from amos.machine import Costs, Level, Machine, Peak, catalogue
+from amos.machine import Costs, Level, Machine, Peak, catalogue, fitted
+from amos.machine.makers import FITTED
 
 GOOD = """
 name = "m"
@@ -173,3 +174,17 @@ def test_the_machine_s_own_rate_comes_first_and_a_figure_of_no_machine_last() ->
     both = replace(wmma, name="new_m16n16k16_f16_f32", timing=(anywhere, own))
     assert catalogue.get("a100", [both]).peak(both.name).interval == pytest.approx(10 / 1.41e9)
     assert catalogue.get("v100", [both]).peak(both.name).latency == pytest.approx(200 / 1.53e9)
+
+
+@pytest.mark.parametrize("name", ["xeon_4110", "xeon_6240"])
+def test_described_cpus_have_the_constants_of_their_maker(name: str) -> None:
+    assert amos.machines.get(name).costs == FITTED["GenuineIntel"]
+
+
+@pytest.mark.parametrize("name", ["mali_g76", "vta_pynq", "a100"])
+def test_what_is_no_cpu_has_constants_that_leave_every_term_out(name: str) -> None:
+    assert amos.machines.get(name).costs == fitted("") == Costs()
+
+
+def test_a_cpu_of_an_unknown_maker_is_no_machine_without_costs() -> None:
+    assert fitted("VIA VIA VIA") == FITTED["AuthenticAMD"]
