@@ -213,12 +213,9 @@ class Epilogue:
         return replace(self, expression=rebuilt(self.expression))
 
     def compute(self, value: Any, accumulator: str, by: Arithmetic) -> Any:
-        """Value of the expression, as its own kind, before it becomes the result.
+        """Value of the expression, as its own kind, of a value of the accumulator and its dtype.
 
-        Args:
-            value: the accumulator's.
-            accumulator: its dtype.
-            by: NumPy's arithmetic, or a kernel's.
+        It is computed by NumPy's arithmetic or a kernel's, before it becomes the result.
         """
         return self.expression.compute(value, accumulator, by)
 

@@ -30,11 +30,7 @@ _EXAMPLE = "u8(relu((acc + bias[k]) * scale[k]))"
 
 
 def epilogue_tensors(text: str) -> tuple[str, ...]:
-    """Names of the tensors that an epilogue reads.
-
-    Raises:
-        ParseError: the text is no epilogue.
-    """
+    """Names of the tensors that an epilogue reads."""
     tokens = pairwise(tokenize(one_line(text)))
     names = [one.text for one, after in tokens if one.kind == "name" and after.text == "["]
     return tuple(dict.fromkeys(names))
@@ -46,17 +42,9 @@ def parse_epilogue(
     dtypes: Mapping[str, str],
     shapes: Mapping[str, Sequence[int]],
 ) -> Epilogue:
-    """Read an epilogue.
+    """Read an epilogue whose tensors iterations with these extents may index.
 
-    Args:
-        text: for example ``"u8(relu((acc + bias[k]) * scale[k]))"``.
-        extents: extents of the spatial iterations, which may index tensors.
-        dtypes: dtype of each tensor by name; one left out is ``float32``.
-        shapes: shape of each tensor that is larger than what is read.
-
-    Raises:
-        ParseError: the text is no epilogue; a caret marks the column.
-        OperatorError: dtypes and shapes do not fit the tensors.
+    See :meth:`Operator.with_epilogue <amos.ir.Operator.with_epilogue>`.
 
     >>> print(parse_epilogue("s8(acc*scale[k] + 3)", {"k": 4}, {}, {}))
     s8(acc * scale[k] + 3)

@@ -42,15 +42,10 @@ def fits(number: int) -> bool:
 
 
 def whole_number(value: object, what: str, least: int = 1) -> int:
-    """An integer of 64 bits; NumPy's are converted, booleans are none.
-
-    Args:
-        value: what was given.
-        what: what it is, for the message.
-        least: the smallest that is accepted, 1 or 0.
+    """An integer of 64 bits from 1 or 0 on; NumPy's are converted, booleans are none.
 
     Raises:
-        OperatorError: it is something else.
+        OperatorError: it is something else; the message says of ``what``.
     """
     expected = "a positive integer" if least else "an integer that is not negative"
     try:

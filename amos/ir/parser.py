@@ -15,14 +15,12 @@ from amos.ir.nodes import BufferLoad, Compute, Iteration, Tensor
 
 __all__ = ["parse_statement"]
 
-_NO_SHAPES: Mapping[str, Sequence[int]] = {}
-
 
 def parse_statement(
     text: str,
     extents: Mapping[str, int],
     dtypes: Mapping[str, str],
-    shapes: Mapping[str, Sequence[int]] = _NO_SHAPES,
+    shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> Compute:
     """Read one statement (AMOS, Definition 4.1).
 
@@ -35,20 +33,12 @@ def parse_statement(
     reads a dimension of size 28. Give the shape where that is not so, as in a
     strided convolution that does not reach the last row.
 
-    Args:
-        text: for example ``"out[n,k] += pad(image[n, k*2 + r - 1]) * weight[r]"``.
-        extents: extent of each iteration that occurs.
-        dtypes: dtype of each tensor by name; one left out stays open.
-        shapes: shape of each tensor that is larger than what is read.
-
-    Raises:
-        ParseError: the text is no statement; a caret marks the column.
-        OperatorError: an extent is missing, unknown or not positive, or
-            dtypes and shapes do not fit the tensors.
+    Arguments and errors are those of :meth:`Operator.parse <amos.ir.Operator.parse>`.
 
     >>> str(parse_statement("o[i] += a[i+r]", dict(i=4, r=3), {}).sources[0].tensor.shape)
     '(6,)'
     """
+    shapes = {} if shapes is None else shapes
     for what, given in (("extents", extents), ("dtypes", dtypes), ("shapes", shapes)):
         if not isinstance(given, Mapping):
             raise OperatorError(f"{what}: expected a dictionary, got {shown(given)}")

@@ -45,13 +45,7 @@ _Kinds = dict[Any, tuple[Assignment, int]]
 
 
 def bound_iterations(options: Options, conflicts: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Software iterations that can be in conflict, as connected components.
-
-    Args:
-        options: for each software iteration its intrinsic iterations.
-        conflicts: for each software iteration the bit set of those that share a
-            dimension with it.
-    """
+    """Software iterations that can be in conflict, as connected components."""
     components: list[set[int]] = []
     for a, b in combinations(range(len(options)), 2):
         if conflicts[a] >> b & 1 and any(t != u for t in options[a] for u in options[b]):
@@ -158,17 +152,10 @@ class AssignmentSet:
         if not self._bound:
             return self._tails[len(prefix)][_mask(prefix)]
         choices = (*((t,) for t in prefix), *self._choices[len(prefix) :])
-        fills = {0: 1}  # intrinsic iterations that free iterations fill → in how many ways
-        for s in self._free:
-            after: dict[int, int] = {}
-            for mask, ways in fills.items():
-                for t in choices[s]:
-                    after[mask | _bit(t)] = after.get(mask | _bit(t), 0) + ways
-            fills = after
         return sum(
             weight * ways
             for bound, weight in self._kinds(choices)
-            for mask, ways in fills.items()
+            for mask, (_, ways) in self._states(self._free, choices).items()
             if (_mask(bound) | mask).bit_count() >= self.rank
             and self._good(bound, _mask(bound) & ~mask)
         )
@@ -199,7 +186,10 @@ class AssignmentSet:
         return iter(kinds.values())
 
     def _states(self, component: tuple[int, ...], choices: Options) -> _Kinds:
-        """The kinds of assignments of one component, by the places that its twins fill."""
+        """The kinds of assignments of one component, by the places that its twins fill.
+
+        Of the free iterations, which are all alike, these are what they fill together.
+        """
         steps = 1 + max(t for targets in self.options for t in targets)
         states: _Kinds = {0: ((), 1)}
         for s in component:
@@ -212,7 +202,9 @@ class AssignmentSet:
         return states
 
     def _are_twins(self, a: int, b: int, choices: Options) -> bool:
-        """Whether two iterations may change places."""
+        """Whether it is the same which of two iterations is at a place."""
+        if a in self._free:
+            return True
         differ = (self._conflicts[a] ^ self._conflicts[b]) & ~(1 << a | 1 << b)
         return not differ and choices[a] == choices[b]
 
@@ -225,10 +217,8 @@ class AssignmentSet:
     def _judge(self, bound: Assignment, needy: int) -> bool:
         """Whether each bound iteration is in a base match.
 
-        Args:
-            bound: intrinsic iteration of each bound iteration.
-            needy: the intrinsic iterations, as a bit set, that hold no free
-                iteration, so that a bound one must be chosen for them.
+        For the needy intrinsic iterations, a bit set, a bound one must be chosen: they hold
+        no free one.
         """
         groups = {t: 0 for t in range(needy.bit_length()) if needy >> t & 1}
         for s, t in zip(self._bound, bound, strict=True):

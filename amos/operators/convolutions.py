@@ -37,10 +37,7 @@ define(
         "NHC": "out[n,p,k] += image[n,p+r,c] * weight[k,c,r]",
     },
     defaults=dict(n=1, c=512, k=512, p=1599, r=3, stride=2),
-    doc="""{math}; layouts ``NCH`` and ``NHC``.
-
-    By default the second layer of wav2vec 2.0's encoder, one second of speech.
-    """,
+    notes="By default the second layer of wav2vec 2.0's encoder, one second of speech.",
 )
 
 define(
@@ -49,10 +46,8 @@ define(
     "2-D convolution",
     math=_CONV2D,
     defaults=dict(n=1, c=64, k=64, p=56, q=56, r=3, s=3),
-    doc="""{math}; layouts ``NCHW``, ``NHWC``.
-
-    By default ResNet-18's second convolution, over an image that holds its
-    padding already (AMOS, Figure 3).
+    notes="""By default ResNet-18's second convolution, over an image that holds its padding
+    already (AMOS, Figure 3).
     """,
 )
 
@@ -62,10 +57,7 @@ define(
     "dilated 2-D convolution",
     math=_CONV2D,
     defaults=dict(n=1, c=512, k=512, p=33, q=33, r=3, s=3, dilation=2),
-    doc="""``out[n,k,p,q] += image[n,c,p+r*2,q+s*2] * weight[k,c,r,s]``: a 2-D convolution.
-
-    By default DeepLabv3's last ResNet stage on a 513-pixel image, output stride 16.
-    """,
+    notes="By default DeepLabv3's last ResNet stage on a 513-pixel image, output stride 16.",
 )
 
 define(
@@ -77,11 +69,7 @@ define(
         "NDHWC": "out[n,d,p,q,k] += image[n,d+t,p+r,q+s,c] * weight[k,c,t,r,s]",
     },
     defaults=dict(n=1, c=64, k=64, d=16, p=56, q=56, t=3, r=3, s=3),
-    doc="""{math}.
-
-    Layouts ``NCDHW`` and ``NDHWC``; ``depth``, ``h`` and ``w`` are the image's
-    sizes. By default the first residual stage of the 3-D ResNet-18 (R3D-18).
-    """,
+    notes="By default the first residual stage of the 3-D ResNet-18 (R3D-18).",
 )
 
 define(
@@ -93,11 +81,8 @@ define(
         "NHWGC": "out[n,p,q,g,k] += image[n,p+r,q+s,g,c] * weight[g,k,c,r,s]",
     },
     defaults=dict(n=1, g=32, c=4, k=4, p=56, q=56, r=3, s=3),
-    doc="""{math}.
-
-    ``c`` and ``k`` count channels per group; layouts ``NGCHW`` and ``NHWGC`` are
-    NCHW and NHWC with the channel dimension split. By default the first stage of
-    ResNeXt-50 (32×4d).
+    notes="""``c`` and ``k`` count channels per group; the layouts are NCHW and NHWC with the
+    channel dimension split. By default the first stage of ResNeXt-50 (32×4d).
     """,
 )
 
@@ -110,11 +95,8 @@ define(
         "NHWC": "out[n,p,q,c,k] += image[n,p+r,q+s,c] * weight[c,k,r,s]",
     },
     defaults=dict(n=1, c=512, k=1, p=14, q=14, r=3, s=3),
-    doc="""{math}.
-
-    ``k`` is the channel multiplier, a dimension of its own next to ``c``;
-    without it no iteration could fill the columns of a matrix product. Layouts
-    ``NCHW`` and ``NHWC`` (output ``n,p,q,c,k``). By default MobileNet-V1's five
+    notes="""``k`` is the channel multiplier, a dimension of its own next to ``c``; without it
+    no iteration could fill the columns of a matrix product. By default MobileNet-V1's five
     equal layers.
     """,
 )
@@ -128,10 +110,7 @@ define(
         "NHWC": "out[n,p,q,k] += image[n,p+r,q+s,c] * weight[n,k,c,r,s]",
     },
     defaults=dict(n=16, c=256, k=256, p=14, q=14, r=3, s=3),
-    doc="""{math}; ``NCHW``, ``NHWC``.
-
-    By default CondConv on ResNet-50's 14×14 stage.
-    """,
+    notes="By default CondConv on ResNet-50's 14×14 stage.",
 )
 
 define(
@@ -140,11 +119,9 @@ define(
     "capsule 2-D convolution: every output channel is a vector",
     math="out[n,k,p,q,v] += image[n,c,p+r,q+s] * weight[k,c,r,s,v]",
     defaults=dict(n=1, c=256, k=32, v=8, p=6, q=6, r=9, s=9, stride=2),
-    doc="""{math}, capsules of length ``v``.
-
-    The form that has Table 6's 105 mappings: the 35 of a 2-D convolution times
-    the three non-empty subsets of {k, v}. With 4×4 pose matrices there are far
-    more, see ``capsule_pose_conv2d``. By default CapsNet's primary capsules.
+    notes="""Capsules have length ``v``. The form that has Table 6's 105 mappings: the 35 of a
+    2-D convolution times the three non-empty subsets of {k, v}. With 4×4 pose matrices there
+    are far more, see ``capsule_pose_conv2d``. By default CapsNet's primary capsules.
     """,
 )
 
@@ -154,10 +131,8 @@ define(
     "capsule 2-D convolution with pose matrices",
     math="out[n,k,p,q,i,j] += image[n,c,p+r,q+s,i,m] * weight[k,c,r,s,m,j]",
     defaults=dict(n=1, c=32, k=32, p=6, q=6, r=3, s=3, i=4, j=4, m=4, stride=2),
-    doc="""{math}.
-
-    Each channel is an ``i``×``m`` pose matrix that is multiplied by an
-    ``m``×``j`` transform. By default the first convolutional capsules of matrix
-    capsules with EM routing (the paper's reference for CAP), 4×4 poses.
+    notes="""Each channel is an ``i``×``m`` pose matrix that is multiplied by an ``m``×``j``
+    transform. By default the first convolutional capsules of matrix capsules with EM routing
+    (the paper's reference for CAP), 4×4 poses.
     """,
 )

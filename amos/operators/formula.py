@@ -27,7 +27,7 @@ def define(
     *,
     math: str | Mapping[str, str],
     defaults: Mapping[str, int],
-    doc: str,
+    notes: str,
     derived: Mapping[str, str] | None = None,
 ) -> Builder:
     """Put an operator into the library, with a parameter for each entry of ``defaults``.
@@ -40,7 +40,7 @@ def define(
         name, code, description: as :class:`~amos.operators.registry.Builder` has them.
         math: the statement; one for each layout, the default first, if there are several.
         defaults: extent by iteration, and steps of the window that are not 1, 1 and 0.
-        doc: docstring, in which ``{math}`` stands for the (first) statement.
+        notes: what its docstring says after the statement and the layouts.
         derived: iterations that are as long as another one.
     """
     texts = {"": math} if isinstance(math, str) else math
@@ -69,16 +69,17 @@ def define(
             text, shapes["image"] = _slide(text, ranges, axes)
         return build(text, ranges, name=values["name"], dtype=values["dtype"], shapes=shapes)
 
-    make.__doc__ = inspect.cleandoc(doc).replace("{math}", f"``{texts[usual]}``")
-    return add(Builder(name, code, description, make, parameters, tuple(filter(None, texts))))
+    statement = texts[usual]
+    for p, r in (IMAGE_AXES[size] for size in windows if parameters["dilation"] > 1):
+        statement = statement.replace(f"{p}+{r}", f"{p}+{r}*{parameters['dilation']}")
+    layouts = tuple(texts) if usual else ()
+    named = f"; layouts {', '.join(f'``{layout}``' for layout in layouts)}" if layouts else ""
+    make.__doc__ = f"``{statement}``{named}.\n\n{inspect.cleandoc(notes)}"
+    return add(Builder(name, code, description, make, parameters, layouts))
 
 
 def letters(layout: object, *allowed: str) -> str:
-    """Check a layout such as ``"NHWC"``: one letter for each dimension of the image.
-
-    Raises:
-        OperatorError: the operator does not have that layout.
-    """
+    """Check a layout such as ``"NHWC"``: one letter for each dimension of the image."""
     if layout not in allowed:
         raise OperatorError(f"unknown layout {shown(layout)}: expected {' or '.join(allowed)}")
     return str(layout)
@@ -107,7 +108,7 @@ class _Axis:
 
     @staticmethod
     def of(size: str, values: Mapping[str, Any]) -> _Axis:
-        """The axis of an image size, of an operator's parameters."""
+        """The axis of an image size, from an operator's parameters."""
         output, kernel = IMAGE_AXES[size]
         steps = {step: values[step] for step in STEPS}
         return _Axis(output, kernel, values[output], values[kernel], size=values[size], **steps)
@@ -129,11 +130,7 @@ class _Axis:
         return max((self.size + 2 * self.padding - self.reach) // self.stride + 1, 0)
 
     def image(self) -> int:
-        """Size of the unpadded image.
-
-        Raises:
-            OperatorError: no image is left, or the size given has other outputs.
-        """
+        """Size of the unpadded image, if one is left and has these outputs."""
         if self.size is None:
             smallest = (self.p - 1) * self.stride + self.reach - 2 * self.padding
             if smallest < 1:

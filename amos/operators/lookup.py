@@ -104,11 +104,7 @@ def _named(name: str, extents: Mapping[str, int], layout: str | None) -> Operato
 
 
 def read_pair(item: str, form: str) -> tuple[str, str]:
-    """Both sides of an equals sign.
-
-    Raises:
-        OperatorError: a side is missing.
-    """
+    """Both sides of an equals sign; an :class:`OperatorError` where one is missing."""
     name, _, value = (part.strip() for part in item.partition("="))
     if not name or not value:
         raise OperatorError(f"{item!r} is not {form}")
@@ -118,9 +114,6 @@ def read_pair(item: str, form: str) -> tuple[str, str]:
 def read_extents(items: Iterable[str]) -> dict[str, int]:
     """Extent by iteration, from texts such as ``k=64``.
 
-    Raises:
-        OperatorError: a text is not of that form.
-
     >>> read_extents(["k=64", "c = 3"])
     {'k': 64, 'c': 3}
     """
@@ -129,11 +122,7 @@ def read_extents(items: Iterable[str]) -> dict[str, int]:
 
 
 def read_shapes(items: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """Shape by tensor, from texts such as ``image=1,56,56,64``.
-
-    Raises:
-        OperatorError: a text is not of that form.
-    """
+    """Shape by tensor, from texts such as ``image=1,56,56,64``."""
     pairs = [(item, *read_pair(item, "TENSOR=SIZES")) for item in items]
     return {name: tuple(_size(n, item) for n in value.split(",")) for item, name, value in pairs}
 

@@ -26,7 +26,7 @@ define(
     "matrix-vector product",
     math="out[m] += a[m,k] * x[k]",
     defaults=dict(m=1000, k=2048),
-    doc="{math}; by default the classifier of ResNet-50, batch 1.",
+    notes="By default the classifier of ResNet-50, batch 1.",
 )
 
 define(
@@ -35,7 +35,7 @@ define(
     "matrix-matrix product",
     math="out[m,n] += a[m,k] * b[k,n]",
     defaults=dict(m=128, n=3072, k=768),
-    doc="{math}; by default BERT-base's feed-forward, 128 tokens.",
+    notes="By default BERT-base's feed-forward, 128 tokens.",
 )
 
 define(
@@ -44,7 +44,7 @@ define(
     "batched matrix-matrix product",
     math="out[b,m,n] += x[b,m,k] * y[b,k,n]",
     defaults=dict(b=12, m=128, n=64, k=128),
-    doc="{math}; by default BERT-base's 12 heads, 128 tokens.",
+    notes="By default BERT-base's 12 heads, 128 tokens.",
 )
 
 define(
@@ -53,10 +53,7 @@ define(
     "attention scores: queries times transposed keys",
     math="out[b,h,i,j] += query[b,h,i,d] * key[b,h,j,d]",
     defaults=dict(b=1, h=12, i=128, j=128, d=64),
-    doc="""{math}; by default BERT-base, 128 tokens.
-
-    The scale 1/sqrt(d) belongs to the softmax that follows.
-    """,
+    notes="By default BERT-base, 128 tokens. The scale 1/sqrt(d) belongs to the softmax.",
 )
 
 define(
@@ -65,7 +62,7 @@ define(
     "attention output: softmaxed scores times values",
     math="out[b,h,i,d] += score[b,h,i,j] * value[b,h,j,d]",
     defaults=dict(b=1, h=12, i=128, j=128, d=64),
-    doc="{math}; by default BERT-base, 128 tokens.",
+    notes="By default BERT-base, 128 tokens.",
 )
 
 define(
@@ -74,11 +71,9 @@ define(
     "contraction of two four-dimensional tensors",
     math="out[a,b,c,d] += x[a,e,b,f] * y[d,f,c,e]",
     defaults=dict.fromkeys("abcdef", 24),
-    doc="""{math}: abcd-aebf-dfce of the TCCG benchmark.
-
-    It stems from coupled-cluster methods in quantum chemistry. The default
-    extents are a small problem's. Any other two-operand contraction is one line
-    for :meth:`Operator.parse <amos.ir.Operator.parse>`.
+    notes="""abcd-aebf-dfce of the TCCG benchmark, which stems from coupled-cluster methods in
+    quantum chemistry. The default extents are a small problem's. Any other two-operand
+    contraction is one line for :meth:`Operator.parse <amos.ir.Operator.parse>`.
     """,
 )
 
@@ -88,10 +83,9 @@ define(
     "grouped fully-connected layer",
     math="out[n,g,k] += x[n,g,c] * weight[g,k,c]",
     defaults=dict(n=16, g=16, c=64, k=64),
-    doc="""{math}, with ``c`` and ``k`` counted per group.
-
-    AMOS takes the operator from WeightNet, which makes convolution weights by
-    such layers. The default is a round shape: 1024 features in 16 groups, batch 16.
+    notes="""``c`` and ``k`` are counted per group. AMOS takes the operator from WeightNet,
+    which makes convolution weights by such layers. The default is a round shape: 1024
+    features in 16 groups, batch 16.
     """,
 )
 
@@ -101,11 +95,10 @@ define(
     "mean of each row of a matrix",
     math="out[i] += x[i,k] * coefficient[k]",
     defaults=dict(i=128, k=768),
-    doc="""{math}; by default BERT-base's layer norm, 128 tokens.
-
-    ``coefficient`` holds 1/k everywhere, or ones where integers are summed and
-    divided afterwards. The plain sum ``out[i] += x[i,k]`` is no multiply-add and
-    has no second operand for a matrix instruction to read.
+    notes="""By default BERT-base's layer norm, 128 tokens. ``coefficient`` holds 1/k
+    everywhere, or ones where integers are summed and divided afterwards. The plain sum
+    ``out[i] += x[i,k]`` is no multiply-add and has no second operand for a matrix instruction
+    to read.
     """,
 )
 
@@ -115,13 +108,11 @@ define(
     "variance of each row of a matrix",
     math="out[i] += square[i,k] * coefficient[k]",
     defaults=dict(i=128, k=768),
-    doc="""{math}; by default BERT-base's layer norm.
-
-    ``square`` holds the squared, centred input (or the squared input, for the
-    raw second moment from which mean² is then taken), ``coefficient`` 1/k
-    everywhere. Written as ``out[i] += x[i,k] * x[i,k]`` both sources are indexed
-    by ``i``, and a matrix product has no such iteration: that form has one
-    mapping too, but ``i`` stays a loop around calls that fill a single element.
+    notes="""By default BERT-base's layer norm. ``square`` holds the squared, centred input (or
+    the squared input, for the raw second moment from which mean² is then taken),
+    ``coefficient`` 1/k everywhere. Written as ``out[i] += x[i,k] * x[i,k]`` both sources are
+    indexed by ``i``, and a matrix product has no such iteration: that form has one mapping
+    too, but ``i`` stays a loop around calls that fill a single element.
     """,
 )
 
@@ -132,11 +123,9 @@ define(
     math="out[n,i] += data[n,k] * triangle[k,i]",
     defaults=dict(n=1024, k=256),
     derived=dict(i="k"),
-    doc="""{math} with ``i`` as long as ``k``.
-
-    ``triangle[k,i]`` is 1 where ``k <= i`` and 0 elsewhere, which makes the
-    product an inclusive prefix sum. By default 1024 segments of 256 elements
-    (Dakkak et al., the paper's source for scan).
+    notes="""``i`` is as long as ``k``. ``triangle[k,i]`` is 1 where ``k <= i`` and 0
+    elsewhere, which makes the product an inclusive prefix sum. By default 1024 segments of
+    256 elements (Dakkak et al., the paper's source for scan).
     """,
 )
 

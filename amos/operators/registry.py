@@ -84,11 +84,7 @@ _BUILDERS: dict[str, Builder] = {}
 
 
 def add(entry: Builder) -> Builder:
-    """Put a builder into the library.
-
-    Raises:
-        OperatorError: the name or the code is taken.
-    """
+    """Put a builder into the library, whose names and codes are distinct."""
     for other in _BUILDERS.values():
         if entry.name == other.name or entry.code == other.code:
             raise OperatorError(

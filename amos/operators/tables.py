@@ -163,11 +163,7 @@ def layers(table: str | None = None) -> tuple[str, ...]:
 
 
 def layer_entry(name: str) -> Layer:
-    """The row behind a name.
-
-    Raises:
-        UnknownNameError: no table has such a row.
-    """
+    """The row behind a name."""
     if name not in _LAYERS:
         raise UnknownNameError("layer", str(name), _LAYERS)
     return _LAYERS[name]

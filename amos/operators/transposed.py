@@ -120,11 +120,7 @@ class _Axis:
 def _axis(
     names: tuple[str, str, str], sizes: tuple[int, int], stride: int, padding: int, phases: bool
 ) -> _Axis:
-    """An axis with these names of output, kernel and phase, and sizes of the first two.
-
-    Raises:
-        OperatorError: no image gives the output, or it has no whole number of steps.
-    """
+    """An axis with these names of output, kernel and phase, and sizes of the first two."""
     (output, kernel, phase), (p, r) = names, sizes
     steps, beyond = divmod(p - r + 2 * padding, stride)
     if steps < 0:

@@ -76,11 +76,7 @@ class FlatAccess:
 
 
 def nest_addresses(loops: Iterable[tuple[int, int]]) -> np.ndarray:
-    """Address at each point of a nest of loops, the last one fastest.
-
-    Args:
-        loops: extent and stride of each, outermost first.
-    """
+    """Address at each point of a nest of loops, given as extents and strides, last one fastest."""
     addresses = np.zeros(1, dtype=np.int64)
     for extent, stride in loops:
         addresses = (addresses[:, None] + np.arange(extent) * stride).reshape(-1)

@@ -18,12 +18,7 @@ def matching_name(groups: Iterable[Sequence[str]], order: Sequence[int], known: 
     """Groups in the intrinsic's order, and the order of the sources if it is another.
 
     Iterations are run together, or joined by dots where one has a longer name or
-    the letters would read as another iteration. ``_`` is an empty group.
-
-    Args:
-        groups: software iterations of each intrinsic iteration.
-        order: the order of the sources.
-        known: names of all software iterations.
+    the letters would read as another of the ``known`` iterations. ``_`` is an empty group.
 
     >>> matching_name([("n", "p"), (), ("row",)], (1, 0), {"n", "p", "row"})
     'np-_-row~10'

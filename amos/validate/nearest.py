@@ -24,12 +24,8 @@ def nearest_matchings(
 ) -> tuple[str, ...]:
     """Names of the right matchings that differ in the fewest columns, three at most.
 
-    What costs the same comes in the order of a mapping space.
-
-    Args:
-        pairing: the operator held against the intrinsic.
-        rule: the rule that they have to satisfy.
-        columns: for each software iteration the intrinsic iterations it goes to.
+    What costs the same comes in the order of a mapping space. ``columns`` says of the wrong
+    one where each software iteration goes, as a list: it may be wrong by going twice.
     """
     options = [(*targets, -1) for targets in pairing.candidates(rule)]
     # What is put together of candidates and fills enough is right by the other rules.

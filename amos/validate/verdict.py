@@ -133,12 +133,7 @@ def check_matching(
 
 
 def read_matching(pairing: Pairing, matrix: Any) -> tuple[int, ...]:
-    """For each software iteration its intrinsic iteration, or -1.
-
-    Raises:
-        MappingError: wrong shape, values other than 0 and 1, or two ones in a
-            column.
-    """
+    """For each software iteration its intrinsic iteration, or -1; refuses what is no matching."""
     matching = _read_matrix(pairing, matrix)
     for text in _shared_columns(pairing, matching):
         raise MappingError(f"not a matching: {text}")
