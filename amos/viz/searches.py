@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from amos.explore import Exploration
 
 __all__ = ["accuracy", "distribution", "progress"]
-
-T = TypeVar("T")
 
 
 def progress(found: Exploration | Mapping[str, Exploration | Sequence[float]]) -> Any:
@@ -101,8 +99,9 @@ def accuracy(found: Exploration | Mapping[str, tuple[Any, Any]]) -> Any:
 
     figure = graph_objects().Figure()
     shares = []
-    for number, (name, one) in enumerate(_named(found).items()):
-        x, y = (np.asarray(seconds, float) for seconds in _both(one))
+    named = found if isinstance(found, Mapping) else {found.method: _measured(found)}
+    for number, (name, pair) in enumerate(named.items()):
+        x, y = (np.asarray(seconds, float) for seconds in pair)
         label = name
         if len(x) > 1:
             shares.append(pairwise(x, y))
@@ -119,16 +118,13 @@ def accuracy(found: Exploration | Mapping[str, tuple[Any, Any]]) -> Any:
     return styled(figure, what, x="predicted seconds", y="measured seconds", log="xy", height=480)
 
 
-def _named(found: Exploration | Mapping[str, T]) -> Mapping[str, Exploration | T]:
+def _named(found: Exploration | Mapping[str, Any]) -> Mapping[str, Any]:
     """One exploration goes by its method."""
     return found if isinstance(found, Mapping) else {found.method: found}
 
 
-def _both(one: Exploration | tuple[Any, Any]) -> tuple[Any, Any]:
-    """Predicted and measured seconds."""
-    if isinstance(one, tuple):
-        return one
-    ran = [trial for trial in one.trials if trial.measurement and trial.measurement.ok]
+def _measured(found: Exploration) -> tuple[list[float], list[float]]:
+    ran = [trial for trial in found.trials if trial.measurement and trial.measurement.ok]
     if not ran:
-        raise ExploreError(f"none of {len(one.trials)} candidates was measured")
+        raise ExploreError(f"none of {len(found.trials)} candidates was measured")
     return [trial.predicted for trial in ran], [trial.seconds for trial in ran]

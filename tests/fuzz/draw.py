@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -287,7 +288,8 @@ class _Epilogues:
 def epilogue(rng: np.random.Generator, start: Problem) -> Problem:
     """The operator with an epilogue."""
     inside = start.text.partition("=")[0].rstrip("+ ")
-    loops = [loop for loop in start.extents if loop in _names_of(inside, start.output)]
+    names_inside = re.findall(r"[A-Za-z_]\w*", inside[inside.index("[") :])
+    loops = [loop for loop in start.extents if loop in names_inside]
     made = _Epilogues(rng, start, loops)
     text = made.node(int(rng.integers(1, 4)))
     if _chance(rng, 0.9) and "acc" not in text:
@@ -296,12 +298,6 @@ def epilogue(rng: np.random.Generator, start: Problem) -> Problem:
         text = f"{rng.choice(['u8', 's8', 's16', 's32', 'f32', 'bf16'])}({text})"
     used = {name: kind for name, kind in made.kinds.items() if f"{name}[" in text}
     return replace(start, epilogue=text, extra=used)
-
-
-def _names_of(access: str, tensor: str) -> set[str]:
-    import re
-
-    return set(re.findall(r"[A-Za-z_]\w*", access[access.index("[") :]))
 
 
 def arrays(
@@ -326,8 +322,9 @@ def arrays(
 
 def container(kind: str) -> np.dtype:
     """The NumPy dtype that holds values of a type."""
-    wide = {"bool": "uint8", "int4": "int8", "uint4": "uint8", "bfloat16": "float32"}
-    wide |= {"tfloat32": "float32", "float8_e4m3": "float32", "float8_e5m2": "float32"}
+    wide = dict.fromkeys(("bool", "uint4", "uint7"), "uint8")
+    wide |= dict.fromkeys(("int4", "int7"), "int8")
+    wide |= dict.fromkeys(("bfloat16", "tfloat32", "float8_e4m3", "float8_e5m2"), "float32")
     return np.dtype(wide.get(kind, kind))
 
 

@@ -27,7 +27,7 @@ from tests.fuzz.case import (
     executable,
     small_unit,
 )
-from tests.fuzz.guarded import guarded
+from tests.fuzz.guarded import guarded, guarded_copy
 from tests.fuzz.kernels import decoded, encoded, schedule_of
 
 __all__ = ["exported"]
@@ -35,7 +35,6 @@ __all__ = ["exported"]
 _SANITIZED = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 #: "name: tensor, dtype, shape", and behind it what the parameter takes when it is packed.
 _PARAMETER = re.compile(r"^ \*   (\w+): (\w+), (\w+).*?(?:packed into (\d+) elements)?$", re.M)
-_KINDS = {"bfloat16": "uint16", "bool": "uint8", "tfloat32": "float32"}
 
 
 def exported(rng: np.random.Generator, about: Callable[[str], None]) -> str:
@@ -91,7 +90,7 @@ def _called(compiler: str, folder: str, options: list[str], drawn: Case) -> None
     for last in (True, False):
         given = []
         for _, tensor, kind, packed in inputs:
-            plain = _placed(encoded(drawn.inputs[tensor], kind), last)
+            plain = guarded_copy(encoded(drawn.inputs[tensor], kind), last)
             given.append(plain)
             if packed:
                 wide = guarded((int(packed),), plain.dtype, last)
@@ -103,12 +102,6 @@ def _called(compiler: str, folder: str, options: list[str], drawn: Case) -> None
         space = guarded((size,), np.dtype(np.uint8), last)
         library.fuzzed(*map(_at, given), _at(out), _at(space))
         compare(drawn, decoded(out, drawn.kind), "the exported kernel")
-
-
-def _placed(values: np.ndarray, last: bool) -> np.ndarray:
-    array = guarded(values.shape, values.dtype, last)
-    array[...] = values
-    return array
 
 
 def _at(array: np.ndarray) -> ctypes.c_void_p:

@@ -7,7 +7,7 @@ import mmap
 
 import numpy as np
 
-__all__ = ["guarded"]
+__all__ = ["guarded", "guarded_copy"]
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.mmap.restype = ctypes.c_void_p
@@ -43,3 +43,10 @@ def guarded(shape: tuple[int, ...], kind: np.dtype, last: bool) -> np.ndarray:
     ctypes.memset(pages.first, 0x55, pages.length)
     flat: np.ndarray = np.ctypeslib.as_array(memory).view(kind)
     return flat.reshape(shape)
+
+
+def guarded_copy(values: np.ndarray, last: bool) -> np.ndarray:
+    """The values in a guarded array."""
+    array = guarded(values.shape, values.dtype, last)
+    array[...] = values
+    return array

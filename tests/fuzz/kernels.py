@@ -9,7 +9,7 @@ import numpy as np
 
 import amos
 from amos import machines
-from amos.plan import Candidate, Schedule
+from amos.plan import Schedule
 from amos.schedule import ScheduleSpace
 from tests.fuzz.case import (
     Case,
@@ -21,9 +21,9 @@ from tests.fuzz.case import (
     executable,
     small_unit,
 )
-from tests.fuzz.guarded import guarded
+from tests.fuzz.guarded import guarded, guarded_copy
 
-__all__ = ["cuda", "finished_kernel", "kernel", "simulation"]
+__all__ = ["cuda", "kernel", "simulation"]
 
 About = Callable[[str], None]
 #: Types below a byte, which CUDA kernels refuse by name.
@@ -75,17 +75,8 @@ def schedule_of(
     return schedule
 
 
-def kernel(rng: np.random.Generator, about: About) -> str:
-    """A kernel of this CPU."""
-    return _run(rng, about, finished=False)
-
-
-def finished_kernel(rng: np.random.Generator, about: About) -> str:
-    """A kernel with an epilogue."""
-    return _run(rng, about, finished=True)
-
-
-def _run(rng: np.random.Generator, about: About, finished: bool) -> str:
+def kernel(rng: np.random.Generator, about: About, *, finished: bool = False) -> str:
+    """A kernel of this CPU, with an epilogue or without."""
     drawn = case(rng, about, _cpu_unit, finished=finished)
     schedule = schedule_of(rng, drawn, about)
     how = "generic" if rng.random() < 0.2 else None
@@ -105,11 +96,10 @@ def call(built: Any, drawn: Case, last: bool) -> np.ndarray:
         Wrong: it has written to an input.
     """
     op = drawn.mapping.operator
-    given = []
-    for tensor in op.inputs:
-        values = encoded(drawn.inputs[tensor.name], str(tensor.dtype))
-        given.append(guarded(values.shape, values.dtype, last))
-        given[-1][...] = values
+    given = [
+        guarded_copy(encoded(drawn.inputs[tensor.name], str(tensor.dtype)), last)
+        for tensor in op.inputs
+    ]
     before = [array.copy() for array in given]
     example = encoded(drawn.expected, drawn.kind)
     out = guarded(example.shape, example.dtype, last)
@@ -136,6 +126,7 @@ def decoded(values: np.ndarray, kind: str) -> np.ndarray:
 
 def cuda(rng: np.random.Generator, about: About) -> str:
     """A CUDA program, thread by thread."""
+    from amos.codegen.cuda import emulate
     from amos.plan.gpu_plan import GpuPlan
 
     drawn = case(rng, about, _gpu_unit, finished=bool(rng.random() < 0.3), most=6000)
@@ -145,20 +136,9 @@ def cuda(rng: np.random.Generator, about: About) -> str:
     about(drawn.with_schedule(schedule) + f"\nmachine = {machine.name!r}")
     try:
         program = GpuPlan.of(drawn.mapping, schedule, f"sm_{machine.architecture}")
-        outputs = _emulated(program, drawn)
+        outputs = emulate(program, drawn.inputs).outputs
     except amos.AmosError as error:
         raise Wrong(f"a schedule of the space cannot be built: {error}") from error
     for number, out in enumerate(outputs):
         compare(drawn, out, f"CUDA, run {number}")
     return "right"
-
-
-def _emulated(program: Any, drawn: Case) -> tuple[np.ndarray, ...]:
-    from amos.codegen.cuda import emulate
-
-    return emulate(program, drawn.inputs).outputs
-
-
-def candidate(drawn: Case, schedule: Schedule) -> Candidate:
-    """Mapping and schedule together."""
-    return Candidate(drawn.mapping, schedule)

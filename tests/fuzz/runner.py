@@ -12,7 +12,6 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 __all__ = ["DEFECTS", "Attack", "Finding"]
@@ -58,12 +57,7 @@ class Attack:
     def __enter__(self) -> Attack:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end()
         self._errors.close()
 

@@ -9,6 +9,7 @@ import traceback
 import warnings
 import zlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ __all__ = ["KINDS", "run"]
 KINDS: dict[str, Callable[[np.random.Generator, Callable[[str], None]], str]] = {
     "simulation": kernels.simulation,
     "kernel": kernels.kernel,
-    "epilogue": kernels.finished_kernel,
+    "epilogue": partial(kernels.kernel, finished=True),
     "cuda": kernels.cuda,
     "export": exports.exported,
     "text": inputs.text,

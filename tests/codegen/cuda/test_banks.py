@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
 import amos
 from amos import machines
+from amos.intrinsics.expression import evaluate
+from amos.machine.gpu_costs import WARP
 from amos.mapping import Mapping
 from amos.plan import GpuSchedule
-from amos.plan.banks import matrix_cycles, store_cycles
+from amos.plan.banks import (
+    BANK_BYTES,
+    WORD,
+    matrix_cycles,
+    store_cycles,
+    swizzled,
+    wavefronts,
+)
 from amos.plan.gpu_plan import GpuPlan
 from amos.plan.shared_operand import SharedOperand
 from amos.schedule import ScheduleSpace
-from tests.support.bank_conflicts import bank_conflicts
 
 NAMES = [name for name in amos.intrinsics.names() if name.startswith(("mma_sync", "wmma"))]
 #: Intrinsics whose sources have 16 bits: read by ldmatrix.
@@ -39,6 +48,36 @@ def offered(mapping: Mapping) -> Iterator[tuple[SharedOperand, ...]]:
     for n in range(3):
         padding = {name: int(variables[f"align.{name}"][n]) for name in names}
         yield GpuPlan(mapping, GpuSchedule(padding=padding), "sm_90").sources
+
+
+def bank_conflicts(source: SharedOperand) -> int:
+    """Cycles beyond the fewest possible that a warp needs to load one fragment.
+
+    Sources of 16 bits come by ``ldmatrix``, others with ``mma.sync`` as their lanes hold
+    them. WMMA hides how it loads; compilers take ``ldmatrix`` for 16 bits from sm_75 on,
+    and rows of 16 bytes are assumed for the rest.
+    """
+    tile, size = source.tile, source.size
+    rows, width, stride = tile.rows.lanes, tile.columns.lanes * size, source.row * size
+    swizzle = source.padding < 0
+    memory = tile.nest.mapping.intrinsic.memory
+    layout = next(m.layout for m in memory if m.operand == source.name)
+    if size == 2 or layout is None:
+        found = matrix_cycles(rows, width, stride, swizzle=swizzle)
+        return found - matrix_cycles(rows, width, 16)
+    along = tile.columns.target == "r1"
+    wide = max(size, WORD) if along else size
+    total = 0
+    for e in range(0, layout.elements, wide // size):
+        places = []
+        for lane in range(WARP):
+            at = {index: evaluate(text, {"lane": lane, "e": e}) for index, text in layout.where}
+            row, column = at[tile.rows.target], at[tile.columns.target] * size
+            if swizzle:
+                column = int(swizzled(np.array(row), np.array(column), width))
+            places.append(row * stride + column)
+        total += wavefronts(np.array([places]), wide) - max(1, WARP * wide // BANK_BYTES)
+    return total
 
 
 @pytest.mark.parametrize("unit", HALF)
