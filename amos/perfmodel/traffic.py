@@ -14,7 +14,7 @@ import numpy as np
 
 from amos.plan.cpu_plan import live_fragments
 from amos.plan.remembered import remembered
-from amos.plan.split_reduction import part_steps
+from amos.plan.shared_loops import SharedLoops
 from amos.plan.structure import Dimension, LoopBatch, Operand, Structure
 
 __all__ = ["CoreNest", "LoopNestBatch", "pick", "pick_at", "places", "first_fitting_depth"]
@@ -59,6 +59,7 @@ class LoopNestBatch:
 
     Attributes:
         structure, batch: the mapping and the schedules.
+        shared_loops: what the plan says of the loops that are shared out.
         extents: float, spatial loops × 1.
         tile: float, spatial loops × schedules: steps held in registers.
         loop: int, positions × schedules: the loop at each position.
@@ -72,7 +73,6 @@ class LoopNestBatch:
         shared: bool, spatial loops × schedules: positions that are shared out.
         parts: int: parts of the outermost reduction, each with steps of its own to
             share out; ``None`` if every reduction is whole.
-        part_steps: int: steps of one part, 0 if every reduction is whole.
         region: int: depth of what one such step runs; 0 if nothing is shared out.
         where: positions at which a loop can be.
     """
@@ -90,35 +90,27 @@ class LoopNestBatch:
         extents = structure.extents.astype(float)[:, None]
         self.extents = extents[: self.spatial]
         self.tile = _columns(batch.tile)
-        span = self.tile if batch.block is None else self.tile * _columns(batch.block)
-        whole = np.ceil(extents[: self.spatial] / span)
-        self.padded = (whole * span).prod(axis=0)
-        self.stretch = whole * span / extents[: self.spatial]
-        order, reduce = batch.order.T, batch.reduce.T
-        self.order = order
-        loops, steps = [order], [np.take_along_axis(whole, order, axis=0)]
-        # Loops of one step are gone before the outermost are fused and shared out.
-        live = steps[0] > 1
-        self.shared = live & (np.cumsum(live, axis=0) <= batch.parallel)
+        self.shared_loops = loops = SharedLoops.of(structure, batch, split)
+        grown = loops.grown[: self.spatial]
+        self.padded = (self.extents + grown).prod(axis=0)
+        self.stretch = 1.0 + grown / self.extents
+        self.order, reduce = loops.order, batch.reduce.T
+        whole = (self.extents + grown) / batch.span.T
+        positions, steps = [self.order], [np.take_along_axis(whole, self.order, axis=0)]
+        self.shared = loops.fused > 1
         self.edges = Edges(self, parted) if parted and self.spatial else None
         if batch.block is not None:
             block = _columns(batch.block)
             if self.edges is not None:
                 block = block * self.edges.tiles
-            loops.append(order)
-            steps.append(np.take_along_axis(block, order, axis=0))
-        self.begin = self.spatial * len(loops)
-        self.loop = np.concatenate([*loops, reduce])
+            positions.append(self.order)
+            steps.append(np.take_along_axis(block, self.order, axis=0))
+        self.begin = self.spatial * len(positions)
+        self.loop = np.concatenate([*positions, reduce])
         self.outer = np.concatenate([*steps, extents[:, 0][reduce]])
         self.count = len(self.loop)
-        self.parallel = np.where(self.shared, self.outer[: self.spatial], 1.0).prod(axis=0)
-        self.parts, self.part_steps = None, np.zeros(len(batch), dtype=np.int64)
-        if split is not None and structure.reduce:
-            extent = structure.extents[batch.reduce[:, 0]]
-            unrolls = (reductions == 1) & (extent % batch.unroll == 0)
-            self.part_steps = part_steps(extent, split, np.where(unrolls, batch.unroll, 1))
-            self.parts = -(-extent // self.part_steps)
-            self.parallel = self.parallel * self.parts
+        self.parallel = loops.steps.astype(float)
+        self.parts = loops.parts if loops.divided is not None else None
         self.region = (self.shared * np.arange(1, self.spatial + 1)[:, None]).max(axis=0, initial=0)
         self.where = [range(self.begin)] * self.spatial
         self.where += [range(self.begin, self.count)] * reductions

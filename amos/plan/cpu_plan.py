@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping as MappingType
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any, Literal
@@ -15,10 +15,10 @@ from amos.intrinsics import Intrinsic, implementations
 from amos.ir import dtype
 from amos.machine.limits import CpuLimits
 from amos.mapping.mapping import Mapping
-from amos.plan.copy_places import SharedLoops, even_ranges
 from amos.plan.nest import Loop, Nest
 from amos.plan.packing import grouped, in_reading_order, pad_operand
 from amos.plan.schedule import CpuSchedule
+from amos.plan.shared_loops import SharedLoops, even_ranges
 from amos.plan.split_reduction import PART, SplitReduction, split_reduction
 from amos.plan.staging import StagedOperand, staged_destination, staged_sources
 from amos.plan.staging_vectors import VectorCopy, vector_copy
@@ -196,7 +196,7 @@ class CpuPlan:
     @property
     def steps(self) -> int:
         """Fused steps."""
-        return prod(self.fused.values())
+        return int(self._shared.steps[0])
 
     @property
     def ranges(self) -> int:
@@ -294,22 +294,10 @@ class CpuPlan:
 
     @cached_property
     def _shared(self) -> SharedLoops:
-        spatial = [x.name for x in self.structure.spatial]
-        numbers = {x.name: n for n, x in enumerate(self.structure.reduce)}
-        sizes = {x.name: x.extent for x in self.order} | self.reduce
-
-        def column(values: list[int]) -> np.ndarray:
-            return np.array(values, dtype=np.int64)[:, None]
-
-        split, extents = self.split, column([sizes[name] for name in (*spatial, *numbers)])
-        return SharedLoops(
-            order=column([spatial.index(x.name) for x in self.order]),
-            fused=column([self.fused.get(x.name, 1) for x in self.order]),
-            extents=extents,
-            grown=np.zeros_like(extents),
-            parts=np.array([split.count if split is not None else 1]),
-            divided=np.array([len(spatial) + numbers[split.loop]]) if split is not None else None,
-        )
+        batch = self.schedule.batch(self.structure)
+        loops = SharedLoops.of(self.structure, batch, None if self.split is None else batch.split)
+        # Sources have been made longer already.
+        return replace(loops, grown=np.zeros_like(loops.grown))
 
     @property
     def accumulators(self) -> int:

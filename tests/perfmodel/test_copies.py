@@ -12,7 +12,7 @@ from amos.ir import Operator
 from amos.machine import Level, Peak
 from amos.perfmodel import predict
 from amos.plan import Schedule, Structure
-from amos.plan.copy_places import SharedLoops
+from amos.plan.shared_loops import SharedLoops
 from tests.support.models import COSTS, LEVELS, VNNI, convolution, machine_of
 
 XEON = amos.machines.get("xeon_6240")

@@ -13,7 +13,6 @@ import numpy as np
 from amos.machine.limits import CpuLimits
 from amos.machine.machine import Machine
 from amos.perfmodel.traffic import CoreNest, LoopNestBatch
-from amos.plan.copy_places import SharedLoops
 from amos.plan.cpu_plan import partial_sums
 from amos.plan.structure import Operand
 
@@ -30,7 +29,7 @@ def copies(machine: Machine, nest: CoreNest, cores: np.ndarray) -> tuple[np.ndar
     # Compilers run a loop of one step where it stands, whatever it is annotated with.
     regions = np.where(nest.steps.parallel > 1, 1.0, 0.0)
     reach = _reach(machine, cores)
-    loops = _shared_loops(nest.steps)
+    loops = nest.steps.shared_loops
     intrinsic = structure.mapping.intrinsic
     if machine.cached and (partial := partial_sums(intrinsic)) > 1:
         # Halvings, each of which waits for the one before it as a call does.
@@ -62,20 +61,6 @@ def copies(machine: Machine, nest: CoreNest, cores: np.ndarray) -> tuple[np.ndar
     if nest.steps.parts is not None:
         seconds += np.where(loops.parts > 1, _sums(structure.destination, loops.parts, machine), 0)
     return seconds, regions
-
-
-def _shared_loops(steps: LoopNestBatch) -> SharedLoops:
-    """The loops of each schedule as the plan counts them."""
-    rows = len(steps)
-    extents = np.repeat(steps.structure.extents[:, None], rows, axis=1)
-    grown = np.zeros_like(extents)
-    grown[: steps.spatial] = np.rint(steps.extents * (steps.stretch - 1))
-    fused = np.where(steps.shared, steps.outer[: steps.spatial], 1).astype(np.int64)
-    parts, divided = np.ones(rows, dtype=np.int64), None
-    if steps.parts is not None:
-        parts, divided = steps.parts, steps.batch.reduce[:, 0]
-        extents[divided, np.arange(rows)] = steps.part_steps
-    return SharedLoops(steps.order, fused, extents + grown, grown, parts, divided)
 
 
 def _sums(op: Operand, parts: np.ndarray, machine: Machine) -> np.ndarray:

@@ -14,7 +14,8 @@ from math import isqrt
 import numpy as np
 
 from amos.machine.limits import CpuLimits
-from amos.plan.structure import Dimension
+from amos.plan.split_reduction import part_steps
+from amos.plan.structure import Dimension, LoopBatch, Structure
 
 __all__ = ["SharedLoops", "even_ranges"]
 
@@ -56,6 +57,35 @@ class SharedLoops:
     grown: np.ndarray
     parts: np.ndarray
     divided: np.ndarray | None = None
+
+    @classmethod
+    def of(
+        cls, structure: Structure, batch: LoopBatch, split: np.ndarray | None = None
+    ) -> SharedLoops:
+        """The loops of a mapping under each schedule of a batch.
+
+        Args:
+            structure: the mapping.
+            batch: the schedules.
+            split: parts of the outermost reduction; ``None`` if it stays whole.
+        """
+        spatial, rows, span = len(structure.spatial), len(batch), batch.span.T
+        extents = np.repeat(structure.extents[:, None], rows, axis=1)
+        grown = np.zeros_like(extents)
+        grown[:spatial] = -extents[:spatial] % span
+        padded, order = extents + grown, batch.order.T
+        outer = np.take_along_axis(padded[:spatial] // span, order, axis=0)
+        # Loops of one step are gone before the outermost are fused and shared out.
+        live = outer > 1
+        fused = np.where(live & (np.cumsum(live, axis=0) <= batch.parallel), outer, 1)
+        if split is None or not structure.reduce:
+            return cls(order, fused, padded, grown, np.ones(rows, dtype=np.int64))
+        divided = batch.reduce[:, 0]
+        steps = structure.extents[divided]
+        unrolls = (len(structure.reduce) == 1) & (steps % batch.unroll == 0)
+        part = part_steps(steps, split, np.where(unrolls, batch.unroll, 1))
+        padded[divided, np.arange(rows)] = part
+        return cls(order, fused, padded, grown, -(-steps // part), divided)
 
     @property
     def steps(self) -> np.ndarray:
