@@ -1,25 +1,32 @@
-"""CUDA implementations: compiled for every architecture, run on a GPU if there is one."""
+"""CUDA implementations: compiled for every architecture, run on a GPU if there is one.
+
+As a program, ``python -m amos.selfcheck.cuda LIBRARY IMAGE NAME SIZES…`` makes calls on the
+GPU: what it reads and writes is said in :mod:`amos.selfcheck.program`. A kernel harms that
+process alone.
+"""
 
 from __future__ import annotations
 
-import re
-import shutil
 import subprocess
+import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from amos.codegen.c.calls import parameters
-from amos.codegen.cuda.toolchain import Compiler, compilers
+from amos.codegen.cuda.toolchain import Compiler, compilers, image_for
 from amos.errors import BuildError
 from amos.intrinsics import Implementation, Intrinsic, implementations
-from amos.selfcheck.data import compare, fragments
-from amos.selfcheck.program import run_program, tool
+from amos.machine.gpu_costs import WARP, capability
+from amos.runtime.cuda.driver import Device, KernelError, described
+from amos.runtime.cuda.loader import Kernel
+from amos.selfcheck.data import fragments
+from amos.selfcheck.program import run_program
 from amos.selfcheck.report import Report
 
-__all__ = ["check_cuda", "cuda_program", "cuda_source"]
+__all__ = ["check_cuda", "cuda_source"]
 
 _TYPES = {
     "float16": "half",
@@ -30,6 +37,8 @@ _TYPES = {
     "int32": "int",
 }
 _HEADERS = ("#include <cuda_bf16.h>", "#include <cuda_fp16.h>")
+#: NVIDIA's driver, and seconds that it may take to say which GPU is there.
+_DRIVER, _PATIENCE = "libcuda.so.1", 30.0
 
 Pair = tuple[Intrinsic, Implementation]
 
@@ -41,60 +50,50 @@ def check_cuda(intrinsics: Sequence[Intrinsic], rng: np.random.Generator) -> dic
     failure is traced to the kernels that cause it by compiling them one by one.
     """
     reports = {unit.name: Report(unit.name, described=True) for unit in intrinsics}
-    pairs = [
-        (unit, source)
-        for unit in intrinsics
-        if (source := implementations(unit.name).get("cuda")) is not None
-    ]
-    if not pairs:
-        return reports
+    found = [(unit, implementations(unit.name).get("cuda")) for unit in intrinsics]
+    pairs = [(unit, source) for unit, source in found if source is not None]
     known = compilers()
     if not known:
-        for unit, _ in pairs:
-            reports[unit.name].skipped.append(
-                "cuda: nvcc is not installed, nor is NVRTC (pip: nvidia-cuda-nvrtc)"
-            )
+        missing = "cuda: nvcc is not installed, nor is NVRTC (pip: nvidia-cuda-nvrtc)"
+        _skip(pairs, reports, missing)
         return reports
-    for architecture in sorted({a for _, s in pairs for a in s.architectures}, key=_number):
+    for architecture in sorted({a for _, s in pairs for a in s.architectures}, key=capability):
         users = [pair for pair in pairs if architecture in pair[1].architectures]
         able = next((c for c in known if architecture in c.architectures), None)
         if able is None:
             names = " and ".join(c.name for c in known)
-            for unit, _ in users:
-                reports[unit.name].skipped.append(f"cuda: {architecture} is unknown to {names}")
-            continue
-        _compile(able, architecture, users, reports)
-    _run(next((c for c in known if c.kind == "nvcc"), None), pairs, reports, rng)
+            _skip(users, reports, f"cuda: {architecture} is unknown to {names}")
+        else:
+            _compile(able, architecture, users, reports)
+    if pairs:
+        _run(pairs, reports, rng)
     return reports
 
 
-def _number(architecture: str) -> int:
-    return int("".join(filter(str.isdigit, architecture)) or 0)
+def _skip(pairs: Sequence[Pair], reports: dict[str, Report], reason: str) -> None:
+    for unit, _ in pairs:
+        reports[unit.name].skipped.append(reason)
 
 
-def cuda_source(pairs: Iterable[Pair]) -> str:
+def cuda_source(pairs: Sequence[Pair]) -> str:
     """One file of kernels; the warp of block b makes call b."""
-    chosen = list(pairs)
-    headers = dict.fromkeys((*_HEADERS, *(s.headers for _, s in chosen if s.headers)))
-    return "\n".join([*headers, *(_kernel(unit, source) for unit, source in chosen)])
+    headers = dict.fromkeys((*_HEADERS, *(s.headers for _, s in pairs if s.headers)))
+    return "\n".join([*headers, *(_kernel(unit, source) for unit, source in pairs)])
 
 
 def _kernel(unit: Intrinsic, source: Implementation) -> str:
-    moved = "\n".join(
-        f"{load.tensor.name} = ({_pointer(unit, load.tensor.name, str(load.tensor.dtype))})"
-        f"((const unsigned char *){load.tensor.name} + "
-        f"(size_t)blockIdx.x * {unit.fragment_bytes(load)});"
-        for load in unit.operands
-    )
+    moved = []
+    for load in unit.operands:
+        constant = "" if load is unit.destination else "const "
+        kind = _TYPES.get(str(load.tensor.dtype), "unsigned char")
+        moved.append(
+            f"{load.tensor.name} = ({constant}{kind} *)((const unsigned char *){load.tensor.name}"
+            f" + (size_t)blockIdx.x * {unit.fragment_bytes(load)});\n"
+        )
     return (
-        f'extern "C" __global__ void {unit.name}({parameters(unit, _TYPES)}) {{\n'
-        f"{moved}\n{source.source}\n}}"
+        f'extern "C" __global__ void __launch_bounds__({WARP}) '
+        f"{unit.name}({parameters(unit, _TYPES)}) {{\n{''.join(moved)}{source.source}\n}}"
     )
-
-
-def _pointer(unit: Intrinsic, name: str, kind: str) -> str:
-    constant = "" if name == unit.destination.tensor.name else "const "
-    return f"{constant}{_TYPES.get(kind, 'unsigned char')} *"
 
 
 def _compile(
@@ -121,129 +120,66 @@ def _complaint(able: Compiler, source: str, architecture: str) -> str:
     return ""
 
 
-_PROGRAM = """
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-static int failed(cudaError_t error) {
-  if (error != cudaSuccess) fprintf(stderr, "%s\\n", cudaGetErrorString(error));
-  return error != cudaSuccess;
-}
-"""
-
-
-def cuda_program(pairs: Sequence[Pair]) -> str:
-    """A program that makes the calls of the intrinsic it is told, on a GPU.
-
-    What it reads and writes is said in :mod:`amos.selfcheck.program`.
-    """
-    choice = "\n".join(
-        f'  if (!strcmp(argv[1], "{unit.name}")) return run_{unit.name}();' for unit, _ in pairs
-    )
-    return "\n".join(
-        [
-            cuda_source(pairs),
-            _PROGRAM,
-            *(_host(unit) for unit, _ in pairs),
-            "int main(int argc, char **argv) {\n  if (argc != 2) return 2;",
-            f"{choice}\n  return 2;\n}}",
-        ]
-    )
-
-
-def _host(unit: Intrinsic) -> str:
-    sizes = [unit.fragment_bytes(load) for load in unit.operands]
-    types = [_pointer(unit, load.tensor.name, str(load.tensor.dtype)) for load in unit.operands]
-    arguments = ", ".join(f"({t})device[{n}]" for n, t in enumerate(types))
-    count, last = len(sizes), len(sizes) - 1
-    return f"""
-static int run_{unit.name}() {{
-  const size_t sizes[] = {{{", ".join(map(str, sizes))}}};
-  uint32_t calls;
-  if (fread(&calls, sizeof calls, 1, stdin) != 1) return 3;
-  unsigned char *host[{count}], *device[{count}];
-  for (int n = 0; n < {count}; ++n) {{
-    host[n] = (unsigned char *)malloc(calls * sizes[n]);
-    if (!host[n] || failed(cudaMalloc((void **)&device[n], calls * sizes[n]))) return 6;
-  }}
-  for (uint32_t i = 0; i < calls; ++i)
-    for (int n = 0; n < {count}; ++n)
-      if (fread(host[n] + i * sizes[n], sizes[n], 1, stdin) != 1) return 3;
-  for (int n = 0; n < {count}; ++n)
-    if (failed(cudaMemcpy(device[n], host[n], calls * sizes[n], cudaMemcpyHostToDevice))) return 6;
-  {unit.name}<<<calls, 32>>>({arguments});
-  // A kernel that cannot be launched is seen here only, one that fails at the next line.
-  if (failed(cudaGetLastError()) || failed(cudaDeviceSynchronize())) return 5;
-  if (failed(cudaMemcpy(host[{last}], device[{last}], calls * sizes[{last}],
-                        cudaMemcpyDeviceToHost))) return 5;
-  return fwrite(host[{last}], sizes[{last}], calls, stdout) == calls ? 0 : 4;
-}}"""
-
-
-def _run(
-    nvcc: Compiler | None,
-    pairs: Sequence[Pair],
-    reports: dict[str, Report],
-    rng: np.random.Generator,
-) -> None:
-    architecture = _device()
-    if architecture is None:
-        for unit, _ in pairs:
-            reports[unit.name].skipped.append("cuda run: there is no NVIDIA GPU here")
-        return
-    if nvcc is None or architecture not in nvcc.architectures:
-        for unit, _ in pairs:
-            reports[unit.name].skipped.append(
-                f"cuda run: there is no nvcc here that knows {architecture}"
-            )
-        return
-    able = []
-    for pair in pairs:
-        report = reports[pair[0].name]
-        if _number(architecture) < min(map(_number, pair[1].architectures)):
-            report.skipped.append(f"cuda run: the GPU is {architecture}, too old for it")
-        elif not report.problems:
-            able.append(pair)
-    with tempfile.TemporaryDirectory(prefix="amos-") as folder:
-        text, program = Path(folder, "calls.cu"), Path(folder, "calls")
-        text.write_text(cuda_program(able), encoding="utf-8")
-        problem = tool([nvcc.path, f"-arch={architecture}", "-o", program, text], 300)
-        for unit, _ in able:
-            if problem:
-                reports[unit.name].problems.append(f"cuda run: does not compile: {problem}")
-            else:
-                label = f"cuda: GPU {architecture}"
-                _run_one([str(program), unit.name], label, unit, reports[unit.name], rng)
-
-
-def _device() -> str | None:
-    """Architecture of the first GPU."""
-    smi = shutil.which("nvidia-smi")
-    if smi is None:
-        return None
+def _run(pairs: Sequence[Pair], reports: dict[str, Report], rng: np.random.Generator) -> None:
     try:
-        done = subprocess.run(
-            [smi, "--query-gpu=compute_cap", "--format=csv,noheader"],
-            capture_output=True,
-            text=True,
-            timeout=30,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    found = re.match(r"(\d+)\.(\d+)", done.stdout)
-    return f"sm_{found.group(1)}{found.group(2)}" if found and not done.returncode else None
-
-
-def _run_one(
-    command: list[str], label: str, unit: Intrinsic, report: Report, rng: np.random.Generator
-) -> None:
-    given = fragments(unit, rng)
-    got = run_program(command, unit, given)
-    report.ran_on.append(label)
-    if isinstance(got, str):
-        report.differ(f"{label}: {got}")
+        here = int(described(_DRIVER, _PATIENCE)["capability"])
+    except (KernelError, subprocess.TimeoutExpired) as error:
+        _skip(pairs, reports, f"cuda run: no GPU: {error}")
         return
-    report.compared += got.size
-    if problem := compare(unit, given, got, exact=True):
-        report.differ(f"{label}: {problem}")
+    able, least = [], 0
+    for unit, source in pairs:
+        needed = min(map(capability, source.architectures))
+        if here < needed:
+            _skip([(unit, source)], reports, f"cuda run: the GPU is sm_{here}, too old for it")
+        elif not reports[unit.name].problems:
+            able.append((unit, source))
+            least = max(least, needed)
+    if not able:
+        return
+    try:
+        image = image_for(cuda_source(able), f"sm_{least}", here, "kernels")
+    except BuildError as error:
+        for unit, _ in able:
+            reports[unit.name].problems.append(f"cuda run: does not compile: {error}")
+        return
+    with tempfile.NamedTemporaryFile(prefix="amos-") as file:
+        file.write(image)
+        file.flush()
+        for unit, _ in able:
+            sizes = [str(unit.fragment_bytes(load)) for load in unit.operands]
+            command = [sys.executable, "-m", __name__, _DRIVER, file.name, unit.name, *sizes]
+            given = fragments(unit, rng)
+            got = run_program(command, unit, given)
+            reports[unit.name].judge(f"cuda: GPU sm_{here}", unit, given, got)
+
+
+def main(library: str, image: str, name: str, *sizes: str) -> None:
+    """Make the calls that standard input holds by a kernel of an image."""
+    (calls,) = np.frombuffer(sys.stdin.buffer.read(4), np.uint32)
+    rows = np.frombuffer(sys.stdin.buffer.read(), np.uint8).reshape(calls, -1)
+    operands = np.split(rows, np.cumsum([int(size) for size in sizes])[:-1], axis=1)
+    try:
+        device = Device(library)
+        pointers = []
+        for data in map(np.ascontiguousarray, operands):
+            pointers.append(device.allocate(data.nbytes))
+            device.upload(pointers[-1], data)
+        launch = {
+            "kernel": name,
+            "architecture": f"sm_{device.capability}",
+            "dynamic_shared_bytes": 0,
+            "grid": (int(calls), 1, 1),
+            "block": (WARP, 1, 1),
+            "arguments": [{"zeroed": False}],
+        }
+        Kernel(name, device, launch=launch, image=Path(image).read_bytes()).run(pointers)
+        device.call("cuCtxSynchronize")
+        result = np.empty_like(operands[-1], order="C")
+        device.download(result, pointers[-1])
+    except KernelError as error:
+        raise SystemExit(str(error)) from None
+    sys.stdout.buffer.write(result.tobytes())
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

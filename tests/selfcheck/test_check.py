@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -13,13 +14,14 @@ import pytest
 
 from amos import intrinsics
 from amos.codegen.cuda import compilers
+from amos.codegen.cuda.emulate import compiler
 from amos.intrinsics import Implementation, Intrinsic, execute, registry
 from amos.machine.cpu import cpu
 from amos.selfcheck import Report, check, cuda
-from amos.selfcheck.cuda import check_cuda, cuda_program
+from amos.selfcheck.cuda import check_cuda, cuda_source
 from amos.selfcheck.data import compare, fragments
 from amos.selfcheck.opencl import opencl_source
-from amos.selfcheck.program import run_program, tool
+from tests.support.fake_cuda import fake_driver, fake_nvcc
 
 pytestmark = pytest.mark.features
 
@@ -179,25 +181,36 @@ def test_nvrtc_compiles_what_nvcc_does_not_know(monkeypatch: pytest.MonkeyPatch)
     assert f"sm_90: {library[0].name} does not compile" in found[wrong.name].problems[0]
 
 
-def test_the_program_for_a_gpu_runs_or_says_in_words_why_not(tmp_path: Path) -> None:
-    """Without a GPU this still compiles the host's half, and runs it up to the first call."""
-    nvcc = shutil.which("nvcc")
-    if nvcc is None:
-        pytest.skip("nvcc is not installed")
-    names = [n for n in intrinsics.names() if "cuda" in intrinsics.implementations(n)]
-    pairs = [(intrinsics.get(n), intrinsics.implementations(n)["cuda"]) for n in names]
-    text = tmp_path / "call.cu"
-    text.write_text(cuda_program(pairs))
-    architecture = cuda._device() or "sm_90"
-    assert tool([nvcc, f"-arch={architecture}", "-o", tmp_path / "call", text]) == ""
-    unit = intrinsics.get("mma_sync_m16n8k16_f16_f32")
-    given = fragments(unit, np.random.default_rng(0))
-    got = run_program([str(tmp_path / "call"), unit.name], unit, given)
-    if isinstance(got, str):
-        assert cuda._device() is None, got
-        assert "ended with status 6 after 0 bytes: " in got and len(got.partition(": ")[2]) > 10
-    else:
-        assert compare(unit, given, got, exact=True) == ""
+_DOT = """
+for (int i = threadIdx.x; i < 4; i += 32)
+  for (int k = 0; k < 4; ++k)
+    Dst[i] += (signed char)Src1[k] * (signed char)Src2[i * 4 + k];
+"""
+
+
+def test_kernels_run_through_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a fake GPU: a right kernel, one that gives something else, one that faults, none."""
+    if compiler() is None:
+        pytest.skip("no C++ compiler for the fakes")
+    monkeypatch.setattr(cuda, "_DRIVER", fake_driver(tmp_path))
+    monkeypatch.setenv("PATH", f"{fake_nvcc(tmp_path)}{os.pathsep}{os.environ['PATH']}")
+    compilers.cache_clear()
+    said = {}
+    for name, body in (("right", _DOT), ("wrong", _DOT.replace("k = 0", "k = 1"))):
+        unit = replace(intrinsics.get(SDOT), name=f"acme_{name}_m4k4_s8_s32", requires=())
+        source = Implementation(unit.name, "cuda", body, architectures=("sm_80",))
+        intrinsics.register(unit, source)
+        said[name] = check_cuda([unit], np.random.default_rng(0))[unit.name]
+        assert said[name].ran_on == ["cuda: GPU sm_80"]
+    assert said["right"].equal and not said["right"].problems
+    assert "the meaning gives" in said["wrong"].problems[0]
+    monkeypatch.setenv("FAKE_CUDA_FAIL", "cuLaunchKernel")
+    (fault,) = check_cuda([unit], np.random.default_rng(0))[unit.name].problems
+    assert fault.endswith("cuLaunchKernel: an illegal memory access was encountered")
+    monkeypatch.setattr(cuda, "_DRIVER", "libno.so.1")
+    (none,) = check_cuda([unit], np.random.default_rng(0))[unit.name].skipped
+    assert none == "cuda run: no GPU: there is no NVIDIA driver here (libno.so.1)"
+    compilers.cache_clear()
 
 
 def test_opencl_runs_on_every_device_that_compiles() -> None:
@@ -211,8 +224,8 @@ def test_opencl_runs_on_every_device_that_compiles() -> None:
 
 def test_programs_are_generated_for_what_is_not_here() -> None:
     wmma = intrinsics.get("wmma_m16n16k16_f16_f32")
-    text = cuda_program([(wmma, intrinsics.implementations(wmma.name)["cuda"])])
-    assert "const size_t sizes[] = {512, 512, 1024};" in text
+    text = cuda_source([(wmma, intrinsics.implementations(wmma.name)["cuda"])])
+    assert "Dst = (float *)((const unsigned char *)Dst + (size_t)blockIdx.x * 1024);" in text
     mali = intrinsics.get("mali_arm_dot_m1k4_s8_s32")
     text = opencl_source(mali, intrinsics.implementations(mali.name)["opencl"])
     assert "__global const char *Src1" in text and "arm_dot_acc" in text

@@ -17,7 +17,7 @@ from pathlib import Path
 
 __all__ = ["main"]
 
-_KERNEL = re.compile(r"__launch_bounds__\((\d+), \d+\)\s*(\w+)\((.*?)\)\s*\{", re.DOTALL)
+_KERNEL = re.compile(r"__launch_bounds__\((\d+)(?:, \d+)?\)\s*(\w+)\((.*?)\)\s*\{", re.DOTALL)
 _DYNAMIC = "extern __shared__ __align__(128) unsigned char shared_memory[];"
 #: Most shared memory of a block on any architecture.
 _MOST = 227 * 1024
@@ -51,6 +51,8 @@ def main(headers: str, architectures: str, *arguments: str) -> int:
         return 1
     static = re.search(r"^__shared__ __align__\(128\) .*\[(\d+)\];", source, re.MULTILINE)
     text = source.replace(_DYNAMIC, f"alignas(128) unsigned char shared_memory[{_MOST}];")
+    if static is None and text == source:
+        text += "\nalignas(128) static unsigned char shared_memory[128];"
     text += _launch(found.group(2), found.group(3), _DYNAMIC in source)
     size = static.group(1) if static else 0
     sys.stderr.write(f"ptxas info    : Used 32 registers, {size} bytes smem\n")
