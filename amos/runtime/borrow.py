@@ -6,7 +6,6 @@ These run at every call of a kernel, which has loaded TVM before.
 from __future__ import annotations
 
 import ctypes
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from amos.errors import BuildError
 from amos.ir import Tensor, dtype
 from amos.ir.floats import unpack
 
-__all__ = ["ArgumentAdapter", "borrow", "values_of"]
+__all__ = ["ArgumentAdapter"]
 
 #: DLPack's number of the device whose memory the CPU reads.
 _CPU = 1
@@ -25,8 +24,15 @@ _CPU = 1
 class ArgumentAdapter:
     """Takes an array for one argument of a kernel, call after call.
 
-    What fits as it is, which an array nearly always does, is found out by a few comparisons;
-    for anything else, and to say what is wrong, there is :func:`borrow`.
+    NumPy arrays and whatever speaks DLPack are taken as they are. NumPy has no
+    bfloat16: such values may come in float32, which is converted, or as bit patterns
+    in uint16, which are not.
+
+    Args:
+        tensor: the operator's tensor that the array stands for.
+        shape: shape that the kernel takes, of as many elements.
+        role: ``"input"`` or ``"output"``, for messages.
+        write: whether the kernel writes to it.
     """
 
     def __init__(
@@ -34,16 +40,22 @@ class ArgumentAdapter:
     ) -> None:
         import tvm_ffi
 
-        self._tensor, self._shape, self._role, self._write = tensor, shape, role, write
-        kind = str(tensor.dtype)
+        self._tensor, self._shape, self._write = tensor, shape, write
+        self._where, self._kind = f"{role} {tensor.name!r}", str(tensor.dtype)
+        self._held = np.dtype(held(self._kind))
         # What a container stands for another dtype in is not taken as it is.
-        plain = held(kind) == dtype(kind).numpy.name and not _limited(kind)
-        self._dtype = dtype(kind).numpy if plain else None
+        same = self._held == dtype(self._kind).numpy
+        self._dtype = dtype(self._kind).numpy if same else None
         self._given, self._reshaped = tensor.shape, shape != tensor.shape
         self._share = tvm_ffi.from_dlpack
 
     def __call__(self, value: Any) -> Any:
-        """A TVM array over the memory of ``value``; see :func:`borrow`."""
+        """A TVM array over the memory of ``value``, as the kernel takes it.
+
+        Raises:
+            BuildError: wrong shape, dtype, layout or device; not writable.
+        """
+        # What fits as it is, which an array nearly always does, a few comparisons tell.
         if (
             type(value) is np.ndarray
             and value.dtype is self._dtype
@@ -51,142 +63,93 @@ class ArgumentAdapter:
             and (flags := value.flags).c_contiguous
             and flags.writeable
         ):
-            made = value.reshape(self._shape) if self._reshaped else value
-            return self._share(made, require_alignment=0)
-        return borrow(value, self._tensor, self._shape, role=self._role, write=self._write)
-
-
-def borrow(
-    value: Any, tensor: Tensor, shape: tuple[int, ...], *, role: str = "input", write: bool = False
-) -> Any:
-    """A TVM array over the memory of an array, as the kernel takes it.
-
-    NumPy arrays and whatever speaks DLPack are taken as they are. NumPy has no
-    bfloat16: such values may come in float32, which is converted, or as bit patterns
-    in uint16, which are not.
-
-    Args:
-        value: the array.
-        tensor: the operator's tensor that it stands for.
-        shape: shape that the kernel takes, of as many elements.
-        role: ``"input"`` or ``"output"``, for messages.
-        write: whether the kernel writes to it.
-
-    Raises:
-        BuildError: wrong shape, dtype, layout or device; not writable.
-    """
-    where = f"{role} {tensor.name!r}"
-    if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__"):
-        found = _from_dlpack(value, tensor, where)
-        kind = str(tensor.dtype)
-        if _limited(kind):
-            _in_range(found.numpy(), kind, where)
-        return found._create_view(shape, held(kind) if held(kind) != str(found.dtype) else None)
-    array = _checked(np.asarray(value), tensor, where)
-    if not array.flags.c_contiguous:
-        raise BuildError(
-            f"{where}: expected a contiguous array, its last index fastest, got strides "
-            f"{array.strides} of shape {array.shape}; numpy.ascontiguousarray makes one"
-        )
-    if write and not array.flags.writeable:
-        raise BuildError(f"{where}: expected an array to write to, got a read-only one")
-    if array.dtype != _container(str(tensor.dtype)):
-        if write:
+            return self._shared(value)
+        if _speaks_dlpack(value):
+            tensor = self._from_dlpack(value)
+            other = str(self._held) != str(tensor.dtype)
+            return tensor._create_view(self._shape, str(self._held) if other else None)
+        array = self._checked(np.asarray(value))
+        if not array.flags.c_contiguous:
             raise BuildError(
-                f"{where}: expected {tensor.dtype} as bit patterns in {held(str(tensor.dtype))}, "
+                f"{self._where}: expected a contiguous array, its last index fastest, got strides "
+                f"{array.strides} of shape {array.shape}; numpy.ascontiguousarray makes one"
+            )
+        if self._write and not array.flags.writeable:
+            raise BuildError(f"{self._where}: expected an array to write to, got a read-only one")
+        if array.dtype == self._held:
+            return self._shared(array if array.flags.writeable else _unlocked(array))
+        if self._write:
+            raise BuildError(
+                f"{self._where}: expected {self._kind} as bit patterns in {self._held}, "
                 f"got {array.dtype}"
             )
-        return to_tensor(array.reshape(shape), str(tensor.dtype))
-    return _share(array if array.flags.writeable else _unlocked(array), shape)
+        return to_tensor(array.reshape(self._shape), self._kind)
 
+    def values(self, value: Any) -> np.ndarray:
+        """The values in the dtype's container, whatever the layout; shares memory if it can.
 
-def values_of(value: Any, tensor: Tensor) -> np.ndarray:
-    """An input's values in the dtype's container, whatever its layout; shares memory if it can.
+        Raises:
+            BuildError: wrong shape, dtype or device.
+        """
+        bits: np.ndarray
+        if _speaks_dlpack(value):
+            compact = value.contiguous() if hasattr(value, "contiguous") else value
+            view = self._from_dlpack(compact)._create_view(self._given, str(self._held))
+            bits = view.numpy()
+        else:
+            bits = self._checked(np.asarray(value))
+        if self._kind == "bfloat16" and bits.dtype == np.uint16:
+            flat = np.ascontiguousarray(bits).reshape(-1).view(np.uint8)
+            return unpack(flat, self._kind, self._given)
+        return bits
 
-    Raises:
-        BuildError: wrong shape, dtype or device.
-    """
-    where, kind = f"input {tensor.name!r}", str(tensor.dtype)
-    bits: np.ndarray
-    if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__"):
-        compact = value.contiguous() if hasattr(value, "contiguous") else value
-        found = _from_dlpack(compact, tensor, where)
-        bits = _in_range(found._create_view(tensor.shape, held(kind)).numpy(), kind, where)
-    else:
-        bits = _checked(np.asarray(value), tensor, where)
-    if kind == "bfloat16" and bits.dtype == np.uint16:
-        flat = np.ascontiguousarray(bits).reshape(-1).view(np.uint8)
-        return unpack(flat, kind, tensor.shape)
-    return bits
+    def _shared(self, array: np.ndarray) -> Any:
+        shaped = array.reshape(self._shape) if self._reshaped else array
+        return self._share(shaped, require_alignment=0)
 
-
-@cache
-def _container(kind: str) -> np.dtype[Any]:
-    """NumPy's dtype of what holds the values of a dtype."""
-    return np.dtype(held(kind))
-
-
-def _checked(array: np.ndarray, tensor: Tensor, where: str) -> np.ndarray:
-    """The array, bfloat16 of other packages as bits; an error if it is of another kind."""
-    kind = str(tensor.dtype)
-    if kind == "bfloat16" and array.dtype.name == "bfloat16":
-        array = array.view(np.uint16)
-    wanted = [dtype(kind).numpy] + ([np.dtype(np.uint16)] if kind == "bfloat16" else [])
-    if array.shape != tensor.shape or array.dtype not in wanted or not array.dtype.isnative:
-        raise BuildError(
-            f"{where}: expected {wanted[0]} of shape {tensor.shape}, "
-            f"got {array.dtype} of shape {array.shape}"
-        )
-    return _in_range(array, kind, where)
-
-
-def _limited(kind: str) -> bool:
-    """Whether a container has values that are none of the dtype."""
-    return dtype(kind).digits > 0
-
-
-def _in_range(array: np.ndarray, kind: str, where: str) -> np.ndarray:
-    if _limited(kind):
-        low, high = dtype(kind).limits
-        if array.size and (array.min() < low or array.max() > high):
-            at = tuple(int(i) for i in np.argwhere((array < low) | (array > high))[0])
+    def _checked(self, array: np.ndarray) -> np.ndarray:
+        """The array, bfloat16 of other packages as bits; an error if it is of another kind."""
+        if self._kind == "bfloat16" and array.dtype.name == "bfloat16":
+            array = array.view(np.uint16)
+        wanted = [dtype(self._kind).numpy]
+        if self._kind == "bfloat16":
+            wanted.append(self._held)
+        if array.shape != self._given or array.dtype not in wanted or not array.dtype.isnative:
             raise BuildError(
-                f"{where}: expected values in [{low}, {high}], got {array[at]} at {list(at)}"
+                f"{self._where}: expected {wanted[0]} of shape {self._given}, "
+                f"got {array.dtype} of shape {array.shape}"
             )
-    return array
+        return array
+
+    def _from_dlpack(self, value: Any) -> Any:
+        device = value.__dlpack_device__()
+        if int(device[0]) != _CPU:
+            raise BuildError(
+                f"{self._where}: expected an array in the CPU's memory, got one on {device}"
+            )
+        shape = tuple(int(extent) for extent in getattr(value, "shape", self._given))
+        name = str(getattr(value, "dtype", "")).rpartition(".")[2]
+        kind = "float32" if self._kind == "tfloat32" else self._kind
+        expected = f"{self._where}: expected {kind} of shape {self._given}"
+        if shape != self._given:
+            raise BuildError(f"{expected}, got {name} of shape {shape}")
+        source = value.detach() if hasattr(value, "detach") else value
+        try:
+            tensor = self._share(source, require_alignment=0)
+        except (RuntimeError, BufferError, TypeError, ValueError) as error:
+            raise BuildError(f"{self._where}: {str(error).splitlines()[0]}") from error
+        if not tensor.is_contiguous():
+            raise BuildError(
+                f"{self._where}: expected a contiguous tensor, its last index fastest, got "
+                f"strides {tuple(tensor.strides)} of shape {shape}; tensor.contiguous() makes one"
+            )
+        if str(tensor.dtype) != kind:
+            raise BuildError(f"{expected}, got {tensor.dtype} of shape {shape}")
+        return tensor
 
 
-def _from_dlpack(value: Any, tensor: Tensor, where: str) -> Any:
-    import tvm_ffi
-
-    device = value.__dlpack_device__()
-    if int(device[0]) != _CPU:
-        raise BuildError(f"{where}: expected an array in the CPU's memory, got one on {device}")
-    shape = tuple(int(extent) for extent in getattr(value, "shape", tensor.shape))
-    name = str(getattr(value, "dtype", "")).rpartition(".")[2]
-    kind = "float32" if tensor.dtype == "tfloat32" else str(tensor.dtype)
-    told = f"{where}: expected {kind} of shape {tensor.shape}"
-    if shape != tensor.shape:
-        raise BuildError(f"{told}, got {name} of shape {shape}")
-    source = value.detach() if hasattr(value, "detach") else value
-    try:
-        found = tvm_ffi.from_dlpack(source, require_alignment=0)
-    except (RuntimeError, BufferError, TypeError, ValueError) as error:
-        raise BuildError(f"{where}: {str(error).splitlines()[0]}") from error
-    if not found.is_contiguous():
-        raise BuildError(
-            f"{where}: expected a contiguous tensor, its last index fastest, got strides "
-            f"{tuple(found.strides)} of shape {shape}; tensor.contiguous() makes one"
-        )
-    if str(found.dtype) != kind:
-        raise BuildError(f"{told}, got {found.dtype} of shape {shape}")
-    return found
-
-
-def _share(array: np.ndarray, shape: tuple[int, ...]) -> Any:
-    import tvm_ffi
-
-    return tvm_ffi.from_dlpack(array.reshape(shape), require_alignment=0)
+def _speaks_dlpack(value: Any) -> bool:
+    return not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__")
 
 
 def _unlocked(array: np.ndarray) -> np.ndarray:

@@ -27,7 +27,7 @@ from amos.mapping import enumerate_mappings
 from amos.mapping.mapping import Mapping
 from amos.plan import Candidate, Schedule
 from amos.plan.staging import stage_array
-from amos.runtime.borrow import ArgumentAdapter, values_of
+from amos.runtime.borrow import ArgumentAdapter
 from amos.schedule import candidate_of
 from amos.validate import random_inputs
 
@@ -238,7 +238,7 @@ class Kernel(Shown):
         argument: Argument = self._program.arguments[number]
         if argument.packed is None:
             return self._take[number](array)
-        staged = stage_array(argument.packed, values_of(array, self._tensors[argument.tensor]))
+        staged = stage_array(argument.packed, self._take[number].values(array))
         return to_tensor(staged, argument.dtype)
 
 

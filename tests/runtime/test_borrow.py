@@ -18,7 +18,7 @@ from amos.machine.cpu import cpu
 from amos.plan import Candidate
 from amos.records import Measurement
 from amos.runtime import Kernel
-from amos.runtime.borrow import borrow
+from amos.runtime.borrow import ArgumentAdapter
 from amos.schedule import ScheduleSpace
 from amos.validate import evaluate, random_inputs
 
@@ -109,7 +109,7 @@ def test_the_output_may_not_overlap_an_input(kernel: Kernel) -> None:
 def test_other_devices_are_refused() -> None:
     far = SimpleNamespace(__dlpack__=lambda **_: None, __dlpack_device__=lambda: (2, 0))
     with pytest.raises(BuildError, match=r"input 'a': expected an array in the CPU's memory"):
-        borrow(far, Tensor("a", (2,), "int32"), (2,))
+        ArgumentAdapter(Tensor("a", (2,), "int32"), (2,))(far)
 
 
 def test_bfloat16_as_values_and_as_bits() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain, count
 from typing import Any
 
 import numpy as np
@@ -83,16 +84,13 @@ class CExpressions:
     def _value(self, node: Any) -> str:
         kind = type(node).__name__
         if kind in _INFIX:
-            return self._infix(_INFIX[kind], node)
+            if split(type_of(node))[0] == "bool" and self._vector(node.a):
+                raise ByLanes
+            return f"({self._value(node.a)} {_INFIX[kind]} {self._value(node.b)})"
         method: Callable[[Any], str] | None = getattr(self, f"_of_{kind}", None)
         if method is None:
             raise ExportError(f"an expression of kind {kind} has no form in C here")
         return method(node)
-
-    def _infix(self, sign: str, node: Any) -> str:
-        if split(type_of(node))[0] == "bool" and self._vector(node.a):
-            raise ByLanes
-        return f"({self._value(node.a)} {sign} {self._value(node.b)})"
 
     def _of_Var(self, node: Any) -> str:
         name = self._names[node]
@@ -262,14 +260,13 @@ class CExpressions:
         given = (self._value(a) for a in node.args[1:])
         return f"{name}({', '.join(f'{pointer}({a})' if pointer else a for a in given)})"
 
-    def _call_call_pure_extern(self, node: Any) -> str:
-        return self._call_nearbyint(node)
-
     def _call_nearbyint(self, node: Any) -> str:
         given = rounded(node)
         if given is None:
             raise ExportError(f"function {node.args[0]} has no form in C here")
         return self._operation("round", type_of(node), given)
+
+    _call_call_pure_extern = _call_nearbyint
 
     def _call_reinterpret(self, node: Any) -> str:
         """Vectors are cast; a scalar is read from memory as the other type."""
@@ -350,15 +347,11 @@ class CExpressions:
     def _fresh(self, name: str, pieces: int = 0) -> str:
         """A name that nothing else has, nor any of so many numbered pieces."""
         plain = spelled(name, OWN)
-        number, chosen = 0, plain
-
-        def meant() -> set[str]:
-            return {chosen, *(f"{chosen}_{piece}" for piece in range(pieces))}
-
-        while meant() & self._taken:
-            number += 1
-            chosen = f"{plain}_{number}"
-        self._taken |= meant()
+        for chosen in chain([plain], (f"{plain}_{number}" for number in count(1))):
+            meant = {chosen, *(f"{chosen}_{piece}" for piece in range(pieces))}
+            if not meant & self._taken:
+                break
+        self._taken |= meant
         return chosen
 
 

@@ -90,66 +90,65 @@ def c_kernel(candidate: Candidate, limits: CpuLimits, implementation: str | None
     """
     load_tvm()
     unit = candidate.mapping.intrinsic
-    known = implementations(unit.name)
-    kind = implementation or ("native" if known.keys() & {"llvm", "c"} else "generic")
-    if kind == "generic":
-        return _generated(candidate, limits, kind)
-    if not known.keys() & {"llvm", "c"}:
+    sources = implementations(unit.name)
+    kinds = [kind for kind, source in (("native", "llvm"), ("c", "c")) if source in sources]
+    if implementation == "generic" or not (implementation or kinds):
+        return _generated(candidate, limits, "generic")
+    if not kinds:
         raise ExportError(f"{unit.name}: no native implementation is known")
     if unit.tile_registers:
         raise ExportError(
             f"{unit.name}: the C of a kernel cannot name tile registers; "
             "implementation 'generic' can be exported"
         )
-    if "c" not in known:
-        return _generated(candidate, limits, kind)
     try:
-        return _generated(candidate, limits, kind if "llvm" in known else "c")
+        return _generated(candidate, limits, kinds[0])
     except ExportError:
         # Few of LLVM's instructions have a form in C here. The other text has.
-        return _generated(candidate, limits, "c")
+        if len(kinds) == 1:
+            raise
+        return _generated(candidate, limits, kinds[1])
 
 
 def _generated(candidate: Candidate, limits: CpuLimits, kind: str) -> CKernel:
     """C for a candidate, through LLVM's implementation, the C one, or the meaning."""
     unit = candidate.mapping.intrinsic
-    known = implementations(unit.name)
+    sources = implementations(unit.name)
     program, module = scheduled(candidate, kind, limits)
     spelling = Names.of(candidate.mapping.operator, OWN)
     parameters, names = _parameters(program.arguments, spelling)
     functions = {**EXTERNS}
     if kind == "c":
-        functions[function_name(unit)] = function_text(unit, known["c"])
+        functions[function_name(unit)] = function_text(unit, sources["c"])
     try:
         printer, body = _printed(candidate, module, names, functions)
     except SeenOtherwise:
         printer, body = _printed(candidate, module, names, functions, share=False)
-    workspace, packing = printer.workspace, {}
-    for name, argument in zip(names, program.arguments, strict=True):
-        if argument.packed is not None:
-            packing[name] = _packing(printer, argument)
-    flags = known["c"].flags if kind != "generic" and "c" in known else ()
+    workspace = printer.workspace
+    packing = {
+        name: _packing(printer, argument)
+        for name, argument in zip(names, program.arguments, strict=True)
+        if argument.packed is not None
+    }
+    flags = sources["c"].flags if kind != "generic" and "c" in sources else ()
     if kind == "c" and {*unit.staged_dtypes} & {*ALIASED}:
         flags = (*flags, "-fno-strict-aliasing")
     if printer.rounds:
         flags = (*flags, "-ffp-contract=off")
-    made, needed = definitions(printer.operations)
-    text = helpers(printer.types | needed) + made
-    text += "".join(functions[n] for n in sorted(printer.externs))
-    source = known.get({"native": "llvm"}.get(kind, kind))
-    features = tuple(dict.fromkeys((*unit.requires, *source.requires))) if source else ()
-    shown = "generic" if kind == "generic" else "native"
+    operations, needed = definitions(printer.operations)
+    called = "".join(functions[name] for name in sorted(printer.externs))
+    source = sources.get({"native": "llvm"}.get(kind, kind))
     return CKernel(
-        parameters,
-        spelling,
-        text,
-        body,
-        packing,
-        workspace,
-        shown,
-        features,
-        flags,
-        printer.rounds,
+        parameters=parameters,
+        names=spelling,
+        helpers=helpers(printer.types | needed) + operations + called,
+        body=body,
+        packing=packing,
+        workspace=workspace,
+        implementation="generic" if kind == "generic" else "native",
+        features=tuple(dict.fromkeys((*unit.requires, *source.requires))) if source else (),
+        flags=flags,
+        rounds=printer.rounds,
     )
 
 
