@@ -14,16 +14,14 @@ import numpy as np
 from amos.intrinsics import Intrinsic, implementations
 from amos.ir import dtype
 from amos.machine.limits import CpuLimits
-from amos.mapping.mapping import Mapping
-from amos.plan.nest import Loop, Nest
+from amos.plan.nest import Loop
 from amos.plan.packing import grouped, in_reading_order, pad_operand
-from amos.plan.schedule import CpuSchedule
+from amos.plan.schedule import CpuSchedule, Plan
 from amos.plan.shared_loops import SharedLoops, even_ranges
 from amos.plan.split_reduction import PART, SplitReduction, split_reduction
 from amos.plan.staging import StagedOperand, staged_destination, staged_sources
 from amos.plan.staging_vectors import VectorCopy, vector_copy
 from amos.plan.strided import StridedOperand, destination_form, source_forms
-from amos.plan.structure import Structure
 
 __all__ = ["CpuPlan", "SourceCopy", "dividing_width", "live_fragments", "partial_sums"]
 
@@ -90,33 +88,20 @@ class SourceCopy:
 
 
 @dataclass(frozen=True)
-class CpuPlan:
+class CpuPlan(Plan):
     """A kernel of one mapping under one schedule on CPUs of certain limits.
 
     Equal plans have equal code, whatever machine it is generated on.
 
     Attributes:
-        mapping: what goes where.
-        schedule: a feasible schedule of it.
         limits: of the CPU.
         implementation: ``"native"``, ``"generic"`` or ``"c"``; see
             :mod:`amos.codegen.tir.tensor_intrin`.
     """
 
-    mapping: Mapping
     schedule: CpuSchedule
     limits: CpuLimits
     implementation: str = "native"
-
-    @cached_property
-    def structure(self) -> Structure:
-        """Loops and operands as numbers."""
-        return Structure(self.mapping)
-
-    @property
-    def nest(self) -> Nest:
-        """Loops of the mapping."""
-        return self.structure.nest
 
     @property
     def tiled(self) -> bool:
@@ -247,14 +232,14 @@ class CpuPlan:
     def copies(self) -> dict[str, SourceCopy]:
         """The copies within the kernel, by the intrinsic's name of the source."""
         return {
-            op.name: self._copy(op, dtype(op.kind).bits)
+            op.name: self._copy(op)
             for op in self.sources
             if self.form(op) in ("strided", "gathered")
         }
 
-    def _copy(self, op: StagedOperand, bits: int) -> SourceCopy:
-        """Where and how a source is copied, whose elements have so many bits."""
-        place, extents = self._place(op, bits)
+    def _copy(self, op: StagedOperand) -> SourceCopy:
+        """Where and how a source is copied."""
+        place, extents = self._place(op)
         loops = [n for n in extents if n > 1] if place != "ahead" else list(extents)
         vectors = vector_copy(op) if self.schedule.copy == "vectors" else None
         if vectors is not None:
@@ -279,12 +264,12 @@ class CpuPlan:
             shared = int((counts[:-1] < _SHARES * self.limits.cores).sum())
         return SourceCopy(place, extents, tail, width, vectors, shared)
 
-    def _place(self, op: StagedOperand, bits: int) -> tuple[Place, tuple[int, ...]]:
+    def _place(self, op: StagedOperand) -> tuple[Place, tuple[int, ...]]:
         """Where a copy stands, and the extents of what it covers."""
         if self.schedule.stage[op.name] == "whole" or not self.outer:
             return "ahead", op.shape
         dims = self.structure.dimensions(op)
-        share = int(self._shared.copied_together(dims, bits / 8, self.limits)[0])
+        share = int(self._shared.copied_together(dims, dtype(op.kind).bits / 8, self.limits)[0])
         return "range" if share > 1 else "step", self.covered(op, share)
 
     def covered(self, op: StagedOperand, share: int) -> tuple[int, ...]:

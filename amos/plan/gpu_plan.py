@@ -44,10 +44,9 @@ from amos.mapping.mapping import Mapping
 from amos.plan.blocks import Blocks
 from amos.plan.gpu_registers import granted
 from amos.plan.nest import Loop, Nest
-from amos.plan.schedule import GpuSchedule, Schedule, batch_of
+from amos.plan.schedule import GpuSchedule, Plan, Schedule, batch_of
 from amos.plan.shared_operand import SharedOperand
 from amos.plan.staging import StagedOperand
-from amos.plan.structure import Structure
 
 __all__ = ["STATIC_LIMIT", "GpuPlan", "architecture_of"]
 
@@ -72,7 +71,7 @@ def architecture_of(machine: Machine) -> str:
 
 
 @dataclass(frozen=True)
-class GpuPlan:
+class GpuPlan(Plan):
     """A kernel of one mapping under one schedule on GPUs of one architecture.
 
     Attributes:
@@ -88,7 +87,6 @@ class GpuPlan:
         ScheduleError: an order does not name the mapping's loops.
     """
 
-    mapping: Mapping
     schedule: GpuSchedule
     architecture: str
     warps: int = field(init=False)
@@ -141,16 +139,6 @@ class GpuPlan:
     def unit(self) -> Multiprocessor:
         """Limits of the architecture."""
         return multiprocessor(capability(self.architecture))
-
-    @cached_property
-    def structure(self) -> Structure:
-        """Loops and fragments of the mapping."""
-        return Structure(self.mapping)
-
-    @property
-    def nest(self) -> Nest:
-        """Loops of the mapping."""
-        return self.structure.nest
 
     @cached_property
     def counts(self) -> Blocks:

@@ -21,7 +21,7 @@ from amos.plan.nest import Loop, Nest
 from amos.plan.structure import LoopBatch, Structure
 from amos.plan.variables import Value, variable, variables_of
 
-__all__ = ["Candidate", "CpuSchedule", "GpuSchedule", "Schedule", "Value", "batch_of"]
+__all__ = ["Candidate", "CpuSchedule", "GpuSchedule", "Plan", "Schedule", "Value", "batch_of"]
 
 #: Variables that only a GPU has.
 _GPU_KEYS = frozenset({"align", "bind", "pipeline"})
@@ -278,6 +278,29 @@ class Candidate(Shown):
 
     def __str__(self) -> str:
         return f"{self.mapping}  {self.schedule}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the plans of all targets hold.
+
+    Attributes:
+        mapping: what goes where.
+        schedule: a feasible schedule of it.
+    """
+
+    mapping: Mapping
+    schedule: Schedule
+
+    @cached_property
+    def structure(self) -> Structure:
+        """Loops and operands as numbers."""
+        return Structure(self.mapping)
+
+    @property
+    def nest(self) -> Nest:
+        """Loops of the mapping."""
+        return self.structure.nest
 
 
 def batch_of(structure: Structure, schedules: Sequence[Schedule]) -> LoopBatch:
