@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -119,18 +118,14 @@ def verdict(said: Verdict) -> list[Block]:
 
 def space(found: MappingSpace) -> list[Block]:
     """A table that can be sorted; the first ones of a large space."""
-    rows = []
-    for one in islice(found, _LISTED):
-        physical = one.physical()
-        groups = map(", ".join, one.groups.values())
-        rows.append((one.name, *groups, physical.calls, round(physical.utilization, 6)))
+    frame = found.to_frame(_LISTED).round({"utilization": 6})
     note = f"{found.count:,} mapping{'' if found.count == 1 else 's'} under rule {found.rule!r}"
-    if found.count > len(rows):
-        note += f"; the first {len(rows)} are shown, to_frame() or an index give the others"
-    head = ("mapping", *_names(found.intrinsic), "calls", "utilization")
+    if found.count > len(frame):
+        note += f"; the first {len(frame)} are shown, to_frame() or an index give the others"
+    rows = tuple(frame.itertuples(index=False, name=None))
     return [
         Heading(f"{found.operator.name} on {found.intrinsic.name}", note),
-        Table(head, tuple(rows), sortable=True),
+        Table(("mapping", *frame.columns[1:]), rows, sortable=True),
     ]
 
 
