@@ -152,13 +152,15 @@ class AssignmentSet:
         if not self._bound:
             return self._tails[len(prefix)][_mask(prefix)]
         choices = (*((t,) for t in prefix), *self._choices[len(prefix) :])
-        return sum(
-            weight * ways
-            for bound, weight in self._kinds(choices)
-            for mask, (_, ways) in self._states(self._free, choices).items()
-            if (_mask(bound) | mask).bit_count() >= self.rank
-            and self._good(bound, _mask(bound) & ~mask)
-        )
+        fills = self._states(self._free, choices)
+        total = 0
+        for bound, weight in self._kinds(choices):
+            filled = _mask(bound)
+            for mask, (_, ways) in fills.items():
+                enough = (filled | mask).bit_count() >= self.rank
+                if enough and self._good(bound, filled & ~mask):
+                    total += weight * ways
+        return total
 
     def _kinds(self, choices: Options) -> Iterator[tuple[Assignment, int]]:
         """Assignments of the bound iterations, one of each kind, and how many are of its kind.
