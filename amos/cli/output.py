@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from amos._progress import ProgressLine, clock, time_left
-from amos.cli.tables import Table, table_lines, wide, wrapped
+from amos.cli.tables import table_lines, wide, wrapped
 
 if TYPE_CHECKING:
     from amos.records import Measurement
@@ -62,18 +62,15 @@ def print_warning(text: str) -> None:
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:
     """Print a table as wide as the terminal; columns of numbers are set to the right."""
     listed = [list(row) for row in rows]
-    table = Table(
-        header=tuple(columns),
-        rows=tuple(tuple(map(_cell, row)) for row in listed),
-        right=tuple(
-            bool(listed) and all(row[n] is None or isinstance(row[n], Real) for row in listed)
-            for n in range(len(columns))
-        ),
-    )
+    right = [
+        bool(listed) and all(row[n] is None or isinstance(row[n], Real) for row in listed)
+        for n in range(len(columns))
+    ]
+    texts = [list(map(_cell, row)) for row in listed]
     width = wide()
     for line in wrapped(title, width) if title else ():
         typer.echo(line)
-    for line in ("", *table_lines(table, width), ""):
+    for line in ("", *table_lines(columns, texts, right, width), ""):
         typer.echo(line)
 
 

@@ -99,19 +99,19 @@ def replay_command(
     load_intrinsics(intrinsics)
     with Records(file, readonly=True) as records:
         record = records.get(number)
-    found = replay(record, repeat=repeat)
+    again = replay(record, repeat=repeat)
     if as_json:
-        print_json(found.to_dict())
+        print_json(again.to_dict())
         return
-    print_line(f"operator   {found.candidate.mapping.operator}")
-    print_line(f"winner     {found.candidate.mapping}")
-    print_line(f"schedule   {found.candidate.schedule}")
-    print_checked(found.measurement)
-    if found.recorded_seconds is not None:
-        print_line(f"recorded   {found.recorded_seconds * 1e3:.4f} ms")
-    noise = f"± {found.measurement.noise:.1%}"
-    print_line(f"measured   {found.measurement.seconds * 1e3:.4f} ms {noise}")
-    for note in found.notes:
+    print_line(f"operator   {again.candidate.mapping.operator}")
+    print_line(f"winner     {again.candidate.mapping}")
+    print_line(f"schedule   {again.candidate.schedule}")
+    print_checked(again.measurement)
+    if again.recorded_seconds is not None:
+        print_line(f"recorded   {again.recorded_seconds * 1e3:.4f} ms")
+    noise = f"± {again.measurement.noise:.1%}"
+    print_line(f"measured   {again.measurement.seconds * 1e3:.4f} ms {noise}")
+    for note in again.notes:
         print_line(f"note       {note}")
 
 

@@ -7,39 +7,19 @@ longest words fit beside each other, each row becomes a list of its columns.
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
-__all__ = ["Table", "table_lines", "wide", "wrapped"]
+__all__ = ["table_lines", "wide", "wrapped"]
 
 _GAP = "  "
 #: Lines of a row beyond which its last column goes below.
 _TALL = 3
 #: Columns of text where neither a terminal nor ``COLUMNS`` says how many there are.
 _USUAL = 120
-
-
-@dataclass(frozen=True)
-class Table:
-    """What is to be laid out.
-
-    Attributes:
-        header: names of the columns.
-        rows: their texts, as many in each row.
-        right: whether a column is set to the right, as numbers are.
-    """
-
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    right: tuple[bool, ...]
-
-    @property
-    def lines(self) -> tuple[tuple[str, ...], ...]:
-        """The header and the rows."""
-        return (self.header, *self.rows)
 
 
 def wide() -> int:
@@ -63,26 +43,37 @@ def wrapped(text: str, width: int) -> list[str]:
     return lines or [""]
 
 
-def table_lines(table: Table, width: int) -> list[str]:
-    """The table in at most ``width`` columns; wider only where a single word is.
+def table_lines(
+    header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool], width: int
+) -> list[str]:
+    """A table in at most ``width`` columns; wider only where a single word is.
 
-    >>> table = Table(("name", "us"), (("an_intrinsic", "13364"),), (False, True))
-    >>> print("\\n".join(table_lines(table, 40)))
+    Args:
+        header: names of the columns.
+        rows: their texts, as many in each row.
+        right: whether a column is set to the right, as numbers are.
+        width: columns of text.
+
+    >>> rows = [("an_intrinsic", "13364")]
+    >>> print("\\n".join(table_lines(("name", "us"), rows, (False, True), 40)))
     name             us
     ───────────────────
     an_intrinsic  13364
-    >>> print("\\n".join(table_lines(table, 17)))
+    >>> print("\\n".join(table_lines(("name", "us"), rows, (False, True), 17)))
     name  an_intrinsic
     us    13364
     """
-    beside = _widths(table.lines, width)
-    if beside is not None and _tallest(table, beside) <= _TALL:
-        return _set(table, beside)
-    if len(table.header) > 2 and not table.right[-1]:
-        before = _widths([line[:-1] for line in table.lines], width)
+    lines = [header, *rows]
+    beside = _widths(lines, width)
+    if beside is not None:
+        cells = (cell for row in rows for cell in zip(row, beside, strict=True))
+        if max((len(wrapped(text, size)) for text, size in cells), default=1) <= _TALL:
+            return _set(lines, right, beside)
+    if len(header) > 2 and not right[-1]:
+        before = _widths([line[:-1] for line in lines], width)
         if before is not None:
-            return _set(table, before, width)
-    return _set(table, beside) if beside is not None else _listed(table, width)
+            return _set(lines, right, before, width)
+    return _listed(header, rows, width) if beside is None else _set(lines, right, beside)
 
 
 def _widths(lines: Iterable[Sequence[str]], width: int) -> list[int] | None:
@@ -103,30 +94,25 @@ def _widths(lines: Iterable[Sequence[str]], width: int) -> list[int] | None:
     ]
 
 
-def _tallest(table: Table, widths: Sequence[int]) -> int:
-    """Lines of the tallest row."""
-    return max(
-        (len(wrapped(t, w)) for row in table.rows for t, w in zip(row, widths, strict=True)),
-        default=1,
-    )
-
-
-def _set(table: Table, widths: Sequence[int], below: int = 0) -> list[str]:
+def _set(
+    lines: Sequence[Sequence[str]], right: Sequence[bool], widths: Sequence[int], below: int = 0
+) -> list[str]:
     """Columns beside each other; with ``below`` columns of text for the last one under them."""
-    header, *rows = [_row(table, line, widths, below) for line in table.lines]
-    rule = max(len(line) for lines in (header, *rows) for line in lines)
+    header, *rows = [_row(line, right, widths, below) for line in lines]
+    rule = max(len(line) for row in (header, *rows) for line in row)
     return [*header, "─" * rule, *(line for row in rows for line in row)]
 
 
-def _row(table: Table, texts: Sequence[str], widths: Sequence[int], below: int) -> list[str]:
+def _row(
+    texts: Sequence[str], right: Sequence[bool], widths: Sequence[int], below: int
+) -> list[str]:
     """The lines of one row."""
     cells = [wrapped(text, size) for text, size in zip(texts, widths, strict=False)]
     lines = []
-    for number in range(max(map(len, cells))):
-        shown = [cell[number] if number < len(cell) else "" for cell in cells]
+    for pieces in itertools.zip_longest(*cells, fillvalue=""):
         padded = (
-            text.rjust(size) if right else text.ljust(size)
-            for text, size, right in zip(shown, widths, table.right, strict=False)
+            piece.rjust(size) if is_right else piece.ljust(size)
+            for piece, size, is_right in zip(pieces, widths, right, strict=False)
         )
         lines.append(_GAP.join(padded).rstrip())
     if below and texts[-1]:
@@ -134,13 +120,13 @@ def _row(table: Table, texts: Sequence[str], widths: Sequence[int], below: int) 
     return lines
 
 
-def _listed(table: Table, width: int) -> list[str]:
+def _listed(header: Sequence[str], rows: Iterable[Sequence[str]], width: int) -> list[str]:
     """Each row as a list of its columns, with an empty line between rows."""
-    label = max(map(len, table.header))
+    label = max(map(len, header))
     lines: list[str] = []
-    for row in table.rows:
+    for row in rows:
         lines += [""] if lines else []
-        for name, text in zip(table.header, row, strict=True):
+        for name, text in zip(header, row, strict=True):
             first, *rest = wrapped(text, width - label - len(_GAP))
             lines.append(f"{name:{label}}{_GAP}{first}".rstrip())
             lines += [" " * label + _GAP + line for line in rest]

@@ -25,17 +25,17 @@ _LOOKED_AT = 500
 
 
 def map_target(
-    op: Operator, target: str, commute: bool, as_json: bool, given: Sequence[Intrinsic] = ()
+    op: Operator, target: str, commute: bool, as_json: bool, described: Sequence[Intrinsic] = ()
 ) -> None:
     """Print one row an intrinsic: counts by rule, best utilization, why none.
 
     Args:
-        given: intrinsics that are tried beside those of the target, first of all.
+        described: intrinsics that are tried beside those of the target, first of all.
 
     Raises:
         MappingError: the target is not of a known form, or has no intrinsic.
     """
-    units = [*given, *(unit for unit in _intrinsics(target) if unit not in given)]
+    units = [*described, *(unit for unit in _intrinsics(target) if unit not in described)]
     rows = [_row(op, unit, commute) for unit in units]
     if as_json:
         print_json({"operator": op.name, "statement": str(op), "target": target, "rows": rows})
@@ -65,10 +65,10 @@ def _intrinsics(target: str) -> list[Intrinsic]:
     if target == "all":
         return units
     if kind == "cuda":
-        found = re.fullmatch(r"sm_(\d+)", what)
-        if found is None:
+        architecture = re.fullmatch(r"sm_(\d+)", what)
+        if architecture is None:
             raise MappingError(f"target {target!r}: expected a form such as {_FORMS}")
-        chosen = [u for u in units if 0 < u.architecture <= int(found.group(1))]
+        chosen = [u for u in units if 0 < u.architecture <= int(architecture[1])]
     elif not what:
         raise MappingError(f"target {target!r}: expected a form such as {_FORMS}")
     else:

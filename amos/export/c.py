@@ -172,7 +172,8 @@ def _source(request: Request, kernel: CKernel) -> str:
         if p.packed
     )
     include = _INTRINSICS if "_mm" in kernel.helpers + kernel.body else ""
-    tests = " && ".join(f'__builtin_cpu_supports("{_gnu(f)}") != 0' for f in kernel.features)
+    spelled = (feature.replace("_", "") for feature in kernel.features)  # as GNU C does
+    tests = " && ".join(f'__builtin_cpu_supports("{gnu}") != 0' for gnu in spelled)
     return f"""/* Made by amos export. Build: cc {_flags(kernel)} -c {name}.c
 {_about(request)} */
 {_ROUNDS if kernel.rounds else ""}#include "{name}.h"
@@ -189,15 +190,6 @@ int {name}_supported(void) {{
   return {tests or "1"};
 }}
 """
-
-
-def _gnu(feature: str) -> str:
-    """A CPU feature as GNU C spells it.
-
-    >>> _gnu("avx512_vnni"), _gnu("avx512vl")
-    ('avx512vnni', 'avx512vl')
-    """
-    return feature.replace("_", "")
 
 
 def _flags(kernel: CKernel) -> str:

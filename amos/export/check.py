@@ -96,8 +96,8 @@ class GpuRow:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as JSON has them."""
-        found = {"baseline_seconds": self.baseline_seconds, "speed": self.speed}
-        return asdict(self) | found | {"speed_of_calls": self.speed_of_calls}
+        derived = ("baseline_seconds", "speed", "speed_of_calls")
+        return asdict(self) | {name: getattr(self, name) for name in derived}
 
 
 def check_kernels(folder: Path, options: dict[str, Any]) -> Iterator[GpuRow]:
@@ -191,24 +191,24 @@ def _serve(folder: Path, options: dict[str, Any]) -> None:
 
 
 def _row(folder: Path, name: str, device: Device, options: dict[str, Any]) -> GpuRow:
-    known: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     try:
         launch = read_launch(folder / name)
-        known |= {"intrinsic": launch["intrinsic"], "operator": launch["operator"]["name"]}
+        result |= {"intrinsic": launch["intrinsic"], "operator": launch["operator"]["name"]}
         with Kernel(folder / name, device) as kernel:
-            known |= kernel.check(options["seed"])
-            if options["timed"] and known["correct"]:
-                known["times"] = tuple(kernel.times())
-                known["seconds"] = statistics.median(known["times"])
-                known["tops"] = launch["operations"] / known["seconds"] / 1e12
+            result |= kernel.check(options["seed"])
+            if options["timed"] and result["correct"]:
+                result["times"] = tuple(kernel.times())
+                result["seconds"] = statistics.median(result["times"])
+                result["tops"] = launch["operations"] / result["seconds"] / 1e12
                 if options["pytorch"]:
-                    known |= _beside(launch)
+                    result |= _beside(launch)
     except KernelError as error:
-        known |= {"problem": str(error), "correct": False}
+        result |= {"problem": str(error), "correct": False}
     except Exception as error:  # of one kernel; the others are checked all the same
         said = f"{type(error).__name__}: {error}".splitlines()[0]
-        known |= {"problem": said, "correct": False}
-    return GpuRow(name, device.name, **known)
+        result |= {"problem": said, "correct": False}
+    return GpuRow(name, device.name, **result)
 
 
 def _beside(launch: dict[str, Any]) -> dict[str, Any]:
@@ -226,7 +226,7 @@ def summary(rows: Sequence[GpuRow]) -> dict[str, Any]:
     ``speed`` is beside the best way that PyTorch has, graphs included, ``calls`` beside
     its calls as they are made.
     """
-    found: dict[str, Any] = {"kernels": len(rows), "right": sum(row.correct for row in rows)}
+    total: dict[str, Any] = {"kernels": len(rows), "right": sum(row.correct for row in rows)}
     for group, asked in _ASKED.items():
         best: dict[str, tuple[float, float]] = {}
         for row in rows:
@@ -237,19 +237,19 @@ def summary(rows: Sequence[GpuRow]) -> dict[str, Any]:
         if best:
             strict, calls = map(statistics.geometric_mean, zip(*best.values(), strict=True))
             each = {name: speeds[0] for name, speeds in best.items()}
-            found[group] = {"speed": strict, "calls": calls, "asked": asked, "of": each}
-    return found
+            total[group] = {"speed": strict, "calls": calls, "asked": asked, "of": each}
+    return total
 
 
-def sentences(found: dict[str, Any]) -> Iterator[str]:
+def sentences(total: dict[str, Any]) -> Iterator[str]:
     """A summary in words."""
-    yield f"{found['right']} of {found['kernels']} kernels are right"
+    yield f"{total['right']} of {total['kernels']} kernels are right"
     for group, words in (("batch1", "batch 1"), ("gemm", "square product")):
-        if part := found.get(group):
+        if speeds := total.get(group):
             yield (
-                f"{words}: {part['calls']:.2f} times as fast as PyTorch's calls (the better of "
-                f"eager and channels_last), {part['speed']:.2f} times where a graph launches "
-                f"both: geometric mean of {len(part['of'])} (asked: {part['asked']})"
+                f"{words}: {speeds['calls']:.2f} times as fast as PyTorch's calls (the better of "
+                f"eager and channels_last), {speeds['speed']:.2f} times where a graph launches "
+                f"both: geometric mean of {len(speeds['of'])} (asked: {speeds['asked']})"
             )
 
 
@@ -326,8 +326,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.write(f"{_sentence(row)}\n")
             sys.stdout.flush()
             # What is known so far: a run that is ended early leaves it.
-            known = {"summary": summary(rows), "rows": [each.to_dict() for each in rows]}
-            _write(folder / "results.json", json.dumps({"gpu": row.gpu} | known, indent=1) + "\n")
+            so_far = {"summary": summary(rows), "rows": [each.to_dict() for each in rows]}
+            _write(folder / "results.json", json.dumps({"gpu": row.gpu} | so_far, indent=1) + "\n")
     except KernelError as error:
         sys.stderr.write(f"check: {error}\n")
         return 2

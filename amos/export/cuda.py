@@ -59,15 +59,15 @@ def files(request: Request) -> dict[str, str | bytes]:
     architecture = request.architecture or f"sm_{needed}"
     plan = GpuPlan.of(mapping, request.candidate.schedule, architecture)
     text = KernelText(plan, request.name)
-    made: dict[str, str | bytes] = {
+    contents: dict[str, str | bytes] = {
         "kernel.cu": text.source,
         "launch.json": json.dumps(launch_of(plan, request.name), indent=2) + "\n",
         "load.hpp": _header(plan, text),
     }
-    made |= {name: standalone(module) for name, module in LOADER.items()}
+    contents |= {name: standalone(module) for name, module in LOADER.items()}
     if any(architecture in compiler.architectures for compiler in compilers()):
-        made["kernel.ptx"] = portable_code(text.source, architecture, request.name)
-    return made
+        contents["kernel.ptx"] = portable_code(text.source, architecture, request.name)
+    return contents
 
 
 def _header(plan: GpuPlan, text: KernelText) -> str:

@@ -58,11 +58,11 @@ class Example:
         sums = evaluate(plain, {tensor.name: inputs[tensor.name] for tensor in plain.inputs})
         if operator.epilogue is None:
             return Example(0, inputs, sums)
-        made = []
+        examples = []
         for trial in range(_TRIALS if operator.epilogue.loads else 1):
             inputs = _inputs(operator, trial)
-            made.append(Example(trial, inputs, finish(operator, sums, inputs)))
-        return max(made, key=lambda each: (len(np.unique(each.output)), -each.trial))
+            examples.append(Example(trial, inputs, finish(operator, sums, inputs)))
+        return max(examples, key=lambda each: (len(np.unique(each.output)), -each.trial))
 
 
 def _of_epilogue(operator: Operator, tensor: Tensor) -> bool:
@@ -87,7 +87,7 @@ def _scaled(bits: np.ndarray, length: int) -> np.ndarray:
 
 
 def _inputs(operator: Operator, trial: int) -> dict[str, np.ndarray]:
-    made = {}
+    arrays = {}
     for number, tensor in enumerate(operator.inputs):
         kind = dtype(str(tensor.dtype))
         bits = _random(_stream(operator, number, trial), tensor.elements)
@@ -100,8 +100,8 @@ def _inputs(operator: Operator, trial: int) -> dict[str, np.ndarray]:
         else:
             values = (bits % np.uint64(2 * _EIGHTHS + 1)).astype(np.int64) - _EIGHTHS
             values = values / _EIGHTHS
-        made[tensor.name] = values.astype(kind.numpy).reshape(tensor.shape)
-    return made
+        arrays[tensor.name] = values.astype(kind.numpy).reshape(tensor.shape)
+    return arrays
 
 
 def _random(stream: int, count: int) -> np.ndarray:
@@ -144,7 +144,7 @@ def test_program(request: Request, kernel: CKernel) -> str:
     # Each tensor is called what it is called in C.
     *inputs, output = (replace(p, tensor=kernel.names.tensors[p.tensor]) for p in kernel.parameters)
     kinds = {t.name: c_type(held(str(t.dtype))) for t in operator.inputs}
-    made = "".join(
+    drawn = "".join(
         f"  {kinds[t.name]} *{_at(t.name)} = allocate({t.elements}, sizeof *{_at(t.name)});\n"
         f"  for (size_t i = 0; i < {t.elements}; ++i)\n"
         f"    {_at(t.name)}[i] = {_value(operator, number, example.trial)};\n"
@@ -159,13 +159,13 @@ def test_program(request: Request, kernel: CKernel) -> str:
     arguments = ", ".join(f"of_{p.name}" for p in (*inputs, output))
     digest = ""
     if _is_exact(operator):
-        known = f"UINT64_C({output_digest(example.output)})"
-        digest = DIGEST.format(element=_word(operator), elements=output.elements, digest=known)
+        expected = f"UINT64_C({output_digest(example.output)})"
+        digest = DIGEST.format(element=_word(operator), elements=output.elements, digest=expected)
     return PROGRAM.format(
         name=name,
         upper=name.upper(),
         functions=FUNCTIONS if operator.epilogue is not None else "",
-        made=made + packed,
+        made=drawn + packed,
         call=f"{name}({arguments}, workspace)",
         kind=output.kind,
         out=_at(output.tensor),
@@ -188,18 +188,16 @@ def _word(operator: Operator) -> str:
 def _value(operator: Operator, number: int, trial: int) -> str:
     """C expression of element ``i`` of an input; what :func:`_inputs` makes."""
     tensor = operator.inputs[number]
-    kind = str(tensor.dtype)
+    kind = dtype(str(tensor.dtype))
     bits = f"random_bits(UINT64_C({_stream(operator, number, trial)}) << 40, i)"
-    known = dtype(kind)
-    if _is_scale(operator, tensor):
-        value = f"scaled({bits}, {_LENGTHS[kind]})"
-        return f"bfloat16({value})" if kind == "bfloat16" else value
-    if known.is_integer:
-        low, high = known.limits
+    if kind.is_integer:
+        low, high = kind.limits
         span, start = min(high - low + 1, 1 << 16), low if high < 1 << 16 else 0
-        return f"({c_type(held(kind))})((int64_t)({bits} % {span}) + ({start}))"
+        return f"({c_type(held(kind.name))})((int64_t)({bits} % {span}) + ({start}))"
     value = f"(float)((int)({bits} % {2 * _EIGHTHS + 1}) - {_EIGHTHS}) / {_EIGHTHS}"
-    return f"bfloat16({value})" if kind == "bfloat16" else value
+    if _is_scale(operator, tensor):
+        value = f"scaled({bits}, {_LENGTHS[kind.name]})"
+    return f"bfloat16({value})" if kind.name == "bfloat16" else value
 
 
 def _reference(operator: Operator, output: Parameter) -> str:

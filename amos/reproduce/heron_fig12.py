@@ -220,7 +220,9 @@ def _curves(title: str, lines: Mapping[str, Sequence[Sequence[float]]], best: fl
         parts.append(f'<text x="{_EDGE - 32}" y="{y + 4:.1f}">{tick:g}</text>')
     for number, (name, runs) in enumerate(lines.items()):
         colour = _COLOURS[number % len(_COLOURS)]
-        low, middle, high = (_quantile(runs, share, best) for share in (0.25, 0.5, 0.75))
+        low, middle, high = np.quantile(
+            best / np.array(runs), (0.25, 0.5, 0.75), axis=0, method="nearest"
+        )
         band = " ".join([*_points(low), *reversed(_points(high))])
         parts.append(f'<polygon points="{band}" fill="{colour}" fill-opacity="0.12"/>')
         parts.append(
@@ -232,14 +234,7 @@ def _curves(title: str, lines: Mapping[str, Sequence[Sequence[float]]], best: fl
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _quantile(runs: Sequence[Sequence[float]], share: float, best: float) -> list[float]:
-    columns = (sorted(column) for column in zip(*runs, strict=True))
-    # The slow runs are the low performance.
-    picked = (column[round((1 - share) * (len(column) - 1))] for column in columns)
-    return [best / seconds if math.isfinite(seconds) else 0.0 for seconds in picked]
-
-
-def _points(values: Sequence[float]) -> list[str]:
+def _points(values: np.ndarray) -> list[str]:
     step = (_WIDTH - 2 * _EDGE) / max(1, len(values) - 1)
     return [f"{_EDGE + n * step:.1f},{_y(value):.1f}" for n, value in enumerate(values)]
 

@@ -100,13 +100,13 @@ def operators_of(model: Any) -> list[tuple[str, Operator | None]]:
 
 
 def _operator(node: Any, shapes: Mapping[str, tuple[int, ...]]) -> Operator | None:
-    given, out = [shapes.get(name, ()) for name in node.input], shapes[node.output[0]]
+    inputs, out = [shapes.get(name, ()) for name in node.input], shapes[node.output[0]]
     if node.op_type == "Conv":
-        return _conv(node, given[0], given[1], out)
+        return _conv(node, inputs[0], inputs[1], out)
     if node.op_type == "MatMul":
-        return _product(given[0], given[1])
+        return _product(inputs[0], inputs[1])
     if node.op_type == "GlobalAveragePool":
-        i, k = prod(given[0][:2]), prod(given[0][2:])
+        i, k = prod(inputs[0][:2]), prod(inputs[0][2:])
         return _parse("mean", "out[i] += x[i,k] * coefficient[k]", {"i": i, "k": k})
     return None
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from amos import operators
 from amos.cli import main
 from amos.cli.output import print_table
-from amos.cli.tables import Table, table_lines
+from amos.cli.tables import table_lines
 from amos.operators import short_name
 
 WMMA = "wmma_m16n16k16_f16_f32"
@@ -69,8 +69,7 @@ texts = st.lists(words, max_size=6).map(" ".join)
 def test_every_layout_keeps_all_words(
     rows: list[tuple[str, ...]], columns: int, right: tuple[bool, ...]
 ) -> None:
-    table = Table(header=("one", "two", "three four"), rows=tuple(rows), right=right)
-    lines = table_lines(table, columns)
+    lines = table_lines(("one", "two", "three four"), rows, right, columns)
     printed = [word for line in lines if not _RULE.fullmatch(line) for word in line.split()]
     wanted = [word for row in rows for text in row for word in text.split()]
     labels = ["one", "two", "three", "four"]
