@@ -144,8 +144,7 @@ def _write(
     folder: Path, as_json: bool, *, arch: str, shapes: int, seed: int, trials: int, top: int
 ) -> None:
     """Kernels to check, and what checks them."""
-    from amos.export.gpu_check import suite_pieces, write_check
-    from amos.export.suite import write_pieces
+    from amos.export.gpu_check import suite_pieces, write_check, write_pieces
 
     pieces = suite_pieces(arch, shapes=shapes, seed=seed)
     pieces |= benchmark_pieces(arch, trials, top) if trials else {}

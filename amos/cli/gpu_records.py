@@ -20,7 +20,7 @@ from amos.errors import ExportError
 
 if TYPE_CHECKING:
     from amos.explore import Exploration
-    from amos.export.suite import Pieces
+    from amos.export.gpu_check import Pieces
     from amos.intrinsics import Intrinsic
     from amos.ir import Operator
     from amos.records import Trial

@@ -1,7 +1,13 @@
-"""Checking and timing exported kernels on a GPU, and writing what is to be checked."""
+"""Checking and timing exported kernels on a GPU, and writing what is to be checked.
+
+A suite is a folder of many exports; it is written piece by piece, and can be interrupted.
+"""
 
 from __future__ import annotations
 
+import json
+import shutil
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +19,6 @@ from amos.export import baseline, check
 from amos.export.check import GpuRow, check_kernels
 from amos.export.cuda import LOADER, standalone
 from amos.export.formats import export
-from amos.export.suite import Pieces
 from amos.ir import Operator
 from amos.machine import Machine, catalogue
 from amos.machine.gpu_costs import capability
@@ -22,7 +27,17 @@ from amos.plan import Candidate
 from amos.runtime.cuda.driver import KernelError
 from amos.schedule import ScheduleSpace
 
-__all__ = ["TYPES", "GpuRow", "check_folder", "machine_for", "suite_pieces", "write_check"]
+__all__ = [
+    "TYPES",
+    "GpuRow",
+    "Pieces",
+    "Tell",
+    "check_folder",
+    "machine_for",
+    "suite_pieces",
+    "write_check",
+    "write_pieces",
+]
 
 #: What each type of an operator is computed by.
 TYPES: dict[str, tuple[str | tuple[str, ...], str]] = {
@@ -46,6 +61,14 @@ _LARGEST = 40
 _KEPT = ("r", "s", "t", "stride", "dilation", "padding", "h", "w", "depth")
 #: Scalar statements of an operator that is written.
 _POINTS = 50_000_000
+#: What a folder was asked for; only the same request goes on with it.
+_REQUEST = "suite.json"
+
+#: Told the pieces that are done, all of them, and the one that comes next.
+Tell = Callable[[int, int, str], None]
+#: The parts of a suite, each there as a whole or not at all: by the name of its folder, from
+#: the top, what writes it to a folder that does not exist yet.
+Pieces = dict[str, Callable[[Path], object]]
 
 
 def check_folder(
@@ -133,6 +156,62 @@ def suite_pieces(architecture: str, *, shapes: int, seed: int) -> Pieces:
         for which in (*range(shapes), *(["epilogue"] if kind in _FINISHED else []))
         for title in [f"{name}_{kind}_{which}"]
     }
+
+
+def write_pieces(
+    folder: Path, pieces: Pieces, request: Mapping[str, object], tell: Tell | None = None
+) -> list[Path]:
+    """Write what is not there yet, each piece beside its place and then moved to it.
+
+    Args:
+        folder: top of the suite; a new one, an empty one, or one of the same request.
+        pieces: what belongs there; it depends on the request alone.
+        request: what was asked for, as JSON values.
+        tell: told before each piece, and at the end.
+
+    Returns:
+        the folders of all kernels.
+
+    Raises:
+        ExportError: the folder holds something else, or cannot be written.
+    """
+    try:
+        _claim(folder, json.dumps(dict(request), indent=2, sort_keys=True) + "\n")
+        kernels = []
+        for number, (name, write) in enumerate(pieces.items()):
+            if tell is not None:
+                tell(number, len(pieces), name)
+            path = folder / name
+            if not path.exists():
+                partial = path.with_name(f".{path.name}.partial")
+                shutil.rmtree(partial, ignore_errors=True)
+                partial.parent.mkdir(parents=True, exist_ok=True)
+                write(partial)
+                partial.rename(path)
+            kernels += sorted(file.parent for file in path.rglob("launch.json"))
+    except OSError as error:
+        raise ExportError(f"{str(folder)!r}: {error.strerror or error}") from error
+    if tell is not None:
+        tell(len(pieces), len(pieces), "")
+    return kernels
+
+
+def _claim(folder: Path, request: str) -> None:
+    """Say in a folder what it is for, or make sure that it is for the same."""
+    asked = folder / _REQUEST
+    if asked.is_file():
+        if asked.read_text(encoding="utf-8") != request:
+            raise ExportError(
+                f"{str(folder)!r} was written with other options ({asked.name}); "
+                "repeat those, or choose another folder"
+            )
+        return
+    if folder.exists() and any(folder.iterdir()):
+        raise ExportError(
+            f"{str(folder)!r}: expected a new folder, or one that the same command has begun"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    asked.write_text(request, encoding="utf-8")
 
 
 def _finished(op: Operator) -> Operator:
