@@ -222,19 +222,22 @@ class Memory:
             **extra,
         )
 
-    def __str__(self) -> str:
+    @property
+    def statement(self) -> str:
+        """The statement as :meth:`parse` reads it."""
         fragment = f"{self.register_scope}.{self.operand}[{', '.join(self.indices)}]"
         terms = [
             i if s == "1" else f"{i} * {s}" for i, s in zip(self.indices, self.strides, strict=True)
         ]
         outside = f"{self.scope}.{self.operand}[{' + '.join([self.address, *terms])}]"
-        if self.direction == "store":
-            return f"{outside} = {fragment}"
+        sides = (outside, fragment) if self.direction == "store" else (fragment, outside)
+        return " = ".join(sides)
+
+    def __str__(self) -> str:
         notes = [f"staged as {dtype(self.staged).short}"] if self.staged else []
         if self.broadcast:
             notes.append(f"broadcast along {', '.join(self.broadcast)}")
-        said = f"  ({'; '.join(notes)})" if notes else ""
-        return f"{fragment} = {outside}{said}"
+        return f"{self.statement}  ({'; '.join(notes)})" if notes else self.statement
 
 
 def _refuse(text: str, found: str) -> NoReturn:

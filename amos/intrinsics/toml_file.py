@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, is_dataclass
 from inspect import signature
 from pathlib import Path
 from typing import Any, NoReturn
@@ -152,47 +152,34 @@ def values_of(intrinsic: Intrinsic, sources: Iterable[Implementation] = ()) -> d
         intrinsic: the description.
         sources: its implementations.
     """
-    values: dict[str, Any] = {
-        "name": intrinsic.name,
-        "family": intrinsic.family,
-        "source": intrinsic.source,
-        "description": intrinsic.description,
+    return _changed(intrinsic, ("compute", "memory")) | {
         "compute": str(intrinsic.compute),
         "extents": dict(intrinsic.extents),
         "dtypes": {load.tensor.name: load.tensor.dtype for load in intrinsic.operands},
         "memory": [_memory_values(statement) for statement in intrinsic.memory],
-        "requires": list(intrinsic.requires),
-        "registers": intrinsic.registers,
-        "arithmetic": asdict(intrinsic.arithmetic),
-        "timing": [
-            {key: value for key, value in asdict(timing).items() if value is not None}
-            for timing in intrinsic.timing
-        ],
-        "implementation": {
-            each.kind: {"source": each.source} | _changed(each, ("intrinsic", "kind", "source"))
-            for each in sources
-        },
+        "implementation": {each.kind: _changed(each, ("intrinsic", "kind")) for each in sources},
     }
-    if intrinsic.shapes is not None:
-        shapes = asdict(intrinsic.shapes)
-        values["shapes"] = {k: v if k == "where" else list(v) for k, v in shapes.items()}
-    return values
 
 
 def _memory_values(statement: Memory) -> dict[str, Any]:
-    values = {"statement": str(replace(statement, broadcast=(), staged=""))} | _changed(
-        statement, _STATED
-    )
+    values = {"statement": statement.statement} | _changed(statement, _STATED)
     if (layout := statement.layout) is not None:
         values["layout"] = {"lanes": layout.lanes, "elements": layout.elements} | dict(layout.where)
     return values
 
 
-def _changed(described: Any, without: tuple[str, ...]) -> dict[str, Any]:
-    """Attributes that differ from their defaults; tuples as lists."""
-    values = {}
-    for field in fields(described):
-        value = getattr(described, field.name)
-        if field.name not in without and value != field.default:
-            values[field.name] = list(value) if isinstance(value, tuple) else value
-    return values
+def _changed(described: Any, without: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Attributes that differ from their defaults."""
+    values = {field.name: getattr(described, field.name) for field in fields(described)}
+    defaults = {field.name: field.default for field in fields(described)}
+    return {
+        name: _plain(value)
+        for name, value in values.items()
+        if name not in without and value != defaults[name]
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return _changed(value) if is_dataclass(value) else value
