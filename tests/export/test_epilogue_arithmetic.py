@@ -275,6 +275,7 @@ def _stored(array: Array, kind: str) -> Array:
     return pack(array, kind).view(np.uint16).copy()
 
 
+@pytest.mark.features
 @pytest.mark.parametrize("seed", range(4))
 def test_every_bit_is_that_of_exact_arithmetic(seed: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(seed)

@@ -31,6 +31,8 @@ SEEDS: dict[str, Iterable[int]] = {
 }
 #: Where nearly every case is an error, as it is meant to be.
 BROKEN = ("record",)
+#: What draws from the instructions that this CPU has.
+NATIVE = ("kernel", "epilogue", "export")
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +41,10 @@ def attack() -> Iterator[Attack]:
         yield started
 
 
-@pytest.mark.parametrize("kind", SEEDS)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=pytest.mark.features if kind in NATIVE else ()) for kind in SEEDS],
+)
 def test_nothing_breaks(kind: str, attack: Attack) -> None:
     if kind == "export" and shutil.which("gcc") is None:
         pytest.skip("exports are checked with gcc's sanitizers; there is no gcc")
