@@ -11,7 +11,8 @@ import importlib
 import re
 from typing import Any, NoReturn
 
-from amos.errors import OperatorError, ToolchainError
+from amos._toolchain import load_tvm
+from amos.errors import OperatorError
 from amos.ir import Affine, Operator, dtype
 from amos.ir.grammar import Reference
 
@@ -32,13 +33,9 @@ def from_te(tensor: Any) -> Operator:
     Raises:
         OperatorError: the computation is no such product; the message names the
             part that is not supported.
-        ToolchainError: TVM cannot be imported.
+        ToolchainError: TVM is missing, known not to work, or does not load.
     """
-    try:
-        tvm = importlib.import_module("tvm")
-        te = importlib.import_module("tvm.te")
-    except ImportError as error:
-        raise ToolchainError(f"reading a TE tensor needs apache-tvm: {error}") from error
+    tvm, te = load_tvm(), importlib.import_module("tvm.te")
     if not isinstance(tensor, te.Tensor):
         raise OperatorError(f"expected a tvm.te.Tensor, got {type(tensor).__name__}")
     return _Reader(tvm, tensor).operator()

@@ -96,14 +96,15 @@ class Mapping(Shown):
     @cached_property
     def fused(self) -> dict[str, Affine]:
         """For each intrinsic iteration its fused index, in mixed radix over the group."""
-        extents, result = self.operator.extents, {}
-        for step, group in self.groups.items():
-            terms, radix = [], 1
-            for name in reversed(group):
-                terms.append((name, radix))
-                radix *= extents[name]
-            result[step] = Affine(tuple(reversed(terms)))
-        return result
+        extents = self.operator.extents
+
+        def radix(names: Sequence[str]) -> int:
+            return prod(extents[n] for n in names)
+
+        return {
+            step: Affine(tuple((n, radix(group[i + 1 :])) for i, n in enumerate(group)))
+            for step, group in self.groups.items()
+        }
 
     @cached_property
     def fused_extents(self) -> dict[str, int]:

@@ -59,11 +59,8 @@ class Layout:
         outer = [n for n in mapping.outer if n in load.names]
         counts = [-(-fused[t] // sizes[t]) for t in axes]
         fragment = tuple(sizes[t] for t in axes)
-        strides, step = [], 1
-        for length in reversed([*(extents[n] for n in outer), *counts, *fragment]):
-            strides.append(step)
-            step *= length
-        strides.reverse()
+        lengths = [*(extents[n] for n in outer), *counts, *fragment]
+        strides = [prod(lengths[i + 1 :]) for i in range(len(lengths))]
         k, d = len(outer), len(axes)
         return Layout(
             operand.tensor.name,
