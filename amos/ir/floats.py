@@ -42,8 +42,8 @@ def quantize(values: np.ndarray, kind: str | DType) -> np.ndarray:
     """Round floats to the nearest value of a type, ties to even.
 
     Args:
-        values: float array of any shape.
-        kind: a floating-point type.
+        values: array of any shape.
+        kind: a floating-point type; an integer type holds its values as they are.
 
     Returns:
         array of the type's container; beyond the largest value it holds an

@@ -157,13 +157,10 @@ def main(library: str, image: str, name: str, *sizes: str) -> None:
     """Make the calls that standard input holds by a kernel of an image."""
     (calls,) = np.frombuffer(sys.stdin.buffer.read(4), np.uint32)
     rows = np.frombuffer(sys.stdin.buffer.read(), np.uint8).reshape(calls, -1)
-    operands = np.split(rows, np.cumsum([int(size) for size in sizes])[:-1], axis=1)
+    parts = np.split(rows, np.cumsum([int(size) for size in sizes])[:-1], axis=1)
+    operands = [part.copy() for part in parts]
     try:
         device = Device(library)
-        pointers = []
-        for data in map(np.ascontiguousarray, operands):
-            pointers.append(device.allocate(data.nbytes))
-            device.upload(pointers[-1], data)
         launch = {
             "kernel": name,
             "architecture": f"sm_{device.capability}",
@@ -172,13 +169,14 @@ def main(library: str, image: str, name: str, *sizes: str) -> None:
             "block": (WARP, 1, 1),
             "arguments": [{"zeroed": False}],
         }
-        Kernel(name, device, launch=launch, image=Path(image).read_bytes()).run(pointers)
-        device.call("cuCtxSynchronize")
-        result = np.empty_like(operands[-1], order="C")
-        device.download(result, pointers[-1])
+        kernel = Kernel(name, device, launch=launch, image=Path(image).read_bytes())
+        with device.holding(operands) as pointers:
+            kernel.run(pointers)
+            device.call("cuCtxSynchronize")
+            device.download(operands[-1], pointers[-1])
     except KernelError as error:
         raise SystemExit(str(error)) from None
-    sys.stdout.buffer.write(result.tobytes())
+    sys.stdout.buffer.write(operands[-1].tobytes())
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from amos.codegen.cuda.expression import Expr, Value, at_most, text, variable
 from amos.codegen.cuda.text import block, cuda_type, identifier
 from amos.machine.gpu_costs import HELD_COPIES, ROW_ALIGNMENT
 from amos.plan.gpu_plan import GpuPlan
+from amos.plan.nest import Group
 from amos.plan.shared_operand import STEP, SharedOperand
 
 __all__ = ["column_text", "copy_code", "element_at", "loop_values", "may_part"]
@@ -190,13 +191,8 @@ class _Gather:
         flat = self._let("at_reduction", stage * plan.staged + local.get(STEP, 0))
         if at_most(flat) >= plan.reduction:
             self.guards.append(f"{text(flat)} < {plan.reduction}")
-        values: dict[str, Value] = {}
-        weight = plan.reduction
-        for loop in plan.reduce:
-            digit = flat if weight == plan.reduction else flat % weight
-            weight //= loop.extent
-            values[loop.name] = digit if weight == 1 else digit // weight
-        return values
+        names, extents = zip(*((x.name, x.extent) for x in plan.reduce), strict=True)
+        return Group("", "reduce", 1, names, extents).decode(flat)
 
 
 def copy_code(plan: GpuPlan, source: SharedOperand) -> list[str]:

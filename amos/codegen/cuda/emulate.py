@@ -141,7 +141,9 @@ def emulate(
         done = _run([tool, *_flags(tool), f"-I{HEADERS}", str(text), "-o", str(binary)], None)
         if done.returncode:
             raise BuildError(f"{name}: {tool} refuses it: {_first_error(done.stderr)}")
-        data = b"".join(_bytes(np.asarray(inputs[t.name]), t.dtype) for t in op.inputs)
+        kinds = {tensor.name: tensor.dtype or "float32" for tensor in op.inputs}
+        patterns = [pack(quantize(inputs[name], kind), kind) for name, kind in kinds.items()]
+        data = b"".join(pattern.tobytes() for pattern in patterns)
         outputs = []
         for order in _RUNS:
             ended = _run([str(binary), *order], data)
@@ -151,12 +153,6 @@ def emulate(
             raw = np.frombuffer(ended.stdout, np.uint8)
             outputs.append(unpack(raw, plan.stored_dtype, op.output.tensor.shape))
     return Emulation(tuple(outputs), evaluate(op, inputs))
-
-
-def _bytes(array: np.ndarray, kind: str | None) -> bytes:
-    known = dtype(kind or "float32")
-    values = array if known.is_integer else quantize(array, known)
-    return pack(values, known).tobytes()
 
 
 def _main(plan: GpuPlan, text: str) -> str:

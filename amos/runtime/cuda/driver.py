@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -133,12 +133,21 @@ class Device:
         """Give memory back."""
         self.release("cuMemFree_v2", pointer)
 
-    def upload(self, pointer: ctypes.c_uint64, data: np.ndarray) -> None:
-        """Copy a contiguous array to the GPU."""
-        self.call(
-            "cuMemcpyHtoD_v2", pointer, data.ctypes.data_as(ctypes.c_void_p),
-            ctypes.c_size_t(data.nbytes),
-        )  # fmt: skip
+    @contextlib.contextmanager
+    def holding(self, arrays: Iterable[np.ndarray]) -> Iterator[list[ctypes.c_uint64]]:
+        """Contiguous arrays on the GPU for a while, and what is added to the list meanwhile."""
+        pointers: list[ctypes.c_uint64] = []
+        try:
+            for data in arrays:
+                pointers.append(self.allocate(data.nbytes))
+                self.call(
+                    "cuMemcpyHtoD_v2", pointers[-1], data.ctypes.data_as(ctypes.c_void_p),
+                    ctypes.c_size_t(data.nbytes),
+                )  # fmt: skip
+            yield pointers
+        finally:
+            for pointer in pointers:
+                self.free(pointer)
 
     def download(self, data: np.ndarray, pointer: ctypes.c_uint64) -> None:
         """Copy to a contiguous array from the GPU."""

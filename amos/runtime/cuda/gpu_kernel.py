@@ -11,7 +11,6 @@ from amos.codegen.cuda.kernel import KernelText, kernel_name
 from amos.codegen.cuda.launch import launch_of
 from amos.codegen.cuda.toolchain import image_for
 from amos.errors import BuildError
-from amos.ir import dtype
 from amos.ir.floats import pack, quantize, unpack
 from amos.plan import Candidate
 from amos.plan.gpu_plan import GpuPlan
@@ -59,11 +58,8 @@ class GpuKernel:
 
     def prepare(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """Bit patterns of the inputs, in the kernel's order, and room for the output."""
-        made = []
-        for tensor in self._operator.inputs:
-            known, values = dtype(tensor.dtype or "float32"), inputs[tensor.name]
-            made.append(pack(values if known.is_integer else quantize(values, known), known))
-        return made
+        kinds = {tensor.name: tensor.dtype or "float32" for tensor in self._operator.inputs}
+        return [pack(quantize(inputs[name], kind), kind) for name, kind in kinds.items()]
 
     def run(self, arguments: list[np.ndarray]) -> None:
         """Run once; the output's bytes become the last of the arguments."""

@@ -15,6 +15,7 @@ eight-bit floats, whose bit patterns it holds as ``uint16`` and ``uint8``.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import statistics
@@ -163,17 +164,10 @@ class Kernel:
             for that.
         """
         made = np.full(size_of(self.launch["arguments"][-1]), 0xCD, np.uint8)
-        pointers: list[ctypes.c_uint64] = []
-        try:
-            for data in (*map(np.ascontiguousarray, inputs), made):
-                pointers.append(self.device.allocate(data.nbytes))
-                self.device.upload(pointers[-1], data)
+        with self.device.holding((*map(np.ascontiguousarray, inputs), made)) as pointers:
             self.run(pointers)
             self.device.call("cuCtxSynchronize")
             self.device.download(made, pointers[-1])
-        finally:
-            for pointer in pointers:
-                self.device.free(pointer)
         return made
 
     def check(self, seed: int = 0) -> dict[str, Any]:
@@ -205,25 +199,16 @@ class Kernel:
         if inputs is None:
             values = drawn(self.launch, np.random.default_rng(0))
             inputs = [encode(values[a["name"]], a["dtype"]) for a in described]
-        pointers: list[ctypes.c_uint64] = []
-        timer: Timer | None = None
-        try:
-            for data in map(np.ascontiguousarray, inputs):
-                pointers.append(self.device.allocate(data.nbytes))
-                self.device.upload(pointers[-1], data)
+        with self.device.holding(map(np.ascontiguousarray, inputs)) as pointers:
             pointers.append(self.device.allocate(size_of(out)))
             self._fill(pointers[-1], size_of(out))
-            given = list(pointers)
-            timer = Timer(self.device, lambda stream: self.run(given, stream))
-            if not flush:
-                return timer.warm(repeat)
-            pointers.append(self.device.allocate(flush))
-            return timer.cold(repeat, lambda stream: self._fill(pointers[-1], flush, stream))
-        finally:
-            if timer is not None:
-                timer.close()
-            for pointer in pointers:
-                self.device.free(pointer)
+            arguments = list(pointers)
+            timer = Timer(self.device, lambda stream: self.run(arguments, stream))
+            with contextlib.closing(timer):
+                if not flush:
+                    return timer.warm(repeat)
+                pointers.append(self.device.allocate(flush))
+                return timer.cold(repeat, lambda stream: self._fill(pointers[-1], flush, stream))
 
     def _fill(self, pointer: ctypes.c_uint64, size: int, stream: int = 0) -> None:
         self.device.call(
