@@ -159,22 +159,18 @@ class CExpressions:
         return f"{operation(name, kind)}({values})"
 
     def _of_Select(self, node: Any) -> str:
-        return self._ternary(node, node.condition, node.true_value, node.false_value)
+        return self._choice(node.condition, node.true_value, node.false_value)
 
-    def _ternary(self, node: Any, condition: Any, yes: Any, no: Any) -> str:
-        if self._vector(condition):
-            return self._select(condition, yes, no)
-        return f"({self._value(condition)} ? {self._value(yes)} : {self._value(no)})"
-
-    def _select(self, condition: Any, yes: Any, no: Any) -> str:
-        """By a comparison of lanes as wide as what is chosen, which GNU C has as a mask."""
-        compares = type(condition).__name__ in _COMPARISONS
-        if not compares or vector_bytes(type_of(condition.a)) != vector_bytes(type_of(yes)):
+    def _choice(self, condition: Any, yes: Any, no: Any) -> str:
+        if not self._vector(condition):
+            return f"({self._value(condition)} ? {self._value(yes)} : {self._value(no)})"
+        # A comparison of lanes as wide as what is chosen is a mask in GNU C.
+        kind, compared = type_of(yes), type(condition).__name__
+        if compared not in _COMPARISONS or vector_bytes(kind) > WIDEST:
             raise ByLanes
-        kind, sign = type_of(yes), _INFIX[type(condition).__name__]
-        if vector_bytes(kind) > WIDEST:
+        if vector_bytes(type_of(condition.a)) != vector_bytes(kind):
             raise ByLanes
-        mask = f"{self._value(condition.a)} {sign} {self._value(condition.b)}"
+        mask = f"{self._value(condition.a)} {_INFIX[compared]} {self._value(condition.b)}"
         self.operations.add(("select", kind))
         return f"{operation('select', kind)}({mask}, {self._value(yes)}, {self._value(no)})"
 
@@ -238,7 +234,7 @@ class CExpressions:
         return method(node)
 
     def _call_if_then_else(self, node: Any) -> str:
-        return self._ternary(node, *node.args)
+        return self._choice(*node.args)
 
     def _call_likely(self, node: Any) -> str:
         return self._value(node.args[0])
@@ -275,26 +271,19 @@ class CExpressions:
             return self._value(given)
         if type(value).__name__ == "FloatImm":
             return str(int(np.float32(value.value).view(np.int32)))
+        before = type_of(value)
         if self._lane is not None:
-            return self._reinterpreted_lane(value, kind)
-        if type(value).__name__ == "TensorLoad" and split(type_of(value))[1] > 1:
+            (kind, lanes), (before, others) = split(kind), split(before)
+            if lanes != others:
+                raise ExportError("bits cannot be taken apart lane by lane in C here")
+        self._note(kind)
+        if type(value).__name__ == "TensorLoad" and split(before)[1] > 1:
             (index,) = value.indices
             if split(self._buffers[value.source].dtype)[1] == 1:
-                self._note(kind)
                 return f"load_{short(kind)}({self._address(value.source, index)})"
         if split(kind)[1] == 1:
-            self._note(kind)
-            inner = f"({c_type(type_of(value))}[]){{{self._value(value)}}}"
-            return f"load_{short(kind)}({inner})"
-        self._note(kind)
+            return f"load_{short(kind)}(({c_type(before)}[]){{{self._value(value)}}})"
         return f"(({c_type(kind)}){self._value(value)})"
-
-    def _reinterpreted_lane(self, value: Any, kind: str) -> str:
-        (scalar, lanes), (given, before) = split(kind), split(type_of(value))
-        if lanes != before:
-            raise ExportError("bits cannot be taken apart lane by lane in C here")
-        self._note(scalar)
-        return f"load_{short(scalar)}(({c_type(given)}[]){{{self._value(value)}}})"
 
     def _call_call_llvm_pure_intrin(self, node: Any) -> str:
         if self._lane is not None:
@@ -306,8 +295,7 @@ class CExpressions:
         call = CALLS.get(name) or CALLS.get(f"{name}:{kind}")
         if call is None:
             raise ExportError(f"LLVM's {name} on {kind} has no form in C here")
-        given = [self._value(node.args[1 + n]) for n in call.order]
-        arguments = ", ".join(f"({t}){a}" for t, a in zip(call.types, given, strict=True))
+        arguments = ", ".join(f"({call.kind}){self._value(each)}" for each in node.args[1:])
         self._note(kind)
         return f"({c_type(kind)}){call.function}({arguments})"
 

@@ -64,29 +64,22 @@ class VectorCall:
 
     Attributes:
         function: its name in ``immintrin.h``.
-        types: C types of its arguments, to which vectors of other lanes are cast.
-        order: which of LLVM's arguments each one is.
+        kind: C type of each of its arguments, to which vectors of other lanes are cast.
     """
 
     function: str
-    types: tuple[str, ...]
-    order: tuple[int, ...] = (0, 1, 2)
-
-
-def _dot(name: str) -> dict[str, VectorCall]:
-    return {
-        f"llvm.x86.avx512.v{name}.512": VectorCall(f"_mm512_{name[1:]}_epi32", ("__m512i",) * 3),
-        f"llvm.x86.avx512.v{name}.256": VectorCall(f"_mm256_{name[1:]}_epi32", ("__m256i",) * 3),
-    }
+    kind: str
 
 
 #: By LLVM's name, and the number of lanes where the name does not say it.
 CALLS: dict[str, VectorCall] = {
-    **_dot("pdpbusd"),
-    **_dot("pdpbusds"),
-    **_dot("pdpwssd"),
-    "llvm.fma:float32x16": VectorCall("_mm512_fmadd_ps", ("__m512",) * 3),
-    "llvm.fma:float32x8": VectorCall("_mm256_fmadd_ps", ("__m256",) * 3),
+    **{
+        f"llvm.x86.avx512.vp{name}.{bits}": VectorCall(f"_mm{bits}_{name}_epi32", f"__m{bits}i")
+        for name in ("dpbusd", "dpbusds", "dpwssd")
+        for bits in (512, 256)
+    },
+    "llvm.fma:float32x16": VectorCall("_mm512_fmadd_ps", "__m512"),
+    "llvm.fma:float32x8": VectorCall("_mm256_fmadd_ps", "__m256"),
 }
 #: Functions that an implementation gives to LLVM as text of its own: C that takes their place.
 EXTERNS: dict[str, str] = {

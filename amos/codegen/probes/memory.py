@@ -91,27 +91,21 @@ def probe_bandwidth(size: int, cores: int, *, write: bool) -> float:
 
     chunks = max(1, size // (4 * _STEP))
     passes = max(1, min(1000, (64 << 20) // size))
+    line, buffer = (cores, _STEP), (cores, chunks, _STEP)
+    shapes = [line, buffer] if write else [buffer, line]
+    given = te.placeholder(shapes[0], "int32", name="given")
     step = te.reduce_axis((0, passes), name="step")
-    given = te.placeholder((cores, chunks, _STEP), "int32", name="given")
     if write:
-        seed = te.placeholder((cores, _STEP), "int32", name="seed")
-        out = te.compute(
-            (cores, chunks, _STEP), lambda c, k, x: te.sum(seed[c, x], axis=[step]), name="main"
-        )
-        arguments, arrays = [seed, out], [(cores, _STEP), (cores, chunks, _STEP)]
+        out = te.compute(buffer, lambda c, k, x: te.sum(given[c, x], axis=[step]), name="main")
     else:
         chunk = te.reduce_axis((0, chunks), name="chunk")
         out = te.compute(
-            (cores, _STEP), lambda c, x: te.sum(given[c, chunk, x], axis=[step, chunk]), name="main"
+            line, lambda c, x: te.sum(given[c, chunk, x], axis=[step, chunk]), name="main"
         )
-        arguments, arrays = [given, out], [(cores, chunks, _STEP), (cores, _STEP)]
-    sch = s_tir.Schedule(te.create_prim_func(arguments))
+    sch = s_tir.Schedule(te.create_prim_func([given, out]))
     main = sch.get_sblock("main")
-    loops = sch.get_loops(main)
-    if write:
-        core, middle, lane, passing = loops
-    else:
-        core, lane, passing, middle = loops
+    core, *loops = sch.get_loops(main)
+    middle, lane, passing = loops if write else (loops[2], loops[0], loops[1])
     local = None if write else sch.cache_write(main, 0, "global")
     sch.reorder(core, passing, middle, lane)
     sch.parallel(core)
@@ -123,7 +117,7 @@ def probe_bandwidth(size: int, cores: int, *, write: bool) -> float:
     # Last: once the initialization is split off, the block is no longer a reduction.
     sch.decompose_reduction(main, passing)
     streamed = passes * chunks * _STEP * 4
-    tensors = [to_tensor(np.ones(shape, "int32"), "int32") for shape in arrays]
+    tensors = [to_tensor(np.ones(shape, "int32"), "int32") for shape in shapes]
     return streamed / _seconds(sch.mod, tensors, timings(streamed))
 
 

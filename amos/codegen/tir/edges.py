@@ -38,16 +38,6 @@ class _Edge:
     extent: int
     padded: int
 
-    @property
-    def rest(self) -> int:
-        """Steps of the tile that is cut; 0 if none is."""
-        return self.extent % self.tile
-
-    @property
-    def beyond(self) -> bool:
-        """Whether whole tiles lie beyond the end."""
-        return self.padded - self.extent >= self.tile
-
 
 def part_edges(function: Any, program: Program) -> Any:
     """A scheduled function whose register tiles are written out without conditions.
@@ -91,9 +81,10 @@ def _parted(tile: Any, edges: Sequence[_Edge]) -> Any:
         return _with_own_variables(tile)
     edge, *others = edges
     cut: Any = None
-    if edge.rest:
-        cut = _parted(_cut(tile, edge, edge.rest), others)
-        if edge.beyond:
+    if rest := edge.extent % edge.tile:
+        cut = _parted(_cut(tile, edge, rest), others)
+        if edge.padded - edge.extent >= edge.tile:
+            # Whole tiles lie beyond the end.
             cut = tirx.IfThenElse(edge.start < edge.extent, cut, None)
     whole = _parted(_cut(tile, edge, edge.tile), others)
     return tirx.IfThenElse(edge.start <= edge.extent - edge.tile, whole, cut)
