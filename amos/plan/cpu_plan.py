@@ -297,8 +297,7 @@ class CpuPlan(Plan):
 
     def _fragments(self, op: StagedOperand) -> int:
         """Distinct fragments of a source in one step of the reduction."""
-        names = {name for dim in op.dims for name in dim.index.names}
-        return prod(steps for name, steps in self.tile.items() if name in names)
+        return prod(steps for name, steps in self.tile.items() if name in op.names)
 
     def __str__(self) -> str:
         return "\n".join(described(self))

@@ -39,13 +39,16 @@ class Tile:
 
     Attributes:
         staged: the operand.
-        dtype: canonical type of an element.
         hidden: true if only the compiler knows which lane holds what.
     """
 
     staged: StagedOperand
-    dtype: str
     hidden: bool
+
+    @property
+    def dtype(self) -> str:
+        """Canonical type of an element."""
+        return self.staged.tensor_kind
 
     @property
     def bits(self) -> int:
@@ -232,27 +235,20 @@ class Tile:
     @cached_property
     def loops(self) -> tuple[str, ...]:
         """Spatial loops with more than one step that move along the operand, in their order."""
-        return tuple(x.name for x in self.nest.spatial if x.extent > 1 and x.name in self._indexed)
+        return tuple(
+            x.name for x in self.nest.spatial if x.extent > 1 and x.name in self.staged.names
+        )
 
     @cached_property
     def reduced(self) -> bool:
         """Whether a reduction loop with more than one step moves along the operand."""
-        return any(x.extent > 1 and x.name in self._indexed for x in self.nest.reduce)
-
-    @cached_property
-    def _indexed(self) -> frozenset[str]:
-        return frozenset(name for dim in self.staged.dims for name in dim.index.names)
+        return any(x.extent > 1 and x.name in self.staged.names for x in self.nest.reduce)
 
 
 def tiles(nest: Nest) -> tuple[Tile, ...]:
     """Sources in the intrinsic's order, then the destination; none if fragments are no matrices."""
-    intrinsic = nest.mapping.intrinsic
-    names = [load.tensor.name for load in intrinsic.operands]
     staged = (*staged_sources(nest), staged_destination(nest))
     if any(len(op.fragment) != 2 for op in staged):
         return ()
-    known = {m.operand: m.layout is not None for m in intrinsic.memory}
-    return tuple(
-        Tile(op, intrinsic.dtypes[names.index(op.name)], not known.get(op.name, False))
-        for op in staged
-    )
+    known = {m.operand: m.layout is not None for m in nest.mapping.intrinsic.memory}
+    return tuple(Tile(op, not known.get(op.name, False)) for op in staged)

@@ -110,6 +110,11 @@ class StagedOperand:
         return prod(self.shape)
 
     @cached_property
+    def names(self) -> frozenset[str]:
+        """Loops and lanes that move along some dimension."""
+        return frozenset(name for dim in self.dims for name in dim.index.names)
+
+    @cached_property
     def in_place(self) -> bool:
         """True if the buffer is the tensor under another shape: nothing is moved."""
         extents = self.nest.mapping.operator.extents
