@@ -165,10 +165,9 @@ def _report(result: Exploration, rule: str, elapsed: float, as_json: bool) -> No
     where = "" if measured is not None else f" on {result.machine.name} (not run)"
     print_line(f"predicted  {best.predicted * 1e3:.4f} ms{where}")
     if measured is not None:
-        print_line(
-            f"measured   {best.seconds * 1e3:.4f} ms, median of {len(measured.times)}, "
-            f"± {measured.noise:.1%}"
-        )
+        count = len(measured.times)
+        times = f"median of {count}, ± {measured.noise:.1%}" if count > 1 else "timed once"
+        print_line(f"measured   {best.seconds * 1e3:.4f} ms, {times}")
     print_line(f"speed      {result.speed}")
     if measured is not None:
         print_checked(measured)

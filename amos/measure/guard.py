@@ -19,7 +19,6 @@ import sys
 import time
 import traceback
 import warnings
-from dataclasses import replace
 from typing import Any, NoReturn
 
 from amos.ir import Operator
@@ -140,11 +139,9 @@ class _Guard:
         """Have a worker do it, within the limits of the request."""
         memory, needs = request.memory, request.job.needs
         # A worker that lacks something would load it within the limit; a fork costs less.
-        if self.worker is not None and not (
-            self.worker.memory == memory and needs <= self.worker.ready
-        ):
+        worker = self.worker
+        if worker is not None and (worker.memory != memory or not needs <= worker.ready):
             self.drop()
-        fresh = self.worker is None
         if self.worker is None:
             self.prepare(needs, memory)
             ready = needs | self.loaded | self.references.operators
@@ -159,7 +156,7 @@ class _Guard:
             return Reply(self.obituary(memory))
         if reply.retire or reply.failure not in _HARMLESS:
             self.drop()
-        return replace(reply, fresh_worker=fresh)
+        return reply
 
     def prepare(self, needs: frozenset[Operator | str], memory: int) -> None:
         """Load and compute here what a job needs, for every worker to inherit.

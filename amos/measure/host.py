@@ -13,17 +13,16 @@ import json
 import os
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from amos.errors import MachineError
 from amos.intrinsics import Intrinsic
 from amos.machine.cpu import Cache, Cpu, cpu
 from amos.machine.machine import Level, Machine, Peak
 from amos.machine.makers import fitted
-from amos.measure.probe import Probe, Stream
+from amos.measure.probe import Figures, Probe, Stream
 from amos.measure.runner import Runner, default_memory
 
 __all__ = ["cache_file", "host_machine"]
@@ -77,23 +76,21 @@ def host_machine(
     Raises:
         MeasureError: a measurement failed.
     """
-    known = {} if fresh else _load(cache_file())
+    known = Figures() if fresh else _load(cache_file())
     versions = {x.name: _version(x, implementation) for x in intrinsics}
-    rates = known.get("peaks", {})
-    missing = [x for x in intrinsics if again or versions[x.name] not in rates]
-    levels = {} if known.get("read") and not levels_again else _probe_sizes(cpu(), runner)
+    missing = [x for x in intrinsics if again or versions[x.name] not in known.peaks]
+    levels = {} if known.read and not levels_again else _probe_sizes(cpu(), runner)
     if missing or levels:
         with contextlib.ExitStack() as stack:
             worker = runner or stack.enter_context(Runner())
-            probe = Probe(tuple(missing), levels, cpu().cores, implementation)
-            found = asdict(worker.probe(probe))
-        found["peaks"] = {versions[name]: rate for name, rate in found["peaks"].items()}
-        known = _better(known, found)
+            found = worker.probe(Probe(tuple(missing), levels, cpu().cores, implementation))
+        rates = {versions[name]: rate for name, rate in found.peaks.items()}
+        known = known.better(replace(found, peaks=rates))
         _save(cache_file(), known)
     # What is asked for comes last, where there are several of one name.
-    ordered = {k: v for k, v in known["peaks"].items() if k not in versions.values()}
-    ordered |= {k: known["peaks"][k] for k in versions.values()}
-    return _machine(cpu(), known | {"peaks": ordered})
+    for version in versions.values():
+        known.peaks[version] = known.peaks.pop(version)
+    return _machine(cpu(), known)
 
 
 def _version(intrinsic: Intrinsic, kind: str | None) -> str:
@@ -101,17 +98,6 @@ def _version(intrinsic: Intrinsic, kind: str | None) -> str:
     from amos.codegen.tir.tensor_intrin import implementation, version
 
     return version(intrinsic, kind or implementation(intrinsic, cpu().features))
-
-
-def _better(known: Any, found: Any, key: str = "") -> Any:
-    """The better of each figure: a machine is what it can do when nothing disturbs it."""
-    if not isinstance(found, dict):
-        lower = key in ("latency", "interval", "launch")
-        return min(known, found) if lower else max(known, found)
-    merged = dict(known)
-    for name, value in found.items():
-        merged[name] = _better(known[name], value, name) if name in known else value
-    return merged
 
 
 def _data_caches(here: Cpu) -> tuple[Cache, ...]:
@@ -150,25 +136,23 @@ def _probe_sizes(here: Cpu, runner: Runner | None = None) -> dict[str, dict[str,
     return sizes
 
 
-def _machine(here: Cpu, known: dict[str, Any]) -> Machine:
-    capacity = {f"L{c.level}": c.capacity for c in _data_caches(here)} | {"DRAM": 0}
-    units = {f"L{c.level}": c.units for c in _data_caches(here)} | {"DRAM": 1}
+def _machine(here: Cpu, known: Figures) -> Machine:
+    caches = {f"L{c.level}": (c.capacity, c.units) for c in _data_caches(here)}
     peaks = {}
-    for kept, figures in known["peaks"].items():
+    for kept, rates in known.peaks.items():
         name, kind = kept.split(".")[1:3]
         source = "measured" if kind == "native" else "measured, generic implementation"
-        peaks[name] = Peak(
-            figures["latency"], figures["interval"], source, generic=kind == "generic"
-        )
+        peaks[name] = Peak(**rates, source=source, generic=kind == "generic")
     return Machine(
         name="host",
         cores=here.cores,
-        clock=known["clock"],
+        clock=known.clock,
         levels=tuple(
-            _level(name, size, units[name], here.cores, known) for name, size in capacity.items()
+            _level(name, size, units, here.cores, known)
+            for name, (size, units) in (caches | {"DRAM": (0, 1)}).items()
         ),
         peaks=peaks,
-        launch=known["launch"],
+        launch=known.launch,
         features=tuple(sorted(here.features)),
         maker=here.maker,
         source=f"measured on {here.model}",
@@ -176,9 +160,9 @@ def _machine(here: Cpu, known: dict[str, Any]) -> Machine:
     )
 
 
-def _level(name: str, size: int, units: int, cores: int, known: dict[str, Any]) -> Level:
-    one, each = known["read"][name]["one"], known["read"][name]["all"]
-    one_out, each_out = known["write"][name]["one"], known["write"][name]["all"]
+def _level(name: str, size: int, units: int, cores: int, known: Figures) -> Level:
+    one, each = known.read[name]["one"], known.read[name]["all"]
+    one_out, each_out = known.write[name]["one"], known.write[name]["all"]
     if units >= cores:
         # Nothing is shared, so the two figures are one, measured twice.
         return Level(name, size, max(one, each), max(one_out, each_out), units)
@@ -186,17 +170,18 @@ def _level(name: str, size: int, units: int, cores: int, known: dict[str, Any]) 
     return Level(name, size, each * sharing, each_out * sharing, units, one, one_out)
 
 
-def _load(path: Path) -> dict[str, Any]:
+def _load(path: Path) -> Figures:
     """What was measured before; nothing if the file is absent or unreadable."""
     try:
-        known = json.loads(path.read_text())
-        _machine(cpu(), {"peaks": {}} | known)
+        values = json.loads(path.read_text())
+        known = Figures(**{name: values[name] for name in asdict(Figures())})
+        _machine(cpu(), known)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, MachineError):
-        return {}
-    return dict(known)
+        return Figures()
+    return known
 
 
-def _save(path: Path, known: dict[str, Any]) -> None:
+def _save(path: Path, known: Figures) -> None:
     """Replace the file in one step, so that no reader sees half of it.
 
     Where the directory cannot be written, the next process measures again.
@@ -205,5 +190,5 @@ def _save(path: Path, known: dict[str, Any]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, suffix=".json")
         with os.fdopen(handle, "w") as file:
-            json.dump(known, file, indent=1)
+            json.dump(asdict(known), file, indent=1)
         os.replace(name, path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 __all__ = ["CoreLock", "address_space", "allowed", "lacks_memory", "lower", "waited"]
 
@@ -79,8 +79,8 @@ class CoreLock:
     cannot be written nothing is locked.
     """
 
-    def __init__(self, cores: Iterable[int] | None = None) -> None:
-        self.cores = sorted(_cores() if cores is None else cores)
+    def __init__(self) -> None:
+        self.cores = sorted(_cores())
         self._handle: int | None = None
         with contextlib.suppress(OSError):
             from platformdirs import user_cache_path
@@ -98,8 +98,8 @@ class CoreLock:
         except (BlockingIOError, PermissionError):
             self.release()
             return False
-        except OSError:  # a file system without locks
-            return True
+        except OSError:
+            pass  # a file system without locks
         return True
 
     def release(self) -> None:

@@ -117,13 +117,11 @@ class Reply(Generic[T]):
     Attributes:
         answer: of the job, or why there is none.
         work_seconds: that the job took.
-        fresh_worker: True if a worker was started for it.
         retire: True if the worker has grown too much to be kept.
     """
 
     answer: T | Failure
     work_seconds: float = 0.0
-    fresh_worker: bool = False
     retire: bool = False
 
     @property

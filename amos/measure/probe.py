@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
 
 from amos.errors import AmosError
 from amos.intrinsics import Intrinsic
@@ -19,6 +19,8 @@ __all__ = ["Figures", "Probe", "Stream"]
 _ROUNDS = 2
 #: Seconds after which no other round begins.
 _LONG = 20.0
+#: Figures of which less is better; of the others more is.
+_LESS = ("latency", "interval", "launch")
 
 
 class Stream(NamedTuple):
@@ -50,6 +52,17 @@ class Figures:
     write: dict[str, dict[str, float]] = field(default_factory=dict)
     launch: float = math.inf
     clock: float = 0.0
+
+    def better(self, other: Figures) -> Figures:
+        """The better of each: a machine is what it can do when nothing disturbs it."""
+        return Figures(**_better(asdict(self), asdict(other)))
+
+
+def _better(one: Any, other: Any, name: str = "") -> Any:
+    if isinstance(one, dict):
+        both = {key: _better(one[key], other[key], key) for key in one.keys() & other.keys()}
+        return one | other | both
+    return min(one, other) if name in _LESS else max(one, other)
 
 
 @dataclass(frozen=True)
@@ -84,34 +97,28 @@ class Probe:
             if turn and time.perf_counter() - start > _LONG:
                 break
             try:
-                self._rates(best, clock)
+                best = best.better(self._round(clock))
             except AmosError as error:
                 return Failure("probe", str(error))
-            self._bandwidths(best, clock)
         return best
 
-    def _rates(self, best: Figures, clock: float) -> None:
+    def _round(self, clock: float) -> Figures:
         from amos.codegen.probes import memory as probe
         from amos.codegen.tir.tensor_intrin import implementation
         from amos.machine.cpu import cpu
 
+        found = Figures()
         for unit in self.intrinsics:
             kind = self.implementation or implementation(unit, cpu().features)
-            rates = probe.probe_rates(unit, kind, self.cores)
-            probe.check_rates(unit, kind, rates, clock)
-            peak = best.peaks.setdefault(unit.name, {})
-            for name, seconds in rates.items():
-                peak[name] = min(seconds, peak.get(name, seconds))
-
-    def _bandwidths(self, best: Figures, clock: float) -> None:
-        from amos.codegen.probes import memory as probe
-
+            found.peaks[unit.name] = probe.probe_rates(unit, kind, self.cores)
+            probe.check_rates(unit, kind, found.peaks[unit.name], clock)
         for level, streams in self.levels.items():
-            for who, (size, cores) in streams.items():
-                for figures, write in ((best.read, False), (best.write, True)):
-                    rate = probe.probe_bandwidth(size, cores, write=write)
-                    there = figures.setdefault(level, {})
-                    there[who] = max(rate, there.get(who, rate))
+            for figures, write in ((found.read, False), (found.write, True)):
+                figures[level] = {
+                    who: probe.probe_bandwidth(size, cores, write=write)
+                    for who, (size, cores) in streams.items()
+                }
         if self.levels:
-            best.launch = min(best.launch, probe.probe_launch(self.cores))
-            best.clock = max(best.clock, clock, probe.probe_clock())
+            found.launch = probe.probe_launch(self.cores)
+            found.clock = max(clock, probe.probe_clock())
+        return found

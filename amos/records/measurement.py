@@ -61,11 +61,6 @@ class Measurement:
         return statistics.median(steady(self.times)) if self.times else float("inf")
 
     @property
-    def outliers(self) -> int:
-        """Repeats that something else disturbed, and that do not count."""
-        return len(self.times) - len(steady(self.times))
-
-    @property
     def noise(self) -> float:
         """Standard error of :attr:`seconds`, as a share of it; 0 if there is but one repeat."""
         return noise_of(self.times)
