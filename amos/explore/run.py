@@ -92,12 +92,8 @@ def explore(
         RecordError: the record file cannot be written.
         MeasureError: there is nothing to measure with, or less memory than checking takes.
     """
-    check_count("trials", trials)
-    if not isinstance(seed, int) or not 0 <= seed < WORD:
-        raise ExploreError(f"seed: expected a number from 0 on, below 2**63, got {shown(seed)}")
-    if rule not in RULES:
-        raise UnknownNameError("rule", rule, RULES)
-    chosen, unit = find_method(method), get_intrinsic(intrinsic)
+    _check(trials, seed, method, rule)
+    unit = get_intrinsic(intrinsic)
     spaces = {r: enumerate_mappings(operator, unit, r, search.commute) for r in RULES}
     mappings = _choose(spaces, rule, search.only)
     watch = Watch(trials, search.time_limit, progress, records)
@@ -105,19 +101,17 @@ def explore(
     with watch.line, contextlib.ExitStack() as stack:
         store = stack.enter_context(Records(records)) if records is not None else None
         op, workers = mappings[0].operator, _open_workers(machine, unit, measure, say)
+        identity = _described(machine) if workers is None else workers.identity
         if workers is not None:
             stack.enter_context(workers)
             Demand.of(op).check(op, workers.memory)
-        identity = workers.identity if workers is not None else _identity(machine)
         options = {"rule": rule} | search.recorded() | measure.recorded()
-        log = RunLog(store, Run.of(op, unit, identity, method=method, seed=seed, options=options))
-        target = _first_machine(log, machine, unit, workers, measure.implementation)
-        problem = Problem(mappings, target, fixes=search.fix, tiling=search.tiling)
-        for line in (*log.notices(), *slow(problem, trials, workers)):
+        run = Run.of(op, unit, identity, method=method, seed=seed, options=options)
+        session = _begin(RunLog(store, run), workers, machine, mappings, search, measure)
+        problem = session.problem
+        for line in (*session.log.notices(), *slow(problem, trials, workers)):
             say(line)
         watch.aside(announce)(problem)
-        guided = Guided(problem, np.random.default_rng(seed), chosen, search.epsilon)
-        session = Session(problem, guided, workers, log, measure.implementation, measure.flush)
         last = _search(session, trials, search, watch)
         if store is not None:
             store.check_place()
@@ -136,21 +130,34 @@ def explore(
     return replace(result, prediction=problem.predict(result.best.candidate))
 
 
-def _first_machine(
+def _check(trials: int, seed: int, method: str, rule: str) -> None:
+    check_count("trials", trials)
+    find_method(method)
+    if not isinstance(seed, int) or not 0 <= seed < WORD:
+        raise ExploreError(f"seed: expected a number from 0 on, below 2**63, got {shown(seed)}")
+    if rule not in RULES:
+        raise UnknownNameError("rule", rule, RULES)
+
+
+def _begin(
     log: RunLog,
-    machine: str | Machine,
-    unit: Intrinsic,
     workers: Executor | None,
-    implementation: str | None,
-) -> Machine:
-    """The machine as the model sees it: a run that is continued keeps what it began with."""
-    target = log.machine("description")
+    machine: str | Machine,
+    mappings: list[Mapping],
+    search: SearchOptions,
+    measure: MeasureOptions,
+) -> Session:
+    """A run on the machine as the model sees it; one that is continued keeps what it began with."""
+    unit, target = mappings[0].intrinsic, log.machine("description")
     if target is None and workers is not None and not isinstance(machine, Machine):
-        target = workers.machine([unit], implementation=implementation)
+        target = workers.machine([unit], implementation=measure.implementation)
     target = target or catalogue.get(machine, [unit])
     target.peak(unit.name)
     log.begin(target, unit)
-    return target
+    problem = Problem(mappings, target, fixes=search.fix, tiling=search.tiling)
+    rng, method = np.random.default_rng(log.run.seed), find_method(log.run.method)
+    guided = Guided(problem, rng, method, search.epsilon)
+    return Session(problem, guided, workers, log, measure.implementation, measure.flush)
 
 
 def _search(session: Session, trials: int, search: SearchOptions, watch: Watch) -> Machine:
@@ -222,7 +229,7 @@ def _open_workers(
     return gpu_executor(measure.executor, target, measure.timeout, notify)
 
 
-def _identity(machine: str | Machine) -> Identity:
+def _described(machine: str | Machine) -> Identity:
     """A described machine; of another kind when its figures change."""
     target = catalogue.get(machine)
     return Identity(target.name, f"figures {digest(machine_values(target))[:8]}", target.cores)

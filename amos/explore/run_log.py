@@ -26,7 +26,7 @@ class RunLog:
     """
 
     def __init__(self, records: Records | None, run: Run) -> None:
-        self._records, self._run, self._key = records, run, run.key
+        self.run, self._records, self._key = run, records, run.key
 
     def find(
         self, candidate: Candidate, phase: str = "search", attempt: int = 0
@@ -49,7 +49,7 @@ class RunLog:
         """
         if self._records is None:
             return trial.measurement
-        record = Record.of_trial(trial, self._run, now(), phase=phase, attempt=attempt)
+        record = Record.of_trial(trial, self.run, now(), phase=phase, attempt=attempt)
         if self._records.add(record):
             return trial.measurement
         return self.find(trial.candidate, phase, attempt)
@@ -70,7 +70,7 @@ class RunLog:
             return
         self._records.begin_run(self._key, machine_values(machine))
         if definition := definition_of(intrinsic):
-            self._records.define(intrinsic.name, self._run.fingerprint, definition)
+            self._records.define(intrinsic.name, self.run.fingerprint, definition)
 
     def finish(self, machine: Machine) -> None:
         """Keep how the run has ended."""
@@ -81,10 +81,10 @@ class RunLog:
         """What the file holds that might be mistaken for this run's, in words."""
         if self._records is None:
             return []
-        counts, notices = self._records.census(self._run), []
+        counts, notices = self._records.census(self.run), []
         if count := counts["version"]:
             notices.append(
-                f"{count} records are of another version of {self._run.intrinsic}, not used"
+                f"{count} records are of another version of {self.run.intrinsic}, not used"
             )
         if count := counts["machine"]:
             notices.append(f"{count} records were made on another machine, not used")

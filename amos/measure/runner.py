@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 from dataclasses import replace
-from typing import IO, TypeVar
+from typing import TypeVar
 
 from amos._closing import Closing
 from amos.errors import MeasureError
@@ -67,8 +66,8 @@ class Runner(Closing):
         self.timeout = timeout
         self.memory = default_memory() if memory is None else memory
         self._process: subprocess.Popen[bytes] | None = None
-        self._errors: IO[bytes] | None = None
-        self._folder: str | None = None
+        #: What ends with the guard, the guard first.
+        self._held = contextlib.ExitStack()
 
     @property
     def pid(self) -> int | None:
@@ -129,22 +128,17 @@ class Runner(Closing):
 
     def close(self) -> None:
         """End the guard and its worker at once."""
-        process, self._process = self._process, None
-        if process is not None:
-            _end(process)
-        if self._errors is not None:
-            self._errors.close()
-            self._errors = None
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
+        self._process = None
+        self._held.close()
 
     def _start(self) -> subprocess.Popen[bytes]:
         if self._process is not None and self._process.poll() is None:
             return self._process
         self.close()
-        self._errors = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - lives as long as the guard
-        self._folder = tempfile.mkdtemp(prefix="amos-")
+        errors = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - lives as long as the guard
+        self._errors = self._held.enter_context(errors)
+        folder = tempfile.TemporaryDirectory(prefix="amos-", ignore_cleanup_errors=True)
+        self._folder = self._held.enter_context(folder)
         environment = dict(os.environ)
         # TVM takes half of the visible CPUs unless told otherwise.
         environment.setdefault("TVM_NUM_THREADS", str(cpu().cores))
@@ -161,6 +155,7 @@ class Runner(Closing):
         except OSError as error:
             self.close()
             raise MeasureError(f"the measuring process cannot start: {error}") from error
+        self._held.callback(_end, self._process)
         return self._process
 
     def _obituary(self, process: subprocess.Popen[bytes]) -> str:
@@ -171,12 +166,9 @@ class Runner(Closing):
             code = None
         if code is not None and code < 0:
             return f"the measuring process was ended by {signal.Signals(-code).name}"
-        last = ""
-        if self._errors is not None:
-            self._errors.seek(0)
-            lines = self._errors.read().decode(errors="replace").strip().splitlines()
-            last = lines[-1] if lines else ""
-        return f"the measuring process ended with status {code}" + (f": {last}" if last else "")
+        self._errors.seek(0)
+        lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        return ": ".join([f"the measuring process ended with status {code}", *lines[-1:]])
 
 
 def default_memory() -> int:

@@ -59,7 +59,6 @@ COLUMNS: dict[str, tuple[type, ...]] = {
 STORED = ("id", *COLUMNS, "digest")
 #: Columns that it holds as JSON.
 ENCODED = tuple(name for name, kinds in COLUMNS.items() if kinds in ((dict,), (list,)))
-PHASES = ("search", "confirm")
 #: Values of a column are nested less deep than this.
 _DEEPEST = 32
 
@@ -89,15 +88,9 @@ def record_of(row: Any, number: int = 0) -> Record:
     if unknown := sorted(row.keys() - COLUMNS.keys() - {"id", "digest", "definition"}):
         raise RecordError(f"unknown {', '.join(unknown)}")
     for name, kinds in COLUMNS.items():
-        if not isinstance(row[name], kinds) or isinstance(row[name], bool):
-            raise RecordError(f"{name}: expected {kinds[0].__name__}, got {row[name]!r:.40}")
-    _check_inside(row)
-    if row["phase"] not in PHASES:
-        raise RecordError(f"phase: expected {' or '.join(PHASES)}, got {row['phase']!r:.40}")
-    definition = row.get("definition")
-    if definition is not None and not isinstance(definition, dict):
-        raise RecordError(f"definition: expected dict, got {definition!r:.40}")
-    _check_depth("definition", definition)
+        _check(name, row[name], kinds)
+    if row.get("definition") is not None:
+        _check("definition", row["definition"], (dict,))
     machine, rest = row["machine"], row.keys() - {"run", "digest", "id"}
     record = Record(
         **{name: row[name] for name in rest}
@@ -114,21 +107,21 @@ def record_of(row: Any, number: int = 0) -> Record:
     return record
 
 
-def _check_inside(row: Mapping[str, Any]) -> None:
-    """The values within each column are of the kinds that the rest of the program relies on.
+def _check(name: str, value: Any, kinds: tuple[type, ...]) -> None:
+    """A column and what is in it are of the kinds that the rest of the program relies on.
 
     A digest tells damage from what was written, but anybody can compute one.
     """
-    for name in ENCODED:
-        _check_depth(name, row[name])
-    for name, kinds in COLUMNS.items():
-        if kinds == (int,) and not -(1 << 63) <= row[name] < 1 << 63:
-            raise RecordError(f"{name}: expected a number of 64 bits")
-        if float in kinds and not _is_number(row[name]):
-            raise RecordError(f"{name}: expected a finite number")
-    for name, (right, what) in _INSIDE.items():
-        if not right(row[name]):
-            raise RecordError(f"{name}: expected {what}, got {row[name]!r:.60}")
+    if type(value) not in kinds:
+        raise RecordError(f"{name}: expected {kinds[0].__name__}, got {value!r:.40}")
+    if kinds == (int,) and not -(1 << 63) <= value < 1 << 63:
+        raise RecordError(f"{name}: expected a number of 64 bits")
+    if float in kinds and not _is_number(value):
+        raise RecordError(f"{name}: expected a finite number")
+    _check_depth(name, value)
+    right, what = _INSIDE.get(name, (None, ""))
+    if right is not None and not right(value):
+        raise RecordError(f"{name}: expected {what}, got {value!r:.60}")
 
 
 def _check_depth(name: str, value: Any, left: int = _DEEPEST) -> None:
@@ -164,6 +157,7 @@ _INSIDE: dict[str, tuple[Callable[[Any], bool], str]] = {
         lambda groups: _all(list, groups.values()) and all(_all(str, g) for g in groups.values()),
         "a list of iterations for each of the intrinsic",
     ),
+    "phase": (lambda phase: phase in ("search", "confirm"), "search or confirm"),
     "sources": (lambda order: _all(int, order), "whole numbers"),
     "schedule": (lambda schedule: _all(int | str, schedule.values()), "numbers and words"),
     "times": (lambda times: all(map(_is_number, times)), "seconds"),

@@ -88,19 +88,19 @@ class MethodContract:
 
     def test_the_same_seed_proposes_the_same_in_another_process(self) -> None:
         """Nothing depends on the order of sets or on a clock."""
-        here = proposals(self.method, 3, 30, self.operator)
         code = (
             "import json, pickle, sys; from amos.testing.methods import proposals; "
             "operator = pickle.load(sys.stdin.buffer); "
             f"print(json.dumps(proposals({self.method!r}, 3, 30, operator)))"
         )
-        there = subprocess.run(
-            [sys.executable, "-c", code],
-            input=pickle.dumps(self.operator),
-            capture_output=True,
-            check=True,
-        )
-        assert json.loads(there.stdout) == here
+        command = [sys.executable, "-c", code]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdin is not None
+            process.stdin.write(pickle.dumps(self.operator))
+            process.stdin.close()
+            here = proposals(self.method, 3, 30, self.operator)
+            assert process.stdout is not None
+            assert json.loads(process.stdout.read()) == here
 
     def test_a_space_of_one_candidate(self) -> None:
         """It is proposed once, then nothing is left."""
