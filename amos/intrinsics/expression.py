@@ -12,7 +12,7 @@ import numpy as np
 from amos.errors import IntrinsicError, shown
 from amos.ir.limits import DEPTH, TEXT, depth_of, fits
 
-__all__ = ["evaluate", "names_in", "to_c"]
+__all__ = ["evaluate", "to_c"]
 
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -44,15 +44,6 @@ def _parse(text: str) -> ast.expr:
     if beyond := [n for n in numbers if isinstance(n, int) and not fits(n)]:
         raise IntrinsicError(f"formula {shown(text)}: {shown(beyond[0])} does not fit 64 bits")
     return tree
-
-
-def names_in(text: str) -> frozenset[str]:
-    """Names that a formula mentions.
-
-    Raises:
-        IntrinsicError: the text is no formula.
-    """
-    return frozenset(node.id for node in ast.walk(_parse(text)) if isinstance(node, ast.Name))
 
 
 def evaluate(text: str, values: Mapping[str, Any]) -> Any:

@@ -118,7 +118,7 @@ def test_layouts_cover_their_fragment() -> None:
         FragmentLayout(32, 2, (("i1", "lane // 8"), where[1])).check("A", ("i1", "i2"), (8, 8))
     with pytest.raises(IntrinsicError, match="expected a formula for i2, i1"):
         FragmentLayout(32, 2, where).check("Dst", ("i2", "i1"), (8, 8))
-    with pytest.raises(IntrinsicError, match="mentions x; expected lane and e"):
+    with pytest.raises(IntrinsicError, match="'lane [+] x': unknown name 'x'; known are lane, e"):
         FragmentLayout(32, 2, (("i1", "lane + x"),))
     with pytest.raises(IntrinsicError, match="lanes: expected a positive integer, got 0"):
         FragmentLayout(0, 2, where)
