@@ -15,6 +15,7 @@ _SOURCE = (
     "IEEE Micro 2019, GEMM core; buffer sizes: vta-hw/config/pynq_sample.json; distance of "
     "writes: VerifyDep in the runtime of TVM's VTA"
 )
+_SPEED = "Moreau et al., GEMM core: one micro-operation a cycle; VerifyDep for the latency"
 
 
 def intrinsics() -> Iterator[Intrinsic]:
@@ -29,18 +30,10 @@ def intrinsics() -> Iterator[Intrinsic]:
         {"i1": 1, "i2": 16, "r1": 16},
         {"Src1": "s8", "Src2": "s8", "Dst": "s32"},
         [
+            Memory.parse("inp.Src1[] = global.Src1[addr_a]", capacity=32 << 10, alignment=16),
+            Memory.parse("wgt.Src2[] = global.Src2[addr_b]", capacity=256 << 10, alignment=256),
             Memory.parse(
-                "inp.Src1[i1, r1] = global.Src1[addr_a + i1 * 16 + r1]",
-                capacity=32 << 10,
-                alignment=16,
-            ),
-            Memory.parse(
-                "wgt.Src2[i2, r1] = global.Src2[addr_b + i2 * 16 + r1]",
-                capacity=256 << 10,
-                alignment=256,
-            ),
-            Memory.parse(
-                "global.Dst[addr_c + i1 * 16 + i2] = acc.Dst[i1, i2]",
+                "global.Dst[addr_c] = acc.Dst[]",
                 capacity=128 << 10,
                 alignment=16,
                 write_interval=3,
@@ -50,12 +43,5 @@ def intrinsics() -> Iterator[Intrinsic]:
         source=_SOURCE,
         description="a row of 16 accumulators, each adding 16 products of bytes",
         requires=("vta",),
-        timing=[
-            Timing(
-                1,
-                "Moreau et al., GEMM core: one micro-operation a cycle; VerifyDep for the latency",
-                3,
-                "vta_pynq",
-            )
-        ],
+        timing=[Timing(1, _SPEED, 3, "vta_pynq")],
     )
