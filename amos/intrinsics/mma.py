@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from amos.intrinsics.arithmetic import Arithmetic, Timing
@@ -13,7 +13,7 @@ from amos.intrinsics.memory import FragmentLayout, Memory
 from amos.intrinsics.wmma import ARCHITECTURES, VECTORS, a100_timing, fragments
 from amos.ir import dtype
 
-__all__ = ["intrinsics"]
+__all__ = ["Registers", "intrinsics", "multiply_text"]
 
 #: (row, column) of element e of a lane, for each way that fragments are laid out.
 _A = {
@@ -57,26 +57,20 @@ _VARIANTS = (
     _Variant((16, 8, 32), "e4m3", "f32", "16x32", "32x8", "sm_89"),
     _Variant((16, 8, 32), "e5m2", "f32", "16x32", "32x8", "sm_89"),
 )
-#: Type of an element in memory, and what holds it in a register: constraint, C type.
+#: Type of an element in memory.
 _TYPES = {
-    "f16": ("unsigned short", "r"),
-    "bf16": ("unsigned short", "r"),
-    "tf32": ("unsigned", "r"),
-    "s8": ("unsigned char", "r"),
-    "u8": ("unsigned char", "r"),
-    "e4m3": ("unsigned char", "r"),
-    "e5m2": ("unsigned char", "r"),
-    "f64": ("double", "d"),
-    "f32": ("float", "f"),
-    "s32": ("int", "r"),
-}
+    "f16": "unsigned short", "bf16": "unsigned short", "tf32": "unsigned", "f64": "double",
+    "s8": "unsigned char", "u8": "unsigned char", "e4m3": "unsigned char",
+    "e5m2": "unsigned char", "f32": "float", "s32": "int",
+}  # fmt: skip
+#: Type of a register, and its constraint in ``asm``; others are unsigned words.
+_HELD = {"f32": ("float", "f"), "f64": ("double", "d"), "s32": ("int", "r")}
 #: 256 multiply-adds a cycle of a sub-core.
 _L40S = Timing(
     16,
     "NVIDIA L40S data sheet: 733 Tflop/s dense fp8 on 142 multiprocessors at 2.52 GHz",
     machine="NVIDIA L40S",
 )
-_REGISTERS = {"r": "unsigned", "d": "double", "f": "float"}
 
 
 def intrinsics() -> Iterator[Intrinsic | Implementation]:
@@ -120,43 +114,76 @@ def _layout(indices: tuple[str, str], where: tuple[str, str], size: int) -> Frag
     return FragmentLayout(32, size // 32, tuple(zip(indices, where, strict=True)))
 
 
+@dataclass(frozen=True)
+class Registers:
+    """Registers in which a lane holds its elements of a fragment.
+
+    Attributes:
+        type: in C.
+        constraint: in ``asm``.
+        count: how many there are.
+    """
+
+    type: str
+    constraint: str
+    count: int
+
+    @classmethod
+    def of(cls, kind: str, elements: int) -> Registers:
+        """The registers of so many elements of a type."""
+        known = dtype(kind)
+        held, constraint = _HELD.get(known.short, ("unsigned", "r"))
+        return cls(held, constraint, max(1, elements * known.bits // max(32, known.bits)))
+
+    def values(self, text: str, first: int = 0) -> str:
+        """A text for each register, in which ``#`` is its number."""
+        return ", ".join(text.replace("#", str(first + n)) for n in range(self.count))
+
+
+def multiply_text(
+    shape: Sequence[int], kinds: Sequence[str], held: Sequence[Registers]
+) -> list[str]:
+    """``mma.sync`` on the registers ``a.x``, ``b.x`` and ``c.x`` of a lane, as lines of CUDA C++.
+
+    Args:
+        shape: m, n and k.
+        kinds: types of the sources and the result.
+        held: their registers.
+    """
+    m, n, k = shape
+    first, second, result = (dtype(kind).short for kind in kinds)
+    a, b, c = held
+    sums = c.values("%#")
+    left, right = a.values("%#", c.count), b.values("%#", c.count + a.count)
+    inputs = [f'"{x.constraint}"({letter}.x[#])' for x, letter in ((a, "a"), (b, "b"))]
+    return [
+        f'asm volatile("mma.sync.aligned.m{m}n{n}k{k}.row.col.{result}.{first}.{second}.{result} "',
+        f'             "{{{sums}}}, {{{left}}}, {{{right}}}, {{{sums}}};"',
+        f"""             : {c.values(f'"+{c.constraint}"(c.x[#])')}""",
+        f"             : {a.values(inputs[0])}, {b.values(inputs[1])});",
+    ]
+
+
 def _cuda(variant: _Variant, layouts: tuple[FragmentLayout, ...]) -> str:
     """Each lane gathers its elements as the layout says, and scatters its results."""
     m, n, k = variant.shape
     kinds = (variant.source, variant.source, variant.result)
-    columns = (k, n, n)
-    lines, names = ["const int lane = threadIdx.x % 32;"], []
+    lines, places, held = ["const int lane = threadIdx.x % 32;"], [], []
     for letter, operand, kind, layout, width in zip(
-        "abc", ("Src1", "Src2", "Dst"), kinds, layouts, columns, strict=True
+        "abc", ("Src1", "Src2", "Dst"), kinds, layouts, (k, n, n), strict=True
     ):
-        element, constraint = _TYPES[kind]
-        count = max(1, layout.elements * dtype(kind).bits // (64 if constraint == "d" else 32))
+        own, element, count = Registers.of(kind, layout.elements), _TYPES[kind], layout.elements
         row, column = (to_c(formula) for _, formula in layout.where)
-        at = f"(({row}) * {width} + {column})"
+        held.append(own)
+        places.append(f"(({row}) * {width} + {column})")
         lines += [
-            f"union {{ {_REGISTERS[constraint]} r[{count}]; {element} x[{layout.elements}]; }} "
-            f"{letter};",
-            f"for (int e = 0; e < {layout.elements}; ++e)",
-            f"  {letter}.x[e] = ((const {element} *){operand})[{at}];",
+            f"union {{ {own.type} x[{own.count}]; {element} all[{count}]; }} {letter};",
+            f"for (int e = 0; e < {count}; ++e)",
+            f"  {letter}.all[e] = ((const {element} *){operand})[{places[-1]}];",
         ]
-        names.append((letter, count, constraint, at))
-    instruction = f"mma.sync.aligned.m{m}n{n}k{k}.row.col." + ".".join(
-        (variant.result, variant.source, variant.source, variant.result)
-    )
-    numbers, groups = iter(range(99)), {}
-    for letter, count, _, _ in (names[2], names[0], names[1]):
-        groups[letter] = "{" + ", ".join(f"%{next(numbers)}" for _ in range(count)) + "}"
-    outputs = ", ".join(f'"+{names[2][2]}"(c.r[{i}])' for i in range(names[2][1]))
-    inputs = ", ".join(
-        f'"{constraint}"({letter}.r[{i}])'
-        for letter, count, constraint, _ in names[:2]
-        for i in range(count)
-    )
-    element = _TYPES[variant.result][0]
     lines += [
-        f'asm volatile("{instruction} {groups["c"]}, {groups["a"]}, {groups["b"]}, {groups["c"]};"',
-        f"             : {outputs} : {inputs});",
+        *multiply_text(variant.shape, kinds, held),
         f"for (int e = 0; e < {layouts[2].elements}; ++e)",
-        f"  (({element} *)Dst)[{names[2][3]}] = c.x[e];",
+        f"  (({_TYPES[variant.result]} *)Dst)[{places[2]}] = c.all[e];",
     ]
     return "\n".join(lines)

@@ -22,15 +22,6 @@ ARCHITECTURES = ("sm_70", "sm_75", "sm_80", "sm_89", "sm_90", "sm_100", "sm_120"
 #: Bytes that one thread moves at once (CUDA C++ Programming Guide, Device Memory Accesses).
 VECTORS = (2, 4, 8, 16)
 _WIDE = ShapeFamily((8, 16, 32), (8, 16, 32), (16,), "m*n*k == 4096")
-_HALF = {
-    ("f16", "f32"): "sm_70",
-    ("f16", "f16"): "sm_70",
-    ("bf16", "f32"): "sm_80",
-    ("s8", "s32"): "sm_75",
-    ("u8", "s32"): "sm_75",
-}
-
-
 #: Registers of 32 bits that one thread can have (CUDA C++ Programming Guide, Technical
 #: Specifications per Compute Capability), and threads of a warp.
 _REGISTERS, _WARP = 255, 32
@@ -48,21 +39,33 @@ _V100_LATENCY = (
 
 
 @dataclass(frozen=True)
-class _Fixed:
-    """A type that comes in one shape only."""
+class _Variant:
+    """The types and the shape of one instruction, since when it is, and shapes beside its own."""
 
     source: str
     result: str
     shape: tuple[int, int, int]
     since: str
+    shapes: ShapeFamily | None = None
 
 
-_FIXED = (
-    _Fixed("tf32", "f32", (16, 16, 8), "sm_80"),
-    _Fixed("s4", "s32", (8, 8, 32), "sm_75"),
-    _Fixed("u4", "s32", (8, 8, 32), "sm_75"),
-    _Fixed("b1", "s32", (8, 8, 128), "sm_80"),
-    _Fixed("f64", "f64", (8, 8, 4), "sm_80"),
+_VARIANTS = (
+    *(
+        _Variant(source, result, shape, since, _WIDE)
+        for source, result, since in (
+            ("f16", "f32", "sm_70"),
+            ("f16", "f16", "sm_70"),
+            ("bf16", "f32", "sm_80"),
+            ("s8", "s32", "sm_75"),
+            ("u8", "s32", "sm_75"),
+        )
+        for shape in ((16, 16, 16), (32, 8, 16), (8, 32, 16))
+    ),
+    _Variant("tf32", "f32", (16, 16, 8), "sm_80"),
+    _Variant("s4", "s32", (8, 8, 32), "sm_75"),
+    _Variant("u4", "s32", (8, 8, 32), "sm_75"),
+    _Variant("b1", "s32", (8, 8, 128), "sm_80"),
+    _Variant("f64", "f64", (8, 8, 4), "sm_80"),
 )
 #: Element type of a fragment, and type that its pointer has in memory.
 _CUDA = {
@@ -85,51 +88,36 @@ _HEADERS = (
 
 def intrinsics() -> Iterator[Intrinsic | Implementation]:
     """``mma_sync`` on the fragments of one warp, in every type and shape."""
-    for (source, result), since in _HALF.items():
-        for shape in ((16, 16, 16), (32, 8, 16), (8, 32, 16)):
-            yield from _variant(_Fixed(source, result, shape, since), _WIDE)
-    for fixed in _FIXED:
-        yield from _variant(fixed, None)
+    for what in _VARIANTS:
+        yield from _variant(what)
 
 
-def _variant(what: _Fixed, shapes: ShapeFamily | None) -> Iterator[Intrinsic | Implementation]:
+def _variant(what: _Variant) -> Iterator[Intrinsic | Implementation]:
     m, n, k = what.shape
     name = f"wmma_m{m}n{n}k{k}_{what.source}_{what.result}"
     # Below a byte the second source has to be in columns (PTX ISA, wmma.mma).
     columns = dtype(what.source).bits < 8
     second = "i2, r1" if columns else "r1, i2"
-    row = second.split(", ")[0]
+    row, column = second.split(", ")
+    loads = (
+        "reg.Src1[i1, r1] = shared.Src1[addr_a + i1 * stride_a + r1]",
+        f"reg.Src2[{second}] = shared.Src2[addr_b + {row} * stride_b + {column}]",
+    )
     yield Intrinsic.define(
         name,
         f"Dst[i1, i2] += Src1[i1, r1] * Src2[{second}]",
         {"i1": m, "i2": n, "r1": k},
         {"Src1": what.source, "Src2": what.source, "Dst": what.result},
         [
-            Memory(
-                "Src1",
-                "load",
-                "shared",
-                ("i1", "r1"),
-                "addr_a",
-                ("stride_a", "1"),
-                alignment=32,
-                vectors=VECTORS,
-            ),
-            Memory.parse(
-                f"reg.Src2[{second}] = shared.Src2[addr_b + {row} * stride_b + {second[4:]}]",
-                alignment=32,
-                vectors=VECTORS,
-            ),
-            Memory(
-                "Dst", "store", "global", ("i1", "i2"), "addr_c", ("stride_c", "1"), alignment=32
-            ),
+            *(Memory.parse(text, alignment=32, vectors=VECTORS) for text in loads),
+            Memory.parse("global.Dst[addr_c + i1 * stride_c + i2] = reg.Dst[i1, i2]", alignment=32),
         ],
         family="wmma",
         source=_SOURCE,
         description=f"matrix multiply-add of one warp, {what.source} into {what.result}",
         requires=(what.since,),
         registers=fragments(m * n, what.result),
-        shapes=shapes,
+        shapes=what.shapes,
         timing=_timing(what),
     )
     first = ARCHITECTURES.index(what.since)
@@ -153,7 +141,7 @@ def a100_timing(shape: tuple[int, int, int], source: str) -> Timing:
     return Timing(m * n * k / _A100[source], _A100_SOURCE, machine="a100")
 
 
-def _timing(what: _Fixed) -> list[Timing]:
+def _timing(what: _Variant) -> list[Timing]:
     found = [a100_timing(what.shape, what.source)]
     if what.since == "sm_70":
         m, n, k = what.shape
@@ -163,7 +151,7 @@ def _timing(what: _Fixed) -> list[Timing]:
     return found
 
 
-def _cuda(what: _Fixed, columns: bool) -> str:
+def _cuda(what: _Variant, columns: bool) -> str:
     m, n, k = what.shape
     kind, held = _CUDA[what.source]
     result = _CUDA[what.result][0]

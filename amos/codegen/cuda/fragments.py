@@ -12,9 +12,10 @@ import re
 from math import prod
 
 from amos.codegen.cuda.copies import column_text
-from amos.codegen.cuda.text import INLINE, cuda_type
+from amos.codegen.cuda.text import INLINE, block, cuda_type
 from amos.intrinsics import FragmentLayout
 from amos.intrinsics.expression import to_c
+from amos.intrinsics.mma import Registers, multiply_text
 from amos.ir import dtype
 from amos.machine.gpu_costs import WARP
 from amos.plan.gpu_plan import GpuPlan
@@ -29,8 +30,6 @@ _UNINFERRED = {"bfloat16": "bf16", "tfloat32": "tf32", "float64": "f64"}
 _ZERO = {"float16": "half(0.0f)", "float32": "0.0f", "float64": "0.0", "int32": "0"}
 #: Types of elements that only the emulation computes with.
 _EMULATED = {"float8_e4m3": "amos_emulation::e4m3", "float8_e5m2": "amos_emulation::e5m2"}
-#: Register of an accumulator or a source of 64 bits, and its constraint in ``asm``.
-_HELD = {"float32": ("float", "f"), "float64": ("double", "d"), "int32": ("int", "r")}
 _COPIES = f"""#ifndef AMOS_EMULATION
 // The bytes are zero if nothing is read (PTX ISA, cp.async: src-size).
 template <int BYTES>
@@ -74,7 +73,7 @@ def _wmma(plan: GpuPlan) -> list[str]:
             for letter, source in zip("AB", plan.sources, strict=True)
         ),
         f"using FragmentC = wmma::fragment<wmma::accumulator, {m}, {n}, {k}, {result}>;",
-        *(_wmma_load(plan, source, f"m{m}n{n}k{k}") for source in plan.sources),
+        *(_wmma_load(source, f"m{m}n{n}k{k}") for source in plan.sources),
         _wmma_store(plan, f"m{m}n{n}k{k}"),
         f"{INLINE} void clear(FragmentC &f) {{\n"
         f"  wmma::fill_fragment(f, {_ZERO[plan.accumulator]});\n}}",
@@ -94,19 +93,16 @@ def _load_head(source: SharedOperand) -> str:
     return f"{INLINE} void load_{letter}(Fragment{letter.upper()} &f, const {kind} *from) {{\n"
 
 
-def _wmma_load(plan: GpuPlan, source: SharedOperand, shape: str) -> str:
+def _wmma_load(source: SharedOperand, shape: str) -> str:
     body = f"  wmma::load_matrix_sync(f, from, {source.row});\n"
     if kind := _UNINFERRED.get(source.tile.dtype):
-        intrinsic = plan.mapping.intrinsic
-        held, constraint = _HELD["float64"] if kind == "f64" else ("unsigned", "r")
-        words = intrinsic.fragment_bytes(intrinsic.operands[source.number]) // WARP
-        count = words // (8 if kind == "f64" else 4)
+        held = Registers.of(source.tile.dtype, source.tile.elements // WARP)
         name = f"wmma.load.{'ab'[source.number]}.sync.aligned.{_side(source)}.{shape}.shared.{kind}"
-        values = ", ".join(f"%{i}" for i in range(count))
-        outputs = ", ".join(f'"={constraint}"(x[{i}])' for i in range(count))
+        values, count = held.values("%#"), held.count
+        outputs = held.values(f'"={held.constraint}"(x[#])')
         body = _either(
             body,
-            f"  {held} *const x = reinterpret_cast<{held} *>(f.x);\n"
+            f"  {held.type} *const x = reinterpret_cast<{held.type} *>(f.x);\n"
             "  const unsigned place = static_cast<unsigned>(__cvta_generic_to_shared(from));\n"
             f'  asm volatile("{name} {{{values}}}, [%{count}], %{count + 1};"\n'
             f'               : {outputs} : "r"(place), "r"({source.row}) : "memory");\n',
@@ -124,15 +120,14 @@ def _wmma_store(plan: GpuPlan, shape: str) -> str:
     head = f"{INLINE} void store_c({cuda_type(plan.accumulator)} *to, const FragmentC &f) {{\n"
     body = f"  wmma::store_matrix_sync(to, f, {columns}, wmma::mem_{side}_major);\n"
     if plan.mapping.intrinsic.dtypes[0] in ("tfloat32", "float64"):
-        kind, constraint = dtype(plan.accumulator).short, _HELD[plan.accumulator][1]
-        count = prod(plan.scratch_shape) // WARP
-        values = ", ".join(f"%{i}" for i in range(1, count + 1))
-        inputs = ", ".join(f'"{constraint}"(f.x[{i}])' for i in range(count))
+        kind = dtype(plan.accumulator).short
+        held = Registers.of(kind, prod(plan.scratch_shape) // WARP)
+        inputs = held.values(f'"{held.constraint}"(f.x[#])')
         body = _either(
             body,
             "  const unsigned place = static_cast<unsigned>(__cvta_generic_to_shared(to));\n"
             f'  asm volatile("wmma.store.d.sync.aligned.{side}.{shape}.shared.{kind} '
-            f'[%0], {{{values}}}, %{count + 1};"\n'
+            f'[%0], {{{held.values("%#", 1)}}}, %{held.count + 1};"\n'
             f'               :: "r"(place), {inputs}, "r"({columns}) : "memory");\n',
         )
     return f"{head}{body}}}"
@@ -157,8 +152,7 @@ def _layouts(plan: GpuPlan) -> list[FragmentLayout]:
 def _mma(plan: GpuPlan) -> list[str]:
     result, layouts = cuda_type(plan.accumulator), _layouts(plan)
     kinds = plan.mapping.intrinsic.dtypes
-    held = [_register(kind, layout) for kind, layout in zip(kinds, layouts, strict=True)]
-    counts = [count for _, count in held]
+    held = [Registers.of(kind, x.elements) for kind, x in zip(kinds, layouts, strict=True)]
     loads = {
         (layout.elements // 2, source.tile.columns.target != "r1")
         for source, layout in zip(plan.sources, layouts, strict=False)
@@ -166,23 +160,17 @@ def _mma(plan: GpuPlan) -> list[str]:
     }
     return [
         *(
-            f"struct Fragment{letter} {{ {kind} x[{count}]; }};"
-            for letter, (kind, count) in zip("ABC", held, strict=True)
+            f"struct Fragment{letter} {{ {own.type} x[{own.count}]; }};"
+            for letter, own in zip("ABC", held, strict=True)
         ),
         f"{INLINE} void clear(FragmentC &f) {{\n"
-        f"  for (int i = 0; i < {counts[2]}; ++i) f.x[i] = 0;\n}}",
+        f"  for (int i = 0; i < {held[2].count}; ++i) f.x[i] = 0;\n}}",
         f"{INLINE} {result} element(const FragmentC &f, int e) {{\n"
         f"  return reinterpret_cast<const {result} *>(f.x)[e];\n}}",
         *(_matrix_load(count, transposed) for count, transposed in sorted(loads)),
         *(_mma_load(source, layouts[source.number]) for source in plan.sources),
-        _multiply(plan, counts),
+        _multiply(plan, held),
     ]
-
-
-def _register(kind: str, layout: FragmentLayout) -> tuple[str, int]:
-    """C type and number of registers that hold a lane's elements."""
-    held, bits = _HELD.get(kind, ("unsigned", "r"))[0], dtype(kind).bits
-    return held, max(1, layout.elements * bits // max(32, bits))
 
 
 def lane_place(plan: GpuPlan, source: SharedOperand) -> bool:
@@ -274,33 +262,22 @@ def _place(where: dict[str, str], rows: str, columns: str, source: SharedOperand
     return f"({formula(rows)}) * {source.row} + {column}"
 
 
-def _multiply(plan: GpuPlan, counts: list[int]) -> str:
+def _multiply(plan: GpuPlan, held: list[Registers]) -> str:
     intrinsic = plan.mapping.intrinsic
     m, n, k = intrinsic.shape
-    short = [dtype(name).short for name in intrinsic.dtypes]
-    kinds = ".".join((short[2], short[0], short[1], short[2]))
-    numbers, groups = iter(range(99)), []
-    for which in (2, 0, 1):
-        groups.append("{" + ", ".join(f"%{next(numbers)}" for _ in range(counts[which])) + "}")
-    held = [_HELD.get(name, ("", "r"))[1] for name in intrinsic.dtypes]
-    outputs = ", ".join(f'"+{held[2]}"(c.x[{i}])' for i in range(counts[2]))
-    inputs = ", ".join(
-        f'"{held[i]}"({letter}.x[{r}])' for i, letter in enumerate("ab") for r in range(counts[i])
-    )
-    widths = (k, n, n)
     tables = ", ".join(
         f"[](int lane, int e) {{ return ({to_c(layout.where[0][1])}) * {width} + "
         f"{to_c(layout.where[1][1])}; }}"
-        for layout, width in zip(_layouts(plan), widths, strict=True)
+        for layout, width in zip(_layouts(plan), (k, n, n), strict=True)
     )
     types = ", ".join(_EMULATED.get(x) or cuda_type(x) for x in intrinsic.dtypes[::2])
-    return f"""{INLINE} void multiply_add(FragmentC &c, const FragmentA &a, const FragmentB &b) {{
-#ifdef AMOS_EMULATION
-  amos_emulation::multiply<{types}, {m}, {n}, {k}>(c.x, a.x, b.x, {tables});
-#else
-  asm volatile("mma.sync.aligned.m{m}n{n}k{k}.row.col.{kinds} "
-               "{groups[0]}, {groups[1]}, {groups[2]}, {groups[0]};"
-               : {outputs}
-               : {inputs});
-#endif
-}}"""
+    lines = [
+        f"{INLINE} void multiply_add(FragmentC &c, const FragmentA &a, const FragmentB &b) {{",
+        "#ifdef AMOS_EMULATION",
+        f"  amos_emulation::multiply<{types}, {m}, {n}, {k}>(c.x, a.x, b.x, {tables});",
+        "#else",
+        *block(multiply_text((m, n, k), intrinsic.dtypes, held)),
+        "#endif",
+        "}",
+    ]
+    return "\n".join(lines)
