@@ -24,7 +24,9 @@ __all__ = ["MAPPING", "CostModel"]
 MAPPING = "mapping"
 #: Scores that are learned from at most: the best half and the latest.
 _LEARNED = 1024
-_ROUNDS, _DEPTH, _RATE, _GAMMA = 60, 3, 0.3, 1e-4
+#: Trees, and how they are grown.
+_ROUNDS = 60
+_SETTINGS = dict(max_depth=3, eta=0.3, gamma=1e-4, nthread=1, verbosity=0, tree_method="hist")
 #: Least performance that is predicted, as a share of the best known: trees may say less than 0.
 _LEAST = 1e-3
 
@@ -85,17 +87,7 @@ class CostModel:
         seconds = np.array([seconds for _, seconds in done])
         self._best = float(seconds.min())
         data = xgboost.DMatrix(table, label=self._best / seconds, nthread=1)
-        settings = {
-            "max_depth": _DEPTH,
-            "eta": _RATE,
-            "gamma": _GAMMA,
-            "nthread": 1,
-            "seed": self._seed,
-            "verbosity": 0,
-            "tree_method": "hist",
-        }
-        trees = xgboost.train(settings, data, _ROUNDS)
-        self._trees = trees
+        self._trees = trees = xgboost.train(_SETTINGS | {"seed": self._seed}, data, _ROUNDS)
         gain = trees.get_score(importance_type="total_gain")
         ranked = sorted(gain.items(), key=lambda entry: (-_number(entry[1]), entry[0]))
         names = [self.names[int(feature[1:])] for feature, _ in ranked]

@@ -1,22 +1,36 @@
-"""What an exploration says of itself while it runs, and when it is interrupted."""
+"""What an exploration says of itself: before it begins, while it runs, when it is interrupted."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+
 from amos._progress import ProgressLine, clock, time_left
 from amos.explore.objective import Problem
+from amos.measure.executor import Executor
+from amos.measure.reference import Demand
+from amos.measure.task import repeats
 from amos.records import Trial
 
-__all__ = ["Progress", "Watch", "failures_text"]
+__all__ = ["Progress", "Watch", "failures_text", "slow"]
 
 _T = TypeVar("_T")
 #: Called after each trial with it and the number of trials asked for.
 Progress = Callable[[Trial, int], None]
+
+#: Multiply-adds below which nothing takes long on any machine.
+_FEW = 10**9
+#: Seconds of a run, and of NumPy's reference, that are worth a word.
+_RUN, _REFERENCE = 0.5, 10.0
+#: Mappings that the model is asked about.
+_ASKED = 8
+#: Timings of a quick candidate; seconds of building one; runs of one before it is timed.
+_REPEAT, _BUILDING, _BEFORE = 12, 1.0, 2
 
 
 class Watch:
@@ -106,3 +120,24 @@ def failures_text(failed: dict[str, int]) -> str:
 def _best(problem: Problem) -> str:
     leaders = problem.best(1)
     return f"best {leaders[0].seconds * 1e3:.4f} ms" if leaders else "none ran yet"
+
+
+def slow(problem: Problem, trials: int, executor: Executor | None) -> Iterator[str]:
+    """A line on how long so many measured trials take; none if that is not long."""
+    op = problem.mappings[0].operator
+    if executor is None or op.points < _FEW:
+        return
+    rng = np.random.default_rng(0)
+    drawn = [problem.sample(mapping, rng) for mapping in problem.mappings[:_ASKED]]
+    run, reference = float(problem.seconds(drawn).min()), Demand.of(op).seconds
+    if run < _RUN and reference < _REFERENCE:
+        return
+    each = _BUILDING + run * (_BEFORE + repeats(_REPEAT, run))
+    yield (
+        f"{op.name} is large: a run takes about {run:.2g} s by the model, NumPy's reference "
+        f"{reference:.0f} s; {trials} trials take about {_minutes(reference + trials * each)}"
+    )
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"

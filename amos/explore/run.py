@@ -10,14 +10,13 @@ from pathlib import Path
 import numpy as np
 
 from amos.errors import ExploreError, UnknownNameError, shown
-from amos.explore.effort import slow
 from amos.explore.exploration import Exploration
 from amos.explore.guided import Guided
 from amos.explore.methods import METHODS
 from amos.explore.methods import method as find_method
 from amos.explore.objective import Problem
 from amos.explore.options import MeasureOptions, SearchOptions, check_count
-from amos.explore.progress import Progress, Watch
+from amos.explore.progress import Progress, Watch, slow
 from amos.explore.run_log import RunLog
 from amos.explore.session import Session
 from amos.intrinsics import Intrinsic

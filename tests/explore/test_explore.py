@@ -205,6 +205,28 @@ def test_an_unknown_intrinsic_and_one_that_cannot_be_used() -> None:
         _model(single)
 
 
+def test_only_the_named_mappings_are_searched() -> None:
+    result = _model(trials=6, only=("k-c", "k-rsc"))
+    assert result.searched == 2
+    assert {trial.mapping.name for trial in result.trials} <= {"k-c", "k-rsc"}
+    with pytest.raises(MappingError, match="has no iteration 'z'"):
+        _model(trials=1, only=("k-z",))
+
+
+@pytest.mark.parametrize(("seconds", "measurements"), [(1e-9, 8), (2.0, 4)])
+def test_slow_candidates_are_measured_once(seconds: float, measurements: int) -> None:
+    """Confirming would time them no more often; and nobody waits longer than the best needs."""
+    asked: list[float] = []
+
+    def answer(task: Task) -> Measurement:
+        asked.append(task.predicted)
+        return Measurement((seconds,) * 9, 1, 0.0, "generic")
+
+    _host(executor=Answering(answer), trials=4)
+    assert len(asked) == measurements
+    assert max(asked[1:]) <= seconds
+
+
 CONTRACT = [
     "operator",
     "intrinsic",
