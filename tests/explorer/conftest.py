@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 
 from amos.explorer import Engine
 from amos.explorer.server import Server
+from tests.support.serving import served
 
 
 @pytest.fixture(scope="module")
@@ -20,12 +20,8 @@ def server() -> Iterator[Server]:
     """A server in this process, on a port of its own."""
     engine = Engine()
     engine.check()
-    made = Server(engine)
-    thread = threading.Thread(target=made.run)
-    thread.start()
-    yield made
-    made.stop()
-    thread.join()
+    with served(engine) as made:
+        yield made
 
 
 @pytest.fixture(scope="session")

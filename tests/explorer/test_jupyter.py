@@ -103,7 +103,7 @@ def test_the_widget_works_in_a_notebook(browser: Any, address: str) -> None:
     page.wait_for_selector(".amos-explorer .rows .row")
     del complaints[:]  # what the front end itself complains of while it starts
 
-    assert "Valid under rule paper" in page.inner_text(".verdict")
+    assert "Valid under rule access" in page.inner_text(".verdict")
     page.click(CELL.format(1, 1))
     _wait_text(page, ".verdict", "`i2` stays empty though `k` could go there")
     # What the browser shows, Python has.
@@ -120,7 +120,7 @@ def test_the_widget_works_in_a_notebook(browser: Any, address: str) -> None:
     page.wait_for_selector("text=Copied")
     code = page.evaluate("navigator.clipboard.readText()")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("valid (paper)")
+    assert done.stdout.startswith("valid (access)")
     _is_dark_where_the_notebook_is(page)
     assert not complaints
     context.close()

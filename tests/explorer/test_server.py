@@ -10,9 +10,9 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +21,7 @@ from amos.errors import ServeError
 from amos.explorer import Engine
 from amos.explorer.assets import SCRIPTS
 from amos.explorer.server import Server, _names_us, is_loopback
+from tests.support.serving import served
 
 ASK = json.dumps({"kind": "judge", "state": {}}).encode()
 _JSON = {"Content_Type": "application/json"}
@@ -107,23 +108,15 @@ def test_only_json_of_bounded_length_is_read(server: Server) -> None:
 
 
 def test_a_fault_in_one_answer_ends_nothing(capfd: pytest.CaptureFixture[str]) -> None:
-    import threading
-
     class Faulty(Engine):
         def answer(self, message: object) -> dict[str, object]:
             if message == {"fault": 1}:
                 raise RuntimeError("broken on purpose")
             return super().answer(message)
 
-    made = Server(Faulty())
-    thread = threading.Thread(target=made.run)
-    thread.start()
-    try:
+    with served(Faulty()) as made:
         assert _ask(made, b'{"fault": 1}') == 500
         assert _ask(made) == 200
-    finally:
-        made.stop()
-        thread.join()
     assert "broken on purpose" in capfd.readouterr().err
 
 
@@ -175,7 +168,7 @@ def test_serve_says_where_once_it_listens_and_ends_by_an_interrupt() -> None:
         assert process.wait(timeout=20) == 130
 
 
-def test_an_intrinsic_of_your_own_is_on_offer() -> None:
+def test_an_intrinsic_of_your_own_is_on_offer(tmp_path: Path) -> None:
     text = """
 name = "acme_served_m4n4k4_s8_s32"
 family = "acme"
@@ -200,22 +193,18 @@ memory = [
         "answer = engine.answer({'kind': 'judge', 'state': vars(engine.initial)})\n"
         "print(json.dumps([answer['count'], answer['code'], answer['prediction']]))\n"
     )
-    import tempfile
+    path = tmp_path / "acme.toml"
+    path.write_text(text, encoding="utf-8")
+    count, program, prediction = json.loads(_python(code, str(path)))
+    assert (count, prediction) == ("49", None)
+    assert f"amos.intrinsics.load({str(path)!r})" in program
+    assert _python(program).startswith("valid (access)")
 
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "acme.toml")
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-        done = subprocess.run(
-            [sys.executable, "-c", code, path], capture_output=True, text=True, check=True
-        )
-        count, program, prediction = json.loads(done.stdout)
-        assert (count, prediction) == ("49", None)
-        assert f"amos.intrinsics.load({path!r})" in program
-        again = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, check=True
-        )
-        assert again.stdout.startswith("valid (access)")
+
+def _python(code: str, *arguments: str) -> str:
+    """What a program prints in a process that knows no such intrinsic yet."""
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 @pytest.mark.parametrize(
@@ -235,10 +224,7 @@ def test_odd_requests_are_answered(server: Server, sent: bytes, status: int) -> 
 
 def test_connections_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("amos.explorer.server._CONNECTIONS", 3)
-    small = Server(Engine())
-    thread = threading.Thread(target=small.run)
-    thread.start()
-    try:
+    with served(Engine()) as small:
         idle = [socket.create_connection((small.host, small.port), timeout=20) for _ in range(3)]
         with socket.create_connection((small.host, small.port), timeout=20) as refused:
             assert refused.makefile("rb").readline().split()[1] == b"503"
@@ -247,9 +233,6 @@ def test_connections_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
         until = time.monotonic() + 20
         while _request(small, "GET", "/")[0] != 200:
             assert time.monotonic() < until
-    finally:
-        small.stop()
-        thread.join()
 
 
 def test_an_answer_that_takes_too_long_ends(
