@@ -190,7 +190,7 @@ def test_sources_can_be_fed_in_another_order(tmp_path: Path) -> None:
     answer = _judge(commute=True)
     assert answer["orders"] == [[[0, 1], "image, weight"], [[1, 0], "weight, image"]]
     assert answer["count"] == "98"
-    rows = _rows({"commute": True}, count=100)["rows"]
+    rows = _rows({"commute": True, "machine": ""}, count=100)["rows"]
     assert [row["name"] for row in rows] == [mapping.name for mapping in space]
     last = rows[-1]
     answer = _judge(commute=True, assignment=last["assignment"], order=last["order"])
