@@ -43,9 +43,11 @@ class ArgumentAdapter:
         self._tensor, self._shape, self._write = tensor, shape, write
         self._where, self._kind = f"{role} {tensor.name!r}", str(tensor.dtype)
         self._held = np.dtype(held(self._kind))
+        #: Whether the container has values that are none of the dtype.
+        self._limited = dtype(self._kind).digits > 0
         # What a container stands for another dtype in is not taken as it is.
-        same = self._held == dtype(self._kind).numpy
-        self._dtype = dtype(self._kind).numpy if same else None
+        plain = self._held == dtype(self._kind).numpy and not self._limited
+        self._dtype = dtype(self._kind).numpy if plain else None
         self._given, self._reshaped = tensor.shape, shape != tensor.shape
         self._share = tvm_ffi.from_dlpack
 
@@ -66,6 +68,8 @@ class ArgumentAdapter:
             return self._shared(value)
         if _speaks_dlpack(value):
             tensor = self._from_dlpack(value)
+            if self._limited:
+                self._in_range(tensor.numpy())
             other = str(self._held) != str(tensor.dtype)
             return tensor._create_view(self._shape, str(self._held) if other else None)
         array = self._checked(np.asarray(value))
@@ -95,7 +99,7 @@ class ArgumentAdapter:
         if _speaks_dlpack(value):
             compact = value.contiguous() if hasattr(value, "contiguous") else value
             view = self._from_dlpack(compact)._create_view(self._given, str(self._held))
-            bits = view.numpy()
+            bits = self._in_range(view.numpy())
         else:
             bits = self._checked(np.asarray(value))
         if self._kind == "bfloat16" and bits.dtype == np.uint16:
@@ -119,6 +123,19 @@ class ArgumentAdapter:
                 f"{self._where}: expected {wanted[0]} of shape {self._given}, "
                 f"got {array.dtype} of shape {array.shape}"
             )
+        return self._in_range(array)
+
+    def _in_range(self, array: np.ndarray) -> np.ndarray:
+        """The array; an error if a value of it is none of the dtype."""
+        if self._limited:
+            low, high = dtype(self._kind).limits
+            if array.size and (array.min() < low or array.max() > high):
+                outside = np.argwhere((array < low) | (array > high))
+                at = tuple(int(index) for index in outside[0])
+                raise BuildError(
+                    f"{self._where}: expected values in [{low}, {high}], "
+                    f"got {array[at]} at {list(at)}"
+                )
         return array
 
     def _from_dlpack(self, value: Any) -> Any:

@@ -106,10 +106,11 @@ def _most_parts(context: TilingContext) -> int:
 
     A GPU has the choice unless an epilogue follows, which needs whole sums. A CPU has it
     where the smallest tiles make fewer steps than there are cores, and a part is long
-    enough to be worth a start.
+    enough to be worth a start. Kernels on tile registers make no parts.
     """
     machine, most = context.machine, max(_SPLITS)
-    if context.mapping.intrinsic.dtypes[-1] not in _ADDED:
+    intrinsic = context.mapping.intrinsic
+    if intrinsic.dtypes[-1] not in _ADDED or intrinsic.tile_registers:
         return 1
     if context.warps:
         return 1 if context.mapping.operator.epilogue is not None else max(_GRID_SPLITS)

@@ -19,9 +19,11 @@ LLVM_FEATURES = {
     "avx2": "avx2",
     "avx512_bf16": "avx512bf16",
     "avx512_vnni": "avx512vnni",
+    "avx512bw": "avx512bw",
     "avx512f": "avx512f",
     "avx512vl": "avx512vl",
     "avx_vnni": "avxvnni",
+    "f16c": "f16c",
     "fma": "fma",
     "i8mm": "i8mm",
 }

@@ -11,6 +11,7 @@ import pytest
 import amos
 from amos import intrinsics
 from amos.codegen.amx import tiles as amx
+from amos.codegen.scheduled import scheduled
 from amos.errors import BuildError
 from amos.ir import Operator
 from amos.machine.cpu import cpu
@@ -238,6 +239,15 @@ def test_eight_registers_hold_six_accumulators() -> None:
     rng = np.random.default_rng(0)
     seen = {space.sample(rng).tile["i1.tile"] for _ in range(60)}
     assert max(seen) <= 6
+
+
+def test_a_long_reduction_of_few_tiles_is_whole() -> None:
+    """Kernels on tile registers make no parts of it, so that no space offers any."""
+    op = _operator("O[m,n] += A[m,k] * B[k,n] with m=5,n=16,k=65536", ("uint8", "int8", "int32"))
+    (mapping, *_), rng = _space(op, BYTES), np.random.default_rng(0)
+    for schedule in ScheduleSpace(mapping).draw(4, rng):
+        program, module = scheduled(Candidate(mapping, schedule), "native", CpuLimits.here())
+        assert program.plan.split is None and "tdpbusd" in module.script()
 
 
 @needs_amx

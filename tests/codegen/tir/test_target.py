@@ -63,7 +63,9 @@ def test_where_a_guessed_model_differs_is_named(monkeypatch: pytest.MonkeyPatch)
     load_tvm()
     import tvm
 
-    features = frozenset({"avx2", "avx512f", "avx512vl", "avx512_bf16", "avx_vnni", "fma", "sse2"})
+    features = frozenset(
+        {"avx2", "avx512f", "avx512bw", "avx512vl", "avx512_bf16", "avx_vnni", "f16c", "fma"}
+    )
     here = replace(cpu(), features=features)
     monkeypatch.setattr(target, "cpu", lambda: here)
     monkeypatch.setattr(tvm.target.codegen, "llvm_get_system_cpu", lambda: "skylake-avx512")
