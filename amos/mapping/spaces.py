@@ -178,13 +178,7 @@ class AssignmentSet:
                 for key, (bound, ways) in kinds.items():
                     joint = tuple(sorted((*key, (alike, filled))))
                     _add(after, joint, (*bound, *members), ways * number)
-            kinds = after
-            if len(kinds) > _LOOKED_AT:
-                raise MappingError(
-                    f"rule 'paper' would look at more than {_LOOKED_AT:,} combinations of the "
-                    f"{len(self._bound)} iterations that share dimensions; rules 'access' and "
-                    "'gather' take any number of them"
-                )
+            kinds = self._limited(after)
         return iter(kinds.values())
 
     def _states(self, component: tuple[int, ...], choices: Options) -> _Kinds:
@@ -200,8 +194,17 @@ class AssignmentSet:
             for filled, (members, ways) in states.items():
                 for t in choices[s]:
                     _add(after, filled | _bit(t) << twin * steps, (*members, t), ways)
-            states = after
+            states = after if component is self._free else self._limited(after)
         return states
+
+    def _limited(self, kinds: _Kinds) -> _Kinds:
+        if len(kinds) > _LOOKED_AT:
+            raise MappingError(
+                f"rule 'paper' would look at more than {_LOOKED_AT:,} combinations of the "
+                f"{len(self._bound)} iterations that share dimensions; rules 'access' and "
+                "'gather' take any number of them"
+            )
+        return kinds
 
     def _are_twins(self, a: int, b: int, choices: Options) -> bool:
         """Whether it is the same which of two iterations is at a place."""
