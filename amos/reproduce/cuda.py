@@ -24,7 +24,7 @@ import numpy as np
 from amos import intrinsics, machines, operators
 from amos.codegen.cuda.emulate import HEADERS, compiler, draw_inputs, emulate
 from amos.codegen.cuda.kernel import KernelText, kernel_name
-from amos.codegen.cuda.toolchain import compile_cuda, compiler_for
+from amos.codegen.cuda.toolchain import compiler_for
 from amos.errors import AmosError, BuildError, UnknownNameError
 from amos.ir import Operator
 from amos.machine.gpu_costs import REGISTER_FILE, capability
@@ -235,7 +235,7 @@ def _compiled(plan: GpuPlan) -> dict[str, Any]:
     source, arch, name = KernelText(plan).source, plan.architecture, kernel_name(plan)
 
     def compile_it() -> dict[str, Any]:
-        done = compile_cuda(source, arch, f"{name} for {arch}")
+        done = compiler_for(arch).compile(source, arch, f"{name} for {arch}")
         declared = plan.shared_bytes - plan.dynamic_bytes
         if done.static_shared != declared:
             raise BuildError(

@@ -31,7 +31,6 @@ from amos.machine.gpu_costs import capability
 __all__ = [
     "Compiled",
     "Compiler",
-    "compile_cuda",
     "compiler_for",
     "compiler_of_image",
     "compilers",
@@ -52,7 +51,6 @@ class Compiled:
     """A kernel for one architecture, and what its compiler said about it.
 
     Attributes:
-        architecture: as ``"sm_80"``.
         cubin: machine code.
         registers: of one thread.
         spills: bytes of registers that a thread keeps in memory, stores and loads.
@@ -62,7 +60,6 @@ class Compiled:
         compiler: name and version.
     """
 
-    architecture: str
     cubin: bytes
     registers: int
     spills: int
@@ -99,8 +96,13 @@ class Compiler:
         """Kind and version."""
         return f"{self.kind} {self.version}"
 
-    def compile(self, source: str, architecture: str, where: str) -> Compiled:
+    def compile(self, source: str, architecture: str, where: str = "kernel") -> Compiled:
         """Machine code of one kernel.
+
+        Args:
+            source: CUDA C++ with one kernel.
+            architecture: as ``"sm_80"``.
+            where: what messages call the kernel.
 
         Raises:
             BuildError: the compiler refuses the text.
@@ -112,7 +114,6 @@ class Compiler:
         if not numbers["registers"]:
             raise BuildError(f"{where}: the compiler's report says nothing of registers")
         return Compiled(
-            architecture,
             cubin,
             registers=numbers["registers"][0],
             spills=sum(numbers["spills"]),
@@ -176,21 +177,6 @@ def compiler_for(architecture: str) -> Compiler:
         f"no compiler for {architecture} here ({here}); "
         "pip install 'amos-mapper[cuda]' brings one for sm_70 and later"
     )
-
-
-def compile_cuda(source: str, architecture: str, where: str = "kernel") -> Compiled:
-    """Compile a kernel for one architecture.
-
-    Args:
-        source: CUDA C++ with one kernel.
-        architecture: as ``"sm_80"``.
-        where: what messages call the kernel.
-
-    Raises:
-        ToolchainError: no compiler here knows the architecture.
-        BuildError: the compiler refuses the text.
-    """
-    return compiler_for(architecture).compile(source, architecture, where)
 
 
 def portable_code(source: str, architecture: str, where: str = "kernel") -> str:

@@ -10,7 +10,7 @@ import pytest
 
 import amos
 from amos import machines, operators
-from amos.codegen.cuda import KernelText, compile_cuda, draw_inputs, emulate
+from amos.codegen.cuda import KernelText, draw_inputs, emulate
 from amos.codegen.cuda.emulate import compiler
 from amos.codegen.cuda.toolchain import compiler_for, portable_code
 from amos.errors import ToolchainError
@@ -103,7 +103,7 @@ def test_compiles(number: int, architecture: str) -> None:
         pytest.skip(str(error))
     made = program(*TEXTS[number], list(UNITS)[number % len(UNITS)], number)
     source = KernelText(made).source
-    done = compile_cuda(source, architecture)
+    done = compiler_for(architecture).compile(source, architecture)
     assert done.instructions.total() > 0 and done.spills == 0
     ptx = portable_code(source, architecture)
     assert re.search(r"mul\.rn\.f32", ptx) and not re.search(r"fma\.rn\.f32", ptx)

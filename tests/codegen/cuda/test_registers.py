@@ -9,7 +9,7 @@ import pytest
 
 import amos
 from amos import operators
-from amos.codegen.cuda import KernelText, compile_cuda, compilers
+from amos.codegen.cuda import KernelText, compiler_for, compilers
 from amos.machine.gpu_costs import capability
 from amos.mapping import Mapping
 from amos.plan import GpuSchedule, Schedule
@@ -121,7 +121,7 @@ def test_too_many_registers_leave_no_block() -> None:
 def compiled(mapping: Mapping, schedule: Schedule, arch: str) -> tuple[int, int]:
     """Registers that the compiler used and those counted; fails if it was given too few."""
     program = GpuPlan.of(mapping, schedule, arch)
-    done = compile_cuda(KernelText(program).source, arch)
+    done = compiler_for(arch).compile(KernelText(program).source, arch)
     where = f"{mapping.operator.name}, {mapping.intrinsic.name}, {arch}, {schedule.as_dict()}"
     most, blocks = program.granted
     assert done.registers <= most, where

@@ -13,7 +13,7 @@ import pytest
 
 import amos
 from amos import machines, operators
-from amos.codegen.cuda import KernelText, compile_cuda, compiler_for, compilers
+from amos.codegen.cuda import KernelText, compiler_for, compilers
 from amos.codegen.cuda.sass import tensor_core_instructions
 from amos.codegen.cuda.toolchain import portable_code
 from amos.errors import BuildError, ToolchainError
@@ -46,7 +46,7 @@ def test_compiles_for(machine: str) -> None:
     supported(architecture)
     space, candidate = chosen(machine)
     program = GpuPlan.of(candidate.mapping, candidate.schedule, architecture)
-    done = compile_cuda(KernelText(program).source, architecture)
+    done = compiler_for(architecture).compile(KernelText(program).source, architecture)
     assert done.instructions["HMMA"] > 0
     assert 0 < done.registers <= 255
     assert done.stack == done.spills == 0
@@ -66,7 +66,7 @@ def test_instructions(name: str, unit: str, dtype: str, instruction: str) -> Non
     op = operators.get(name, dtype=dtype)
     mapping = amos.enumerate_mappings(op, amos.intrinsics.get(unit))[0]
     program = GpuPlan(mapping, GpuSchedule(steps=2, stages=2), "sm_80")
-    found = compile_cuda(KernelText(program).source, "sm_80").instructions
+    found = compiler_for("sm_80").compile(KernelText(program).source, "sm_80").instructions
     assert set(found) == {instruction}
 
 
@@ -77,7 +77,7 @@ def test_counts_are_the_disassembler_s(tmp_path: Path) -> None:
     supported("sm_80")
     _, candidate = chosen("a100")
     program = GpuPlan.of(candidate.mapping, candidate.schedule, "sm_80")
-    cubin = compile_cuda(KernelText(program).source, "sm_80").cubin
+    cubin = compiler_for("sm_80").compile(KernelText(program).source, "sm_80").cubin
     (tmp_path / "kernel.cubin").write_bytes(cubin)
     command = [tool, "-sass", str(tmp_path / "kernel.cubin")]
     listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -128,21 +128,23 @@ def test_arrays_out_of_registers_are_reported() -> None:
     """What is indexed by a variable lies in local memory: no spill, and as slow."""
     supported("sm_80")
     body = "float a[64]; for (int j = 0; j < n; ++j) a[j * n % 64] += o[j]; o[0] = a[o[1] > 0];"
-    done = compile_cuda(f'extern "C" __global__ void k(float *o, int n) {{ {body} }}', "sm_80")
+    done = compiler_for("sm_80").compile(
+        f'extern "C" __global__ void k(float *o, int n) {{ {body} }}', "sm_80"
+    )
     assert done.spills == 0 and done.stack >= 256
 
 
 def test_no_compiler_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("amos.codegen.cuda.toolchain.compilers", lambda: ())
     with pytest.raises(ToolchainError, match="neither nvcc nor NVRTC") as caught:
-        compile_cuda("", "sm_80")
+        compiler_for("sm_80").compile("", "sm_80")
     assert "\n" not in str(caught.value)
 
 
 def test_a_text_that_is_no_kernel() -> None:
     supported("sm_80")
     with pytest.raises(BuildError, match="kernel: .* refuses it: .*error"):
-        compile_cuda("nonsense;", "sm_80")
+        compiler_for("sm_80").compile("nonsense;", "sm_80")
     assert all(compiler.architectures for compiler in compilers())
 
 
@@ -212,7 +214,7 @@ def test_machine_code_that_a_schedule_asks_for(kernel: str, tmp_path: Path) -> N
     supported("sm_80")
     if not (tool := disassembler()):
         pytest.skip("cuobjdump is not installed; the PTX is looked at instead")
-    done = compile_cuda(KernelText(features(kernel)).source, "sm_80")
+    done = compiler_for("sm_80").compile(KernelText(features(kernel)).source, "sm_80")
     (tmp_path / "kernel.cubin").write_bytes(done.cubin)
     command = [*tool, "-sass", str(tmp_path / "kernel.cubin")]
     listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
