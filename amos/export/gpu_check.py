@@ -63,7 +63,6 @@ _KEPT = ("r", "s", "t", "stride", "dilation", "padding", "h", "w", "depth")
 _POINTS = 50_000_000
 #: What a folder was asked for; only the same request goes on with it.
 _REQUEST = "suite.json"
-
 #: Told the pieces that are done, all of them, and the one that comes next.
 Tell = Callable[[int, int, str], None]
 #: The parts of a suite, each there as a whole or not at all: by the name of its folder, from

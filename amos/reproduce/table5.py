@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from amos import intrinsics, operators
-from amos.errors import MappingError, ParseError
+from amos.errors import MappingError
 from amos.ir import Affine
 from amos.mapping import Mapping, enumerate_mappings
 
@@ -92,18 +92,7 @@ def _difference(mapping: Mapping, expected: list[tuple[Affine, int]]) -> str:
 
 
 def read_printed(text: str) -> tuple[Affine, int]:
-    """``"(c * 3 + r) mod 16"`` as the fused index and the modulus.
-
-    Raises:
-        ParseError: the text is of another form.
-    """
-    whole = re.fullmatch(r"\(?([^()]*?)\)? mod (\d+)", text)
-    if whole is None:
-        raise ParseError("expected '(index) mod size'", text, 0)
-    terms = []
-    for term in whole[1].split("+"):
-        part = re.fullmatch(r"\s*([a-z])(?: \* (\d+))?\s*", term)
-        if part is None:
-            raise ParseError(f"expected terms such as 'c * 3', found {term!r}", text, 0)
-        terms.append((part[1], int(part[2] or 1)))
-    return Affine.of(terms), int(whole[2])
+    """``"(c * 3 + r) mod 16"`` as the fused index and the modulus."""
+    index, _, modulus = text.partition(" mod ")
+    terms = re.findall(r"([a-z])(?: \* (\d+))?", index)
+    return Affine.of((name, int(factor or 1)) for name, factor in terms), int(modulus)
