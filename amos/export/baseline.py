@@ -26,12 +26,11 @@ _TYPES = {
 }
 
 
-def baseline(launch: dict[str, Any], repeat: int = 20) -> dict[str, float]:
+def baseline(launch: dict[str, Any]) -> dict[str, float]:
     """Seconds of PyTorch, for each way that it has.
 
     Args:
         launch: what ``launch.json`` says.
-        repeat: timings, of which the median counts.
 
     Returns:
         ``eager``, ``channels_last``, ``mm``, ``mean`` and ``cumsum``, as far as they are
@@ -57,9 +56,9 @@ def baseline(launch: dict[str, Any], repeat: int = 20) -> dict[str, float]:
     with torch.no_grad():
         calls = library_calls(torch, launch, tensors) | own_calls(launch, tensors)
         for way, run in calls.items():
-            seconds[way] = _timed(torch, run, repeat)
+            seconds[way] = _timed(torch, run)
             if recorded := _recorded(torch, run):
-                seconds[way + GRAPH] = _timed(torch, recorded, repeat) / _CALLS
+                seconds[way + GRAPH] = _timed(torch, recorded) / _CALLS
     del tensors
     torch.cuda.empty_cache()
     return seconds
@@ -239,8 +238,8 @@ def _only(index: dict[str, Any]) -> str:
     return str(next(iter(index["terms"])))
 
 
-#: Calls in one span that is timed, and in one graph.
-_CALLS = 10
+#: Calls in one span that is timed, and in one graph; and spans, of which the median counts.
+_CALLS, _TIMINGS = 10, 20
 
 
 def _recorded(torch: Any, run: Callable[[], Any]) -> Callable[[], Any] | None:
@@ -261,7 +260,7 @@ def _recorded(torch: Any, run: Callable[[], Any]) -> Callable[[], Any] | None:
     return replay
 
 
-def _timed(torch: Any, run: Callable[[], Any], repeat: int) -> float:
+def _timed(torch: Any, run: Callable[[], Any]) -> float:
     """Median seconds of one call, over spans of several."""
     end = time.perf_counter() + _WARM_UP
     while True:  # the clocks of the GPU rise, and cuDNN chooses
@@ -270,7 +269,7 @@ def _timed(torch: Any, run: Callable[[], Any], repeat: int) -> float:
         if time.perf_counter() >= end:
             break
     spans = []
-    for _ in range(repeat):
+    for _ in range(_TIMINGS):
         start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         for _ in range(_CALLS):

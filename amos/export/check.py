@@ -303,7 +303,7 @@ def _digest(value: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Check the kernels of a folder; print what they come to, and write it down."""
     parser = argparse.ArgumentParser(description="Check and time exported CUDA kernels.")
     parser.add_argument("folder", nargs="?", type=Path, default=Path(__file__).parent)
@@ -314,7 +314,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--no-pytorch", dest="pytorch", action="store_false", help="compare with nothing"
     )
     parser.add_argument("--serve", type=json.loads, help=argparse.SUPPRESS)
-    options = vars(parser.parse_args(arguments))
+    options = vars(parser.parse_args())
     folder, served = options.pop("folder"), options.pop("serve")
     rows: list[GpuRow] = []
     try:

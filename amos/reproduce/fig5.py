@@ -284,12 +284,12 @@ def second_cpu() -> dict[str, Any]:
 
 
 def predictions(
-    dataset: Dataset, costs: Costs | None = None, model: str = "amos+"
+    dataset: Dataset, costs: Costs | None = None
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """For each layer predicted and measured seconds of its samples."""
     machine = dataset.machine_with(costs)
     samples = dataset.of(dataset.layers)
-    return {x.layer: (x.predict(machine, model), x.measured) for x in samples}
+    return {x.layer: (x.predict(machine, "amos+"), x.measured) for x in samples}
 
 
 def fit(dataset: Dataset, layers: Sequence[str], rounds: int = 4) -> Costs:

@@ -45,18 +45,18 @@ class HeronTable5Row:
     size: int
 
 
-def heron_table5(rule: str = "access") -> list[HeronTable5Row]:
+def heron_table5() -> list[HeronTable5Row]:
     """One row for each operator of the table, in library shapes, on V100.
 
     Heron has one problem in which the intrinsic's problem size and five stages of
     data movement are variables; here the mapping settles these first, so that each
     mapping has a smaller problem of its own.
     """
-    return [_row(code, name, paper, rule) for code, (name, paper) in _OPERATORS.items()]
+    return [_row(code, name, paper) for code, (name, paper) in _OPERATORS.items()]
 
 
-def _row(code: str, name: str, paper: tuple[int, int], rule: str) -> HeronTable5Row:
-    mappings = enumerate_mappings(operators.resolve(name), "wmma_m16n16k16_f16_f32", rule=rule)
+def _row(code: str, name: str, paper: tuple[int, int]) -> HeronTable5Row:
+    mappings = enumerate_mappings(operators.resolve(name), "wmma_m16n16k16_f16_f32")
     spaces = [ScheduleSpace(mapping, machines.get("v100")) for mapping in mappings]
     variables = [len(space.csp.variables) for space in spaces]
     constraints = [len(space.csp.constraints) for space in spaces]

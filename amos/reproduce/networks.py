@@ -69,9 +69,9 @@ class _Graph:
         """A matrix product with weights."""
         return self.add("MatMul", x, self.parameter(self.channels[x], k), channels=k)
 
-    def classify(self, x: str, classes: int = 1000) -> str:
-        """Mean over the image, then a linear layer."""
-        return self.linear(self.add("Flatten", self.add("GlobalAveragePool", x)), classes)
+    def classify(self, x: str) -> str:
+        """Mean over the image, then a linear layer of 1000 classes."""
+        return self.linear(self.add("Flatten", self.add("GlobalAveragePool", x)), 1000)
 
     def model(self, *outputs: str) -> Any:
         """The finished model, checked by ONNX.
