@@ -45,7 +45,11 @@ def decode(
         return None
     left = dict(allowed)
     names = [name for name, positions in left.items() if len(positions) > 1]
-    turns = [n for n in order if n in names] if order else _shuffled(names, rng)
+    turns = (
+        [n for n in order if n in names]
+        if order
+        else [names[n] for n in rng.permutation(len(names))]
+    )
     for name in turns:
         options = list(allowed[name])
         if name in wanted:
@@ -63,10 +67,6 @@ def decode(
         else:
             return None
     return {n: p[0] for n, p in left.items()} if csp.possible(left) else None
-
-
-def _shuffled(names: list[str], rng: np.random.Generator) -> list[str]:
-    return [names[n] for n in rng.permutation(len(names))]
 
 
 def every(csp: CSP, most: int) -> list[dict[str, int]] | None:

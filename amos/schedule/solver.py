@@ -190,6 +190,8 @@ class _Model:
 
     def add(self, constraint: Constraint, switch: Any = None) -> None:
         """Add a constraint; a limit or a set of candidates may hang on a switch."""
+        from ortools.sat.python import cp_model
+
         value = self.values
         if isinstance(constraint, Prod):
             factors = [value[part] for part in constraint.parts]
@@ -207,26 +209,13 @@ class _Model:
         elif isinstance(constraint, Le):
             made = self.problem.add(value[constraint.left] <= value[constraint.right])
         elif isinstance(constraint, In):
-            made = self._candidates(constraint)
+            wanted = self._csp.variables[constraint.variable].coded(constraint.values)
+            domain = cp_model.Domain.from_values(sorted(wanted))
+            made = self.problem.add_linear_expression_in_domain(value[constraint.variable], domain)
         else:
             made = self.problem.add(value[constraint.left] == value[constraint.right])
         if switch is not None:
             made.only_enforce_if(switch)
-
-    def _product(self, target: Any, factors: list[Any]) -> None:
-        if len(factors) < 2:
-            self.problem.add(target == (factors[0] if factors else 1))
-        else:
-            self.problem.add_multiplication_equality(target, factors)
-
-    def _candidates(self, constraint: In) -> Any:
-        from ortools.sat.python import cp_model
-
-        wanted = self._csp.variables[constraint.variable].coded(constraint.values)
-        domain = cp_model.Domain.from_values(sorted(wanted))
-        return self.problem.add_linear_expression_in_domain(
-            self.values[constraint.variable], domain
-        )
 
 
 def _run(problem: cp_model.CpModel, seed: int) -> tuple[str, cp_model.CpSolver]:
