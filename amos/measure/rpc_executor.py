@@ -56,8 +56,10 @@ class RpcExecutor(LocalExecutor):
         Raises:
             MeasureError: the tracker does not answer, or has no such board.
         """
-        for number, task in tasks:
-            measurement = self.runner.measure(replace(task, board=self._address))
+        for number, measurement in super().measure(tasks):
             if measurement.failure == "unreachable":
                 raise MeasureError(measurement.message)
             yield number, measurement
+
+    def _placed(self, task: Task) -> Task:
+        return replace(task, board=self._address)
