@@ -220,10 +220,10 @@ class CExpressions:
         if not whole or self._lane is None:
             return text
         # Were a variable's own lanes counted through, it would not be held in a register.
-        known = self._buffers[node.source]
-        if known.pieces and text not in self._copies:
-            self._copies[text] = (self._fresh(f"{text}_lanes"), c_type(known.dtype))
-        text = self._copies[text][0] if known.pieces else text
+        place = self._buffers[node.source]
+        if place.pieces and text not in self._copies:
+            self._copies[text] = (self._fresh(f"{text}_lanes"), c_type(place.dtype))
+        text = self._copies[text][0] if place.pieces else text
         return f"{text}[{self._lane}]"
 
     def _of_Call(self, node: Any) -> str:
@@ -305,21 +305,21 @@ class CExpressions:
         return self._lane is None and split(type_of(node))[1] > 1
 
     def _element(self, buffer: Any, index: Any) -> str:
-        known = self._buffers[buffer]
-        if known.pieces:
-            return f"{known.name}_{int(index)}"
-        return f"{known.name}[{bare(self._value(index))}]"
+        place = self._buffers[buffer]
+        if place.pieces:
+            return f"{place.name}_{int(index)}"
+        return f"{place.name}[{bare(self._value(index))}]"
 
     def _address(self, buffer: Any, index: Any) -> str:
         """Address of the first of some contiguous elements."""
-        known = self._buffers[buffer]
+        place = self._buffers[buffer]
         if type(index).__name__ == "Ramp":
             if not _is_one(index.stride):
                 raise ByLanes
             index = index.base
         elif self._vector(index):
             raise ByLanes
-        return f"{known.name} + {bare(self._value(index))}"
+        return f"{place.name} + {bare(self._value(index))}"
 
     def _note(self, kind: str) -> None:
         """The text uses a type; GNU C has vectors of 2, 4, 8 … lanes only."""

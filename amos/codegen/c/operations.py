@@ -112,9 +112,9 @@ def _vector(name: str, kind: str) -> str:
     given = {"select": f"{bits} mask, {many} yes, {many} no", "round": f"{many} x"}
     arguments = given.get("round" if name == "nearest" else name, f"{many} a, {many} b")
     body = _plain(name, many, bits, operation("round", kind))
-    known = _INSTRUCTIONS.get((name, split(kind)[0]), {}).get(vector_bytes(kind))
-    if known is not None:
-        body = f"#ifdef {known.macro}\n  return ({made}){known.text};\n#else\n{body}#endif\n"
+    instruction = _INSTRUCTIONS.get((name, split(kind)[0]), {}).get(vector_bytes(kind))
+    if instruction is not None:
+        body = f"#ifdef {instruction.macro}\n  return ({made}){instruction.text};\n#else\n{body}#endif\n"
     return f"static inline {made} {operation(name, kind)}({arguments}) {{\n{body}}}\n"
 
 
