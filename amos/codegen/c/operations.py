@@ -114,7 +114,8 @@ def _vector(name: str, kind: str) -> str:
     body = _plain(name, many, bits, operation("round", kind))
     instruction = _INSTRUCTIONS.get((name, split(kind)[0]), {}).get(vector_bytes(kind))
     if instruction is not None:
-        body = f"#ifdef {instruction.macro}\n  return ({made}){instruction.text};\n#else\n{body}#endif\n"
+        call = f"  return ({made}){instruction.text};\n"
+        body = f"#ifdef {instruction.macro}\n{call}#else\n{body}#endif\n"
     return f"static inline {made} {operation(name, kind)}({arguments}) {{\n{body}}}\n"
 
 
