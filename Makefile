@@ -23,7 +23,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(STAMP) ## map, search, compile, check and time one ResNet-18 layer
-	@$(BIN)/amos explore resnet18:C5 vnni_dpbusd_m16k4_u8_s8_s32 --trials 64 --seed 0
+	@$(BIN)/amos explore resnet18:C5 --dtype u8s8 --trials 64 --seed 0
 
 test: $(STAMP) ## run the tests, without the slow ones
 	@$(BIN)/python -m pytest -q -m "not slow"

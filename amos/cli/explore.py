@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -24,7 +25,7 @@ _LISTED = 8
 
 def explore_command(
     operator: options.OperatorText,
-    intrinsic: options.IntrinsicName = None,
+    intrinsic: options.IntrinsicNames = None,
     machine: options.MachineName = "host",
     trials: options.Trials = 64,
     seed: options.Seed = 0,
@@ -53,18 +54,21 @@ def explore_command(
     top: options.Top = 3,
     as_json: options.AsJson = False,
 ) -> None:
-    """Search mapping and schedule; compile, check and time the best kernel."""
+    """Search mapping and schedule; compile, check and time the best kernel.
+
+    Without INTRINSIC all instructions of the machine compete for the trials.
+    """
     import amos
 
     if export is not None:
         check_target(machine)
     op = options.read_operator(operator, extent, dtype, shape, layout, constant, epilogue)
-    unit = options.read_intrinsic(intrinsic, files)
+    units = options.read_intrinsics(intrinsic, files)
     start = time.monotonic()
     with _notes_of_an_interrupt():
         result = amos.explore(
             op,
-            unit,
+            units,
             machine=machine,
             trials=trials,
             seed=seed,
@@ -74,7 +78,7 @@ def explore_command(
             search=_search(commute, fix, divisors, stagnation, epsilon, time_limit),
             measure=_measure(executor, implementation, timeout, memory, flush_cache),
             progress=not as_json,
-            announce=None if as_json else _announce,
+            announce=None if as_json else _Announcement(),
             notify=print_warning,
         )
     _report(result, rule, time.monotonic() - start, as_json)
@@ -135,11 +139,19 @@ def _notes_of_an_interrupt() -> Iterator[None]:
         raise
 
 
-def _announce(problem: Problem) -> None:
-    """What is searched, with the dtypes that the intrinsic filled in."""
-    mapping = problem.mappings[0]
-    print_line(f"operator   {mapping.operator.name}\n  compute  {mapping.operator}")
-    print_line(f"intrinsic  {mapping.intrinsic}\n")
+class _Announcement:
+    """Says what is searched, with the dtypes that the intrinsic filled in; the operator once."""
+
+    def __init__(self) -> None:
+        self._said = ""
+
+    def __call__(self, problem: Problem) -> None:
+        mapping = problem.mappings[0]
+        operator = f"operator   {mapping.operator.name}\n  compute  {mapping.operator}"
+        if operator != self._said:
+            print_line(operator)
+        self._said = operator
+        print_line(f"intrinsic  {mapping.intrinsic}\n")
 
 
 def _report(result: Exploration, rule: str, elapsed: float, as_json: bool) -> None:
@@ -160,6 +172,8 @@ def _report(result: Exploration, rule: str, elapsed: float, as_json: bool) -> No
     failed = f", {failures_text(result.failures)}" if result.failures else ""
     print_line(f"trials     {len(result.trials)} in {clock(elapsed)}{replayed}{failed}")
     best, measured = result.best, result.best.measurement
+    if len(result.intrinsics) > 1:
+        _contest(result)
     print_line(f"\nwinner     {best.mapping}")
     print_line(f"schedule   {best.schedule}")
     where = "" if measured is not None else f" on {result.machine.name} (not run)"
@@ -174,6 +188,31 @@ def _report(result: Exploration, rule: str, elapsed: float, as_json: bool) -> No
     if result.note:
         print_line(f"note       {result.note}")
     _explain(result)
+
+
+def _contest(result: Exploration) -> None:
+    """What became of each instruction."""
+    from amos.explore.contenders import reasons
+
+    print_line(f"chosen     {result.intrinsic.name}\n")
+    print_table(
+        ["instruction", "mappings", "predicted ms", "trials", "best ms", "why not"],
+        [
+            [each.intrinsic.name, each.mappings, _milliseconds(each.predicted), each.trials]
+            + [_milliseconds(each.seconds), each.reason]
+            for each in result.intrinsics
+            if math.isfinite(each.predicted)
+        ],
+    )
+    unasked = [each for each in result.intrinsics if not math.isfinite(each.predicted)]
+    for line in reasons([each for each in unasked if each.mappings]):
+        print_line(line)
+    if unable := sum(not each.mappings for each in unasked):
+        print_line(f"{unable} others cannot compute it; amos map says why")
+
+
+def _milliseconds(seconds: float) -> float | None:
+    return seconds * 1e3 if math.isfinite(seconds) else None
 
 
 def _explain(result: Exploration) -> None:

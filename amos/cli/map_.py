@@ -45,7 +45,8 @@ Target = Annotated[
 
 def map_command(
     operator: options.OperatorText,
-    intrinsic: options.IntrinsicName = None,
+    intrinsic: options.IntrinsicNames = None,
+    machine: options.MachineName = "host",
     rule: options.Rule = "access",
     commute: options.Commute = False,
     explain: Explain = None,
@@ -58,8 +59,13 @@ def map_command(
     limit: options.Limit = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """List mappings, or explain one matching."""
+    """List mappings, or explain one matching.
+
+    Without INTRINSIC every instruction of the machine is listed, with the best time that the
+    model predicts.
+    """
     from amos import enumerate_mappings
+    from amos.explore.contenders import chosen_intrinsics
 
     op = options.read_operator(operator, extent, dtype, shape, layout)
     if target is not None:
@@ -67,7 +73,14 @@ def map_command(
             raise typer.BadParameter("names all its intrinsics itself", param_hint="--target")
         map_target(op, target, commute, as_json, options.load_intrinsics(files))
         return
-    unit = options.read_intrinsic(intrinsic, files)
+    named = options.read_intrinsics(intrinsic, files)
+    chosen = chosen_intrinsics(named, machine)
+    if explain is None and (named is None or len(chosen) > 1):
+        _list_instructions(op, chosen, machine, rule, commute, as_json)
+        return
+    if len(chosen) > 1:
+        raise typer.BadParameter("one is needed for --explain", param_hint="INTRINSIC")
+    (unit,) = chosen
     if explain is not None:
         _explain(op, unit, explain, rule, as_json)
         return
@@ -86,6 +99,41 @@ def map_command(
         )
     else:
         _list(space, _ROWS_OF_A_TABLE if limit is None else limit)
+
+
+def _list_instructions(
+    op: Operator, units: list[Intrinsic], machine: str, rule: str, commute: bool, as_json: bool
+) -> None:
+    """What each instruction could do for an operator."""
+    import math
+
+    import amos
+    from amos.explore.contenders import contenders, predicted, reasons
+
+    every = contenders(op, units, rule, commute=commute)
+    target = amos.machines.get(machine, [each.intrinsic for each in every if not each.reason])
+    listed = [
+        each if each.reason else predicted(op, each, target, rule, commute=commute)
+        for each in every
+    ]
+    listed.sort(key=lambda each: each.predicted)
+    if as_json:
+        keys = ("intrinsic", "mappings", "utilization", "predicted_seconds", "reason")
+        rows = [{key: each.to_dict()[key] for key in keys} for each in listed]
+        about = {"operator": op.name, "statement": str(op), "machine": machine, "rule": rule}
+        print_json(about | {"commute": commute, "rows": rows})
+        return
+    print_line(str(op))
+    if fitting := [each for each in listed if math.isfinite(each.predicted)]:
+        print_table(
+            ["instruction", "mappings", "utilization", "predicted ms"],
+            [
+                [x.intrinsic.name, x.mappings, f"{x.utilization:.1%}", x.predicted * 1e3]
+                for x in fitting
+            ],
+        )
+    for line in reasons([each for each in listed if not math.isfinite(each.predicted)]):
+        print_line(line)
 
 
 def _about(op: Operator, unit: Intrinsic, rule: str) -> dict[str, Any]:

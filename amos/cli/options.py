@@ -33,6 +33,14 @@ IntrinsicName = Annotated[
         "by default that of the last such file.",
     ),
 ]
+IntrinsicNames = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="INTRINSIC",
+        help="A name that `amos intrinsics list` shows, several with commas between them, or a "
+        "family; by default all that the machine has.",
+    ),
+]
 IntrinsicFiles = Annotated[
     list[Path] | None,
     typer.Option(
@@ -171,6 +179,20 @@ def read_intrinsic(name: str | None, files: Iterable[Path] | None) -> Intrinsic:
             "name one, or describe one with --intrinsic FILE", param_hint="INTRINSIC"
         )
     return described[-1]
+
+
+def read_intrinsics(
+    name: str | None, files: Iterable[Path] | None
+) -> Intrinsic | str | list[str] | None:
+    """What a command's arguments name: one, several, a family, or ``None`` for all there are.
+
+    Raises:
+        AmosError: a file is not well formed, or there is no such intrinsic.
+    """
+    described = load_intrinsics(files)
+    if name is None:
+        return described[-1] if described else None
+    return name.split(",") if "," in name else name
 
 
 def read_operator(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from amos._display import Shown
 from amos.errors import ExploreError
+from amos.explore.contenders import Contender
 from amos.intrinsics import Intrinsic, implementations
 from amos.ir import Operator
 from amos.machine import Machine
@@ -39,6 +40,7 @@ class Exploration(Shown):
         trials: every candidate that was tried, in order.
         prediction: the model's account of the best trial.
         replayed: how many trials were taken from the record of an earlier run.
+        intrinsics: what became of every instruction that was asked for, fastest first.
     """
 
     operator: Operator
@@ -52,6 +54,7 @@ class Exploration(Shown):
     trials: tuple[Trial, ...]
     prediction: Prediction | None = field(default=None, compare=False)
     replayed: int = field(default=0, compare=False)
+    intrinsics: tuple[Contender, ...] = ()
 
     @property
     def best(self) -> Trial:
@@ -141,6 +144,7 @@ class Exploration(Shown):
             [
                 {
                     "trial": trial.number,
+                    "intrinsic": trial.mapping.intrinsic.name,
                     "mapping": trial.mapping.name,
                     "predicted_seconds": trial.predicted,
                     "measured_seconds": trial.seconds if trial.measurement else None,
@@ -180,6 +184,7 @@ class Exploration(Shown):
             "trials": len(self.trials),
             "failures": self.failures,
             "replayed": self.replayed,
+            "intrinsics": [each.to_dict() for each in self.intrinsics],
             "noise": measured.noise if measured else None,
         }
 

@@ -11,6 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from amos._progress import ProgressLine, clock, time_left
+from amos.explore.contest import Leaders
 from amos.explore.objective import Problem
 from amos.measure.executor import Executor
 from amos.measure.reference import Demand
@@ -74,35 +75,35 @@ class Watch:
         self._start = time.monotonic()
         self.line.show(f"searching 0/{self._total}")
 
-    def tried(self, trial: Trial, problem: Problem) -> None:
+    def tried(self, trial: Trial, leaders: Leaders) -> None:
         """A trial is over."""
         if self._call is not None:
             self._call(trial, self._total)
         if trial.measurement is not None and not trial.measurement.ok:
             self._failed[trial.measurement.failure] += 1
         verb = "searching" if trial.measurement is None else "measuring"
-        texts = [f"{verb} {trial.number + 1}/{self._total}", _best(problem)]
+        texts = [f"{verb} {trial.number + 1}/{self._total}", _best(leaders)]
         texts += [failures_text(self._failed)] if self._failed else []
         elapsed = time.monotonic() - self._start
         left = time_left(elapsed, trial.number + 1, self._total, self._limit)
         texts.append(f"{clock(left)} left")
         self.line.show(", ".join(texts), at_once=False)
 
-    def confirming(self, problem: Problem) -> None:
+    def confirming(self, leaders: Leaders) -> None:
         """A leader is about to be measured again; what is shown of it may still change."""
         self._again += 1
-        self.line.show(f"confirming the fastest, measurement {self._again}, {_best(problem)}")
+        self.line.show(f"confirming the fastest, measurement {self._again}, {_best(leaders)}")
 
-    def confirmed(self, problem: Problem) -> None:
+    def confirmed(self, leaders: Leaders) -> None:
         """The fastest is known; the machine's peak is measured beside it."""
-        self.line.show(f"confirmed: {_best(problem)}; measuring the machine's peak")
+        self.line.show(f"confirmed: {_best(leaders)}; measuring the machine's peak")
 
-    def interrupted(self, problem: Problem) -> list[str]:
+    def interrupted(self, leaders: Leaders) -> list[str]:
         """What was reached, and how to go on, when the user stops a run."""
-        leaders = problem.best(1)
-        reached = f"interrupted after {len(problem.trials)} of {self._total} trials"
-        if leaders:
-            best = leaders[0]
+        first = leaders.best(1)
+        reached = f"interrupted after {len(leaders.trials)} of {self._total} trials"
+        if first:
+            best = first[0]
             reached += f"; best so far {best.seconds * 1e3:.4f} ms: {best.mapping.name}, "
             reached += f"{best.schedule}"
         again = "with a record file (--records FILE, records=) the same run would go on from here"
@@ -117,9 +118,9 @@ def failures_text(failed: dict[str, int]) -> str:
     return f"{sum(failed.values())} failed ({kinds})"
 
 
-def _best(problem: Problem) -> str:
-    leaders = problem.best(1)
-    return f"best {leaders[0].seconds * 1e3:.4f} ms" if leaders else "none ran yet"
+def _best(leaders: Leaders) -> str:
+    first = leaders.best(1)
+    return f"best {first[0].seconds * 1e3:.4f} ms" if first else "none ran yet"
 
 
 def slow(problem: Problem, trials: int, executor: Executor | None) -> Iterator[str]:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from amos.errors import ExploreError, UnknownNameError, shown
+from amos.errors import ExploreError, MappingError, UnknownNameError, shown
+from amos.explore.contenders import (
+    Contender,
+    chosen_intrinsics,
+    contenders,
+    predicted,
+    reasons,
+)
+from amos.explore.contest import Contest, Entry
 from amos.explore.exploration import Exploration
 from amos.explore.guided import Guided
 from amos.explore.methods import METHODS
@@ -20,7 +28,6 @@ from amos.explore.progress import Progress, Watch, slow
 from amos.explore.run_log import RunLog
 from amos.explore.session import Session
 from amos.intrinsics import Intrinsic
-from amos.intrinsics import get as get_intrinsic
 from amos.ir import Operator
 from amos.ir.limits import WORD
 from amos.machine import Machine, catalogue
@@ -42,7 +49,7 @@ _MOST_MAPPINGS = 512
 
 def explore(
     operator: Operator,
-    intrinsic: str | Intrinsic,
+    intrinsic: str | Intrinsic | Sequence[str | Intrinsic] | None = None,
     *,
     machine: str | Machine = "host",
     trials: int = 64,
@@ -56,7 +63,7 @@ def explore(
     announce: Callable[[Problem], None] | None = None,
     notify: Callable[[str], None] | None = None,
 ) -> Exploration:
-    """Search mapping and schedule for an operator on an intrinsic.
+    """Search mapping and schedule for an operator, and the instruction if none is named.
 
     On the host, candidates are built, verified against NumPy and timed in a
     process of their own, and so they are for a described GPU that is at hand; on
@@ -66,7 +73,9 @@ def explore(
 
     Args:
         operator: what to compute.
-        intrinsic: the instruction, by name or as a description.
+        intrinsic: the instruction, by name or as a description; several of them or a family
+            compete for the trials, without any all that the machine has (see
+            :mod:`amos.explore.contest`).
         machine: ``"host"``, the name of a described machine, or a machine.
         trials: how many candidates to measure, from 1 on; fewer if the space has no more.
         seed: seed of the one random generator that the search draws from.
@@ -78,11 +87,12 @@ def explore(
         progress: True for a line that says how far it is, on a terminal and in a notebook;
             False for none; a function is called after each trial instead, with it and the
             number of trials asked for.
-        announce: called once, when all arguments are accepted, before the first trial.
+        announce: called when all arguments are accepted, before the first trial, once for
+            each instruction that takes part.
         notify: called with a line for each thing that one might not expect.
 
     Raises:
-        MappingError: the operator cannot use the intrinsic.
+        MappingError: the operator cannot use the intrinsic, or any of several.
         ExploreError: a number is not of the right kind, nothing can be searched, or no
             candidate ran.
         ScheduleError: what is fixed is infeasible; the message names the smallest
@@ -92,39 +102,45 @@ def explore(
         MeasureError: there is nothing to measure with, or less memory than checking takes.
     """
     _check(trials, seed, method, rule)
-    unit = get_intrinsic(intrinsic)
-    spaces = {r: enumerate_mappings(operator, unit, r, search.commute) for r in RULES}
-    mappings = _choose(spaces, rule, search.only)
+    units = chosen_intrinsics(intrinsic, machine)
+    if len(units) > 1:
+        search = replace(search, commute=True)
+    taking, refused = _taking_part(operator, units, rule, search)
     watch = Watch(trials, search.time_limit, progress, records)
     say = watch.aside(notify)
     with watch.line, contextlib.ExitStack() as stack:
         store = stack.enter_context(Records(records)) if records is not None else None
-        op, workers = mappings[0].operator, _open_workers(machine, unit, measure, say)
-        identity = _described(machine) if workers is None else workers.identity
+        workers = _open_workers(machine, taking[0].intrinsic, measure, say)
         if workers is not None:
             stack.enter_context(workers)
-            Demand.of(op).check(op, workers.memory)
-        options = {"rule": rule} | search.recorded() | measure.recorded()
-        run = Run.of(op, unit, identity, method=method, seed=seed, options=options)
-        session = _begin(RunLog(store, run), workers, machine, mappings, search, measure)
-        problem = session.problem
-        for line in (*session.log.notices(), *slow(problem, trials, workers)):
+        shared = _Shared(operator, machine, workers, store, method, seed, rule, search, measure)
+        if len(taking) > 1:
+            taking, slower = Contest.near(shared.predicted(taking), trials)
+            refused = [*slower, *refused]
+            if not taking:
+                raise _none(operator, refused)
+        contest = Contest([Entry(each, shared.session(each.intrinsic)) for each in taking], refused)
+        first = contest.entries[0].session
+        for line in (*first.log.notices(), *slow(first.problem, trials, workers)):
             say(line)
-        watch.aside(announce)(problem)
-        last = _search(session, trials, search, watch)
+        for entry in contest.entries:
+            watch.aside(announce)(entry.session.problem)
+        last = _search(contest, trials, search, watch)
         if store is not None:
             store.check_place()
+    problem = contest.winner.session.problem
     result = Exploration(
-        operator=op,
-        intrinsic=unit,
+        operator=problem.mappings[0].operator,
+        intrinsic=contest.winner.contender.intrinsic,
         machine=last,
-        counts={r: space.count for r, space in spaces.items()},
+        counts=shared.counts(contest.winner.contender.intrinsic),
         searched=len(problem.mappings),
         space_size=problem.size,
         method=method,
         seed=seed,
-        trials=tuple(problem.trials),
-        replayed=session.replayed,
+        trials=tuple(contest.trials),
+        replayed=sum(entry.session.replayed for entry in contest.entries),
+        intrinsics=contest.contenders,
     )
     return replace(result, prediction=problem.predict(result.best.candidate))
 
@@ -138,43 +154,104 @@ def _check(trials: int, seed: int, method: str, rule: str) -> None:
         raise UnknownNameError("rule", rule, RULES)
 
 
-def _begin(
-    log: RunLog,
-    workers: Executor | None,
-    machine: str | Machine,
-    mappings: list[Mapping],
-    search: SearchOptions,
-    measure: MeasureOptions,
-) -> Session:
-    """A run on the machine as the model sees it; one that is continued keeps what it began with."""
-    unit, target = mappings[0].intrinsic, log.machine("description")
-    if target is None and workers is not None and not isinstance(machine, Machine):
-        target = workers.machine([unit], implementation=measure.implementation)
-    target = target or catalogue.get(machine, [unit])
-    target.peak(unit.name)
-    log.begin(target, unit)
-    problem = Problem(mappings, target, fixes=search.fix, tiling=search.tiling)
-    rng, method = np.random.default_rng(log.run.seed), find_method(log.run.method)
-    guided = Guided(problem, rng, method, search.epsilon)
-    return Session(problem, guided, workers, log, measure.implementation, measure.flush)
+def _taking_part(
+    operator: Operator, units: list[Intrinsic], rule: str, search: SearchOptions
+) -> tuple[list[Contender], list[Contender]]:
+    """The instructions that may win, and the others; one alone always may.
+
+    Raises:
+        ExploreError: the only one has no mapping under the rule.
+        MappingError: none can be used; the message says why.
+    """
+    if len(units) == 1:
+        spaces = _spaces(operator, units[0], search)
+        _choose(spaces, rule, search.only)
+        return [Contender(units[0], spaces[rule].count)], []
+    every = contenders(operator, units, rule, commute=search.commute)
+    taking = [each for each in every if not each.reason]
+    if not taking:
+        raise _none(operator, every)
+    return taking, [each for each in every if each.reason]
 
 
-def _search(session: Session, trials: int, search: SearchOptions, watch: Watch) -> Machine:
+def _none(operator: Operator, refused: list[Contender]) -> MappingError:
+    """No instruction can be used, and why."""
+    said = f"no instruction of {len(refused)} can be used for {operator.name}"
+    return MappingError("\n  ".join([said, *reasons(refused)]))
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """What the sessions of one exploration share; each is on an instruction of its own."""
+
+    operator: Operator
+    machine: str | Machine
+    workers: Executor | None
+    store: Records | None
+    method: str
+    seed: int
+    rule: str
+    search: SearchOptions
+    measure: MeasureOptions
+
+    def predicted(self, taking: Sequence[Contender]) -> list[Contender]:
+        """Contenders with what the model says of them."""
+        target = self._target([each.intrinsic for each in taking])
+        commute = self.search.commute
+        return [
+            predicted(self.operator, each, target, self.rule, commute=commute) for each in taking
+        ]
+
+    def counts(self, unit: Intrinsic) -> dict[str, int]:
+        """Number of mappings under each rule."""
+        spaces = _spaces(self.operator, unit, self.search)
+        return {rule: space.count for rule, space in spaces.items()}
+
+    def session(self, unit: Intrinsic) -> Session:
+        """The session of an instruction."""
+        spaces = _spaces(self.operator, unit, self.search)
+        mappings = _choose(spaces, self.rule, self.search.only)
+        op, workers = mappings[0].operator, self.workers
+        if workers is not None:
+            Demand.of(op).check(op, workers.memory)
+        identity = workers.identity if workers is not None else _described(self.machine)
+        options = {"rule": self.rule} | self.search.recorded() | self.measure.recorded()
+        run = Run.of(op, unit, identity, method=self.method, seed=self.seed, options=options)
+        log = RunLog(self.store, run)
+        # A run that is continued keeps the machine that it began with.
+        target = log.machine("description") or self._target([unit])
+        target.peak(unit.name)
+        log.begin(target, unit)
+        problem = Problem(mappings, target, fixes=self.search.fix, tiling=self.search.tiling)
+        rng = np.random.default_rng(self.seed)
+        guided = Guided(problem, rng, find_method(self.method), self.search.epsilon)
+        measure = self.measure
+        return Session(problem, guided, workers, log, measure.implementation, measure.flush)
+
+    def _target(self, units: list[Intrinsic]) -> Machine:
+        """The machine as the model sees it."""
+        if self.workers is not None and not isinstance(self.machine, Machine):
+            return self.workers.machine(units, implementation=self.measure.implementation)
+        return catalogue.get(self.machine, units)
+
+
+def _search(contest: Contest, trials: int, search: SearchOptions, watch: Watch) -> Machine:
     """Search, measure the leaders again, and describe the machine as it was meanwhile.
 
     Who interrupts it gets a note of what was reached.
     """
     try:
         watch.searching()
-        for trial in session.trials(trials, search.time_limit, search.stagnation):
-            watch.tried(trial, session.problem)
+        for trial in contest.run(trials, search.time_limit, search.stagnation):
+            watch.tried(trial, contest)
+        session = contest.winner.session
         if session.executor is None:
             return session.problem.machine
-        session.confirm(watch.confirming)
-        watch.confirmed(session.problem)
-        return _last_machine(session)
+        contest.confirm(watch.confirming)
+        watch.confirmed(contest)
+        return _last_machine(contest.winner.session)
     except KeyboardInterrupt as stop:
-        for line in watch.interrupted(session.problem):
+        for line in watch.interrupted(contest):
             stop.add_note(line)
         raise
 
@@ -189,6 +266,10 @@ def _last_machine(session: Session) -> Machine:
         last = session.executor.machine([unit], again=True, implementation=chosen)
         session.log.finish(last)
     return last
+
+
+def _spaces(operator: Operator, unit: Intrinsic, search: SearchOptions) -> dict[str, MappingSpace]:
+    return {rule: enumerate_mappings(operator, unit, rule, search.commute) for rule in RULES}
 
 
 def _choose(spaces: dict[str, MappingSpace], rule: str, only: tuple[str, ...]) -> list[Mapping]:

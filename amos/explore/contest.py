@@ -1,0 +1,157 @@
+"""Several instructions on one budget: each gets trials as long as it may win.
+
+Successive halving (Karnin, Koren and Somekh, ICML 2013): every instruction that is left gets
+the same few trials, the slower half is left out, and the last one gets all that remain. Each
+has a session of its own, whose records are those of a search on that instruction alone.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from amos.explore.contenders import Contender
+from amos.explore.session import Session
+from amos.records import Trial
+
+__all__ = ["Contest", "Entry", "Leaders"]
+
+#: Trials of each instruction in a round; what is left for the last one at the least.
+_SHARE, _REST = 4, 0.5
+#: An instruction takes part if it is predicted within this factor of the fastest.
+_NEAR = 2.0
+
+
+class Leaders(Protocol):
+    """Trials so far, of one instruction or of several."""
+
+    @property
+    def trials(self) -> Sequence[Trial]:
+        """All of them, in order."""
+
+    def best(self, count: int) -> list[Trial]:
+        """The best, best first; failures are left out."""
+
+
+@dataclass
+class Entry:
+    """An instruction in the contest, with its session."""
+
+    contender: Contender
+    session: Session
+
+    @property
+    def seconds(self) -> float:
+        """Of its best trial; infinite without one that ran."""
+        return min((trial.seconds for trial in self.session.problem.trials), default=math.inf)
+
+
+@dataclass
+class Contest:
+    """Sessions of several instructions, which share the trials.
+
+    Attributes:
+        entries: those that take part.
+        out: instructions that do not, with the reason.
+    """
+
+    entries: list[Entry]
+    out: list[Contender] = field(default_factory=list)
+    _order: list[tuple[Session, int]] = field(default_factory=list)
+    _lost: dict[str, str] = field(default_factory=dict)
+
+    @staticmethod
+    def near(contenders: Sequence[Contender], trials: int) -> tuple[list[Contender], ...]:
+        """Who takes part in so many trials, by what is predicted, and who does not."""
+        ranked = sorted(contenders, key=lambda each: each.predicted)
+        unknown = [each for each in ranked if each.reason]
+        ranked = [each for each in ranked if not each.reason]
+        if not ranked:
+            return [], unknown
+        first, most = ranked[0].predicted, max(1, math.floor(trials * _REST / _SHARE))
+        inside: list[Contender] = []
+        outside: list[Contender] = []
+        for each in ranked:
+            slower = each.predicted / first
+            if slower > _NEAR:
+                outside.append(replace(each, reason=f"predicted {slower:.1f} times the fastest"))
+            elif len(inside) >= most:
+                reason = f"{trials} trials are enough for {most}, and others are predicted faster"
+                outside.append(replace(each, reason=reason))
+            else:
+                inside.append(each)
+        return inside, [*outside, *unknown]
+
+    @property
+    def trials(self) -> list[Trial]:
+        """Trials of all instructions, numbered in the order in which they were made."""
+        return [
+            replace(session.problem.trials[number], number=n)
+            for n, (session, number) in enumerate(self._order)
+        ]
+
+    def best(self, count: int) -> list[Trial]:
+        """The best trials of all instructions."""
+        done = [trial for trial in self.trials if math.isfinite(trial.seconds)]
+        return sorted(done, key=lambda trial: trial.seconds)[:count]
+
+    @property
+    def winner(self) -> Entry:
+        """The entry with the fastest trial; before any the one that is predicted fastest."""
+        return min(self.entries, key=lambda each: (each.seconds, each.contender.predicted))
+
+    @property
+    def contenders(self) -> tuple[Contender, ...]:
+        """What became of every instruction, the fastest first."""
+        entries = sorted(self.entries, key=lambda each: (each.seconds, each.contender.predicted))
+        taken = [
+            replace(
+                each.contender,
+                trials=len(each.session.problem.trials),
+                seconds=each.seconds,
+                reason=self._lost.get(each.contender.intrinsic.name, ""),
+            )
+            for each in entries
+        ]
+        return (*taken, *self.out)
+
+    def run(self, total: int, time_limit: float | None, stagnation: int | None) -> Iterator[Trial]:
+        """Make the trials; arguments as of :meth:`Session.trials`."""
+        end = math.inf if time_limit is None else time.monotonic() + time_limit
+        live = list(self.entries)
+        while len(live) > 1 and len(self._order) < total and time.monotonic() < end:
+            for entry in live:
+                more = min(_SHARE, total - len(self._order))
+                yield from self._more(entry, more, end, stagnation)
+            live.sort(key=lambda each: (each.seconds, each.contender.predicted))
+            for entry in live[(len(live) + 1) // 2 :]:
+                slower = entry.seconds / live[0].seconds
+                said = f"{slower:.2f} times the fastest" if slower < math.inf else "none ran"
+                done = len(entry.session.problem.trials)
+                self._lost[entry.contender.intrinsic.name] = f"left out after {done} trials: {said}"
+            live = live[: (len(live) + 1) // 2]
+        for entry in live[:1]:
+            yield from self._more(entry, total - len(self._order), end, stagnation)
+
+    def _more(
+        self, entry: Entry, count: int, end: float, stagnation: int | None
+    ) -> Iterator[Trial]:
+        """More trials of one instruction."""
+        session, left = entry.session, end - time.monotonic()
+        done = len(session.problem.trials)
+        limit = None if math.isinf(left) else max(left, 0.0)
+        if count < 1:
+            return
+        for trial in session.trials(done + count, limit, stagnation):
+            self._order.append((session, trial.number))
+            yield replace(trial, number=len(self._order) - 1)
+
+    def confirm(self, tell: Callable[[Leaders], None]) -> None:
+        """Measure leaders again, longer, until the instruction that leads has been confirmed."""
+        confirmed: set[str] = set()
+        while (name := self.winner.contender.intrinsic.name) not in confirmed:
+            confirmed.add(name)
+            self.winner.session.confirm(lambda _: tell(self))
