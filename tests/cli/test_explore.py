@@ -137,7 +137,7 @@ def test_the_model_alone(capsys: pytest.CaptureFixture[str]) -> None:
         ([*GEMM, "--extent", "i=6"], "no extent given for"),
         ([*GEMM, "--extent", "i=0", *SIZES[2:]], "i"),
         (["explore", "conv2", VNNI], "unknown operator 'conv2': did you mean 'conv2d'"),
-        (["explore", "conv2d", "vnni"], "unknown intrinsic 'vnni'"),
+        (["explore", "conv2d", "vnnni"], "unknown intrinsic 'vnnni'"),
         (["explore", "conv2d", VNNI, "--dtype", "f16"], "float16"),
         (["explore", "out[i] += a[i,k]", VNNI, "--extent", "i=4", "--extent", "k=4"], "out"),
     ],

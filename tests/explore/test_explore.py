@@ -198,8 +198,8 @@ def test_bad_arguments(options: dict[str, Any], error: type[AmosError], message:
 
 
 def test_an_unknown_intrinsic_and_one_that_cannot_be_used() -> None:
-    with pytest.raises(UnknownNameError, match="unknown intrinsic 'vnni'"):
-        amos.explore(CONV, "vnni", machine="xeon_6240")
+    with pytest.raises(UnknownNameError, match="unknown intrinsic 'vnnni'"):
+        amos.explore(CONV, "vnnni", machine="xeon_6240")
     single = Operator.parse("out[i] += a[i,k]", extents=dict(i=4, k=4))
     with pytest.raises(MappingError):
         _model(single)
