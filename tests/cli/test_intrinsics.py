@@ -168,8 +168,22 @@ def test_a_bad_file_is_refused_by_line(acme: str, capsys: pytest.CaptureFixture[
 def test_a_command_without_any_intrinsic_says_what_it_needs(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(["map", "gemm"]) == 2
+    assert main(["space", "gemm"]) == 2
     assert "describe one with --intrinsic FILE" in capsys.readouterr().err
+    assert main(["map", "gemm"]) == 2
+    assert "give dtypes, or name one instruction" in capsys.readouterr().err
+
+
+def test_instructions_of_a_machine_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["map", "gemm", "--dtype", "u8s8", "--machine", "xeon_6240"]
+    told = _json(command, capsys)
+    rows = {row["intrinsic"]: row for row in told["rows"]}
+    first = rows["vnni_dpbusd_m16k4_u8_s8_s32"]
+    assert first["mappings"] > 0 and 0 < first["predicted_seconds"] < 1
+    assert rows["avx512_fmadd_m16_f32_f32"]["mappings"] == 0
+    assert "is uint8" in rows["avx512_fmadd_m16_f32_f32"]["reason"]
+    assert main(command) == 0
+    assert "vnni_dpbusd_m16k4_u8_s8_s32" in capsys.readouterr().out
 
 
 def test_targets_are_tabulated(capsys: pytest.CaptureFixture[str]) -> None:
