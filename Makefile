@@ -25,15 +25,19 @@ help: ## list the targets
 demo: $(STAMP) ## map, search, compile, check and time one ResNet-18 layer
 	@$(BIN)/amos explore resnet18:C5 --dtype u8s8 --trials 64 --seed 0
 
-test: $(STAMP) ## run the tests, without the slow ones
-	@$(BIN)/python -m pytest -q -m "not slow"
+# Processes that run the tests of different files side by side.
+JOBS ?= 2
+PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile
+
+test: $(STAMP) ## run the tests, without the slow ones; JOBS=2 at a time
+	@$(PYTEST) -m "not slow"
 
 SLOW ?= slow
 
 # What the system lists beyond AVX2 is overlooked, in every process of these tests.
 test-avx2: export AMOS_CPU_LACKS := avx512 avx_vnni amx
 test-avx2: $(STAMP) ## run the tests that look at CPU features as on a CPU with AVX2 only
-	@$(BIN)/python -m pytest -q -m "features and not slow"
+	@$(PYTEST) -m "features and not slow"
 
 test-slow: $(STAMP) ## run the slow tests only; SLOW="slow and not exhaustive" for a part
 	@$(BIN)/python -m pytest -q -m "$(SLOW)" --timeout=1800

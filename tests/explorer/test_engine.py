@@ -74,7 +74,7 @@ def test_verdicts_are_those_of_the_package(rule: str) -> None:
     [
         ("operator", "conv2", ["conv2", "wmma_m16n16k16_f16_f32"]),
         ("operator", "o[i] +=", ["o[i] +=", "wmma_m16n16k16_f16_f32"]),
-        ("intrinsic", "wmma", ["conv2d", "wmma"]),
+        ("intrinsic", "wmmma", ["conv2d", "wmmma"]),
         ("extents", "k=many", ["conv2d", "wmma_m16n16k16_f16_f32", "--extent", "k=many"]),
         ("extents", "zz=3", ["conv2d", "wmma_m16n16k16_f16_f32", "--extent", "zz=3"]),
         ("extents", "k=0", ["conv2d", "wmma_m16n16k16_f16_f32", "--extent", "k=0"]),
