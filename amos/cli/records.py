@@ -29,6 +29,7 @@ app = typer.Typer(
 _WHY = {
     "other machine": "of other machines",
     "other version of the intrinsic": "of other versions of an intrinsic",
+    "unknown version": "of an unknown version of an intrinsic",
     "unknown intrinsic": "of an intrinsic that is not registered here",
 }
 

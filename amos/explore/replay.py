@@ -68,6 +68,11 @@ def replay(record: Record, *, repeat: int = 20, timeout: float = 60.0) -> Replay
         )
     if record.machine.name == "host" and record.machine_key != here().key:
         notes.append(f"recorded on another machine: {record.machine.model}")
+    if not record.fingerprint:
+        notes.append(
+            f"the record does not say which version of {record.intrinsic} it was made with, "
+            f"and of the machine only {record.machine.model!r}"
+        )
     before = record.measurement
     recorded = before.seconds if before is not None and before.ok else None
     implementation = record.implementation or None

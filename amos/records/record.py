@@ -44,11 +44,12 @@ class Run:
 
     Attributes:
         operator: as text.
-        canonical: values from which :func:`amos.records.canonical.operator_from` makes it.
+        canonical: values from which :func:`amos.records.canonical.operator_from` makes it;
+            empty where a file of version 1 does not explain it.
         intrinsic: name.
-        fingerprint: stands for the meaning of the intrinsic.
+        fingerprint: stands for the meaning of the intrinsic; empty in records of version 1.
         machine: what was measured on, or modelled.
-        machine_key: stands for it.
+        machine_key: stands for it; empty in records of version 1.
         method: of search.
         proposer: who proposed the candidates.
         seed: of the search.
@@ -207,7 +208,7 @@ class Record(Run):
                 return "unknown intrinsic"
             version = self.fingerprint
         if self.fingerprint != version:
-            return "other version of the intrinsic"
+            return "other version of the intrinsic" if self.fingerprint else "unknown version"
         if self.machine.name != "host":
             return "model"
         return "here" if self.machine_key == here().key else "other machine"
@@ -228,6 +229,7 @@ class Record(Run):
         """The intrinsic: the registered one if it still means the same, or the record's own.
 
         What the record keeps is registered, beside another version under a name of its own.
+        A record of version 1 does not say what it was, and takes the registered one.
 
         Raises:
             RecordError: it means something else by now, and the record keeps none, or
@@ -237,7 +239,7 @@ class Record(Run):
         """
         name, version = self.intrinsic, self.fingerprint
         unit = get_intrinsic(name) if name in names() or not self.definition else None
-        if unit is not None and version == fingerprint(unit):
+        if unit is not None and version in ("", fingerprint(unit)):
             return unit
         if not self.definition:
             assert unit is not None

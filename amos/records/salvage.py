@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import struct
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from amos.errors import RecordError
 from amos.records.record import Record
 from amos.records.rows import COLUMNS, STORED, decode, read_definitions, record_of
 from amos.records.store import Records
+from amos.records.version1 import V1_COLUMNS, convert
 
 __all__ = ["Salvage", "salvage"]
 
@@ -127,6 +129,7 @@ def _log(data: bytes, size: int) -> dict[int, bytes]:
 
 def _search(pages: _Pages) -> Salvage:
     records: dict[int, Record] = {}
+    old: dict[int, dict[str, Any]] = {}
     definitions: dict[tuple[str, str], dict[str, Any]] = {}
     seen: set[int] = set()
     for number in range(1, pages.count + 1):
@@ -134,15 +137,22 @@ def _search(pages: _Pages) -> Salvage:
             if values is not None and len(values) == _DEFINITION:
                 definitions |= read_definitions([values[1:]])
                 continue
-            if values is None or len(values) != len(STORED):
+            if values is None or len(values) not in (len(STORED), len(V1_COLUMNS)):
                 # Of another table, or broken; a number beyond reason is rubbish.
                 if values is None and 0 < rowid < 1 << 32:
                     seen.add(rowid)
                 continue
             seen.add(rowid)
+            if len(values) == len(V1_COLUMNS):
+                old[rowid] = dict(zip(V1_COLUMNS, values, strict=True)) | {"id": rowid}
+                continue
             with contextlib.suppress(RecordError):
                 row = decode(dict(zip(STORED, values, strict=True)))
                 records[rowid] = record_of(row, rowid)
+    before = Counter[tuple[str, str]]()
+    for rowid, row in sorted(old.items()):
+        with contextlib.suppress(RecordError):
+            records.setdefault(rowid, convert(row, before))
     for rowid, record in records.items():
         if definition := definitions.get((record.intrinsic, record.fingerprint)):
             records[rowid] = replace(record, definition=definition)

@@ -33,6 +33,7 @@ from amos.records.schema import (
     same_file,
     writable,
 )
+from amos.records.version1 import migrate
 
 __all__ = ["SCHEMA_VERSION", "Records", "now"]
 
@@ -57,7 +58,8 @@ def now() -> str:
 class Records(Closing):
     """A record file.
 
-    Several processes may write one file at once.
+    Several processes may write one file at once. A file of version 1 is brought to the
+    present version when it is opened for writing.
 
     Args:
         path: the file; it is created unless ``readonly``.
@@ -65,7 +67,7 @@ class Records(Closing):
 
     Raises:
         RecordError: the file cannot be created, read or written, is damaged, is
-            not a record file, or was written by another version.
+            not a record file, or was written by a newer version.
     """
 
     def __init__(self, path: str | Path, *, readonly: bool = False) -> None:
@@ -285,11 +287,15 @@ class Records(Closing):
         if self.readonly or not self._empty():
             self._check_ours(version)
         if self.readonly:
+            if version == 1:
+                self._migrate_copy()
             return
         with self.transaction():
             # Looked at again: another process may have been quicker.
             if self._empty():
                 create(self._database)
+            elif self._number("PRAGMA user_version") == 1:
+                self._migrate(self._database)
             else:
                 self._database.execute(INTRINSICS)
         self._use_log()
@@ -303,18 +309,29 @@ class Records(Closing):
         return tables == 0 == self._number("PRAGMA user_version")
 
     def _check_ours(self, version: int) -> None:
-        if version == 1 and self._looks_ours():
-            raise self._error(
-                "schema version 1, of before the first release, which did not note the machine "
-                "and the version of the intrinsic: explore again into a new file"
-            )
-        if version == 0 or self._number("PRAGMA application_id") != APPLICATION_ID:
+        # Version 1 carried no sign of whose it was but its table.
+        signed = self._number("PRAGMA application_id") == APPLICATION_ID
+        if not (self._looks_ours() if version == 1 else version and signed):
             raise self._error(
                 f"it is another program's database (schema version {version}){self._hint()}"
             )
         (verdict,) = self._database.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
             raise sqlite3.DatabaseError(f"malformed: {verdict}")
+
+    def _migrate_copy(self) -> None:
+        """Read a file of version 1 as one of the present version, and leave it as it is."""
+        copy = sqlite3.connect(":memory:", isolation_level=None)
+        self._database.backup(copy)
+        self._database.close()
+        self._database = copy
+        self._migrate(copy)
+
+    def _migrate(self, database: sqlite3.Connection) -> None:
+        try:
+            migrate(database)
+        except RecordError as error:
+            raise self._error(f"{error}{self._hint()}") from error
 
     def _use_log(self) -> None:
         """Write-ahead logging: readers and a writer at once, and a commit is one append."""
