@@ -12,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "amos"
+MAP = ROOT / "ARCHITECTURE.md"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 FILE_LINES = 400
@@ -87,6 +88,17 @@ def _name(path: Path) -> str:
 def test_rooms_are_known() -> None:
     rooms = {_room(path) for path in FILES}
     assert rooms <= ARROWS.keys() | OPEN | SHARED | {"_toolchain"}
+
+
+def test_the_map_shows_the_rooms() -> None:
+    """Every folder has a line in ARCHITECTURE.md, and what the line names is in it."""
+    rows = re.findall(r"^\| `(\w+)/` \| (.+?) \|", MAP.read_text(encoding="utf-8"), re.M)
+    folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert sorted(room for room, _ in rows) == sorted(folders)
+    for room, holds in rows:
+        for name in re.findall(r"`([\w/.]+)`", holds):
+            place = PACKAGE / room / name
+            assert place.exists() or place.with_suffix(".py").exists(), f"{room}: {name}"
 
 
 def _forbidden(path: Path) -> Iterator[str]:
