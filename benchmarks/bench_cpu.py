@@ -30,14 +30,18 @@ from contenders.workloads import find, names
 from amos.machine.cpu import cpu
 
 RESULTS = Path(__file__).parent / "results"
-#: ``amos`` uses VNNI, and ``onednn-vnni`` may use nothing later; ``amos-amx`` uses AMX, as
-#: plain ``onednn`` does where the CPU has it. Without AMX, the two are left out.
+#: ``amos`` uses what the CPU has but AMX, and ``onednn-vnni`` may use nothing later than VNNI;
+#: ``amos-amx`` uses AMX, as plain ``onednn`` does where the CPU has it. Without AMX, the two are
+#: left out. Those with ``-avx2`` overlook all that came after AVX2; they are asked for by name.
 CONTENDERS = (
     *("amos", "amos-amx", "fixM1", "fixM2", "onednn_f32", "onednn_u8"),
     *("onednn-vnni_f32", "onednn-vnni_u8", "pytorch", "pytorch-vnni", "metaschedule"),
+    *("amos-avx2", "onednn-avx2_f32", "onednn-avx2_u8"),
 )
 #: What the machine can do at most, with VNNI and with AMX, takes turns with all of them.
-PEAKS = ("peak", "peak-amx")
+PEAKS = ("peak", "peak-amx", "peak-avx2")
+NEEDS_AMX = ("-amx", "-vnni", "-vnni_f32", "-vnni_u8")
+ASKED = tuple(name for name in CONTENDERS if "-avx2" in name)
 #: Seconds between two turns, in which idle thread pools go to sleep.
 PAUSE = 0.01
 QUICK = dict(workloads="resnet18:C5,resnet18:C4", trials="4", rounds=5)
@@ -56,16 +60,20 @@ def options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=None)
     parser.add_argument("--quick", action="store_true", help="two layers, a few minutes")
     parser.add_argument("--short", action="store_true", help="ResNet-18, about half an hour")
+    parser.add_argument(
+        "--weights", choices=("s8", "s7"), default="s8", help="dtype; s7 is half the range of s8"
+    )
     parser.add_argument("--again", action="store_true", help="time anew what was timed before")
     parser.add_argument("--out", type=Path, default=RESULTS / "cpu.json")
     given = parser.parse_args()
+    os.environ["AMOS_BENCH_DTYPE"] = f"u8{given.weights}"
     preset: dict[str, Any] = dict(workloads="all", trials="16,64,256", rounds=25)
     if given.quick:
         preset |= QUICK | dict(fixed_trials="4", meta_trials="4")
     if given.short:
         preset |= SHORT | dict(fixed_trials="16", meta_trials="64")
         preset |= dict(meta_workloads="resnet18:C2,resnet18:C5,resnet18:C11")
-    preset.setdefault("contenders", ",".join(CONTENDERS))
+    preset.setdefault("contenders", ",".join(n for n in CONTENDERS if n not in ASKED))
     for name, value in preset.items():
         if getattr(given, name) is None:
             setattr(given, name, value)
@@ -89,10 +97,9 @@ def entries(given: argparse.Namespace, workload: str) -> list[tuple[str, int]]:
     """Contenders of a workload with their trials; 0 where nothing is tuned."""
     work, made = find(workload), []
     for contender in [*given.contenders.split(","), *PEAKS]:
-        if (
-            contender.endswith(("-amx", "-vnni", "-vnni_f32", "-vnni_u8"))
-            and "amx_int8" not in cpu().features
-        ):
+        if contender.endswith(NEEDS_AMX) and "amx_int8" not in cpu().features:
+            continue
+        if contender == "peak-avx2" and not {*ASKED} & {*given.contenders.split(",")}:
             continue
         if contender in PEAKS:
             made.append((contender, 0))
@@ -117,7 +124,7 @@ def family(contender: str, kind: str = "") -> str:
     if contender.startswith(("onednn", "pytorch")):
         library = contender.partition("_")[0]
         return library.replace("onednn", "primitive") if kind == "primitive" else library
-    return contender if contender in ("metaschedule", *PEAKS) else "amos"
+    return contender if contender in ("metaschedule", "amos-avx2", *PEAKS) else "amos"
 
 
 class Store:
@@ -281,9 +288,6 @@ def machine(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def main() -> int:
     given = options()
-    if "avx512_vnni" not in cpu().features:
-        print("this CPU has no avx512_vnni: there is nothing to compare")
-        return 0
     work = given.out.parent / f"{given.out.stem}.work"
     work.mkdir(parents=True, exist_ok=True)
     tuned, results = Store(work / "tuned.json", {}), Store(given.out, {"machine": {}, "rows": []})

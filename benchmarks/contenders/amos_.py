@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import amos
-from amos.explore.sampled import best_sampled
+from amos.explore.contenders import chosen_intrinsics
 from amos.ir import Operator, aligned
-from amos.measure.host import host_machine
 from amos.plan import Candidate, Schedule
 from amos.schedule import ScheduleSpace
 from contenders.workloads import Workload
 
+#: What the mappings of Table 6 are held to.
 INTRINSIC = "vnni_dpbusd_m16k4_u8_s8_s32"
-#: The instruction with weights in the lanes, with activations there, with both, and with
-#: parts of one sum.
-INTRINSICS = (
-    INTRINSIC,
-    "vnni_dpbusd_lhs_m16k4_u8_s8_s32",
-    "vnni_dpbusd_lanes_m16k4_u8_s8_s32",
-    "vnni_dpbusd_dot_m1k64_u8_s8_s32",
-)
-#: Where the CPU has it, and AMOS is asked for it.
-AMX = "amx_tdpbusd_m16n16k64_u8_s8_s32"
-#: On full tiles, and on those whose rows divide most images.
-AMX_FORMS = (AMX, "amx_tdpbusd_m14n16k64_u8_s8_s32", "amx_tdpbusd_m7n16k64_u8_s8_s32")
 SEED = 0
-#: What is looked at before one of the intrinsics is chosen: the mappings that fill the
-#: lanes best, and schedules of each.
-MAPPINGS, SAMPLES = 4, 64
 
 
 def fixed_mapping(op: Operator, contender: str) -> tuple[str, ...]:
@@ -55,18 +39,12 @@ def fixed_mapping(op: Operator, contender: str) -> tuple[str, ...]:
     raise LookupError(f"{op.name} has no mapping like {contender}'s")
 
 
-def promising(op: Operator, forms: Sequence[str]) -> str:
-    """The form of an instruction from which the model expects most, measuring nothing."""
-    units = [amos.intrinsics.get(name) for name in forms]
-    machine, best = host_machine(units), {}
-    for unit in units:
-        space = list(amos.enumerate_mappings(op, unit, commute=True))
-        space.sort(key=lambda mapping: -mapping.physical().utilization)
-        for mapping in space[:MAPPINGS]:
-            found = best_sampled(mapping, machine, SAMPLES, np.random.default_rng(SEED))
-            if found is not None:
-                best[unit.name] = min(best.get(unit.name, math.inf), found[0].seconds)
-    return min(best, key=lambda name: best[name]) if best else forms[0]
+def instructions(contender: str) -> str | list[str]:
+    """What a contender may use: all that this CPU has, AMX if it is asked for."""
+    if contender.startswith("fix"):
+        return INTRINSIC
+    units = chosen_intrinsics(None, "host")
+    return [unit.name for unit in units if contender == "amos-amx" or unit.family != "amx"]
 
 
 def tune(work: Workload, contender: str, trials: int, folder: Path) -> dict[str, Any]:
@@ -83,22 +61,18 @@ def tune(work: Workload, contender: str, trials: int, folder: Path) -> dict[str,
 
 def _tuned(op: Operator, contender: str, trials: int, folder: Path) -> dict[str, Any]:
     """The best candidate that so many trials find for one operator."""
-    intrinsic = INTRINSIC
-    if contender.startswith("amos"):
-        intrinsic = promising(op, AMX_FORMS if contender == "amos-amx" else INTRINSICS)
     result = amos.explore(
         op,
-        intrinsic,
+        instructions(contender),
         trials=trials,
         seed=SEED,
-        commute=True,
-        only=fixed_mapping(op, contender),
+        search=amos.SearchOptions(commute=True, only=fixed_mapping(op, contender)),
         records=folder / "amos.db",
     )
     best = result.best
     return {
         "replayed": result.replayed,
-        "intrinsic": intrinsic,
+        "intrinsic": result.intrinsic.name,
         "mapping": best.mapping.name,
         "schedule": best.schedule.as_dict(),
         "tried": len(result.trials),

@@ -16,26 +16,36 @@ from amos.codegen.probes.rates import RateProgram, fed_program, register_program
 from amos.codegen.tir.target import host_target
 from amos.codegen.tir.tensor_intrin import implementation
 from amos.machine.cpu import cpu
-from contenders import amos_
-from contenders.workloads import Workload
+from contenders.workloads import DTYPE, Workload
 
 __all__ = ["load"]
 
 #: Accumulators in flight that are tried, and timings from which the best program is chosen.
 CHAINS, TRIED = (12, 16, 24), 7
 
+AMX = "amx_tdpbusd_m16n16k64_u8_s8_s32"
+ORDER = ("vnni_dpbusd_m16k4_u8_s8_s32", "avxvnni_dpbusd_m8k4_u8_s8_s32")
+
 Timed = Callable[[int], float]
 
 
 def load(work: Workload, contender: str) -> dict[str, Timed]:
     """How to time the instruction alone: on registers, and fed from the nearest cache."""
-    unit = amos_.AMX if contender.endswith("-amx") else amos_.INTRINSIC
-    found = _fastest(unit)
+    found = _fastest(AMX if contender.endswith("-amx") else _best())
 
     def scaled(seconds: Timed) -> Timed:
         return lambda runs: work.operations * seconds(1)
 
     return {name: scaled(seconds) for name, seconds in found.items()}
+
+
+def _best() -> str:
+    """The fastest instruction of this CPU for the workloads' dtypes, AMX aside."""
+    bytes_ = f"avx2_pmaddubsw_m8k4_u8_{DTYPE[2:]}_s32"
+    known = [name for name in (*ORDER, bytes_) if name in amos.intrinsics.names()]
+    features = cpu().features
+    native = (n for n in known if implementation(amos.intrinsics.get(n), features) == "native")
+    return next(native, "avx2_pmaddwd_m8k2_u8_s8_s32")
 
 
 @cache

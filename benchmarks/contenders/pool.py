@@ -66,6 +66,8 @@ class Pool:
             environment |= KEPT
         if family.endswith("-vnni"):
             environment["ONEDNN_MAX_CPU_ISA"] = "AVX512_CORE_VNNI"
+        if family.endswith("-avx2"):
+            environment |= {"ONEDNN_MAX_CPU_ISA": "AVX2", "AMOS_CPU_LACKS": "avx512 avx_vnni amx"}
         log = (self.folder / f"{family}.log").open("a")
         return subprocess.Popen(
             [sys.executable, str(WORKER), str(self.folder)],
