@@ -16,7 +16,7 @@ MAP = ROOT / "ARCHITECTURE.md"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 FILE_LINES = 400
-FUNCTION_LINES = 60  # CONTRIBUTING.md asks for 50; beyond 60 nobody may go
+FUNCTION_LINES = 50
 
 # Room -> rooms it may import. ARCHITECTURE.md prints the same table.
 _TO_PLAN = {"ir", "intrinsics", "machine", "validate", "mapping", "plan"}
@@ -180,7 +180,7 @@ def test_sizes_of_functions() -> None:
         for path in FILES
         for node in ast.walk(_tree(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        if (lines := _code_lines(node)) > FUNCTION_LINES
+        if (lines := _code_lines(node)) >= FUNCTION_LINES
     ]
     assert not long
 

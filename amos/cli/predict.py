@@ -11,6 +11,8 @@ from amos.cli.output import print_json, print_line, print_table
 from amos.errors import MachineError
 
 if TYPE_CHECKING:
+    from amos.machine import Machine
+    from amos.mapping import MappingSpace
     from amos.perfmodel import Prediction
     from amos.plan import Candidate
 
@@ -40,22 +42,13 @@ def predict_command(
     Each mapping stands with the best of the schedules drawn for it, fastest first.
     Nothing is compiled or run.
     """
-    import numpy as np
-
     import amos
-    from amos.explore.sampled import best_sampled
 
     op = options.read_operator(operator, extent, dtype, shape, layout)
     unit = options.read_intrinsic(intrinsic, files)
     target = amos.machines.get(machine, [unit])
-    rng = np.random.default_rng(seed)
     space = amos.enumerate_mappings(op, unit, rule=rule, commute=commute)
-    fitting = (best_sampled(mapping, target, samples, rng) for mapping in space)
-    ranked = sorted((x for x in fitting if x is not None), key=lambda x: x[0].seconds)
-    if not ranked:
-        raise MachineError(
-            f"no schedule that was drawn for {op.name} fits {target.name}; try more --samples"
-        )
+    ranked = _ranked(space, target, samples, seed)
     listed, prediction, rate = ranked[:limit], ranked[0][0], target.peak(unit.name).source
     if as_json:
         print_json(
@@ -69,6 +62,32 @@ def predict_command(
         ["mapping", "microseconds", "bound by", "schedule"],
         [[c.mapping.name, p.seconds * 1e6, p.bound, str(c.schedule)] for p, c in listed],
     )
+    _print_levels(ranked[0][1].mapping.name, prediction)
+    print_line(f"rate of {unit.name}: {rate}")
+    if prediction.note:
+        print_line(prediction.note)
+
+
+def _ranked(
+    space: MappingSpace, target: Machine, samples: int, seed: int
+) -> list[tuple[Prediction, Candidate]]:
+    """The best of the schedules drawn for each mapping, fastest first."""
+    import numpy as np
+
+    from amos.explore.sampled import best_sampled
+
+    rng = np.random.default_rng(seed)
+    fitting = (best_sampled(mapping, target, samples, rng) for mapping in space)
+    ranked = sorted((x for x in fitting if x is not None), key=lambda x: x[0].seconds)
+    if not ranked:
+        name = space.operator.name
+        raise MachineError(
+            f"no schedule that was drawn for {name} fits {target.name}; try more --samples"
+        )
+    return ranked
+
+
+def _print_levels(name: str, prediction: Prediction) -> None:
     print_table(
         ["level", "trips", "compute us", "read us", "write us", ""],
         [
@@ -76,11 +95,8 @@ def predict_command(
             + ["binding" * row["binding"]]
             for row in _levels(prediction)
         ],
-        title=f"levels of {ranked[0][1].mapping.name}, the fastest",
+        title=f"levels of {name}, the fastest",
     )
-    print_line(f"rate of {unit.name}: {rate}")
-    if prediction.note:
-        print_line(prediction.note)
 
 
 def _levels(prediction: Prediction) -> list[dict[str, Any]]:

@@ -235,6 +235,10 @@ def fig5_command(
         print_line(f"constants fitted on ResNet-18: {costs}")
     for name, layers in figure.present(data).items():
         _print_layers(_words(name), figure.judge(data, layers, costs=costs))
+    _print_summary(result)
+
+
+def _print_summary(result: dict[str, Any]) -> None:
     _print_models(result)
     _print_limits(result)
     _print_terms(result["terms"])

@@ -78,7 +78,6 @@ def _evaluate(
 ) -> BatchPrediction:
     if refined and runs_warps(structure, machine):
         return predict_blocks(structure, machine, batch)
-    rows = len(batch)
     cpu = refined and machine.cached
     parted = machine.cores if cpu and structure.cuts_tiles else 0
     steps = LoopNestBatch(structure, batch, batch.split if machine.cached else None, parted=parted)
@@ -87,15 +86,14 @@ def _evaluate(
     written = line * _PAIR if cpu else line
     nest = CoreNest(steps, cores, line, written)
     shared: dict[int, CoreNest] = {}
-    operands = structure.operands
     if refined:
         terms = _busy(machine, nest, cores)
     else:
         latency = machine.peak(structure.mapping.intrinsic.name).latency
         terms = [nest.trips[-1] * steps.tile.prod(axis=0) * latency]
-    result = BatchPrediction.empty(rows, machine.levels)
+    result = BatchPrediction.empty(len(batch), machine.levels)
     result.compute[:] = np.max(terms, axis=0)
-    most, room = _most(operands, written), _SURE if cpu else 1.0
+    most, room = _most(structure.operands, written), _SURE if cpu else 1.0
     for number, level in enumerate(machine.levels):
         if number and most <= room * machine.levels[number - 1].capacity:
             continue  # Nothing crosses it, as all stays in the one inside under any schedule.
@@ -105,16 +103,12 @@ def _evaluate(
         if view is None:
             view = CoreNest(steps, groups if units > 1 else None, line, written)
             shared[units] = view
-        _level(result, view, machine, number, level, groups, cores, operands, refined)
+        _level(result, view, machine, number, level, groups, cores, structure.operands, refined)
         read, write = result.read[level.name], result.write[level.name]
         # Both ways go through the same buffers of a cache.
         terms += [read + write] if cpu else [read, write]
     if refined:
-        near = terms[: _BUSY + _BEYOND] if cpu else terms
-        bound = overlapped(near, machine.costs.overlap)
-        if len(terms) > len(near):
-            far = np.max(terms[len(near) :], axis=0)
-            bound = overlapped([bound, far], machine.costs.far)
+        bound = _together(terms, machine, cpu)
         staging, regions = copies(machine, nest, cores)
         result.staging[:], result.launch[:] = staging, machine.launch * regions
         if machine.cached and machine.costs.exchange:
@@ -128,6 +122,16 @@ def _evaluate(
         seconds = np.max(terms, axis=0)
     result.seconds[:] = seconds
     return result
+
+
+def _together(terms: list[np.ndarray], machine: Machine, cpu: bool) -> np.ndarray:
+    """Seconds of work that goes on at the same time, that of the outer levels of a CPU apart."""
+    near = terms[: _BUSY + _BEYOND] if cpu else terms
+    bound = overlapped(near, machine.costs.overlap)
+    if len(terms) > len(near):
+        far = np.max(terms[len(near) :], axis=0)
+        bound = overlapped([bound, far], machine.costs.far)
+    return bound
 
 
 def overflows(structure: Structure, machine: Machine, batch: LoopBatch) -> list[str]:

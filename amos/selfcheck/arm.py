@@ -100,8 +100,7 @@ def _driver(unit: Intrinsic, calls: int) -> str:
             f"shape{n}, strides{n}, 0}};\n  arguments[{n}] = (Any){{7, 0, &t{n}}};"
         )
         reads.append(f"    if (fread(data{n}[i], {size}, 1, stdin) != 1) return 3;")
-    last, count = len(arrays) - 1, len(arrays)
-    newline = "\n"
+    last, count, newline = len(arrays) - 1, len(arrays), "\n"
     return f"""#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
