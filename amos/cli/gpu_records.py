@@ -53,7 +53,7 @@ def export_top(result: Exploration, folder: Path, top: int) -> list[Path]:
     ranked = sorted(result.trials, key=lambda trial: trial.predicted)
     distinct: dict[Any, Trial] = {}
     for trial in ranked:
-        distinct.setdefault(trial.candidate.key, trial)
+        distinct.setdefault((trial.mapping.intrinsic.name, trial.candidate.key), trial)
     paths = []
     for number, trial in enumerate(itertools.islice(distinct.values(), top), 1):
         path = folder / str(number)
@@ -71,16 +71,17 @@ def _record(result: Exploration, trial: Trial) -> dict[str, Any]:
     from amos.records.record import Record, Run
     from amos.records.rows import row_of
 
+    unit = trial.mapping.intrinsic
     run = Run.of(
         trial.mapping.operator,
-        result.intrinsic,
+        unit,
         Identity(result.machine.name, "described", result.machine.cores),
         method=result.method,
         seed=result.seed,
         options={"rule": trial.mapping.rule},
     )
     record = Record.of_trial(trial, run, datetime.now(UTC).isoformat(timespec="seconds"))
-    return row_of(replace(record, definition=definition_of(result.intrinsic)))
+    return row_of(replace(record, definition=definition_of(unit)))
 
 
 #: Extent of the large product, the intrinsics that compete, and how many elements apart

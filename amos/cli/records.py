@@ -11,7 +11,7 @@ import typer
 
 from amos.cli.options import AsJson, IntrinsicFiles, Limit, load_intrinsics
 from amos.cli.output import print_checked, print_json, print_line, print_table
-from amos.errors import RecordError
+from amos.errors import RecordError, UnknownNameError
 
 if TYPE_CHECKING:
     from amos.records import Record
@@ -64,17 +64,28 @@ def show_command(file: File, number: Number, as_json: AsJson = False) -> None:
 @app.command("best")
 def best_command(
     file: File,
+    operator: Annotated[
+        str | None,
+        typer.Argument(metavar="OPERATOR", help="Only this one, as the table names it."),
+    ] = None,
     everywhere: Annotated[
         bool, typer.Option("--all", help="Also of other machines and versions of an intrinsic.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """The fastest right candidate of each operator and intrinsic, on this machine."""
+    """The fastest right candidate of each operator and intrinsic, on this machine.
+
+    With OPERATOR those of its intrinsics, and which of them is the fastest.
+    """
     from amos.records.exchange import best_records
 
     best = best_records(_all(file))
+    if operator is not None:
+        best = _of_operator(best, operator)
     shown = [record for record in best if everywhere or record.counts_here]
     _print(shown, as_json)
+    if not as_json and operator is not None and shown:
+        _print_fastest(shown)
     if not as_json and (left := len(best) - len(shown)):
         kinds = Counter(record.standing for record in best if not record.counts_here)
         why = ", ".join(f"{count} {_WHY[whose]}" for whose, count in kinds.items())
@@ -233,6 +244,34 @@ def salvage_command(
         print_line(str(salvaged))
 
 
+def _of_operator(records: list[Record], wanted: str) -> list[Record]:
+    """Those of an operator by its name, or by what tables call it.
+
+    Raises:
+        UnknownNameError: there are none.
+    """
+    titles = {_identity(record): _operator(record) for record in records}
+    chosen = [x for x in records if wanted in (titles[_identity(x)], x.canonical.get("name"))]
+    if not chosen:
+        raise UnknownNameError("operator", wanted, set(titles.values()))
+    return chosen
+
+
+def _print_fastest(records: list[Record]) -> None:
+    """The fastest intrinsic for each operator."""
+    groups: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        groups.setdefault(_identity(record), []).append(record)
+    for group in groups.values():
+        first, *others = sorted(group, key=lambda record: record.seconds)
+        said = f"fastest    {_operator(first)}: {first.intrinsic}, record {first.id}, "
+        said += f"{first.seconds * 1e6:.4g} us"
+        if others:
+            ahead = others[0].seconds / first.seconds
+            said += f", {ahead:.2f} times as fast as {others[0].intrinsic}"
+        print_line(said)
+
+
 def _all(file: Path) -> list[Record]:
     from amos.records import Records
 
@@ -281,10 +320,10 @@ def _print(records: list[Record], as_json: bool) -> None:
     operators = {_identity(record): record for record in records}
     titles = {key: _operator(record) for key, record in operators.items()}
     print_table(
-        ["id", "operator", "mapping", "phase", "predicted us", "measured us", "whose", "intrinsic"],
+        ["id", "operator", "intrinsic", "mapping", "phase", "predicted us", "measured us", "whose"],
         [
-            [record.id, titles[_identity(record)], _mapping(record), record.phase]
-            + [record.predicted * 1e6, _measured(record), record.standing, record.intrinsic]
+            [record.id, titles[_identity(record)], record.intrinsic, _mapping(record)]
+            + [record.phase, record.predicted * 1e6, _measured(record), record.standing]
             for record in records
         ],
     )

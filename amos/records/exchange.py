@@ -80,7 +80,8 @@ def _add(records: Records, candidates: list[Record]) -> Added:
 def best_records(records: list[Record]) -> list[Record]:
     """The fastest right record of each operator, intrinsic, version and machine.
 
-    A leader that was measured again counts by its last measurement.
+    A leader that was measured again counts by its last measurement. Those of one operator
+    stand together, the fastest first.
     """
     last: dict[tuple[str, str], Record] = {}
     order = {"search": 0, "confirm": 1}
@@ -93,7 +94,7 @@ def best_records(records: list[Record]) -> list[Record]:
             continue
         if key not in best or record.seconds < best[key].seconds:
             best[key] = record
-    return sorted(best.values(), key=lambda record: (record.operator, record.id))
+    return sorted(best.values(), key=lambda record: (record.operator, record.seconds))
 
 
 def prunable(

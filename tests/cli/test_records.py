@@ -123,3 +123,24 @@ def test_options_of_explore(capsys: pytest.CaptureFixture[str]) -> None:
 def test_texts() -> None:
     assert failures_text({"crash": 1, "timeout": 2}) == "3 failed (2 timeout, 1 crash)"
     assert [clock(s) for s in (-1, 5, 65, 7265)] == ["0:00", "0:05", "1:05", "2:01:05"]
+
+
+def test_the_best_over_intrinsics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(tmp_path / "tuning.db")
+    units = "vnni_dpbusd_m16k4_u8_s8_s32,vnni_dpbusd_lhs_m16k4_u8_s8_s32"
+    command = ["explore", "gemm", units, "--machine", "xeon_6240", "--dtype", "u8s8"]
+    sizes = [item for loop in "mnk" for item in ("--extent", f"{loop}=64")]
+    assert main([*command, *sizes, "--trials", "16", "--records", path, "--json"]) == 0
+    rows = _json(capsys, "best", path, "gemm")
+    assert [row["intrinsic"] for row in rows] == units.split(",")
+    assert rows[0]["predicted"] <= rows[1]["predicted"]
+    assert main(["records", "best", path, "gemm"]) == 0
+    printed = capsys.readouterr().out
+    assert "fastest    gemm" in printed
+    assert "times as fast as vnni_dpbusd_lhs_m16k4_u8_s8_s32" in printed
+    assert main(["records", "best", path, "conv2d"]) == 2
+    assert "unknown operator 'conv2d'" in capsys.readouterr().err
+    # Of one operator the fastest is exported without its number.
+    from amos.export.request import _best
+
+    assert _best(Path(path)).intrinsic == units.split(",")[0]
