@@ -6,7 +6,7 @@ import contextlib
 import math
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from amos.cli import options
 from amos.cli.gpu_records import check_target, export_top
@@ -15,6 +15,8 @@ from amos.cli.output import print_checked, print_json, print_line, print_table, 
 if TYPE_CHECKING:
     from amos.explore import Exploration, Problem
     from amos.explore.options import MeasureOptions, SearchOptions
+    from amos.intrinsics import Intrinsic
+    from amos.ir import Operator
     from amos.records import Trial
 
 __all__ = ["explore_command"]
@@ -58,33 +60,36 @@ def explore_command(
 
     Without INTRINSIC all instructions of the machine compete for the trials.
     """
-    import amos
-
     if export is not None:
         check_target(machine)
     op = options.read_operator(operator, extent, dtype, shape, layout, constant, epilogue)
     units = options.read_intrinsics(intrinsic, files)
+    basic = dict(machine=machine, trials=trials, seed=seed, method=method, rule=rule)
+    search = _search(commute, fix, divisors, stagnation, epsilon, time_limit)
+    measure = _measure(executor, implementation, timeout, memory, flush_cache)
     start = time.monotonic()
-    with _notes_of_an_interrupt():
-        result = amos.explore(
-            op,
-            units,
-            machine=machine,
-            trials=trials,
-            seed=seed,
-            method=method,
-            rule=rule,
-            records=records,
-            search=_search(commute, fix, divisors, stagnation, epsilon, time_limit),
-            measure=_measure(executor, implementation, timeout, memory, flush_cache),
-            progress=not as_json,
-            announce=None if as_json else _Announcement(),
-            notify=print_warning,
-        )
+    result = _explored(op, units, as_json, records=records, search=search, measure=measure, **basic)
     _report(result, rule, time.monotonic() - start, as_json)
     for path in export_top(result, export, top) if export is not None else ():
         if not as_json:
             print_line(f"exported   {path}")
+
+
+def _explored(
+    op: Operator, units: str | Intrinsic | list[str] | None, quiet: bool, **options: Any
+) -> Exploration:
+    """The search, which says what it searches and what Ctrl-C leaves."""
+    import amos
+
+    with _notes_of_an_interrupt():
+        return amos.explore(
+            op,
+            units,
+            progress=not quiet,
+            announce=None if quiet else _Announcement(),
+            notify=print_warning,
+            **options,
+        )
 
 
 def _search(
@@ -201,10 +206,10 @@ def _contest(result: Exploration) -> None:
             [each.intrinsic.name, each.mappings, _milliseconds(each.predicted), each.trials]
             + [_milliseconds(each.seconds), each.reason]
             for each in result.intrinsics
-            if math.isfinite(each.predicted)
+            if each.compared
         ],
     )
-    unasked = [each for each in result.intrinsics if not math.isfinite(each.predicted)]
+    unasked = [each for each in result.intrinsics if not each.compared]
     for line in reasons([each for each in unasked if each.mappings]):
         print_line(line)
     if unable := sum(not each.mappings for each in unasked):
@@ -226,13 +231,17 @@ def _explain(result: Exploration) -> None:
             for row in result.prediction.rows
         ],
     )
-    reached: dict[str, Trial] = {}
+    # Mappings of several instructions may have one name.
+    several = len(result.intrinsics) > 1
+    reached: dict[tuple[str, ...], Trial] = {}
     for trial in sorted(result.trials, key=lambda t: t.seconds):
-        reached.setdefault(trial.mapping.name, trial)
+        unit = (trial.mapping.intrinsic.name,) if several else ()
+        reached.setdefault((*unit, trial.mapping.name), trial)
     print_table(
-        ["mapping tried", "predicted ms", "best ms", "schedule"],
+        [*(["instruction"] if several else []), "mapping tried"]
+        + ["predicted ms", "best ms", "schedule"],
         [
-            [name, trial.predicted * 1e3, trial.seconds * 1e3, str(trial.schedule)]
+            [*name, trial.predicted * 1e3, trial.seconds * 1e3, str(trial.schedule)]
             for name, trial in list(reached.items())[:_LISTED]
         ],
     )

@@ -86,19 +86,23 @@ def map_command(
         return
     space = enumerate_mappings(op, unit, rule=rule, commute=commute)
     if as_json:
-        if limit is None and space.count > _ROWS_OF_JSON:
-            raise MappingError(
-                f"{op.name} has {space.count} mappings on {unit.name}: "
-                "--limit says how many to print"
-            )
-        shown = itertools.islice(space, limit)
-        print_json(
-            _about(op, unit, rule)
-            | {"commute": commute, "count": space.count, "reason": _why_none(space)}
-            | {"mappings": [_row(mapping) for mapping in shown]}
-        )
+        _print_space(space, commute, limit)
     else:
         _list(space, _ROWS_OF_A_TABLE if limit is None else limit)
+
+
+def _print_space(space: MappingSpace, commute: bool, limit: int | None) -> None:
+    op, unit = space.operator, space.intrinsic
+    if limit is None and space.count > _ROWS_OF_JSON:
+        raise MappingError(
+            f"{op.name} has {space.count} mappings on {unit.name}: --limit says how many to print"
+        )
+    shown = itertools.islice(space, limit)
+    print_json(
+        _about(op, unit, space.rule)
+        | {"commute": commute, "count": space.count, "reason": _why_none(space)}
+        | {"mappings": [_row(mapping) for mapping in shown]}
+    )
 
 
 def _list_instructions(
@@ -110,12 +114,10 @@ def _list_instructions(
     import amos
     from amos.explore.contenders import contenders, predicted, reasons
 
-    every = contenders(op, units, rule, commute=commute)
+    search = amos.SearchOptions(commute=commute)
+    every = contenders(op, units, rule, search)
     target = amos.machines.get(machine, [each.intrinsic for each in every if not each.reason])
-    listed = [
-        each if each.reason else predicted(op, each, target, rule, commute=commute)
-        for each in every
-    ]
+    listed = [each if each.reason else predicted(op, each, target, rule, search) for each in every]
     listed.sort(key=lambda each: each.predicted)
     if as_json:
         keys = ("intrinsic", "mappings", "utilization", "predicted_seconds", "reason")

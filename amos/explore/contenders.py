@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from amos.errors import AmosError, ExploreError, MappingError
+from amos.errors import AmosError, ExploreError, MappingError, ScheduleError, UnknownNameError
+from amos.explore.options import SearchOptions
 from amos.explore.sampled import best_sampled
 from amos.intrinsics import Intrinsic, implementations, names
 from amos.intrinsics import get as get_intrinsic
@@ -17,8 +18,17 @@ from amos.ir import Operator
 from amos.machine import Machine, catalogue
 from amos.machine.cpu import cpu
 from amos.mapping import Mapping, MappingSpace, enumerate_mappings
+from amos.schedule import spaces_of
 
-__all__ = ["Contender", "chosen_intrinsics", "contenders", "predicted", "reasons"]
+__all__ = [
+    "Contender",
+    "chosen_intrinsics",
+    "contenders",
+    "executes",
+    "predicted",
+    "reasons",
+    "searched",
+]
 
 #: Cycles between calls of an instruction of which nothing is known.
 _INTERVAL = 0.5
@@ -26,6 +36,8 @@ _INTERVAL = 0.5
 _HOPELESS = 2.5
 #: Mappings of an instruction that the model is asked about, and schedules of each.
 _MAPPINGS, _SCHEDULES = 6, 12
+#: A larger space is searched through this many mappings, spread evenly over it.
+_MOST_MAPPINGS = 512
 
 
 @dataclass(frozen=True)
@@ -52,6 +64,11 @@ class Contender:
     seconds: float = math.inf
     reason: str = ""
 
+    @property
+    def compared(self) -> bool:
+        """Whether it was compared with others: measured, or at least predicted."""
+        return self.trials > 0 or math.isfinite(self.predicted)
+
     def to_dict(self) -> dict[str, object]:
         """Plain values for JSON; seconds, ``None`` where there are none."""
         return {
@@ -70,44 +87,49 @@ def _finite(value: float) -> float | None:
 
 
 def chosen_intrinsics(
-    wanted: str | Intrinsic | Sequence[str | Intrinsic] | None, machine: str | Machine
+    wanted: str | Intrinsic | Sequence[str | Intrinsic] | None,
+    machine: str | Machine,
+    features: frozenset[str] | None = None,
 ) -> list[Intrinsic]:
     """The instructions that a search is asked to use.
 
     Args:
         wanted: one, several, the name of a family, or ``None`` for all that the machine has.
         machine: by name or itself.
+        features: what the CPU that measures has, if it is not this one.
 
     Raises:
         ExploreError: the machine has none.
         UnknownNameError: there is no such intrinsic or machine.
     """
     if wanted is None:
-        units = [unit for unit in map(get_intrinsic, names()) if _has(machine, unit)]
+        units = [unit for unit in map(get_intrinsic, names()) if executes(machine, unit, features)]
         if not units:
             name = machine if isinstance(machine, str) else machine.name
-            raise ExploreError(f"machine {name!r} has no instruction that is known; name one")
+            raise ExploreError(f"machine {name!r} has no instruction that is registered; name one")
         return units
     if isinstance(wanted, str | Intrinsic):
         if wanted not in names() and isinstance(wanted, str):
             family = [unit for unit in map(get_intrinsic, names()) if unit.family == wanted]
-            if native := [unit for unit in family if _has(machine, unit)] or family:
+            if native := [unit for unit in family if executes(machine, unit, features)] or family:
                 return native
         return [get_intrinsic(wanted)]
     if not wanted:
         raise ExploreError("intrinsic: expected at least one, got none")
-    return [get_intrinsic(unit) for unit in wanted]
+    return list({unit.name: unit for unit in map(get_intrinsic, wanted)}.values())
 
 
-def _has(machine: str | Machine, unit: Intrinsic) -> bool:
-    """Whether a machine executes the instruction itself."""
+def executes(
+    machine: str | Machine, unit: Intrinsic, features: frozenset[str] | None = None
+) -> bool:
+    """Whether a machine executes an instruction itself; ``features`` as above."""
     if not unit.requires:
         return not isinstance(machine, str) and unit.name in machine.peaks
     if getattr(machine, "name", machine) == "host":
         source = implementations(unit.name).get("llvm")
         if source is None or source.machine not in ("", platform.machine()):
             return False
-        return {*unit.requires, *source.requires} <= cpu().features
+        return {*unit.requires, *source.requires} <= (features or cpu().features)
     target = catalogue.get(machine)
     if target.architecture:
         return 0 < unit.architecture <= target.architecture
@@ -115,7 +137,10 @@ def _has(machine: str | Machine, unit: Intrinsic) -> bool:
 
 
 def contenders(
-    operator: Operator, units: Iterable[Intrinsic], rule: str, *, commute: bool = False
+    operator: Operator,
+    units: Iterable[Intrinsic],
+    rule: str,
+    search: SearchOptions = SearchOptions(),  # noqa: B008 (frozen)
 ) -> list[Contender]:
     """Every instruction with its mappings, those that take part first, best bound first.
 
@@ -130,31 +155,49 @@ def contenders(
             f"{operator.name}: the dtype of `{open_[0]}` is open, so that instructions would "
             "compute different things; give dtypes, or name one instruction"
         )
-    found, refused = [], []
-    for unit in units:
-        try:
-            space = enumerate_mappings(operator, unit, rule, commute)
-        except MappingError as error:
-            refused.append(Contender(unit, reason=_without_names(error, operator, unit)))
-            continue
-        if not space.count:
-            refused.append(Contender(unit, reason=f"no mapping under rule {rule!r}"))
-            continue
-        best = _fewest_calls(space)[0].physical()
-        interval = min((t.interval for t in unit.timing), default=_INTERVAL)
-        found.append(Contender(unit, space.count, best.utilization, best.calls * interval))
-    found.sort(key=lambda each: (each.bound, -each.intrinsic.registers, each.intrinsic.name))
+    every = [_contender(operator, unit, rule, search) for unit in units]
+    fitting = [each for each in every if not each.reason]
+    fitting.sort(key=lambda each: (each.bound, -each.intrinsic.registers, each.intrinsic.name))
+    taking, refused = [], []
     seen: dict[object, str] = {}
-    for n, each in enumerate(found):
+    for each in fitting:
         unit = each.intrinsic
         alike = str(unit.compute), tuple(unit.extents.items()), unit.dtypes
-        first = seen.setdefault(alike, unit.name)
-        if first != unit.name:
-            found[n] = replace(each, reason=f"computes what {first} does")
-        elif each.bound > _HOPELESS * found[0].bound:
-            slower = each.bound / found[0].bound
-            found[n] = replace(each, reason=f"its calls alone take {slower:.1f} times the fewest")
-    return sorted(found, key=lambda each: bool(each.reason)) + refused
+        slower = each.bound / fitting[0].bound
+        if (first := seen.setdefault(alike, unit.name)) != unit.name:
+            refused.append(replace(each, reason=f"computes what {first} does"))
+        elif slower > _HOPELESS:
+            reason = f"its calls alone take {slower:.1f} times the fewest"
+            refused.append(replace(each, reason=reason))
+        else:
+            taking.append(each)
+    return [*taking, *refused, *(each for each in every if each.reason)]
+
+
+def _contender(operator: Operator, unit: Intrinsic, rule: str, search: SearchOptions) -> Contender:
+    """An instruction with the calls of its best mapping, or why it has none."""
+    try:
+        space = enumerate_mappings(operator, unit, rule, search.commute)
+        if not space.count:
+            return Contender(unit, reason=f"no mapping under rule {rule!r}")
+        best = _fewest_calls(searched(space, search.only))[0].physical()
+    except (MappingError, UnknownNameError) as error:
+        return Contender(unit, reason=_without_names(error, operator, unit))
+    interval = min((t.interval for t in unit.timing), default=_INTERVAL)
+    count = len(search.only) or space.count
+    return Contender(unit, count, best.utilization, best.calls * interval)
+
+
+def searched(space: MappingSpace, only: Sequence[str] = ()) -> list[Mapping]:
+    """The named mappings of a space, or all, or an even selection of those of a large one.
+
+    Raises:
+        MappingError: there is no mapping of such a name.
+    """
+    if only:
+        return [space.find(name) for name in only]
+    step = max(1.0, space.count / _MOST_MAPPINGS)
+    return [space[int(n * step)] for n in range(min(space.count, _MOST_MAPPINGS))]
 
 
 def predicted(
@@ -162,15 +205,22 @@ def predicted(
     each: Contender,
     machine: Machine,
     rule: str,
-    *,
-    commute: bool = False,
+    search: SearchOptions = SearchOptions(),  # noqa: B008 (frozen)
 ) -> Contender:
-    """A contender with what the model says of its best mappings, or why it says nothing."""
+    """A contender with what the model says of its best mappings, or why it cannot take part."""
     if each.intrinsic.name not in machine.peaks:
         return replace(each, reason=f"machine {machine.name!r} has no rate for it")
     rng = np.random.default_rng(0)
-    space = enumerate_mappings(operator, each.intrinsic, rule, commute)
-    drawn = (best_sampled(m, machine, _SCHEDULES, rng) for m in _fewest_calls(space))
+    space = enumerate_mappings(operator, each.intrinsic, rule, search.commute)
+    mappings = _fewest_calls(searched(space, search.only))
+    # What is fixed may leave a mapping that takes more calls.
+    asked = mappings if search.fix else mappings[:_MAPPINGS]
+    try:
+        spaces = spaces_of(asked, machine, search.fix, search.tiling)
+    except (ScheduleError, UnknownNameError) as error:
+        return replace(each, reason=str(error))
+    fitting = [mapping for mapping in asked if mapping.name in spaces][:_MAPPINGS]
+    drawn = (best_sampled(m, machine, _SCHEDULES, rng, spaces[m.name]) for m in fitting)
     times = [best[0].seconds for best in drawn if best is not None]
     return replace(each, predicted=min(times, default=math.inf))
 
@@ -187,10 +237,9 @@ def reasons(refused: Sequence[Contender]) -> list[str]:
     ]
 
 
-def _fewest_calls(space: MappingSpace) -> list[Mapping]:
-    """The mappings with the fewest calls, of the first ones of a huge space."""
-    first = [space[n] for n in range(min(space.count, 512))]
-    return sorted(first, key=lambda mapping: mapping.physical().calls)[:_MAPPINGS]
+def _fewest_calls(mappings: Sequence[Mapping]) -> list[Mapping]:
+    """The mappings, those with the fewest calls first."""
+    return sorted(mappings, key=lambda mapping: mapping.physical().calls)
 
 
 def _without_names(error: AmosError, operator: Operator, unit: Intrinsic) -> str:

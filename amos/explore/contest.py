@@ -61,7 +61,6 @@ class Contest:
     entries: list[Entry]
     out: list[Contender] = field(default_factory=list)
     _order: list[tuple[Session, int]] = field(default_factory=list)
-    _lost: dict[str, str] = field(default_factory=dict)
 
     @staticmethod
     def near(contenders: Sequence[Contender], trials: int) -> tuple[list[Contender], ...]:
@@ -76,10 +75,13 @@ class Contest:
         outside: list[Contender] = []
         for each in ranked:
             slower = each.predicted / first
-            if slower > _NEAR:
+            if math.isinf(slower):
+                outside.append(replace(each, reason="no schedule that was drawn for it fits"))
+            elif slower > _NEAR:
                 outside.append(replace(each, reason=f"predicted {slower:.1f} times the fastest"))
             elif len(inside) >= most:
-                reason = f"{trials} trials are enough for {most}, and others are predicted faster"
+                enough = "1 trial is" if trials == 1 else f"{trials} trials are"
+                reason = f"{enough} enough for {most}, and others are predicted faster"
                 outside.append(replace(each, reason=reason))
             else:
                 inside.append(each)
@@ -106,17 +108,31 @@ class Contest:
     @property
     def contenders(self) -> tuple[Contender, ...]:
         """What became of every instruction, the fastest first."""
-        entries = sorted(self.entries, key=lambda each: (each.seconds, each.contender.predicted))
-        taken = [
-            replace(
-                each.contender,
-                trials=len(each.session.problem.trials),
-                seconds=each.seconds,
-                reason=self._lost.get(each.contender.intrinsic.name, ""),
-            )
-            for each in entries
-        ]
-        return (*taken, *self.out)
+        first, *others = sorted(
+            self.entries, key=lambda each: (each.seconds, each.contender.predicted)
+        )
+        told = [(first, ""), *((each, self._why(each, first)) for each in others)]
+        return (
+            *(
+                replace(
+                    each.contender,
+                    trials=len(each.session.problem.trials),
+                    seconds=each.seconds,
+                    reason=reason,
+                )
+                for each, reason in told
+            ),
+            *self.out,
+        )
+
+    def _why(self, entry: Entry, first: Entry) -> str:
+        """Why an instruction is not the one that is chosen."""
+        done = len(entry.session.problem.trials)
+        if not done:
+            return "the search ended before its first trial"
+        ratio = entry.seconds / first.seconds
+        said = f"{ratio:.2f} times the fastest" if ratio < math.inf else "none ran"
+        return f"left out after {done} trials: {said}"
 
     def run(self, total: int, time_limit: float | None, stagnation: int | None) -> Iterator[Trial]:
         """Make the trials; arguments as of :meth:`Session.trials`."""
@@ -127,25 +143,18 @@ class Contest:
                 more = min(_SHARE, total - len(self._order))
                 yield from self._more(entry, more, end, stagnation)
             live.sort(key=lambda each: (each.seconds, each.contender.predicted))
-            for entry in live[(len(live) + 1) // 2 :]:
-                slower = entry.seconds / live[0].seconds
-                said = f"{slower:.2f} times the fastest" if slower < math.inf else "none ran"
-                done = len(entry.session.problem.trials)
-                self._lost[entry.contender.intrinsic.name] = f"left out after {done} trials: {said}"
             live = live[: (len(live) + 1) // 2]
-        for entry in live[:1]:
-            yield from self._more(entry, total - len(self._order), end, stagnation)
+        yield from self._more(live[0], total - len(self._order), end, stagnation)
 
     def _more(
         self, entry: Entry, count: int, end: float, stagnation: int | None
     ) -> Iterator[Trial]:
-        """More trials of one instruction."""
+        """More trials of one instruction, if there is time; at least one is made in all."""
         session, left = entry.session, end - time.monotonic()
-        done = len(session.problem.trials)
-        limit = None if math.isinf(left) else max(left, 0.0)
-        if count < 1:
+        if count < 1 or (left <= 0 and self._order):
             return
-        for trial in session.trials(done + count, limit, stagnation):
+        limit = None if math.isinf(left) else max(left, 0.0)
+        for trial in session.trials(len(session.problem.trials) + count, limit, stagnation):
             self._order.append((session, trial.number))
             yield replace(trial, number=len(self._order) - 1)
 

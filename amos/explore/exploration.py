@@ -7,10 +7,10 @@ import platform
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from amos._display import Shown
-from amos.errors import ExploreError
+from amos.errors import ExploreError, UnknownNameError
 from amos.explore.contenders import Contender
 from amos.intrinsics import Intrinsic, implementations
 from amos.ir import Operator
@@ -136,10 +136,18 @@ class Exploration(Shown):
         why = self.emulated
         return f"compiled through the intrinsic's generic implementation: {why}" if why else ""
 
-    def to_frame(self) -> pd.DataFrame:
-        """One row a trial."""
+    def to_frame(self, rows: Literal["trials", "intrinsics"] = "trials") -> pd.DataFrame:
+        """One row a trial, or one an instruction that was asked for; all times in seconds.
+
+        Raises:
+            UnknownNameError: there are no rows of that kind.
+        """
         import pandas as pd
 
+        if rows == "intrinsics":
+            return pd.DataFrame([each.to_dict() for each in self.intrinsics])
+        if rows != "trials":
+            raise UnknownNameError("rows", rows, ("trials", "intrinsics"))
         return pd.DataFrame(
             [
                 {
@@ -190,5 +198,17 @@ class Exploration(Shown):
 
     def __str__(self) -> str:
         best = self.best
-        said = f"{best.mapping}  {best.schedule}  {best.seconds * 1e3:.4g} ms"
-        return f"{said}\n{self.note}" if self.note else said
+        said = [f"{best.mapping}  {best.schedule}  {best.seconds * 1e3:.4g} ms"]
+        said += [self.note] if self.note else []
+        if len(self.intrinsics) > 1:
+            compared = [each for each in self.intrinsics if each.compared]
+            width = max(len(each.intrinsic.name) for each in compared)
+            said.append(f"chosen: {self.intrinsic.name}, of {len(compared)} compared")
+            said += [f"  {each.intrinsic.name:{width}}  {_fate(each)}" for each in compared]
+        return "\n".join(said)
+
+
+def _fate(each: Contender) -> str:
+    """What became of an instruction, in a line."""
+    best = f"{each.seconds * 1e3:.4g} ms" if math.isfinite(each.seconds) else ""
+    return f"{each.trials:4} trials  {best:>11}  {each.reason}".rstrip()

@@ -14,8 +14,10 @@ from amos.explore.contenders import (
     Contender,
     chosen_intrinsics,
     contenders,
+    executes,
     predicted,
     reasons,
+    searched,
 )
 from amos.explore.contest import Contest, Entry
 from amos.explore.exploration import Exploration
@@ -33,7 +35,7 @@ from amos.ir.limits import WORD
 from amos.machine import Machine, catalogue
 from amos.machine.identity import Identity
 from amos.mapping import Mapping, MappingSpace, enumerate_mappings
-from amos.measure.executor import Executor, open_executor
+from amos.measure.executor import Executor, LocalExecutor, open_executor
 from amos.measure.gpu_executor import gpu_executor
 from amos.measure.reference import Demand
 from amos.records.canonical import digest, machine_values
@@ -42,9 +44,6 @@ from amos.records.store import Records
 from amos.validate import RULES
 
 __all__ = ["METHODS", "explore"]
-
-#: A larger space is searched through this many mappings, spread evenly over it.
-_MOST_MAPPINGS = 512
 
 
 def explore(
@@ -102,47 +101,31 @@ def explore(
         MeasureError: there is nothing to measure with, or less memory than checking takes.
     """
     _check(trials, seed, method, rule)
-    units = chosen_intrinsics(intrinsic, machine)
-    if len(units) > 1:
+    alone = _alone(intrinsic, machine, measure)
+    if alone is None:
         search = replace(search, commute=True)
-    taking, refused = _taking_part(operator, units, rule, search)
+    else:
+        _choose(operator, alone, rule, search)
     watch = Watch(trials, search.time_limit, progress, records)
     say = watch.aside(notify)
     with watch.line, contextlib.ExitStack() as stack:
-        store = stack.enter_context(Records(records)) if records is not None else None
-        workers = _open_workers(machine, taking[0].intrinsic, measure, say)
+        workers = _open_workers(machine, alone, measure, say)
         if workers is not None:
             stack.enter_context(workers)
-        shared = _Shared(operator, machine, workers, store, method, seed, rule, search, measure)
-        if len(taking) > 1:
-            taking, slower = Contest.near(shared.predicted(taking), trials)
-            refused = [*slower, *refused]
-            if not taking:
-                raise _none(operator, refused)
-        contest = Contest([Entry(each, shared.session(each.intrinsic)) for each in taking], refused)
+        shared = _Shared(operator, machine, workers, method, seed, rule, search, measure)
+        units = [alone] if alone else shared.units(intrinsic)
+        if records is not None:
+            shared = replace(shared, store=stack.enter_context(Records(records)))
+        contest = shared.contest(units, trials)
         first = contest.entries[0].session
         for line in (*first.log.notices(), *slow(first.problem, trials, workers)):
             say(line)
         for entry in contest.entries:
             watch.aside(announce)(entry.session.problem)
         last = _search(contest, trials, search, watch)
-        if store is not None:
-            store.check_place()
-    problem = contest.winner.session.problem
-    result = Exploration(
-        operator=problem.mappings[0].operator,
-        intrinsic=contest.winner.contender.intrinsic,
-        machine=last,
-        counts=shared.counts(contest.winner.contender.intrinsic),
-        searched=len(problem.mappings),
-        space_size=problem.size,
-        method=method,
-        seed=seed,
-        trials=tuple(contest.trials),
-        replayed=sum(entry.session.replayed for entry in contest.entries),
-        intrinsics=contest.contenders,
-    )
-    return replace(result, prediction=problem.predict(result.best.candidate))
+        if shared.store is not None:
+            shared.store.check_place()
+    return shared.result(contest, last)
 
 
 def _check(trials: int, seed: int, method: str, rule: str) -> None:
@@ -154,24 +137,21 @@ def _check(trials: int, seed: int, method: str, rule: str) -> None:
         raise UnknownNameError("rule", rule, RULES)
 
 
-def _taking_part(
-    operator: Operator, units: list[Intrinsic], rule: str, search: SearchOptions
-) -> tuple[list[Contender], list[Contender]]:
-    """The instructions that may win, and the others; one alone always may.
+def _alone(
+    intrinsic: str | Intrinsic | Sequence[str | Intrinsic] | None,
+    machine: str | Machine,
+    measure: MeasureOptions,
+) -> Intrinsic | None:
+    """The instruction, if only one is asked for."""
+    if intrinsic is None and _elsewhere(measure):
+        return None
+    units = chosen_intrinsics(intrinsic, machine)
+    return units[0] if len(units) == 1 else None
 
-    Raises:
-        ExploreError: the only one has no mapping under the rule.
-        MappingError: none can be used; the message says why.
-    """
-    if len(units) == 1:
-        spaces = _spaces(operator, units[0], search)
-        _choose(spaces, rule, search.only)
-        return [Contender(units[0], spaces[rule].count)], []
-    every = contenders(operator, units, rule, commute=search.commute)
-    taking = [each for each in every if not each.reason]
-    if not taking:
-        raise _none(operator, every)
-    return taking, [each for each in every if each.reason]
+
+def _elsewhere(measure: MeasureOptions) -> bool:
+    """Whether another CPU than this one measures."""
+    return measure.executor not in (None, "local", "gpu", "model")
 
 
 def _none(operator: Operator, refused: list[Contender]) -> MappingError:
@@ -187,39 +167,83 @@ class _Shared:
     operator: Operator
     machine: str | Machine
     workers: Executor | None
-    store: Records | None
     method: str
     seed: int
     rule: str
     search: SearchOptions
     measure: MeasureOptions
+    store: Records | None = None
 
-    def predicted(self, taking: Sequence[Contender]) -> list[Contender]:
-        """Contenders with what the model says of them."""
+    def units(self, wanted: str | Intrinsic | Sequence[str | Intrinsic] | None) -> list[Intrinsic]:
+        """Several instructions that are asked for, as far as what measures executes them."""
+        return chosen_intrinsics(wanted, self.machine, self._features())
+
+    def _features(self) -> frozenset[str] | None:
+        """What the CPU that measures has, if it is not this one."""
+        if self.workers is None or isinstance(self.workers, LocalExecutor):
+            return None
+        return frozenset(self.workers.machine(()).features)
+
+    def contest(self, units: Sequence[Intrinsic], trials: int) -> Contest:
+        """The instructions that may win, with their sessions; one alone always may.
+
+        Raises:
+            MappingError: none can be used; the message says why.
+        """
+        if len(units) == 1:
+            alone = Contender(units[0], self.counts(units[0])[self.rule])
+            return Contest([Entry(alone, self.session(units[0], self._target(units)))])
+        taking, refused = self._taking_part(units)
+        taking, slower = Contest.near(taking, trials)
+        refused = [*slower, *refused]
+        if not taking:
+            raise _none(self.operator, refused)
         target = self._target([each.intrinsic for each in taking])
-        commute = self.search.commute
-        return [
-            predicted(self.operator, each, target, self.rule, commute=commute) for each in taking
-        ]
+        entries = [Entry(each, self.session(each.intrinsic, target)) for each in taking]
+        return Contest(entries, refused)
+
+    def _taking_part(self, units: Sequence[Intrinsic]) -> tuple[list[Contender], list[Contender]]:
+        """Several instructions with what the model says of them, and those that are left out.
+
+        Who falls out for what is fixed, say, leaves no other out for being slower.
+        """
+        unable: list[Contender] = []
+        if self.workers is not None and self.measure.implementation == "native":
+            features = self._features()
+            lacking = [unit for unit in units if not executes(self.machine, unit, features)]
+            unable = [Contender(unit, reason="no native implementation here") for unit in lacking]
+            units = [unit for unit in units if unit not in lacking]
+        while True:
+            every = contenders(self.operator, units, self.rule, self.search)
+            taking = [each for each in every if not each.reason]
+            refused = [*unable, *(each for each in every if each.reason)]
+            if not taking:
+                return [], refused
+            target = self._target([each.intrinsic for each in taking])
+            taking = [
+                predicted(self.operator, each, target, self.rule, self.search) for each in taking
+            ]
+            failed = [each for each in taking if each.reason]
+            if not failed:
+                return taking, refused
+            unable += failed
+            names = {each.intrinsic.name for each in failed}
+            units = [unit for unit in units if unit.name not in names]
 
     def counts(self, unit: Intrinsic) -> dict[str, int]:
         """Number of mappings under each rule."""
         spaces = _spaces(self.operator, unit, self.search)
         return {rule: space.count for rule, space in spaces.items()}
 
-    def session(self, unit: Intrinsic) -> Session:
-        """The session of an instruction."""
-        spaces = _spaces(self.operator, unit, self.search)
-        mappings = _choose(spaces, self.rule, self.search.only)
+    def session(self, unit: Intrinsic, target: Machine) -> Session:
+        """The session of an instruction on a machine as the model sees it."""
+        mappings = _choose(self.operator, unit, self.rule, self.search)
         op, workers = mappings[0].operator, self.workers
         if workers is not None:
             Demand.of(op).check(op, workers.memory)
-        identity = workers.identity if workers is not None else _described(self.machine)
-        options = {"rule": self.rule} | self.search.recorded() | self.measure.recorded()
-        run = Run.of(op, unit, identity, method=self.method, seed=self.seed, options=options)
-        log = RunLog(self.store, run)
+        log = self._log(unit, op)
         # A run that is continued keeps the machine that it began with.
-        target = log.machine("description") or self._target([unit])
+        target = log.machine("description") or target
         target.peak(unit.name)
         log.begin(target, unit)
         problem = Problem(mappings, target, fixes=self.search.fix, tiling=self.search.tiling)
@@ -228,11 +252,46 @@ class _Shared:
         measure = self.measure
         return Session(problem, guided, workers, log, measure.implementation, measure.flush)
 
-    def _target(self, units: list[Intrinsic]) -> Machine:
-        """The machine as the model sees it."""
+    def _log(self, unit: Intrinsic, op: Operator) -> RunLog:
+        """What the run of an instruction has recorded; the operator with all its dtypes."""
+        workers, search = self.workers, self.search
+        identity = workers.identity if workers is not None else _described(self.machine)
+        options = {"rule": self.rule} | search.recorded() | self.measure.recorded()
+        run = Run.of(op, unit, identity, method=self.method, seed=self.seed, options=options)
+        return RunLog(self.store, run)
+
+    def _target(self, units: Sequence[Intrinsic]) -> Machine:
+        """The machine as the model sees it, or saw it when the run began."""
+        for unit in units if self.store is not None else ():
+            op = _choose(self.operator, unit, self.rule, self.search)[0].operator
+            recorded = self._log(unit, op).machine("description")
+            if recorded is not None and all(x.name in recorded.peaks for x in units):
+                return recorded
         if self.workers is not None and not isinstance(self.machine, Machine):
             return self.workers.machine(units, implementation=self.measure.implementation)
         return catalogue.get(self.machine, units)
+
+    def result(self, contest: Contest, last: Machine) -> Exploration:
+        """What was found.
+
+        Raises:
+            ExploreError: no candidate ran.
+        """
+        problem, unit = contest.winner.session.problem, contest.winner.contender.intrinsic
+        result = Exploration(
+            operator=problem.mappings[0].operator,
+            intrinsic=unit,
+            machine=last,
+            counts=self.counts(unit),
+            searched=len(problem.mappings),
+            space_size=problem.size,
+            method=self.method,
+            seed=self.seed,
+            trials=tuple(contest.trials),
+            replayed=sum(entry.session.replayed for entry in contest.entries),
+            intrinsics=contest.contenders,
+        )
+        return replace(result, prediction=problem.predict(result.best.candidate))
 
 
 def _search(contest: Contest, trials: int, search: SearchOptions, watch: Watch) -> Machine:
@@ -272,25 +331,28 @@ def _spaces(operator: Operator, unit: Intrinsic, search: SearchOptions) -> dict[
     return {rule: enumerate_mappings(operator, unit, rule, search.commute) for rule in RULES}
 
 
-def _choose(spaces: dict[str, MappingSpace], rule: str, only: tuple[str, ...]) -> list[Mapping]:
-    """The named mappings, or all of the rule, or an even selection of those of a large space."""
-    space = spaces[rule]
-    if not space.count:
+def _choose(operator: Operator, unit: Intrinsic, rule: str, search: SearchOptions) -> list[Mapping]:
+    """The mappings to search.
+
+    Raises:
+        ExploreError: there is none under the rule.
+    """
+    spaces = _spaces(operator, unit, search)
+    if not spaces[rule].count:
         each = ", ".join(f"{name} {other.count}" for name, other in spaces.items())
         raise ExploreError(f"no mapping under rule {rule!r} to search (mappings: {each})")
-    if only:
-        return [space.find(name) for name in only]
-    step = max(1.0, space.count / _MOST_MAPPINGS)
-    return [space[int(n * step)] for n in range(min(space.count, _MOST_MAPPINGS))]
+    return searched(spaces[rule], search.only)
 
 
 def _open_workers(
     machine: str | Machine,
-    unit: Intrinsic,
+    unit: Intrinsic | None,
     measure: MeasureOptions,
     notify: Callable[[str], None],
 ) -> Executor | None:
     """What measures: workers for the host, a GPU that is described, or nothing.
+
+    An instruction that is asked for alone must be one that they execute.
 
     Raises:
         ExploreError: the intrinsic came with a later architecture than the machine's.
@@ -300,8 +362,8 @@ def _open_workers(
         return open_executor(
             measure.executor, measure.timeout, measure.memory, unit, measure.implementation
         )
-    target = catalogue.get(machine, [unit])
-    if 0 < target.architecture < unit.architecture:
+    target = catalogue.get(machine, [unit] if unit else [])
+    if unit is not None and 0 < target.architecture < unit.architecture:
         raise ExploreError(
             f"{unit.name} needs sm_{unit.architecture}, and machine {target.name!r} is "
             f"sm_{target.architecture}"

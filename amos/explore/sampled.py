@@ -18,7 +18,11 @@ __all__ = ["best_sampled"]
 
 
 def best_sampled(
-    mapping: Mapping, machine: Machine, samples: int, rng: np.random.Generator
+    mapping: Mapping,
+    machine: Machine,
+    samples: int,
+    rng: np.random.Generator,
+    space: ScheduleSpace | None = None,
 ) -> tuple[Prediction, Candidate] | None:
     """The best of some schedules of a mapping by the model; ``None`` if none of them fits.
 
@@ -27,11 +31,12 @@ def best_sampled(
         machine: where.
         samples: schedules to draw besides the smallest one.
         rng: what they are drawn with.
+        space: its schedules, if only some of them count.
 
     Raises:
         MachineError: the machine has no rate for the intrinsic.
     """
-    space, structure = ScheduleSpace(mapping, machine), Structure(mapping)
+    space, structure = space or ScheduleSpace(mapping, machine), Structure(mapping)
     schedules = space.draw(samples, rng)
     with contextlib.suppress(ScheduleError):  # no schedule at all
         schedules.insert(0, space.smallest())

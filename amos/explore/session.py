@@ -65,14 +65,14 @@ class Session:
         """
         end = math.inf if time_limit is None else time.monotonic() + time_limit
         while len(self.problem.trials) < count:
+            if self.problem.trials and time.monotonic() > end:
+                return
+            if stagnation is not None and _idle(self.problem.trials) >= stagnation:
+                return
             batch = self.search.ask(min(_BATCH, count - len(self.problem.trials)))
             if not batch:
                 return
             yield from self._batch(batch, end)
-            if time.monotonic() > end:
-                return
-            if stagnation is not None and _idle(self.problem.trials) >= stagnation:
-                return
 
     def _batch(self, batch: list[Candidate], end: float) -> Iterator[Trial]:
         """Results are recorded as they come, and told in the order of the batch."""

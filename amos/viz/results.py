@@ -75,6 +75,8 @@ def exploration(found: Exploration) -> list[Block]:
         blocks += [Heading(name, found.speed, good=True), Code(str(best.candidate))]
         if found.note:
             blocks.append(Note((found.note,), bad=True))
+    if len(found.intrinsics) > 1:
+        blocks.append(_contest(found))
     what = "measured" if any(t.measurement for t in found.trials) else "predicted"
     blocks.append(Curve(f"best {what} seconds so far", tuple(found.history)))
     if found.failures:
@@ -86,17 +88,39 @@ def exploration(found: Exploration) -> list[Block]:
     return blocks
 
 
+def _contest(found: Exploration) -> Table:
+    compared = [each for each in found.intrinsics if each.compared]
+    rows = tuple(
+        (each.intrinsic.name, each.trials)
+        + (each.seconds * 1e3 if math.isfinite(each.seconds) else "", each.reason)
+        for each in compared
+    )
+    left = len(found.intrinsics) - len(compared)
+    note = f"chosen: {found.intrinsic.name}" + (
+        f"; {left} others were not compared" if left else ""
+    )
+    return Table(("instruction", "trials", "best ms", "why left out"), rows, note=note)
+
+
 def _reached(found: Exploration) -> Table:
-    tried: dict[str, list[Trial]] = {}
+    # Mappings of several instructions may have one name.
+    tried: dict[tuple[str, ...], list[Trial]] = {}
+    several = len(found.intrinsics) > 1
     for one in found.trials:
-        tried.setdefault(one.mapping.name, []).append(one)
+        unit = (one.mapping.intrinsic.name,) if several else ()
+        tried.setdefault((*unit, one.mapping.name), []).append(one)
     best = {name: min(trials, key=lambda one: one.seconds) for name, trials in tried.items()}
     rows = tuple(
-        (name, len(tried[name]), one.predicted, one.seconds, str(one.schedule))
+        (*name, len(tried[name]), one.predicted, one.seconds, str(one.schedule))
         for name, one in sorted(best.items(), key=lambda item: item[1].seconds)
     )
     head = ("mapping", "trials", "predicted s", "best s", "schedule of the best")
-    return Table(head, rows, note="what each mapping reached", sortable=True)
+    return Table(
+        ("instruction", *head) if several else head,
+        rows,
+        note="what each mapping reached",
+        sortable=True,
+    )
 
 
 def candidate(found: Candidate) -> list[Block]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +14,17 @@ from amos.errors import ExploreError, MappingError, UnknownNameError
 from amos.explore.contenders import Contender, chosen_intrinsics, contenders, reasons
 from amos.explore.contest import Contest
 from amos.explore.exploration import Exploration
+from amos.explore.options import MeasureOptions, SearchOptions
+from amos.intrinsics import Intrinsic
+from amos.machine import Machine, catalogue
 from amos.machine.cpu import cpu
+from amos.measure.task import Task
+from amos.records import Measurement
+from tests.support.fake import Answering, fake_seconds
 
 XEON = "xeon_6240"
+#: One instruction with the vector along the columns, and one along the rows.
+COLUMNS, ROWS = "vnni_dpbusd_m16k4_u8_s8_s32", "vnni_dpbusd_lhs_m16k4_u8_s8_s32"
 
 
 def gemm(dtype: str) -> amos.Operator:
@@ -125,6 +135,163 @@ def test_reasons_are_grouped() -> None:
     units = [amos.intrinsics.get(name) for name in amos.intrinsics.names()[:3]]
     given = [Contender(unit, reason=why) for unit, why in zip(units, "aba", strict=True)]
     assert reasons(given) == [f"{units[0].name} and 1 more: a", f"{units[1].name}: b"]
+
+
+def _by_name(result: Exploration) -> dict[str, Contender]:
+    return {each.intrinsic.name: each for each in result.intrinsics}
+
+
+def test_one_trial_and_no_time() -> None:
+    one = amos.explore(gemm("u8s8"), machine=XEON, trials=1, progress=False)
+    assert [each.trials for each in one.intrinsics if each.trials] == [1]
+    assert _by_name(one)[ROWS].reason.startswith("1 trial is enough for 1")
+    brief = amos.explore(
+        gemm("u8s8"), machine=XEON, trials=64, progress=False, search=SearchOptions(time_limit=1e-9)
+    )
+    # Without an executor a batch is begun and done at once.
+    assert [each.trials for each in brief.intrinsics if each.trials] == [8]
+    assert _by_name(brief)[ROWS].reason == "the search ended before its first trial"
+
+
+def test_who_stagnates_gets_no_more() -> None:
+    result = amos.explore(
+        gemm("u8s8"), machine=XEON, trials=64, progress=False, search=SearchOptions(stagnation=2)
+    )
+    assert len(result.trials) < 64
+    assert result.best.mapping.intrinsic is result.intrinsic
+
+
+def test_named_mappings() -> None:
+    """An instruction without a mapping of such a name is left out, and says so."""
+    search = SearchOptions(only=("n-k",))
+    result = amos.explore(gemm("u8s8"), machine=XEON, trials=8, progress=False, search=search)
+    assert {trial.mapping.name for trial in result.trials} == {"n-k"}
+    assert "'n-k' is no mapping of gemm on" in _by_name(result)[ROWS].reason
+    with pytest.raises(MappingError, match="no instruction of 2 can be used"):
+        amos.explore(
+            gemm("u8s8"), [COLUMNS, ROWS], machine=XEON, search=SearchOptions(only=("k-n",))
+        )
+
+
+def test_what_is_fixed() -> None:
+    """An instruction that cannot take a value is left out, and no other for being slower."""
+    search = SearchOptions(fix=(("block.n", 4),))
+    result = amos.explore(gemm("u8s8"), machine=XEON, trials=8, progress=False, search=search)
+    assert result.intrinsic.name != COLUMNS
+    assert {trial.schedule.as_dict()["block.n"] for trial in result.trials} == {4}
+    assert "unknown schedule variable 'block.n'" in _by_name(result)[COLUMNS].reason
+    with pytest.raises(MappingError, match="unknown schedule variable 'nonesuch'"):
+        amos.explore(gemm("u8s8"), machine=XEON, search=SearchOptions(fix=(("nonesuch", 1),)))
+
+
+def test_an_instruction_whose_kernels_fail() -> None:
+    def answer(task: Task) -> Measurement:
+        if task.candidate.mapping.intrinsic.name == COLUMNS:
+            return Measurement(failure="crash", message="SIGILL")
+        return Measurement((fake_seconds(task.candidate),) * 9, 1, 0.0, "native")
+
+    measure = MeasureOptions(executor=Answering(answer))
+    result = amos.explore(gemm("u8s8"), [COLUMNS, ROWS], trials=16, progress=False, measure=measure)
+    assert result.intrinsic.name == ROWS
+    assert _by_name(result)[COLUMNS].reason == "left out after 4 trials: none ran"
+    assert result.failures == {"crash": 4}
+    with pytest.raises(ExploreError, match="none of 16 candidates ran"):
+        measure = MeasureOptions(executor=Answering(_crash))
+        amos.explore(gemm("u8s8"), [COLUMNS, ROWS], trials=16, progress=False, measure=measure)
+
+
+def _crash(task: Task) -> Measurement:
+    return Measurement(failure="crash", message="SIGILL")
+
+
+def test_a_machine_itself() -> None:
+    machine = catalogue.get(XEON, [amos.intrinsics.get(name) for name in (COLUMNS, ROWS)])
+    result = amos.explore(gemm("u8s8"), machine=machine, trials=8, progress=False)
+    assert {name for name, each in _by_name(result).items() if each.compared} == {COLUMNS, ROWS}
+
+
+class Elsewhere(Answering):
+    """Workers whose CPU has other features than this one, and rates that change."""
+
+    def __init__(self, *features: str, slower: float = 1.0) -> None:
+        super().__init__()
+        self.features, self.slower = features, slower
+
+    def machine(self, intrinsics: Sequence[Intrinsic], **how: object) -> Machine:
+        machine = catalogue.get(XEON, intrinsics)
+        rate = machine.peaks[COLUMNS]
+        slow = replace(rate, interval=rate.interval * self.slower)
+        return replace(machine, features=self.features, peaks={**machine.peaks, COLUMNS: slow})
+
+
+def test_workers_have_features_of_their_own() -> None:
+    measure = MeasureOptions(executor=Elsewhere("avx2", "fma", "avx512f", "avx512bw"))
+    with pytest.raises(MappingError, match="no instruction of"):
+        amos.explore(gemm("u8s8"), progress=False, measure=measure)
+    features = catalogue.get(XEON).features
+    measure = MeasureOptions(executor=Elsewhere(*features))
+    result = amos.explore(gemm("u8s8"), trials=8, progress=False, measure=measure)
+    assert {*result.intrinsic.requires} <= {*features}
+    assert not any("avx_vnni" in each.intrinsic.requires for each in result.intrinsics)
+
+
+def test_loops_for_all() -> None:
+    measure = MeasureOptions(executor=Answering(), implementation="generic")
+    result = amos.explore(gemm("u8s8"), [COLUMNS, ROWS], trials=16, progress=False, measure=measure)
+    assert sum(each.trials for each in result.intrinsics) == 16
+    assert result.note.endswith("as asked") or "lacks" in result.note
+
+
+def test_native_where_one_is_not() -> None:
+    arm = ["arm_sdot_m4k4_s8_s32", "arm_smmla_m2n2k8_s8_s32"]
+    measure = MeasureOptions(
+        executor=Elsewhere(*catalogue.get(XEON).features), implementation="native"
+    )
+    with pytest.raises(MappingError, match="no native implementation here"):
+        amos.explore(gemm("s8"), arm, measure=measure)
+
+
+def test_a_continued_run_keeps_its_instructions(tmp_path: Path) -> None:
+    """Also where the machine is measured anew, and somewhat differently."""
+
+    def run(slower: float, trials: int) -> Exploration:
+        measure = MeasureOptions(executor=Elsewhere(*features, slower=slower))
+        return amos.explore(
+            gemm("u8s8"), [COLUMNS, ROWS], trials=trials, records=tmp_path / "tuning.db",
+            progress=False, measure=measure,
+        )  # fmt: skip
+
+    features = catalogue.get(XEON).features
+    first, again = run(1.0, 16), run(100.0, 16)
+    assert again.replayed == 16
+    assert [t.candidate.key for t in first.trials] == [t.candidate.key for t in again.trials]
+    assert first.intrinsics == again.intrinsics
+    more = run(1.0, 24)
+    assert more.replayed >= 12 and len(more.trials) == 24
+
+
+def test_what_a_user_sees() -> None:
+    result = amos.explore(gemm("u8s8"), machine=XEON, trials=16, progress=False)
+    lines = str(result).splitlines()
+    assert lines[1] == f"chosen: {COLUMNS}, of 3 compared"
+    assert len(lines) == 5 and "12 trials" in lines[2]
+    assert "why left out" in amos.viz.text(result)
+    frame = result.to_frame("intrinsics")
+    assert frame["intrinsic"][0] == COLUMNS and frame["trials"].sum() == 16
+    with pytest.raises(UnknownNameError, match="nonesuch"):
+        result.to_frame("nonesuch")  # type: ignore[arg-type]
+    alone = amos.explore(gemm("u8s8"), COLUMNS, machine=XEON, trials=4, progress=False)
+    assert len(str(alone).splitlines()) == 1
+    assert "why left out" not in amos.viz.text(alone)
+
+
+def test_mappings_of_one_name_are_kept_apart() -> None:
+    units = ["wmma_m8n32k16_f16_f32", "wmma_m32n8k16_f16_f32"]
+    result = amos.explore(gemm("f16"), units, machine="a100", trials=16, progress=False)
+    assert len({trial.mapping.name for trial in result.trials}) < 4
+    text = str(amos.viz.text(result))
+    table = text[text.index("predicted s") :]
+    assert all(unit in table for unit in units)
 
 
 @pytest.mark.features

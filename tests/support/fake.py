@@ -69,7 +69,7 @@ class _Fake(Executor):
         implementation: str | None = None,
     ) -> Machine:
         """The described one."""
-        return catalogue.get("xeon_6240")
+        return catalogue.get("xeon_6240", intrinsics)
 
 
 class Answering(_Fake):
