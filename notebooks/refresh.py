@@ -56,6 +56,10 @@ def refresh(path: Path) -> None:
     start = time.monotonic()
     client.execute()
     took = time.monotonic() - start
+    for cell in notebook.cells:
+        # A progress line that has ended leaves an output with nothing in it.
+        if "outputs" in cell:
+            cell.outputs = [x for x in cell.outputs if x.get("data") != {"text/plain": ""}]
     illustrate(notebook)
     # What a widget holds is made anew by its kernel; the versions are this machine's.
     notebook.metadata.pop("widgets", None)

@@ -123,14 +123,16 @@ def executes(
     machine: str | Machine, unit: Intrinsic, features: frozenset[str] | None = None
 ) -> bool:
     """Whether a machine executes an instruction itself; ``features`` as above."""
-    if not unit.requires:
-        return not isinstance(machine, str) and unit.name in machine.peaks
     if getattr(machine, "name", machine) == "host":
+        if not unit.requires:
+            return isinstance(machine, Machine) and unit.name in machine.peaks
         source = implementations(unit.name).get("llvm")
         if source is None or source.machine not in ("", platform.machine()):
             return False
         return {*unit.requires, *source.requires} <= (features or cpu().features)
     target = catalogue.get(machine)
+    if unit.name in target.peaks or not unit.requires:
+        return unit.name in target.peaks
     if target.architecture:
         return 0 < unit.architecture <= target.architecture
     return {*unit.requires} <= {*target.features}
