@@ -15,6 +15,7 @@ import numpy as np
 from amos.codegen.c.source import CKernel, Parameter
 from amos.codegen.c.types import c_type
 from amos.codegen.tir.arrays import held
+from amos.errors import ExportError
 from amos.export.program_text import DIGEST, FUNCTIONS, PROGRAM
 from amos.export.request import Request
 from amos.ir import Affine, BufferLoad, Iteration, Operator, Tensor, dtype
@@ -26,6 +27,8 @@ __all__ = ["Example", "output_digest", "test_program"]
 _ODD = 0x9E3779B97F4A7C15
 #: Values of floating-point inputs are multiples of 1/8 below 1: exact in every type.
 _EIGHTHS = 8
+#: Padding of floats that keeps sums as exact, up to this.
+_LARGEST = 8
 #: Bits of a float among an epilogue's tensors, whose roundings are to be seen.
 _LENGTHS = {"float32": 24, "bfloat16": 8}
 #: Choices of an epilogue's tensors, of which one is taken.
@@ -128,6 +131,23 @@ def output_digest(output: np.ndarray) -> int:
         return int((words * weights).sum(dtype=np.uint64))
 
 
+def _check_exact(operator: Operator) -> None:
+    """Refuse padding with which sums of floats, which an epilogue's bits depend on, are rounded.
+
+    Raises:
+        ExportError: the program could not tell a wrong kernel from a right one.
+    """
+    integer = dtype(str(operator.output.tensor.dtype)).is_integer
+    if integer or operator.epilogue is None:
+        return
+    for load in operator.sources:
+        if load.padding * _EIGHTHS % 1 or abs(load.padding) > _LARGEST:
+            raise ExportError(
+                f"{load}: before an epilogue of floats the test program takes padding that is a "
+                f"multiple of 1/{_EIGHTHS} up to {_LARGEST}, of which every sum is exact"
+            )
+
+
 def _is_exact(operator: Operator) -> bool:
     """Whether the result does not depend on the order of additions.
 
@@ -139,6 +159,7 @@ def _is_exact(operator: Operator) -> bool:
 
 def test_program(request: Request, kernel: CKernel) -> str:
     """C source of a program that checks the kernel, and times it when given a number."""
+    _check_exact(request.candidate.mapping.operator)
     example = Example.of(request.candidate.mapping.operator)
     operator, name = kernel.names.operator(request.candidate.mapping.operator), request.name
     # Each tensor is called what it is called in C.
@@ -206,7 +227,8 @@ def _reference(operator: Operator, output: Parameter) -> str:
     exact = _is_exact(operator)
     pad = "  " * (len(operator.spatial) + 1)
     product = " * ".join(_read(x, integer) for x in operator.sources)
-    guards = " && ".join(g for x in operator.sources if x.padded for g in _guards(x))
+    zeros = [x for x in operator.sources if x.padded and not x.padding]
+    guards = " && ".join(g for x in zeros for g in _guards(x))
     inside = f"if ({guards}) " if guards else ""
     summed = f"sum += {product};"
     if not exact:
@@ -251,7 +273,11 @@ def _loop(it: Iteration) -> str:
 
 
 def _read(load: BufferLoad, integer: bool) -> str:
-    return f"({'int64_t' if integer else 'double'}){_element(load)}"
+    read = f"({'int64_t' if integer else 'double'}){_element(load)}"
+    if not load.padding:
+        return read
+    value = f"INT64_C({load.padding})" if integer else repr(float(load.padding))
+    return f"({' && '.join(_guards(load))} ? {read} : {value})"
 
 
 def _element(load: BufferLoad) -> str:

@@ -3,24 +3,28 @@
 Grammar::
 
     statement := access ("+=" | "=") source ("*" source)*
-    source    := access | "pad" "(" access ")"
+    source    := access | "pad" "(" access ["," number] ")"
+    number    := "-"* NUMBER
     access    := NAME "[" [index ("," index)*] "]"
     index     := term (("+" | "-") term)*
     term      := factor ("*" factor)*          at most one factor is not constant
     factor    := "-"* (INTEGER | NAME | "(" index ")")
 
-``pad(...)`` reads zeros outside the tensor; ``scale[]`` is a scalar operand.
+``pad(...)`` reads zeros outside the tensor, or the number that follows the access;
+``scale[]`` is a scalar operand.
 What comes out knows neither extents nor shapes: :mod:`amos.ir.parser` adds them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
 from typing import NoReturn
 
 from amos.errors import ParseError
 from amos.ir.affine import Affine
 from amos.ir.limits import DEPTH, LOOPS
+from amos.ir.padding import padded_text
 from amos.ir.tokens import Token, one_line, tokenize
 
 __all__ = ["Reader", "Reference", "Statement", "read_statement"]
@@ -30,15 +34,16 @@ _EXAMPLE = "out[i,j] += a[i,k] * b[k,j]"
 
 @dataclass(frozen=True)
 class Reference:
-    """A tensor access as written: name, one affine index a dimension, ``pad``."""
+    """A tensor access as written: name, one affine index a dimension, ``pad`` and its number."""
 
     name: str
     indices: tuple[Affine, ...]
     padded: bool = False
+    padding: int | float = 0
 
     def __str__(self) -> str:
         inner = f"{self.name}[{', '.join(map(str, self.indices))}]"
-        return f"pad({inner})" if self.padded else inner
+        return padded_text(inner, self.padding) if self.padded else inner
 
 
 @dataclass(frozen=True)
@@ -249,8 +254,23 @@ class _StatementReader(Reader):
         if self.pads():
             self.fail("pad(pad(...)) pads twice; once is enough")
         inner = self.access("a tensor inside pad(...)")
+        value = self.padding() if self.accept(",") else 0
         self.expect(")", "after the access in pad(...)")
-        return Reference(inner.name, inner.indices, padded=True)
+        return Reference(inner.name, inner.indices, padded=True, padding=value)
+
+    def padding(self) -> int | float:
+        """``"-"* NUMBER``: what lies outside of the tensor."""
+        sign = 1
+        while self.accept("-"):
+            sign = -sign
+        token = self.next
+        if token.kind != "number":
+            self.fail(f"expected a number, which stands for what lies outside, found {token}")
+        self.take()
+        value = int(token.text) if token.text.isdecimal() else float(token.text)
+        if not isfinite(value):
+            self.fail(f"number {token.text} is too large", token)
+        return sign * value
 
     def pads(self) -> bool:
         return self.next.text == "pad" and self.calls()

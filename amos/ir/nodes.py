@@ -18,6 +18,7 @@ from amos.errors import OperatorError, shown
 from amos.ir.affine import Affine
 from amos.ir.dtypes import dtype
 from amos.ir.limits import LOOPS, TENSOR, WORD, whole_number
+from amos.ir.padding import check_padding, padded_text, plain_number
 
 __all__ = ["BufferLoad", "Computation", "Compute", "Iteration", "Kind", "Tensor"]
 
@@ -77,15 +78,26 @@ class Tensor:
 class BufferLoad:
     """Access to one element of a tensor: one affine expression for each dimension.
 
-    ``padded`` means that a read outside the tensor gives zero (the ``pad(...)``
-    of the operator text) instead of being an error.
+    ``padded`` means that a read outside the tensor gives ``padding`` (the ``pad(...)``
+    of the operator text), by default zero, instead of being an error.
+
+    Raises:
+        OperatorError: there are more or fewer indices than dimensions, or ``padding`` is
+            no value of the tensor's dtype.
     """
 
     tensor: Tensor
     indices: tuple[Affine, ...]
     padded: bool = False
+    padding: int | float = 0
 
     def __post_init__(self) -> None:
+        where = f"padding of {self.tensor.name!r}"
+        object.__setattr__(self, "padding", plain_number(self.padding, where))
+        if self.padding and not self.padded:
+            raise OperatorError(f"{where}: {self} is not padded, so that it has no value outside")
+        if self.padding and self.tensor.dtype is not None:
+            check_padding(self.padding, dtype(self.tensor.dtype), where)
         if len(self.indices) != len(self.tensor.shape):
             raise OperatorError(
                 f"access to {self.tensor.name!r}: {len(self.tensor.shape)} dimensions, "
@@ -107,7 +119,7 @@ class BufferLoad:
 
     def __str__(self) -> str:
         inner = f"{self.tensor.name}[{', '.join(map(str, self.indices))}]"
-        return f"pad({inner})" if self.padded else inner
+        return padded_text(inner, self.padding) if self.padded else inner
 
 
 @dataclass(frozen=True)

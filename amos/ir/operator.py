@@ -67,7 +67,8 @@ class Operator(Shown, Computation):
 
         Args:
             text: the statement; ``pad(image[n,c,p+r-1,q+s-1])`` reads zeros
-                outside the tensor.
+                outside the tensor, ``pad(image[n,c,p+r-1,q+s-1], 128)`` another
+                value of its dtype.
             extents: extent of each iteration.
             dtypes: dtype of each tensor by name; a tensor left out stays open
                 and takes the dtype of the intrinsic it is mapped to.
@@ -79,7 +80,8 @@ class Operator(Shown, Computation):
 
         Raises:
             ParseError: the text is no such statement; a caret marks the column.
-            OperatorError: extents, bounds or dtypes do not fit the statement.
+            OperatorError: extents, bounds or dtypes do not fit the statement, or a
+                padding value is none of its tensor's dtype.
         """
         compute = parse_statement(text, extents or {}, dtypes or {}, shapes or {})
         if constants is None:
@@ -145,6 +147,9 @@ class Operator(Shown, Computation):
         """The same operator with open dtypes filled in from ``names``.
 
         Dtypes that are already set are kept.
+
+        Raises:
+            OperatorError: a padding value is none of its tensor's dtype.
         """
 
         def fill(load: BufferLoad) -> BufferLoad:

@@ -48,7 +48,8 @@ def parse_statement(
     tensors = _tensors(statement, ranges, dtypes, shapes)
 
     def load(reference: Reference) -> BufferLoad:
-        return BufferLoad(tensors[reference.name], reference.indices, reference.padded)
+        tensor = tensors[reference.name]
+        return BufferLoad(tensor, reference.indices, reference.padded, reference.padding)
 
     return Compute(
         load(statement.output),

@@ -31,8 +31,8 @@ _Loop = tuple[str, str]
 def simulate(mapping: Mapping, inputs: Dict[str, np.ndarray]) -> np.ndarray:
     """Run a physical mapping call by call.
 
-    Each operand is staged in a flat buffer of fragments with zeros in the
-    padding; a call reads and writes fragments at the mapping's base addresses
+    Each operand is staged in a flat buffer of fragments with zeros in slots that no
+    iteration fills; a call reads and writes fragments at the mapping's base addresses
     and strides. Calls with the same accumulator run one after another; the
     others are independent, and are computed together.
 
@@ -99,7 +99,7 @@ def _elements(
 
 
 def _stage(layout: Layout, array: np.ndarray, physical: PhysicalMapping) -> np.ndarray:
-    """Gather a source into its flat buffer, zeros in the padding."""
+    """Gather a source into its flat buffer, zeros in slots that no iteration fills."""
     flat = FlatAccess.of(layout.load, array, physical.mapping.operator.extents)
     addresses, inside = _elements(layout, flat, physical)
     return np.where(inside, flat.buffer[np.where(inside, addresses, 0)], 0).reshape(-1)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,8 +31,21 @@ __all__ = [
     "staged_sources",
 ]
 
-#: ``0 <= expression < bound`` must hold, or the element is zero.
-Guard = tuple[Any, int]
+
+class Guard(NamedTuple):
+    """``0 <= at < bound`` must hold, or a slot of a staged operand holds no element.
+
+    Attributes:
+        at: an integer, a NumPy array or a TVM expression.
+        bound: what it must stay below.
+        pads: whether the operator reads its padding where that fails: such a slot holds
+            the padding's value. Other slots exist only because lanes or tiles are longer
+            than the operator's loops: they hold zero, whatever the padding is.
+    """
+
+    at: Any
+    bound: int
+    pads: bool = False
 
 
 @dataclass(frozen=True)
@@ -166,8 +179,7 @@ class StagedOperand:
                 that broadcast together, or TVM expressions.
 
         Returns:
-            The tensor's indices, and the guards under which the element is read;
-            if one fails, the position holds zero.
+            The tensor's indices, and the guards under which the element is read.
         """
         coordinate: dict[str, Any] = {}
         indices: list[Any] = [None] * len(self.load.indices)
@@ -179,7 +191,7 @@ class StagedOperand:
                 indices[dim.dimension] = at
                 size = self.load.tensor.shape[dim.dimension]
                 if dim.offset < 0 or dim.offset + dim.extent > size:
-                    guards.append((at, size))
+                    guards.append(Guard(at, size, pads=True))
             else:
                 name = dim.index.names[0]
                 part = where * dim.divide if dim.divide > 1 else where
@@ -188,14 +200,14 @@ class StagedOperand:
         for name, size in sizes.items():
             if size > self._loops.get(name, size):
                 # The loop was made longer than the operator's.
-                guards.append((coordinate[name], self._loops[name]))
+                guards.append(Guard(coordinate[name], self._loops[name]))
         coordinate |= self._decode_lanes(coordinate, guards)
         for d, index in enumerate(self.load.indices):
             if indices[d] is None:
                 indices[d] = index.evaluate(coordinate)
                 low, high = index.bounds(self.nest.mapping.operator.extents)
                 if low < 0 or high >= self.load.tensor.shape[d]:
-                    guards.append((indices[d], self.load.tensor.shape[d]))
+                    guards.append(Guard(indices[d], self.load.tensor.shape[d], pads=True))
         return indices, guards
 
     def _decode_lanes(self, at: dict[str, Any], guards: list[Guard]) -> dict[str, Any]:
@@ -208,11 +220,11 @@ class StagedOperand:
                 # Replicated along this lane. A reduction that nothing fills must
                 # still be counted once, so that only its first slot may be live.
                 if group.kind == "reduce" and not group.members:
-                    guards.append((lane, 1))
+                    guards.append(Guard(lane, 1))
                 continue
             fused = at[group.tile] * group.lanes + lane if group.tiles > 1 else lane
             if group.is_padded:
-                guards.append((fused, group.size))
+                guards.append(Guard(fused, group.size))
             values |= group.decode(fused)
         return values
 
@@ -263,14 +275,17 @@ def stage_array(staged: StagedOperand, array: np.ndarray) -> np.ndarray:
     if staged.in_place:
         return np.ascontiguousarray(array).reshape(staged.shape)
     indices, guards = staged.locate(np.ogrid[tuple(slice(0, n) for n in staged.shape)])
-    live: Any = True
-    for value, bound in guards:
-        live = live & (value >= 0) & (value < bound)
+    filled: Any = True
+    inside: Any = True
+    for at, bound, pads in guards:
+        holds = (at >= 0) & (at < bound)
+        filled, inside = (filled, inside & holds) if pads else (filled & holds, inside)
     array = array.reshape(staged.source_shape)
     clipped = tuple(
         np.clip(index, 0, size - 1) for index, size in zip(indices, array.shape, strict=True)
     )
-    picked = np.where(live, array[clipped], array.dtype.type(0))
+    read = np.where(inside, array[clipped], array.dtype.type(staged.load.padding))
+    picked = np.where(filled, read, array.dtype.type(0))
     return np.ascontiguousarray(np.broadcast_to(picked, staged.shape))
 
 

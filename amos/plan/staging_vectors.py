@@ -26,6 +26,8 @@ _RUNS = 16
 _WRITTEN_OUT = 16
 #: Elements of a run that are fewer than a register holds, and are inserted into one.
 _SHORT = 16
+#: Stands for the place of an element that is known to lie outside, where that is not zero.
+_PADDING = -(1 << 62)
 #: Instructions of such an insertion, all of which wait for one port (measured on runs of 4).
 _INSERTED = 5
 
@@ -82,7 +84,11 @@ class VectorCopy:
         return product(*(range(dim.extent) for dim in self.op.dims[-self.unit :]))
 
     def plan(self, place: tuple[int, ...]) -> VectorPlan | None:
-        """The plan at a position of what is written out; ``None`` if there is none."""
+        """The plan at a position of what is written out; ``None`` if there is none.
+
+        There is none where a slot is known to hold a padding's value: it may belong to a
+        lane beyond its loop at the same time, which holds zero, and which only a step tells.
+        """
         fixed = {
             self.op.dims[d].index.names[0]: at
             for d, at in zip(self.written_out, place, strict=True)
@@ -91,7 +97,10 @@ class VectorCopy:
         places: list[int | None] = []
         for position in self.positions():
             at = fixed | dict(zip(names, position, strict=True))
-            places.append(_element(self.op, at))
+            where = _element(self.op, at)
+            if where == _PADDING:
+                return None
+            places.append(where)
         return _plan(places, _element(self.op, fixed | dict.fromkeys(names, 0), live=False) or 0)
 
 
@@ -132,7 +141,7 @@ def _takes_apart(op: StagedOperand, target: str) -> bool:
 
 
 def _element(op: StagedOperand, at: dict[str, int], *, live: bool = True) -> int | None:
-    """Where an element is, from the tile's first; ``None`` if its slot is known to be empty."""
+    """Where an element is, from the tile's first; ``None`` if its slot is known to be zero."""
     extents = op.nest.mapping.operator.extents
     values: dict[str, int] = {}
     #: What is known as it is, not from the tile's first.
@@ -155,7 +164,7 @@ def _element(op: StagedOperand, at: dict[str, int], *, live: bool = True) -> int
     for index, size in zip(reversed(op.load.indices), reversed(op.load.tensor.shape), strict=True):
         step = sum(c * values.get(name, 0) for name, c in index.terms)
         if live and known.issuperset(index.names) and not 0 <= index.constant + step < size:
-            return None
+            return _PADDING if op.load.padding else None
         offset += length * step
         length *= size
     return offset

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping as MappingType
     from collections.abc import Sequence
 
-    from amos.ir import BufferLoad
-
 __all__ = ["StridedOperand", "destination_form", "source_forms"]
 
 
@@ -62,7 +60,7 @@ class StridedOperand(StagedOperand):
         for dim, size, where in zip(self.dims, self.sizes, position, strict=True):
             at = where + dim.offset if dim.offset else where
             if dim.offset < 0 or dim.offset + dim.extent > size:
-                guards.append((at, size))
+                guards.append(Guard(at, size, pads=True))
             indices.append(at)
         return indices, guards
 
@@ -125,7 +123,7 @@ def _strided(op: StagedOperand) -> StridedOperand | None:
     columns = [dim for dim in dims if column.lane in dim.index.names]
     if len(rows) != 1 or columns != dims[-1:] or dims[-1].index.coefficient(column.lane) != 1:
         return None
-    if rows[0].index.coefficient(row.lane) < 0 or _disturbed(nest, dims[-1].index, column, load):
+    if rows[0].index.coefficient(row.lane) < 0 or _disturbed(op, dims[-1], sizes[-1], column):
         return None
     return StridedOperand(op.name, load, tuple(dims), nest, op.fragment, tuple(sizes))
 
@@ -184,13 +182,23 @@ def _step(index: Affine, group: Group) -> int | None:
     return None if rest else step
 
 
-def _disturbed(nest: Nest, index: Affine, column: Group, load: BufferLoad) -> bool:
-    """Whether lanes beyond the reduction read what other steps are there for.
+def _disturbed(op: StagedOperand, dim: StagedDim, size: int, column: Group) -> bool:
+    """Whether lanes beyond the reduction read what other steps, or nobody, are there for.
 
-    Their weights are zero, which only an integer is sure to heed.
+    Where the other source moves along the reduction it is zero there, which only an integer
+    is sure to heed; where it does not, the tensor has to end with the reduction, in zeros.
     """
-    alone = set(index.names) <= {column.tile, column.lane}
-    return column.is_padded and not alone and not dtype(load.tensor.dtype or "float32").is_integer
+    mapping, load = op.nest.mapping, op.load
+    alone = set(dim.index.names) <= {column.tile, column.lane}
+    if not column.is_padded:
+        return False
+    if column.kind == "reduce":
+        other = mapping.operator.sources[mapping.order[1]]
+        ends = dim.index.constant + dim.offset + column.size >= size
+        if not set(column.members) & other.names:
+            return not alone or not ends or bool(load.padding)
+        alone = alone and ends
+    return not alone and not dtype(load.tensor.dtype or "float32").is_integer
 
 
 def _fused(group: Group) -> Affine:

@@ -99,7 +99,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Border:
-    """An index of a source that leaves its tensor in some steps.
+    """An index of a source that leaves its tensor for zeros in some steps.
 
     Attributes:
         spatial: spatial loops in it, by number.
@@ -241,7 +241,7 @@ class Structure:
 
     @cached_property
     def borders(self) -> tuple[Border, ...]:
-        """Indices that leave their tensor, of loops that no lane takes part in."""
+        """Indices that leave their tensor for zeros, of loops that no lane takes part in."""
         found: dict[Any, Border] = {}
         number = {x.name: n for n, x in enumerate((*self.spatial, *self.reduce))}
         extents = self.mapping.operator.extents
@@ -249,7 +249,7 @@ class Structure:
             for index, size in zip(op.load.indices, op.load.tensor.shape, strict=True):
                 low, high = index.bounds(extents)
                 inside = not op.load.padded or (low >= 0 and high < size)
-                if inside or not set(index.names) <= number.keys():
+                if inside or op.load.padding or not set(index.names) <= number.keys():
                     continue
                 loops = sorted(number[name] for name in index.names)
                 count = len(self.spatial)

@@ -12,6 +12,7 @@ import numpy as np
 from amos.errors import OperatorError
 from amos.ir import DType, aligned_copy, dtype, resolve_dtypes
 from amos.ir.floats import quantize
+from amos.ir.padding import check_padding
 
 if TYPE_CHECKING:
     from amos.ir import BufferLoad, Operator, Tensor
@@ -35,7 +36,7 @@ class FlatAccess:
     """An affine access as one address: ``offset + sum(stride * iteration)``.
 
     Attributes:
-        buffer: one-dimensional array; for a padded access with the zeros around it.
+        buffer: one-dimensional array; for a padded access with what is around it.
         offset: address where all iterations are zero, in elements.
         strides: stride of each iteration that occurs, in elements.
     """
@@ -55,7 +56,8 @@ class FlatAccess:
                 for (_, high), size in zip(bounds, load.tensor.shape, strict=True)
             ]
             if any(before) or any(after):
-                array = np.pad(array, list(zip(before, after, strict=True)))
+                around = list(zip(before, after, strict=True))
+                array = np.pad(array, around, constant_values=load.padding)
         offset, strides, step = 0, dict[str, int](), 1
         for d in reversed(range(array.ndim)):
             index = load.indices[d]
@@ -90,7 +92,8 @@ def check_inputs(op: Operator, inputs: Mapping[str, np.ndarray]) -> dict[str, np
     open dtype takes any integer or floating-point array.
 
     Raises:
-        OperatorError: a name, shape or dtype differs from the operator's.
+        OperatorError: a name, shape or dtype differs from the operator's, or a padding
+            value is none of an array's.
     """
     wanted = [t.name for t in op.inputs]
     if set(inputs) != set(wanted):
@@ -98,7 +101,12 @@ def check_inputs(op: Operator, inputs: Mapping[str, np.ndarray]) -> dict[str, np
             f"inputs of {op.name}: expected {', '.join(wanted)}, "
             f"got {', '.join(map(str, inputs)) or 'none'}"
         )
-    return {tensor.name: _check_array(op, tensor, inputs[tensor.name]) for tensor in op.inputs}
+    arrays = {tensor.name: _check_array(op, tensor, inputs[tensor.name]) for tensor in op.inputs}
+    for load in op.sources:
+        if load.padding and load.tensor.dtype is None:
+            where = f"padding of {load.tensor.name!r}"
+            check_padding(load.padding, dtype(arrays[load.tensor.name].dtype.name), where)
+    return arrays
 
 
 def _check_array(op: Operator, tensor: Tensor, given: np.ndarray) -> np.ndarray:

@@ -15,9 +15,10 @@ from math import prod
 from operator import index as as_index
 from typing import TYPE_CHECKING
 
-from amos.errors import MappingError, shown
+from amos.errors import MappingError, OperatorError, shown
 from amos.intrinsics import Intrinsic
 from amos.ir import Operator, dtype
+from amos.ir.padding import check_padding
 
 if TYPE_CHECKING:
     from amos.ir import BufferLoad, Compute
@@ -90,7 +91,7 @@ class Pairing:
         return pairing
 
     def _check_operands(self) -> None:
-        """Refuse another arithmetic, and other dtypes."""
+        """Refuse another arithmetic, other dtypes, and padding that is no value of them."""
         ours, theirs = self.operator.compute.arithmetic, self.intrinsic.compute.arithmetic
         if ours != theirs:
             raise self.refusal(f"its arithmetic is {ours}, the intrinsic's is {theirs}")
@@ -103,11 +104,20 @@ class Pairing:
                 raise self.refusal(
                     f"`{tensor.name}` is {tensor.dtype}, its operand `{into}` is {expected}"
                 )
+            if load.padding and tensor.dtype is None:
+                self._check_padding(load, expected)
             other, kind = fed.setdefault(tensor.name, (into, expected))
             if kind != expected:
                 raise self.refusal(
                     f"`{tensor.name}` feeds both `{other}` ({kind}) and `{into}` ({expected})"
                 )
+
+    def _check_padding(self, load: BufferLoad, kind: str) -> None:
+        """Refuse a padding value that is none of the dtype which fills in an open one."""
+        try:
+            check_padding(load.padding, dtype(kind), f"padding of `{load.tensor.name}`")
+        except OperatorError as error:
+            raise self.refusal(str(error)) from None
 
     def _check_sums(self) -> None:
         """Refuse an operator whose sums can reach what the intrinsic saturates at."""

@@ -69,7 +69,7 @@ def _work_dtype(op: Operator, arrays: Mapping[str, np.ndarray]) -> np.dtype:
     for load in op.sources:
         array = arrays[load.tensor.name]
         # At least 1, so that the bound also covers products of fewer sources.
-        bound *= max(1, abs(int(array.min())), abs(int(array.max())))
+        bound *= max(1, abs(int(array.min())), abs(int(array.max())), abs(int(load.padding)))
     if bound < 1 << 24:
         return np.dtype(np.float32)
     return np.dtype(np.float64 if bound < 1 << 53 else np.int64)

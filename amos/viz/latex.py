@@ -47,7 +47,8 @@ def _memory(statement: Memory) -> str:
 def _load(load: BufferLoad) -> str:
     indices = ",".join(_index(str(index)) for index in load.indices)
     text = f"{_text(load.tensor.name)}[{indices}]"
-    return f"\\mathrm{{pad}}({text})" if load.padded else text
+    value = f", {load.padding!r}" if load.padding else ""
+    return f"\\mathrm{{pad}}({text}{value})" if load.padded else text
 
 
 def _index(text: str) -> str:

@@ -136,7 +136,20 @@ def _low(terms: list[tuple[str, int]], extents: dict[str, int]) -> int:
     return sum(min(0, c * (extents[name] - 1)) for name, c in terms)
 
 
-def _source(rng: np.random.Generator, name: str, loops: list[str], extents: dict[str, int]) -> str:
+def _padding(rng: np.random.Generator, kind: str) -> str:
+    """What follows the access in ``pad``: nothing, or a value of the dtype."""
+    if _chance(rng, 0.5):
+        return ""
+    low, high = LIMITS.get(kind, (-1, 1))
+    ends = [int(n) for n in (low, high, 0, 1) if abs(n) < 1 << 53]
+    value = int(rng.choice(ends)) if _chance(rng, 0.3) else int(rng.integers(low, high + 1))
+    plain = "" if kind in LIMITS or _chance(rng, 0.5) else ".0"
+    return f", {'- ' if value < 0 else ''}{abs(value)}{plain}"
+
+
+def _source(
+    rng: np.random.Generator, name: str, loops: list[str], extents: dict[str, int], kind: str
+) -> str:
     padded = _chance(rng, 0.25)
     groups = _groups(rng, loops)
     if _chance(rng, 0.06):
@@ -154,7 +167,7 @@ def _source(rng: np.random.Generator, name: str, loops: list[str], extents: dict
             _written(rng, terms, shift - (0 if padded and terms else _low(terms, extents)))
         )
     access = f"{name}[{', '.join(indices)}]"
-    return f"pad({access})" if padded and groups else access
+    return f"pad({access}{_padding(rng, kind)})" if padded and groups else access
 
 
 def _output(rng: np.random.Generator, name: str, loops: list[str], extents: dict[str, int]) -> str:
@@ -214,6 +227,7 @@ def problem(
             tensors[n],
             [loop for loop, role in zip(loops, roles, strict=True) if role[n]],
             extents,
+            kinds[n],
         )
         for n in range(arity)
     ]

@@ -64,6 +64,7 @@ class _Access:
     name: str
     indices: tuple[np.ndarray, ...]
     padded: bool
+    outside: float = 0
 
 
 @dataclass(frozen=True)
@@ -128,8 +129,13 @@ def _source(tokens: _Tokens, grid: Values) -> _Access:
     tokens.take("pad")
     tokens.take("(")
     inner = _access(tokens, grid)
+    outside: float = 0
+    if tokens.accept(","):
+        sign = -1 if tokens.accept("-") else 1
+        text = tokens.take()
+        outside = sign * (int(text) if text.isdigit() else float(text))
     tokens.take(")")
-    return _Access(inner.name, inner.indices, True)
+    return _Access(inner.name, inner.indices, True, outside)
 
 
 def _statement(text: str, grid: Values) -> tuple[_Access, list[_Access], bool]:
@@ -164,7 +170,7 @@ def _read(access: _Access, array: np.ndarray, kind: type) -> np.ndarray:
     if not access.padded and not inside.all():
         raise ValueError(f"the oracle reads outside {access.name}")
     clipped = tuple(np.clip(i, 0, n - 1) for i, n in zip(access.indices, array.shape, strict=True))
-    return np.asarray(np.where(inside, array[clipped].astype(kind), kind(0)))
+    return np.asarray(np.where(inside, array[clipped].astype(kind), kind(access.outside)))
 
 
 def evaluate(

@@ -125,7 +125,7 @@ def test_in_place_moves_nothing(mapping: Mapping) -> None:
         indices, guards = op.locate(np.ogrid[tuple(slice(0, n) for n in op.shape)])
         gathered = np.broadcast_to(tensor[tuple(indices)], op.shape)
         np.testing.assert_array_equal(gathered.reshape(-1), np.arange(count))
-        for value, bound in guards:
+        for value, bound, _ in guards:
             assert np.all((np.asarray(value) >= 0) & (np.asarray(value) < bound))
 
 

@@ -37,7 +37,7 @@ def _carried_out(copy: VectorCopy, array: np.ndarray) -> np.ndarray:
             for d, x in (*zip(outer, at, strict=True), *zip(copy.written_out, place, strict=True)):
                 lead[d] = x
             live = [
-                pick is not None and all(0 <= value < bound for value, bound in guards)
+                pick is not None and all(0 <= value < bound for value, bound, _ in guards)
                 for pick, guards in (
                     (pick, op.locate([*lead, *position])[1])
                     for pick, position in zip(_picks(copy, place), copy.positions(), strict=True)

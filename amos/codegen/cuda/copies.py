@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+import numpy as np
+
 from amos.codegen.cuda.expression import Expr, Value, at_most, text, variable
 from amos.codegen.cuda.text import block, cuda_type, identifier
+from amos.ir import dtype
+from amos.ir.floats import pack
 from amos.machine.gpu_costs import HELD_COPIES, ROW_ALIGNMENT
 from amos.plan.gpu_plan import GpuPlan
 from amos.plan.nest import Group
@@ -32,7 +36,8 @@ def may_part(plan: GpuPlan, source: SharedOperand) -> bool:
     """Whether the threads of a warp may go different ways while they copy a source."""
     if source.copies % plan.threads:
         return True
-    return not source.is_async and bool(_Gather(plan, source).guards)
+    gather = _Gather(plan, source)
+    return bool(gather.inside) or (not source.is_async and bool(gather.guards))
 
 
 def loop_values(
@@ -74,13 +79,16 @@ class _Gather:
         lines: declarations of the values that the others mention.
         shared: element of a stage that the copy goes to.
         address: element of the tensor that it begins at.
-        guards: conditions under which there is something to read.
+        guards: conditions under which there is something to read; else zeros are copied.
+        inside: conditions under which it is in the tensor; else its padding is copied.
+            Where that is zero, they are among the guards.
     """
 
     def __init__(self, plan: GpuPlan, source: SharedOperand) -> None:
         self.plan, self.source = plan, source
         self.lines: list[str] = []
         self.guards: list[str] = []
+        self.inside: list[str] = []
         tensors = [load.tensor.name for load in plan.mapping.operator.operands]
         self._taken = set(tensors)
         row, column, local = self._position()
@@ -171,15 +179,16 @@ class _Gather:
         load, extents = source.tile.staged.load, self.plan.mapping.operator.extents
         known = {name: self._let(name, values.get(name, 0)) for name in sorted(load.names)}
         indices = []
+        ends = self.inside if load.padding else self.guards
         for index, size in zip(load.indices, load.tensor.shape, strict=True):
             at = index.evaluate(known)
             low, high = index.bounds(extents)
             if low < 0:
-                self.guards.append(f"{text(at)} >= 0")
+                ends.append(f"{text(at)} >= 0")
             if high >= size:
-                self.guards.append(f"{text(at)} < {size}")
+                ends.append(f"{text(at)} < {size}")
             indices.append(at)
-        self.guards = list(dict.fromkeys(self.guards))
+        self.guards, self.inside = (list(dict.fromkeys(x)) for x in (self.guards, self.inside))
         return element_at(load.tensor.shape, indices)
 
     def _reduction(self, local: dict[str, Value]) -> dict[str, Value]:
@@ -208,6 +217,9 @@ def copy_code(plan: GpuPlan, source: SharedOperand) -> list[str]:
     address = f"{source.tile.staged.load.tensor.name} + {gather.address}"
     stored = f"*reinterpret_cast<{moved} *>(to + {gather.shared})"
     read = f"*reinterpret_cast<const {moved} *>({address})"
+    inside, padding = " && ".join(gather.inside), _padding(source)
+    if inside:
+        read = f"({inside}\n            ? {read}\n            : {padding})"
     if live != "true":
         zero = f"static_cast<{moved}>(0)" if size < 8 else f"{moved}{{}}"
         read = f"{live}\n            ? {read}\n            : {zero}"
@@ -221,7 +233,21 @@ def copy_code(plan: GpuPlan, source: SharedOperand) -> list[str]:
     copied = f"{stored} = {read};"
     if source.is_async:
         copied = f"copy_async<{size}>(to + {gather.shared}, {address}, {live});"
+        if inside:
+            outside = f"{live} && !({inside})" if gather.guards else f"!({inside})"
+            copied = f"if ({outside}) {stored} = {padding};\nelse {copied}"
     return _function(plan, source, "fetch", to, [*gather.lines, copied])
+
+
+def _padding(source: SharedOperand) -> str:
+    """C of as many values of a source's padding as one copy moves."""
+    kind, value = dtype(source.tile.dtype), source.tile.staged.load.padding
+    one = pack(np.array([value]).astype(kind.numpy), kind).tobytes()
+    data, moved = one * source.vector, _MOVED[len(one) * source.vector]
+    if len(data) < 8:
+        return f"static_cast<{moved}>({int.from_bytes(data, 'little')}u)"
+    words = [int.from_bytes(data[n : n + 4], "little") for n in range(0, len(data), 4)]
+    return f"{moved}{{{', '.join(f'{word}u' for word in words)}}}"
 
 
 def _function(

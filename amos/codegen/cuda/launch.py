@@ -84,4 +84,5 @@ def described_operand(load: BufferLoad) -> dict[str, Any]:
         "indices": [
             {"terms": dict(index.terms), "constant": index.constant} for index in load.indices
         ],
+        **({"padding": load.padding} if load.padding else {}),
     }

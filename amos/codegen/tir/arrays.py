@@ -15,7 +15,7 @@ from amos._toolchain import load_tvm
 from amos.ir import dtype
 from amos.ir.floats import pack, unpack
 
-__all__ = ["decoded", "decoded_text", "encoded", "from_tensor", "held", "to_tensor"]
+__all__ = ["constant", "decoded", "decoded_text", "encoded", "from_tensor", "held", "to_tensor"]
 
 _HELD = {"bfloat16": "uint16", "tfloat32": "float32", "int7": "int8", "uint7": "uint8"}
 
@@ -23,6 +23,15 @@ _HELD = {"bfloat16": "uint16", "tfloat32": "float32", "int7": "int8", "uint7": "
 def held(kind: str) -> str:
     """The dtype of a buffer that holds values of ``kind``."""
     return _HELD.get(kind, kind)
+
+
+def constant(value: int | float, kind: str) -> Any:
+    """A value of ``kind`` as a TVM constant for such a buffer."""
+    from tvm import tirx
+
+    if kind == "bfloat16":
+        value = int(pack(np.array([value], dtype=np.float32), kind).view(np.uint16)[0])
+    return tirx.const(value, held(kind))
 
 
 def decoded(value: Any, kind: str, result: str, lanes: int = 1) -> Any:

@@ -21,14 +21,14 @@ from operator import add, mul
 from typing import Any
 
 from amos._toolchain import load_tvm
-from amos.codegen.tir.arrays import decoded, held
+from amos.codegen.tir.arrays import constant, decoded, held
 from amos.codegen.tir.epilogue import finished
 from amos.errors import BuildError
 from amos.ir import Affine
 from amos.plan.cpu_plan import CpuPlan
 from amos.plan.packing import pad_operand
 from amos.plan.split_reduction import PART
-from amos.plan.staging import StagedOperand
+from amos.plan.staging import Guard, StagedOperand
 from amos.plan.strided import StridedOperand
 
 __all__ = ["MAIN", "OWN", "Argument", "Program", "spatial_variable", "stage", "step_variable"]
@@ -259,13 +259,22 @@ def stage(op: StagedOperand, tensor: Any) -> Any:
 
     def body(*position: Any) -> Any:
         indices, guards = op.locate(position)
-        live = [c for at, bound in guards for c in (at >= 0, at < bound)]
         value = tensor[tuple(indices)]
         if op.kind != op.tensor_kind:
             value = decoded(value, op.tensor_kind, held(op.kind))
-        return _where(live, value, tirx.const(0, held(op.kind)))
+        if op.load.padding:
+            inside = [c for guard in guards if guard.pads for c in _holds(guard)]
+            value = _where(inside, value, constant(op.load.padding, op.kind))
+            guards = [guard for guard in guards if not guard.pads]
+        filled = [c for guard in guards for c in _holds(guard)]
+        return _where(filled, value, tirx.const(0, held(op.kind)))
 
     return te.compute(op.shape, body, name=f"stage_{op.name}")
+
+
+def _holds(guard: Guard) -> tuple[Any, Any]:
+    """The two conditions of a guard."""
+    return guard.at >= 0, guard.at < guard.bound
 
 
 def _where(conditions: Sequence[Any], value: Any, otherwise: Any) -> Any:

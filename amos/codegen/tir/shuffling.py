@@ -1,18 +1,19 @@
 """Copies of whole fragments, after scheduling: vector loads and a permutation.
 
 The innermost loops of a staging block, over the elements of a fragment, are replaced by
-what :mod:`amos.plan.staging_vectors` plans. A run that lies in padding as a whole is
-zeros. Where a run leaves the tensor halfway, the fragment is copied element by element.
+what :mod:`amos.plan.staging_vectors` plans. A run that lies in padding as a whole holds
+its value. Where a run leaves the tensor halfway, the fragment is copied element by element.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
-from amos.codegen.tir.arrays import decoded, held
+from amos.codegen.tir.arrays import constant, decoded, held
 from amos.codegen.tir.program import Program
 from amos.codegen.tir.statements import nested, rewritten
+from amos.plan.staging import Guard
 from amos.plan.staging_vectors import VectorCopy, VectorPlan
 
 __all__ = ["shuffle_staging"]
@@ -30,6 +31,13 @@ def shuffle_staging(function: Any, program: Program) -> Any:
             in_vectors = partial(_in_vectors, name=f"stage_{source}", copy=copy.vectors)
             function = function.with_body(rewritten(function.body, "For", in_vectors))
     return function
+
+
+class _Live(NamedTuple):
+    """Conditions of a run: it is zeros if one of ``filled`` fails, padding if one of ``inside``."""
+
+    filled: list[Any]
+    inside: list[Any]
 
 
 def _in_vectors(nest: Any, *, name: str, copy: VectorCopy) -> Any:
@@ -105,7 +113,8 @@ def _vector(
     first = [0] * copy.unit
     live, uncut = _conditions(copy, plan, lead)
     where, _ = copy.op.locate([*lead, *first])
-    value = _permuted(plan, block.reads[0].source, where, live)
+    padding = constant(copy.op.load.padding, copy.op.tensor_kind)
+    value = _permuted(plan, block.reads[0].source, where, live, padding)
     if copy.op.kind != copy.op.tensor_kind:
         value = decoded(value, copy.op.tensor_kind, held(copy.op.kind), copy.elements)
     return block.writes[0].source.vstore([*lead, *first], value), uncut
@@ -113,7 +122,7 @@ def _vector(
 
 def _conditions(
     copy: VectorCopy, plan: VectorPlan, lead: list[Any]
-) -> tuple[list[list[Any]], list[Any]]:
+) -> tuple[list[_Live], list[Any]]:
     """When each run is read at all, and when all elements of every run are alike."""
     from tvm import tirx
     from tvm.ir import Range
@@ -125,23 +134,24 @@ def _conditions(
             whole = Range.from_min_extent(0, dim.extent)
             analyzer.bind(value, tirx.const(0, "int32") if dim.extent == 1 else whole)
     #: For each run, where its elements are along each dimension that has an end.
-    reach: list[dict[int, list[Any]]] = [{} for _ in plan.runs]
+    reach: list[dict[int, list[Guard]]] = [{} for _ in plan.runs]
     for position, pick in zip(copy.positions(), plan.picks, strict=True):
         if pick is None:
             continue
-        for number, (at, bound) in enumerate(op.locate([*lead, *position])[1]):
-            if not isinstance(at, int):
-                reach[pick[0]].setdefault(number, []).append((at, bound))
-    live: list[list[Any]] = [[] for _ in plan.runs]
+        for number, guard in enumerate(op.locate([*lead, *position])[1]):
+            if not isinstance(guard.at, int):
+                reach[pick[0]].setdefault(number, []).append(guard)
+    live = [_Live([], []) for _ in plan.runs]
     uncut: list[Any] = []
     for conditions, ends in zip(live, reach, strict=True):
         for tests in ends.values():
-            first, bound = tests[0]
-            steps = [int(analyzer.simplify(at - first)) for at, _ in tests]
-            low, high = (tests[steps.index(most(steps))][0] for most in (min, max))
+            first, bound, pads = tests[0]
+            steps = [int(analyzer.simplify(each.at - first)) for each in tests]
+            low, high = (tests[steps.index(most(steps))].at for most in (min, max))
             unproven = [c for c in (low >= 0, high < bound) if not analyzer.can_prove(c)]
-            (conditions if min(steps) == max(steps) else uncut).extend(unproven)
-    return [_distinct(conditions) for conditions in live], uncut
+            own = conditions.inside if pads and op.load.padding else conditions.filled
+            (own if min(steps) == max(steps) else uncut).extend(unproven)
+    return [_Live(_distinct(each.filled), _distinct(each.inside)) for each in live], uncut
 
 
 def _distinct(conditions: list[Any]) -> list[Any]:
@@ -154,7 +164,9 @@ def _distinct(conditions: list[Any]) -> list[Any]:
     return kept
 
 
-def _permuted(plan: VectorPlan, source: Any, where: list[Any], live: list[list[Any]]) -> Any:
+def _permuted(
+    plan: VectorPlan, source: Any, where: list[Any], live: list[_Live], padding: Any
+) -> Any:
     """The vector of a plan: its runs, and zeros, permuted."""
     from tvm import tirx
 
@@ -168,8 +180,11 @@ def _permuted(plan: VectorPlan, source: Any, where: list[Any], live: list[list[A
         starts.append((total, width, length))
         for begin in [0] if width == length else [0, length - width]:
             load = _load(source, where, offset + begin, width)
-            if conditions:
-                load = tirx.if_then_else(tirx.all(*conditions), load, _zeros(source, width))
+            if conditions.inside:
+                outside = tirx.Broadcast(padding, width) if width > 1 else padding
+                load = tirx.if_then_else(tirx.all(*conditions.inside), load, outside)
+            if conditions.filled:
+                load = tirx.if_then_else(tirx.all(*conditions.filled), load, _zeros(source, width))
             parts.append(load)
             total += width
     # A permutation may not have more elements than what is permuted.

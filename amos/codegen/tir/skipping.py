@@ -1,6 +1,6 @@
 """Leaving out steps of a reduction: those that read nothing but padding, or have none to make.
 
-What an operator reads outside of a tensor is zero, and adds nothing. Where the
+Where an operator reads zero outside of a tensor, this adds nothing. Where the
 loops around the inner reduction tell that a whole row of a window lies outside,
 the inner loops are skipped: for a 3×3 window on a 7×7 image one row in ten is.
 The last part of a divided reduction may be shorter than the others.
@@ -68,12 +68,12 @@ def _iterations(program: Program, main: BlockNest) -> dict[str, Any]:
 
 
 def _padded(program: Program) -> Iterator[tuple[Affine, int]]:
-    """Indices that leave their tensor, and its size there."""
+    """Indices that leave their tensor for zeros, and its size there."""
     extents = program.plan.mapping.operator.extents
     for op in program.plan.sources:
         for index, size in zip(op.load.indices, op.load.tensor.shape, strict=True):
             low, high = index.bounds(extents)
-            if op.load.padded and (low < 0 or high >= size):
+            if op.load.padded and not op.load.padding and (low < 0 or high >= size):
                 yield index, size
 
 

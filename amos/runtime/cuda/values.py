@@ -183,7 +183,7 @@ def reference(
         for operand in operator["operands"][:-1]:
             place, live = _flat(operand, point)
             read = values[operand["tensor"]].reshape(-1)[np.where(live, place, 0)]
-            product = product * np.where(live, read, 0.0)
+            product = product * np.where(live, read, float(operand.get("padding", 0)))
         product = np.broadcast_to(product, (len(where), extents[inner[-1]] if inner else 1))
         total += product.sum(axis=1)
         scale += np.abs(product).sum(axis=1)

@@ -1,0 +1,62 @@
+"""The number in ``pad(image[…], 128)``: what reads outside of a tensor give."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from amos.errors import OperatorError, shown
+from amos.ir.dtypes import DType
+from amos.ir.floats import limits, quantize
+
+__all__ = ["check_padding", "padded_text", "plain_number"]
+
+#: Whole floats below this are integers for sure.
+_WHOLE = 1 << 53
+
+
+def plain_number(value: object, where: str) -> int | float:
+    """A finite number as Python's own, whole ones as integers; minus zero is zero.
+
+    Raises:
+        OperatorError: it is no such number.
+
+    >>> plain_number(np.float32(128), "padding"), plain_number(-0.0, "padding")
+    (128, 0)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise OperatorError(f"{where}: expected a number, got {shown(value)}")
+    if isinstance(value, int | np.integer):
+        return int(value)
+    number = float(value)
+    if not math.isfinite(number):
+        raise OperatorError(f"{where}: expected a finite number, got {number}")
+    return int(number) if number.is_integer() and abs(number) < _WHOLE else number
+
+
+def check_padding(value: int | float, kind: DType, where: str) -> None:
+    """Refuse what is no value of a type.
+
+    Raises:
+        OperatorError: in one line, with the value and the type.
+    """
+    low, high = limits(kind)
+    if not low <= value <= high or (kind.is_integer and value != int(value)):
+        raise OperatorError(
+            f"{where}: {shown(value)} is no value of {kind.name}, which are {low} to {high}"
+        )
+    nearest = value if kind.is_integer else float(quantize(np.array(float(value)), kind))
+    if nearest != value:
+        raise OperatorError(
+            f"{where}: {shown(value)} is no value of {kind.name}; the nearest is {nearest!r}"
+        )
+
+
+def padded_text(access: str, value: int | float) -> str:
+    """An access within ``pad``, as the operator language has it.
+
+    >>> padded_text("a[i]", 0), padded_text("a[i]", -0.5)
+    ('pad(a[i])', 'pad(a[i], -0.5)')
+    """
+    return f"pad({access}, {value!r})" if value else f"pad({access})"
