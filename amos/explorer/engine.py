@@ -17,6 +17,7 @@ import numpy as np
 from amos import intrinsics, operators
 from amos.errors import AmosError
 from amos.explore.sampled import best_sampled
+from amos.explorer.instructions import instructions
 from amos.explorer.listing import RANKED, Listing, Query
 from amos.explorer.script import SAMPLES, script
 from amos.explorer.state import FieldError, State, read_fields
@@ -61,8 +62,8 @@ class Engine:
         """Answer one message.
 
         Args:
-            message: decoded JSON with a ``kind``: ``choices``, ``judge`` with a
-                ``state``, or ``rows`` with a ``state`` and what to list.
+            message: decoded JSON with a ``kind``: ``choices``, ``judge`` or ``instructions``
+                with a ``state``, or ``rows`` with a ``state`` and what to list.
 
         Returns:
             Plain values. ``ok`` is false if the message cannot be used, and then
@@ -78,6 +79,8 @@ class Engine:
                     answer = self._judge(State.read(message.get("state")))
                 case "rows":
                     answer = self._rows(message)
+                case "instructions":
+                    answer = instructions(State.read(message.get("state")), self.offer)
                 case other:
                     raise FieldError("", f"unknown message {str(other)[:40]!r}")
             return {"ok": True, **answer}

@@ -21,7 +21,7 @@ from amos.mapping import MappingSpace, enumerate_mappings
 from amos.operators.lookup import read_extents
 from amos.validate import RULES, Verdict, check_matching
 
-__all__ = ["AUTO", "Offer", "Subject", "extents_of"]
+__all__ = ["AUTO", "HOST", "Offer", "Subject", "extents_of", "field", "operator_of"]
 
 #: Stands for the first described machine that has a rate for the intrinsic.
 AUTO = "auto"
@@ -101,14 +101,14 @@ class Subject:
         Raises:
             FieldError: a field is at fault; the message is that of the command line.
         """
-        with _field("rule"):
+        with field("rule"):
             if state.rule not in RULES:
                 raise UnknownNameError("rule", state.rule, RULES)
-        op = _operator(state)
-        with _field("intrinsic"):
+        op = operator_of(state)
+        with field("intrinsic"):
             unit = intrinsics.get(state.intrinsic)
             space = _enumerated(op, unit, state.rule, state.commute)
-        with _field("machine"):
+        with field("machine"):
             machine = offer.machine(state.machine, unit)
         first = space[0] if space else None
         order = _order(state.order, space, first)
@@ -151,7 +151,7 @@ class Subject:
 
 
 @contextmanager
-def _field(name: str) -> Iterator[None]:
+def field(name: str) -> Iterator[None]:
     """Lays what is wrong to a field; options are called as on the command line."""
     try:
         yield
@@ -174,8 +174,13 @@ def extents_of(text: str) -> dict[str, int]:
     return extents
 
 
-def _operator(state: State) -> Operator:
-    with _field("extents"):
+def operator_of(state: State) -> Operator:
+    """The operator that the texts of a state name.
+
+    Raises:
+        FieldError: a text is at fault.
+    """
+    with field("extents"):
         extents_of(state.extents)
     texts = {name: getattr(state, name) for name in ("operator", "extents", "dtype", "layout")}
     try:

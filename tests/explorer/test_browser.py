@@ -81,6 +81,24 @@ def test_another_intrinsic_has_another_matrix(page: Any) -> None:
     _wait_verdict(page, "rule access")
 
 
+def test_an_instruction_is_picked_from_those_of_the_machine(page: Any) -> None:
+    page.select_option("[data-field=machine]", "a100")
+    _fill(page, "dtype", "f16")
+    _fill(page, "intrinsic", "")
+    page.wait_for_selector(".chooser button")
+    assert "Instructions of a100" in page.inner_text(".chooser")
+    page.click(".chooser button:text('mma_sync_m16n8k16_f16_f32')")
+    page.wait_for_function("() => !document.querySelector('.chooser button')")
+    assert page.input_value("[data-field=intrinsic]") == "mma_sync_m16n8k16_f16_f32"
+    assert "Valid" in _verdict(page)
+    _fill(page, "dtype", "")
+    _fill(page, "intrinsic", "")
+    page.wait_for_function(
+        "() => document.querySelector('[id$=dtype-error]').textContent.includes('is open')"
+    )
+    assert "still what was good last" in page.inner_text(".general")
+
+
 def test_the_code_of_what_is_shown_is_copied(page: Any) -> None:
     _fill(page, "extents", "k=32, p=28")
     page.wait_for_function(

@@ -141,7 +141,7 @@ _JSON = st.recursive(
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.sampled_from(["judge", "rows"]), _JSON)
+@given(st.sampled_from(["judge", "rows", "instructions"]), _JSON)
 def test_any_json_gets_an_answer(kind: str, state: object) -> None:
     answer = ENGINE.answer({"kind": kind, "state": state, "first": 0, "count": 5})
     json.dumps(answer, allow_nan=False)
@@ -313,6 +313,39 @@ def test_a_machine_without_a_rate_is_told_and_nothing_else_changes() -> None:
     assert answer["ok"]
     assert "has no rate for intrinsic" in answer["prediction"]["error"]
     assert _judge(machine="")["prediction"] is None
+
+
+def test_instructions_of_a_machine_are_those_of_amos_map(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    state = dict(operator="conv2d", dtype="f16", machine="a100", intrinsic="")
+    answer = ENGINE.answer({"kind": "instructions", "state": state})
+    assert main(["map", "conv2d", "--dtype", "f16", "--machine", "a100", "--json"]) == 0
+    listed = {row["intrinsic"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    assert answer["rows"][0]["name"] == next(iter(listed))
+    for row in answer["rows"]:
+        known = listed[row["name"]]
+        assert row["seconds"] == known["predicted_seconds"]
+        assert row["mappings"] == known["mappings"]
+    assert answer["others"]
+    picked = _judge(**state | {"intrinsic": answer["rows"][0]["name"]})
+    assert picked["ok"] and picked["prediction"]
+
+
+@pytest.mark.parametrize(
+    ("state", "field", "message"),
+    [
+        (dict(machine="auto", dtype="f16"), "machine", "choose one"),
+        (dict(machine="nonesuch", dtype="f16"), "machine", "unknown machine 'nonesuch'"),
+        (dict(machine="a100"), "dtype", "is open"),
+        (dict(machine="a100", dtype="f16", rule="none"), "rule", "unknown rule"),
+        (dict(machine="a100", operator="nonesuch"), "operator", "unknown operator"),
+    ],
+)
+def test_instructions_of_nonsense(state: dict[str, Any], field: str, message: str) -> None:
+    answer = ENGINE.answer({"kind": "instructions", "state": {"intrinsic": "", **state}})
+    assert not answer["ok"]
+    assert message in answer["errors"][field]
 
 
 def test_every_intrinsic_can_be_looked_at() -> None:

@@ -12,7 +12,7 @@ const FIELDS = [
   ["extents", "Extents", "k=64, p=28", "what differs from the operator's own"],
   ["dtype", "dtype", "f16, u8s8", "the intrinsic's, if empty"],
   ["layout", "Layout", "NHWC", "NCHW, NHWC …: of an operator of the library"],
-  ["intrinsic", "Intrinsic", "wmma_m16n16k16_f16_f32"],
+  ["intrinsic", "Intrinsic", "all of this machine", "a name; all of the machine, if empty"],
   ["rule", "Rule", ""],
   ["commute", "Sources", ""],
   ["machine", "Machine", ""],
@@ -36,7 +36,8 @@ export async function explorer(root, ask, told = () => {}, wanted = null) {
   const list = listing(id, ask, ({ assignment, order }) =>
     judge({ ...good, assignment, order }, false));
   root.classList.add("amos-explorer");
-  root.replaceChildren(fields(), board(), list.node);
+  part.chooser = make("div", { class: "chooser" });
+  root.replaceChildren(fields(), part.chooser, board(), list.node);
   fill(good);
 
   // ---- fields
@@ -90,14 +91,36 @@ export async function explorer(root, ask, told = () => {}, wanted = null) {
     // Another operator or intrinsic begins with its first mapping.
     const same = ["operator", "layout", "intrinsic"].every((name) => typed[name] === good[name]);
     const order = same && typed.commute ? good.order : null;
-    judge({ ...typed, assignment: same ? good.assignment : null, order }, true);
+    if (!typed.intrinsic) choose({ ...typed, assignment: null, order: null });
+    else judge({ ...typed, assignment: same ? good.assignment : null, order }, true);
+  }
+
+  /** The instructions of the machine, to be picked from. What was good last stays below. */
+  async function choose(state) {
+    const number = ++asked;
+    const answer = await answered(ask, { kind: "instructions", state }, "");
+    if (number !== asked) return;
+    root.dataset.answered = String(number);
+    root.classList.add("stale");
+    complain(answer.ok ? {} : answer.errors);
+    if (!answer.ok) return;
+    const pick = (name) => { part.intrinsic.value = name; read(); };
+    const cells = (row) => [String(row.mappings), percent(row.utilization),
+      row.seconds === null ? row.reason || "–" : seconds(row.seconds)];
+    const heads = [`Instructions of ${answer.machine}`, "mappings", "utilization", "predicted"];
+    part.chooser.replaceChildren(make("table", {},
+      make("tr", {}, ...heads.map((text) => make("th", { scope: "col", text }))),
+      ...answer.rows.map((row) => make("tr", {},
+        make("td", {}, make("button", { type: "button", text: row.name, onclick: () => pick(row.name) })),
+        ...cells(row).map((text) => make("td", { text }))))),
+      ...answer.others.map((text) => make("p", { text })));
   }
 
   /** A state from elsewhere: an address, or the notebook's Python. */
   async function show(state) {
     const whole = { ...good, assignment: null, order: null, ...state };
     fill(whole);
-    await judge(whole, true);
+    await (whole.intrinsic ? judge(whole, true) : choose(whole));
   }
 
   function complain(errors) {
@@ -122,6 +145,7 @@ export async function explorer(root, ask, told = () => {}, wanted = null) {
     }
     if (fromFields) complain({});
     else part["general-error"].textContent = "";
+    part.chooser.replaceChildren();
     good = answer.state;
     view = answer;
     draw();
