@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from amos.codegen.c.nodes import as_it_was, is_fence, is_sum_of_64_bits, low, rounded, type_of
+from amos.codegen.c.nodes import as_it_was, fenced, is_sum_of_64_bits, low, rounded, type_of
 from amos.codegen.c.operations import WIDEST, operation
 from amos.codegen.c.types import CALLS, EXTERNS, OWN, c_type, short, split, vector_bytes
 from amos.codegen.naming import spelled
@@ -143,9 +143,6 @@ class CExpressions:
         return self._operation("min", type_of(node), node.a, node.b)
 
     def _of_Max(self, node: Any) -> str:
-        if is_fence(node):
-            self.rounds = True
-            return self._value(node.a)
         return self._operation("max", type_of(node), node.a, node.b)
 
     def _operation(self, name: str, kind: str, *arguments: Any) -> str:
@@ -159,6 +156,9 @@ class CExpressions:
         return f"{operation(name, kind)}({values})"
 
     def _of_Select(self, node: Any) -> str:
+        if (product := fenced(node)) is not None:
+            self.rounds = True
+            return self._value(product)
         return self._choice(node.condition, node.true_value, node.false_value)
 
     def _choice(self, condition: Any, yes: Any, no: Any) -> str:

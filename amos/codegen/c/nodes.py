@@ -7,7 +7,7 @@ from typing import Any
 
 from amos.codegen.c.types import split
 
-__all__ = ["as_it_was", "is_fence", "is_sum_of_64_bits", "low", "rounded", "type_of"]
+__all__ = ["as_it_was", "fenced", "is_sum_of_64_bits", "low", "rounded", "type_of"]
 
 
 def type_of(node: Any) -> str:
@@ -50,11 +50,15 @@ def as_it_was(node: Any) -> Any:
     return node.args[0] if is_call else None
 
 
-def is_fence(node: Any) -> bool:
-    """Whether a maximum only keeps a product from being fused with a sum around it.
+def fenced(node: Any) -> Any:
+    """The product that a choice only keeps from being fused with a sum around it, or ``None``.
 
     C has an option and a pragma for that; see ``codegen/tir/epilogue.py``.
     """
-    limit = getattr(node.b, "value", None)
+    test = node.condition
+    if type(test).__name__ not in ("GT", "LT"):
+        return None
+    product, bound = (test.a, test.b) if type(test).__name__ == "GT" else (test.b, test.a)
+    limit = getattr(bound, "value", None)
     limit = getattr(limit, "value", limit)
-    return isinstance(limit, float) and limit == -math.inf
+    return product if isinstance(limit, float) and limit == -math.inf else None

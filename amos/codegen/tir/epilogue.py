@@ -137,14 +137,18 @@ def _rounded(term: Any) -> Any:
     """A term of a sum; a product is made to be rounded before it is added.
 
     TVM lets LLVM fuse a product and a sum, which rounds once where two roundings
-    are stated. A comparison between them keeps them apart, and unlike a call of
-    LLVM's fence for this purpose TVM vectorizes it.
+    are stated. A choice between them keeps them apart, and unlike a call of LLVM's
+    fence for this purpose TVM vectorizes it. Both sides are the same number, as
+    infinities and NaN are their own doubles, which LLVM does not see; the larger one
+    of the term and minus infinity it takes for the term where that is no NaN.
     """
     from tvm import tirx
 
     if not isinstance(term, tirx.Mul):
         return term
-    return tirx.max(term, tirx.const(-math.inf, "float32"))
+    doubled = term + term
+    upper = tirx.Select(term < tirx.const(math.inf, "float32"), term, doubled)
+    return tirx.Select(term > tirx.const(-math.inf, "float32"), upper, doubled)
 
 
 def _store(value: Any, computed: str, kind: str) -> Any:
