@@ -59,12 +59,9 @@ def exported(rng: np.random.Generator, about: Callable[[str], None]) -> str:
     return "right"
 
 
-_NUMPY = {f"{kind}_t": np.dtype(kind) for kind in ("int8", "uint8", "int16", "uint16", "int32")}
-_NUMPY |= {
-    "_Float16": np.dtype(np.float16),
-    "float": np.dtype(np.float32),
-    "double": np.dtype(np.float64),
-}
+#: NumPy's dtype of a C type.
+_NUMPY = {f"{kind}_t": kind for kind in ("int8", "uint8", "int16", "uint16", "int32")}
+_NUMPY |= {"_Float16": "float16", "float": "float32", "double": "float64"}
 
 
 def _unit(rng: np.random.Generator) -> Any:
@@ -104,7 +101,7 @@ def _called(compiler: str, folder: str, options: list[str], drawn: Case) -> None
                 # What is packed may be wider than the tensor.
                 declared = re.search(rf"fuzzed_pack_{tensor}\([^)]*, (\w+) \*packed", header)
                 assert declared is not None
-                wide = guarded((int(packed),), _NUMPY[declared.group(1)], last)
+                wide = guarded((int(packed),), np.dtype(_NUMPY[declared.group(1)]), last)
                 getattr(library, f"fuzzed_pack_{tensor}")(_at(plain), _at(wide))
                 given[-1] = wide
         example = encoded(drawn.expected, drawn.kind)
