@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,10 @@ from hypothesis import settings
 # An example takes as long as the machine is busy; tests have a time limit as a whole.
 settings.register_profile("amos", deadline=None)
 settings.load_profile("amos")
+
+# A shell that starts these tests in the background has SIGINT ignored, by all they start too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 Golden = Callable[[str, str], None]
 Contrast = Callable[[str, str], float]
