@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from pathlib import Path
@@ -213,7 +214,7 @@ def prune_command(
 
     if not (failed or foreign or older is not None or keep is not None):
         raise RecordError("nothing to prune: give --failed, --foreign, --older-than or --keep")
-    if not file.is_file():
+    if not os.path.isfile(file):
         raise RecordError(f"record file {str(file)!r}: there is no such file")
     with Records(file, readonly=dry) as records:
         there = records.all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -63,7 +64,7 @@ def export(
     target = Path(out)
     paths = {target / key: text for key, text in FORMATS[format](request).items()}
     try:
-        if not force and (there := [str(path) for path in paths if path.exists()]):
+        if not force and (there := [str(path) for path in paths if os.path.exists(path)]):
             raise ExportError(f"{', '.join(there)} exists; choose another folder or replace it")
         target.mkdir(parents=True, exist_ok=True)
         for path, content in paths.items():

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import struct
 from collections import Counter
 from collections.abc import Iterator
@@ -70,9 +71,9 @@ def salvage(path: str | Path, target: str | Path | None = None) -> Salvage:
             was found.
     """
     source = Path(path)
-    if not source.is_file():
+    if not os.path.isfile(source):
         raise RecordError(f"record file {str(source)!r}: there is no such file")
-    if target is not None and Path(target).exists():
+    if target is not None and os.path.exists(target):
         raise RecordError(f"record file {str(target)!r}: it exists; name a new file")
     found = _search(_Pages.read(source))
     if not found.records:

@@ -285,6 +285,8 @@ class Records(Closing):
         if not self.readonly and not writable(self.path):
             raise self._error("it is read-only")
         if self.readonly or not self._empty():
+            # Read again: another process may have made the tables meanwhile.
+            version = self._number("PRAGMA user_version")
             self._check_ours(version)
         if self.readonly:
             if version == 1:

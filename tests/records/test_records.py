@@ -138,3 +138,29 @@ def test_a_file_that_is_deleted_meanwhile_is_put_back(
         shutil.rmtree(tmp_path)
         with pytest.raises(RecordError, match=r"new\.db"):
             records.finish_run("run", {})
+
+
+def test_another_process_makes_the_tables_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the first look at a new file and the second."""
+    path, looked = tmp_path / "new.db", Records._empty
+
+    def late(self: Records) -> bool:
+        monkeypatch.setattr(Records, "_empty", looked)
+        Records(path).close()
+        return looked(self)
+
+    monkeypatch.setattr(Records, "_empty", late)
+    with Records(path) as records:
+        assert not records.all()
+
+
+@pytest.mark.parametrize(
+    "command", ["prune FILE --failed", "salvage FILE new.db", "list FILE", "merge new.db FILE"]
+)
+def test_a_name_that_no_file_can_have(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from amos.cli import main
+
+    assert main(["records", *command.replace("FILE", "x" * 400).split()]) == 2
+    assert len(capsys.readouterr().err.splitlines()) <= 3
