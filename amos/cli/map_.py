@@ -109,8 +109,6 @@ def _list_instructions(
     op: Operator, units: list[Intrinsic], machine: str, rule: str, commute: bool, as_json: bool
 ) -> None:
     """What each instruction could do for an operator."""
-    import math
-
     import amos
     from amos.explore.contenders import contenders, predicted, reasons
 
@@ -126,7 +124,7 @@ def _list_instructions(
         print_json(about | {"commute": commute, "rows": rows})
         return
     print_line(str(op))
-    if fitting := [each for each in listed if math.isfinite(each.predicted)]:
+    if fitting := [each for each in listed if each.compared]:
         print_table(
             ["instruction", "mappings", "utilization", "predicted ms"],
             [
@@ -134,7 +132,7 @@ def _list_instructions(
                 for x in fitting
             ],
         )
-    for line in reasons([each for each in listed if not math.isfinite(each.predicted)]):
+    for line in reasons([each for each in listed if not each.compared]):
         print_line(line)
 
 

@@ -7,6 +7,7 @@ has a session of its own, whose records are those of a search on that instructio
 
 from __future__ import annotations
 
+import heapq
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -66,15 +67,11 @@ class Contest:
     def near(contenders: Sequence[Contender], trials: int) -> tuple[list[Contender], ...]:
         """Who takes part in so many trials, by what is predicted, and who does not."""
         ranked = sorted(contenders, key=lambda each: each.predicted)
-        unknown = [each for each in ranked if each.reason]
-        ranked = [each for each in ranked if not each.reason]
-        if not ranked:
-            return [], unknown
-        first, most = ranked[0].predicted, max(1, math.floor(trials * _REST / _SHARE))
+        most = max(1, math.floor(trials * _REST / _SHARE))
         inside: list[Contender] = []
         outside: list[Contender] = []
         for each in ranked:
-            slower = each.predicted / first
+            slower = each.predicted / ranked[0].predicted
             if math.isinf(slower):
                 outside.append(replace(each, reason="no schedule that was drawn for it fits"))
             elif slower > _NEAR:
@@ -85,7 +82,7 @@ class Contest:
                 outside.append(replace(each, reason=reason))
             else:
                 inside.append(each)
-        return inside, [*outside, *unknown]
+        return inside, outside
 
     @property
     def trials(self) -> list[Trial]:
@@ -97,20 +94,24 @@ class Contest:
 
     def best(self, count: int) -> list[Trial]:
         """The best trials of all instructions."""
-        done = [trial for trial in self.trials if math.isfinite(trial.seconds)]
-        return sorted(done, key=lambda trial: trial.seconds)[:count]
+        made = [(s.problem.trials[number], n) for n, (s, number) in enumerate(self._order)]
+        done = [(trial, n) for trial, n in made if math.isfinite(trial.seconds)]
+        leaders = heapq.nsmallest(count, done, key=lambda pair: pair[0].seconds)
+        return [replace(trial, number=n) for trial, n in leaders]
 
     @property
     def winner(self) -> Entry:
         """The entry with the fastest trial; before any the one that is predicted fastest."""
-        return min(self.entries, key=lambda each: (each.seconds, each.contender.predicted))
+        return self._ranked(self.entries)[0]
+
+    @staticmethod
+    def _ranked(entries: Sequence[Entry]) -> list[Entry]:
+        return sorted(entries, key=lambda each: (each.seconds, each.contender.predicted))
 
     @property
     def contenders(self) -> tuple[Contender, ...]:
         """What became of every instruction, the fastest first."""
-        first, *others = sorted(
-            self.entries, key=lambda each: (each.seconds, each.contender.predicted)
-        )
+        first, *others = self._ranked(self.entries)
         told = [(first, ""), *((each, self._why(each, first)) for each in others)]
         return (
             *(
@@ -142,8 +143,7 @@ class Contest:
             for entry in live:
                 more = min(_SHARE, total - len(self._order))
                 yield from self._more(entry, more, end, stagnation)
-            live.sort(key=lambda each: (each.seconds, each.contender.predicted))
-            live = live[: (len(live) + 1) // 2]
+            live = self._ranked(live)[: (len(live) + 1) // 2]
         yield from self._more(live[0], total - len(self._order), end, stagnation)
 
     def _more(

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from amos.intrinsics.description import Intrinsic
 from amos.intrinsics.implementation import Implementation
 from amos.intrinsics.memory import Memory
 
-__all__ = ["COPIES", "INTEL", "LLVM_MCA", "Described", "instruction", "integer_vector"]
+__all__ = [
+    "COPIES",
+    "INTEL",
+    "LLVM_MCA",
+    "Described",
+    "SharedGroup",
+    "instruction",
+    "integer_vector",
+]
 
 Described = Iterator[Intrinsic | Implementation]
 
@@ -76,6 +85,80 @@ def instruction(
     )
     yield Implementation(name, "llvm", llvm, machine, requires, attributes, partial=partial)
     yield Implementation(name, "c", c, machine, requires, flags, headers)
+
+
+@dataclass(frozen=True)
+class SharedGroup:
+    """Integer sources of which one fills 32-bit lanes, and all lanes share 32 bits of the other.
+
+    Attributes:
+        lanes: how many there are.
+        kinds: dtypes in which ``Src1`` and ``Src2`` are read, of as many bits.
+        left: whether ``Src1`` fills the lanes, not ``Src2``.
+    """
+
+    lanes: int
+    kinds: tuple[str, str]
+    left: bool
+
+    @property
+    def alone(self) -> str:
+        """The source that all lanes share."""
+        return "Src2" if self.left else "Src1"
+
+    @property
+    def rows(self) -> str:
+        """The source that fills the lanes."""
+        return "Src1" if self.left else "Src2"
+
+    @property
+    def bits(self) -> int:
+        """Of an element of either source."""
+        return int(self.kinds[0].lstrip("uint"))
+
+    @property
+    def depth(self) -> int:
+        """Products that each lane adds up."""
+        return 32 // self.bits
+
+    @property
+    def compute(self) -> str:
+        """What a call computes."""
+        product = "Src1[i1, r1] * Src2[r1]" if self.left else "Src1[r1] * Src2[i1, r1]"
+        return f"Dst[i1] += {product}"
+
+    def in_order(self, every: str, filled: str) -> tuple[str, str]:
+        """What all lanes share and what fills them, as ``Src1`` and ``Src2``."""
+        return (filled, every) if self.left else (every, filled)
+
+    @property
+    def llvm(self) -> tuple[str, str]:
+        """``Src1`` and ``Src2`` in TVMScript, as vectors of signed elements."""
+        kinds = dict(zip(("Src1", "Src2"), self.kinds, strict=True))
+        signed, count = f"int{self.bits}", self.lanes * self.depth
+        vector = f"{signed}x{count}"
+        filled = f'{self.rows}.vload([0, 0], "{kinds[self.rows]}x{count}")'
+        if kinds[self.rows] != signed:
+            filled = f'T.reinterpret("{vector}", {filled})'
+        group = f'{self.alone}.vload([0], "{kinds[self.alone]}x{self.depth}")'
+        every = f'''T.reinterpret(
+        "{vector}",
+        T.broadcast(T.reinterpret("int32", {group}), {self.lanes}),
+    )'''
+        return self.in_order(every, filled)
+
+    def c(self, total: str) -> str:
+        """C statements that put ``total``, of ``sum``, ``every`` and ``lanes``, into ``Dst``."""
+        mm, vector, whole = integer_vector(self.lanes)
+        return f"""
+int group;
+memcpy(&group, {self.alone}, 4);
+{vector} every = {mm}_set1_epi32(group);
+{vector} lanes = {mm}_loadu_{whole}((const {vector} *){self.rows});
+{vector} sum = {mm}_loadu_{whole}((const {vector} *)Dst);
+sum = {total};
+{mm}_storeu_{whole}(({vector} *)Dst, sum);
+"""
 
 
 def integer_vector(lanes: int) -> tuple[str, str, str]:

@@ -26,10 +26,10 @@ from amos.intrinsics.vectors import (
     INTEL,
     LLVM_MCA,
     Described,
+    SharedGroup,
     instruction,
     integer_vector,
 )
-from amos.ir import dtype
 
 __all__ = ["intrinsics"]
 
@@ -76,59 +76,36 @@ def _shared(
     left: bool,
 ) -> Described:
     words = called == "dpwssd"
-    depth, kinds = (2, ("s16", "s16")) if words else (4, ("u8", "s8"))
+    kinds = ("s16", "s16") if words else ("u8", "s8")
+    group = SharedGroup(lanes, ("int16", "int16") if words else ("uint8", "int8"), left)
     types = "_".join(dict.fromkeys(kinds))
-    alone, rows = ("Src2", "Src1") if left else ("Src1", "Src2")
     what = "signed words" if words else "an unsigned and a signed byte"
     saturates = called == "dpbusds"
     # The few elements that all lanes share are an embedded broadcast (m32bcst) of AVX-512:
     # the instruction itself replicates them as it reads memory.
     embedded = family == "vnni"
-    mm, vector, whole = integer_vector(lanes)
+    function = f"{integer_vector(lanes)[0]}_{called}{'' if embedded else '_avx'}_epi32"
     return instruction(
-        f"{family}_{called}{'_lhs' if left else ''}_m{lanes}k{depth}_{types}_s32",
-        f"Dst[i1] += {'Src1[i1, r1] * Src2[r1]' if left else 'Src1[r1] * Src2[i1, r1]'}",
-        {"i1": lanes, "r1": depth},
+        f"{family}_{called}{'_lhs' if left else ''}_m{lanes}k{group.depth}_{types}_s32",
+        group.compute,
+        {"i1": lanes, "r1": group.depth},
         (*kinds, "s32"),
-        shared=alone,
-        embedded=alone if embedded else "",
+        shared=group.alone,
+        embedded=group.alone if embedded else "",
         family=family,
         source=f"{INTEL}2C, {_SECTIONS[called]}",
-        description=f"{lanes} lanes, each adding {depth} products of {what}"
+        description=f"{lanes} lanes, each adding {group.depth} products of {what}"
         f"{', saturating' if saturates else ''}; the {'first' if left else 'second'} source "
         "fills the lanes",
         requires=requires,
         registers=32 if embedded else 16,
         arithmetic=Arithmetic(saturate=saturates),
         timing=(_XEON if embedded else _ALDER_LAKE, _ZEN5),
-        llvm=_shared_llvm(called, lanes, depth, kinds, left),
-        c=f"""
-int group;
-memcpy(&group, {alone}, 4);
-{vector} every = {mm}_set1_epi32(group);
-{vector} lanes = {mm}_loadu_{whole}((const {vector} *){rows});
-{vector} sum = {mm}_loadu_{whole}((const {vector} *)Dst);
-sum = {mm}_{called}{"" if embedded else "_avx"}_epi32(sum, {"lanes, every" if left else "every, lanes"});
-{mm}_storeu_{whole}(({vector} *)Dst, sum);
-""",  # noqa: E501 - one C statement
+        llvm=_call(called, lanes, *group.llvm),
+        c=group.c(f"{function}(sum, {', '.join(group.in_order('every', 'lanes'))})"),
         flags=flags,
         headers=COPIES,
     )
-
-
-def _shared_llvm(called: str, lanes: int, depth: int, kinds: tuple[str, str], left: bool) -> str:
-    kind = "int16" if depth == 2 else "int8"
-    types = dict(zip(("Src1", "Src2"), (dtype(k).name for k in kinds), strict=True))
-    alone, rows = ("Src2", "Src1") if left else ("Src1", "Src2")
-    vector = f"{kind}x{lanes * depth}"
-    loaded = f'{rows}.vload([0, 0], "{types[rows]}x{lanes * depth}")'
-    if types[rows] != kind:
-        loaded = f'T.reinterpret("{vector}", {loaded})'
-    every = f'''T.reinterpret(
-        "{vector}",
-        T.broadcast(T.reinterpret("int32", {alone}.vload([0], "{types[alone]}x{depth}")), {lanes}),
-    )'''
-    return _call(called, lanes, *((loaded, every) if left else (every, loaded)))
 
 
 def _call(called: str, lanes: int, first: str, second: str) -> str:

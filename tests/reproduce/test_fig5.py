@@ -100,7 +100,10 @@ def test_a_dataset_survives_its_file(made: Dataset, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"text", gzip.compress(b""), gzip.compress(b'{"version": 99}')]
+    "content",
+    [b"", b"text", gzip.compress(b""), gzip.compress(b'{"version": 99}')],
+    # Names are the same in every process: the file's bytes hold the time.
+    ids=["empty", "text", "nothing", "newer"],
 )
 def test_what_is_no_dataset_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "samples.gz").write_bytes(content)

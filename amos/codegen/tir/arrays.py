@@ -15,7 +15,16 @@ from amos._toolchain import load_tvm
 from amos.ir import dtype
 from amos.ir.floats import pack, unpack
 
-__all__ = ["constant", "decoded", "decoded_text", "encoded", "from_tensor", "held", "to_tensor"]
+__all__ = [
+    "constant",
+    "converted",
+    "decoded",
+    "decoded_text",
+    "encoded",
+    "from_tensor",
+    "held",
+    "to_tensor",
+]
 
 _HELD = {"bfloat16": "uint16", "tfloat32": "float32", "int7": "int8", "uint7": "uint8"}
 
@@ -46,6 +55,11 @@ def decoded(value: Any, kind: str, result: str, lanes: int = 1) -> Any:
         bits = tirx.Broadcast(bits, lanes)
     wide = tirx.shift_left(value.astype("uint32" + many), bits)
     return tirx.reinterpret("float32" + many, wide).astype(result + many)
+
+
+def converted(value: Any, kind: str, result: str, lanes: int = 1) -> Any:
+    """Elements of a buffer of one dtype, as a buffer of another holds them."""
+    return value if kind == result else decoded(value, kind, held(result), lanes)
 
 
 def encoded(value: Any, kind: str) -> Any:

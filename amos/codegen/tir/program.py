@@ -21,7 +21,7 @@ from operator import add, mul
 from typing import Any
 
 from amos._toolchain import load_tvm
-from amos.codegen.tir.arrays import constant, decoded, held
+from amos.codegen.tir.arrays import constant, converted, decoded, held
 from amos.codegen.tir.epilogue import finished
 from amos.errors import BuildError
 from amos.ir import Affine
@@ -259,9 +259,7 @@ def stage(op: StagedOperand, tensor: Any) -> Any:
 
     def body(*position: Any) -> Any:
         indices, guards = op.locate(position)
-        value = tensor[tuple(indices)]
-        if op.kind != op.tensor_kind:
-            value = decoded(value, op.tensor_kind, held(op.kind))
+        value = converted(tensor[tuple(indices)], op.tensor_kind, op.kind)
         if op.load.padding:
             inside = [c for guard in guards if guard.pads for c in _holds(guard)]
             value = _where(inside, value, constant(op.load.padding, op.kind))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, NamedTuple
 
-from amos.codegen.tir.arrays import constant, decoded, held
+from amos.codegen.tir.arrays import constant, converted
 from amos.codegen.tir.program import Program
 from amos.codegen.tir.statements import nested, rewritten
 from amos.plan.staging import Guard
@@ -115,8 +115,7 @@ def _vector(
     where, _ = copy.op.locate([*lead, *first])
     padding = constant(copy.op.load.padding, copy.op.tensor_kind)
     value = _permuted(plan, block.reads[0].source, where, live, padding)
-    if copy.op.kind != copy.op.tensor_kind:
-        value = decoded(value, copy.op.tensor_kind, held(copy.op.kind), copy.elements)
+    value = converted(value, copy.op.tensor_kind, copy.op.kind, copy.elements)
     return block.writes[0].source.vstore([*lead, *first], value), uncut
 
 
