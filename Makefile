@@ -15,9 +15,10 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
+NETWORKS_STAMP := $(VENV)/.installed-networks
 
-.PHONY: help demo test test-avx2 test-slow test-notebooks notebooks pictures lint types bench bench-parts drills fuzz lock \
-	clean venv
+.PHONY: help demo test test-avx2 test-slow test-notebooks notebooks pictures lint types bench \
+	bench-networks bench-parts drills fuzz lock clean venv
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,8 +64,11 @@ types: $(STAMP) ## check types
 bench: $(BENCH_STAMP) ## compare with oneDNN and MetaSchedule; BENCH=quick or short for less
 	@$(BIN)/python benchmarks/bench_cpu.py $(if $(BENCH),--$(BENCH))
 
+bench-networks: $(NETWORKS_STAMP) ## compare whole networks with onnxruntime and OpenVINO; NETWORKS=all
+	@$(BIN)/python benchmarks/bench_networks.py $(if $(NETWORKS),--networks $(NETWORKS))
+
 bench-parts: $(STAMP) ## time the parts of AMOS itself
-	@for file in $(filter-out benchmarks/bench_cpu.py,$(wildcard benchmarks/bench_*.py)); do \
+	@for file in $(filter-out %_cpu.py %_networks.py,$(wildcard benchmarks/bench_*.py)); do \
 		echo "amos: $$file"; $(BIN)/python "$$file"; \
 	done
 
@@ -95,6 +99,11 @@ $(STAMP): requirements.lock pyproject.toml
 $(BENCH_STAMP): $(STAMP)
 	@echo "amos: installing what the benchmarks compare with"
 	@$(PIP) install --no-build-isolation --constraint requirements.lock --editable '.[bench]'
+	@touch $@
+
+$(NETWORKS_STAMP): $(STAMP)
+	@echo "amos: installing what the networks are compared with"
+	@$(PIP) install --no-build-isolation --constraint requirements.lock --editable '.[networks]'
 	@touch $@
 
 # One version for every Python from 3.11 on, wheels only, no address of any index.

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 from amos.operators.tables import TABLE_6
@@ -14,26 +17,29 @@ from amos.operators.tables import TABLE_6
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 
 
-@pytest.fixture
-def modules(monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, ModuleType]:
+def _modules(monkeypatch: pytest.MonkeyPatch, *names: str) -> tuple[ModuleType, ...]:
+    """Modules of the benchmarks, which nobody else can import afterwards."""
     if not BENCHMARKS.is_dir():
         pytest.skip("not a checkout of the repository")
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    from importlib import import_module
-
-    made = import_module("contenders.workloads"), import_module("contenders.report")
-    for name in [name for name in sys.modules if name.startswith("contenders")]:
+    imported = tuple(map(import_module, names))
+    for name in [name for name in sys.modules if name.startswith(("contenders", "networks"))]:
         monkeypatch.delitem(sys.modules, name)
-    return made
+    return imported
 
 
-def test_every_operator_of_table_6_has_six_shapes(modules: tuple[ModuleType, ModuleType]) -> None:
+@pytest.fixture
+def modules(monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, ...]:
+    return _modules(monkeypatch, "contenders.workloads", "contenders.report")
+
+
+def test_every_operator_of_table_6_has_six_shapes(modules: tuple[ModuleType, ...]) -> None:
     workloads, _ = modules
     assert set(workloads.SHAPES) == set(TABLE_6) | {"bmm", "dense"}
     assert all(len(rows) >= 6 for rows in workloads.SHAPES.values())
 
 
-def test_every_workload_is_an_operator(modules: tuple[ModuleType, ModuleType]) -> None:
+def test_every_workload_is_an_operator(modules: tuple[ModuleType, ...]) -> None:
     workloads, _ = modules
     for name in workloads.names("all"):
         op = workloads.find(name).op
@@ -46,7 +52,7 @@ def test_every_workload_is_an_operator(modules: tuple[ModuleType, ModuleType]) -
         workloads.names("resnet18:C99")
 
 
-def test_the_report(modules: tuple[ModuleType, ModuleType]) -> None:
+def test_the_report(modules: tuple[ModuleType, ...]) -> None:
     _, report = modules
 
     def row(contender: str, trials: int, seconds: float) -> dict[str, object]:
@@ -83,3 +89,60 @@ def test_the_report(modules: tuple[ModuleType, ModuleType]) -> None:
     titles = [node.text for node in drawn.iter("{http://www.w3.org/2000/svg}title")]
     assert titles[0] == "resnet18:C5 amos 16: 0.1000 ms, 1.000 Top/s"
     assert len(titles) == 3
+
+
+#: Convolutions and matrix products of each network, from the papers' tables, and its result.
+NETWORKS = {
+    "resnet18": (20, 1, (2, 1000)),
+    "resnet50": (53, 1, (2, 1000)),
+    "mobilenet_v1": (27, 1, (2, 1000)),
+    "mobilenet_v2": (52, 1, (2, 1000)),
+    "shufflenet_v2": (56, 1, (2, 1000)),
+    "inception_v3": (94, 1, (2, 1000)),
+    "dcgan": (0, 1, (2, 3, 64, 64)),
+    "mi_lstm": (0, 9, (2, 1024)),
+    "mlp": (0, 4, (2, 10)),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_have_the_layers_of_their_papers(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    pytest.importorskip("onnx")
+    graph, zoo = _modules(monkeypatch, "networks.graph", "networks.zoo")
+
+    def unnormalized(self: Any, x: str, dimensions: int = 2) -> str:
+        """Statistics would need the network to run."""
+        return x
+
+    def zeros(self: Any, *shape: int, deviation: float) -> Any:
+        """Quicker than random numbers."""
+        return self.constant(np.zeros(shape, np.float32))
+
+    monkeypatch.setattr(graph.Graph, "normalize", unnormalized)
+    monkeypatch.setattr(graph.Graph, "random", zeros)
+    g = graph.Graph(2, None)
+    model = g.model(name, zoo.NETWORKS[name](g))
+    kinds = [node.op_type for node in model.graph.node]
+    products = kinds.count("Gemm") + kinds.count("MatMul")
+    shape = tuple(size.dim_value for size in model.graph.output[0].type.tensor_type.shape.dim)
+    assert (kinds.count("Conv"), products, shape) == NETWORKS[name]
+
+
+def test_normalizations_get_the_statistics_of_what_they_normalize(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    (graph,) = _modules(monkeypatch, "networks.graph")
+
+    def define(g: Any) -> str:
+        x = g.image(3, 8, 8)
+        for _ in range(6):
+            x = g.normalize(g.conv(g.add("Relu", x), 16, 3))
+        return str(x)
+
+    model = graph.build("deep", define, 2)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    result = session.run(None, graph.feeds(model, seed=7))[0]
+    assert 0.5 < result.std() < 1.5

@@ -28,10 +28,15 @@ class ContenderError(Exception):
 
 
 class Pool:
-    """One process for each family of contenders, started when it is first asked."""
+    """One process for each family of contenders, started when it is first asked.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    Args:
+        folder: where the processes log, and keep what they need.
+        worker: the program that they run.
+    """
+
+    def __init__(self, folder: Path, worker: Path = WORKER) -> None:
+        self.folder, self.worker = folder, worker
         self.workers: dict[str, subprocess.Popen[str]] = {}
 
     def ask(self, family: str, command: str, **arguments: Any) -> Any:
@@ -70,7 +75,7 @@ class Pool:
             environment |= {"ONEDNN_MAX_CPU_ISA": "AVX2", "AMOS_CPU_LACKS": "avx512 avx_vnni amx"}
         log = (self.folder / f"{family}.log").open("a")
         return subprocess.Popen(
-            [sys.executable, str(WORKER), str(self.folder)],
+            [sys.executable, str(self.worker), str(self.folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,

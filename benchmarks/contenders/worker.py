@@ -7,7 +7,6 @@ standard error.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable
@@ -22,6 +21,7 @@ import numpy as np
 
 from amos.validate import evaluate
 from contenders import amos_, metaschedule, onednn, peaks, pytorch
+from contenders.requests import serve
 from contenders.workloads import Workload, find
 
 #: Seconds that one timing spans, and calls that come before it.
@@ -86,19 +86,5 @@ class Worker:
         return self.data[work.name]
 
 
-def main() -> None:
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    worker = Worker(Path(sys.argv[1]))
-    for line in sys.stdin:
-        command, arguments = json.loads(line)
-        try:
-            answer = {"value": getattr(worker, command)(**arguments)}
-        except Exception as error:
-            lines = str(error).strip().splitlines() or [""]
-            answer = {"error": f"{type(error).__name__}: {lines[-1]}"}
-        print(json.dumps(answer), file=answers, flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    serve(Worker)

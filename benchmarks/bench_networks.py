@@ -1,0 +1,170 @@
+"""Whole networks: AMOS against onnxruntime, OpenVINO and TVM without tuning, on this CPU.
+
+    python benchmarks/bench_networks.py [--networks resnet18,…] [--dtypes f32,int8]
+        [--batches 1,16] [--contenders …] [--rounds 11] [--records FILE]
+
+All contenders of a network are loaded and checked, each in a process of its own, and then
+timed in rounds, one after the other in each round, with the same number of threads. A
+contender that is not installed, or does not take a network, is named with its reason and
+left out. AMOS takes the best kernels of a record file; tune into it beforehand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from contenders.pool import ContenderError, Pool
+from networks.contenders import CONTENDERS
+from networks.graph import feeds
+from networks.zoo import DTYPES, NETWORKS, model_file
+
+from amos.machine.cpu import cpu
+
+RESULTS = Path(__file__).parent / "results"
+WORKER = Path(__file__).parent / "networks" / "worker.py"
+#: Seconds between two turns, in which idle thread pools go to sleep.
+PAUSE = 0.05
+#: Relative difference (2-norm) up to which a result counts as correct. A quantized network
+#: amplifies what one kernel rounds otherwise by a quantum, which all kernels may.
+CORRECT = {"f32": 1e-4, "int8": 0.2}
+#: What is measured unless asked otherwise.
+FIRST = "mlp,resnet18,mobilenet_v2,resnet50,bert"
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--networks", default=FIRST, help=f"all, or of {','.join(NETWORKS)}")
+    parser.add_argument("--dtypes", default=",".join(DTYPES))
+    parser.add_argument("--batches", default="1")
+    parser.add_argument("--contenders", default=",".join(CONTENDERS))
+    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--records", type=Path, default=RESULTS / "networks.work" / "records.db")
+    parser.add_argument("--out", type=Path, default=RESULTS / "networks.json")
+    chosen = parser.parse_args()
+    if chosen.networks == "all":
+        chosen.networks = ",".join(NETWORKS)
+    for name, known in (("networks", NETWORKS), ("dtypes", DTYPES), ("contenders", CONTENDERS)):
+        values = getattr(chosen, name).split(",")
+        if unknown := [value for value in values if value not in known]:
+            parser.error(f"unknown {name[:-1]} {unknown[0]!r}; known: {', '.join(known)}")
+        setattr(chosen, name, values)
+    return chosen
+
+
+def measure(
+    pool: Pool, chosen: argparse.Namespace, network: str, dtype: str, batch: int
+) -> list[dict[str, Any]]:
+    """Rows of one network, all contenders in turns."""
+    work = pool.folder
+    path = model_file(work, network, dtype, batch)
+    inputs = work / f"{network}_b{batch}.npz"
+    np.savez(inputs, **feeds(onnx.load(str(path)), seed=0))
+    pool.ask("reference", "prepare", path=str(path), inputs=str(inputs))
+    loaded: dict[str, dict[str, Any]] = {}
+    for contender in chosen.contenders:
+        try:
+            loaded[contender] = pool.ask(
+                contender,
+                "load",
+                contender=contender,
+                path=str(path),
+                inputs=str(inputs),
+                threads=chosen.threads,
+                records=str(chosen.records),
+            )
+        except ContenderError as error:
+            print(f"  {network} {dtype} {batch}: {contender} is left out: {error}", flush=True)
+    seconds: dict[str, list[float]] = {contender: [] for contender in loaded}
+    for number in range(chosen.rounds):
+        # The order changes, so that nobody always follows the same one.
+        for contender in list(loaded)[:: 1 if number % 2 else -1]:
+            time.sleep(PAUSE)
+            seconds[contender].append(pool.ask(contender, "time"))
+    rows = []
+    for contender, told in loaded.items():
+        low, middle, high = np.percentile(seconds[contender], [25, 50, 75])
+        pool.ask(contender, "drop")
+        rows.append(
+            {
+                "network": network,
+                "dtype": dtype,
+                "batch": batch,
+                "contender": contender,
+                "median_seconds": middle,
+                "spread": (high - low) / middle,
+                "correct": told["difference"] <= CORRECT[dtype],
+                "difference": told["difference"],
+                "load_seconds": told["load_seconds"],
+                "threads": chosen.threads,
+                "rounds": chosen.rounds,
+            }
+        )
+    return rows
+
+
+def machine() -> dict[str, Any]:
+    def installed(name: str) -> str:
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            return ""
+
+    return {
+        "cpu": cpu().model,
+        "cores": len(os.sched_getaffinity(0)),
+        "load": os.getloadavg()[0],
+        "system": f"{platform.system()} {platform.release()}",
+        **{name: installed(name) for name in ("apache-tvm", "onnxruntime", "openvino", "numpy")},
+    }
+
+
+def line(row: dict[str, Any]) -> str:
+    wrong = "" if row["correct"] else "  WRONG"
+    return (
+        f"{row['network']:14} {row['dtype']:5} {row['batch']:3} {row['contender']:12} "
+        f"{row['median_seconds'] * 1e3:9.2f} ms  {row['spread']:6.1%}  "
+        f"differs by {row['difference']:.1e}{wrong}"
+    )
+
+
+def main() -> int:
+    chosen = options()
+    work = chosen.out.parent / f"{chosen.out.stem}.work"
+    work.mkdir(parents=True, exist_ok=True)
+    told = json.loads(chosen.out.read_text()) if chosen.out.exists() else {"rows": []}
+    pool = Pool(work, WORKER)
+    try:
+        for network in chosen.networks:
+            for dtype in chosen.dtypes:
+                for batch in map(int, chosen.batches.split(",")):
+                    fresh = measure(pool, chosen, network, dtype, batch)
+                    print("\n".join(map(line, fresh)), flush=True)
+                    # Rows of one network are always of one run: old ones would not compare.
+                    key = (network, dtype, batch)
+                    others = [
+                        row
+                        for row in told["rows"]
+                        if (row["network"], row["dtype"], row["batch"]) != key
+                    ]
+                    told = {"machine": machine(), "rows": others + fresh}
+                    new = chosen.out.with_suffix(".new")
+                    new.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+                    new.replace(chosen.out)
+    finally:
+        pool.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
