@@ -65,7 +65,8 @@ class Names:
             tensors: whether tensors have names in the code; they keep theirs otherwise.
         """
         taken: set[str] = set()
-        read = [tensor.name for tensor in (*operator.inputs, operator.output.tensor)]
+        inner = (load.tensor for load in operator.operands)  # a prologue's source is no input
+        read = [tensor.name for tensor in (*operator.inputs, *inner)]
 
         def chosen(names: Iterable[str]) -> dict[str, str]:
             made: dict[str, str] = {}

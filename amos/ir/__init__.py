@@ -6,6 +6,7 @@ from amos.ir.dtypes import DType, dtype, resolve_dtypes
 from amos.ir.epilogue import Epilogue
 from amos.ir.nodes import BufferLoad, Computation, Compute, Iteration, Kind, Tensor
 from amos.ir.operator import Operator
+from amos.ir.prologue import Prologue
 
 __all__ = [
     "Affine",
@@ -17,6 +18,7 @@ __all__ = [
     "Iteration",
     "Kind",
     "Operator",
+    "Prologue",
     "Tensor",
     "aligned",
     "aligned_copy",

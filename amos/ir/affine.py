@@ -64,6 +64,21 @@ class Affine:
             low, high = low + min(reach, 0), high + max(reach, 0)
         return low, high
 
+    def distinct(self, extents: Mapping[str, int]) -> bool:
+        """Whether different points have different values: its terms form a mixed radix.
+
+        They do when every coefficient exceeds what the smaller ones together can reach.
+
+        >>> Affine.of({"p": 4, "q": 1}).distinct({"p": 3, "q": 4})
+        True
+        """
+        reach = 0
+        for name, c in sorted(self.terms, key=lambda term: abs(term[1])):
+            if abs(c) <= reach and extents[name] > 1:
+                return False
+            reach += abs(c) * (extents[name] - 1)
+        return True
+
     def evaluate(self, values: Mapping[str, Any]) -> Any:
         """Value for given iterations: integers, NumPy arrays, or TVM expressions."""
         total: Any = self.constant

@@ -32,13 +32,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from amos.errors import OperatorError
 from amos.ir.dtypes import dtype
 from amos.ir.nodes import BufferLoad
 
-__all__ = ["CASTS", "FUNCTIONS", "Arithmetic", "Epilogue", "Node"]
+__all__ = ["CASTS", "FUNCTIONS", "Arithmetic", "Elementwise", "Epilogue", "Node"]
 
 #: dtypes that an epilogue may end in, by the function that says so.
 CASTS = {
@@ -157,11 +157,50 @@ def _wrapped(node: Node, around: Node) -> str:
 
 
 @dataclass(frozen=True)
-class Epilogue:
-    """An expression, and the dtype of its result.
+class Elementwise:
+    """An expression of elements: what epilogues and prologues have in common.
 
     Attributes:
-        expression: what is stored instead of the accumulator.
+        expression: the value.
+
+    Raises:
+        OperatorError: a tensor has a dtype that expressions do not take.
+    """
+
+    expression: Node
+
+    def __post_init__(self) -> None:
+        for load in self.loads:
+            if str(load.tensor.dtype) not in (*_INTEGERS, *_FLOATS):
+                raise OperatorError(
+                    f"{type(self).__name__.lower()} tensor {load.tensor.name!r}: expected "
+                    f"{', '.join((*_INTEGERS, *_FLOATS))}, got {load.tensor.dtype}"
+                )
+
+    @cached_property
+    def loads(self) -> tuple[BufferLoad, ...]:
+        """Accesses, in order of first appearance."""
+        read = (node.load for node in self.expression.nodes())
+        return tuple(dict.fromkeys(load for load in read if load is not None))
+
+    def with_loads(self, change: Callable[[BufferLoad], BufferLoad]) -> Self:
+        """The same with every access replaced."""
+
+        def rebuilt(node: Node) -> Node:
+            return replace(
+                node,
+                arguments=tuple(map(rebuilt, node.arguments)),
+                load=None if node.load is None else change(node.load),
+            )
+
+        return replace(self, expression=rebuilt(self.expression))
+
+
+@dataclass(frozen=True)
+class Epilogue(Elementwise):
+    """An expression of the accumulator, and the dtype of its result.
+
+    Attributes:
         dtype: canonical dtype of the result; ``None`` for the expression's own.
 
     Raises:
@@ -169,24 +208,12 @@ class Epilogue:
             dtype that expressions do not take.
     """
 
-    expression: Node
     dtype: str | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if all(node.name != "acc" for node in self.expression.nodes()):
             raise OperatorError(f"epilogue {self}: expected an expression of acc, got none in it")
-        for load in self.loads:
-            if str(load.tensor.dtype) not in (*_INTEGERS, *_FLOATS):
-                raise OperatorError(
-                    f"epilogue tensor {load.tensor.name!r}: expected "
-                    f"{', '.join((*_INTEGERS, *_FLOATS))}, got {load.tensor.dtype}"
-                )
-
-    @cached_property
-    def loads(self) -> tuple[BufferLoad, ...]:
-        """Accesses, in order of first appearance."""
-        found = (node.load for node in self.expression.nodes())
-        return tuple(dict.fromkeys(load for load in found if load is not None))
 
     def result(self, accumulator: str) -> str:
         """Dtype of the result.
@@ -199,18 +226,6 @@ class Epilogue:
                 f"epilogue {self}: expected an accumulator of int32 or float32, got {accumulator}"
             )
         return self.dtype or self.expression.kind(accumulator)
-
-    def with_loads(self, change: Callable[[BufferLoad], BufferLoad]) -> Epilogue:
-        """The same with every access replaced."""
-
-        def rebuilt(node: Node) -> Node:
-            return replace(
-                node,
-                arguments=tuple(map(rebuilt, node.arguments)),
-                load=None if node.load is None else change(node.load),
-            )
-
-        return replace(self, expression=rebuilt(self.expression))
 
     def compute(self, value: Any, accumulator: str, by: Arithmetic) -> Any:
         """Value of the expression, as its own kind, of a value of the accumulator and its dtype.

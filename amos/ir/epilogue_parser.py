@@ -22,7 +22,7 @@ from amos.ir.limits import DEPTH
 from amos.ir.nodes import BufferLoad, Tensor
 from amos.ir.tokens import Token, one_line, tokenize
 
-__all__ = ["epilogue_tensors", "parse_epilogue"]
+__all__ = ["ExpressionReader", "epilogue_tensors", "parse_epilogue"]
 
 #: Numbers from here on would be rounded to an infinity.
 _ENDS_OF_FLOAT32 = 2.0**128 - 2.0**103
@@ -49,19 +49,23 @@ def parse_epilogue(
     >>> print(parse_epilogue("s8(acc*scale[k] + 3)", {"k": 4}, {}, {}))
     s8(acc * scale[k] + 3)
     """
-    epilogue = _Reader(text, extents, dtypes, shapes).epilogue()
-    known = {load.tensor.name for load in epilogue.loads}
-    for what, given in (("dtype", dtypes), ("shape", shapes)):
-        if unknown := [name for name in given if name not in known]:
-            raise OperatorError(
-                f"{what} given for {unknown[0]!r}, which the epilogue does not read; "
-                f"it reads {', '.join(sorted(known)) or 'no tensor'}"
-            )
-    return epilogue
+    reader = ExpressionReader(text, extents, dtypes, shapes, "iteration of the output")
+    expression, cast = reader.expression()
+    reader.check_given("epilogue")
+    return Epilogue(expression, cast)
 
 
-class _Reader(Reader):
-    """One method for each rule of the grammar."""
+class ExpressionReader(Reader):
+    """One method for each rule of the grammar.
+
+    Args:
+        text: what is read.
+        extents: of what may index tensors.
+        dtypes: of tensors, by name.
+        shapes: of tensors, by name.
+        what: what the indices are, for messages.
+        own: dtypes of tensors that ``dtypes`` leaves out; others are float32.
+    """
 
     def __init__(
         self,
@@ -69,13 +73,17 @@ class _Reader(Reader):
         extents: Mapping[str, int],
         dtypes: Mapping[str, str],
         shapes: Mapping[str, Sequence[int]],
+        what: str,
+        own: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(text)
         self.extents, self.dtypes, self.shapes = extents, dtypes, shapes
+        self.what, self.own = what, own or {}
         self.tensors: dict[str, Tensor] = {}
         self.casts: list[Token] = []  # calls that may only stand outermost, inner ones first
 
-    def epilogue(self) -> Epilogue:
+    def expression(self) -> tuple[Node, str | None]:
+        """The whole text, and the dtype that it ends in if it says one."""
         expression = self.sum()
         if self.next.kind != "end":
             self.fail(f"expected an expression such as {_EXAMPLE!r}")
@@ -84,22 +92,34 @@ class _Reader(Reader):
         for token in self.casts:
             self.fail(f"{token.text}(...) gives the result's dtype and stands outermost", token)
         if expression.name in CASTS:
-            return Epilogue(expression.arguments[0], CASTS[expression.name])
-        return Epilogue(expression)
+            return expression.arguments[0], CASTS[expression.name]
+        return expression, None
+
+    def check_given(self, where: str) -> None:
+        """Refuse dtypes and shapes of tensors that the text does not read."""
+        for what, given in (("dtype", self.dtypes), ("shape", self.shapes)):
+            if unknown := [name for name in given if name not in self.tensors]:
+                raise OperatorError(
+                    f"{what} given for {unknown[0]!r}, which the {where} does not read; "
+                    f"it reads {', '.join(sorted(self.tensors)) or 'no tensor'}"
+                )
 
     def apply(self, name: str, *arguments: Node) -> Node:
+        """One operation, not too deep."""
         node = Node(name, arguments)
         if node.depth > DEPTH:
             self.fail(f"expressions are nested deeper than {DEPTH}")
         return node
 
     def sum(self) -> Node:
+        """``product (("+" | "-") product)*``"""
         total = self.product()
         while sign := self.accept("+", "-"):
             total = self.apply("add" if sign.text == "+" else "subtract", total, self.product())
         return total
 
     def product(self) -> Node:
+        """``unary ("*" unary)*``"""
         product = self.unary()
         while self.accept("*"):
             product = self.apply("multiply", product, self.unary())
@@ -108,6 +128,7 @@ class _Reader(Reader):
         return product
 
     def unary(self) -> Node:
+        """``"-"* (number | atom)``"""
         signs = 0
         while self.accept("-"):
             signs += 1
@@ -121,6 +142,7 @@ class _Reader(Reader):
         return node
 
     def number(self, sign: int) -> Node:
+        """A number of int32 or float32."""
         token = self.take()
         value = sign * (int(token.text) if token.text.isdecimal() else float(token.text))
         if isinstance(value, int) and not -(1 << 31) <= value < 1 << 31:
@@ -130,6 +152,7 @@ class _Reader(Reader):
         return Node("number", value=value)
 
     def atom_of_expression(self) -> Node:
+        """``"acc" | call | access | "(" sum ")"``"""
         token = self.next
         if self.accept("("):
             self.descend(token)
@@ -151,6 +174,7 @@ class _Reader(Reader):
         return Node("acc")
 
     def call(self) -> Node:
+        """``NAME "(" [sum ("," sum)*] ")"``"""
         token = self.take()
         if token.text not in {*FUNCTIONS, *CASTS}:
             known = ", ".join(sorted({*FUNCTIONS, *CASTS}))
@@ -173,6 +197,7 @@ class _Reader(Reader):
         return self.apply(token.text, *arguments)
 
     def load(self, token: Token) -> BufferLoad:
+        """The access to a tensor, from behind the opening bracket on."""
         name, indices = token.text, self.indices(token)
         shape = tuple(self.shapes.get(name, (i.bounds(self.extents)[1] + 1 for i in indices)))
         if len(shape) != len(indices):
@@ -183,16 +208,19 @@ class _Reader(Reader):
                 self.fail(
                     f"index {index} of {name!r} runs from {low} to {high}, size {size}", token
                 )
-        tensor = Tensor(name, shape, dtype(self.dtypes.get(name, "float32")).name)
+        tensor = Tensor(
+            name, shape, dtype(self.dtypes.get(name, self.own.get(name, "float32"))).name
+        )
         if self.tensors.setdefault(name, tensor) != tensor:
             self.fail(f"tensor {name!r} is read with two shapes", token)
         return BufferLoad(tensor, indices)
 
     def check_iteration(self, token: Token) -> None:
+        """Refuse an index that is none of what may index tensors."""
         super().check_iteration(token)
         if token.text not in self.extents:
             self.fail(
-                f"{self.tensor.text!r} is indexed by {token.text!r}, which is no iteration of the "
-                f"output; these are {', '.join(self.extents)}",
+                f"{self.tensor.text!r} is indexed by {token.text!r}, which is no {self.what}; "
+                f"these are {', '.join(self.extents) or 'none'}",
                 token,
             )

@@ -9,11 +9,14 @@ from functools import cached_property
 from amos._display import Shown
 from amos.errors import OperatorError
 from amos.ir.affine import Affine
+from amos.ir.checks import check_epilogue, check_prologues, check_read_once, check_statement
 from amos.ir.dtypes import dtype
 from amos.ir.epilogue import Epilogue
 from amos.ir.epilogue_parser import parse_epilogue
 from amos.ir.nodes import BufferLoad, Computation, Compute, Tensor
 from amos.ir.parser import parse_statement
+from amos.ir.prologue import Prologue
+from amos.ir.prologue_parser import parse_prologue
 
 __all__ = ["Operator"]
 
@@ -39,19 +42,20 @@ class Operator(Shown, Computation):
     constants: tuple[str, ...] = ()
     #: What is stored instead of the accumulated value; mappings do not depend on it.
     epilogue: Epilogue | None = None
+    #: Sources that are computed of other tensors; mappings do not depend on them.
+    prologues: tuple[Prologue, ...] = ()
 
     def __post_init__(self) -> None:
-        _check_iterations(self.compute)
-        _check_destination(self.compute)
-        _check_bounds(self.compute)
-        _check_tensors(self.compute)
+        check_statement(self.compute)
         inputs = [load.tensor.name for load in self.compute.sources]
         if unknown := [n for n in self.constants if n not in inputs]:
             raise OperatorError(
                 f"constant {unknown[0]!r} is not an input; inputs are {', '.join(inputs)}"
             )
+        check_prologues(self.compute, self.prologues)
         if self.epilogue is not None:
-            _check_epilogue(self.compute, self.epilogue)
+            check_epilogue(self.compute, self.epilogue)
+        check_read_once(self.epilogue, self.prologues)
 
     @staticmethod
     def parse(
@@ -115,6 +119,48 @@ class Operator(Shown, Computation):
         extents = {it.name: it.extent for it in self.spatial}
         return replace(self, epilogue=parse_epilogue(text, extents, dtypes or {}, shapes or {}))
 
+    def with_prologue(
+        self,
+        source: str,
+        text: str,
+        dtypes: Mapping[str, str] | None = None,
+        shapes: Mapping[str, Sequence[int]] | None = None,
+    ) -> Operator:
+        """The operator with one of its sources computed of other tensors, element by element.
+
+        They are inputs in its place. A constant stays one if its tensors are. Padding is
+        that of the result: what lies outside is not computed.
+
+        Args:
+            source: the source's name, with names of its dimensions
+                (``"image[n,c,h,w]"``), or alone: these are then the indices of the first
+                tensor of the text that has as many, all of them plain names.
+            text: an expression as that of :meth:`with_epilogue`, without ``acc``, whose
+                tensors are indexed by these dimensions:
+                ``"u8(relu(x[n,h,w,c]) * scale[c])"``. It may read a tensor of the
+                source's own name. A source whose dtype is open takes that of the result.
+            dtypes: dtype of each tensor of the text; ``float32`` if left out, or the
+                source's for a tensor of its name.
+            shapes: shape of a tensor that is larger than what is read.
+
+        Raises:
+            ParseError: the text is no such expression; a caret marks the column.
+            OperatorError: there is no such source, it has a prologue already, the text
+                is not elementwise, or dtypes and shapes do not fit.
+        """
+        tensors = {load.tensor.name: load.tensor for load in self.sources}
+        prologue = parse_prologue(source, text, tensors, dtypes or {}, shapes or {})
+        if prologue.tensor in {other.tensor for other in self.prologues}:
+            raise OperatorError(
+                f"source {prologue.tensor!r} has a prologue already; write both as one expression"
+            )
+        typed = self.with_dtypes({prologue.tensor: prologue.dtype})
+        return replace(typed, prologues=(*self.prologues, prologue))
+
+    def prologue(self, tensor: str) -> Prologue | None:
+        """What a source is computed of; ``None`` if it is an input itself."""
+        return next((each for each in self.prologues if each.tensor == tensor), None)
+
     @property
     def output(self) -> BufferLoad:
         """The access to the output."""
@@ -123,8 +169,14 @@ class Operator(Shown, Computation):
     @cached_property
     def inputs(self) -> tuple[Tensor, ...]:
         """Distinct input tensors, in order of first use; the epilogue's come last."""
-        extra = self.epilogue.loads if self.epilogue is not None else ()
-        return tuple({load.tensor.name: load.tensor for load in (*self.sources, *extra)}.values())
+        read = [tensor for load in self.sources for tensor in self.feeding(load.tensor)]
+        read += [load.tensor for load in (self.epilogue.loads if self.epilogue else ())]
+        return tuple({tensor.name: tensor for tensor in read}.values())
+
+    def feeding(self, source: Tensor) -> tuple[Tensor, ...]:
+        """The inputs that a source is computed of: itself, or those of its prologue."""
+        prologue = self.prologue(source.name)
+        return (source,) if prologue is None else prologue.tensors
 
     @property
     def result_dtype(self) -> str | None:
@@ -164,7 +216,7 @@ class Operator(Shown, Computation):
         """The same operator with other names; its own name stays.
 
         Args:
-            tensor: the new name of each tensor, of those of the epilogue too.
+            tensor: the new name of each tensor, of those of prologues and the epilogue too.
             iteration: the new name of each iteration.
 
         Raises:
@@ -176,8 +228,11 @@ class Operator(Shown, Computation):
                 Affine(tuple((iteration(n), c) for n, c in index.terms), index.constant)
                 for index in access.indices
             )
+            return read(replace(access, indices=indices))
+
+        def read(access: BufferLoad) -> BufferLoad:
             named = replace(access.tensor, name=tensor(access.tensor.name))
-            return replace(access, tensor=named, indices=indices)
+            return replace(access, tensor=named)
 
         return replace(
             self,
@@ -187,10 +242,16 @@ class Operator(Shown, Computation):
             ),
             constants=tuple(map(tensor, self.constants)),
             epilogue=self.epilogue and self.epilogue.with_loads(load),
+            prologues=tuple(
+                replace(each.with_loads(read), tensor=tensor(each.tensor))
+                for each in self.prologues
+            ),
         )
 
     def with_loads(self, load: Callable[[BufferLoad], BufferLoad]) -> Operator:
         """The same operator with each access, those of the epilogue too, made another.
+
+        Those of prologues, which iterations do not index, are left.
 
         Raises:
             OperatorError: that is no operator.
@@ -203,98 +264,14 @@ class Operator(Shown, Computation):
 
     def __str__(self) -> str:
         extents = ", ".join(f"{it.name}={it.extent}" for it in self.iterations)
-        tensors = [load.tensor for load in self.operands]
-        tensors += [load.tensor for load in (self.epilogue.loads if self.epilogue else ())]
+        tensors = [*self.inputs, *(load.tensor for load in self.operands)]
         kinds = {t.name: t.dtype for t in tensors if t.dtype}
         dtypes = ", ".join(f"{n}: {dtype(d).short}" for n, d in kinds.items())
+        sources = "".join(f"  where {prologue}" for prologue in self.prologues)
         stored = f"  then {self.epilogue}" if self.epilogue is not None else ""
-        return f"{self.compute}  with {extents}" + (f"  ({dtypes})" if dtypes else "") + stored
-
-
-def _check_iterations(compute: Compute) -> None:
-    names = [it.name for it in compute.iterations]
-    if len(set(names)) != len(names):
-        raise OperatorError(f"an iteration is listed twice: {', '.join(names)}")
-    known = set(names)
-    for load in compute.operands:
-        if missing := load.names - known:
-            raise OperatorError(f"{load}: no extent given for {', '.join(sorted(missing))}")
-    used = frozenset[str]().union(*(load.names for load in compute.operands))
-    if idle := [n for n in names if n not in used]:
-        raise OperatorError(f"iteration {', '.join(idle)} indexes nothing in {compute}")
-    for it in compute.iterations:
-        kind = "spatial" if it.name in compute.dst.names else "reduce"
-        if it.kind != kind:
-            raise OperatorError(f"iteration {it.name!r} is {kind} in {compute}, not {it.kind}")
-    if not compute.accumulate and compute.reduce:
-        names_ = ", ".join(it.name for it in compute.reduce)
-        raise OperatorError(f"{compute}: {names_} is summed over, so write += instead of =")
-
-
-def _check_destination(compute: Compute) -> None:
-    """Each point of the spatial iterations writes an element of its own.
-
-    The test is sufficient, and exact for a single index: within one dimension
-    the terms form a mixed radix when every coefficient exceeds what the smaller
-    ones together can reach.
-    """
-    extents = compute.extents
-    seen: set[str] = set()
-    if compute.dst.padded:
-        raise OperatorError(f"{compute.dst}: only a source can be padded, not the output")
-    for index in compute.dst.indices:
-        if repeated := seen & set(index.names):
-            raise OperatorError(
-                f"{compute.dst}: {', '.join(sorted(repeated))} indexes two dimensions of the output"
-            )
-        seen |= set(index.names)
-        reach = 0
-        for name, c in sorted(index.terms, key=lambda term: abs(term[1])):
-            if abs(c) <= reach and extents[name] > 1:
-                raise OperatorError(
-                    f"{compute.dst}: index {index} reaches the same element of the output "
-                    "from different iterations; sum over one of them instead"
-                )
-            reach += abs(c) * (extents[name] - 1)
-
-
-def _check_bounds(compute: Compute) -> None:
-    for load in compute.operands:
-        if load.padded:
-            continue
-        for d, (index, size) in enumerate(zip(load.indices, load.tensor.shape, strict=True)):
-            low, high = index.bounds(compute.extents)
-            if low < 0 or high >= size:
-                raise OperatorError(
-                    f"index {index} of {load.tensor.name!r} runs from {low} to {high}, "
-                    f"outside dimension {d} of size {size}; write pad({load.tensor.name}[…]) "
-                    "if reads outside are zero"
-                )
-
-
-def _check_tensors(compute: Compute) -> None:
-    """One name is one tensor, and the output is not read."""
-    seen: dict[str, Tensor] = {}
-    for load in compute.sources:
-        if seen.setdefault(load.tensor.name, load.tensor) != load.tensor:
-            raise OperatorError(f"tensor {load.tensor.name!r} is used with two shapes or dtypes")
-    if compute.dst.tensor.name in seen:
-        raise OperatorError(f"{compute}: {compute.dst.tensor.name!r} is both read and written")
-
-
-def _check_epilogue(compute: Compute, epilogue: Epilogue) -> None:
-    """Its tensors are its own, and only iterations of the output index them."""
-    taken = {load.tensor.name for load in compute.operands}
-    spatial = {it.name for it in compute.spatial}
-    for load in epilogue.loads:
-        if load.tensor.name in taken:
-            raise OperatorError(
-                f"epilogue {epilogue}: {load.tensor.name!r} is a tensor of the statement already"
-            )
-        if other := sorted(load.names - spatial):
-            raise OperatorError(
-                f"epilogue {epilogue}: {other[0]!r} is no iteration of the output; "
-                f"these are {', '.join(it.name for it in compute.spatial)}"
-            )
-    if compute.dst.tensor.dtype is not None:
-        epilogue.result(compute.dst.tensor.dtype)
+        return (
+            f"{self.compute}  with {extents}"
+            + (f"  ({dtypes})" if dtypes else "")
+            + sources
+            + stored
+        )

@@ -11,7 +11,7 @@ import numpy as np
 
 from amos.errors import MappingError
 from amos.validate.buffers import FlatAccess, check_inputs, nest_addresses, output_dtype, wide
-from amos.validate.epilogue import finish
+from amos.validate.epilogue import finish, source_values
 from amos.validate.execute import scalar_unit
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def simulate(mapping: Mapping, inputs: Dict[str, np.ndarray]) -> np.ndarray:
         raise MappingError(f"simulate: expected a Mapping, got {type(mapping).__name__}")
     op, physical = mapping.operator, mapping.physical()
     given = check_inputs(op, inputs)
-    arrays = {load.tensor.name: given[load.tensor.name] for load in op.sources}
+    arrays = source_values(op, given)
     work = wide(arrays)
     out = np.zeros(op.output.tensor.shape, work)
     layouts = list(physical.layouts.values())

@@ -17,6 +17,7 @@ from amos._tables import TableReader
 from amos.errors import AmosError, IntrinsicError, RecordError
 from amos.intrinsics import Intrinsic, implementations, read_values, values_of
 from amos.ir import Operator
+from amos.ir.epilogue import Elementwise
 from amos.machine import Machine, Peak
 
 __all__ = [
@@ -79,32 +80,40 @@ def operator_values(operator: Operator) -> dict[str, Any]:
     ``text`` is what :meth:`amos.Operator.parse` reads. Names that the language
     cannot spell stand in it under aliases, which ``names`` resolves.
     """
-    extra = operator.epilogue.loads if operator.epilogue is not None else ()
-    tensors = {load.tensor.name: load.tensor for load in (*operator.operands, *extra)}
+    own = {load.tensor.name: load.tensor for load in operator.operands}
+    tensors = own | {tensor.name: tensor for tensor in operator.inputs}
     iterations = [it.name for it in operator.iterations]
     alias = _aliases([*tensors], "t") | _aliases(iterations, "x", taken=tensors)
     plain = operator.renamed(lambda name: alias[name][0], lambda name: alias[name][1])
-    own = {n for n in tensors if n not in {load.tensor.name for load in extra}}
     values: dict[str, Any] = {
         "name": operator.name,
         "text": str(plain.compute),
         "iterations": [[it.name, it.extent] for it in plain.iterations],
-        "shapes": {alias[n][0]: list(tensors[n].shape) for n in tensors if n in own},
-        "dtypes": {alias[n][0]: tensors[n].dtype for n in tensors if n in own and tensors[n].dtype},
+        "shapes": {alias[n][0]: list(tensor.shape) for n, tensor in own.items()},
+        "dtypes": {alias[n][0]: tensor.dtype for n, tensor in own.items() if tensor.dtype},
         "constants": list(plain.constants),
     }
+    if plain.prologues:
+        values["prologues"] = [
+            {"source": each.head, **_expression(each.text, each)} for each in plain.prologues
+        ]
     if plain.epilogue is not None:
-        read = {load.tensor.name: load.tensor for load in plain.epilogue.loads}
-        values["epilogue"] = {
-            "text": str(plain.epilogue),
-            "shapes": {name: list(tensor.shape) for name, tensor in read.items()},
-            "dtypes": {name: tensor.dtype for name, tensor in read.items()},
-        }
+        values["epilogue"] = _expression(str(plain.epilogue), plain.epilogue)
     named = {
         "tensors": {a: n for n, (a, _) in alias.items() if a and a != n},
         "iterations": {a: n for n, (_, a) in alias.items() if a and a != n},
     }
     return values | ({"names": named} if any(named.values()) else {})
+
+
+def _expression(text: str, of: Elementwise) -> dict[str, Any]:
+    """The text of a prologue or an epilogue with what its tensors are."""
+    read = {load.tensor.name: load.tensor for load in of.loads}
+    return {
+        "text": text,
+        "shapes": {name: list(tensor.shape) for name, tensor in read.items()},
+        "dtypes": {name: tensor.dtype for name, tensor in read.items()},
+    }
 
 
 def operator_from(values: Mapping[str, Any]) -> Operator:
@@ -123,6 +132,10 @@ def operator_from(values: Mapping[str, Any]) -> Operator:
             name=values["name"],
             constants=values.get("constants"),
         )
+        for each in values.get("prologues", ()):
+            operator = operator.with_prologue(
+                each["source"], each["text"], each["dtypes"], each["shapes"]
+            )
         if stored := values.get("epilogue"):
             operator = operator.with_epilogue(stored["text"], stored["dtypes"], stored["shapes"])
         by_name = {it.name: it for it in operator.iterations}

@@ -174,13 +174,18 @@ def random_inputs(op: Operator, rng: np.random.Generator) -> dict[str, np.ndarra
     Floats are multiples of 1/64 within ±2 (1/8 within ±1 in eight bits), so that
     every format holds them exactly and short sums are exact in any order. An
     open dtype is taken as float32. The tensors of an epilogue are drawn over many
-    magnitudes, so that scaled sums fall inside the range of the result and outside.
+    magnitudes, so that scaled sums fall inside the range of the result and outside;
+    those of a prologue are small, or large enough to fill a source of integers.
     Each array begins at a cache line, so that timings with them can be compared.
     """
     own = {load.tensor.name for load in op.sources}
+    before = {tensor.name: each for each in op.prologues for tensor in each.tensors}
 
     def draw(tensor: Tensor) -> np.ndarray:
         known = dtype(tensor.dtype or "float32")
+        if tensor.name in before:
+            whole = dtype(before[tensor.name].dtype).is_integer
+            return _draw_before(tensor.shape, known, 16 if whole else 1, rng)
         if tensor.name not in own and known.bits > 8:
             return _draw_magnitudes(tensor.shape, known, rng)
         if known.is_integer:
@@ -191,6 +196,17 @@ def random_inputs(op: Operator, rng: np.random.Generator) -> dict[str, np.ndarra
         return values.astype(known.numpy)
 
     return {tensor.name: aligned_copy(draw(tensor)) for tensor in op.inputs}
+
+
+def _draw_before(
+    shape: tuple[int, ...], kind: DType, largest: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Multiples of 1/8 up to ``largest``, whose products are exact; integers up to 256."""
+    if kind.is_integer:
+        low, high = np.clip(kind.limits, -256, 256)
+        return rng.integers(low, high, shape, kind.numpy, endpoint=True)
+    values = rng.integers(-8 * largest, 8 * largest, shape, endpoint=True) / 8
+    return values.astype(kind.numpy)
 
 
 def _draw_magnitudes(shape: tuple[int, ...], kind: DType, rng: np.random.Generator) -> np.ndarray:

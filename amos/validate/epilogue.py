@@ -1,4 +1,4 @@
-"""What an epilogue makes of accumulators, in NumPy: the reference of every kernel."""
+"""What prologues make of inputs and an epilogue of accumulators, in NumPy: the reference."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from amos.ir.floats import quantize
 from amos.validate.buffers import FlatAccess, write_output
 
 if TYPE_CHECKING:
-    from amos.ir import BufferLoad, Operator
+    from amos.ir import BufferLoad, Operator, Tensor
 
-__all__ = ["finish"]
+__all__ = ["finish", "source_value", "source_values"]
 
 
 def finish(op: Operator, accumulators: np.ndarray, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -38,24 +38,54 @@ def finish(op: Operator, accumulators: np.ndarray, inputs: Mapping[str, np.ndarr
     final = dtype(op.epilogue.result(kind))
     names = [it.name for it in op.spatial]
     held = FlatAccess.of(op.output, accumulators, op.extents).view(names, op.extents)
-    by = _InNumPy(op, inputs, names)
+    by = _InNumPy(op.extents, inputs, names)
     with np.errstate(over="ignore", invalid="ignore"):
         value = op.epilogue.compute(held, kind, by)
         return write_output(op, _store(value, final.name), final.numpy)
 
 
-class _InNumPy:
-    """Arrays with one axis for each spatial iteration, of extent 1 where it does not occur."""
+def source_values(op: Operator, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The sources of a statement by name: inputs, and what prologues make of some.
 
-    def __init__(self, op: Operator, inputs: Mapping[str, np.ndarray], names: list[str]) -> None:
-        self.op, self.inputs, self.names = op, inputs, names
+    Args:
+        op: the operator.
+        inputs: an array for each input tensor, by name.
+    """
+    return {load.tensor.name: source_value(op, load.tensor, inputs) for load in op.sources}
+
+
+def source_value(op: Operator, source: Tensor, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+    """One source of a statement: the input itself, or what its prologue makes of others."""
+    prologue = op.prologue(source.name)
+    if prologue is None:
+        return inputs[source.name]
+    extents = dict(zip(prologue.dimensions, source.shape, strict=True))
+    by = _InNumPy(extents, inputs, list(extents))
+    with np.errstate(over="ignore", invalid="ignore"):
+        value = _store(np.asarray(prologue.compute(by)), prologue.dtype)
+    return np.ascontiguousarray(np.broadcast_to(value, source.shape))
+
+
+class _InNumPy:
+    """Arrays with one axis for each loop, of extent 1 where it does not occur.
+
+    Args:
+        extents: of the loops that may index tensors.
+        inputs: the tensors, by name.
+        names: the loops, in the order of the axes.
+    """
+
+    def __init__(
+        self, extents: Mapping[str, int], inputs: Mapping[str, np.ndarray], names: list[str]
+    ) -> None:
+        self.extents, self.inputs, self.names = extents, inputs, names
 
     def number(self, value: float, kind: str) -> Any:
         return np.dtype(kind).type(value)
 
     def read(self, load: BufferLoad, kind: str) -> Any:
-        flat = FlatAccess.of(load, self.inputs[load.tensor.name], self.op.extents)
-        extents = {n: self.op.extents[n] if n in load.names else 1 for n in self.names}
+        flat = FlatAccess.of(load, self.inputs[load.tensor.name], self.extents)
+        extents = {n: self.extents[n] if n in load.names else 1 for n in self.names}
         return flat.view(self.names, extents).astype(kind)
 
     def convert(self, value: Any) -> Any:

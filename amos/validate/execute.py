@@ -14,7 +14,7 @@ import numpy as np
 
 from amos.ir import dtype
 from amos.validate.buffers import FlatAccess, check_inputs, nest_addresses, output_dtype, wide
-from amos.validate.epilogue import finish
+from amos.validate.epilogue import finish, source_values
 from amos.validate.pairing import Pairing
 from amos.validate.verdict import read_matching
 
@@ -67,7 +67,7 @@ def execute_matching(
     pairing = Pairing.of(op, intrinsic, order)
     assignment = read_matching(pairing, matrix)
     given = check_inputs(op, inputs)
-    arrays = {load.tensor.name: given[load.tensor.name] for load in op.sources}
+    arrays = source_values(op, given)
     work = wide(arrays)
     run = unit or scalar_unit(intrinsic)
     out = np.zeros(op.output.tensor.shape, work)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from amos.validate.buffers import FlatAccess, check_inputs, output_dtype, write_output
-from amos.validate.epilogue import finish
+from amos.validate.epilogue import finish, source_values
 
 if TYPE_CHECKING:
     from amos.ir import Operator
@@ -42,7 +42,7 @@ def evaluate(op: Operator, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
         OperatorError: an input is missing, or its shape or dtype is another.
     """
     given = check_inputs(op, inputs)
-    arrays = {load.tensor.name: given[load.tensor.name] for load in op.sources}
+    arrays = source_values(op, given)
     work = _work_dtype(op, arrays)
     # One conversion for each tensor, before windows multiply its elements.
     wide = {name: array.astype(work, copy=False) for name, array in arrays.items()}

@@ -1,0 +1,134 @@
+"""What must hold of an operator, whoever builds it; each refusal is one line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from amos.errors import OperatorError
+from amos.ir.epilogue import Epilogue
+from amos.ir.nodes import Compute, Tensor
+from amos.ir.prologue import Prologue
+
+__all__ = ["check_epilogue", "check_prologues", "check_read_once", "check_statement"]
+
+
+def check_statement(compute: Compute) -> None:
+    """Refuse a statement that is not one of an operator; see :class:`amos.ir.Operator`."""
+    _check_iterations(compute)
+    _check_destination(compute)
+    _check_bounds(compute)
+    _check_tensors(compute)
+
+
+def _check_iterations(compute: Compute) -> None:
+    names = [it.name for it in compute.iterations]
+    if len(set(names)) != len(names):
+        raise OperatorError(f"an iteration is listed twice: {', '.join(names)}")
+    known = set(names)
+    for load in compute.operands:
+        if missing := load.names - known:
+            raise OperatorError(f"{load}: no extent given for {', '.join(sorted(missing))}")
+    used = frozenset[str]().union(*(load.names for load in compute.operands))
+    if idle := [n for n in names if n not in used]:
+        raise OperatorError(f"iteration {', '.join(idle)} indexes nothing in {compute}")
+    for it in compute.iterations:
+        kind = "spatial" if it.name in compute.dst.names else "reduce"
+        if it.kind != kind:
+            raise OperatorError(f"iteration {it.name!r} is {kind} in {compute}, not {it.kind}")
+    if not compute.accumulate and compute.reduce:
+        names_ = ", ".join(it.name for it in compute.reduce)
+        raise OperatorError(f"{compute}: {names_} is summed over, so write += instead of =")
+
+
+def _check_destination(compute: Compute) -> None:
+    """Each point of the spatial iterations writes an element of its own.
+
+    The test is sufficient, and exact for a single index.
+    """
+    extents = compute.extents
+    seen: set[str] = set()
+    if compute.dst.padded:
+        raise OperatorError(f"{compute.dst}: only a source can be padded, not the output")
+    for index in compute.dst.indices:
+        if repeated := seen & set(index.names):
+            raise OperatorError(
+                f"{compute.dst}: {', '.join(sorted(repeated))} indexes two dimensions of the output"
+            )
+        seen |= set(index.names)
+        if not index.distinct(extents):
+            raise OperatorError(
+                f"{compute.dst}: index {index} reaches the same element of the output "
+                "from different iterations; sum over one of them instead"
+            )
+
+
+def _check_bounds(compute: Compute) -> None:
+    for load in compute.operands:
+        if load.padded:
+            continue
+        for d, (index, size) in enumerate(zip(load.indices, load.tensor.shape, strict=True)):
+            low, high = index.bounds(compute.extents)
+            if low < 0 or high >= size:
+                raise OperatorError(
+                    f"index {index} of {load.tensor.name!r} runs from {low} to {high}, "
+                    f"outside dimension {d} of size {size}; write pad({load.tensor.name}[…]) "
+                    "if reads outside are zero"
+                )
+
+
+def _check_tensors(compute: Compute) -> None:
+    """One name is one tensor, and the output is not read."""
+    seen: dict[str, Tensor] = {}
+    for load in compute.sources:
+        if seen.setdefault(load.tensor.name, load.tensor) != load.tensor:
+            raise OperatorError(f"tensor {load.tensor.name!r} is used with two shapes or dtypes")
+    if compute.dst.tensor.name in seen:
+        raise OperatorError(f"{compute}: {compute.dst.tensor.name!r} is both read and written")
+
+
+def check_prologues(compute: Compute, prologues: Sequence[Prologue]) -> None:
+    """Each gives one source its values, of tensors that the statement does not have."""
+    sources = {load.tensor.name: load.tensor for load in compute.sources}
+    seen: set[str] = set()
+    for prologue in prologues:
+        name = prologue.tensor
+        if name not in sources:
+            raise OperatorError(
+                f"prologue of {name!r}: it is not a source; sources are {', '.join(sources)}"
+            )
+        if name in seen:
+            raise OperatorError(f"source {name!r} has two prologues")
+        seen.add(name)
+        prologue.check(sources[name])
+        for tensor in prologue.tensors:
+            if tensor.name != name and tensor.name in {*sources, compute.dst.tensor.name}:
+                raise OperatorError(
+                    f"prologue of {name!r}: {tensor.name!r} is a tensor of the statement already"
+                )
+
+
+def check_read_once(epilogue: Epilogue | None, prologues: Sequence[Prologue]) -> None:
+    """What prologues and the epilogue read under one name is one tensor."""
+    every = [*prologues, *([epilogue] if epilogue is not None else [])]
+    seen: dict[str, Tensor] = {}
+    for load in (load for each in every for load in each.loads):
+        if seen.setdefault(load.tensor.name, load.tensor) != load.tensor:
+            raise OperatorError(f"tensor {load.tensor.name!r} is read with two shapes or dtypes")
+
+
+def check_epilogue(compute: Compute, epilogue: Epilogue) -> None:
+    """Its tensors are its own, and only iterations of the output index them."""
+    taken = {load.tensor.name for load in compute.operands}
+    spatial = {it.name for it in compute.spatial}
+    for load in epilogue.loads:
+        if load.tensor.name in taken:
+            raise OperatorError(
+                f"epilogue {epilogue}: {load.tensor.name!r} is a tensor of the statement already"
+            )
+        if other := sorted(load.names - spatial):
+            raise OperatorError(
+                f"epilogue {epilogue}: {other[0]!r} is no iteration of the output; "
+                f"these are {', '.join(it.name for it in compute.spatial)}"
+            )
+    if compute.dst.tensor.dtype is not None:
+        epilogue.result(compute.dst.tensor.dtype)

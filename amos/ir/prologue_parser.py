@@ -1,0 +1,94 @@
+"""From the text of a prologue to its expression, and to the dimensions that index it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from amos.errors import OperatorError
+from amos.ir.affine import Affine
+from amos.ir.epilogue_parser import ExpressionReader
+from amos.ir.grammar import Reader
+from amos.ir.nodes import Tensor
+from amos.ir.prologue import Prologue
+
+__all__ = ["parse_prologue"]
+
+
+def parse_prologue(
+    head: str,
+    text: str,
+    sources: Mapping[str, Tensor],
+    dtypes: Mapping[str, str],
+    shapes: Mapping[str, Sequence[int]],
+) -> Prologue:
+    """Read a prologue of one of these sources.
+
+    See :meth:`Operator.with_prologue <amos.ir.Operator.with_prologue>`.
+
+    >>> print(parse_prologue("b", "relu(x[k,j]) * s[j]", {"b": Tensor("b", (8, 4))}, {}, {}))
+    b[k, j] = relu(x[k, j]) * s[j]
+    """
+    name, dimensions = _head(head)
+    if name not in sources:
+        raise OperatorError(
+            f"prologue of {name!r}: it is not a source; sources are {', '.join(sources)}"
+        )
+    source = sources[name]
+    if dimensions is None:
+        dimensions = _bound(name, text, len(source.shape))
+    if len(dimensions) != len(source.shape):
+        raise OperatorError(
+            f"prologue {head!r}: {len(dimensions)} dimensions are named, "
+            f"{name!r} has {len(source.shape)}"
+        )
+    extents = dict(zip(dimensions, source.shape, strict=True))
+    own = {name: source.dtype} if source.dtype is not None else {}
+    reader = ExpressionReader(text, extents, dtypes, shapes, f"dimension of {name}", own)
+    expression, cast = reader.expression()
+    reader.check_given("prologue")
+    kind = source.dtype or cast or expression.kind("")
+    if cast not in (None, kind):
+        raise OperatorError(
+            f"prologue of {name!r}: it gives {cast}, but the statement has it as {kind}"
+        )
+    return Prologue(expression=expression, tensor=name, dimensions=dimensions, dtype=kind)
+
+
+def _head(text: str) -> tuple[str, tuple[str, ...] | None]:
+    """The source that a prologue is of, and the names of its dimensions if they are stated."""
+    reader = Reader(text)
+    token = reader.next
+    if token.kind != "name":
+        reader.fail("expected a source, such as 'image' or 'image[n,c,h,w]'")
+    reader.take()
+    if reader.next.kind == "end":
+        return token.text, None
+    names = _plain(reader.indices(token)) if reader.accept("[") else None
+    if names is None or reader.next.kind != "end":
+        reader.fail("expected a source with a name for each dimension, such as 'image[n,c,h,w]'")
+    return token.text, names
+
+
+def _plain(indices: Sequence[Affine]) -> tuple[str, ...] | None:
+    """The indices if each is a name of its own."""
+    names = tuple(name for index in indices for name in index.names)
+    own = all(index == Affine(((name, 1),)) for index, name in zip(indices, names, strict=False))
+    return names if own and len({*names}) == len(indices) == len(names) else None
+
+
+def _bound(name: str, text: str, rank: int) -> tuple[str, ...]:
+    """The dimensions of a source as the first tensor of its rank has them."""
+    reader = Reader(text)
+    for place, (token, after) in enumerate(pairwise(reader.tokens)):
+        if token.kind != "name" or after.text != "[":
+            continue
+        reader.position = place + 2
+        names = _plain(reader.indices(token))
+        if names is not None and len(names) == rank:
+            return names
+    sample = ", ".join("nchwabde"[:rank])
+    raise OperatorError(
+        f"prologue of {name!r}: no tensor of {text!r} has {rank} plain names as indices; "
+        f"name the dimensions, as in '{name}[{sample}]'"
+    )
