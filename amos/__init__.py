@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from amos.plan.planning import plan
     from amos.records import Record
     from amos.runtime import build
-    from amos.validate import check_matching
+    from amos.validate import check_matching, fusable, fuse
 
 __version__ = "0.1.0"
 
@@ -48,6 +48,8 @@ __all__ = [
     "explorer",
     "export",
     "from_te",
+    "fusable",
+    "fuse",
     "intrinsics",
     "machines",
     "operators",
@@ -72,7 +74,7 @@ _HOMES = {
         "amos.plan": ["Candidate", "CpuSchedule", "GpuSchedule", "Schedule"],
         "amos.records": ["Record"],
         "amos.runtime": ["build"],
-        "amos.validate": ["check_matching"],
+        "amos.validate": ["check_matching", "fusable", "fuse"],
     }.items()
     for name in names
 }

@@ -19,6 +19,7 @@ from amos.cli import (
     cuda,
     explore,
     export,
+    fuse,
     intrinsics,
     machines,
     map_,
@@ -46,6 +47,7 @@ app = typer.Typer(
 )
 app.command("map")(map_.map_command)
 app.command("explore")(explore.explore_command)
+app.command("fuse-check")(fuse.fuse_check_command)
 app.command("export")(export.export_command)
 app.command("space")(space.space_command)
 app.command("predict")(predict.predict_command)

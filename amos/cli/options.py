@@ -58,6 +58,10 @@ Dtypes = Annotated[
     list[str] | None,
     typer.Option(metavar="[TENSOR=]DTYPE", help="dtype of all (f16, u8s8), or of one (image=u8)."),
 ]
+TensorDtypes = Annotated[
+    list[str] | None,
+    typer.Option("--dtype", metavar="TENSOR=DTYPE", help="dtype of a tensor; repeat for more."),
+]
 Shapes = Annotated[
     list[str] | None,
     typer.Option(metavar="TENSOR=SIZES", help="Shape of a tensor: image=1,56,56,64."),
@@ -244,6 +248,30 @@ def read_operator(
         {name: kind for name, kind in single.items() if name in stored},
         {name: size for name, size in sizes.items() if name in stored},
     )
+
+
+def read_extents(items: Iterable[str] | None) -> dict[str, int]:
+    """Extents of ``--extent``; several may stand in one, with commas between them.
+
+    Raises:
+        typer.BadParameter: an option is not NAME=SIZE.
+    """
+    from amos.operators import lookup
+
+    with _option("--extent"):
+        return lookup.read_extents(item for some in items or () for item in some.split(","))
+
+
+def read_dtypes(items: Iterable[str] | None) -> dict[str, str]:
+    """Dtypes of ``--dtype`` by tensor.
+
+    Raises:
+        typer.BadParameter: an option is not TENSOR=DTYPE.
+    """
+    from amos.operators.lookup import read_pair
+
+    with _option("--dtype"):
+        return dict(read_pair(item, "TENSOR=DTYPE") for item in items or ())
 
 
 def read_fixes(items: Iterable[str] | None) -> tuple[tuple[str, int | str], ...]:

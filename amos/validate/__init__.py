@@ -3,12 +3,14 @@
 from amos.validate.algorithm1 import algorithm_1, algorithm_1_batch, holds_on_matched
 from amos.validate.buffers import random_inputs
 from amos.validate.execute import execute_matching
+from amos.validate.fusion import FusionVerdict, fusable, fuse
 from amos.validate.pairing import RULES, Pairing, check_compatible
 from amos.validate.semantics import evaluate
 from amos.validate.verdict import Verdict, check_matching
 
 __all__ = [
     "RULES",
+    "FusionVerdict",
     "Pairing",
     "Verdict",
     "algorithm_1",
@@ -17,6 +19,8 @@ __all__ = [
     "check_matching",
     "evaluate",
     "execute_matching",
+    "fusable",
+    "fuse",
     "holds_on_matched",
     "random_inputs",
 ]

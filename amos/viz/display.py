@@ -15,6 +15,7 @@ __all__ = ["describe", "html", "text"]
 _PAGES: dict[str, Callable[[Any], list[Block]]] = {
     "Candidate": results.candidate,
     "Exploration": results.exploration,
+    "FusionVerdict": pages.fusion,
     "Intrinsic": pages.intrinsic,
     "Kernel": results.kernel,
     "Machine": results.machine,

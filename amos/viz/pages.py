@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from amos.errors import MappingError
-from amos.validate import Verdict
+from amos.validate import FusionVerdict, Verdict
 from amos.viz.blocks import Block, Code, Heading, Note, Table
 from amos.viz.drawings import Grid, Matrices, Matrix
 from amos.viz.latex import compute_latex, memory_latex
@@ -114,6 +114,15 @@ def verdict(said: Verdict) -> list[Block]:
     if said.hint:
         blocks.append(Note((said.hint,)))
     return blocks
+
+
+def fusion(said: FusionVerdict) -> list[Block]:
+    """The operator that two are, or what speaks against it."""
+    title = f"Fusable: {said.rule}" if said else "Not fusable"
+    blocks: list[Block] = [Heading(title, said.how, good=bool(said))]
+    if said.fused is not None:
+        return [*blocks, Code(str(said.fused))]
+    return [*blocks, Note(said.reasons, bad=True)]
 
 
 def space(found: MappingSpace) -> list[Block]:

@@ -47,6 +47,7 @@ def objects(found: Exploration) -> dict[str, Any]:
         "VirtualMapping": SPACE[0].virtual(),
         "PhysicalMapping": SPACE[0].physical(),
         "Verdict": _wrong(),
+        "FusionVerdict": amos.fusable("y[i] += a[i,k]", "z[i] = y[i]", {"i": 4, "k": 2}),
         "MappingSpace": SPACE,
         "Prediction": found.prediction,
         "Exploration": found,
@@ -153,6 +154,12 @@ def test_verdicts_are_equal_whatever_they_are_drawn_from() -> None:
     said = _wrong()
     assert said == Verdict(said.rule, said.wrong, said.idle)
     assert "Not valid" in text(Verdict("paper", ("made by hand",)))
+
+
+def test_why_two_operators_are_not_one() -> None:
+    said = amos.fusable("y[i] += a[i,k]", "z[k] += y[i] * b[i,k]", {"i": 4, "k": 2})
+    assert "Not fusable" in text(said)
+    assert "the consumer sums over `i`" in text(said)
 
 
 def test_a_large_space_is_cut_and_says_so() -> None:

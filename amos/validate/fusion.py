@@ -1,0 +1,280 @@
+"""Which operator computes with which in one kernel, with reasons (Hidet, section 4.2).
+
+Behind a producer, as its epilogue, stands a consumer that makes one element of each that
+the producer stores: a bijection. Before a consumer, as its prologue, stands a producer
+that sums over nothing: an injection. Both take a proof that the element which one stores
+is the element which the other reads; see :mod:`amos.validate.bijection`. What both
+operators compute is then one expression (:mod:`amos.validate.composition`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from amos.errors import OperatorError
+from amos.ir import Affine, BufferLoad, Operator
+from amos.ir.epilogue import Node
+from amos.ir.prologue import Prologue
+from amos.validate.bijection import Visits, substitution
+from amos.validate.composition import Apart, Value, accesses, at, elementwise, stored
+from amos.validate.reasons import listed
+from amos.validate.verdict import Verdict
+
+__all__ = ["FusionVerdict", "fusable", "fuse"]
+
+
+@dataclass(frozen=True)
+class FusionVerdict(Verdict):
+    """Whether two operators can be one; true if they can.
+
+    ``rule`` is ``"behind"``, where the consumer becomes the producer's epilogue and output,
+    ``"before"``, where the producer becomes the consumer's prologue, or ``"fusion"`` where
+    neither holds; ``wrong`` then says why.
+
+    Attributes:
+        how: as what the one becomes part of the other; empty if it does not.
+        fused: the operator that computes both.
+    """
+
+    how: str = ""
+    fused: Operator | None = field(default=None, compare=False, repr=False)
+
+    def __str__(self) -> str:
+        if self:
+            return f"fusable ({self.rule}): {self.how}"
+        return f"not fusable: {'; '.join(self.reasons)}"
+
+
+def fusable(
+    producer: str | Operator,
+    consumer: str | Operator,
+    extents: Mapping[str, int] | None = None,
+    dtypes: Mapping[str, str] | None = None,
+) -> FusionVerdict:
+    """Judge whether a consumer can be computed in its producer's kernel, or the other way round.
+
+    The verdict is exact in what concerns indices: elements are not compared one by one, and
+    extents may be of any size. If it is true, ``fused`` stores what the consumer would,
+    bit for bit where the arithmetic is that of integers; floats are rounded where the
+    epilogue or the prologue says. The producer's output itself is not stored any more.
+
+    Args:
+        producer: an operator, or its text, which may go on with ``then`` and an epilogue.
+        consumer: likewise; it reads the producer's output by its name.
+        extents: extents of the iterations of texts; each takes those that it has, and a
+            consumer those of the producer that it does not name.
+        dtypes: dtypes of the tensors of texts.
+
+    Raises:
+        ParseError: a text is no statement.
+        OperatorError: extents or dtypes do not fit.
+
+    >>> sizes = dict(i=4, j=8, k=16)
+    >>> print(fusable("y[i,j] += a[i,k] * b[k,j]", "z[j,i] = y[i,j] * s[j]", sizes))
+    fusable (behind): as the epilogue acc * s[j] and the output z[j, i]
+    >>> print(fusable("y[i] = x[i] * s[]", "z[j] += y[k] * b[k,j]", dict(i=16, j=8, k=16)))
+    fusable (before): as the prologue y[i] = x[i] * s[]
+    """
+    first = _operator(producer, extents, dtypes, None)
+    second = _operator(consumer, {**first.extents, **(extents or {})}, dtypes, first)
+    if apart := _unconnected(first, second):
+        return FusionVerdict("fusion", (apart,))
+    accumulated = first.output.tensor
+    if first.epilogue is None:
+        kinds = {tensor.name: tensor.dtype for tensor in second.inputs if tensor.dtype}
+        first = first.with_dtypes({n: kind for n, kind in kinds.items() if n == accumulated.name})
+    reasons: list[str] = []
+    for place, attempt in (("behind", _behind), ("before", _before)):
+        try:
+            fused, how = attempt(first, second)
+        except (Apart, OperatorError) as error:
+            reasons.append(f"{place}: {error}")
+        else:
+            return FusionVerdict(rule=place, how=how, fused=fused)
+    return FusionVerdict("fusion", tuple(reasons))
+
+
+def fuse(producer: Operator, consumer: Operator) -> Operator:
+    """The operator that computes both; see :func:`fusable`.
+
+    Raises:
+        OperatorError: there is none; the message says why.
+    """
+    verdict = fusable(producer, consumer)
+    if verdict.fused is None:
+        raise OperatorError(f"{consumer.name!r} behind {producer.name!r}: {verdict}")
+    return verdict.fused
+
+
+def _operator(
+    text: str | Operator,
+    extents: Mapping[str, int] | None,
+    dtypes: Mapping[str, str] | None,
+    producer: Operator | None,
+) -> Operator:
+    """An operator, of what concerns it; it reads the producer's output as that is."""
+    if isinstance(text, Operator):
+        return text
+    statement, _, epilogue = text.partition(" then ")
+    shapes, kinds = {}, dict(dtypes or {})
+    if producer is not None:
+        shapes[producer.result.name] = producer.result.shape
+        kinds.pop(producer.result.name, None)
+        if producer.result.dtype is not None:
+            kinds[producer.result.name] = producer.result.dtype
+    own, extra = _names(statement), _names(epilogue)
+
+    def of(names: set[str], values: Mapping[str, Any] | None) -> dict[str, Any]:
+        return {name: value for name, value in (values or {}).items() if name in names}
+
+    op = Operator.parse(statement, of(own, extents), of(own, kinds), shapes=of(own, shapes))
+    if not epilogue:
+        return op
+    return op.with_epilogue(epilogue, of(extra - own, kinds), of(extra - own, shapes))
+
+
+def _names(text: str) -> set[str]:
+    return set(re.findall(r"[A-Za-z_]\w*", text))
+
+
+def _unconnected(producer: Operator, consumer: Operator) -> str:
+    """Why a consumer does not read what a producer stores, if it does not."""
+    result = producer.result
+    names = {tensor.name: tensor for tensor in consumer.inputs}
+    if result.name not in names:
+        return f"the consumer does not read `{result.name}`; it reads {listed([*names])}"
+    tensor = names[result.name]
+    if tensor.shape != result.shape:
+        return f"`{result.name}` is {result.shape}, and the consumer reads {tensor.shape}"
+    if tensor.dtype is not None and result.dtype not in (None, tensor.dtype):
+        return f"`{result.name}` is {result.dtype}, and the consumer reads {tensor.dtype}"
+    return ""
+
+
+def _behind(producer: Operator, consumer: Operator) -> tuple[Operator, str]:
+    """The producer with the consumer as its epilogue."""
+    name = producer.result.name
+    if summed := [it.name for it in consumer.reduce if it.extent > 1]:
+        raise Apart(f"the consumer sums over {listed(summed)}, and an epilogue has one element")
+    reads = {load.indices: load for load in accesses(consumer) if load.tensor.name == name}
+    if len(reads) > 1:
+        texts = listed([str(load) for load in reads.values()])
+        raise Apart(f"the consumer reads {texts}, and an epilogue has one element")
+    (indices,) = (_bijection(producer, load, consumer.extents) for load in reads.values())
+    here = stored(producer)
+
+    def read(load: BufferLoad) -> Value:
+        return here if load.tensor.name == name else _input(load, indices, consumer.extents)
+
+    value = elementwise(consumer, read)
+    epilogue, store = (
+        replace(value, accumulator=here.accumulator).epilogue(),
+        at(consumer.output, indices),
+    )
+    output = replace(store, tensor=replace(store.tensor, dtype=producer.output.tensor.dtype))
+    fused = replace(producer, compute=replace(producer.compute, dst=output), epilogue=epilogue)
+    how = f"the epilogue {epilogue} and the output {store}" if epilogue else f"the output {store}"
+    return fused, f"as {how}"
+
+
+def _bijection(
+    producer: Operator, load: BufferLoad, extents: Mapping[str, int]
+) -> dict[str, Affine]:
+    """The consumer's iterations by those of the producer at which both have one element."""
+    name, output = producer.result.name, producer.output
+    write = Visits.of(output.indices, {it.name: it.extent for it in producer.spatial})
+    read = Visits.of(load.indices, extents)
+    if (indices := substitution(write, read)) is not None:
+        return indices
+    if read.repeated:
+        raise Apart(f"each element of `{name}` is read again for each {listed(read.repeated)}")
+    if _leaves(load, extents):
+        raise Apart(f"`{load}` reads outside of `{name}`, which nothing computes")
+    if read.points != write.points:
+        which = "not each of them" if read.points < write.points else "some more than once"
+        raise Apart(
+            f"`{load}` is read at {read.points} points, and {write.points} elements are stored "
+            f"as `{output}`: {which}"
+        )
+    if not write.same(read):
+        raise Apart(f"`{load}` are not the elements stored as `{output}`, each of them once")
+    raise Apart(
+        f"`{load}` are the elements stored as `{output}`, but only quotients and remainders "
+        "of the producer's iterations tell those of the consumer"
+    )
+
+
+def _before(producer: Operator, consumer: Operator) -> tuple[Operator, str]:
+    """The consumer with the producer as its prologue."""
+    result = producer.result
+    if summed := [it.name for it in producer.reduce if it.extent > 1]:
+        raise Apart(f"the producer sums over {listed(summed)}, and a prologue over nothing")
+    if consumer.epilogue and result.name in {t.tensor.name for t in consumer.epilogue.loads}:
+        raise Apart(f"the consumer's epilogue reads `{result.name}`, and a prologue is of a source")
+    if any(result.name in {t.name for t in each.tensors} for each in consumer.prologues):
+        raise Apart(f"a prologue of the consumer reads `{result.name}` already")
+    dimensions, indices = _inverse(producer)
+    value = elementwise(producer, lambda load: _input(load, indices, producer.extents))
+    kind = value.dtype or value.kind
+    prologue = Prologue(
+        expression=value.node, tensor=result.name, dimensions=dimensions, dtype=kind
+    )
+    constants = consumer.constants
+    if not {load.tensor.name for load in prologue.loads} <= {*producer.constants}:
+        constants = tuple(name for name in constants if name != result.name)
+    fused = replace(
+        consumer.with_dtypes({result.name: kind}),
+        prologues=(*consumer.prologues, prologue),
+        constants=constants,
+    )
+    return fused, f"as the prologue {prologue}"
+
+
+def _inverse(producer: Operator) -> tuple[tuple[str, ...], dict[str, Affine]]:
+    """Names of the dimensions of the producer's result, and its iterations by them."""
+    output, shape = producer.output, producer.result.shape
+    taken = [index.names[0] if len(index.names) == 1 else "" for index in output.indices]
+    dimensions = tuple(
+        name if name and taken.count(name) == 1 else _unused(f"d{d}", producer)
+        for d, name in enumerate(taken)
+    )
+    box = dict(zip(dimensions, shape, strict=True))
+    whole = Visits.of([Affine(((name, 1),)) for name in dimensions], box)
+    write = Visits.of(output.indices, {it.name: it.extent for it in producer.spatial})
+    if (indices := substitution(whole, write)) is not None:
+        return dimensions, dict.fromkeys(producer.extents, Affine()) | indices
+    if write.points != whole.points:
+        raise Apart(
+            f"`{output}` stores {write.points} of {whole.points} elements, and a prologue "
+            "gives each of them"
+        )
+    raise Apart(
+        f"only quotients and remainders of the indices of `{output}` tell the producer's iterations"
+    )
+
+
+def _unused(name: str, op: Operator) -> str:
+    while name in op.extents:
+        name += "_"
+    return name
+
+
+def _input(load: BufferLoad, by: Mapping[str, Affine], extents: Mapping[str, int]) -> Value:
+    """An input, indexed otherwise."""
+    if load.padded and _leaves(load, extents):
+        raise Apart(f"`{load}` is padded, and only a source of the kernel's statement can be")
+    tensor = load.tensor
+    known = replace(tensor, dtype=tensor.dtype or "float32")
+    plain = BufferLoad(tensor=known, indices=at(load, by).indices)
+    return Value(Node("read", load=plain), tensor.dtype)
+
+
+def _leaves(load: BufferLoad, extents: Mapping[str, int]) -> bool:
+    """Whether an access reads outside of its tensor."""
+    bounds = [index.bounds(extents) for index in load.indices]
+    return any(
+        low < 0 or high >= size for (low, high), size in zip(bounds, load.tensor.shape, strict=True)
+    )

@@ -1,0 +1,54 @@
+"""``amos fuse-check``."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from amos.cli import main
+
+GEMM = "y[i,j] += a[i,k] * b[k,j]"
+SIZES = ["--extent", "i=4,j=8", "--extent", "k=16"]
+
+
+def test_fusable_as_an_epilogue(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["fuse-check", GEMM, "z[j,i] = y[i,j] then relu(acc + t[j])", *SIZES]
+    assert main(arguments) == 0
+    text = capsys.readouterr().out
+    assert "behind: as the epilogue relu(acc + t[j]) and the output z[j, i]" in text
+    assert main([*arguments, "--json", "--dtype", "y=s32"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["fusable"], said["place"], said["reasons"]) == (True, "behind", [])
+    assert "then relu(acc + t[j])" in said["fused"]
+
+
+def test_not_fusable_has_status_1_and_reasons(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["fuse-check", GEMM, "z[i] += y[i,j]", *SIZES]
+    assert main(arguments) == 1
+    text = capsys.readouterr().out
+    assert "not fusable\n  - behind: the consumer sums over `j`" in text
+    assert main([*arguments, "--json"]) == 1
+    said = json.loads(capsys.readouterr().out)
+    assert (said["fusable"], len(said["reasons"]), said["fused"]) == (False, 2, "")
+
+
+def test_an_operator_of_the_library(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fuse-check", "resnet18:C5", "z[n,k,p,q] = out[n,p,q,k]"]) == 0
+    assert "behind: as the output z[n, k, p, q]" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([GEMM, "z[i] = y[i", *SIZES], "never closed"),
+        ([GEMM, "z[i,j] = y[i,j]", "--extent", "i=4"], "no extent given"),
+        ([GEMM, "z[i,j] = y[i,j]", "--extent", "i"], "NAME=SIZE"),
+        ([GEMM, "z[i,j] = y[i,j]", *SIZES, "--dtype", "u8"], "TENSOR=DTYPE"),
+    ],
+)
+def test_what_cannot_be_read(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["fuse-check", *arguments]) == 2
+    assert message in capsys.readouterr().err

@@ -1,0 +1,204 @@
+"""Which operators are one, against computing both of them."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import amos
+from amos.ir import Affine, Operator
+from amos.validate import evaluate
+from amos.validate.fusion import fusable
+from tests.validate.test_bijection import affine_map, is_affine, regrouped, visited_points
+
+SIZES = {"i": 4, "j": 8, "k": 16, "p": 2, "q": 2, "r": 3}
+GEMM = "y[i,j] += a[i,k] * b[k,j]"
+
+
+def _inside(indices: list[Affine], extents: dict[str, int]) -> list[Affine]:
+    return [index + max(0, -index.bounds(extents)[0]) for index in indices]
+
+
+def _shape(indices: list[Affine], extents: dict[str, int]) -> tuple[int, ...]:
+    return tuple(index.bounds(extents)[1] + 1 for index in indices)
+
+
+def _listed(indices: list[Affine]) -> str:
+    return ", ".join(map(str, indices))
+
+
+def _drawn(rng: np.random.Generator, related: bool) -> tuple[Operator, Operator] | None:
+    """A producer and a consumer whose indices are drawn."""
+    rank = int(rng.integers(1, 3))
+    write, writing = affine_map(rng, "ijk", rank)
+    read, reading = (
+        regrouped(rng, write, dict(writing)) if related else affine_map(rng, "pqs", rank)
+    )
+    write, read = _inside(write, writing), _inside(read, reading)
+    sizes = zip(_shape(write, writing), _shape(read, reading), strict=True)
+    shape = tuple(max(each) + int(rng.integers(0, 4) == 0) for each in sizes)
+    order = [str(name) for name in rng.permutation([*reading])]
+    factor = [name for name in reading if rng.random() < 0.5]
+    dtypes = dict.fromkeys(("a", "b", "y", "w", "z"), "int32")
+    try:
+        return (
+            Operator.parse(
+                f"y[{_listed(write)}] += a[{', '.join(writing)}, m] * b[m]",
+                writing | {"m": 2},
+                {name: dtypes[name] for name in "aby"},
+                shapes={"y": shape},
+            ),
+            Operator.parse(
+                f"z[{', '.join(order)}] = y[{_listed(read)}] * w[{', '.join(factor)}]",
+                reading,
+                {name: dtypes[name] for name in "ywz"},
+                shapes={"y": shape},
+            ),
+        )
+    except amos.AmosError:
+        return None  # the drawn producer stores two results in one element
+
+
+def _inputs(rng: np.random.Generator, *operators: Operator) -> dict[str, np.ndarray]:
+    tensors = {t.name: t.shape for op in operators for t in op.inputs}
+    return {n: rng.integers(-999, 999, s).astype(np.int32) for n, s in tensors.items()}
+
+
+def _one_after_the_other(
+    producer: Operator, consumer: Operator, inputs: dict[str, np.ndarray]
+) -> np.ndarray:
+    first = evaluate(producer, {t.name: inputs[t.name] for t in producer.inputs})
+    every = inputs | {producer.result.name: first}
+    return evaluate(consumer, {t.name: every[t.name] for t in consumer.inputs})
+
+
+def _fused(op: Operator, inputs: dict[str, np.ndarray]) -> np.ndarray:
+    return evaluate(op, {t.name: inputs[t.name] for t in op.inputs})
+
+
+def test_behind_exactly_where_every_element_is_read_once() -> None:
+    rng, counts = np.random.default_rng(1), Counter[bool]()
+    for number in range(900):
+        if (pair := _drawn(rng, related=number % 2 == 0)) is None:
+            continue
+        producer, consumer = pair
+        if 1 in consumer.extents.values() or 1 in producer.extents.values():
+            continue
+        written = visited_points(
+            producer.output.indices, {it.name: it.extent for it in producer.spatial}
+        )
+        read = visited_points(consumer.sources[0].indices, consumer.extents)
+        once = {e: len(p) for e, p in written.items()} == {e: len(p) for e, p in read.items()}
+        pairs = {written[e][0]: read[e][0] for e in written} if once else {}
+        verdict = fusable(producer, consumer)
+        assert bool(verdict) == (once and is_affine(pairs)), f"{producer}\n{consumer}\n{verdict}"
+        counts[bool(verdict)] += 1
+        if verdict.fused is not None:
+            inputs = _inputs(rng, producer, consumer)
+            inputs.pop("y")
+            expected = _one_after_the_other(producer, consumer, inputs)
+            np.testing.assert_array_equal(_fused(verdict.fused, inputs), expected)
+    assert min(counts[True], counts[False]) > 60, counts
+
+
+@pytest.mark.parametrize(
+    ("consumer", "reason"),
+    [
+        ("z[j] = w[j]", "does not read `y`; it reads `w`"),
+        ("z[i] += y[i,j]", "behind: the consumer sums over `j`"),
+        ("z[i,j,r] = y[i,j] * w[r]", "each element of `y` is read again for each `r`"),
+        ("z[i,p] = y[i,p]", "8 points, and 32 elements .*: not each of them"),
+        ("z[i,p,q,r] = y[i,p*4+q+r]", "48 points, and 32 elements .*: some more than once"),
+        ("z[i,p] = y[i,p] * y[p,i]", r"reads `y\[i, p\]` and `y\[p, i\]`"),
+        ("z[i,j] = pad(y[i,j-1])", "reads outside of `y`"),
+        ("z[i,j] = y[i,j] * pad(w[i-1])", r"`pad\(w\[i - 1\]\)` is padded"),
+        ("z[i,j] = y[i,j] * b[i,j]", "'b' is a tensor of the statement already"),
+        ("a[i,j] = y[i,j]", "'a' is both read and written"),
+    ],
+)
+def test_reasons(consumer: str, reason: str) -> None:
+    verdict = fusable(GEMM, consumer, SIZES)
+    assert not verdict
+    assert re.search(reason, str(verdict)), verdict
+    assert re.search("before: the producer sums over `k`|does not read", str(verdict))
+
+
+def test_shapes_and_dtypes_of_what_is_read() -> None:
+    first = Operator.parse(GEMM, {"i": 4, "j": 8, "k": 16}, {"y": "int32"})
+    wider = Operator.parse("z[i,j] = y[i,j]", {"i": 4, "j": 8}, shapes={"y": (4, 9)})
+    assert "`y` is (4, 8), and the consumer reads (4, 9)" in str(fusable(first, wider))
+    floats = Operator.parse("z[i,j] = y[i,j]", {"i": 4, "j": 8}, {"y": "f32"})
+    assert "`y` is int32, and the consumer reads float32" in str(fusable(first, floats))
+
+
+def test_before_exactly_where_the_inverse_is_a_permutation() -> None:
+    """A prologue gives every element of a source, by the indices of that element."""
+    rng, counts = np.random.default_rng(2), Counter[bool]()
+    for number in range(600):
+        if (pair := _elementwise_first(rng, whole=number % 3 > 0)) is None:
+            continue
+        producer, consumer = pair
+        write = producer.output.indices
+        written = visited_points(write, producer.extents)
+        box = itertools.product(*map(range, producer.result.shape))
+        pairs = {e: written[e][0] for e in box} if len(written) == producer.result.elements else {}
+        verdict = fusable(producer, consumer)
+        assert bool(verdict) == (bool(pairs) and is_affine(pairs)), f"{producer}\n{verdict}"
+        counts[bool(verdict)] += 1
+        if verdict.fused is not None:
+            inputs = _inputs(rng, producer, consumer)
+            expected = _one_after_the_other(producer, consumer, inputs)
+            inputs.pop("y")
+            np.testing.assert_array_equal(_fused(verdict.fused, inputs), expected)
+    assert min(counts[True], counts[False]) > 60, counts
+
+
+def _elementwise_first(rng: np.random.Generator, whole: bool) -> tuple[Operator, Operator] | None:
+    """An elementwise producer, and a consumer that reads windows, rows, or what is around."""
+    rank = int(rng.integers(1, 4))
+    write, writing = affine_map(rng, "ijk", rank)
+    if whole:  # each iteration a dimension of its own, as they are or backwards
+        writing = {name: int(rng.integers(1, 5)) for name in "ijk"[:rank]}
+        signs = rng.choice([1, 1, -1], rank)
+        write = [Affine.of({n: int(c)}) for n, c in zip(writing, signs, strict=True)]
+        write = [write[n] for n in rng.permutation(rank)]
+    write = _inside(write, writing)
+    extra = int(rng.integers(0, 4) == 0)
+    shape = tuple(size + extra for size in _shape(write, writing))
+    read, reading = affine_map(rng, "pqr", rank)
+    sizes = reading | {"m": 2}
+    pad = int(rng.integers(-1, 2))
+    access = f"y[{_listed([index + pad for index in read])}]"
+    source = f"pad({access}, {int(rng.integers(-3, 4))})"
+    kinds = dict.fromkeys(("x", "s", "y", "w", "z"), "int32")
+    factor = [name for name in writing if rng.random() < 0.5]
+    try:
+        return (
+            Operator.parse(
+                f"y[{_listed(write)}] = x[{', '.join(writing)}] * s[{', '.join(factor)}]",
+                writing,
+                {name: kinds[name] for name in "xsy"},
+                shapes={"y": shape},
+            ),
+            Operator.parse(
+                f"z[{', '.join(reading)}] += {source} * w[m]",
+                sizes,
+                {name: kinds[name] for name in "ywz"},
+                shapes={"y": shape},
+            ),
+        )
+    except amos.AmosError:
+        return None
+
+
+def test_what_is_rounded_comes_last() -> None:
+    rounded = f"{GEMM} then u8(acc * s[j])"
+    dtypes = {"a": "u8", "b": "s8", "y": "int32"}
+    moved = fusable(rounded, "z[j,i] = y[i,j]", SIZES, dtypes | {"z": "u8"})
+    assert str(moved) == ("fusable (behind): as the epilogue u8(acc * s[j]) and the output z[j, i]")
+    scaled = fusable(rounded, "z[j,i] = y[i,j] * w[i]", SIZES, dtypes | {"z": "f32"})
+    assert "is rounded" in str(scaled)
