@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from amos.ir.te import from_te
     from amos.machine import Machine
     from amos.mapping import enumerate_mappings, simulate
+    from amos.network import compile, load_network
     from amos.plan import Candidate, CpuSchedule, GpuSchedule, Schedule
     from amos.plan.planning import plan
     from amos.records import Record
@@ -43,6 +44,7 @@ __all__ = [
     "__version__",
     "build",
     "check_matching",
+    "compile",
     "enumerate_mappings",
     "explore",
     "explorer",
@@ -51,6 +53,7 @@ __all__ = [
     "fusable",
     "fuse",
     "intrinsics",
+    "load_network",
     "machines",
     "operators",
     "plan",
@@ -71,6 +74,7 @@ _HOMES = {
         "amos.ir.te": ["from_te"],
         "amos.machine": ["Machine"],
         "amos.mapping": ["enumerate_mappings", "simulate"],
+        "amos.network": ["compile", "load_network"],
         "amos.plan": ["Candidate", "CpuSchedule", "GpuSchedule", "Schedule"],
         "amos.records": ["Record"],
         "amos.runtime": ["build"],

@@ -18,6 +18,7 @@ __all__ = [
     "MachineError",
     "MappingError",
     "MeasureError",
+    "NetworkError",
     "OperatorError",
     "ParseError",
     "RecordError",
@@ -111,6 +112,10 @@ class BuildError(AmosError):
 
 class MeasureError(AmosError):
     """Measuring could not start or gave nothing that could be used."""
+
+
+class NetworkError(AmosError):
+    """A model cannot be read, or a network was called wrongly."""
 
 
 class ExploreError(AmosError):

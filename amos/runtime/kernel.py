@@ -31,7 +31,7 @@ from amos.runtime.borrow import ArgumentAdapter
 from amos.schedule import candidate_of
 from amos.validate import random_inputs
 
-__all__ = ["Kernel", "build", "timed", "warm_up"]
+__all__ = ["Kernel", "build", "compile_module", "implementation_of", "timed", "warm_up"]
 
 #: Shortest stretch of calls that one timing spans, in milliseconds.
 _MIN_REPEAT_MS = 5
@@ -53,18 +53,9 @@ class Kernel(Shown):
     """
 
     def __init__(self, candidate: Candidate, program: Program, kind: str, module: Any) -> None:
-        load_tvm()
-        import tvm
-
         self.candidate, self.implementation, self._program = candidate, kind, program
         self.source = str(module.script())
-        target, passes = host_target(without(module, kind)), pipeline(tiles=program.plan.tiled)
-        try:
-            self._library = tvm.compile(
-                aligned_to_elements(module), target=target, tir_pipeline=passes
-            )
-        except Exception as error:
-            raise BuildError(f"{candidate}: TVM cannot compile it: {last_line(error)}") from error
+        self._library = compile_module(candidate, program, kind, module)
         self._run = self._library["main"]
         self._tensors = {t.name: t for t in candidate.mapping.operator.inputs}
         #: Bytes of each argument.
@@ -242,6 +233,28 @@ class Kernel(Shown):
         return to_tensor(staged, argument.dtype)
 
 
+def compile_module(candidate: Candidate, program: Program, kind: str, module: Any) -> Any:
+    """The library of a scheduled kernel, for this CPU.
+
+    Args:
+        candidate: what it is, for messages.
+        program: its arguments, and whether it has tile registers.
+        kind: ``"native"`` or ``"generic"``.
+        module: the scheduled TensorIR.
+
+    Raises:
+        BuildError: TVM refuses it.
+    """
+    load_tvm()
+    import tvm
+
+    target, passes = host_target(without(module, kind)), pipeline(tiles=program.plan.tiled)
+    try:
+        return tvm.compile(aligned_to_elements(module), target=target, tir_pipeline=passes)
+    except Exception as error:
+        raise BuildError(f"{candidate}: TVM cannot compile it: {last_line(error)}") from error
+
+
 def timed(
     module: Any, device: Any, arguments: list[Any], repeat: int, flush: int
 ) -> tuple[float, ...]:
@@ -282,14 +295,19 @@ def build(
     measured = getattr(candidate, "measurement", None)
     implementation = implementation or getattr(measured, "implementation", None)
     candidate = candidate_of(candidate, schedule)
-    kind = _implementation(candidate, implementation)
+    kind = implementation_of(candidate, implementation)
     program, module = scheduled(candidate, kind, CpuLimits.here())
     if program.plan.tiled:
         ask_for_tiles()
     return Kernel(candidate, program, kind, module)
 
 
-def _implementation(candidate: Candidate, wanted: str | None) -> str:
+def implementation_of(candidate: Candidate, wanted: str | None) -> str:
+    """``"native"`` or ``"generic"``: the one that is asked for, or what this CPU has.
+
+    Raises:
+        BuildError: the one that is asked for is none, or needs what this CPU lacks.
+    """
     intrinsic = candidate.mapping.intrinsic
     found = implementation(intrinsic, cpu().features)
     if wanted not in (None, "native", "generic"):

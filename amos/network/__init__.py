@@ -1,0 +1,9 @@
+"""Networks: models in; groups, a report, and compiled networks out."""
+
+from amos.network.compilation import compile_network as compile
+from amos.network.groups import Group, Task
+from amos.network.model import CompiledNetwork
+from amos.network.network import Network, load_network
+from amos.network.report import Report
+
+__all__ = ["CompiledNetwork", "Group", "Network", "Report", "Task", "compile", "load_network"]

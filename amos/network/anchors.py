@@ -1,0 +1,160 @@
+"""Anchors: which nodes are sums of products, and their line of math."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+from amos.network.graph import Constant, Node, Operand
+
+__all__ = ["Anchor", "anchor_of"]
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """A node as a statement of the operator language.
+
+    Attributes:
+        kind: what it is called, for example ``"conv2d"``.
+        text: the statement.
+        extents: of each iteration.
+        sources: the network's value that each source stands for.
+        shapes: of each source as the statement indexes it; as many elements as the value has.
+        axes: for each axis of the node's result the iterations that walk it, outermost first.
+        refused: why it is none, where it is not; then nothing else counts.
+    """
+
+    kind: str
+    text: str = ""
+    extents: dict[str, int] | None = None
+    sources: dict[str, Operand] | None = None
+    shapes: dict[str, tuple[int, ...]] | None = None
+    axes: tuple[tuple[str, ...], ...] = ()
+    refused: str = ""
+
+
+#: Names of the axes of a window: of the output, of the kernel, and in layouts.
+_WINDOWS = {1: ("q", "s", "W"), 2: ("pq", "rs", "HW"), 3: ("dpq", "trs", "DHW")}
+
+
+def anchor_of(node: Node) -> Anchor | None:
+    """The anchor that a node is, or why it cannot be one; ``None`` if it is of another kind."""
+    make = _ANCHORS.get(node.operation)
+    return make(node) if make else None
+
+
+def _convolution(dimensions: int) -> Callable[[Node], Anchor]:
+    def make(node: Node) -> Anchor:
+        kind = f"conv{dimensions}d"
+        outputs, taps, letters = _WINDOWS[dimensions]
+        image, weight = node.operands
+        data, kernel = str(node.attributes.data_layout), str(node.attributes.kernel_layout)
+        if data != f"N{letters}C" or kernel != f"OI{letters}":
+            return Anchor(kind, refused=f"layout {data} with {kernel}")
+        groups = int(node.attributes.groups)
+        channels, features = image.shape[-1], weight.shape[0]
+        extents = {"n": image.shape[0], "g": groups, "k": features // groups}
+        extents |= {"c": channels // groups}
+        reads = []
+        strides, dilation = node.integers("strides"), node.integers("dilation")
+        padding = node.integers("padding")
+        padded = False
+        for d, (out, tap) in enumerate(zip(outputs, taps, strict=True)):
+            extents |= {out: node.shape[1 + d], tap: weight.shape[2 + d]}
+            reads.append(_index(out, strides[d], tap, dilation[d], padding[d]))
+            last = (node.shape[1 + d] - 1) * strides[d] + (weight.shape[2 + d] - 1) * dilation[d]
+            padded |= padding[d] > 0 or last - padding[d] >= image.shape[1 + d]
+        return _written(
+            _grouped(kind, groups, extents), node, extents, ",".join(outputs), reads, taps, padded
+        )
+
+    return make
+
+
+def _grouped(kind: str, groups: int, extents: dict[str, int]) -> str:
+    if groups == 1:
+        return kind
+    return f"depthwise_{kind}" if extents["c"] == 1 and extents["k"] == 1 else f"grouped_{kind}"
+
+
+def _index(out: str, stride: int, tap: str, dilation: int, padding: int) -> str:
+    first = out if stride == 1 else f"{out}*{stride}"
+    second = tap if dilation == 1 else f"{tap}*{dilation}"
+    return f"{first}+{second}-{padding}" if padding else f"{first}+{second}"
+
+
+def _written(
+    kind: str,
+    node: Node,
+    extents: dict[str, int],
+    outputs: str,
+    reads: list[str],
+    taps: str,
+    padded: bool,
+) -> Anchor:
+    """The statement of a convolution, without iterations that a group of its kind lacks."""
+    image, weight = node.operands
+    # Channels of the image, of the weight and of the output.
+    depthwise, grouped = kind.startswith("depthwise"), kind.startswith("grouped")
+    inner = "g" if depthwise else "g,c" if grouped else "c"
+    outer = "g" if depthwise else "g,k" if grouped else "k"
+    of_weight = "g" if depthwise else "g,k,c" if grouped else "k,c"
+    extents = {name: extents[name] for name in extents if name not in "gck"} | {
+        name: extents[name] for name in dict.fromkeys((*outer.split(","), *inner.split(",")))
+    }
+    access = f"image[n,{','.join(reads)},{inner}]"
+    access = f"pad({access})" if padded else access
+    window = ",".join(taps)
+    shapes = {
+        "image": (*image.shape[:-1], *(extents[name] for name in inner.split(","))),
+        "weight": (*(extents[name] for name in of_weight.split(",")), *weight.shape[2:]),
+    }
+    return Anchor(
+        kind=kind,
+        text=f"out[n,{outputs},{outer}] += {access} * weight[{of_weight},{window}]",
+        extents=extents,
+        sources={"image": image, "weight": weight},
+        shapes=shapes,
+        axes=(("n",), *((name,) for name in outputs.split(",")), tuple(outer.split(","))),
+    )
+
+
+def _matmul(node: Node) -> Anchor:
+    """A matrix product; leading axes are batches, of the second factor too if it has them."""
+    x, y = node.operands
+    if len(x.shape) < 2 or len(y.shape) < 2:
+        return Anchor("matmul", refused="a factor is a vector")
+    lead = x.shape[:-2]
+    shared = y.shape[:-2] if prod(y.shape[:-2]) > 1 else ()
+    if shared and shared != lead:
+        return Anchor("matmul", refused=f"batches {lead} and {y.shape[:-2]} differ")
+    names = "abefgh"
+    if len(lead) > len(names):
+        return Anchor("matmul", refused=f"{len(x.shape)} axes")
+    # What has a single step moves nothing.
+    batches = [n if extent > 1 else "" for n, extent in zip(names, lead, strict=False)]
+    live = [name for name in batches if name]
+    extents = {n: extent for n, extent in zip(batches, lead, strict=True) if n}
+    extents |= {"m": x.shape[-2], "n": y.shape[-1], "k": x.shape[-1]}
+    constant = isinstance(y, Constant)
+    name = "weight" if constant else "y"
+    outer = [*live, "m", "n"]
+    of_x, of_y = [*live, "m", "k"], [*(live if shared else ()), "k", "n"]
+    return Anchor(
+        kind="batched_matmul" if shared else "matmul",
+        text=f"out[{','.join(outer)}] += x[{','.join(of_x)}] * {name}[{','.join(of_y)}]",
+        extents=extents,
+        sources={"x": x, name: y},
+        shapes={
+            "x": tuple(extents[each] for each in of_x),
+            name: tuple(extents[each] for each in of_y),
+        },
+        axes=(*((each,) if each else () for each in batches), ("m",), ("n",)),
+    )
+
+
+_ANCHORS: dict[str, Callable[[Node], Anchor]] = {
+    **{f"nn.conv{dimensions}d": _convolution(dimensions) for dimensions in _WINDOWS},
+    "matmul": _matmul,
+}

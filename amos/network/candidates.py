@@ -1,0 +1,164 @@
+"""Which kernel a task gets: the best of the records, or what the model thinks best."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from amos import machines
+from amos.errors import AmosError, MappingError
+from amos.explore.contenders import (
+    Contender,
+    chosen_intrinsics,
+    contenders,
+    predicted,
+    reasons,
+    searched,
+)
+from amos.explore.genetic import GeneticSearch
+from amos.explore.guided import Guided
+from amos.explore.objective import Problem
+from amos.intrinsics import Intrinsic
+from amos.ir import Operator
+from amos.machine import Machine, catalogue
+from amos.mapping import enumerate_mappings
+from amos.perfmodel import Prediction, predict
+from amos.plan import Candidate
+from amos.records import Record
+from amos.records.canonical import digest, operator_values
+from amos.records.exchange import best_records
+
+__all__ = ["Choice", "Chooser", "best_by_operator", "choice_of_record", "operator_key"]
+
+_RULE = "access"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The kernel of a task, before it is built.
+
+    Attributes:
+        candidate: mapping and schedule.
+        mappings: how many mappings the instruction has.
+        prediction: the model's account of it.
+        seconds: what it took when it was measured; ``None`` if it was not.
+        implementation: ``"native"`` or ``"generic"``; ``None`` for what the CPU has.
+    """
+
+    candidate: Candidate
+    mappings: int
+    prediction: Prediction
+    seconds: float | None = None
+    implementation: str | None = None
+
+    @property
+    def intrinsic(self) -> Intrinsic:
+        """The instruction."""
+        return self.candidate.mapping.intrinsic
+
+    @property
+    def expected(self) -> float:
+        """Seconds: what was measured, or else what is predicted."""
+        return self.prediction.seconds if self.seconds is None else self.seconds
+
+
+class Chooser:
+    """Chooses kernels for a machine, each task once.
+
+    Args:
+        machine: where the network runs, by name or itself.
+    """
+
+    def __init__(self, machine: str | Machine) -> None:
+        self.machine = machine
+        self._units = cache(lambda: tuple(chosen_intrinsics(None, machine)))
+        self._best: dict[tuple[Operator, bool], Choice] = {}
+
+    def predicted(self, operator: Operator, *, thorough: bool = False) -> Choice:
+        """What the model thinks best, without any measurement.
+
+        Args:
+            operator: the task's.
+            thorough: search as long as before a measurement, rather than for some milliseconds.
+
+        Raises:
+            MappingError: no instruction can be used; the message says why.
+        """
+        key = operator, thorough
+        if key not in self._best:
+            self._best[key] = self._search(operator, thorough)
+        return self._best[key]
+
+    def target(self, units: Sequence[Intrinsic]) -> Machine:
+        """The machine with the rates of some instructions."""
+        if isinstance(self.machine, Machine):
+            return catalogue.get(self.machine, units)
+        return machines.get(self.machine, units)
+
+    def _search(self, operator: Operator, thorough: bool) -> Choice:
+        best = self._fastest(operator)
+        space = enumerate_mappings(operator, best.intrinsic, _RULE, commute=True)
+        target = self.target([best.intrinsic])
+        problem = Problem(searched(space), target)
+        search = GeneticSearch if thorough else _Quick
+        guided = Guided(problem, np.random.default_rng(0), search, epsilon=0.0)
+        (candidate, *_) = guided.ask(1)
+        return Choice(candidate, space.count, problem.predict(candidate))
+
+    def _fastest(self, operator: Operator) -> Contender:
+        """The instruction that is predicted fastest.
+
+        Raises:
+            MappingError: there is none.
+        """
+        every = contenders(operator, self._units(), _RULE)
+        taking = [each for each in every if not each.reason]
+        refused = [each for each in every if each.reason]
+        target = self.target([each.intrinsic for each in taking]) if taking else None
+        ranked = [predicted(operator, each, target, _RULE) for each in taking] if target else []
+        ranked = [each for each in ranked if math.isfinite(each.predicted)]
+        if not ranked:
+            why = "; ".join(reasons(refused)[:2]) or "no schedule fits"
+            raise MappingError(f"no instruction can be used: {why}")
+        return min(ranked, key=lambda each: each.predicted)
+
+
+class _Quick(GeneticSearch):
+    """The usual search, for some milliseconds."""
+
+    inner = 128
+
+
+def best_by_operator(records: Sequence[Record]) -> dict[str, Record]:
+    """The fastest right record that counts here of each operator, by :func:`operator_key`."""
+    best: dict[str, Record] = {}
+    for record in best_records(list(records)):
+        key = _key(record.canonical)
+        if record.counts_here and (key not in best or record.seconds < best[key].seconds):
+            best[key] = record
+    return best
+
+
+def operator_key(operator: Operator) -> str:
+    """Stands for an operator, whatever it is called."""
+    return _key(operator_values(operator))
+
+
+def _key(values: Mapping[str, object]) -> str:
+    return digest({**values, "name": ""})
+
+
+def choice_of_record(record: Record, chooser: Chooser) -> Choice | None:
+    """What a record says; ``None`` if its kernel cannot be made any more."""
+    try:
+        candidate = record.rebuild()
+    except AmosError:
+        return None
+    unit = candidate.mapping.intrinsic
+    prediction = predict(candidate.mapping, chooser.target([unit]), candidate.schedule)
+    count = enumerate_mappings(candidate.mapping.operator, unit, _RULE, commute=True).count
+    return Choice(candidate, count, prediction, record.seconds, record.implementation or None)

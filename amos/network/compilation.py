@@ -1,0 +1,174 @@
+"""``amos.compile``: a kernel for each task, the engine for the rest, one module of both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from amos._progress import ProgressLine
+from amos.errors import AmosError, NetworkError
+from amos.measure.reference import References, compared, tolerance
+from amos.network import engine
+from amos.network.candidates import (
+    Choice,
+    Chooser,
+    best_by_operator,
+    choice_of_record,
+    operator_key,
+)
+from amos.network.groups import Task
+from amos.network.kernels import TaskKernel, build_kernel
+from amos.network.model import Check, CompiledNetwork
+from amos.network.network import Network
+from amos.network.program import rebuilt
+from amos.records import Record, Records
+
+__all__ = ["compile_network"]
+
+
+def compile_network(
+    network: Network,
+    *,
+    records: str | Path | None = None,
+    verify: bool = True,
+    progress: bool = True,
+) -> CompiledNetwork:
+    """Build a network for this CPU.
+
+    A task gets the fastest kernel that the records have of it on this machine, or else the
+    one that the model thinks best. What cannot be built stays with the engine.
+
+    Args:
+        network: what :func:`amos.load_network` returned.
+        records: file of earlier measurements.
+        verify: compare each kernel with NumPy, and the whole with the engine alone.
+        progress: show how far it is, on a terminal and in a notebook.
+
+    Raises:
+        NetworkError: a result is wrong, or the engine cannot compile the rest.
+        RecordError: the record file cannot be read.
+    """
+    chooser = Chooser("host")
+    best = _best(records)
+    kernels: dict[Task, TaskKernel] = {}
+    left: dict[Task, str] = {}
+    checks: list[Check] = []
+    with ProgressLine(progress) as line:
+        for number, task in enumerate(network.tasks):
+            line.show(f"kernel {number + 1} of {len(network.tasks)}: {task.operator.name}")
+            try:
+                kernel = build_kernel(_choice(task, chooser, best), f"amos_task_{number}")
+            except AmosError as error:
+                left[task] = str(error).splitlines()[0]
+                continue
+            if verify:
+                checks.append(_checked(kernel))
+            kernels[task] = kernel
+        line.show("compiling the rest")
+        built = _linked(network, kernels)
+        model = CompiledNetwork(network, built, kernels, left, tuple(checks))
+        if verify:
+            line.show("comparing with the engine alone")
+            model = model.with_check(_compared_with_engine(network, model))
+    return model
+
+
+def _best(records: str | Path | None) -> Mapping[str, Record]:
+    if records is None:
+        return {}
+    with Records(records, readonly=True) as store:
+        return best_by_operator(store.all())
+
+
+def _choice(task: Task, chooser: Chooser, best: Mapping[str, Record]) -> Choice:
+    record = best.get(operator_key(task.operator))
+    recorded = choice_of_record(record, chooser) if record is not None else None
+    return recorded or chooser.predicted(task.operator, thorough=True)
+
+
+def _checked(kernel: TaskKernel) -> Check:
+    """A kernel held against NumPy on random inputs.
+
+    Raises:
+        NetworkError: it computes something else.
+    """
+    operator = kernel.operator
+    inputs, expected = References().get(operator)
+    difference, strange = compared(kernel.run(inputs), expected)
+    allowed = tolerance(operator, expected)
+    if strange or not difference <= allowed:
+        raise NetworkError(
+            f"the kernel of {operator} on {kernel.choice.intrinsic.name} is wrong: it differs "
+            f"from NumPy by {difference:g}, {allowed:g} is allowed"
+        )
+    return Check(operator.name, "NumPy", difference, allowed)
+
+
+def _linked(network: Network, kernels: Mapping[Task, TaskKernel]) -> Any:
+    """One module of the kernels and what the engine makes of the rest.
+
+    Raises:
+        NetworkError: the engine cannot compile it.
+    """
+    rewrite: dict[int, Any] = {}
+    skip: set[int] = set()
+    for task, kernel in kernels.items():
+        for group in task.groups:
+            skip |= {node.number for node in group.nodes[:-1]}
+            rewrite[group.result.number] = _Call(kernel, group)
+    module = rebuilt(network.graph, rewrite, frozenset(skip))
+    libraries = [kernel.library.mod for kernel in kernels.values()]
+    if libraries:
+        module = module.with_attr("external_mods", libraries)
+    try:
+        return engine.executable(module)
+    except Exception as error:  # TVM's passes fail with errors of many types
+        line = str(error).strip().splitlines()[-1:]
+        raise NetworkError(f"{network.name}: TVM cannot compile it: {''.join(line)}") from error
+
+
+@dataclass(frozen=True)
+class _Call:
+    """Writes the call of a kernel in the place of a group."""
+
+    kernel: TaskKernel
+    group: Any
+
+    def __call__(self, writer: Any) -> Any:
+        return self.kernel.call(self.group, writer)
+
+
+def _compared_with_engine(network: Network, model: CompiledNetwork) -> Check:
+    """The whole network held against the engine's own build of the model as it was read.
+
+    Raises:
+        NetworkError: it computes something else.
+    """
+    rng = np.random.default_rng(0)
+    inputs = [
+        rng.standard_normal(port.shape).astype(port.dtype)
+        if port.dtype.startswith("float")
+        else rng.integers(0, 2, port.shape).astype(port.dtype)
+        for port in network.inputs
+    ]
+    alone = CompiledNetwork(network, engine.executable(network.original), {}, {}, ())
+    difference, scale = 0.0, 1.0
+    for got, expected in zip(model.outputs_of(inputs), alone.outputs_of(inputs), strict=True):
+        apart, strange = compared(got, expected)
+        difference = max(difference, np.inf if strange else apart)
+        scale = max(scale, float(np.abs(expected).max(initial=0)))
+    allowed = _RELATIVE * scale
+    if not difference <= allowed:
+        raise NetworkError(
+            f"{network.name}: differs from the engine alone by {difference:g}, "
+            f"{allowed:g} is allowed"
+        )
+    return Check(network.name, "the engine alone", difference, allowed)
+
+
+#: Share of the largest result that a network may differ by: sums in another order.
+_RELATIVE = 1e-3

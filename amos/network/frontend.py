@@ -1,0 +1,141 @@
+"""Models in: ONNX files and PyTorch modules as a Relax module of operators."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from amos._toolchain import load_tvm
+from amos.errors import NetworkError, shown
+
+__all__ = ["Shapes", "import_model"]
+
+#: Extents of inputs by name.
+Shapes = Mapping[str, Sequence[int]]
+
+
+def import_model(source: Any, inputs: Sequence[Any] | None, shapes: Shapes | None) -> Any:
+    """A Relax module whose ``main`` is the model, with its weights as constants.
+
+    Args:
+        source: path of an ONNX file, an ``onnx.ModelProto``, a ``torch.nn.Module`` or a
+            ``torch.export.ExportedProgram``.
+        inputs: example inputs of a ``torch.nn.Module``.
+        shapes: extents of inputs that the model leaves open.
+
+    Raises:
+        NetworkError: this is no model, or one with something that is not supported.
+        ToolchainError: onnx is not installed.
+    """
+    load_tvm()
+    if isinstance(source, str | os.PathLike):
+        return _from_onnx(_onnx_file(os.fspath(source)), os.fspath(source), shapes or {})
+    kinds = {f"{each.__module__.partition('.')[0]}.{each.__name__}" for each in type(source).mro()}
+    if "onnx.ModelProto" in kinds:
+        return _from_onnx(source, source.graph.name or "model", shapes or {})
+    if kinds & {"torch.Module", "torch.ExportedProgram"}:
+        return _from_torch(source, inputs)
+    raise NetworkError(
+        "expected the path of an ONNX file, a torch.nn.Module or an ExportedProgram, "
+        f"got {shown(source)}"
+    )
+
+
+def _onnx_file(path: str) -> Any:
+    try:
+        import onnx
+    except ImportError:
+        raise NetworkError("reading ONNX needs onnx: pip install 'amos-mapper[onnx]'") from None
+    if not os.path.isfile(path):
+        raise NetworkError(f"model {path!r}: there is no such file")
+    try:
+        model = onnx.load(path)
+        onnx.checker.check_model(path)
+    except Exception as error:  # protobuf and onnx each have errors of their own
+        raise NetworkError(f"model {path!r} is no valid ONNX file: {_line(error)}") from error
+    return model
+
+
+def _from_onnx(model: Any, name: str, shapes: Shapes) -> Any:
+    from tvm.relax.frontend.onnx import from_onnx
+
+    from amos.network.converters import own_converters
+
+    known = _shapes(model, name, shapes)
+    try:
+        with own_converters():
+            return from_onnx(model, shape_dict=known)
+    except Exception as error:
+        raise NetworkError(f"model {name!r}: TVM cannot import it: {_line(error)}") from error
+
+
+def _shapes(model: Any, name: str, given: Shapes) -> dict[str, list[int]]:
+    """Extents of each input.
+
+    Raises:
+        NetworkError: one is not known, or there is no such input.
+    """
+    weights = {tensor.name for tensor in model.graph.initializer}
+    inputs = [value for value in model.graph.input if value.name not in weights]
+    if unknown := [each for each in given if each not in {value.name for value in inputs}]:
+        names = ", ".join(value.name for value in inputs)
+        raise NetworkError(f"model {name!r} has no input {unknown[0]!r}; inputs are {names}")
+    shapes: dict[str, list[int]] = {}
+    for value in inputs:
+        dims = value.type.tensor_type.shape.dim
+        if value.name in given:
+            shapes[value.name] = _stated(value, name, given[value.name])
+            continue
+        for position, dim in enumerate(dims):
+            if dim.dim_value < 1:
+                example = tuple(d.dim_value or 1 for d in dims)
+                raise NetworkError(
+                    f"model {name!r}: dimension {dim.dim_param or position!r} of input "
+                    f"{value.name!r} is dynamic; state it: "
+                    f'shapes={{"{value.name}": {example}}}'
+                )
+        shapes[value.name] = [dim.dim_value for dim in dims]
+    return shapes
+
+
+def _stated(value: Any, name: str, shape: Sequence[int]) -> list[int]:
+    dims = value.type.tensor_type.shape.dim
+    fits = len(shape) == len(dims) and all(
+        isinstance(extent, int) and extent > 0 and dim.dim_value in (0, extent)
+        for extent, dim in zip(shape, dims, strict=True)
+    )
+    if not fits:
+        own = ", ".join(dim.dim_param or str(dim.dim_value or "?") for dim in dims)
+        raise NetworkError(
+            f"model {name!r}: input {value.name!r} has shape ({own}), got {shown(tuple(shape))}"
+        )
+    return list(shape)
+
+
+def _from_torch(source: Any, inputs: Sequence[Any] | None) -> Any:
+    import torch
+    from tvm.relax.frontend.torch import from_exported_program
+
+    name = type(source).__name__
+    try:
+        if isinstance(source, torch.nn.Module):
+            if inputs is None:
+                raise NetworkError(
+                    f"module {name}: give example inputs, as in load_network(module, inputs=(x,))"
+                )
+            with torch.no_grad():
+                source = torch.export.export(source.eval(), tuple(inputs))
+        return from_exported_program(
+            source, keep_params_as_input=False, unwrap_unit_return_tuple=True
+        )
+    except NetworkError:
+        raise
+    except Exception as error:  # what torch and TVM refuse, they refuse with many types
+        raise NetworkError(f"module {name}: TVM cannot import it: {_line(error)}") from error
+
+
+def _line(error: BaseException) -> str:
+    """What an error comes to, in a line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

@@ -1,0 +1,150 @@
+"""Groups: what of a network becomes one kernel, and which of them are the same task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from amos.errors import AmosError
+from amos.ir import Operator
+from amos.network.anchors import Anchor, anchor_of
+from amos.network.followers import Chain, chain_behind
+from amos.network.graph import Constant, Graph, Node, Operand
+
+__all__ = ["Group", "Grouping", "Task", "grouped"]
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """An anchor with its epilogue, at one place of a network.
+
+    Attributes:
+        operator: what is computed; its name is the anchor's kind.
+        arguments: the network's value for each of the operator's inputs.
+        nodes: what it replaces, the anchor first and the result last.
+    """
+
+    operator: Operator
+    arguments: dict[str, Operand]
+    nodes: tuple[Node, ...]
+
+    @property
+    def result(self) -> Node:
+        """The node whose value the kernel computes."""
+        return self.nodes[-1]
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A distinct operator of a network: what is tuned and compiled once.
+
+    Attributes:
+        operator: what it computes.
+        groups: where it occurs.
+    """
+
+    operator: Operator
+    groups: tuple[Group, ...]
+
+    @property
+    def weight(self) -> int:
+        """How often it occurs."""
+        return len(self.groups)
+
+    @property
+    def operations(self) -> int:
+        """Of all occurrences."""
+        return self.weight * self.operator.operations
+
+    def __str__(self) -> str:
+        return f"{self.weight} x {self.operator}"
+
+
+@dataclass(frozen=True, eq=False)
+class Grouping:
+    """A network divided.
+
+    Attributes:
+        groups: in the order of their results.
+        left: nodes that stay with the engine.
+        refused: why a node that multiplies and adds is no group, by its number.
+    """
+
+    groups: tuple[Group, ...]
+    left: tuple[Node, ...]
+    refused: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The distinct operators, in order of first appearance."""
+        same: dict[Operator, list[Group]] = {}
+        for group in self.groups:
+            same.setdefault(group.operator, []).append(group)
+        return tuple(Task(operator, tuple(groups)) for operator, groups in same.items())
+
+
+def grouped(graph: Graph) -> Grouping:
+    """Divide a network: each anchor with the longest chain behind it.
+
+    Later anchors come first: of two whose results are added the later one takes the sum, and
+    the result of the other is there by then.
+    """
+    claimed: set[int] = set()
+    groups: list[Group] = []
+    refused: dict[int, str] = {}
+    users = {
+        number: (*readers, _OUTSIDE) if number in graph.kept else readers
+        for number, readers in graph.users.items()
+    }
+    for node in reversed(graph.nodes):
+        anchor = anchor_of(node)
+        if anchor is None:
+            continue
+        why = anchor.refused or _unfit(anchor)
+        if why:
+            refused[node.number] = why
+            continue
+        later = [each for each in graph.nodes[node.number + 1 :] if each.number not in claimed]
+        try:
+            group = _group(chain_behind(node, anchor, later, users))
+        except AmosError as error:
+            refused[node.number] = str(error).splitlines()[0]
+            continue
+        claimed |= {each.number for each in group.nodes}
+        groups.append(group)
+    left = tuple(node for node in graph.computing() if node.number not in claimed)
+    groups.sort(key=lambda group: group.result.number)
+    return Grouping(tuple(groups), left, refused)
+
+
+#: Stands for the caller, who reads what the network returns.
+_OUTSIDE = Node(-1, "output", (), (), "")
+
+
+def _unfit(anchor: Anchor) -> str:
+    kinds = {operand.dtype for operand in (anchor.sources or {}).values()}
+    if kinds != {"float32"}:
+        return f"dtype {', '.join(sorted(kinds))} is not supported"
+    return ""
+
+
+def _group(chain: Chain) -> Group:
+    """The group of an anchor and what follows it.
+
+    Raises:
+        AmosError: that is no operator.
+    """
+    anchor = chain.anchor
+    sources, shapes = anchor.sources or {}, anchor.shapes or {}
+    operator = Operator.parse(
+        anchor.text,
+        anchor.extents,
+        dict.fromkeys((*sources, "out"), "float32"),
+        name=anchor.kind,
+        shapes=shapes,
+        constants=[name for name, value in sources.items() if isinstance(value, Constant)],
+    )
+    if chain.text != "acc":
+        read = {name: shape for name, (_, shape) in chain.reads.items()}
+        operator = operator.with_epilogue(chain.text, shapes=read)
+    reads = {name: operand for name, (operand, _) in chain.reads.items()}
+    return Group(operator, sources | reads, chain.nodes)

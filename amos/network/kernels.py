@@ -1,0 +1,120 @@
+"""Kernels of tasks as libraries that the engine calls, and their arguments at each place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from amos.codegen.amx.tiles import ask_for_tiles
+from amos.codegen.scheduled import scheduled
+from amos.codegen.tir.arrays import from_tensor, to_tensor
+from amos.codegen.tir.program import Argument
+from amos.ir import Operator
+from amos.machine.limits import CpuLimits
+from amos.network.candidates import Choice
+from amos.network.graph import Constant, Operand
+from amos.network.groups import Group
+from amos.network.program import Writer
+from amos.plan.staging import stage_array
+from amos.runtime.kernel import compile_module, implementation_of
+
+__all__ = ["TaskKernel", "build_kernel"]
+
+
+@dataclass(frozen=True, eq=False)
+class TaskKernel:
+    """The compiled kernel of a task.
+
+    Attributes:
+        symbol: name of its function.
+        choice: what it was made from.
+        arguments: of the function, the output last.
+        library: TVM's module that holds it.
+        tiled: whether it uses tile registers, which a process has to ask for.
+    """
+
+    symbol: str
+    choice: Choice
+    arguments: tuple[Argument, ...]
+    library: Any
+    tiled: bool
+
+    @property
+    def operator(self) -> Operator:
+        """What it computes."""
+        return self.choice.candidate.mapping.operator
+
+    def run(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
+        """Its result for the operator's inputs."""
+        tensors = self.tensors(inputs)
+        self.library[self.symbol](*tensors)
+        result = self.operator.result
+        return from_tensor(tensors[-1], str(result.dtype)).reshape(result.shape)
+
+    def tensors(self, inputs: dict[str, np.ndarray]) -> list[Any]:
+        """Arguments for a call of its own."""
+        *sources, out = self.arguments
+        made = [to_tensor(_formed(a, inputs[a.tensor]), a.dtype) for a in sources]
+        return [*made, to_tensor(np.zeros(out.shape, _container(out.dtype)), out.dtype)]
+
+    def call(self, group: Group, writer: Writer) -> Any:
+        """The engine's expression that calls it for a group."""
+        from tvm import relax
+
+        *sources, out = self.arguments
+        values = [
+            _passed(argument, group.arguments[argument.tensor], writer) for argument in sources
+        ]
+        type_ = relax.TensorType(out.shape, out.dtype)
+        result = writer.emit(relax.op.call_dps_packed(self.symbol, relax.Tuple(values), type_))
+        shape = group.result.shape
+        return result if out.shape == shape else relax.op.reshape(result, shape)
+
+
+def _container(kind: str) -> Any:
+    from amos.ir import dtype
+
+    return dtype(kind).numpy
+
+
+def _formed(argument: Argument, array: np.ndarray) -> np.ndarray:
+    """An array in the form in which the kernel takes it."""
+    if argument.packed is not None:
+        return stage_array(argument.packed, array)
+    return array.reshape(argument.shape)
+
+
+def _passed(argument: Argument, operand: Operand, writer: Writer) -> Any:
+    """What the engine passes for an argument: constants are packed here, once."""
+    from tvm import relax
+
+    if isinstance(operand, Constant):
+        shaped = operand.array
+        if argument.packed is not None:
+            shaped = shaped.reshape(argument.packed.source_shape)
+        return relax.const(to_tensor(_formed(argument, shaped), argument.dtype))
+    value = writer.value(operand)
+    if operand.shape == argument.shape:
+        return value
+    return writer.emit(relax.op.reshape(value, argument.shape))
+
+
+def build_kernel(choice: Choice, symbol: str) -> TaskKernel:
+    """Compile the kernel of a task.
+
+    Raises:
+        BuildError: TVM refuses it.
+        ScheduleError: the schedule is not one of its mapping's space.
+    """
+    import tvm
+
+    kind = implementation_of(choice.candidate, choice.implementation)
+    program, module = scheduled(choice.candidate, kind, CpuLimits.here())
+    ((_, function),) = module.functions.items()
+    named = tvm.IRModule({symbol: function.with_attr("global_symbol", symbol)})
+    library = compile_module(choice.candidate, program, kind, named)
+    if program.plan.tiled:
+        ask_for_tiles()
+    return TaskKernel(symbol, choice, program.arguments, library, program.plan.tiled)

@@ -1,0 +1,130 @@
+"""A compiled network: called on arrays, as the model was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from amos._display import Shown
+from amos.errors import NetworkError
+from amos.ir import Tensor, aligned
+from amos.network import engine
+from amos.network.groups import Task
+from amos.network.kernels import TaskKernel
+from amos.network.network import Network
+from amos.runtime.borrow import ArgumentAdapter
+
+__all__ = ["Check", "CompiledNetwork"]
+
+#: Bytes to which the engine takes its inputs to be aligned.
+_ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class Check:
+    """Something that was held against a reference.
+
+    Attributes:
+        name: of the operator or network.
+        reference: what it was compared with.
+        difference: the largest one.
+        allowed: the largest one that would have passed.
+    """
+
+    name: str
+    reference: str
+    difference: float
+    allowed: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name}: {self.difference:.3g} from {self.reference}, {self.allowed:.3g} allowed"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledNetwork(Shown):
+    """A network, compiled for this CPU.
+
+    Calling it with the network's inputs, in order or by name, returns its output, or a tuple
+    of them. Inputs are NumPy arrays or tensors of any package that speaks DLPack.
+
+    Attributes:
+        network: what it was made of.
+        executable: the engine's.
+        kernels: what tasks run as.
+        left: why tasks stay with the engine.
+        checks: what was compared with a reference.
+    """
+
+    network: Network
+    executable: Any
+    kernels: Mapping[Task, TaskKernel]
+    left: Mapping[Task, str] = field(default_factory=dict)
+    checks: tuple[Check, ...] = ()
+
+    def with_check(self, check: Check) -> CompiledNetwork:
+        """The same with one more check."""
+        return replace(self, checks=(*self.checks, check))
+
+    @cached_property
+    def _main(self) -> Any:
+        return engine.machine_of(self.executable)["main"]
+
+    @cached_property
+    def _adapters(self) -> tuple[ArgumentAdapter, ...]:
+        ports = self.network.inputs
+        return tuple(
+            ArgumentAdapter(Tensor(port.name, port.shape, port.dtype), port.shape) for port in ports
+        )
+
+    def __call__(self, /, *arrays: Any, **named: Any) -> Any:
+        """Run the network.
+
+        Raises:
+            NetworkError: an input is missing or unknown.
+            BuildError: an input is of another shape, dtype or device.
+        """
+        outputs = self.outputs_of(self._bound(arrays, named))
+        return outputs[0] if self.network.graph.single else outputs
+
+    def outputs_of(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
+        """Every output, of inputs in order; errors as of a call."""
+        results = self._main(*map(_aligned, self._adapters, arrays))
+        tensors = [results] if self.network.graph.single else list(results)
+        return tuple(tensor.numpy() for tensor in tensors)
+
+    def _bound(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
+        names = [port.name for port in self.network.inputs]
+        if len(arrays) > len(names):
+            raise NetworkError(
+                f"expected {len(names)} arrays ({', '.join(names)}), got {len(arrays)}"
+            )
+        bound = dict(zip(names, arrays, strict=False))
+        for name, array in named.items():
+            if name not in names:
+                raise NetworkError(f"unknown input {name!r}; inputs are {', '.join(names)}")
+            if name in bound:
+                raise NetworkError(f"input {name!r} is given twice")
+            bound[name] = array
+        if missing := [name for name in names if name not in bound]:
+            raise NetworkError(f"missing input {', '.join(missing)}")
+        return [bound[name] for name in names]
+
+    def __str__(self) -> str:
+        called = sum(task.weight for task in self.kernels)
+        return f"{self.network.name}: {called} calls of {len(self.kernels)} kernels"
+
+
+def _aligned(adapter: ArgumentAdapter, value: Any) -> Any:
+    """A TVM array of an input, at a place that the engine can read."""
+    tensor = adapter(value)
+    if tensor.data_ptr() % _ALIGNMENT == 0:
+        return tensor
+    copy = aligned(tuple(tensor.shape), np.dtype(str(tensor.dtype)))
+    copy[...] = tensor.numpy()
+    return adapter(copy)

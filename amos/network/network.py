@@ -1,0 +1,118 @@
+"""``amos.load_network``: a model, divided into groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from amos._display import Shown
+from amos.machine import Machine
+from amos.network.frontend import Shapes, import_model
+from amos.network.graph import Graph
+from amos.network.groups import Grouping, Task, grouped
+from amos.network.layouts import channels_last
+from amos.network.program import read
+from amos.network.simplify import simplified
+
+if TYPE_CHECKING:
+    from amos.network.report import Report
+
+__all__ = ["Network", "Port", "load_network"]
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output of a network.
+
+    Attributes:
+        name: of an input, the model's.
+        shape: extents.
+        dtype: of its elements.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}{list(self.shape)}"
+
+
+@dataclass(frozen=True, eq=False)
+class Network(Shown):
+    """A model as operators, and which of them become kernels.
+
+    Attributes:
+        name: what it is called.
+        original: the engine's module as it was imported.
+        graph: its operators, channels last, without batch norms.
+        grouping: the graph divided.
+    """
+
+    name: str
+    original: Any
+    graph: Graph
+    grouping: Grouping
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        """What it takes."""
+        return tuple(Port(node.name, node.shape, node.dtype) for node in self.graph.inputs)
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        """What it returns."""
+        return tuple(
+            Port(f"output{n}" if n else "output", node.shape, node.dtype)
+            for n, node in enumerate(self.graph.outputs)
+        )
+
+    @cached_property
+    def tasks(self) -> tuple[Task, ...]:
+        """The distinct groups, each with how often it occurs."""
+        return self.grouping.tasks
+
+    def report(self, machine: str | Machine = "host") -> Report:
+        """What would run where and how fast, before anything is tuned or measured.
+
+        Args:
+            machine: by name or itself.
+
+        Raises:
+            UnknownNameError: there is no such machine.
+        """
+        from amos.network.report import report
+
+        return report(self, machine)
+
+    def __str__(self) -> str:
+        ports = ", ".join(map(str, self.inputs))
+        return f"{self.name}({ports}): {len(self.grouping.groups)} groups, {len(self.tasks)} tasks"
+
+
+def load_network(
+    model: Any,
+    inputs: Sequence[Any] | None = None,
+    *,
+    shapes: Shapes | None = None,
+    name: str | None = None,
+) -> Network:
+    """Read a model and divide it into groups.
+
+    Args:
+        model: path of an ONNX file, an ``onnx.ModelProto``, a ``torch.nn.Module`` or a
+            ``torch.export.ExportedProgram``.
+        inputs: example inputs of a ``torch.nn.Module``.
+        shapes: extents of inputs that the model leaves open, by name.
+        name: what to call it; by default the file's name, or the module's class.
+
+    Raises:
+        NetworkError: this is no model, or one with something that is not supported.
+        ToolchainError: TVM is missing, known not to work, or does not load.
+    """
+    original = import_model(model, inputs, shapes)
+    graph = read(channels_last(simplified(original)))
+    title = name or (str(model) if isinstance(model, str) else type(model).__name__)
+    return Network(title, original, graph, grouped(graph))

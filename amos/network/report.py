@@ -1,0 +1,201 @@
+"""The report of a network: what would run where and how fast, before anything is measured."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from amos._display import Shown
+from amos.errors import AmosError
+from amos.ir import dtype
+from amos.machine import Machine
+from amos.network.candidates import Chooser
+from amos.network.graph import Node
+from amos.network.groups import Task
+from amos.network.network import Network
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["EngineRow", "Report", "TaskRow", "report"]
+
+#: What moves nothing: names for values that are there.
+_FREE = ("tuple", "item", "reshape", "constant")
+
+
+@dataclass(frozen=True)
+class TaskRow:
+    """A task in a report.
+
+    Attributes:
+        kind: what its anchor is called.
+        operator: the statement, its extents, and the epilogue.
+        count: how often it occurs.
+        mappings: how many mappings the chosen instruction has; 0 where none can be used.
+        instruction: the one that is predicted fastest; empty where none can be used.
+        seconds: predicted, of one occurrence; ``None`` where it stays with the engine.
+        bound: what limits it.
+        share: of the predicted time of the whole.
+        reason: why it stays with the engine, if it does.
+    """
+
+    kind: str
+    operator: str
+    count: int
+    mappings: int = 0
+    instruction: str = ""
+    seconds: float | None = None
+    bound: str = ""
+    share: float = 0.0
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class EngineRow:
+    """Operations of one name that stay with the engine.
+
+    Attributes:
+        operation: the engine's name.
+        count: how often it occurs.
+        seconds: of all of them, as long as moving their data takes; ``None`` where the engine
+            also multiplies and adds, of which no model speaks.
+        reason: why they are no groups.
+    """
+
+    operation: str
+    count: int
+    seconds: float | None
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class Report(Shown):
+    """What would run where.
+
+    Attributes:
+        network: its name.
+        machine: name of the machine.
+        tasks: a row for each, the longest first.
+        engine: what stays with the engine.
+    """
+
+    network: str
+    machine: str
+    tasks: tuple[TaskRow, ...]
+    engine: tuple[EngineRow, ...]
+
+    @cached_property
+    def seconds(self) -> float:
+        """Predicted of the whole, as far as it is predicted."""
+        kernels = sum((row.seconds or 0.0) * row.count for row in self.tasks)
+        return kernels + sum(row.seconds or 0.0 for row in self.engine)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of it is predicted."""
+        times = [row.seconds for row in self.tasks] + [row.seconds for row in self.engine]
+        return None not in times
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a task; seconds."""
+        import pandas as pd
+
+        return pd.DataFrame([asdict(row) for row in self.tasks])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; seconds."""
+        return {
+            "network": self.network,
+            "machine": self.machine,
+            "predicted_seconds": self.seconds,
+            "complete": self.complete,
+            "tasks": [asdict(row) for row in self.tasks],
+            "engine": [asdict(row) for row in self.engine],
+        }
+
+    def __str__(self) -> str:
+        said = "" if self.complete else ", without what no model speaks of"
+        lines = [f"{self.network} on {self.machine}: {self.seconds * 1e3:.3g} ms predicted{said}"]
+        for row in self.tasks:
+            if row.seconds is None:
+                lines.append(f"  {row.count:3} x {row.kind}: engine: {row.reason}")
+                continue
+            lines.append(
+                f"  {row.count:3} x {row.kind}: {row.seconds * 1e3:.3g} ms on {row.instruction}, "
+                f"{row.share:.1%}, bound by {row.bound}"
+            )
+            lines.append(f"        {row.operator}")
+        lines += [f"  {row.count:3} x {row.operation}: engine: {row.reason}" for row in self.engine]
+        return "\n".join(lines)
+
+
+def report(network: Network, machine: str | Machine) -> Report:
+    """See :meth:`Network.report`."""
+    chooser = Chooser(machine)
+    target = chooser.target(())
+    rows = [_task_row(task, chooser) for task in network.tasks]
+    engine = _engine_rows(network, target)
+    whole = Report(network.name, target.name, tuple(rows), engine).seconds
+    shared = [
+        row if row.seconds is None else replace(row, share=row.seconds * row.count / whole)
+        for row in rows
+    ]
+    shared.sort(key=lambda row: -row.share)
+    return Report(network.name, target.name, tuple(shared), engine)
+
+
+def _task_row(task: Task, chooser: Chooser) -> TaskRow:
+    operator = task.operator
+    try:
+        choice = chooser.predicted(operator)
+    except AmosError as error:
+        reason = str(error).replace("\n", " ")
+        return TaskRow(operator.name, str(operator), task.weight, reason=reason)
+    return TaskRow(
+        kind=operator.name,
+        operator=str(operator),
+        count=task.weight,
+        mappings=choice.mappings,
+        instruction=choice.intrinsic.name,
+        seconds=choice.prediction.seconds,
+        bound=choice.prediction.bound,
+    )
+
+
+def _engine_rows(network: Network, machine: Machine) -> tuple[EngineRow, ...]:
+    """What stays, by operation and reason, the most frequent first."""
+    refused = network.grouping.refused
+    rows: dict[tuple[str, str], list[Node]] = {}
+    for node in network.grouping.left:
+        if node.operation not in _FREE:
+            reason = refused.get(node.number, "no sum of products")
+            rows.setdefault((node.operation, reason), []).append(node)
+    made = [
+        EngineRow(
+            operation,
+            len(nodes),
+            None if nodes[0].number in refused else sum(_moving(n, machine) for n in nodes),
+            reason,
+        )
+        for (operation, reason), nodes in rows.items()
+    ]
+    return tuple(sorted(made, key=lambda row: -row.count))
+
+
+def _moving(node: Node, machine: Machine) -> float:
+    """Seconds to move what a node reads and writes, from where all of it has room."""
+    reads = sum(_bytes(o.shape, o.dtype) for o in node.operands if o.dtype)
+    writes = _bytes(node.shape, node.dtype) if node.dtype else 0
+    level = next(
+        each
+        for each in machine.levels
+        if not each.capacity or each.capacity * each.units >= reads + writes
+    )
+    moved = reads / level.read_bandwidth + writes / level.write_bandwidth
+    return machine.launch + moved / level.units
+
+
+def _bytes(shape: tuple[int, ...], kind: str) -> int:
+    return prod(shape) * dtype(kind).numpy.itemsize

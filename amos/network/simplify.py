@@ -1,0 +1,146 @@
+"""What is made plain before layouts are chosen: batch norms, and constants of fewer axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from amos.network.graph import Constant, Graph, Node, Operand
+from amos.network.program import Writer, read, rebuilt
+
+__all__ = ["simplified"]
+
+#: Operations whose first axis of the weights is the channel that a norm scales.
+_SCALED = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
+
+
+#: Operations that repeat an operand along the axes that it lacks.
+_BROADCASTING = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
+
+
+def simplified(module: Any) -> Any:
+    """The module with every batch norm of constants as a product and a sum.
+
+    Behind a convolution of which nothing else reads the result, the product becomes part of
+    its weights. Constants that are repeated get all the axes of what they are combined with,
+    without which the engine changes no layout. Layouts are as frameworks write them, channels
+    second.
+    """
+    graph = read(module)
+    rewrite: dict[int, Callable[[Writer], Any]] = {}
+    skip: set[int] = set()
+    for node in graph.nodes:
+        if node.operation == "nn.batch_norm":
+            _without_norm(graph, node, rewrite, skip)
+        elif node.operation in _BROADCASTING and _lacks_axes(node):
+            rewrite[node.number] = _with_axes(node)
+    return rebuilt(graph, rewrite, frozenset(skip)) if rewrite else module
+
+
+def _lacks_axes(node: Node) -> bool:
+    return any(
+        isinstance(operand, Constant) and len(operand.shape) < len(node.shape)
+        for operand in node.operands
+    )
+
+
+def _with_axes(node: Node) -> Callable[[Writer], Any]:
+    def shaped(operand: Operand, writer: Writer) -> Any:
+        from tvm import relax
+
+        if not isinstance(operand, Constant):
+            return writer.value(operand)
+        axes = [1] * (len(node.shape) - len(operand.shape))
+        return relax.const(operand.array.reshape(*axes, *operand.shape))
+
+    def make(writer: Writer) -> Any:
+        from tvm import ir
+
+        arguments = [shaped(operand, writer) for operand in node.operands]
+        return ir.Call(node.expression.op, arguments, node.attributes, node.expression.ty_args)
+
+    return make
+
+
+def _without_norm(
+    graph: Graph, node: Node, rewrite: dict[int, Callable[[Writer], Any]], skip: set[int]
+) -> None:
+    """What makes a norm plain, if that is possible."""
+    items = graph.users[node.number]
+    if not _plain(graph, node, items):
+        return
+    skip |= {node.number, *(item.number for item in items)}
+    (first,) = (item for item in items if item.expression.index == 0)
+    skip.remove(first.number)
+    source = node.operands[0]
+    scale, shift = _scale_and_shift(node)
+    if isinstance(source, Node) and _foldable(graph, source):
+        rewrite[source.number] = _scaled_convolution(source, scale)
+        rewrite[first.number] = _affine(node, None, shift)
+    else:
+        rewrite[first.number] = _affine(node, scale, shift)
+
+
+def _plain(graph: Graph, node: Node, items: tuple[Node, ...]) -> bool:
+    """Whether only the result of a norm is read, and its parameters are constants."""
+    constant = all(isinstance(operand, Constant) for operand in node.operands[1:])
+    read_ = [item for item in items if graph.users[item.number] or item.number in graph.kept]
+    return constant and [item.expression.index for item in read_] == [0]
+
+
+def _foldable(graph: Graph, node: Node) -> bool:
+    weight = node.operands[1] if node.operation in _SCALED else None
+    alone = len(graph.users[node.number]) == 1 and node.number not in graph.kept
+    return isinstance(weight, Constant) and alone
+
+
+def _scale_and_shift(node: Node) -> tuple[np.ndarray, np.ndarray]:
+    """What a norm multiplies each channel by, and adds to it, in double precision."""
+    gamma, beta, mean, variance = (
+        operand.array.astype(np.float64)
+        for operand in node.operands[1:]
+        if isinstance(operand, Constant)
+    )
+    scale = 1 / np.sqrt(variance + float(node.attributes.epsilon))
+    scale = scale * gamma if node.attributes.scale else scale
+    shift = -mean * scale
+    return scale, shift + beta if node.attributes.center else shift
+
+
+def _scaled_convolution(node: Node, scale: np.ndarray) -> Callable[[Writer], Any]:
+    def make(writer: Writer) -> Any:
+        from tvm import ir, relax
+
+        image, weight = node.operands
+        assert isinstance(weight, Constant)
+        each = scale.reshape(-1, *[1] * (weight.array.ndim - 1))
+        scaled = (weight.array * each).astype(weight.array.dtype)
+        arguments = [writer.value(image), relax.const(scaled)]
+        return ir.Call(node.expression.op, arguments, node.attributes, node.expression.ty_args)
+
+    return make
+
+
+def _affine(node: Node, scale: np.ndarray | None, shift: np.ndarray) -> Callable[[Writer], Any]:
+    """The source of a norm times ``scale``, plus ``shift``."""
+    source = node.operands[0]
+    axis = int(node.attributes.axis)
+
+    def constant(values: np.ndarray) -> Any:
+        from tvm import relax
+
+        rank = len(source.shape)
+        shaped = values.reshape([-1 if d == axis % rank else 1 for d in range(rank)])
+        return relax.const(shaped.astype(source.dtype))
+
+    def make(writer: Writer) -> Any:
+        from tvm import relax
+
+        value = writer.value(source)
+        if scale is not None:
+            value = writer.emit(relax.op.multiply(value, constant(scale)))
+        return relax.op.add(value, constant(shift))
+
+    return make

@@ -1,0 +1,74 @@
+"""Small ONNX models, built node by node, and what they compute, in NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, checker, helper, numpy_helper, shape_inference
+
+__all__ = ["Builder", "residual_network"]
+
+
+class Builder:
+    """Writes a graph: each method adds a node and returns the name of its result."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.nodes: list[Any] = []
+        self.weights: list[Any] = []
+        self.inputs: list[Any] = []
+
+    def input(self, name: str, shape: Sequence[int | str], kind: int = TensorProto.FLOAT) -> str:
+        self.inputs.append(helper.make_tensor_value_info(name, kind, shape))
+        return name
+
+    def constant(self, values: Any, kind: str = "float32") -> str:
+        name = f"constant{len(self.weights)}"
+        self.weights.append(numpy_helper.from_array(np.asarray(values, kind), name))
+        return name
+
+    def random(self, *shape: int) -> str:
+        return self.constant(self.rng.standard_normal(shape) / np.sqrt(np.prod(shape[1:]) or 1))
+
+    def node(self, kind: str, *inputs: str, **attributes: Any) -> str:
+        name = f"{kind.lower()}{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, list(inputs), [name], **attributes))
+        return name
+
+    def convolution(self, x: str, weight: Sequence[int], stride: int = 1, **more: Any) -> str:
+        taps = len(weight) - 2
+        pads = more.pop("pads", [extent // 2 for extent in weight[2:]] * 2)
+        return self.node(
+            "Conv", x, self.random(*weight), strides=[stride] * taps, pads=pads, **more
+        )
+
+    def norm(self, x: str, channels: int) -> str:
+        scale, shift, mean = (self.rng.standard_normal(channels) * 0.3 + s for s in (1, 0, 0))
+        variance = 1 + self.rng.random(channels)
+        parameters = [self.constant(value) for value in (scale, shift, mean, variance)]
+        return self.node("BatchNormalization", x, *parameters)
+
+    def model(self, *outputs: str) -> Any:
+        values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
+        graph = helper.make_graph(self.nodes, "small", self.inputs, values, self.weights)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        model = shape_inference.infer_shapes(model)
+        checker.check_model(model)
+        return model
+
+
+def residual_network() -> Any:
+    """Convolutions with batch norms, one of them beside a sum; pooling, a matrix product."""
+    b = Builder()
+    x = b.node("Relu", b.norm(b.convolution(b.input("image", (1, 3, 16, 16)), (8, 3, 5, 5), 2), 8))
+    x = b.node("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    y = b.node("Relu", b.norm(b.convolution(x, (16, 8, 3, 3), 2), 16))
+    y = b.norm(b.convolution(y, (16, 16, 3, 3)), 16)
+    x = b.node("Relu", b.node("Add", y, b.norm(b.convolution(x, (16, 8, 1, 1), 2), 16)))
+    y = b.node("Relu", b.norm(b.convolution(x, (16, 16, 3, 3)), 16))
+    y = b.norm(b.convolution(y, (16, 16, 3, 3)), 16)
+    x = b.node("Relu", b.node("Add", y, x))
+    x = b.node("Flatten", b.node("GlobalAveragePool", x))
+    return b.model(b.node("Gemm", x, b.random(10, 16), b.random(10), transB=1))

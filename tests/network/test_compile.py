@@ -1,0 +1,71 @@
+"""Compiled networks against NumPy and the engine alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+
+from onnx.reference import ReferenceEvaluator
+
+import amos
+from amos.errors import BuildError, NetworkError
+from amos.network import CompiledNetwork
+from tests.network.models import Builder, residual_network
+
+
+def _reference(model: Any, **inputs: np.ndarray) -> np.ndarray:
+    result: np.ndarray = ReferenceEvaluator(model).run(None, inputs)[0]
+    return result
+
+
+@pytest.fixture(scope="module")
+def compiled() -> CompiledNetwork:
+    return amos.compile(amos.load_network(residual_network()), progress=False)
+
+
+def test_a_residual_network_computes_what_onnx_says(compiled: CompiledNetwork) -> None:
+    image = np.random.default_rng(1).standard_normal((1, 3, 16, 16)).astype(np.float32)
+    expected = _reference(residual_network(), image=image)
+    np.testing.assert_allclose(compiled(image), expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(compiled(image=image), compiled(image))
+    assert len(compiled.kernels) == 7
+    assert not compiled.left
+    assert [check.reference for check in compiled.checks] == ["NumPy"] * 7 + ["the engine alone"]
+
+
+def test_an_input_may_start_anywhere(compiled: CompiledNetwork) -> None:
+    """The engine reads vectors at 64 bytes; NumPy's slices begin where they begin."""
+    memory = np.random.default_rng(1).standard_normal(3 * 256 + 1).astype(np.float32)
+    shifted = memory[1:].reshape(1, 3, 16, 16)
+    np.testing.assert_array_equal(compiled(shifted), compiled(shifted.copy()))
+
+
+def test_wrong_calls_are_told(compiled: CompiledNetwork) -> None:
+    with pytest.raises(NetworkError, match="missing input image"):
+        compiled()
+    with pytest.raises(NetworkError, match="unknown input 'picture'; inputs are image"):
+        compiled(picture=np.zeros((1, 3, 16, 16), np.float32))
+    with pytest.raises(BuildError, match=r"expected float32 of shape \(1, 3, 16, 16\)"):
+        compiled(np.zeros((1, 3, 16, 17), np.float32))
+    with pytest.raises(BuildError, match="got float64"):
+        compiled(np.zeros((1, 3, 16, 16)))
+
+
+def test_products_with_batches_and_grouped_convolutions() -> None:
+    b = Builder()
+    x = b.input("x", (2, 8, 6, 6))
+    y = b.convolution(x, (8, 4, 3, 3), 2, group=2, dilations=[2, 2], pads=[2, 2, 2, 2])
+    y = b.node("Reshape", b.node("Relu", y), b.constant([2, 8, 9], "int64"))
+    scores = b.node("MatMul", y, b.node("Transpose", y, perm=[0, 2, 1]))
+    z = b.node("Add", b.node("MatMul", scores, b.random(8, 5)), b.random(5))
+    model = b.model(z)
+    values = np.random.default_rng(2).standard_normal((2, 8, 6, 6)).astype(np.float32)
+    network = amos.load_network(model)
+    kinds = [task.operator.name for task in network.tasks]
+    assert kinds == ["grouped_conv2d", "batched_matmul", "matmul"]
+    result = amos.compile(network, progress=False)(values)
+    np.testing.assert_allclose(result, _reference(model, x=values), rtol=1e-4, atol=1e-3)

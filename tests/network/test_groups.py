@@ -1,0 +1,86 @@
+"""Which parts of a network become groups, and what they compute."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+pytest.importorskip("onnx")
+
+import amos
+from amos.errors import NetworkError
+from tests.network.models import Builder, residual_network
+
+
+def _texts(network: amos.network.Network) -> list[str]:
+    return [str(task.operator.epilogue) for task in network.tasks]
+
+
+def test_a_residual_network_is_divided() -> None:
+    network = amos.load_network(residual_network())
+    assert [task.weight for task in network.tasks] == [1, 1, 1, 1, 1, 1, 1]
+    assert Counter(_texts(network)) == {
+        "relu(acc + bias[k])": 3,
+        "relu(acc + bias[k] + residual[p, q, k])": 2,
+        "acc + bias[k]": 1,
+        "acc + bias[n]": 1,
+    }
+    left = Counter(node.operation for node in network.grouping.left)
+    assert left == {"permute_dims": 2, "nn.max_pool2d": 1, "mean": 1, "reshape": 1}
+    assert [str(port) for port in network.inputs] == ["image: float32[1, 3, 16, 16]"]
+
+
+def test_equal_layers_are_one_task() -> None:
+    b = Builder()
+    x = b.input("x", (1, 4, 6, 6))
+    for _ in range(3):
+        x = b.node("Relu", b.convolution(x, (4, 4, 3, 3)))
+    (task,) = amos.load_network(b.model(x)).tasks
+    assert task.weight == 3
+    assert str(task.operator.epilogue) == "relu(acc)"
+
+
+def test_what_is_read_elsewhere_ends_a_group() -> None:
+    """The sum is the network's second output, so relu cannot swallow it."""
+    b = Builder()
+    x = b.convolution(b.input("x", (1, 4, 6, 6)), (4, 4, 3, 3))
+    total = b.node("Add", x, b.constant([[[1.0]], [[2.0]], [[3.0]], [[4.0]]]))
+    network = amos.load_network(b.model(b.node("Relu", total), total))
+    assert _texts(network) == ["acc + bias[k]"]
+    assert "nn.relu" in [node.operation for node in network.grouping.left]
+
+
+def test_a_value_that_is_read_twice_is_written_twice() -> None:
+    """Both branches meet again before anything else reads them."""
+    b = Builder()
+    x = b.convolution(b.input("x", (1, 4, 6, 6)), (4, 4, 3, 3))
+    y = b.node("Mul", x, b.node("Clip", x, b.constant(0.0), b.constant(6.0)))
+    assert _texts(amos.load_network(b.model(y))) == ["acc * min(max(acc, 0.0), 6.0)"]
+
+
+@pytest.mark.parametrize(
+    ("weight", "groups", "text"),
+    [
+        ((8, 1, 3, 3), 8, "out[n, p, q, g] += pad(image[n, p + r - 1, q + s - 1, g])"),
+        ((8, 4, 3, 3), 2, "out[n, p, q, g, k] += pad(image[n, p + r - 1, q + s - 1, g, c])"),
+    ],
+)
+def test_convolutions_in_groups(weight: tuple[int, ...], groups: int, text: str) -> None:
+    b = Builder()
+    x = b.convolution(b.input("x", (1, 8, 6, 6)), weight, group=groups)
+    (task,) = amos.load_network(b.model(b.node("Add", x, b.random(8, 1, 1)))).tasks
+    assert str(task.operator).startswith(text)
+
+
+def test_a_dynamic_dimension_is_named() -> None:
+    b = Builder()
+    model = b.model(b.convolution(b.input("x", ("batch", 4, 6, 6)), (4, 4, 3, 3)))
+    with pytest.raises(NetworkError, match="dimension 'batch' of input 'x' is dynamic"):
+        amos.load_network(model)
+    network = amos.load_network(model, shapes={"x": (2, 4, 6, 6)})
+    assert network.inputs[0].shape == (2, 4, 6, 6)
+    with pytest.raises(NetworkError, match=r"input 'x' has shape \(batch, 4, 6, 6\), got"):
+        amos.load_network(model, shapes={"x": (2, 5, 6, 6)})
+    with pytest.raises(NetworkError, match="has no input 'y'; inputs are x"):
+        amos.load_network(model, shapes={"y": (1,)})
