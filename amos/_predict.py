@@ -31,8 +31,9 @@ def predict(
         model: ``"amos+"``, or ``"amos"`` for the paper's equation with warm caches.
 
     Raises:
-        MachineError: the machine has no rate for the intrinsic, a memory that the
-            schedule places data in overflows, or there is no such model.
+        MachineError: the machine has no rate for the intrinsic, or only one of loops that
+            stand for it; a memory that the schedule places data in overflows, or there is
+            no such model.
         MappingError: this is no mapping, candidate or trial.
         UnknownNameError: there is no such machine.
     """

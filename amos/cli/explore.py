@@ -182,7 +182,8 @@ def _report(result: Exploration, rule: str, elapsed: float, as_json: bool) -> No
     print_line(f"\nwinner     {best.mapping}")
     print_line(f"schedule   {best.schedule}")
     where = "" if measured is not None else f" on {result.machine.name} (not run)"
-    print_line(f"predicted  {best.predicted * 1e3:.4f} ms{where}")
+    if (expected := result.expected(best)) is not None:
+        print_line(f"predicted  {expected * 1e3:.4f} ms{where}")
     if measured is not None:
         count = len(measured.times)
         times = f"median of {count}, ± {measured.noise:.1%}" if count > 1 else "timed once"
@@ -216,21 +217,21 @@ def _contest(result: Exploration) -> None:
         print_line(f"{unable} others cannot compute it; amos map says why")
 
 
-def _milliseconds(seconds: float) -> float | None:
-    return seconds * 1e3 if math.isfinite(seconds) else None
+def _milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None or math.isinf(seconds) else seconds * 1e3
 
 
 def _explain(result: Exploration) -> None:
     """What bounds the best, and what else was tried."""
-    assert result.prediction is not None
-    print_line(f"bound by   {result.prediction.bound}\n")
-    print_table(
-        ["level", "trips", "compute ms", "read ms", "write ms"],
-        [
-            [row.level, row.trips, row.compute * 1e3, row.read * 1e3, row.write * 1e3]
-            for row in result.prediction.rows
-        ],
-    )
+    if result.prediction is not None:
+        print_line(f"bound by   {result.prediction.bound}\n")
+        print_table(
+            ["level", "trips", "compute ms", "read ms", "write ms"],
+            [
+                [row.level, row.trips, row.compute * 1e3, row.read * 1e3, row.write * 1e3]
+                for row in result.prediction.rows
+            ],
+        )
     # Mappings of several instructions may have one name.
     several = len(result.intrinsics) > 1
     reached: dict[tuple[str, ...], Trial] = {}
@@ -241,7 +242,8 @@ def _explain(result: Exploration) -> None:
         [*(["instruction"] if several else []), "mapping tried"]
         + ["predicted ms", "best ms", "schedule"],
         [
-            [*name, trial.predicted * 1e3, trial.seconds * 1e3, str(trial.schedule)]
+            [*name, _milliseconds(result.expected(trial)), _milliseconds(trial.seconds)]
+            + [str(trial.schedule)]
             for name, trial in list(reached.items())[:_LISTED]
         ],
     )

@@ -54,7 +54,7 @@ def predict_command(
         print_json(
             {"operator": op.name, "intrinsic": unit.name, "machine": machine, "rate": rate}
             | {"seconds": prediction.seconds, "bound": prediction.bound}
-            | {"generic": prediction.generic, "levels": _levels(prediction)}
+            | {"levels": _levels(prediction)}
             | {"predictions": [_row(*best) for best in listed]}
         )
         return
@@ -64,8 +64,6 @@ def predict_command(
     )
     _print_levels(ranked[0][1].mapping.name, prediction)
     print_line(f"rate of {unit.name}: {rate}")
-    if prediction.note:
-        print_line(prediction.note)
 
 
 def _ranked(

@@ -324,10 +324,15 @@ def _print(records: list[Record], as_json: bool) -> None:
         ["id", "operator", "intrinsic", "mapping", "phase", "predicted us", "measured us", "whose"],
         [
             [record.id, titles[_identity(record)], record.intrinsic, _mapping(record)]
-            + [record.phase, record.predicted * 1e6, _measured(record), record.standing]
+            + [record.phase, _predicted(record), _measured(record), record.standing]
             for record in records
         ],
     )
+
+
+def _predicted(record: Record) -> float | None:
+    """Microseconds; of loops that stand for an instruction no time is predicted."""
+    return None if record.implementation == "generic" else record.predicted * 1e6
 
 
 def _identity(record: Record) -> tuple[str, str]:

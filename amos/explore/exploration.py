@@ -136,6 +136,14 @@ class Exploration(Shown):
         why = self.emulated
         return f"compiled through the intrinsic's generic implementation: {why}" if why else ""
 
+    def expected(self, trial: Trial) -> float | None:
+        """Seconds that the model predicted for a trial.
+
+        None where loops stand for the intrinsic: the model ranks them, but tells no time.
+        """
+        peak = self.machine.peak(trial.mapping.intrinsic.name)
+        return None if peak.generic else trial.predicted
+
     def to_frame(self, rows: Literal["trials", "intrinsics"] = "trials") -> pd.DataFrame:
         """One row a trial, or one an instruction that was asked for; all times in seconds.
 
@@ -154,7 +162,7 @@ class Exploration(Shown):
                     "trial": trial.number,
                     "intrinsic": trial.mapping.intrinsic.name,
                     "mapping": trial.mapping.name,
-                    "predicted_seconds": trial.predicted,
+                    "predicted_seconds": self.expected(trial),
                     "measured_seconds": trial.seconds if trial.measurement else None,
                     "failure": trial.measurement.failure if trial.measurement else "",
                     **trial.schedule.as_dict(),
@@ -175,7 +183,7 @@ class Exploration(Shown):
             "mapping_name": best.mapping.name,
             "groups": {k: list(v) for k, v in best.mapping.groups.items()},
             "schedule": best.schedule.as_dict(),
-            "predicted_seconds": best.predicted,
+            "predicted_seconds": self.expected(best),
             "measured_seconds": best.seconds if measured else None,
             "tops": self.tops,
             "peak_tops": self.peak_tops,

@@ -61,7 +61,11 @@ class Problem:
         return self.spaces[mapping.name]
 
     def predict(self, candidate: Candidate) -> Prediction:
-        """The model's account of a candidate."""
+        """The model's account of a candidate.
+
+        Raises:
+            MachineError: loops stand for the intrinsic, of which no time is predicted.
+        """
         structure = self._structures[candidate.mapping.name]
         batch = evaluate(structure, self.machine, candidate.schedule.batch(structure))
         return prediction_of(structure, self.machine, batch)

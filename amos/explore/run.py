@@ -291,6 +291,8 @@ class _Shared:
             replayed=sum(entry.session.replayed for entry in contest.entries),
             intrinsics=contest.contenders,
         )
+        if result.expected(result.best) is None:
+            return result
         return replace(result, prediction=problem.predict(result.best.candidate))
 
 

@@ -34,7 +34,7 @@ def best_sampled(
         space: its schedules, if only some of them count.
 
     Raises:
-        MachineError: the machine has no rate for the intrinsic.
+        MachineError: the machine has no rate for the intrinsic, or only one of loops.
     """
     space, structure = space or ScheduleSpace(mapping, machine), Structure(mapping)
     schedules = space.draw(samples, rng)

@@ -179,7 +179,7 @@ class Engine:
         bars.append(("lines that cores take", said.exchange, "other"))
         return {
             "seconds": said.seconds,
-            "bound": "; ".join(filter(None, (said.bound, said.note))),
+            "bound": said.bound,
             "bars": [{"name": name, "seconds": time, "kind": kind} for name, time, kind in bars],
             "schedule": str(candidate.schedule),
             "machine": machine.name,

@@ -37,12 +37,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LevelTime", "Prediction", "predict", "prediction_of"]
 
-#: What a rate of loops is worth.
-_ESTIMATE = (
-    "an estimate: loops stand for the instruction, and compilers make another program of them "
-    "in every kernel"
-)
-
 
 @dataclass(frozen=True)
 class LevelTime:
@@ -82,7 +76,6 @@ class Prediction(Shown):
         reasons: on a GPU, why terms are what they are: term (as ``"shared read"``)
             and words.
         exchange: seconds that cores wait for lines of the output that others took.
-        generic: whether loops stand for the intrinsic, so that all of this is an estimate.
     """
 
     seconds: float
@@ -92,12 +85,6 @@ class Prediction(Shown):
     destination: str
     reasons: tuple[tuple[str, str], ...] = ()
     exchange: float = 0.0
-    generic: bool = False
-
-    @property
-    def note(self) -> str:
-        """That the prediction is only an estimate, and why; or nothing."""
-        return _ESTIMATE if self.generic else ""
 
     @property
     def levels(self) -> pd.DataFrame:
@@ -160,8 +147,9 @@ def predict(
         model: ``"amos+"``, or ``"amos"`` for the paper's equation with warm caches.
 
     Raises:
-        MachineError: the machine has no rate for the intrinsic, a memory that the
-            schedule places data in overflows, or there is no such model.
+        MachineError: the machine has no rate for the intrinsic, or only one of loops that
+            stand for it; a memory that the schedule places data in overflows, or there is
+            no such model.
     """
     structure = Structure(mapping)
     batch = schedule.batch(structure)
@@ -173,8 +161,18 @@ def predict(
 def prediction_of(
     structure: Structure, machine: Machine, batch: BatchPrediction, row: int = 0
 ) -> Prediction:
-    """The account of one row of a batch."""
+    """The account of one row of a batch.
+
+    Raises:
+        MachineError: loops stand for the intrinsic. Rates of two kernels can then be eight
+            times apart: good enough to rank them, not to tell a time.
+    """
     mapping = structure.mapping
+    if machine.peak(mapping.intrinsic.name).generic:
+        raise MachineError(
+            f"no time is predicted of {mapping.intrinsic.name} on {machine.name}: loops stand for "
+            "the instruction there, and compilers make another program of them in every kernel"
+        )
     names = [mapping.operator.sources[i].tensor.name for i in mapping.order]
     inside = float(batch.compute[row])
     calls = structure.nest.calls
@@ -202,5 +200,4 @@ def prediction_of(
         mapping.operator.output.tensor.name,
         explain(batch, row, names),
         float(batch.exchange[row]),
-        machine.peak(mapping.intrinsic.name).generic,
     )

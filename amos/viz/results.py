@@ -52,7 +52,6 @@ def prediction(said: Prediction) -> list[Block]:
     head = ("level", "trips", "compute s", "read s", "write s", "bytes in", "bytes out", "slowest")
     return [
         Heading(f"Predicted {seconds(said.seconds)}", f"bound by {said.bound}"),
-        *([Note((said.note,), bad=True)] if said.note else []),
         Bars(f"seconds by level; the longest is {level} {kind}", tuple(bars)),
         Table(head, tuple(map(astuple, said.rows))),
     ]
@@ -111,7 +110,7 @@ def _reached(found: Exploration) -> Table:
         tried.setdefault((*unit, one.mapping.name), []).append(one)
     best = {name: min(trials, key=lambda one: one.seconds) for name, trials in tried.items()}
     rows = tuple(
-        (*name, len(tried[name]), one.predicted, one.seconds, str(one.schedule))
+        (*name, len(tried[name]), found.expected(one) or "", one.seconds, str(one.schedule))
         for name, one in sorted(best.items(), key=lambda item: item[1].seconds)
     )
     head = ("mapping", "trials", "predicted s", "best s", "schedule of the best")
@@ -134,8 +133,9 @@ def candidate(found: Candidate) -> list[Block]:
 
 def trial(found: Trial) -> list[Block]:
     """A candidate, what the model expected and what was measured."""
-    lines = [f"predicted {seconds(found.predicted)}"]
     said = found.measurement
+    loops = said is not None and said.implementation == "generic"
+    lines = [] if loops else [f"predicted {seconds(found.predicted)}"]
     if said is None:
         lines.append("not run")
     elif said.failure:

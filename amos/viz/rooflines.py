@@ -63,9 +63,9 @@ def roofline(candidate: Candidate, machine: str | Machine) -> Any:
                 marker=dict(color=line_colour(number), size=11, line=dict(width=1)),
                 legendgroup=level,
             )
-    # Loops that stand for an instruction have no peak that a kernel could have a share of.
-    share = "" if said.generic else f" of {peak / 1e12:.3g}"
-    what = f"{mapping.name} on {machine.name}: {rate / 1e12:.3g}{share} Top/s predicted"
+    what = (
+        f"{mapping.name} on {machine.name}: {rate / 1e12:.3g} of {peak / 1e12:.3g} Top/s predicted"
+    )
     return styled(figure, what, x="operations per byte", y="operations per second", log="xy")
 
 

@@ -84,17 +84,18 @@ def test_nothing_beats_the_peak(mapping: Mapping, seed: int) -> None:
     assert all(min(row.read, row.write, row.bytes_in, row.bytes_out) >= 0 for row in found.rows)
 
 
-def test_a_rate_of_loops_makes_an_estimate() -> None:
-    """Figures are the same, and say what they are worth; no share of a peak is shown."""
+def test_of_loops_no_time_is_told() -> None:
+    """Their rate ranks the schedules of a search, and is good for nothing else."""
     loops = replace(XEON, peaks={VNNI.name: replace(XEON.peak(VNNI.name), generic=True)})
     schedule = ScheduleSpace(MAPPINGS[0]).sample(np.random.default_rng(0))
-    native, said = (predict(MAPPINGS[0], machine, schedule) for machine in (XEON, loops))
-    assert (native.generic, native.note) == (False, "")
-    assert said == replace(native, generic=True)
-    assert said.note.startswith("an estimate: loops stand for the instruction")
-    assert said.note in amos.viz.text(said) and "an estimate" not in amos.viz.text(native)
-    figure = amos.viz.roofline(amos.Candidate(MAPPINGS[0], schedule), loops)
-    assert " of " not in figure.layout.title.text
+    with pytest.raises(MachineError, match="no time is predicted of vnni_.*: loops stand for"):
+        predict(MAPPINGS[0], loops, schedule)
+    result = amos.explore(MAPPINGS[0].operator, VNNI, machine=loops, trials=2)
+    assert result.prediction is None and len(result.trials) == 2
+    assert list(result.to_frame()["predicted_seconds"]) == [None, None]
+    assert result.to_dict()["predicted_seconds"] is None
+    native = amos.explore(MAPPINGS[0].operator, VNNI, machine=XEON, trials=2)
+    assert native.prediction is not None and native.to_dict()["predicted_seconds"] > 0
 
 
 def test_an_intrinsic_without_a_rate_is_refused() -> None:
