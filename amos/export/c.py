@@ -16,7 +16,7 @@ from amos.codegen.c.source import CKernel, Parameter, c_kernel
 from amos.errors import ExportError
 from amos.export.reference import test_program
 from amos.export.request import Request
-from amos.ir import Operator
+from amos.ir import Operator, Tensor
 from amos.plan.planning import cpu_limits
 
 __all__ = ["OPTIONS", "files", "library"]
@@ -105,8 +105,9 @@ def _prototype(name: str, kernel: CKernel) -> str:
 
 
 def _packer(name: str, kernel: CKernel, parameter: Parameter) -> str:
-    pointers = f"const {parameter.unpacked} *restrict given, {parameter.kind} *restrict packed"
-    return f"void {name}_pack_{kernel.names.tensors[parameter.tensor]}({pointers})"
+    pointers = [f"const {given.kind} *restrict {given.name}" for given in parameter.packed]
+    pointers.append(f"{parameter.kind} *restrict packed")
+    return f"void {name}_pack_{kernel.names.tensors[parameter.tensor]}({', '.join(pointers)})"
 
 
 def _about(request: Request) -> str:
@@ -156,12 +157,17 @@ int {name}_supported(void);
 
 
 def _parameter(operator: Operator, parameter: Parameter) -> str:
-    tensors = (*operator.inputs, operator.result)
-    tensor = next(t for t in tensors if t.name == parameter.tensor)
+    tensors = {tensor.name: tensor for tensor in (*operator.inputs, operator.result)}
+    read = [given.tensor for given in parameter.packed] or [parameter.tensor]
+    told = "; ".join(_described(tensors[name]) for name in read)
+    packed = f", packed into {parameter.elements} elements" if parameter.packed else ""
+    return f"{parameter.name}: {told}{packed}"
+
+
+def _described(tensor: Tensor) -> str:
     shape = "x".join(map(str, tensor.shape)) or "scalar"
     bits = ", as bit patterns" if tensor.dtype == "bfloat16" else ""
-    packed = f", packed into {parameter.elements} elements" if parameter.packed else ""
-    return f"{parameter.name}: {tensor.name}, {tensor.dtype}{bits}, {shape}{packed}"
+    return f"{tensor.name}, {tensor.dtype}{bits}, {shape}"
 
 
 def _source(request: Request, kernel: CKernel) -> str:

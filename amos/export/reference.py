@@ -1,14 +1,14 @@
 """The test program of an export: plain loops of the operator, and NumPy's digest.
 
-Inputs are made from a counter by SplitMix64 (Steele, Lea and Flood, OOPSLA 2014),
-so that C and NumPy make the same ones. The program compares every element with the
-operator's own loops and its epilogue; exact results, which integers and those of an
+The program compares every element with the operator's own loops, its prologues and its
+epilogue; exact results, which integers and those of an
 epilogue are, must also have the digest that NumPy's had when the kernel was exported.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 
@@ -16,21 +16,17 @@ from amos.codegen.c.source import CKernel, Parameter
 from amos.codegen.c.types import c_type
 from amos.codegen.tir.arrays import held
 from amos.errors import ExportError
+from amos.export.inputs import EIGHTHS, ODD, drawn_inputs, drawn_value
 from amos.export.program_text import DIGEST, FUNCTIONS, PROGRAM
 from amos.export.request import Request
-from amos.ir import Affine, BufferLoad, Iteration, Operator, Tensor, dtype
+from amos.ir import Affine, BufferLoad, Iteration, Operator, dtype
 from amos.validate import evaluate
-from amos.validate.epilogue import finish
+from amos.validate.epilogue import finish, source_values
 
 __all__ = ["Example", "output_digest", "test_program"]
 
-_ODD = 0x9E3779B97F4A7C15
-#: Values of floating-point inputs are multiples of 1/8 below 1: exact in every type.
-_EIGHTHS = 8
 #: Padding of floats that keeps sums as exact, up to this.
 _LARGEST = 8
-#: Bits of a float among an epilogue's tensors, whose roundings are to be seen.
-_LENGTHS = {"float32": 24, "bfloat16": 8}
 #: Choices of an epilogue's tensors, of which one is taken.
 _TRIALS = 8
 
@@ -56,64 +52,16 @@ class Example:
         A scale may send everything to an end of the result's range, where a wrong
         sum would not be seen.
         """
-        inputs = _inputs(operator, 0)
+        inputs = drawn_inputs(operator, 0)
         plain = replace(operator, epilogue=None)
         sums = evaluate(plain, {tensor.name: inputs[tensor.name] for tensor in plain.inputs})
         if operator.epilogue is None:
             return Example(0, inputs, sums)
         examples = []
         for trial in range(_TRIALS if operator.epilogue.loads else 1):
-            inputs = _inputs(operator, trial)
+            inputs = drawn_inputs(operator, trial)
             examples.append(Example(trial, inputs, finish(operator, sums, inputs)))
         return max(examples, key=lambda each: (len(np.unique(each.output)), -each.trial))
-
-
-def _of_epilogue(operator: Operator, tensor: Tensor) -> bool:
-    return tensor.name not in {load.tensor.name for load in operator.sources}
-
-
-def _is_scale(operator: Operator, tensor: Tensor) -> bool:
-    return _of_epilogue(operator, tensor) and not dtype(str(tensor.dtype)).is_integer
-
-
-def _stream(operator: Operator, number: int, trial: int) -> int:
-    """Where the random numbers of an input start, in units of 2^40."""
-    fresh = _of_epilogue(operator, operator.inputs[number])
-    return number + (trial << 16 if fresh else 0)
-
-
-def _scaled(bits: np.ndarray, length: int) -> np.ndarray:
-    """Floats of many magnitudes; ``scaled`` in C."""
-    values = (bits % np.uint64(1 << length)).astype(np.int64) - (1 << length - 2)
-    exponents = -length - ((bits >> np.uint64(27)) % np.uint64(20)).astype(np.int64)
-    return np.asarray(np.ldexp(values.astype(np.float64), exponents))
-
-
-def _inputs(operator: Operator, trial: int) -> dict[str, np.ndarray]:
-    arrays = {}
-    for number, tensor in enumerate(operator.inputs):
-        kind = dtype(str(tensor.dtype))
-        bits = _random(_stream(operator, number, trial), tensor.elements)
-        if _is_scale(operator, tensor):
-            values = _scaled(bits, _LENGTHS[kind.name])
-        elif kind.is_integer:
-            low, high = kind.limits
-            values = (bits % np.uint64(min(high - low + 1, 1 << 16))).astype(np.int64)
-            values += low if high < 1 << 16 else 0
-        else:
-            values = (bits % np.uint64(2 * _EIGHTHS + 1)).astype(np.int64) - _EIGHTHS
-            values = values / _EIGHTHS
-        arrays[tensor.name] = values.astype(kind.numpy).reshape(tensor.shape)
-    return arrays
-
-
-def _random(stream: int, count: int) -> np.ndarray:
-    """SplitMix64 of counters ``stream << 40 | 0 …``, its upper 32 bits."""
-    with np.errstate(over="ignore"):
-        z = (np.arange(1, count + 1, dtype=np.uint64) + np.uint64(stream << 40)) * np.uint64(_ODD)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return np.asarray((z ^ (z >> np.uint64(31))) >> np.uint64(32))
 
 
 def output_digest(output: np.ndarray) -> int:
@@ -127,12 +75,12 @@ def output_digest(output: np.ndarray) -> int:
         flat = np.where(single == 0, 0, single.view(np.uint32))
     words = flat.astype(np.int64).view(np.uint64)
     with np.errstate(over="ignore"):
-        weights = (np.arange(words.size, dtype=np.uint64) * np.uint64(_ODD)) | np.uint64(1)
+        weights = (np.arange(words.size, dtype=np.uint64) * np.uint64(ODD)) | np.uint64(1)
         return int((words * weights).sum(dtype=np.uint64))
 
 
 def _check_exact(operator: Operator) -> None:
-    """Refuse padding with which sums of floats, which an epilogue's bits depend on, are rounded.
+    """Refuse sums of floats, which an epilogue's bits depend on, that are rounded.
 
     Raises:
         ExportError: the program could not tell a wrong kernel from a right one.
@@ -141,11 +89,28 @@ def _check_exact(operator: Operator) -> None:
     if integer or operator.epilogue is None:
         return
     for load in operator.sources:
-        if load.padding * _EIGHTHS % 1 or abs(load.padding) > _LARGEST:
+        if load.padding * EIGHTHS % 1 or abs(load.padding) > _LARGEST:
             raise ExportError(
                 f"{load}: before an epilogue of floats the test program takes padding that is a "
-                f"multiple of 1/{_EIGHTHS} up to {_LARGEST}, of which every sum is exact"
+                f"multiple of 1/{EIGHTHS} up to {_LARGEST}, of which every sum is exact"
             )
+    if operator.prologues and not _sums_exactly(operator):
+        raise ExportError(
+            f"prologue {operator.prologues[0]}: before an epilogue of floats the test program "
+            "takes one of whose values every sum is exact, and this one rounds"
+        )
+
+
+def _sums_exactly(operator: Operator) -> bool:
+    """Whether sums of what prologues make of the program's inputs fit a float32 as they are."""
+    bits = 0.0
+    for source in source_values(operator, drawn_inputs(operator, 0)).values():
+        values = np.abs(source.astype(np.float64).reshape(-1))
+        if not np.isfinite(values).all():
+            return False
+        unit = next((n for n in range(25) if not (values * 2.0**n % 1).any()), 25)
+        bits += unit + np.log2(max(1.0, values.max(), _LARGEST))
+    return bool(bits + np.log2(prod(it.extent for it in operator.reduce)) <= 24)
 
 
 def _is_exact(operator: Operator) -> bool:
@@ -168,12 +133,13 @@ def test_program(request: Request, kernel: CKernel) -> str:
     drawn = "".join(
         f"  {kinds[t.name]} *{_at(t.name)} = allocate({t.elements}, sizeof *{_at(t.name)});\n"
         f"  for (size_t i = 0; i < {t.elements}; ++i)\n"
-        f"    {_at(t.name)}[i] = {_value(operator, number, example.trial)};\n"
+        f"    {_at(t.name)}[i] = {drawn_value(operator, number, example.trial)};\n"
         for number, t in enumerate(operator.inputs)
     )
     packed = "".join(
         f"  {p.kind} *of_{p.name} = allocate({p.elements}, sizeof *of_{p.name});\n"
-        f"  {name}_pack_{p.tensor}({_at(p.tensor)}, of_{p.name});\n"
+        f"  {name}_pack_{p.tensor}({''.join(f'{_at(given)}, ' for given in _read_by(kernel, p))}"
+        f"of_{p.name});\n"
         for p in inputs
         if p.packed
     )
@@ -185,16 +151,21 @@ def test_program(request: Request, kernel: CKernel) -> str:
     return PROGRAM.format(
         name=name,
         upper=name.upper(),
-        functions=FUNCTIONS if operator.epilogue is not None else "",
+        functions=FUNCTIONS if operator.epilogue is not None or operator.prologues else "",
         made=drawn + packed,
         call=f"{name}({arguments}, workspace)",
         kind=output.kind,
         out=_at(output.tensor),
         elements=output.elements,
-        odd=f"UINT64_C({_ODD})",
+        odd=f"UINT64_C({ODD})",
         reference=_reference(operator, output),
         digest=digest,
     )
+
+
+def _read_by(kernel: CKernel, parameter: Parameter) -> list[str]:
+    """The tensors that a parameter is packed from, as they are called in C."""
+    return [kernel.names.tensors[given.tensor] for given in parameter.packed]
 
 
 def _word(operator: Operator) -> str:
@@ -206,27 +177,12 @@ def _word(operator: Operator) -> str:
     return f"float_bits({value})"
 
 
-def _value(operator: Operator, number: int, trial: int) -> str:
-    """C expression of element ``i`` of an input; what :func:`_inputs` makes."""
-    tensor = operator.inputs[number]
-    kind = dtype(str(tensor.dtype))
-    bits = f"random_bits(UINT64_C({_stream(operator, number, trial)}) << 40, i)"
-    if kind.is_integer:
-        low, high = kind.limits
-        span, start = min(high - low + 1, 1 << 16), low if high < 1 << 16 else 0
-        return f"({c_type(held(kind.name))})((int64_t)({bits} % {span}) + ({start}))"
-    value = f"(float)((int)({bits} % {2 * _EIGHTHS + 1}) - {_EIGHTHS}) / {_EIGHTHS}"
-    if _is_scale(operator, tensor):
-        value = f"scaled({bits}, {_LENGTHS[kind.name]})"
-    return f"bfloat16({value})" if kind.name == "bfloat16" else value
-
-
 def _reference(operator: Operator, output: Parameter) -> str:
     """Loops of the operator that count the elements where the kernel says otherwise."""
     integer = dtype(str(operator.output.tensor.dtype)).is_integer
     exact = _is_exact(operator)
     pad = "  " * (len(operator.spatial) + 1)
-    product = " * ".join(_read(x, integer) for x in operator.sources)
+    product = " * ".join(_read(operator, x, integer) for x in operator.sources)
     zeros = [x for x in operator.sources if x.padded and not x.padding]
     guards = " && ".join(g for x in zeros for g in _guards(x))
     inside = f"if ({guards}) " if guards else ""
@@ -272,8 +228,15 @@ def _loop(it: Iteration) -> str:
     return f"for (int64_t {name} = 0; {name} < {it.extent}; ++{name})"
 
 
-def _read(load: BufferLoad, integer: bool) -> str:
-    read = f"({'int64_t' if integer else 'double'}){_element(load)}"
+def _read(operator: Operator, load: BufferLoad, integer: bool) -> str:
+    prologue = operator.prologue(load.tensor.name)
+    if prologue is None:
+        read = f"({'int64_t' if integer else 'double'}){_element(load)}"
+    else:
+        value = _stored(prologue.at(load).compute(None, "", _InC()), prologue.kind, prologue.dtype)
+        if prologue.dtype == "bfloat16":
+            value = f"from_bfloat16({value})"
+        read = f"({'int64_t' if integer else 'double'})({value})"
     if not load.padding:
         return read
     value = f"INT64_C({load.padding})" if integer else repr(float(load.padding))
@@ -313,9 +276,15 @@ def _finished(op: Operator, accumulator: str) -> str:
     assert op.epilogue is not None
     kind = str(op.output.tensor.dtype)
     value = op.epilogue.compute(accumulator, kind, _InC())
-    computed, result = op.epilogue.expression.kind(kind), op.epilogue.result(kind)
+    return _stored(value, op.epilogue.expression.kind(kind), op.epilogue.result(kind))
+
+
+def _stored(value: str, computed: str, result: str) -> str:
+    """A value of kind ``computed`` as an element of dtype ``result``."""
     if not dtype(result).is_integer:
         value = f"(float)({value})"
+        if result == "float16":
+            return f"(_Float16)({value})"
         return f"bfloat16({value})" if result == "bfloat16" else value
     low, high = dtype(result).limits
     if computed == "float32":

@@ -87,6 +87,13 @@ class Affine:
             total = term if isinstance(total, int) and total == 0 else total + term
         return total
 
+    def substituted(self, values: Mapping[str, Affine]) -> Affine:
+        """The same expression with each iteration replaced by an expression of others."""
+        total = Affine(constant=self.constant)
+        for name, c in self.terms:
+            total = total + values[name] * c
+        return total
+
     def restrict(self, names: Iterable[str]) -> Affine:
         """The same expression with every other iteration set to zero."""
         keep = set(names)

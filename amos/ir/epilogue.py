@@ -109,6 +109,14 @@ class Node:
         for argument in self.arguments:
             yield from argument.nodes()
 
+    def with_loads(self, change: Callable[[BufferLoad], BufferLoad]) -> Node:
+        """The same with every access replaced."""
+        return replace(
+            self,
+            arguments=tuple(argument.with_loads(change) for argument in self.arguments),
+            load=None if self.load is None else change(self.load),
+        )
+
     def kind(self, accumulator: str) -> str:
         """``"int32"`` or ``"float32"``, given the dtype of the accumulator."""
         if self.name == "acc":
@@ -185,15 +193,7 @@ class Elementwise:
 
     def with_loads(self, change: Callable[[BufferLoad], BufferLoad]) -> Self:
         """The same with every access replaced."""
-
-        def rebuilt(node: Node) -> Node:
-            return replace(
-                node,
-                arguments=tuple(map(rebuilt, node.arguments)),
-                load=None if node.load is None else change(node.load),
-            )
-
-        return replace(self, expression=rebuilt(self.expression))
+        return replace(self, expression=self.expression.with_loads(change))
 
 
 @dataclass(frozen=True)

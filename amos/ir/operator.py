@@ -169,14 +169,15 @@ class Operator(Shown, Computation):
     @cached_property
     def inputs(self) -> tuple[Tensor, ...]:
         """Distinct input tensors, in order of first use; the epilogue's come last."""
-        read = [tensor for load in self.sources for tensor in self.feeding(load.tensor)]
+        read = [tensor for load in self.sources for tensor in self.feeding(load.tensor.name)]
         read += [load.tensor for load in (self.epilogue.loads if self.epilogue else ())]
         return tuple({tensor.name: tensor for tensor in read}.values())
 
-    def feeding(self, source: Tensor) -> tuple[Tensor, ...]:
+    def feeding(self, source: str) -> tuple[Tensor, ...]:
         """The inputs that a source is computed of: itself, or those of its prologue."""
-        prologue = self.prologue(source.name)
-        return (source,) if prologue is None else prologue.tensors
+        if (prologue := self.prologue(source)) is not None:
+            return prologue.tensors
+        return tuple(dict.fromkeys(x.tensor for x in self.sources if x.tensor.name == source))
 
     @property
     def result_dtype(self) -> str | None:

@@ -11,13 +11,13 @@ access of the statement, so that mappings are what they are without it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from amos.errors import OperatorError
-from amos.ir.epilogue import CASTS, Arithmetic, Elementwise
-from amos.ir.nodes import Tensor
+from amos.ir.epilogue import CASTS, Arithmetic, Elementwise, Node
+from amos.ir.nodes import BufferLoad, Tensor
 
 __all__ = ["Prologue"]
 
@@ -88,6 +88,15 @@ class Prologue(Elementwise):
     def compute(self, by: Arithmetic) -> Any:
         """Value of the expression, as its own kind, by NumPy's arithmetic or a kernel's."""
         return self.expression.compute(None, "", by)
+
+    def at(self, load: BufferLoad) -> Node:
+        """The expression of one access to the source, with the indices of the access."""
+        values = dict(zip(self.dimensions, load.indices, strict=True))
+
+        def placed(read: BufferLoad) -> BufferLoad:
+            return replace(read, indices=tuple(x.substituted(values) for x in read.indices))
+
+        return self.expression.with_loads(placed)
 
     def check(self, source: Tensor) -> None:
         """Refuse a prologue that does not give every element of a source its value.

@@ -205,10 +205,7 @@ class CpuPlan(Plan):
 
     def _arranged(self, op: StagedOperand) -> StagedOperand:
         op = pad_operand(op, self.padded)
-        return in_reading_order(op, self.schedule) if self._constant(op) else op
-
-    def _constant(self, op: StagedOperand) -> bool:
-        return op.load.tensor.name in self.mapping.operator.constants
+        return in_reading_order(op, self.schedule) if op.constant else op
 
     @cached_property
     def destination(self) -> StagedOperand:
@@ -219,7 +216,7 @@ class CpuPlan(Plan):
         """How a source reaches the calls."""
         if op.in_place:
             return "in place"
-        if self._constant(op):
+        if op.constant:
             return "packed"
         return "strided" if isinstance(op, StridedOperand) else "gathered"
 
@@ -341,6 +338,8 @@ def _loops(loops: MappingType[str, int]) -> str:
 def _operand(plan: CpuPlan, op: StagedOperand) -> str:
     """Form of a source, and where and how it is copied."""
     said = f"{op.load.tensor.name}: {plan.form(op)}"
+    if op.prologue is not None:
+        said += f" from {', '.join(tensor.name for tensor in op.prologue.tensors)}"
     if (copy := plan.copies.get(op.name)) is None:
         return said
     where = {"ahead": "ahead of the nest", "range": "once a range", "step": "in each step"}

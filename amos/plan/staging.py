@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from amos.ir import Affine, BufferLoad, dtype
+from amos.ir import Affine, BufferLoad, Prologue, dtype
 from amos.plan.nest import Group, Nest
 
 __all__ = [
@@ -107,6 +107,21 @@ class StagedOperand:
         own = dtype(str(self.load.tensor.dtype))
         return self.kind if dtype(self.kind).stores(own) else own.name
 
+    @cached_property
+    def prologue(self) -> Prologue | None:
+        """What its elements are computed of; ``None`` if they are the tensor's."""
+        return self.nest.mapping.operator.prologue(self.load.tensor.name)
+
+    @property
+    def constant(self) -> bool:
+        """Whether it stays the same from call to call."""
+        return self.load.tensor.name in self.nest.mapping.operator.constants
+
+    @property
+    def computed(self) -> bool:
+        """Whether its elements are computed in the kernel; those of a constant are while packed."""
+        return self.prologue is not None and not self.constant
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the buffer."""
@@ -135,7 +150,9 @@ class StagedOperand:
         # Dimensions of one element behind it do not move a dimension's elements apart.
         last = max((d for d, size in enumerate(tensor.shape) if size > 1), default=0)
         live = [t for t in self.fragment if self.nest.groups[t].lanes > 1]
-        if self.elements != tensor.elements or any(dim.offset for dim in self.dims):
+        if self.computed or self.elements != tensor.elements:
+            return False
+        if any(dim.offset for dim in self.dims):
             return False
         if self.kind != self.tensor_kind:
             return False
@@ -161,6 +178,10 @@ class StagedOperand:
                     return False
                 live.remove(owner[0])
         return not live
+
+    def coordinates(self, indices: Sequence[Any]) -> Sequence[Any]:
+        """Where an element that :meth:`locate` finds is along the tensor's own dimensions."""
+        return indices
 
     @cached_property
     def _matched(self) -> frozenset[str]:

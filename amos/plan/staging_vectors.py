@@ -108,6 +108,8 @@ def vector_copy(op: StagedOperand) -> VectorCopy | None:
     """How to copy an operand in vectors, or ``None`` where its elements are no such runs."""
     if op.in_place or not op.fragment or op.nest.mapping.intrinsic.tile_registers:
         return None
+    if op.computed:
+        return None  # Its elements lie nowhere.
     digits = [
         d
         for d, dim in enumerate(op.dims[: -len(op.fragment)])

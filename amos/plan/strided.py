@@ -46,7 +46,8 @@ class StridedOperand(StagedOperand):
     @cached_property
     def in_place(self) -> bool:
         """True if no lane or window reaches beyond the tensor."""
-        return self.shape == self.sizes and not any(dim.offset for dim in self.dims)
+        moved = self.computed or self.shape != self.sizes
+        return not moved and not any(dim.offset for dim in self.dims)
 
     @property
     def source_shape(self) -> tuple[int, ...]:
@@ -64,6 +65,21 @@ class StridedOperand(StagedOperand):
             indices.append(at)
         return indices, guards
 
+    def coordinates(self, indices: Sequence[Any]) -> list[Any]:
+        """Where an element is along the tensor's own dimensions, merged ones taken apart."""
+        shape, found = list(self.load.tensor.shape), list[Any]()
+        for size, at in zip(self.sizes, indices, strict=True):
+            inner = size
+            while True:
+                radix = shape.pop(0)
+                digit = at if inner == size else at % inner
+                inner //= radix
+                found.append(digit // inner if inner > 1 else digit)
+                if inner == 1:
+                    break
+        # Dimensions of one element are left, if any.
+        return found + [0] * len(shape)
+
 
 def source_forms(nest: Nest) -> tuple[StagedOperand, ...]:
     """Each source as its instruction reads it, in the intrinsic's order."""
@@ -71,9 +87,8 @@ def source_forms(nest: Nest) -> tuple[StagedOperand, ...]:
     if not nest.mapping.intrinsic.tile_registers:
         return staged
     # The second source lies in groups along the reduction, as no tensor does by itself.
-    constants = nest.mapping.operator.constants
     first = staged[0]
-    form = None if first.load.tensor.name in constants else _strided(first)
+    form = None if first.constant else _strided(first)
     return (form or first, *staged[1:])
 
 

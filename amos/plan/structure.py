@@ -59,7 +59,8 @@ class Operand:
         leading: number of dimensions before those of the fragment.
         copied: elements that are copied within the kernel to stage it; 0 if it
             is used in place or packed ahead.
-        origin: elements of the tensor that the copy comes from or goes to.
+        origin: elements of the tensor that the copy comes from or goes to; of a source that
+            is computed as many as take the bytes of what it is computed of.
         copy: how the copy finds its elements: ``"run"`` moves contiguous runs,
             ``"rows"`` contiguous rows that are found one by one, ``"stride"`` single
             elements at a fixed distance, ``"digits"`` takes a fused index apart for each
@@ -276,8 +277,7 @@ class Structure:
 
     def _operand(self, staged: StagedOperand) -> Operand:
         size = dtype(staged.kind).bits / 8
-        constant = staged.load.tensor.name in self.mapping.operator.constants
-        moved = not staged.in_place and not constant
+        moved = not staged.in_place and not staged.constant
         written = staged.name == self.mapping.intrinsic.destination.tensor.name
         copy, divisions = _copy(staged)
         vectors = vector_copy(staged) if moved and not written else None
@@ -290,13 +290,13 @@ class Structure:
             copies=self._copies(staged),
             leading=len(staged.dims) - len(groups),
             copied=staged.elements if moved else 0,
-            origin=staged.load.tensor.elements,
+            origin=_origin(staged, size),
             copy=copy,
             divisions=divisions,
             live=prod(g.size / (g.tiles * g.lanes) for g in groups if g.lanes > 1),
             guarded=_guarded(staged),
             choice=moved and not written,
-            packed=constant and not staged.in_place,
+            packed=staged.constant and not staged.in_place,
             written=written,
             vectors=vectors.instructions if vectors is not None else 0.0,
         )
@@ -309,6 +309,15 @@ class Structure:
             if statement.operand == staged.name
             for target in statement.broadcast
         )
+
+
+def _origin(staged: StagedOperand, size: float) -> int:
+    """Elements of so many bytes that a copy reads, or writes."""
+    tensor = staged.load.tensor
+    if staged.prologue is None:
+        return tensor.elements
+    read = staged.prologue.tensors
+    return round(sum(x.elements * dtype(str(x.dtype)).bits / 8 for x in read) / size)
 
 
 def _copy(staged: StagedOperand) -> tuple[Copy, int]:

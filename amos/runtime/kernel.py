@@ -20,7 +20,7 @@ from amos.codegen.tir.program import Argument, Program
 from amos.codegen.tir.target import host_target, without
 from amos.codegen.tir.tensor_intrin import implementation
 from amos.errors import BuildError
-from amos.ir import Operator, aligned, dtype
+from amos.ir import Operator, Tensor, aligned, dtype
 from amos.machine.cpu import cpu
 from amos.machine.limits import CpuLimits
 from amos.mapping import enumerate_mappings
@@ -30,6 +30,7 @@ from amos.plan.staging import stage_array
 from amos.runtime.borrow import ArgumentAdapter
 from amos.schedule import candidate_of
 from amos.validate import random_inputs
+from amos.validate.epilogue import source_value
 
 __all__ = ["Kernel", "build", "compile_module", "implementation_of", "timed", "warm_up"]
 
@@ -63,7 +64,11 @@ class Kernel(Shown):
             prod(a.shape) * np.dtype(held(a.dtype)).itemsize for a in program.arguments
         )
         *given, last = program.arguments
-        self._take = tuple(ArgumentAdapter(self._tensors[a.tensor], a.shape) for a in given)
+        #: For each argument the inputs that it is made of: one, or those of a prologue.
+        self._take = tuple(
+            {x.name: ArgumentAdapter(x, x.shape if a.packed else a.shape) for x in self._made_of(a)}
+            for a in given
+        )
         result = candidate.mapping.operator.result
         self._take_out = ArgumentAdapter(result, last.shape, role="output", write=True)
         #: Packed constants by the position of their argument.
@@ -79,20 +84,35 @@ class Kernel(Shown):
     def pack(self, /, **constants: Any) -> Kernel:
         """Pack constant inputs once and keep them; returns the kernel itself.
 
+        What one constant is computed of is given together.
+
         Raises:
             BuildError: a name is not a constant input, or an array does not fit.
         """
-        known = self.candidate.mapping.operator.constants
-        for name, array in constants.items():
-            if name not in known:
+        operator = self.candidate.mapping.operator
+        known = {x.name for name in operator.constants for x in operator.feeding(name)}
+        if unknown := [name for name in constants if name not in known]:
+            raise BuildError(
+                f"{unknown[0]!r} is not a constant input; constants are "
+                f"{', '.join(name for name in self.inputs if name in known) or 'none'}"
+            )
+        for number, argument in enumerate(self._program.arguments[:-1]):
+            needed = self._take[number]
+            if argument.tensor not in operator.constants or not needed.keys() & constants.keys():
+                continue
+            if missing := [name for name in needed if name not in constants]:
                 raise BuildError(
-                    f"{name!r} is not a constant input; constants are {', '.join(known) or 'none'}"
+                    f"{argument.tensor!r} is computed of {', '.join(needed)}: pack "
+                    f"{', '.join(missing)} with it"
                 )
-            for number, argument in enumerate(self._program.arguments[:-1]):
-                if argument.tensor == name:
-                    self._packed[number] = self._tensor(number, array)
-        packed = {self._program.arguments[number].tensor for number in self._packed}
-        self._open = dict.fromkeys(name for name in self.inputs if name not in packed)
+            self._packed[number] = self._tensor(number, constants)
+        used = {
+            name
+            for number, needed in enumerate(self._take)
+            if number not in self._packed
+            for name in needed
+        }
+        self._open = dict.fromkeys(name for name in self.inputs if name in used)
         return self
 
     def __call__(self, /, *arrays: Any, out: Any = None, **named: Any) -> Any:
@@ -150,8 +170,10 @@ class Kernel(Shown):
         """As :meth:`prepare`, of inputs that are known to be those that are open."""
         arguments = self._program.arguments
         made = [
-            self._tensor(number, bound[a.tensor]) if a.tensor in bound else self._packed[number]
-            for number, a in enumerate(arguments[:-1])
+            self._packed[number]
+            if number in self._packed and not needed.keys() <= bound.keys()
+            else self._tensor(number, bound)
+            for number, needed in enumerate(self._take)
         ]
         if out is None:
             last = arguments[-1]
@@ -224,13 +246,21 @@ class Kernel(Shown):
             raise BuildError(f"missing input {', '.join(missing)}")
         return bound
 
-    def _tensor(self, number: int, array: Any) -> Any:
-        """The argument of that number, made of an array of the user's."""
-        argument: Argument = self._program.arguments[number]
+    def _made_of(self, argument: Argument) -> tuple[Tensor, ...]:
+        """The inputs that an argument is made of."""
         if argument.packed is None:
-            return self._take[number](array)
-        staged = stage_array(argument.packed, self._take[number].values(array))
-        return to_tensor(staged, argument.dtype)
+            return (self._tensors[argument.tensor],)
+        return self.candidate.mapping.operator.feeding(argument.tensor)
+
+    def _tensor(self, number: int, arrays: MappingType[str, Any]) -> Any:
+        """The argument of that number, made of arrays of the user's, by name."""
+        packed, take = self._program.arguments[number].packed, self._take[number]
+        if packed is None:
+            ((name, adapter),) = take.items()
+            return adapter(arrays[name])
+        given = {name: adapter.values(arrays[name]) for name, adapter in take.items()}
+        value = source_value(self.candidate.mapping.operator, packed.load.tensor, given)
+        return to_tensor(stage_array(packed, value), self._program.arguments[number].dtype)
 
 
 def compile_module(candidate: Candidate, program: Program, kind: str, module: Any) -> Any:

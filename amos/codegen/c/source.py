@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -19,10 +19,27 @@ from amos.codegen.tir.lowering import lowered
 from amos.codegen.tir.program import Argument, stage
 from amos.errors import BuildError, ExportError
 from amos.intrinsics import implementations
+from amos.ir import Operator
 from amos.machine.limits import CpuLimits
 from amos.plan import Candidate
+from amos.plan.staging import StagedOperand
 
-__all__ = ["CKernel", "Parameter", "c_kernel"]
+__all__ = ["CKernel", "Given", "Parameter", "c_kernel"]
+
+
+@dataclass(frozen=True)
+class Given:
+    """A parameter of the C function that packs another.
+
+    Attributes:
+        name: its name in C.
+        tensor: the operator's tensor that it holds.
+        kind: its C type, without qualifiers.
+    """
+
+    name: str
+    tensor: str
+    kind: str
 
 
 @dataclass(frozen=True)
@@ -34,16 +51,14 @@ class Parameter:
         tensor: the operator's tensor that it holds.
         kind: its C type, without qualifiers.
         elements: how many there are.
-        packed: elements of the tensor before it was packed; 0 if it is the tensor itself.
-        unpacked: C type of the tensor's elements.
+        packed: what it is packed from; nothing if it is the tensor itself.
     """
 
     name: str
     tensor: str
     kind: str
     elements: int
-    packed: int = 0
-    unpacked: str = ""
+    packed: tuple[Given, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -116,7 +131,9 @@ def _generated(candidate: Candidate, limits: CpuLimits, kind: str) -> CKernel:
     sources = implementations(unit.name)
     program, module = scheduled(candidate, kind, limits)
     spelling = Names.of(candidate.mapping.operator, OWN)
-    parameters, names = _parameters(program.arguments, spelling)
+    operator = candidate.mapping.operator
+    parameters, names = _parameters(operator, program.arguments, spelling)
+    packed = {parameter.name: parameter.packed for parameter in parameters}
     functions = {**EXTERNS}
     if kind == "c":
         functions[function_name(unit)] = function_text(unit, sources["c"])
@@ -126,7 +143,7 @@ def _generated(candidate: Candidate, limits: CpuLimits, kind: str) -> CKernel:
         printer, body = _printed(candidate, module, names, functions, share=False)
     workspace = printer.workspace
     packing = {
-        name: _packing(printer, argument)
+        name: _packing(printer, operator, argument, packed[name])
         for name, argument in zip(names, program.arguments, strict=True)
         if argument.packed is not None
     }
@@ -169,32 +186,51 @@ def _printed(
 
 
 def _parameters(
-    arguments: Sequence[Argument], spelling: Names
+    operator: Operator, arguments: Sequence[Argument], spelling: Names
 ) -> tuple[tuple[Parameter, ...], list[str]]:
     """Parameters of the C function, and what each argument of the kernel is called in it."""
     made: dict[str, Parameter] = {}
     names = []
     for number, argument in enumerate(arguments):
         name = spelling.tensors[argument.tensor]
+        packed: tuple[Given, ...] = ()
         if argument.packed is not None:
             name = f"packed_{name}"
             if name in made:
                 name = f"{name}_{number}"
+            packed = tuple(_given(operator, argument.packed, spelling))
         names.append(name)
-        packed, kind = argument.packed, c_type(held(argument.dtype))
-        before = prod(packed.load.tensor.shape) if packed is not None else 0
-        unpacked = c_type(held(packed.tensor_kind)) if packed is not None else kind
-        made[name] = Parameter(name, argument.tensor, kind, prod(argument.shape), before, unpacked)
+        kind = c_type(held(argument.dtype))
+        made[name] = Parameter(name, argument.tensor, kind, prod(argument.shape), packed)
     return tuple(made.values()), names
 
 
-def _packing(printer: CPrinter, argument: Argument) -> str:
-    """Body of a function of ``given`` and ``packed``."""
+def _given(operator: Operator, packed: StagedOperand, spelling: Names) -> Iterator[Given]:
+    """What a constant is packed from: itself, or what it is computed of."""
+    for tensor in operator.feeding(packed.load.tensor.name):
+        alone = packed.prologue is None
+        kind = packed.tensor_kind if alone else str(tensor.dtype)
+        name = "given" if alone else spelling.tensors[tensor.name]
+        yield Given(name, tensor.name, c_type(held(kind)))
+
+
+def _packing(
+    printer: CPrinter, operator: Operator, argument: Argument, given: Sequence[Given]
+) -> str:
+    """Body of a function of what is given, and ``packed``."""
     import tvm
     from tvm import te
 
-    assert argument.packed is not None
-    tensor = argument.packed.load.tensor
-    given = te.placeholder(tensor.shape, held(argument.packed.tensor_kind), name="given")
-    function: Any = te.create_prim_func([given, stage(argument.packed, given)])
-    return printer.function(lowered(tvm.IRModule({"main": function})), ["given", "packed"])
+    packed = argument.packed
+    assert packed is not None
+    tensors = {
+        tensor.name: te.placeholder(
+            tensor.shape,
+            held(packed.tensor_kind if packed.prologue is None else str(tensor.dtype)),
+            name=f"given_{number}" if number else "given",
+        )
+        for number, tensor in enumerate(operator.feeding(packed.load.tensor.name))
+    }
+    function: Any = te.create_prim_func([*tensors.values(), stage(packed, tensors)])
+    names = [*(each.name for each in given), "packed"]
+    return printer.function(lowered(tvm.IRModule({"main": function})), names)

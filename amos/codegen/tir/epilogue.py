@@ -1,4 +1,4 @@
-"""Epilogues as TVM expressions, in the arithmetic that :mod:`amos.ir.epilogue` states.
+"""Epilogues and prologues as TVM expressions, in the arithmetic of :mod:`amos.ir.epilogue`.
 
 TVM has another arithmetic: integers that never overflow, which it tells LLVM of unsigned
 ones too; floats that cancel as if sums were exact; constants of double precision. So
@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from amos.codegen.tir.arrays import decoded, encoded, held
-from amos.ir import BufferLoad, Operator, dtype
+from amos.ir import BufferLoad, Operator, Prologue, dtype
 
-__all__ = ["finished"]
+__all__ = ["computed", "finished"]
 
 #: 2**31 - 1 is no float32; this is the largest one that an int32 holds.
 _LARGEST_FLOAT_IN_INT32 = 2147483520
@@ -42,6 +42,17 @@ def finished(
     kind = str(op.output.tensor.dtype)
     value = op.epilogue.compute(accumulator, kind, _InTVM(at, tensors))
     return _store(_wrapped(value), op.epilogue.expression.kind(kind), op.epilogue.result(kind))
+
+
+def computed(prologue: Prologue, at: Mapping[str, Any], tensors: Mapping[str, Any]) -> Any:
+    """One element of a source that is computed.
+
+    Args:
+        prologue: what it is computed of.
+        at: where it is along the prologue's dimensions.
+        tensors: TE tensors of the prologue, by name.
+    """
+    return _store(_wrapped(prologue.compute(_InTVM(at, tensors))), prologue.kind, prologue.dtype)
 
 
 @dataclass(frozen=True)

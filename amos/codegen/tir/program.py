@@ -22,7 +22,7 @@ from typing import Any
 
 from amos._toolchain import load_tvm
 from amos.codegen.tir.arrays import constant, converted, decoded, held
-from amos.codegen.tir.epilogue import finished
+from amos.codegen.tir.epilogue import computed, finished
 from amos.errors import BuildError
 from amos.ir import Affine
 from amos.plan.cpu_plan import CpuPlan
@@ -114,16 +114,23 @@ class Program:
 
     @cached_property
     def arguments(self) -> tuple[Argument, ...]:
-        """Sources in the intrinsic's order, the epilogue's tensors, then the output."""
+        """Sources in the intrinsic's order, what others are computed of, then the output.
+
+        The tensors of prologues come before those of the epilogue.
+        """
         operator, out = self.plan.mapping.operator, self.plan.destination
         arguments = []
+        extra = [load.tensor for load in (operator.epilogue.loads if operator.epilogue else ())]
+        for op in reversed(self.plan.sources):
+            extra[:0] = op.prologue.tensors if op.computed and op.prologue else ()
         for op in self.plan.sources:
-            packed = op if op.load.tensor.name in operator.constants and not op.in_place else None
+            if op.computed:
+                continue
+            packed = op if op.constant and (op.prologue or not op.in_place) else None
             shape = op.shape if packed or op.in_place else op.source_shape
             kind = op.kind if packed else op.tensor_kind
             arguments.append(Argument(op.load.tensor.name, kind, shape, packed))
-        extra = operator.epilogue.loads if operator.epilogue is not None else ()
-        for tensor in {load.tensor.name: load.tensor for load in extra}.values():
+        for tensor in dict.fromkeys(extra):
             arguments.append(Argument(tensor.name, str(tensor.dtype), tensor.shape))
         shape = out.shape if out.in_place else out.source_shape
         arguments.append(Argument(out.load.tensor.name, str(operator.result_dtype), shape))
@@ -153,13 +160,17 @@ class Program:
             te.placeholder(a.shape, held(a.dtype), name=f"{a.tensor}_{n}")
             for n, a in enumerate(self.arguments[:-1])
         ]
-        staged = [
-            buffer if op.in_place or a.packed is not None else stage(op, buffer)
-            for op, buffer, a in zip(self.plan.sources, given, self.arguments, strict=False)
-        ]
-        main = self._folded(self._main(staged))
-        first = len(staged)
+        first = sum(not op.computed for op in self.plan.sources)
         extra = {a.tensor: t for a, t in zip(self.arguments[first:-1], given[first:], strict=True)}
+        own, staged = iter(zip(self.arguments, given, strict=False)), []
+        for op in self.plan.sources:
+            if op.computed:
+                staged.append(stage(op, extra))
+                continue
+            argument, buffer = next(own)
+            there = op.in_place or argument.packed is not None
+            staged.append(buffer if there else stage(op, {argument.tensor: buffer}))
+        main = self._folded(self._main(staged))
         return te.create_prim_func([*given, self._out(main, extra)])
 
     def _main(self, staged: Sequence[Any]) -> Any:
@@ -253,13 +264,19 @@ def _step(term: tuple[str, int]) -> int:
     return -term[1]
 
 
-def stage(op: StagedOperand, tensor: Any) -> Any:
-    """The staged form of a TE tensor."""
+def stage(op: StagedOperand, tensors: MappingType[str, Any]) -> Any:
+    """The staged form of a TE tensor, or of what is computed of others, all by name."""
     from tvm import te, tirx
+
+    def element(indices: Sequence[Any]) -> Any:
+        if op.prologue is None:
+            return tensors[op.load.tensor.name][tuple(indices)]
+        at = zip(op.prologue.dimensions, op.coordinates(indices), strict=True)
+        return computed(op.prologue, dict(at), tensors)
 
     def body(*position: Any) -> Any:
         indices, guards = op.locate(position)
-        value = converted(tensor[tuple(indices)], op.tensor_kind, op.kind)
+        value = converted(element(indices), op.tensor_kind, op.kind)
         if op.load.padding:
             inside = [c for guard in guards if guard.pads for c in _holds(guard)]
             value = _where(inside, value, constant(op.load.padding, op.kind))

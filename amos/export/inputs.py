@@ -1,0 +1,112 @@
+"""Inputs of an export's test program, which C and NumPy make alike.
+
+They are made from a counter by SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from amos.codegen.c.types import c_type
+from amos.codegen.tir.arrays import held
+from amos.ir import Operator, Prologue, Tensor, dtype
+
+__all__ = ["EIGHTHS", "ODD", "drawn_inputs", "drawn_value"]
+
+ODD = 0x9E3779B97F4A7C15
+#: Values of floating-point inputs are multiples of 1/8 below 1: exact in every type.
+EIGHTHS = 8
+#: Integers wider than a byte that a prologue reads are up to this, and floats up to 16 where it
+#: makes integers of them.
+_WIDEST = 256
+#: Bits of a float among an epilogue's tensors, whose roundings are to be seen.
+_LENGTHS = {"float32": 24, "bfloat16": 8}
+
+
+def drawn_inputs(operator: Operator, trial: int) -> dict[str, np.ndarray]:
+    """An array for each input.
+
+    Args:
+        operator: whose inputs they are.
+        trial: which of the choices of an epilogue's tensors this is.
+    """
+    arrays = {}
+    for number, tensor in enumerate(operator.inputs):
+        kind = dtype(str(tensor.dtype))
+        bits = _random(_stream(operator, number, trial), tensor.elements)
+        if _is_scale(operator, tensor):
+            values = _scaled(bits, _LENGTHS[kind.name])
+        elif kind.is_integer:
+            span, start = _span(operator, tensor)
+            values = (bits % np.uint64(span)).astype(np.int64) + start
+        else:
+            largest = EIGHTHS * _largest(operator, tensor)
+            values = (bits % np.uint64(2 * largest + 1)).astype(np.int64) - largest
+            values = values / EIGHTHS
+        arrays[tensor.name] = values.astype(kind.numpy).reshape(tensor.shape)
+    return arrays
+
+
+def drawn_value(operator: Operator, number: int, trial: int) -> str:
+    """C expression of element ``i`` of an input; what :func:`drawn_inputs` makes."""
+    tensor = operator.inputs[number]
+    kind = dtype(str(tensor.dtype))
+    bits = f"random_bits(UINT64_C({_stream(operator, number, trial)}) << 40, i)"
+    if kind.is_integer:
+        span, start = _span(operator, tensor)
+        return f"({c_type(held(kind.name))})((int64_t)({bits} % {span}) + ({start}))"
+    largest = EIGHTHS * _largest(operator, tensor)
+    value = f"(float)((int)({bits} % {2 * largest + 1}) - {largest}) / {EIGHTHS}"
+    if _is_scale(operator, tensor):
+        value = f"scaled({bits}, {_LENGTHS[kind.name]})"
+    return f"bfloat16({value})" if kind.name == "bfloat16" else value
+
+
+def _of_epilogue(operator: Operator, tensor: Tensor) -> bool:
+    before = {x.name for load in operator.sources for x in operator.feeding(load.tensor.name)}
+    return tensor.name not in before
+
+
+def _prologue(operator: Operator, tensor: Tensor) -> Prologue | None:
+    """The first prologue that reads a tensor, which is drawn to fill what it gives."""
+    return next((x for x in operator.prologues if tensor in x.tensors), None)
+
+
+def _span(operator: Operator, tensor: Tensor) -> tuple[int, int]:
+    """How many values an integer input may have, and the smallest."""
+    low, high = dtype(str(tensor.dtype)).limits
+    if _prologue(operator, tensor) is not None:
+        low, high = max(low, -_WIDEST), min(high, _WIDEST)
+    return min(high - low + 1, 1 << 16), low if high < 1 << 16 else 0
+
+
+def _largest(operator: Operator, tensor: Tensor) -> int:
+    """The largest value of a float input, of which it has eighths."""
+    prologue = _prologue(operator, tensor)
+    return 16 if prologue is not None and dtype(prologue.dtype).is_integer else 1
+
+
+def _is_scale(operator: Operator, tensor: Tensor) -> bool:
+    return _of_epilogue(operator, tensor) and not dtype(str(tensor.dtype)).is_integer
+
+
+def _stream(operator: Operator, number: int, trial: int) -> int:
+    """Where the random numbers of an input start, in units of 2^40."""
+    fresh = _of_epilogue(operator, operator.inputs[number])
+    return number + (trial << 16 if fresh else 0)
+
+
+def _scaled(bits: np.ndarray, length: int) -> np.ndarray:
+    """Floats of many magnitudes; ``scaled`` in C."""
+    values = (bits % np.uint64(1 << length)).astype(np.int64) - (1 << length - 2)
+    exponents = -length - ((bits >> np.uint64(27)) % np.uint64(20)).astype(np.int64)
+    return np.asarray(np.ldexp(values.astype(np.float64), exponents))
+
+
+def _random(stream: int, count: int) -> np.ndarray:
+    """SplitMix64 of counters ``stream << 40 | 0 …``, its upper 32 bits."""
+    with np.errstate(over="ignore"):
+        z = (np.arange(1, count + 1, dtype=np.uint64) + np.uint64(stream << 40)) * np.uint64(ODD)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return np.asarray((z ^ (z >> np.uint64(31))) >> np.uint64(32))
