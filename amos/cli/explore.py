@@ -52,6 +52,7 @@ def explore_command(
     layout: options.Layout = None,
     constant: options.Constants = None,
     epilogue: options.EpilogueText = None,
+    output: options.OutputText = None,
     export: options.ExportFolder = None,
     top: options.Top = 3,
     as_json: options.AsJson = False,
@@ -62,7 +63,7 @@ def explore_command(
     """
     if export is not None:
         check_target(machine)
-    op = options.read_operator(operator, extent, dtype, shape, layout, constant, epilogue)
+    op = options.read_operator(operator, extent, dtype, shape, layout, constant, epilogue, output)
     units = options.read_intrinsics(intrinsic, files)
     basic = dict(machine=machine, trials=trials, seed=seed, method=method, rule=rule)
     search = _search(commute, fix, divisors, stagnation, epsilon, time_limit)

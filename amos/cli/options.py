@@ -85,6 +85,15 @@ EpilogueText = Annotated[
         "unless --dtype says so.",
     ),
 ]
+OutputText = Annotated[
+    str | None,
+    typer.Option(
+        "--output",
+        metavar="ACCESS",
+        help="Where results are stored instead: 'y[n, p*28 + q, k]'; its shape, if it is larger, "
+        "with --shape.",
+    ),
+]
 RuleName = Literal["paper", "access", "gather"]
 Rule = Annotated[RuleName, typer.Option(help="What counts as a valid matching.")]
 Commute = Annotated[
@@ -207,6 +216,7 @@ def read_operator(
     layout: str | None,
     constants: list[str] | None = None,
     epilogue: str | None = None,
+    output: str | None = None,
 ) -> Operator:
     """The operator that a command's arguments describe.
 
@@ -231,16 +241,19 @@ def read_operator(
     with _option("--shape"):
         sizes = read_shapes(shapes or ())
     stored = epilogue_tensors(epilogue) if epilogue is not None else ()
+    result = epilogue_tensors(output)[:1] if output is not None else ()
     op = operators.resolve(
         text,
         extents=lengths,
         dtype=common,
         dtypes={name: kind for name, kind in single.items() if name not in stored},
-        shapes={name: size for name, size in sizes.items() if name not in stored},
+        shapes={name: size for name, size in sizes.items() if name not in (*stored, *result)},
         layout=layout,
     )
     if constants is not None:
         op = replace(op, constants=() if constants == ["none"] else tuple(constants))
+    if output is not None:
+        op = op.with_output(output, {name: size for name, size in sizes.items() if name in result})
     if epilogue is None:
         return op
     return op.with_epilogue(

@@ -66,7 +66,8 @@ class Names:
         """
         taken: set[str] = set()
         inner = (load.tensor for load in operator.operands)  # a prologue's source is no input
-        read = [tensor.name for tensor in (*operator.inputs, *inner)]
+        tensors_ = (*operator.inputs, *inner, operator.stored.tensor)
+        read = [tensor.name for tensor in tensors_]
 
         def chosen(names: Iterable[str]) -> dict[str, str]:
             made: dict[str, str] = {}

@@ -161,7 +161,9 @@ def _parameter(operator: Operator, parameter: Parameter) -> str:
     read = [given.tensor for given in parameter.packed] or [parameter.tensor]
     told = "; ".join(_described(tensors[name]) for name in read)
     packed = f", packed into {parameter.elements} elements" if parameter.packed else ""
-    return f"{parameter.name}: {told}{packed}"
+    kept = parameter.tensor == operator.result.name and not operator.whole and operator.store
+    rest = f"; what {kept} does not reach is left as it is" if kept else ""
+    return f"{parameter.name}: {told}{packed}{rest}"
 
 
 def _described(tensor: Tensor) -> str:

@@ -72,13 +72,13 @@ def files(request: Request) -> dict[str, str | bytes]:
 
 def _header(plan: GpuPlan, text: KernelText) -> str:
     op = plan.mapping.operator
-    names = [text.names.tensors[t.name] for t in (*op.inputs, op.output.tensor)]
+    names = [text.names.tensors[t.name] for t in (*op.inputs, op.result)]
     dynamic = plan.dynamic_bytes
     opt_in = f"""  cudaError_t allowed = cudaFuncSetAttribute(
       {text.name}, cudaFuncAttributeMaxDynamicSharedMemorySize, {dynamic});
   if (allowed != cudaSuccess) return allowed;
 """
-    size = op.output.tensor.elements * dtype(plan.stored_dtype).bits // 8
+    size = op.result.elements * dtype(plan.stored_dtype).bits // 8
     clear = f"""  cudaError_t cleared = cudaMemsetAsync({names[-1]}, 0, {size}, stream);
   if (cleared != cudaSuccess) return cleared;
 """

@@ -128,7 +128,7 @@ int main(int argc, char **argv) {{
   atexit(release);
 {made}  {kind} *{out} = allocate({elements}, sizeof *{out});
   void *workspace = allocate({upper}_WORKSPACE, 1);
-  memset({out}, 0x55, {elements} * sizeof *{out});
+  memset({out}, {filled}, {elements} * sizeof *{out});
   {call};
 {digest}  size_t wrong = 0;
 {reference}

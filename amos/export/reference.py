@@ -7,6 +7,7 @@ epilogue are, must also have the digest that NumPy's had when the kernel was exp
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -19,14 +20,18 @@ from amos.errors import ExportError
 from amos.export.inputs import EIGHTHS, ODD, drawn_inputs, drawn_value
 from amos.export.program_text import DIGEST, FUNCTIONS, PROGRAM
 from amos.export.request import Request
-from amos.ir import Affine, BufferLoad, Iteration, Operator, dtype
+from amos.ir import Affine, BufferLoad, Digit, Iteration, Operator, Store, dtype
+from amos.ir.floats import unpack
 from amos.validate import evaluate
+from amos.validate.buffers import write_output
 from amos.validate.epilogue import finish, source_values
 
 __all__ = ["Example", "output_digest", "test_program"]
 
 #: Padding of floats that keeps sums as exact, up to this.
 _LARGEST = 8
+#: Each byte of the output before the kernel is called.
+_FILLED = 0x55
 #: Choices of an epilogue's tensors, of which one is taken.
 _TRIALS = 8
 
@@ -53,10 +58,10 @@ class Example:
         sum would not be seen.
         """
         inputs = drawn_inputs(operator, 0)
-        plain = replace(operator, epilogue=None)
+        plain = replace(operator, epilogue=None, store=None)
         sums = evaluate(plain, {tensor.name: inputs[tensor.name] for tensor in plain.inputs})
         if operator.epilogue is None:
-            return Example(0, inputs, sums)
+            return Example(0, inputs, finish(operator, sums, inputs))
         examples = []
         for trial in range(_TRIALS if operator.epilogue.loads else 1):
             inputs = drawn_inputs(operator, trial)
@@ -146,7 +151,8 @@ def test_program(request: Request, kernel: CKernel) -> str:
     arguments = ", ".join(f"of_{p.name}" for p in (*inputs, output))
     digest = ""
     if _is_exact(operator):
-        expected = f"UINT64_C({output_digest(example.output)})"
+        output_ = _left_alone(request.candidate.mapping.operator, example.output)
+        expected = f"UINT64_C({output_digest(output_)})"
         digest = DIGEST.format(element=_word(operator), elements=output.elements, digest=expected)
     return PROGRAM.format(
         name=name,
@@ -156,6 +162,7 @@ def test_program(request: Request, kernel: CKernel) -> str:
         call=f"{name}({arguments}, workspace)",
         kind=output.kind,
         out=_at(output.tensor),
+        filled=hex(_FILLED),
         elements=output.elements,
         odd=f"UINT64_C({ODD})",
         reference=_reference(operator, output),
@@ -168,9 +175,21 @@ def _read_by(kernel: CKernel, parameter: Parameter) -> list[str]:
     return [kernel.names.tensors[given.tensor] for given in parameter.packed]
 
 
+def _left_alone(operator: Operator, output: np.ndarray) -> np.ndarray:
+    """The result with what the kernel must not write as the program had filled it."""
+    if operator.store is None or operator.whole:
+        return output
+    kind = str(operator.result_dtype)
+    size = output.size * dtype(kind).bits // 8
+    filled = unpack(np.full(size, _FILLED, np.uint8), kind, output.shape)
+    ones = np.ones((1,) * len(operator.spatial), np.bool_)
+    written = write_output(operator, ones, ones.dtype, operator.store)
+    return np.asarray(np.where(written, output, filled))
+
+
 def _word(operator: Operator) -> str:
     """C expression of what element ``i`` of the result adds to the digest."""
-    kind, text = dtype(str(operator.result_dtype)), f"{_at(operator.output.tensor.name)}[i]"
+    kind, text = dtype(str(operator.result_dtype)), f"{_at(operator.result.name)}[i]"
     if kind.is_integer:
         return f"(int64_t){text}"
     value = f"from_bfloat16({text})" if kind.name == "bfloat16" else text
@@ -204,7 +223,7 @@ def _reference(operator: Operator, output: Parameter) -> str:
 
 def _is_wrong(operator: Operator, output: Parameter) -> str:
     """C expression that compares an element of the kernel's with ``sum``."""
-    got = f"{_at(output.tensor)}[{_flat(operator.output)}]"
+    got = f"{_at(output.tensor)}[{_flat(operator.stored)}]"
     if operator.epilogue is not None:
         kind = "int32_t" if str(operator.output.tensor.dtype) == "int32" else "float"
         expected = _finished(operator, f"(({kind})sum)")
@@ -251,17 +270,25 @@ def _element(load: BufferLoad) -> str:
 def _flat(load: BufferLoad) -> str:
     """Position of an element in its contiguous tensor."""
     text = ""
+    digits = {str(each): each for each in load.digits} if isinstance(load, Store) else {}
     for index, size in zip(load.indices, load.tensor.shape, strict=True):
-        here = _affine(index)
+        here = _affine(index, digits)
         text = f"({text}) * {size} + {here}" if text else here
     return text or "0"
 
 
-def _affine(index: Affine) -> str:
-    parts = [_at(n, "at") if c == 1 else f"{c} * {_at(n, 'at')}" for n, c in index.terms]
+def _affine(index: Affine, digits: Mapping[str, Digit] | None = None) -> str:
+    digits = digits or {}
+    names = {n: _digit(digits[n]) if n in digits else _at(n, "at") for n in index.names}
+    parts = [names[n] if c == 1 else f"{c} * {names[n]}" for n, c in index.terms]
     if index.constant or not parts:
         parts.append(f"({index.constant})")
     return f"({' + '.join(parts)})"
+
+
+def _digit(digit: Digit) -> str:
+    above = f"{_at(digit.iteration, 'at')} / {digit.divide}"
+    return f"({above} % {digit.modulo})" if digit.modulo else f"({above})"
 
 
 def _guards(load: BufferLoad) -> list[str]:

@@ -82,7 +82,7 @@ def request_of(
 
 def _checked(name: str | None, operator: Operator) -> str:
     """The name of the function and the files; by default one made of the operator's."""
-    tensors = {tensor.name for tensor in (*operator.inputs, operator.output.tensor)}
+    tensors = {tensor.name for tensor in (*operator.inputs, operator.result)}
     if name is None:
         plain = spelled(operator.name.lower().strip("_") or "kernel", _OWN)
         return f"{plain}_kernel" if plain in tensors else plain

@@ -7,6 +7,7 @@ from amos.ir.epilogue import Epilogue
 from amos.ir.nodes import BufferLoad, Computation, Compute, Iteration, Kind, Tensor
 from amos.ir.operator import Operator
 from amos.ir.prologue import Prologue
+from amos.ir.store import Digit, Store
 
 __all__ = [
     "Affine",
@@ -14,11 +15,13 @@ __all__ = [
     "Computation",
     "Compute",
     "DType",
+    "Digit",
     "Epilogue",
     "Iteration",
     "Kind",
     "Operator",
     "Prologue",
+    "Store",
     "Tensor",
     "aligned",
     "aligned_copy",

@@ -8,6 +8,7 @@ from amos.errors import OperatorError
 from amos.ir.epilogue import Epilogue
 from amos.ir.nodes import Compute, Tensor
 from amos.ir.prologue import Prologue
+from amos.ir.store import check_distinct
 
 __all__ = ["check_epilogue", "check_prologues", "check_read_once", "check_statement"]
 
@@ -41,25 +42,10 @@ def _check_iterations(compute: Compute) -> None:
 
 
 def _check_destination(compute: Compute) -> None:
-    """Each point of the spatial iterations writes an element of its own.
-
-    The test is sufficient, and exact for a single index.
-    """
-    extents = compute.extents
-    seen: set[str] = set()
+    """Each point of the spatial iterations writes an element of its own."""
     if compute.dst.padded:
         raise OperatorError(f"{compute.dst}: only a source can be padded, not the output")
-    for index in compute.dst.indices:
-        if repeated := seen & set(index.names):
-            raise OperatorError(
-                f"{compute.dst}: {', '.join(sorted(repeated))} indexes two dimensions of the output"
-            )
-        seen |= set(index.names)
-        if not index.distinct(extents):
-            raise OperatorError(
-                f"{compute.dst}: index {index} reaches the same element of the output "
-                "from different iterations; sum over one of them instead"
-            )
+    check_distinct(compute.dst, compute.extents)
 
 
 def _check_bounds(compute: Compute) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 
 from amos._display import Shown
 from amos.errors import OperatorError
@@ -17,6 +18,7 @@ from amos.ir.nodes import BufferLoad, Computation, Compute, Tensor
 from amos.ir.parser import parse_statement
 from amos.ir.prologue import Prologue
 from amos.ir.prologue_parser import parse_prologue
+from amos.ir.store import Store, check_store, parse_store
 
 __all__ = ["Operator"]
 
@@ -44,6 +46,8 @@ class Operator(Shown, Computation):
     epilogue: Epilogue | None = None
     #: Sources that are computed of other tensors; mappings do not depend on them.
     prologues: tuple[Prologue, ...] = ()
+    #: Where results are stored if not as the statement says; mappings do not depend on it.
+    store: Store | None = None
 
     def __post_init__(self) -> None:
         check_statement(self.compute)
@@ -56,6 +60,9 @@ class Operator(Shown, Computation):
         if self.epilogue is not None:
             check_epilogue(self.compute, self.epilogue)
         check_read_once(self.epilogue, self.prologues)
+        if self.store is not None:
+            read = [tensor.name for tensor in self.inputs]
+            check_store(self.store, {it.name: it.extent for it in self.spatial}, read)
 
     @staticmethod
     def parse(
@@ -161,9 +168,27 @@ class Operator(Shown, Computation):
         """What a source is computed of; ``None`` if it is an input itself."""
         return next((each for each in self.prologues if each.tensor == tensor), None)
 
+    def with_output(self, text: str, shapes: Mapping[str, Sequence[int]] | None = None) -> Operator:
+        """The operator with its results stored elsewhere: reshaped, transposed, at an offset.
+
+        Args:
+            text: an access by the output's iterations, or digits of them, that gives each
+                result an element of its own, for example ``"y[n, p*28 + q, k]"``; see
+                :mod:`amos.ir.store`.
+            shapes: shape of the tensor, where it is larger than what is reached. Its other
+                elements are left as they are, or are zero in an array that a kernel makes.
+
+        Raises:
+            ParseError: the text is no such access; a caret marks the column.
+            OperatorError: two results would be one element, an index leaves the tensor, or
+                the operator reads a tensor of that name.
+        """
+        extents = {it.name: it.extent for it in self.spatial}
+        return replace(self, store=parse_store(text, extents, shapes or {}))
+
     @property
     def output(self) -> BufferLoad:
-        """The access to the output."""
+        """The access to the output: to the accumulators, where results are stored elsewhere."""
         return self.compute.dst
 
     @cached_property
@@ -193,8 +218,18 @@ class Operator(Shown, Computation):
 
     @cached_property
     def result(self) -> Tensor:
-        """The output tensor with the dtype of what is stored."""
-        return replace(self.output.tensor, dtype=self.result_dtype)
+        """The tensor of the results, with the dtype of what is stored."""
+        return replace((self.store or self.output).tensor, dtype=self.result_dtype)
+
+    @cached_property
+    def stored(self) -> Store:
+        """The access to the results, of each point of the spatial iterations."""
+        return self.store or Store(self.output.tensor, self.output.indices)
+
+    @property
+    def whole(self) -> bool:
+        """Whether each element of the result is stored."""
+        return prod(it.extent for it in self.spatial) == self.stored.tensor.elements
 
     def with_dtypes(self, names: Mapping[str, str]) -> Operator:
         """The same operator with open dtypes filled in from ``names``.
@@ -247,10 +282,11 @@ class Operator(Shown, Computation):
                 replace(each.with_loads(read), tensor=tensor(each.tensor))
                 for each in self.prologues
             ),
+            store=self.store and self.store.renamed(tensor, iteration),
         )
 
     def with_loads(self, load: Callable[[BufferLoad], BufferLoad]) -> Operator:
-        """The same operator with each access, those of the epilogue too, made another.
+        """The same operator with each access made another, also the epilogue's, not the store.
 
         Those of prologues, which iterations do not index, are left.
 
@@ -270,6 +306,7 @@ class Operator(Shown, Computation):
         dtypes = ", ".join(f"{n}: {dtype(d).short}" for n, d in kinds.items())
         sources = "".join(f"  where {prologue}" for prologue in self.prologues)
         stored = f"  then {self.epilogue}" if self.epilogue is not None else ""
+        stored += f"  to {self.store}" if self.store is not None else ""
         return (
             f"{self.compute}  with {extents}"
             + (f"  ({dtypes})" if dtypes else "")

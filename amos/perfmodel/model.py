@@ -197,7 +197,7 @@ def prediction_of(
         tuple(rows),
         float(batch.staging[row]),
         float(batch.launch[row]),
-        mapping.operator.output.tensor.name,
+        mapping.operator.result.name,
         explain(batch, row, names),
         float(batch.exchange[row]),
     )

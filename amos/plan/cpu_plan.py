@@ -327,7 +327,10 @@ def described(plan: CpuPlan) -> list[str]:
     )
     lines += [f"  {op.name:9} {_operand(plan, op)}" for op in plan.sources]
     stored = "in place" if plan.destination.in_place else "copied to the output at the end"
-    lines.append(f"  {plan.destination.name:9} {plan.destination.load.tensor.name}: {stored}")
+    operator = plan.mapping.operator
+    if operator.store is not None:
+        stored = f"stored to {operator.store}"
+    lines.append(f"  {plan.destination.name:9} {operator.result.name}: {stored}")
     return lines
 
 

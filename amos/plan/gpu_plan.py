@@ -215,7 +215,7 @@ class GpuPlan(Plan):
         for load in op.epilogue.loads if op.epilogue is not None else ():
             kinds[load.tensor.name] = str(load.tensor.dtype)
         inputs = {tensor.name: kinds[tensor.name] for tensor in op.inputs}
-        return inputs | {op.output.tensor.name: self.stored_dtype}
+        return inputs | {op.result.name: self.stored_dtype}
 
     @cached_property
     def by_columns(self) -> bool:
@@ -246,9 +246,13 @@ class GpuPlan(Plan):
     @cached_property
     def zeroed(self) -> bool:
         """Whether the output must be zero before the launch: added to, or not written whole."""
-        op = self.mapping.operator
-        written = prod(it.extent for it in op.spatial)
-        return self.parts > 1 or written != op.output.tensor.elements
+        return self.parts > 1 or not (self.mapping.operator.whole or self.kept)
+
+    @cached_property
+    def kept(self) -> bool:
+        """Whether elements that are not written keep what they hold."""
+        operator = self.mapping.operator
+        return operator.store is not None and not operator.whole
 
     def _refuse(self, problems: Iterable[str]) -> None:
         for problem in problems:
@@ -276,6 +280,11 @@ class GpuPlan(Plan):
             yield (
                 "a split reduction has no whole sum in any block, which the epilogue "
                 f"{epilogue} needs"
+            )
+        if self.schedule.split > 1 and self.kept:
+            yield (
+                "a split reduction adds to zeros, but an output that is not written whole, "
+                f"{self.mapping.operator.store}, keeps its other elements"
             )
         if self.schedule.split > 1 and self.accumulator not in _ATOMIC:
             yield f"a split reduction cannot add to {dtype(self.accumulator).short} atomically"
@@ -325,7 +334,7 @@ class GpuPlan(Plan):
         lines |= {source.name: str(source) for source in self.sources}
         opened = self.mapping.intrinsic.open_registers
         way = "from registers" if opened else "through shared memory"
-        lines[self.destination.name] = f"{self.destination.load.tensor.name}: {way}"
+        lines[self.destination.name] = f"{self.mapping.operator.result.name}: {way}"
         head = f"{self.mapping.name} of {self.mapping.operator.name} on "
         head += f"{self.mapping.intrinsic.name} ({self.architecture})"
         return "\n".join([head, *(f"  {name:9} {line}" for name, line in lines.items())])

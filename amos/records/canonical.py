@@ -82,6 +82,8 @@ def operator_values(operator: Operator) -> dict[str, Any]:
     """
     own = {load.tensor.name: load.tensor for load in operator.operands}
     tensors = own | {tensor.name: tensor for tensor in operator.inputs}
+    if operator.store is not None:
+        tensors |= {operator.store.tensor.name: operator.store.tensor}
     iterations = [it.name for it in operator.iterations]
     alias = _aliases([*tensors], "t") | _aliases(iterations, "x", taken=tensors)
     plain = operator.renamed(lambda name: alias[name][0], lambda name: alias[name][1])
@@ -99,6 +101,8 @@ def operator_values(operator: Operator) -> dict[str, Any]:
         ]
     if plain.epilogue is not None:
         values["epilogue"] = _expression(str(plain.epilogue), plain.epilogue)
+    if plain.store is not None:
+        values["store"] = {"text": str(plain.store), "shape": list(plain.store.tensor.shape)}
     named = {
         "tensors": {a: n for n, (a, _) in alias.items() if a and a != n},
         "iterations": {a: n for n, (_, a) in alias.items() if a and a != n},
@@ -138,6 +142,9 @@ def operator_from(values: Mapping[str, Any]) -> Operator:
             )
         if stored := values.get("epilogue"):
             operator = operator.with_epilogue(stored["text"], stored["dtypes"], stored["shapes"])
+        if stored := values.get("store"):
+            name = stored["text"].partition("[")[0]
+            operator = operator.with_output(stored["text"], {name: stored["shape"]})
         by_name = {it.name: it for it in operator.iterations}
         if [it.name for it in operator.iterations] != order:
             ordered = tuple(by_name[name] for name in order)

@@ -121,7 +121,8 @@ class Kernel(Shown):
         Args:
             arrays: inputs in the operator's order; packed constants are left out.
             out: array to write to; it overlaps no input. Where an input of that name
-                is not among ``arrays``, this is that input.
+                is not among ``arrays``, this is that input. What an output given by
+                :meth:`amos.Operator.with_output` does not reach keeps its value.
             named: inputs by name; a packed constant given here is used once.
 
         Returns:
@@ -142,6 +143,8 @@ class Kernel(Shown):
                 self._run(*arguments)
                 return self.result(arguments)
             out = aligned(tensor.shape, dtype(kind).numpy)
+            if not self.candidate.mapping.operator.whole:
+                out[...] = 0
         self._run(*self._prepare(bound, out))
         return out
 

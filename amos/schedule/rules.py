@@ -104,7 +104,8 @@ def split(draft: Draft) -> None:
 def _most_parts(context: TilingContext) -> int:
     """The most parts of a reduction, whatever its loops are; 1 where there is no choice.
 
-    A GPU has the choice unless an epilogue follows, which needs whole sums. A CPU has it
+    A GPU has the choice unless an epilogue follows, which needs whole sums, or the output is
+    part of a tensor, where it cannot be cleared to be added to. A CPU has it
     where the smallest tiles make fewer steps than there are cores, and a part is long
     enough to be worth a start. Kernels on tile registers make no parts.
     """
@@ -113,7 +114,9 @@ def _most_parts(context: TilingContext) -> int:
     if intrinsic.dtypes[-1] not in _ADDED or intrinsic.tile_registers:
         return 1
     if context.warps:
-        return 1 if context.mapping.operator.epilogue is not None else max(_GRID_SPLITS)
+        operator = context.mapping.operator
+        sums = operator.epilogue is not None or (operator.store is not None and not operator.whole)
+        return 1 if sums else max(_GRID_SPLITS)
     if machine is not None:
         most = min(most, machine.cores) if machine.cached else 1
     if prod(loop.extent for loop in context.spatial) >= most:

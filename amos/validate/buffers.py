@@ -16,6 +16,7 @@ from amos.ir.padding import check_padding
 
 if TYPE_CHECKING:
     from amos.ir import BufferLoad, Operator, Tensor
+    from amos.ir.store import Store
 
 __all__ = [
     "FlatAccess",
@@ -140,16 +141,24 @@ def output_dtype(op: Operator, arrays: Mapping[str, np.ndarray]) -> np.dtype:
         return joint
 
 
-def write_output(op: Operator, values: np.ndarray, kind: np.dtype) -> np.ndarray:
+def write_output(
+    op: Operator, values: np.ndarray, kind: np.dtype, stored: Store | None = None
+) -> np.ndarray:
     """Put each spatial point's value at its place in an output of zeros.
 
     Args:
         op: the operator.
         values: an axis for each spatial iteration, of extent 1 where it does not matter.
         kind: dtype of the output.
+        stored: where values go; the operator's output if omitted.
     """
-    out = np.zeros(op.output.tensor.shape, kind)
-    flat = FlatAccess.of(op.output, out, op.extents)
+    out = np.zeros((stored or op.output).tensor.shape, kind)
+    if stored is not None and stored.digits:
+        steps = np.ogrid[tuple(slice(0, it.extent) for it in op.spatial)]
+        at = stored.at({it.name: step for it, step in zip(op.spatial, steps, strict=True)})
+        out[tuple(at)] = values.astype(kind)
+        return out
+    flat = FlatAccess.of(stored or op.output, out, op.extents)
     view = np.atleast_1d(flat.view([it.name for it in op.spatial], op.extents))
     values = np.broadcast_to(values, view.shape)
     # Some rows at a time: a whole copy in 64 bits may be larger than all the rest.

@@ -18,7 +18,7 @@ __all__ = ["finish", "source_value", "source_values"]
 
 
 def finish(op: Operator, accumulators: np.ndarray, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Apply the epilogue of an operator, if it has one.
+    """Apply the epilogue of an operator, if it has one, and put results where they belong.
 
     Args:
         op: the operator.
@@ -26,22 +26,24 @@ def finish(op: Operator, accumulators: np.ndarray, inputs: Mapping[str, np.ndarr
         inputs: an array for each input tensor, by name.
 
     Returns:
-        array of the output's shape; elements that the operator does not write are
+        array of the result's shape; elements that the operator does not write are
         zero.
 
     Raises:
         OperatorError: the epilogue takes no such accumulator.
     """
-    if op.epilogue is None:
+    if op.epilogue is None and op.store is None:
         return accumulators
-    kind = op.output.tensor.dtype or accumulators.dtype.name
-    final = dtype(op.epilogue.result(kind))
     names = [it.name for it in op.spatial]
     held = FlatAccess.of(op.output, accumulators, op.extents).view(names, op.extents)
+    if op.epilogue is None:
+        return write_output(op, held, accumulators.dtype, op.stored)
+    kind = op.output.tensor.dtype or accumulators.dtype.name
+    final = dtype(op.epilogue.result(kind))
     by = _InNumPy(op.extents, inputs, names)
     with np.errstate(over="ignore", invalid="ignore"):
         value = op.epilogue.compute(held, kind, by)
-        return write_output(op, _store(value, final.name), final.numpy)
+        return write_output(op, _store(value, final.name), final.numpy, op.stored)
 
 
 def source_values(op: Operator, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

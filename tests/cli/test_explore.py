@@ -76,6 +76,19 @@ def test_searches_with_and_without_an_epilogue(
     assert "'scale' is indexed by 'k', which is no iteration" in capsys.readouterr().err
 
 
+def test_stores_results_elsewhere(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = str(tmp_path / "tuning.db")
+    command = [*GEMM, *SIZES, "--trials", "1", "--records", path, "--json"]
+    assert main([*command, "--output", "y[j//16, i, j%16 + 4]", "--shape", "y=2,6,20"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["verified_elements"], found["max_difference"]) == (2 * 6 * 20, 0)
+    assert main(["records", "replay", path, "1"]) == 0
+    capsys.readouterr()
+    for output, says in (("y[i]", "'j' does not index it"), ("y[i, j", "is never closed")):
+        assert main([*command, "--output", output]) == 2
+        assert says in capsys.readouterr().err
+
+
 @pytest.mark.features
 def test_text_has_the_five_parts(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*GEMM, *SIZES, "--trials", "2"]) == 0

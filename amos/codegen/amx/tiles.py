@@ -19,6 +19,7 @@ from amos._toolchain import load_tvm
 from amos.codegen.amx.row_copies import write_rows
 from amos.codegen.tir.cpu import TiledNest, copy_output, stage_blocks, tile_nest, vectorize_tail
 from amos.codegen.tir.program import Program
+from amos.codegen.tir.redirecting import redirect_results
 from amos.codegen.tir.statements import loop_with, nested
 from amos.errors import BuildError
 from amos.intrinsics import Intrinsic, implementations
@@ -100,7 +101,8 @@ def schedule_tiles(program: Program) -> Any:
     ((name, function),) = sch.mod.functions.items()
     emitter = _Emitter(sch, nest, plan)
     body = tvm_ffi.structural_mutate(function.body, (tvm.tirx.For, emitter.emitted))
-    return tvm.IRModule({name: function.with_body(write_rows(body, plan))})
+    function = redirect_results(function.with_body(write_rows(body, plan)), program)
+    return tvm.IRModule({name: function})
 
 
 def _crop(sch: Any, program: Program, surrounding: list[Any]) -> None:

@@ -151,7 +151,7 @@ def emulate(
                 reason = ended.stderr.decode(errors="replace").strip()
                 raise BuildError(f"{name}: on the host: {reason or f'signal {-ended.returncode}'}")
             raw = np.frombuffer(ended.stdout, np.uint8)
-            outputs.append(unpack(raw, plan.stored_dtype, op.output.tensor.shape))
+            outputs.append(unpack(raw, plan.stored_dtype, op.result.shape))
     return Emulation(tuple(outputs), evaluate(op, inputs))
 
 
@@ -159,7 +159,7 @@ def _main(plan: GpuPlan, text: str) -> str:
     op = plan.mapping.operator
     *kinds, result = plan.arguments.values()
     sizes = [t.elements * dtype(k).bits // 8 for t, k in zip(op.inputs, kinds, strict=True)]
-    out = op.output.tensor.elements * dtype(result).bits // 8
+    out = op.result.elements * dtype(result).bits // 8
     arguments = [f"static_cast<const {cuda_type(k)} *>(in[{n}])" for n, k in enumerate(kinds)]
     arguments.append(f"static_cast<{cuda_type(result)} *>(out)")
     grid = ", ".join(f"{n}u" for n in plan.grid)
@@ -172,7 +172,7 @@ def _main(plan: GpuPlan, text: str) -> str:
 int main(int, char **order) {{
   const void *in[] = {{{", ".join(f"read_tensor({n})" for n in sizes)}}};
   void *out = tensor({out});
-  {f"std::memset(out, 0, {out});" if plan.zeroed else ""}
+  {f"std::memset(out, 0, {out});" if plan.zeroed or plan.kept else ""}
   amos_emulation::launch({{{grid}}}, {plan.threads}, shared_memory, {size},
                          order[1][0] == '1', order[2][0] == '1',
                          [&] {{ {kernel_name(plan)}({", ".join(arguments)}); }});

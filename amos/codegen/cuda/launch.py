@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
-from amos.ir import BufferLoad
+from amos.ir import BufferLoad, Store
 from amos.ir.epilogue import Node
 from amos.plan.gpu_plan import GpuPlan
 
@@ -19,11 +20,11 @@ def launch_of(plan: GpuPlan, name: str) -> dict[str, Any]:
         name: of its function.
     """
     op = plan.mapping.operator
-    tensors = {tensor.name: tensor for tensor in (*op.inputs, op.output.tensor)}
+    tensors = {tensor.name: tensor for tensor in (*op.inputs, op.result)}
     sources = {load.tensor.name for load in op.sources}
     arguments = []
     for key, kind in plan.arguments.items():
-        role = "output" if key == op.output.tensor.name else "epilogue"
+        role = "output" if key == op.result.name else "epilogue"
         arguments.append(
             {
                 "name": key,
@@ -31,6 +32,7 @@ def launch_of(plan: GpuPlan, name: str) -> dict[str, Any]:
                 "shape": list(tensors[key].shape),
                 "role": "input" if key in sources else role,
                 "zeroed": role == "output" and plan.zeroed,
+                **({"kept": True} if role == "output" and plan.kept else {}),
             }
         )
     return {
@@ -47,9 +49,12 @@ def launch_of(plan: GpuPlan, name: str) -> dict[str, Any]:
         "schedule": plan.schedule.as_dict(),
         "operator": {
             "name": op.name,
-            "text": str(op.compute) + (f" then {op.epilogue}" if op.epilogue else ""),
+            "text": str(op.compute)
+            + (f" then {op.epilogue}" if op.epilogue else "")
+            + (f" to {op.store}" if op.store else ""),
             "iterations": {it.name: it.extent for it in op.iterations},
             "operands": [described_operand(load) for load in op.operands],
+            **({"store": described_operand(op.store)} if op.store else {}),
             **_epilogue(plan),
         },
     }
@@ -78,6 +83,7 @@ def _epilogue(plan: GpuPlan) -> dict[str, Any]:
 
 def described_operand(load: BufferLoad) -> dict[str, Any]:
     """An access of an operator as plain values."""
+    digits = {str(each): asdict(each) for each in load.digits} if isinstance(load, Store) else {}
     return {
         "tensor": load.tensor.name,
         "shape": list(load.tensor.shape),
@@ -85,4 +91,5 @@ def described_operand(load: BufferLoad) -> dict[str, Any]:
             {"terms": dict(index.terms), "constant": index.constant} for index in load.indices
         ],
         **({"padding": load.padding} if load.padding else {}),
+        **({"digits": digits} if digits else {}),
     }

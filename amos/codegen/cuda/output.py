@@ -88,10 +88,10 @@ def _store(plan: GpuPlan, lanes: dict[str, Value], value: str) -> list[str]:
         if at_most(fused) >= group.size:
             guards.append(f"{text(fused)} < {group.size}")
         values |= group.decode(fused)
-    load = plan.destination.load
-    known = {name: values.get(name, 0) for name in load.names}
-    place = element_at(load.tensor.shape, [index.evaluate(known) for index in load.indices])
-    out = load.tensor.name
+    stored = plan.mapping.operator.stored
+    known = {it.name: values.get(it.name, 0) for it in plan.mapping.operator.spatial}
+    place = element_at(stored.tensor.shape, stored.at(known))
+    out = stored.tensor.name
     if plan.mapping.operator.epilogue is not None:
         lines = [
             f"const {cuda_type(plan.accumulator)} {SUM} = {value};",

@@ -25,6 +25,8 @@ def mirrored(mapping: Mapping) -> Mapping:
     o[i, j] += a[-i + 7, k] * b[k, j]
     """
     operator = mapping.operator
+    if operator.store is not None:
+        return mapping  # The output's indices say no more where anything is.
     last = {
         name: operator.extents[name] - 1
         for index in operator.output.indices

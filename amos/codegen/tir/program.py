@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
 from collections.abc import Mapping as MappingType
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial, reduce
 from math import prod
@@ -23,8 +23,8 @@ from typing import Any
 from amos._toolchain import load_tvm
 from amos.codegen.tir.arrays import constant, converted, decoded, held
 from amos.codegen.tir.epilogue import computed, finished
+from amos.codegen.tir.gathering import chosen, gathered
 from amos.errors import BuildError
-from amos.ir import Affine
 from amos.plan.cpu_plan import CpuPlan
 from amos.plan.packing import pad_operand
 from amos.plan.split_reduction import PART
@@ -101,6 +101,8 @@ class Program:
         added, and for the epilogue. Parts of a reduction are added up after all tiles.
         """
         out = self.plan.destination
+        if self.redirects:
+            return self.plan.split is None
         changed = bool(self.plan.padded) or self.plan.mapping.operator.epilogue is not None
         if isinstance(out, StridedOperand):
             return changed or not out.in_place
@@ -110,7 +112,15 @@ class Program:
     def moves(self) -> bool:
         """Whether accumulators are gathered to the output after the last of them."""
         out = self.plan.destination
-        return not out.in_place and not isinstance(out, StridedOperand)
+        return not (out.in_place or isinstance(out, StridedOperand) or self.redirects)
+
+    @property
+    def redirects(self) -> bool:
+        """Whether accumulators are stored by :mod:`amos.codegen.tir.redirecting` in the end.
+
+        Until then each becomes an element of ``unstage``, at its own position.
+        """
+        return self.plan.mapping.operator.store is not None
 
     @cached_property
     def arguments(self) -> tuple[Argument, ...]:
@@ -133,7 +143,9 @@ class Program:
         for tensor in dict.fromkeys(extra):
             arguments.append(Argument(tensor.name, str(tensor.dtype), tensor.shape))
         shape = out.shape if out.in_place else out.source_shape
-        arguments.append(Argument(out.load.tensor.name, str(operator.result_dtype), shape))
+        if self.redirects:
+            shape = operator.result.shape
+        arguments.append(Argument(operator.result.name, str(operator.result_dtype), shape))
         return tuple(arguments)
 
     def check_sizes(self) -> None:
@@ -242,22 +254,38 @@ class Program:
         if not (self.moves or self.crops or split):
             return main
 
+        def total(where: Sequence[Any]) -> Any:
+            """The sum at a position of the accumulators."""
+            parts = [()] if split is None else [(n,) for n in range(split.count)]
+            return reduce(add, (main[(*part, *where)] for part in parts))
+
         def finish(where: Sequence[Any], at: MappingType[str, Any]) -> Any:
             """What is stored of the sum at a position of the accumulators."""
-            parts = [()] if split is None else [(n,) for n in range(split.count)]
-            total = reduce(add, (main[(*part, *where)] for part in parts))
-            return finished(operator, total, at, tensors)
+            return finished(operator, total(where), at, tensors)
 
         def crop(*position: Any) -> Any:
-            at = {names[-1]: x for names, x in zip(self.dimensions, position, strict=True)}
-            for group in self.plan.nest.groups.values():
-                if group.kind == "spatial":
-                    tile = at[group.tile] * group.lanes if group.tile in at else 0
-                    at |= group.decode(tile + at[group.lane])
-            return finish(position, at)
+            return finish(position, self.point(position)[0])
 
-        body = partial(_gathered, self.plan.destination, finish) if self.moves else crop
+        if self.redirects:
+            out = self.plan.destination
+            shape = out.source_shape if isinstance(out, StridedOperand) else out.shape
+            return te.compute(shape, lambda *position: total(position), name="unstage")
+        body = partial(gathered, self.plan.destination, finish) if self.moves else crop
         return te.compute(self.arguments[-1].shape, body, name="unstage")
+
+    def point(self, position: Sequence[Any]) -> tuple[dict[str, Any], list[Any]]:
+        """The iterations at a position of the accumulators, and when they are within extents."""
+        at = {names[-1]: x for names, x in zip(self.dimensions, position, strict=True)}
+        strided = isinstance(self.plan.destination, StridedOperand)
+        guards = []
+        for group in self.plan.nest.groups.values():
+            if group.kind == "spatial":
+                tile = at[group.tile] * group.lanes if group.tile in at else 0
+                fused = tile + at[group.lane]
+                if group.is_padded and not strided:
+                    guards.append(fused < group.size)
+                at |= group.decode(fused)
+        return at, guards
 
 
 def _step(term: tuple[str, int]) -> int:
@@ -279,10 +307,10 @@ def stage(op: StagedOperand, tensors: MappingType[str, Any]) -> Any:
         value = converted(element(indices), op.tensor_kind, op.kind)
         if op.load.padding:
             inside = [c for guard in guards if guard.pads for c in _holds(guard)]
-            value = _where(inside, value, constant(op.load.padding, op.kind))
+            value = chosen(inside, value, constant(op.load.padding, op.kind))
             guards = [guard for guard in guards if not guard.pads]
         filled = [c for guard in guards for c in _holds(guard)]
-        return _where(filled, value, tirx.const(0, held(op.kind)))
+        return chosen(filled, value, tirx.const(0, held(op.kind)))
 
     return te.compute(op.shape, body, name=f"stage_{op.name}")
 
@@ -290,74 +318,6 @@ def stage(op: StagedOperand, tensors: MappingType[str, Any]) -> Any:
 def _holds(guard: Guard) -> tuple[Any, Any]:
     """The two conditions of a guard."""
     return guard.at >= 0, guard.at < guard.bound
-
-
-def _where(conditions: Sequence[Any], value: Any, otherwise: Any) -> Any:
-    from tvm import tirx
-
-    return tirx.if_then_else(tirx.all(*conditions), value, otherwise) if conditions else value
-
-
-def _gathered(
-    op: StagedOperand, finish: Callable[[Sequence[Any], MappingType[str, Any]], Any], *position: Any
-) -> Any:
-    """An element of the output.
-
-    Args:
-        op: the staged destination.
-        finish: makes what is stored of a position in it, and of the iterations there.
-        position: the element's.
-    """
-    from tvm import tirx
-
-    operator = op.nest.mapping.operator
-    at: dict[str, Any] = {}
-    guards: list[Any] = []
-    for index, where in zip(op.load.indices, position, strict=True):
-        values, live = invert(index, where, operator.extents)
-        at |= values
-        guards += live
-    for group in op.nest.groups.values():
-        if group.kind != "spatial":
-            continue
-        fused: Any = 0
-        for name, radix in zip(group.members, group.radices, strict=True):
-            fused = fused * radix + at[name]
-        at[group.tile] = fused // group.lanes if group.tiles > 1 else 0
-        at[group.lane] = fused % group.lanes if group.tiles > 1 else fused
-    # Loops of extent 1 have no variable and stand at zero.
-    value = finish([dim.index.evaluate(defaultdict(int, at)) for dim in op.dims], at)
-    return _where(guards, value, tirx.const(0, held(str(operator.result_dtype))))
-
-
-def invert(index: Affine, where: Any, extents: dict[str, int]) -> tuple[dict[str, Any], list[Any]]:
-    """Iterations that write an output element, and when it is written at all.
-
-    Args:
-        index: an index of the output: no coefficient is negative, and iterations of more
-            than one step are digits of a mixed radix (checked by the operator).
-        where: the element's coordinate.
-        extents: extents of the iterations.
-    """
-    together = len(index.terms) > 1
-    values: dict[str, Any] = {n: 0 for n in index.names if together and extents[n] == 1}
-    guards: list[Any] = []
-    moving = (term for term in index.terms if term[0] not in values)
-    terms = sorted(moving, key=lambda term: -term[1])
-    rest = where - index.constant if index.constant else where
-    if index.constant:
-        guards.append(rest >= 0)
-    for number, (name, c) in enumerate(terms):
-        values[name] = rest // c if c > 1 else rest
-        reach = sum(k * (extents[n] - 1) for n, k in terms[number + 1 :])
-        if c > 1:
-            rest = rest % c
-            if number + 1 == len(terms) or reach < c - 1:
-                guards.append(rest <= reach)
-        guards.append(values[name] < extents[name])
-    if not terms:
-        guards.append(where <= index.constant)
-    return values, guards
 
 
 def spatial_variable(dimension: int) -> str:

@@ -68,7 +68,7 @@ class GpuKernel:
 
     def result(self, arguments: list[np.ndarray]) -> np.ndarray:
         """The output of :meth:`run`."""
-        return unpack(arguments[-1], self._result, self._operator.output.tensor.shape)
+        return unpack(arguments[-1], self._result, self._operator.result.shape)
 
     def times(
         self, inputs: Mapping[str, np.ndarray], *, repeat: int = 10, flush: int = 0

@@ -171,7 +171,7 @@ def reference(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Some sums of an operator: flat positions, values, sums of absolute terms."""
     extents = operator["iterations"]
-    where = np.atleast_1d(_flat(operator["operands"][-1], at)[0])
+    where = np.atleast_1d(_flat(operator.get("store", operator["operands"][-1]), at)[0])
     inner = [n for n in extents if n not in at]
     total, scale = np.zeros(len(where)), np.zeros(len(where))
     for first in np.ndindex(*(extents[n] for n in inner[:-1])):
@@ -194,6 +194,9 @@ def _flat(operand: dict[str, Any], at: dict[str, Any]) -> tuple[np.ndarray, np.n
     """Flat position of an element, and whether it lies inside the tensor."""
     place: Any = 0
     live: Any = True
+    for name, digit in operand.get("digits", {}).items():
+        above = at[digit["iteration"]] // digit["divide"]
+        at = at | {name: above % digit["modulo"] if digit["modulo"] else above}
     for index, size in zip(operand["indices"], operand["shape"], strict=True):
         value: Any = index["constant"]
         for name, factor in index["terms"].items():

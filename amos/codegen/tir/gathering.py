@@ -1,0 +1,83 @@
+"""Elements of the output, found where accumulators lie: an index of the output inverted."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from collections.abc import Mapping as MappingType
+from typing import Any
+
+from amos.codegen.tir.arrays import held
+from amos.ir import Affine
+from amos.plan.staging import StagedOperand
+
+__all__ = ["chosen", "gathered", "invert"]
+
+
+def chosen(conditions: Sequence[Any], value: Any, otherwise: Any) -> Any:
+    """A value under conditions, of which there may be none, or another."""
+    from tvm import tirx
+
+    return tirx.if_then_else(tirx.all(*conditions), value, otherwise) if conditions else value
+
+
+def gathered(
+    op: StagedOperand, finish: Callable[[Sequence[Any], MappingType[str, Any]], Any], *position: Any
+) -> Any:
+    """An element of the output.
+
+    Args:
+        op: the staged destination.
+        finish: makes what is stored of a position in it, and of the iterations there.
+        position: the element's.
+    """
+    from tvm import tirx
+
+    operator = op.nest.mapping.operator
+    at: dict[str, Any] = {}
+    guards: list[Any] = []
+    for index, where in zip(op.load.indices, position, strict=True):
+        values, live = invert(index, where, operator.extents)
+        at |= values
+        guards += live
+    for group in op.nest.groups.values():
+        if group.kind != "spatial":
+            continue
+        fused: Any = 0
+        for name, radix in zip(group.members, group.radices, strict=True):
+            fused = fused * radix + at[name]
+        at[group.tile] = fused // group.lanes if group.tiles > 1 else 0
+        at[group.lane] = fused % group.lanes if group.tiles > 1 else fused
+    # Loops of extent 1 have no variable and stand at zero.
+    value = finish([dim.index.evaluate(defaultdict(int, at)) for dim in op.dims], at)
+    return chosen(guards, value, tirx.const(0, held(str(operator.result_dtype))))
+
+
+def invert(index: Affine, where: Any, extents: dict[str, int]) -> tuple[dict[str, Any], list[Any]]:
+    """Iterations that write an output element, and when it is written at all.
+
+    Args:
+        index: an index of the output: no coefficient is negative, and iterations of more
+            than one step are digits of a mixed radix (checked by the operator).
+        where: the element's coordinate.
+        extents: extents of the iterations.
+    """
+    together = len(index.terms) > 1
+    values: dict[str, Any] = {n: 0 for n in index.names if together and extents[n] == 1}
+    guards: list[Any] = []
+    moving = (term for term in index.terms if term[0] not in values)
+    terms = sorted(moving, key=lambda term: -term[1])
+    rest = where - index.constant if index.constant else where
+    if index.constant:
+        guards.append(rest >= 0)
+    for number, (name, c) in enumerate(terms):
+        values[name] = rest // c if c > 1 else rest
+        reach = sum(k * (extents[n] - 1) for n, k in terms[number + 1 :])
+        if c > 1:
+            rest = rest % c
+            if number + 1 == len(terms) or reach < c - 1:
+                guards.append(rest <= reach)
+        guards.append(values[name] < extents[name])
+    if not terms:
+        guards.append(where <= index.constant)
+    return values, guards
