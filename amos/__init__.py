@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from amos.ir.te import from_te
     from amos.machine import Machine
     from amos.mapping import enumerate_mappings, simulate
-    from amos.network import compile, load_network
+    from amos.network import compile, load_network, tune
     from amos.plan import Candidate, CpuSchedule, GpuSchedule, Schedule
     from amos.plan.planning import plan
     from amos.records import Record
@@ -59,6 +59,7 @@ __all__ = [
     "plan",
     "predict",
     "simulate",
+    "tune",
     "viz",
 ]
 
@@ -74,7 +75,7 @@ _HOMES = {
         "amos.ir.te": ["from_te"],
         "amos.machine": ["Machine"],
         "amos.mapping": ["enumerate_mappings", "simulate"],
-        "amos.network": ["compile", "load_network"],
+        "amos.network": ["compile", "load_network", "tune"],
         "amos.plan": ["Candidate", "CpuSchedule", "GpuSchedule", "Schedule"],
         "amos.records": ["Record"],
         "amos.runtime": ["build"],

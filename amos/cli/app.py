@@ -23,6 +23,7 @@ from amos.cli import (
     intrinsics,
     machines,
     map_,
+    networks,
     operators,
     predict,
     records,
@@ -51,6 +52,9 @@ app.command("fuse-check")(fuse.fuse_check_command)
 app.command("export")(export.export_command)
 app.command("space")(space.space_command)
 app.command("predict")(predict.predict_command)
+app.command("report")(networks.report_command)
+app.command("tune")(networks.tune_command)
+app.command("compile")(networks.compile_command)
 app.command("serve")(serve.serve_command)
 app.command("operators")(operators.operators_command)
 app.add_typer(intrinsics.app, name="intrinsics")

@@ -5,5 +5,16 @@ from amos.network.groups import Group, Task
 from amos.network.model import CompiledNetwork
 from amos.network.network import Network, load_network
 from amos.network.report import Report
+from amos.network.tuning import Tuning, tune
 
-__all__ = ["CompiledNetwork", "Group", "Network", "Report", "Task", "compile", "load_network"]
+__all__ = [
+    "CompiledNetwork",
+    "Group",
+    "Network",
+    "Report",
+    "Task",
+    "Tuning",
+    "compile",
+    "load_network",
+    "tune",
+]

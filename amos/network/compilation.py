@@ -22,7 +22,7 @@ from amos.network.candidates import (
 )
 from amos.network.groups import Task
 from amos.network.kernels import TaskKernel, build_kernel
-from amos.network.model import Check, CompiledNetwork
+from amos.network.model import Check, CompiledNetwork, random_arrays
 from amos.network.network import Network
 from amos.network.program import rebuilt
 from amos.records import Record, Records
@@ -148,13 +148,7 @@ def _compared_with_engine(network: Network, model: CompiledNetwork) -> Check:
     Raises:
         NetworkError: it computes something else.
     """
-    rng = np.random.default_rng(0)
-    inputs = [
-        rng.standard_normal(port.shape).astype(port.dtype)
-        if port.dtype.startswith("float")
-        else rng.integers(0, 2, port.shape).astype(port.dtype)
-        for port in network.inputs
-    ]
+    inputs = random_arrays(network)
     alone = CompiledNetwork(network, engine.executable(network.original), {}, {}, ())
     difference, scale = 0.0, 1.0
     for got, expected in zip(model.outputs_of(inputs), alone.outputs_of(inputs), strict=True):

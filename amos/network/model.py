@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,7 +18,10 @@ from amos.network.kernels import TaskKernel
 from amos.network.network import Network
 from amos.runtime.borrow import ArgumentAdapter
 
-__all__ = ["Check", "CompiledNetwork"]
+if TYPE_CHECKING:
+    from amos.network.profile import Profile
+
+__all__ = ["Check", "CompiledNetwork", "random_arrays"]
 
 #: Bytes to which the engine takes its inputs to be aligned.
 _ALIGNMENT = 64
@@ -94,9 +97,30 @@ class CompiledNetwork(Shown):
 
     def outputs_of(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
         """Every output, of inputs in order; errors as of a call."""
-        results = self._main(*map(_aligned, self._adapters, arrays))
+        results = self._main(*self.tensors(arrays))
         tensors = [results] if self.network.graph.single else list(results)
         return tuple(tensor.numpy() for tensor in tensors)
+
+    def tensors(self, arrays: Sequence[Any]) -> list[Any]:
+        """The engine's arrays of inputs in order."""
+        return list(map(_aligned, self._adapters, arrays))
+
+    def profile(self, /, *arrays: Any, repeat: int = 20, **named: Any) -> Profile:
+        """What each function takes inside the network, with what was predicted of it.
+
+        Args:
+            arrays: inputs in order; random ones where none are given at all.
+            repeat: runs, of which the median counts.
+            named: inputs by name.
+
+        Raises:
+            NetworkError, BuildError: as of a call.
+        """
+        from amos.network.profile import profile
+
+        given = arrays or named
+        bound = self._bound(arrays, named) if given else random_arrays(self.network)
+        return profile(self, bound, repeat)
 
     def _bound(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
         names = [port.name for port in self.network.inputs]
@@ -115,9 +139,50 @@ class CompiledNetwork(Shown):
             raise NetworkError(f"missing input {', '.join(missing)}")
         return [bound[name] for name in names]
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; seconds."""
+        return {
+            "network": self.network.name,
+            "kernels": [
+                {
+                    "kind": task.operator.name,
+                    "operator": str(task.operator),
+                    "count": task.weight,
+                    "instruction": kernel.choice.intrinsic.name,
+                    "mapping": kernel.choice.candidate.mapping.name,
+                    "schedule": kernel.choice.candidate.schedule.as_dict(),
+                    "predicted_seconds": kernel.choice.prediction.seconds,
+                    "measured_seconds": kernel.choice.seconds,
+                }
+                for task, kernel in self.kernels.items()
+            ],
+            "engine": [
+                {"operator": str(task.operator), "count": task.weight, "reason": reason}
+                for task, reason in self.left.items()
+            ],
+            "checks": [asdict(check) for check in self.checks],
+        }
+
     def __str__(self) -> str:
         called = sum(task.weight for task in self.kernels)
-        return f"{self.network.name}: {called} calls of {len(self.kernels)} kernels"
+        measured = sum(kernel.choice.seconds is not None for kernel in self.kernels.values())
+        lines = [
+            f"{self.network.name}: {called} calls of {len(self.kernels)} kernels, "
+            f"{measured} from records"
+        ]
+        lines += [f"  engine: {task.operator}: {why}" for task, why in self.left.items()]
+        return "\n".join([*lines, *(f"  {check}" for check in self.checks)])
+
+
+def random_arrays(network: Network) -> list[np.ndarray]:
+    """Inputs of a network: floats around zero, integers that are 0 or 1."""
+    rng = np.random.default_rng(0)
+    return [
+        rng.standard_normal(port.shape).astype(port.dtype)
+        if port.dtype.startswith("float")
+        else rng.integers(0, 2, port.shape).astype(port.dtype)
+        for port in network.inputs
+    ]
 
 
 def _aligned(adapter: ArgumentAdapter, value: Any) -> Any:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amos._display import Shown
@@ -114,5 +116,6 @@ def load_network(
     """
     original = import_model(model, inputs, shapes)
     graph = read(channels_last(simplified(original)))
-    title = name or (str(model) if isinstance(model, str) else type(model).__name__)
+    path = isinstance(model, str | os.PathLike)
+    title = name or (Path(model).stem if path else type(model).__name__)
     return Network(title, original, graph, grouped(graph))

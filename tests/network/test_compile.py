@@ -6,9 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("onnx")
-
 from onnx.reference import ReferenceEvaluator
 
 import amos

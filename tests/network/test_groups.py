@@ -6,8 +6,6 @@ from collections import Counter
 
 import pytest
 
-pytest.importorskip("onnx")
-
 import amos
 from amos.errors import NetworkError
 from tests.network.models import Builder, residual_network

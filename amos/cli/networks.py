@@ -1,0 +1,133 @@
+"""``amos report``, ``amos tune``, ``amos compile``: whole networks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from amos.cli import options
+from amos.cli.output import print_json, print_line, print_table
+from amos.errors import NetworkError
+
+if TYPE_CHECKING:
+    from amos.network import Network, Report
+
+__all__ = ["compile_command", "report_command", "tune_command"]
+
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")]
+InputShapes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape", metavar="INPUT=SIZES", help="Shape of a dynamic input: input=1,3,224,224."
+    ),
+]
+
+
+def report_command(
+    model: Model,
+    machine: options.MachineName = "host",
+    shape: InputShapes = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """What of a network would run where and how fast.
+
+    Nothing is tuned or measured.
+    """
+    report = _load(model, shape).report(machine)
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        _print_report(report)
+
+
+def tune_command(
+    model: Model,
+    records: Annotated[
+        Path, typer.Option(metavar="FILE", help="Keep every trial here; go on from what it has.")
+    ],
+    trials: Annotated[int, typer.Option(min=1, metavar="N", help="Of all tasks together.")] = 600,
+    seed: options.Seed = 0,
+    shape: InputShapes = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Measure candidates for every kernel of a network, and record them."""
+    import amos
+
+    tuning = amos.tune(
+        _load(model, shape), trials=trials, records=records, seed=seed, progress=not as_json
+    )
+    if as_json:
+        print_json(tuning.to_dict())
+        return
+    print_table(
+        ["task", "count", "trials", "predicted ms", "best ms", "instruction"],
+        [
+            [task.operator, task.count, task.trials, _ms(task.predicted), _ms(task.seconds)]
+            + [task.instruction or task.reason]
+            for task in tuning.tasks
+        ],
+        title=f"{tuning.network}: {tuning.seconds * 1e3:.4g} ms in kernels",
+    )
+
+
+def compile_command(
+    model: Model,
+    records: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Written by amos tune; else the model decides."),
+    ] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Compare kernels and the whole.")
+    ] = True,
+    shape: InputShapes = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Compile a network: AMOS's kernels, and the engine for the rest."""
+    import amos
+
+    network = _load(model, shape)
+    compiled = amos.compile(network, records=records, verify=verify, progress=not as_json)
+    if as_json:
+        print_json(compiled.to_dict())
+    else:
+        print_line(str(compiled))
+
+
+def _load(model: Path, shapes: list[str] | None) -> Network:
+    import amos
+
+    return amos.load_network(str(model), shapes=dict(map(_shape, shapes or ())))
+
+
+def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+    name, _, sizes = text.partition("=")
+    try:
+        return name, tuple(int(size) for size in sizes.split(","))
+    except ValueError:
+        raise NetworkError(
+            f"--shape {text!r}: expected INPUT=SIZES, as input=1,3,224,224"
+        ) from None
+
+
+def _print_report(report: Report) -> None:
+    print_table(
+        ["task", "count", "mappings", "instruction", "ms each", "share", "bound by"],
+        [
+            [row.operator, row.count, row.mappings, row.instruction or "engine", _ms(row.seconds)]
+            + [f"{row.share:.1%}" if row.seconds else "", row.bound or row.reason]
+            for row in report.tasks
+        ],
+        title=f"{report.network} on {report.machine}",
+    )
+    print_table(
+        ["stays with the engine", "count", "ms in all", "because"],
+        [[row.operation, row.count, _ms(row.seconds), row.reason] for row in report.engine],
+    )
+    said = "" if report.complete else ", without what no model speaks of"
+    print_line(f"predicted  {report.seconds * 1e3:.4g} ms{said}")
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * 1e3

@@ -1,0 +1,135 @@
+"""What each kernel of a compiled network takes, called where it stands."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from amos._display import Shown
+from amos.network import engine
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from amos.network.model import CompiledNetwork
+
+__all__ = ["Profile", "ProfileRow", "profile"]
+
+#: Runs before the first that counts.
+_WARM = 2
+#: What the virtual machine calls for its own purposes, and no network asks for.
+_OWN = "vm.builtin."
+
+
+@dataclass(frozen=True)
+class ProfileRow:
+    """A function of a compiled network.
+
+    Attributes:
+        name: of the task's anchor, or of the engine's function.
+        operator: of the task; empty for the engine's.
+        count: calls in one run.
+        seconds: of all of them, the median of the runs.
+        predicted: of all of them; ``None`` for the engine's.
+        share: of the time of all functions.
+    """
+
+    name: str
+    operator: str
+    count: int
+    seconds: float
+    predicted: float | None
+    share: float
+
+
+@dataclass(frozen=True, eq=False)
+class Profile(Shown):
+    """Where the time of a network goes.
+
+    Attributes:
+        network: its name.
+        seconds: of a whole run without an observer, the median.
+        rows: functions, the longest first.
+    """
+
+    network: str
+    seconds: float
+    rows: tuple[ProfileRow, ...]
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a function; seconds."""
+        import pandas as pd
+
+        return pd.DataFrame([asdict(row) for row in self.rows])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; seconds."""
+        rows = [asdict(row) for row in self.rows]
+        return {"network": self.network, "seconds": self.seconds, "functions": rows}
+
+    def __str__(self) -> str:
+        lines = [f"{self.network}: {self.seconds * 1e3:.4g} ms"]
+        for row in self.rows:
+            said = f"{row.seconds * 1e3:8.4f} ms  {row.share:6.1%}  {row.count:3} x {row.name}"
+            if row.predicted is not None:
+                said += f", predicted {row.predicted * 1e3:.4f} ms"
+            lines += [f"  {said}"] + ([f"      {row.operator}"] if row.operator else [])
+        return "\n".join(lines)
+
+
+def profile(model: CompiledNetwork, arrays: Sequence[Any], repeat: int) -> Profile:
+    """See :meth:`CompiledNetwork.profile <amos.network.model.CompiledNetwork.profile>`."""
+    for _ in range(_WARM):
+        model.outputs_of(arrays)
+    whole = []
+    for _ in range(repeat):
+        start = time.perf_counter()
+        model.outputs_of(arrays)
+        whole.append(time.perf_counter() - start)
+    observer = _Observer()
+    observed = engine.machine_of(model.executable)
+    observed.set_instrument(observer)
+    for _ in range(repeat):
+        observer.runs.append({})
+        observed["main"](*model.tensors(arrays))
+    rows = _rows(model, observer.runs)
+    return Profile(model.network.name, statistics.median(whole), rows)
+
+
+class _Observer:
+    """Called by the virtual machine before and after each call."""
+
+    def __init__(self) -> None:
+        #: Seconds of each call of each function, run by run.
+        self.runs: list[dict[str, list[float]]] = []
+        self._start = 0.0
+
+    def __call__(self, _: Any, symbol: str, before: bool, *rest: Any) -> int:
+        now = time.perf_counter()
+        if not before and self.runs and not symbol.startswith(_OWN):
+            self.runs[-1].setdefault(symbol, []).append(now - self._start)
+        self._start = time.perf_counter()
+        return 0
+
+
+def _rows(model: CompiledNetwork, runs: Sequence[dict[str, list[float]]]) -> tuple[ProfileRow, ...]:
+    kernels = {kernel.symbol: kernel for kernel in model.kernels.values()}
+    seconds = {name: statistics.median(sum(run[name]) for run in runs) for name in runs[0]}
+    total = sum(seconds.values())
+    rows = []
+    for name, taken in seconds.items():
+        kernel, count = kernels.get(name), len(runs[0][name])
+        rows.append(
+            ProfileRow(
+                name=kernel.operator.name if kernel else name,
+                operator=str(kernel.operator) if kernel else "",
+                count=count,
+                seconds=taken,
+                predicted=kernel.choice.prediction.seconds * count if kernel else None,
+                share=taken / total,
+            )
+        )
+    return tuple(sorted(rows, key=lambda row: -row.seconds))
