@@ -14,7 +14,7 @@ from amos.intrinsics import Intrinsic
 from amos.intrinsics.virtual import unit
 from amos.ir import Operator
 from amos.plan import Schedule
-from tests.fuzz import draw, oracle
+from tests.fuzz import draw, expressions, groups, oracle
 
 __all__ = ["Case", "Refused", "Wrong", "case", "compare", "small_unit"]
 
@@ -61,6 +61,7 @@ class Case:
         inputs: an array for each input, in the container of its dtype.
         expected: the stored output, by the oracle.
         defined: where the oracle says anything.
+        left: where nothing is stored, so that what was there is left.
         kind: dtype of the result.
         told: Python that makes the operator and the mapping again.
     """
@@ -71,6 +72,7 @@ class Case:
     inputs: dict[str, np.ndarray]
     expected: np.ndarray
     defined: np.ndarray
+    left: np.ndarray
     kind: str
     told: str
 
@@ -115,6 +117,7 @@ def case(
     pick: Callable[[np.random.Generator], tuple[Intrinsic, str]],
     *,
     finished: bool = False,
+    grouped: bool = False,
     most: int = 20_000,
 ) -> Case:
     """Draw until something maps.
@@ -124,6 +127,7 @@ def case(
         about: is told what is looked at, before it is.
         pick: draws an intrinsic.
         finished: with an epilogue.
+        grouped: with prologues, an epilogue and results stored elsewhere, or some of these.
         most: points of all loops together.
 
     Raises:
@@ -137,7 +141,8 @@ def case(
         if finished and kinds[-1] not in ("int32", "float32"):
             continue
         problem = draw.problem(rng, kinds, most=most)
-        problem = draw.epilogue(rng, problem) if finished else problem
+        problem = groups.epilogue(rng, problem) if finished else problem
+        problem = _group(rng, problem) if grouped else problem
         rule, commute = str(rng.choice(RULES)), bool(rng.random() < 0.2)
         told = _told(problem, told, rule, commute)
         about(told)
@@ -156,13 +161,34 @@ def case(
     raise Refused(reason.splitlines()[0] if reason else "nothing fits")
 
 
+def _group(rng: np.random.Generator, start: draw.Problem) -> draw.Problem:
+    kind = start.dtypes[start.output]
+    shapes = oracle.shapes_of(start.text, start.extents) | start.shapes
+    problem = start
+    if rng.random() < 0.6:
+        problem = groups.prologues(rng, problem, shapes, _top(kind))
+    if rng.random() < 0.6 and kind in ("int32", "float32"):
+        problem = groups.epilogue(rng, problem)
+    return groups.store(rng, problem) if rng.random() < 0.6 else problem
+
+
 def _operator(problem: draw.Problem) -> Operator:
     op = Operator.parse(problem.text, problem.extents, problem.dtypes, shapes=problem.shapes)
-    return op.with_epilogue(problem.epilogue, problem.extra) if problem.epilogue else op
+    for each in problem.prologues:
+        op = op.with_prologue(each.head, each.text, each.dtypes)
+    if problem.epilogue:
+        op = op.with_epilogue(problem.epilogue, problem.extra)
+    return op.with_output(problem.store) if problem.store else op
 
 
 def _told(problem: draw.Problem, unit_text: str, rule: str, commute: bool) -> str:
-    finish = f".with_epilogue({problem.epilogue!r}, {problem.extra!r})" if problem.epilogue else ""
+    finish = "".join(
+        f".with_prologue({each.head!r}, {each.text!r}, {each.dtypes!r})"
+        for each in problem.prologues
+    )
+    if problem.epilogue:
+        finish += f".with_epilogue({problem.epilogue!r}, {problem.extra!r})"
+    finish += f".with_output({problem.store!r})" if problem.store else ""
     return f"""op = amos.Operator.parse(
     {problem.text!r},
     {problem.extents!r},
@@ -176,23 +202,54 @@ space = amos.enumerate_mappings(op, unit, rule={rule!r}, commute={commute})"""
 def _evaluated(
     rng: np.random.Generator, problem: draw.Problem, chosen: Intrinsic, mapping: Any, told: str
 ) -> Case:
-    op = mapping.operator
+    op, kind = mapping.operator, problem.dtypes[problem.output]
     shapes = oracle.shapes_of(problem.text, problem.extents) | problem.shapes
-    kind = problem.dtypes[problem.output]
-    own = {name: shape for name, shape in shapes.items() if name != problem.output}
-    seen = {t.name: t.shape for t in (*op.inputs, op.output.tensor)}
+    seen = {load.tensor.name: load.tensor.shape for load in op.operands}
     if any(seen[name] != shape for name, shape in shapes.items()):
         raise Wrong(f"shapes: expected {shapes}, got {seen}")
-    # Sums in half precision are exact up to 2048.
-    inputs = draw.arrays(rng, own, problem.dtypes, 1 if kind == "float16" else 3)
-    state = oracle.evaluate(problem.text, problem.extents, inputs, shapes[problem.output], kind)
-    expected, defined = state.output, np.ones(state.output.shape, bool)
-    if problem.epilogue:
-        others = {t.name: t.shape for t in op.inputs if t.name in problem.extra}
-        extra = draw.extras(rng, others, problem.extra)
-        expected, defined, kind = oracle.finish(problem.epilogue, state, extra, kind)
-        inputs |= extra
-    return Case(problem, chosen, mapping, inputs, expected, defined, kind, told)
+    computed = {each.source: each for each in problem.prologues}
+    own = {n: shape for n, shape in shapes.items() if n != problem.output and n not in computed}
+    inputs = draw.arrays(rng, own, problem.dtypes, _top(kind))
+    sources = dict(inputs)
+    for name, each in computed.items():
+        sources[name], read = _computed(rng, op, each, shapes[name], problem.dtypes[name])
+        inputs |= read
+    state = oracle.evaluate(problem.text, problem.extents, sources, shapes[problem.output], kind)
+    others = {t.name: t.shape for t in op.inputs if t.name in problem.extra}
+    extra = draw.extras(rng, others, problem.extra)
+    expected, defined, kind = expressions.finish(
+        problem.epilogue, state, extra, kind, problem.store
+    )
+    left = np.zeros(expected.shape, bool)
+    if problem.store:
+        left = expressions.left(problem.store, state.grid, expected.shape)
+    return Case(problem, chosen, mapping, inputs | extra, expected, defined, left, kind, told)
+
+
+def _top(kind: str) -> int:
+    """How large floats may be: sums in half precision are exact up to 2048."""
+    return 1 if kind == "float16" else 3
+
+
+def _computed(
+    rng: np.random.Generator,
+    op: Operator,
+    how: draw.Computed,
+    shape: tuple[int, ...],
+    kind: str,
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """A source, and the arrays that it is computed of.
+
+    Raises:
+        Refused: it takes infinities to compute it.
+    """
+    shapes = {t.name: t.shape for t in op.inputs if t.name in how.dtypes}
+    for _ in range(_ATTEMPTS):
+        arrays = draw.extras(rng, shapes, how.dtypes)
+        values, finite = expressions.source(how.head, how.text, arrays, shape, kind)
+        if finite:
+            return values.astype(draw.container(kind)), arrays
+    raise Refused("infinities")
 
 
 def compare(case: Case, got: np.ndarray, what: str) -> None:

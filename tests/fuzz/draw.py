@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from tests.fuzz.oracle import LIMITS, round_bfloat16, shapes_of
 
-__all__ = ["Problem", "arrays", "epilogue", "problem"]
+__all__ = ["Computed", "Names", "Problem", "arrays", "chance", "extras", "groups", "problem"]
 
 #: Names that belong to C, C++, CUDA, TVM, Python or to the generators themselves.
 _LOOP_WORDS = """
@@ -26,8 +26,7 @@ _TENSOR_WORDS = """
     linux unix EOF class def None True for if double restrict vector half T args data named arrays
     weight_1 packed_weight shared_memory threadIdx accumulators fragment root buffer k i tile
     pad relu max int8x16 v16 abs exit malloc printf a_1 of_out out_1"""
-_ODD_LOOPS, _ODD_TENSORS = _LOOP_WORDS.split(), _TENSOR_WORDS.split()
-_NUMBERS = "0 1 3 -7 100 65536 -2147483647 0.5 0.1 -2.5 1e-3 16777217 1.5e6 3e9 -0.0"
+ODD_LOOPS, ODD_TENSORS = _LOOP_WORDS.split(), _TENSOR_WORDS.split()
 _LOOPS = [*"ijknpqcrsmlhw"]
 _TENSORS = ["a", "b", "image", "weight", "data", "kernel_", "left", "right"]
 #: Which of (first source, second source, output) a loop indexes, and how often it is drawn.
@@ -52,6 +51,9 @@ class Problem:
         output: name of the output.
         epilogue: its text, or nothing.
         extra: dtypes of the epilogue's tensors.
+        prologues: how sources are computed of other tensors.
+        store: the access that results are stored to, or nothing.
+        store_shape: shape of its tensor, if it is larger than what is stored.
     """
 
     text: str
@@ -61,9 +63,42 @@ class Problem:
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     epilogue: str = ""
     extra: dict[str, str] = field(default_factory=dict)
+    prologues: tuple[Computed, ...] = ()
+    store: str = ""
+    store_shape: tuple[int, ...] | None = None
+
+    @property
+    def tensors(self) -> set[str]:
+        """Names of all tensors."""
+        own = {*self.dtypes, *self.extra}
+        return own.union(*(each.dtypes for each in self.prologues))
+
+    @property
+    def spatial(self) -> list[str]:
+        """Loops that index the output."""
+        output = self.text.partition("=")[0]
+        names = re.findall(r"[A-Za-z_]\w*", output[output.index("[") :])
+        return [loop for loop in self.extents if loop in names]
 
 
-class _Names:
+@dataclass(frozen=True)
+class Computed:
+    """A source that is computed of other tensors.
+
+    Attributes:
+        source: its name.
+        head: its name, and those of its dimensions.
+        text: the expression.
+        dtypes: of the expression's tensors.
+    """
+
+    source: str
+    head: str
+    text: str
+    dtypes: dict[str, str]
+
+
+class Names:
     """Names that are used once."""
 
     def __init__(self, rng: np.random.Generator, odd: float) -> None:
@@ -78,7 +113,7 @@ class _Names:
                 return name
 
 
-def _chance(rng: np.random.Generator, share: float) -> bool:
+def chance(rng: np.random.Generator, share: float) -> bool:
     return bool(rng.random() < share)
 
 
@@ -105,7 +140,7 @@ def _lengthen(
     extents[longest] = max(1, int(rng.integers(most // 8, most) // rest))
 
 
-def _groups(rng: np.random.Generator, names: list[str]) -> list[list[str]]:
+def groups(rng: np.random.Generator, names: list[str]) -> list[list[str]]:
     """The names in some order, divided over dimensions."""
     order = [str(name) for name in rng.permutation(names)]
     groups: list[list[str]] = []
@@ -125,11 +160,11 @@ def _written(rng: np.random.Generator, terms: list[tuple[str, int]], constant: i
     for c, name in parts:
         size = abs(c)
         body = name if size == 1 and name else f"{name}*{size}" if name else str(size)
-        if name and size > 1 and _chance(rng, 0.4):
+        if name and size > 1 and chance(rng, 0.4):
             body = f"{size}*{name}"
         sign = ("-" if c < 0 else "") if not text else (" - " if c < 0 else " + ")
         text += sign + body
-    return f"({text})" if _chance(rng, 0.05) else text
+    return f"({text})" if chance(rng, 0.05) else text
 
 
 def _low(terms: list[tuple[str, int]], extents: dict[str, int]) -> int:
@@ -138,26 +173,26 @@ def _low(terms: list[tuple[str, int]], extents: dict[str, int]) -> int:
 
 def _padding(rng: np.random.Generator, kind: str) -> str:
     """What follows the access in ``pad``: nothing, or a value of the dtype."""
-    if _chance(rng, 0.5):
+    if chance(rng, 0.5):
         return ""
     low, high = LIMITS.get(kind, (-1, 1))
     ends = [int(n) for n in (low, high, 0, 1) if abs(n) < 1 << 53]
-    value = int(rng.choice(ends)) if _chance(rng, 0.3) else int(rng.integers(low, high + 1))
-    plain = "" if kind in LIMITS or _chance(rng, 0.5) else ".0"
+    value = int(rng.choice(ends)) if chance(rng, 0.3) else int(rng.integers(low, high + 1))
+    plain = "" if kind in LIMITS or chance(rng, 0.5) else ".0"
     return f", {'- ' if value < 0 else ''}{abs(value)}{plain}"
 
 
 def _source(
     rng: np.random.Generator, name: str, loops: list[str], extents: dict[str, int], kind: str
 ) -> str:
-    padded = _chance(rng, 0.25)
-    groups = _groups(rng, loops)
-    if _chance(rng, 0.06):
-        groups.insert(int(rng.integers(len(groups) + 1)), [])
-    if loops and _chance(rng, 0.04):
-        groups.append([str(rng.choice(loops))])
+    padded = chance(rng, 0.25)
+    dims = groups(rng, loops)
+    if chance(rng, 0.06):
+        dims.insert(int(rng.integers(len(dims) + 1)), [])
+    if loops and chance(rng, 0.04):
+        dims.append([str(rng.choice(loops))])
     indices = []
-    for group in groups:
+    for group in dims:
         coefficients = rng.choice(
             [1, 2, 3, -1, -2, 5], len(group), p=[0.7, 0.12, 0.06, 0.06, 0.03, 0.03]
         )
@@ -167,21 +202,21 @@ def _source(
             _written(rng, terms, shift - (0 if padded and terms else _low(terms, extents)))
         )
     access = f"{name}[{', '.join(indices)}]"
-    return f"pad({access}{_padding(rng, kind)})" if padded and groups else access
+    return f"pad({access}{_padding(rng, kind)})" if padded and dims else access
 
 
 def _output(rng: np.random.Generator, name: str, loops: list[str], extents: dict[str, int]) -> str:
     """Every point has an element of its own: coefficients are a mixed radix."""
     indices = []
-    for group in _groups(rng, loops):
+    for group in groups(rng, loops):
         reach, terms = 0, []
         for loop in group:
             step = reach + 1 + int(rng.choice([0, 0, 0, 0, 1, 3]))
             if extents[loop] == 1:
                 step = int(rng.integers(1, reach + 6))
-            terms.append((loop, -step if _chance(rng, 0.07) else step))
+            terms.append((loop, -step if chance(rng, 0.07) else step))
             reach += step * (extents[loop] - 1)
-        shift = int(rng.integers(1, 4)) if _chance(rng, 0.15) else 0
+        shift = int(rng.integers(1, 4)) if chance(rng, 0.15) else 0
         shuffled = [terms[n] for n in rng.permutation(len(terms))]
         indices.append(_written(rng, shuffled, shift - _low(terms, extents)))
     return f"{name}[{', '.join(indices)}]"
@@ -189,7 +224,7 @@ def _output(rng: np.random.Generator, name: str, loops: list[str], extents: dict
 
 def _roles(rng: np.random.Generator, arity: int) -> list[tuple[int, ...]]:
     roles: list[tuple[int, ...]] = [(1, 0, 1), (0, 1, 1), (1, 1, 0)]
-    roles = [role for role in roles if _chance(rng, 0.88)]
+    roles = [role for role in roles if chance(rng, 0.88)]
     shares = np.array([*_ROLES.values()])
     for _ in range(int(rng.choice([0, 1, 2, 3], p=[0.25, 0.4, 0.25, 0.1]))):
         roles.append([*_ROLES][int(rng.choice(len(shares), p=shares / shares.sum()))])
@@ -210,17 +245,17 @@ def problem(
         odd: share of names that are somebody else's.
         most: points of all loops together.
     """
-    arity, names = len(kinds) - 1, _Names(rng, odd if _chance(rng, 0.6) else 0.0)
+    arity, names = len(kinds) - 1, Names(rng, odd if chance(rng, 0.6) else 0.0)
     roles = _roles(rng, arity)
-    loops = [names.draw(_LOOPS, _ODD_LOOPS) for _ in roles]
+    loops = [names.draw(_LOOPS, ODD_LOOPS) for _ in roles]
     extents = dict(zip(loops, _extents(rng, len(loops), most), strict=True))
-    if _chance(rng, 0.12):
+    if chance(rng, 0.12):
         _lengthen(
             rng, extents, [n for n, role in zip(loops, roles, strict=True) if not role[-1]], most
         )
-    names.used.clear() if _chance(rng, 0.1) else None
-    tensors = [names.draw(_TENSORS, _ODD_TENSORS) for _ in range(arity)]
-    out = names.draw(["out"], _ODD_TENSORS)
+    names.used.clear() if chance(rng, 0.1) else None
+    tensors = [names.draw(_TENSORS, ODD_TENSORS) for _ in range(arity)]
+    out = names.draw(["out"], ODD_TENSORS)
     sources = [
         _source(
             rng,
@@ -232,7 +267,7 @@ def problem(
         for n in range(arity)
     ]
     spatial = [loop for loop, role in zip(loops, roles, strict=True) if role[-1]]
-    sign = "+=" if len(spatial) < len(loops) or _chance(rng, 0.8) else "="
+    sign = "+=" if len(spatial) < len(loops) or chance(rng, 0.8) else "="
     text = f"{_output(rng, out, spatial, extents)} {sign} {' * '.join(sources)}"
     dtypes = dict(zip((*tensors, out), kinds, strict=True))
     return Problem(text, extents, dtypes, out, _shapes(rng, text, extents))
@@ -244,74 +279,13 @@ def _shapes(
     """Shapes that are larger than what is read, or for a padded source any."""
     made: dict[str, tuple[int, ...]] = {}
     for name, shape in shapes_of(text, extents).items():
-        if not _chance(rng, 0.15) or not shape:
+        if not chance(rng, 0.15) or not shape:
             continue
         if f"pad({name}[" in text:
             made[name] = tuple(int(rng.integers(1, size + 3)) for size in shape)
         else:
             made[name] = tuple(size + int(rng.integers(0, 3)) for size in shape)
     return made
-
-
-class _Epilogues:
-    """Expressions of ``acc``, numbers and tensors."""
-
-    def __init__(self, rng: np.random.Generator, start: Problem, loops: list[str]) -> None:
-        self.rng, self.start, self.loops = rng, start, loops
-        self.names = _Names(rng, 0.2)
-        self.names.used = {*start.dtypes, *start.extents, "acc"}
-        self.accesses: dict[str, str] = {}
-        self.kinds: dict[str, str] = {}
-
-    def leaf(self) -> str:
-        draw = self.rng.random()
-        if draw < 0.45:
-            return "acc"
-        if draw < 0.7:
-            return str(self.rng.choice(_NUMBERS.split()))
-        if self.accesses and _chance(self.rng, 0.3):
-            return str(self.rng.choice([*self.accesses.values()]))
-        return self.tensor()
-
-    def tensor(self) -> str:
-        plain = ["bias", "scale", "skip", "zero", "t0", "t1"]
-        name = self.names.draw(plain, [n for n in _ODD_TENSORS if n != "acc"])
-        picked = [loop for loop in self.loops if _chance(self.rng, 0.5)]
-        indices = [
-            loop + ("" if _chance(self.rng, 0.9) else f" + {int(self.rng.integers(1, 4))}")
-            for loop in picked
-        ]
-        kinds = ["float32", "float32", "int32", "int16", "uint16", "int8", "uint8", "bfloat16"]
-        self.kinds[name] = str(self.rng.choice(kinds))
-        self.accesses[name] = f"{name}[{', '.join(indices)}]"
-        return self.accesses[name]
-
-    def node(self, depth: int) -> str:
-        if depth == 0 or _chance(self.rng, 0.15):
-            return self.leaf()
-        draw = self.rng.random()
-        below = [self.node(depth - 1) for _ in range(3)]
-        if draw < 0.62:
-            sign = str(self.rng.choice(["+", "-", "*", "*"]))
-            return f"({below[0]}) {sign} ({below[1]})"
-        name = str(self.rng.choice(["max", "min", "relu", "clip", "round", "f32"]))
-        count = {"max": 2, "min": 2, "clip": 3}.get(name, 1)
-        return f"{name}({', '.join(below[:count])})"
-
-
-def epilogue(rng: np.random.Generator, start: Problem) -> Problem:
-    """The operator with an epilogue."""
-    inside = start.text.partition("=")[0].rstrip("+ ")
-    names_inside = re.findall(r"[A-Za-z_]\w*", inside[inside.index("[") :])
-    loops = [loop for loop in start.extents if loop in names_inside]
-    made = _Epilogues(rng, start, loops)
-    text = made.node(int(rng.integers(1, 4)))
-    if _chance(rng, 0.9) and "acc" not in text:
-        text = f"acc + ({text})"
-    if _chance(rng, 0.75):
-        text = f"{rng.choice(['u8', 's8', 's16', 's32', 'f32', 'bf16'])}({text})"
-    used = {name: kind for name, kind in made.kinds.items() if f"{name}[" in text}
-    return replace(start, epilogue=text, extra=used)
 
 
 def arrays(

@@ -28,7 +28,7 @@ from tests.fuzz.case import (
     small_unit,
 )
 from tests.fuzz.guarded import guarded, guarded_copy
-from tests.fuzz.kernels import decoded, encoded, schedule_of
+from tests.fuzz.kernels import encoded, finished_output, schedule_of
 
 __all__ = ["exported"]
 
@@ -37,12 +37,15 @@ _SANITIZED = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 _PARAMETER = re.compile(r"^ \*   (\w+): (\w+), (\w+).*?(?:packed into (\d+) elements)?$", re.M)
 
 
-def exported(rng: np.random.Generator, about: Callable[[str], None]) -> str:
+def exported(
+    rng: np.random.Generator, about: Callable[[str], None], *, grouped: bool = False
+) -> str:
     """Write C, build it twice, run both."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         raise Refused("no C compiler")
-    drawn = case(rng, about, _unit, finished=bool(rng.random() < 0.3), most=5000)
+    finished = not grouped and bool(rng.random() < 0.3)
+    drawn = case(rng, about, _unit, finished=finished, grouped=grouped, most=5000)
     schedule = schedule_of(rng, drawn, about)
     with tempfile.TemporaryDirectory(prefix="amos-fuzz-") as folder:
         try:
@@ -109,7 +112,7 @@ def _called(compiler: str, folder: str, options: list[str], drawn: Case) -> None
         size = -(-int(found.group(1)) // 64) * 64
         space = guarded((size,), np.dtype(np.uint8), last)
         library.fuzzed(*map(_at, given), _at(out), _at(space))
-        compare(drawn, decoded(out, drawn.kind), "the exported kernel")
+        compare(drawn, finished_output(out, drawn), "the exported kernel")
 
 
 def _at(array: np.ndarray) -> ctypes.c_void_p:

@@ -18,7 +18,7 @@ import numpy as np
 import amos
 from amos.explore.sampled import best_sampled
 from amos.intrinsics import from_toml
-from tests.fuzz import draw
+from tests.fuzz import draw, groups
 from tests.fuzz.case import RULES, Refused, Wrong
 
 __all__ = ["command", "loops", "record", "request", "text", "toml"]
@@ -116,7 +116,7 @@ def _tried(run: Callable[[], object]) -> str:
 
 def text(rng: np.random.Generator, about: About) -> str:
     """Operators and epilogues."""
-    start = draw.epilogue(rng, draw.problem(rng, ("uint8", "int8", "int32"), odd=0.3))
+    start = groups.epilogue(rng, draw.problem(rng, ("uint8", "int8", "int32"), odd=0.3))
     statement, finish, extents = start.text, start.epilogue, dict(start.extents)
     which = rng.random()
     if which < 0.4:

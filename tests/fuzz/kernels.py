@@ -23,7 +23,7 @@ from tests.fuzz.case import (
 )
 from tests.fuzz.guarded import guarded, guarded_copy
 
-__all__ = ["cuda", "kernel", "simulation"]
+__all__ = ["cuda", "group", "kernel", "simulation"]
 
 About = Callable[[str], None]
 #: Types below a byte, which CUDA kernels refuse by name.
@@ -52,9 +52,10 @@ def _gpu_unit(rng: np.random.Generator) -> Any:
     return catalogue_unit(rng, names)
 
 
-def simulation(rng: np.random.Generator, about: About) -> str:
+def simulation(rng: np.random.Generator, about: About, *, grouped: bool = False) -> str:
     """The mapped program, call by call."""
-    drawn = case(rng, about, _any_unit, finished=bool(rng.random() < 0.25))
+    finished = not grouped and bool(rng.random() < 0.25)
+    drawn = case(rng, about, _any_unit, finished=finished, grouped=grouped)
     compare(drawn, amos.simulate(drawn.mapping, drawn.inputs), "simulate")
     return "right"
 
@@ -77,7 +78,17 @@ def schedule_of(
 
 def kernel(rng: np.random.Generator, about: About, *, finished: bool = False) -> str:
     """A kernel of this CPU, with an epilogue or without."""
-    drawn = case(rng, about, _cpu_unit, finished=finished)
+    return _built(rng, about, case(rng, about, _cpu_unit, finished=finished))
+
+
+def group(rng: np.random.Generator, about: About) -> str:
+    """What stands before and behind a product: simulated, and as a kernel of this CPU."""
+    drawn = case(rng, about, _cpu_unit, grouped=True)
+    compare(drawn, amos.simulate(drawn.mapping, drawn.inputs), "simulate")
+    return _built(rng, about, drawn)
+
+
+def _built(rng: np.random.Generator, about: About, drawn: Case) -> str:
     schedule = schedule_of(rng, drawn, about)
     how = "generic" if rng.random() < 0.2 else None
     try:
@@ -107,6 +118,18 @@ def call(built: Any, drawn: Case, last: bool) -> np.ndarray:
     for tensor, array, old in zip(op.inputs, given, before, strict=True):
         if array.tobytes() != old.tobytes():
             raise Wrong(f"the kernel wrote to its input {tensor.name!r}")
+    return finished_output(out, drawn)
+
+
+def finished_output(out: np.ndarray, drawn: Case) -> np.ndarray:
+    """An array that was filled before a kernel ran, with zeros where it was left as it was.
+
+    Raises:
+        Wrong: the kernel wrote to elements that it does not store.
+    """
+    if (np.ascontiguousarray(out[drawn.left]).view(np.uint8) != 0x55).any():
+        raise Wrong("the kernel wrote to elements that it does not store")
+    out[drawn.left] = 0
     return decoded(out, drawn.kind)
 
 
@@ -124,12 +147,13 @@ def decoded(values: np.ndarray, kind: str) -> np.ndarray:
     return np.asarray(values.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
-def cuda(rng: np.random.Generator, about: About) -> str:
+def cuda(rng: np.random.Generator, about: About, *, grouped: bool = False) -> str:
     """A CUDA program, thread by thread."""
     from amos.codegen.cuda import emulate
     from amos.plan.gpu_plan import GpuPlan
 
-    drawn = case(rng, about, _gpu_unit, finished=bool(rng.random() < 0.3), most=6000)
+    finished = not grouped and bool(rng.random() < 0.3)
+    drawn = case(rng, about, _gpu_unit, finished=finished, grouped=grouped, most=6000)
     needed = max(int(name[3:]) for name in drawn.unit.requires)
     machine = next(m for m in map(machines.get, _GPUS) if m.architecture >= needed)
     schedule = schedule_of(rng, drawn, about, machine)

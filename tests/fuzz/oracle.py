@@ -7,14 +7,24 @@ tree, no affine form and no access matrix that could be wrong in the same way.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["LIMITS", "Evaluated", "evaluate", "finish", "round_bfloat16", "shapes_of"]
+__all__ = [
+    "LIMITS",
+    "Evaluated",
+    "Tokens",
+    "access_of",
+    "evaluate",
+    "grid_of",
+    "read",
+    "round_bfloat16",
+    "shapes_of",
+]
 
-_TOKEN = re.compile(r"\s*(\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+|\d+|[A-Za-z_]\w*|\+=|\S)")
+_TOKEN = re.compile(r"\s*(\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+|\d+|[A-Za-z_]\w*|\+=|//|\S)")
 
 #: Smallest and largest value of each integer type.
 LIMITS = {
@@ -35,7 +45,7 @@ LIMITS = {
 Values = Mapping[str, np.ndarray]
 
 
-class _Tokens:
+class Tokens:
     """The tokens of a text, one after another."""
 
     def __init__(self, text: str) -> None:
@@ -60,7 +70,7 @@ class _Tokens:
 
 
 @dataclass(frozen=True)
-class _Access:
+class Access:
     name: str
     indices: tuple[np.ndarray, ...]
     padded: bool
@@ -82,12 +92,14 @@ class Evaluated:
     grid: dict[str, np.ndarray]
 
 
-def _grid(extents: Mapping[str, int]) -> dict[str, np.ndarray]:
+def grid_of(extents: Mapping[str, int]) -> dict[str, np.ndarray]:
+    if not extents:
+        return {}
     points = np.indices([*extents.values()]).reshape(len(extents), -1)
     return dict(zip(extents, points, strict=True))
 
 
-def _index(tokens: _Tokens, grid: Values) -> np.ndarray:
+def _index(tokens: Tokens, grid: Values) -> np.ndarray:
     def factor() -> np.ndarray:
         if tokens.accept("-"):
             return np.asarray(-factor())
@@ -96,7 +108,11 @@ def _index(tokens: _Tokens, grid: Values) -> np.ndarray:
             tokens.take(")")
             return inner
         token = tokens.take()
-        return np.asarray(int(token)) if token.isdigit() else grid[token]
+        value = np.asarray(int(token)) if token.isdigit() else grid[token]
+        # A digit of a loop binds closer than a sign before it.
+        if tokens.accept("//"):
+            value = value // int(tokens.take())
+        return value % int(tokens.take()) if tokens.accept("%") else value
 
     def term() -> np.ndarray:
         value = factor()
@@ -114,33 +130,33 @@ def _index(tokens: _Tokens, grid: Values) -> np.ndarray:
     return np.broadcast_to(total(), points)
 
 
-def _access(tokens: _Tokens, grid: Values) -> _Access:
+def access_of(tokens: Tokens, grid: Values) -> Access:
     name, indices = tokens.take(), []
     tokens.take("[")
     while not tokens.accept("]"):
         indices.append(_index(tokens, grid))
         tokens.accept(",")
-    return _Access(name, tuple(indices), False)
+    return Access(name, tuple(indices), False)
 
 
-def _source(tokens: _Tokens, grid: Values) -> _Access:
+def _source(tokens: Tokens, grid: Values) -> Access:
     if tokens.rest[:2] != ["pad", "("]:
-        return _access(tokens, grid)
+        return access_of(tokens, grid)
     tokens.take("pad")
     tokens.take("(")
-    inner = _access(tokens, grid)
+    inner = access_of(tokens, grid)
     outside: float = 0
     if tokens.accept(","):
         sign = -1 if tokens.accept("-") else 1
         text = tokens.take()
         outside = sign * (int(text) if text.isdigit() else float(text))
     tokens.take(")")
-    return _Access(inner.name, inner.indices, True, outside)
+    return Access(inner.name, inner.indices, True, outside)
 
 
-def _statement(text: str, grid: Values) -> tuple[_Access, list[_Access], bool]:
-    tokens = _Tokens(text)
-    output = _access(tokens, grid)
+def _statement(text: str, grid: Values) -> tuple[Access, list[Access], bool]:
+    tokens = Tokens(text)
+    output = access_of(tokens, grid)
     added = tokens.take("=", "+=") == "+="
     sources = [_source(tokens, grid)]
     while tokens.accept("*"):
@@ -151,7 +167,7 @@ def _statement(text: str, grid: Values) -> tuple[_Access, list[_Access], bool]:
 
 def shapes_of(text: str, extents: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
     """Shape of each tensor where none is named: what is read, with as much padding on each side."""
-    output, sources, _ = _statement(text, _grid(extents))
+    output, sources, _ = _statement(text, grid_of(extents))
     shapes: dict[str, tuple[int, ...]] = {}
     for each in (*sources, output):
         sizes = tuple(
@@ -163,7 +179,7 @@ def shapes_of(text: str, extents: Mapping[str, int]) -> dict[str, tuple[int, ...
     return shapes
 
 
-def _read(access: _Access, array: np.ndarray, kind: type) -> np.ndarray:
+def read(access: Access, array: np.ndarray, kind: type) -> np.ndarray:
     inside = np.array(True)
     for index, size in zip(access.indices, array.shape, strict=True):
         inside = inside & (index >= 0) & (index < size)
@@ -189,13 +205,13 @@ def evaluate(
         shape: shape of the output.
         kind: dtype of the output; integers wrap around in it.
     """
-    grid = _grid(extents)
+    grid = grid_of(extents)
     output, sources, added = _statement(text, grid)
     wide = np.int64 if kind in LIMITS else np.float64
     with np.errstate(over="ignore"):
         product = np.broadcast_to(np.ones((), wide), next(iter(grid.values()), np.ones(1)).shape)
         for source in sources:
-            product = product * _read(source, arrays[source.name], wide)
+            product = product * read(source, arrays[source.name], wide)
         result = np.zeros(tuple(shape), wide)
         if not output.indices:
             result += product.sum()
@@ -211,147 +227,3 @@ def round_bfloat16(values: np.ndarray) -> np.ndarray:
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32).astype(np.uint64)
     bits = (bits + 0x7FFF + (bits >> np.uint64(16) & np.uint64(1))) & np.uint64(0xFFFF0000)
     return bits.astype(np.uint32).view(np.float32).reshape(np.shape(values))
-
-
-def _wrapped(value: np.ndarray) -> np.ndarray:
-    return np.asarray(np.int64(value).astype(np.int32).astype(np.int64))
-
-
-_CASTS = ("u8", "s8", "s16", "s32", "f32", "bf16")
-_STORED = {"u8": "uint8", "s8": "int8", "s16": "int16", "s32": "int32"}
-
-
-class _Finish:
-    """An epilogue at every point: ``int32`` as int64 that is wrapped, or float32."""
-
-    def __init__(self, text: str, state: Evaluated, arrays: Values, kind: str) -> None:
-        self.tokens, self.grid, self.arrays = _Tokens(text), state.grid, arrays
-        whole = kind in LIMITS
-        self.acc: np.ndarray = state.output[state.at].astype(np.int64 if whole else np.float32)
-        self.finite = np.ones(self.acc.shape, bool)
-
-    def keep(self, value: np.ndarray) -> np.ndarray:
-        if value.dtype == np.int64:
-            return _wrapped(value)
-        self.finite = self.finite & np.isfinite(value)
-        return value
-
-    @staticmethod
-    def same(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        if left.dtype == right.dtype:
-            return left, right
-        return left.astype(np.float32), right.astype(np.float32)
-
-    def sum(self) -> np.ndarray:
-        value = self.product()
-        while self.tokens.next in ("+", "-"):
-            sign = self.tokens.take()
-            left, right = self.same(value, self.product())
-            value = self.keep(left + right if sign == "+" else left - right)
-        return value
-
-    def product(self) -> np.ndarray:
-        value = self.atom()
-        while self.tokens.accept("*"):
-            left, right = self.same(value, self.atom())
-            value = self.keep(left * right)
-        return value
-
-    def atom(self) -> np.ndarray:
-        token = self.tokens.take()
-        if token == "-":
-            if self.tokens.next[0].isdigit():
-                return np.asarray(-self.atom())
-            value = self.atom()
-            return self.keep(np.zeros((), value.dtype) - value)
-        if token == "(":
-            value = self.sum()
-            self.tokens.take(")")
-            return value
-        if token[0].isdigit():
-            return np.asarray(int(token)) if token.isdigit() else np.asarray(np.float32(token))
-        if token == "acc" and self.tokens.next != "[":
-            return self.acc
-        if self.tokens.next == "[":
-            self.tokens.rest.insert(0, token)
-            access = _access(self.tokens, self.grid)
-            array = self.arrays[access.name]
-            return _read(access, array, np.int64 if array.dtype.kind in "iu" else np.float32)
-        return self.call(token)
-
-    def call(self, name: str) -> np.ndarray:
-        self.tokens.take("(")
-        values = [self.sum()]
-        while self.tokens.accept(","):
-            values.append(self.sum())
-        self.tokens.take(")")
-        return self.function(name, values)
-
-    def function(self, name: str, values: list[np.ndarray]) -> np.ndarray:
-        if name == "relu":
-            return self.function("max", [values[0], np.asarray(0)])
-        if name == "clip":
-            kind = np.result_type(*(v.dtype if v.dtype != np.int64 else np.int8 for v in values))
-            if kind == np.float32:
-                values = [v.astype(np.float32) for v in values]
-            return self.function("min", [self.function("max", values[:2]), values[2]])
-        if name == "round":
-            return values[0] if values[0].dtype == np.int64 else np.asarray(np.rint(values[0]))
-        if name == "f32":
-            return values[0].astype(np.float32)
-        left, right = self.same(*values)
-        better: Callable[..., np.ndarray] = np.greater if name == "max" else np.less
-        return np.where(better(left, right), left, right)
-
-    def stored(self) -> tuple[np.ndarray, str]:
-        """Values, and the dtype of the result."""
-        cast = self.tokens.next if self.tokens.next in _CASTS else ""
-        alone = cast and self.tokens.rest[1] == "(" and _closes(self.tokens.rest)
-        if not alone:
-            value = self.sum()
-            self.tokens.take("")
-            return value, "int32" if value.dtype == np.int64 else "float32"
-        self.tokens.take()
-        value = self.atom()
-        self.tokens.take("")
-        if cast in ("f32", "bf16"):
-            single = value.astype(np.float32)
-            return (single, "float32") if cast == "f32" else (round_bfloat16(single), "bfloat16")
-        low, high = LIMITS[_STORED[cast]]
-        whole = value if value.dtype == np.int64 else np.rint(value.astype(np.float64))
-        return np.clip(np.nan_to_num(whole), low, high), _STORED[cast]
-
-
-def _closes(tokens: list[str]) -> bool:
-    """Whether the parenthesis after the first token ends with the text."""
-    depth = 0
-    for at, token in enumerate(tokens[1:], 1):
-        depth += (token == "(") - (token == ")")
-        if depth == 0:
-            return tokens[at + 1] == ""
-    return False
-
-
-def finish(
-    text: str, state: Evaluated, arrays: Values, kind: str
-) -> tuple[np.ndarray, np.ndarray, str]:
-    """Apply an epilogue.
-
-    Args:
-        text: the epilogue.
-        state: accumulators.
-        arrays: an array for each of its tensors.
-        kind: dtype of the accumulators.
-
-    Returns:
-        The stored output; where it is defined, which infinities are not; its dtype.
-    """
-    run = _Finish(text, state, arrays, kind)
-    with np.errstate(over="ignore", invalid="ignore"):
-        value, final = run.stored()
-        points = run.finite.shape
-        out = np.zeros(state.output.shape, "float32" if final == "bfloat16" else final)
-        defined = np.ones(out.shape, bool)
-        out[state.at] = np.broadcast_to(value, points)
-        np.logical_and.at(defined, state.at, run.finite)
-    return out, defined, final

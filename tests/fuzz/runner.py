@@ -19,7 +19,8 @@ __all__ = ["DEFECTS", "Attack", "Finding"]
 ROOT = Path(__file__).resolve().parents[2]
 DEFECTS = ("wrong", "traceback", "crash", "hang")
 #: Seconds that a case may take; a compiler takes longer than a parser.
-_LIMITS = {"kernel": 120.0, "epilogue": 120.0, "cuda": 300.0, "export": 300.0, "record": 60.0}
+_LIMITS = dict.fromkeys(("kernel", "epilogue", "group"), 120.0) | {"record": 60.0}
+_LIMITS |= dict.fromkeys(("cuda", "export", "group-cuda", "group-export"), 300.0)
 _LIMIT = 20.0
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pytest
 
-from tests.fuzz import oracle
+from tests.fuzz import expressions, oracle
 from tests.fuzz.guarded import guarded
 from tests.fuzz.runner import DEFECTS, Attack
 
@@ -79,7 +79,7 @@ def test_the_oracle_computes_what_is_written() -> None:
     state = oracle.evaluate(text, extents, arrays, (7,), "int32")
     assert state.output.tolist() == [0, 12, 0, 123, 0, 230, 0]
     arrays = {"scale": np.array([0.5, -1, 4], np.float32)}
-    out, defined, kind = oracle.finish("u8(acc * scale[i] - 1)", state, arrays, "int32")
+    out, defined, kind = expressions.finish("u8(acc * scale[i] - 1)", state, arrays, "int32")
     assert (out.tolist(), kind, bool(defined.all())) == ([0, 5, 0, 0, 0, 255, 0], "uint8", True)
-    wrapped = oracle.finish("acc * 65536 * 100", state, {}, "int32")[0]
+    wrapped = expressions.finish("acc * 65536 * 100", state, {}, "int32")[0]
     assert wrapped.tolist()[1] == (12 * 6553600 + 2**31) % 2**32 - 2**31

@@ -1,0 +1,217 @@
+"""What the text of an epilogue or a prologue means, at every point: a half of the oracle."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tests.fuzz.oracle import (
+    LIMITS,
+    Evaluated,
+    Tokens,
+    Values,
+    access_of,
+    grid_of,
+    read,
+    round_bfloat16,
+)
+
+__all__ = ["finish", "left", "source"]
+
+
+def _wrapped(value: np.ndarray) -> np.ndarray:
+    return np.asarray(np.int64(value).astype(np.int32).astype(np.int64))
+
+
+_CASTS = ("u8", "s8", "s16", "s32", "f32", "bf16")
+_STORED = {"u8": "uint8", "s8": "int8", "s16": "int16", "s32": "int32"}
+
+
+class _Expression:
+    """An expression at every point: ``int32`` as int64 that is wrapped, or float32."""
+
+    def __init__(self, text: str, grid: Values, arrays: Values, acc: np.ndarray) -> None:
+        self.tokens, self.grid, self.arrays, self.acc = Tokens(text), grid, arrays, acc
+        self.finite = np.ones(self.acc.shape, bool)
+
+    def keep(self, value: np.ndarray) -> np.ndarray:
+        if value.dtype == np.int64:
+            return _wrapped(value)
+        self.finite = self.finite & np.isfinite(value)
+        return value
+
+    @staticmethod
+    def same(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        if left.dtype == right.dtype:
+            return left, right
+        return left.astype(np.float32), right.astype(np.float32)
+
+    def sum(self) -> np.ndarray:
+        value = self.product()
+        while self.tokens.next in ("+", "-"):
+            sign = self.tokens.take()
+            left, right = self.same(value, self.product())
+            value = self.keep(left + right if sign == "+" else left - right)
+        return value
+
+    def product(self) -> np.ndarray:
+        value = self.atom()
+        while self.tokens.accept("*"):
+            left, right = self.same(value, self.atom())
+            value = self.keep(left * right)
+        return value
+
+    def atom(self) -> np.ndarray:
+        token = self.tokens.take()
+        if token == "-":
+            if self.tokens.next[0].isdigit():
+                return np.asarray(-self.atom())
+            value = self.atom()
+            return self.keep(np.zeros((), value.dtype) - value)
+        if token == "(":
+            value = self.sum()
+            self.tokens.take(")")
+            return value
+        if token[0].isdigit():
+            return np.asarray(int(token)) if token.isdigit() else np.asarray(np.float32(token))
+        if token == "acc" and self.tokens.next != "[":
+            return self.acc
+        if self.tokens.next == "[":
+            self.tokens.rest.insert(0, token)
+            access = access_of(self.tokens, self.grid)
+            array = self.arrays[access.name]
+            return read(access, array, np.int64 if array.dtype.kind in "iu" else np.float32)
+        return self.call(token)
+
+    def call(self, name: str) -> np.ndarray:
+        self.tokens.take("(")
+        values = [self.sum()]
+        while self.tokens.accept(","):
+            values.append(self.sum())
+        self.tokens.take(")")
+        return self.function(name, values)
+
+    def function(self, name: str, values: list[np.ndarray]) -> np.ndarray:
+        if name == "relu":
+            return self.function("max", [values[0], np.asarray(0)])
+        if name == "clip":
+            kind = np.result_type(*(v.dtype if v.dtype != np.int64 else np.int8 for v in values))
+            if kind == np.float32:
+                values = [v.astype(np.float32) for v in values]
+            return self.function("min", [self.function("max", values[:2]), values[2]])
+        if name == "round":
+            return values[0] if values[0].dtype == np.int64 else np.asarray(np.rint(values[0]))
+        if name == "f32":
+            return values[0].astype(np.float32)
+        left, right = self.same(*values)
+        better: Callable[..., np.ndarray] = np.greater if name == "max" else np.less
+        return np.where(better(left, right), left, right)
+
+    def stored(self) -> tuple[np.ndarray, str]:
+        """Values, and the dtype of the result."""
+        cast = self.tokens.next if self.tokens.next in _CASTS else ""
+        alone = cast and self.tokens.rest[1] == "(" and _closes(self.tokens.rest)
+        if not alone:
+            value = self.sum()
+            self.tokens.take("")
+            return value, "int32" if value.dtype == np.int64 else "float32"
+        self.tokens.take()
+        value = self.atom()
+        self.tokens.take("")
+        if cast in ("f32", "bf16"):
+            single = value.astype(np.float32)
+            return (single, "float32") if cast == "f32" else (round_bfloat16(single), "bfloat16")
+        low, high = LIMITS[_STORED[cast]]
+        whole = value if value.dtype == np.int64 else np.rint(value.astype(np.float64))
+        return np.clip(np.nan_to_num(whole), low, high), _STORED[cast]
+
+    def rounded(self, kind: str) -> np.ndarray:
+        """Values, as they are stored in a dtype."""
+        value, own = self.stored()
+        if kind in LIMITS:
+            low, high = LIMITS[kind]
+            whole = value if own in LIMITS else np.rint(value.astype(np.float64))
+            return np.asarray(np.clip(np.nan_to_num(whole), low, high))
+        single: np.ndarray = value.astype(np.float32)
+        if kind == "float16":
+            return single.astype(np.float16)
+        return round_bfloat16(single) if kind == "bfloat16" else single
+
+
+def _closes(tokens: list[str]) -> bool:
+    """Whether the parenthesis after the first token ends with the text."""
+    depth = 0
+    for at, token in enumerate(tokens[1:], 1):
+        depth += (token == "(") - (token == ")")
+        if depth == 0:
+            return tokens[at + 1] == ""
+    return False
+
+
+def finish(
+    text: str,
+    state: Evaluated,
+    arrays: Values,
+    kind: str,
+    output: str = "",
+    shape: Sequence[int] | None = None,
+) -> tuple[np.ndarray, np.ndarray, str]:
+    """Apply an epilogue, and store what it gives.
+
+    Args:
+        text: the epilogue, or nothing.
+        state: accumulators.
+        arrays: an array for each of its tensors.
+        kind: dtype of the accumulators.
+        output: the access that is stored to; the statement's own if it is empty.
+        shape: shape of its tensor; as much as is stored if omitted.
+
+    Returns:
+        The stored output; where it is defined, which infinities are not; its dtype.
+    """
+    wide = np.int64 if kind in LIMITS else np.float32
+    acc = state.output[state.at]
+    run = _Expression(text, state.grid, arrays, acc.astype(wide) if text else acc)
+    at, sizes = state.at, state.output.shape
+    if output:
+        at = access_of(Tokens(output), state.grid).indices
+        sizes = tuple(shape or (int(index.max()) + 1 for index in at))
+    with np.errstate(over="ignore", invalid="ignore"):
+        value, final = run.stored() if text else (acc, kind)
+        out = np.zeros(sizes, ("float32" if final == "bfloat16" else final) if text else acc.dtype)
+        defined = np.ones(out.shape, bool)
+        out[at] = np.broadcast_to(value, run.finite.shape)
+        np.logical_and.at(defined, at, run.finite)
+    return out, defined, final
+
+
+def left(output: str, grid: Values, shape: Sequence[int]) -> np.ndarray:
+    """Where an access to a tensor of such a shape stores nothing."""
+    mask = np.ones(tuple(shape), bool)
+    mask[access_of(Tokens(output), grid).indices] = False
+    return mask
+
+
+def source(
+    head: str, text: str, arrays: Values, shape: Sequence[int], kind: str
+) -> tuple[np.ndarray, bool]:
+    """A source of a statement that is computed of other tensors.
+
+    Args:
+        head: its name and those of its dimensions: ``a[i, j]``.
+        text: what it is computed by.
+        arrays: an array for each tensor of the text.
+        shape: shape of the source.
+        kind: its dtype.
+
+    Returns:
+        its elements, and whether every step on the way to them was finite.
+    """
+    names = re.findall(r"\w+", head)[1:]
+    grid = grid_of(dict(zip(names, shape, strict=True)))
+    run = _Expression(text, grid, arrays, np.zeros(int(np.prod(shape))))
+    with np.errstate(over="ignore", invalid="ignore"):
+        value = np.broadcast_to(run.rounded(kind), run.finite.shape)
+    return np.array(value).reshape(tuple(shape)), bool(run.finite.all())

@@ -1,0 +1,177 @@
+"""What stands before and behind an operator, by chance: prologues, and where results go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from tests.fuzz.draw import (
+    ODD_LOOPS,
+    ODD_TENSORS,
+    Computed,
+    Names,
+    Problem,
+    chance,
+    groups,
+)
+from tests.fuzz.oracle import LIMITS
+
+__all__ = ["epilogue", "prologues", "store"]
+
+_NUMBERS = "0 1 3 -7 100 65536 -2147483647 0.5 0.1 -2.5 1e-3 16777217 1.5e6 3e9 -0.0"
+#: Types of sources that are computed.
+_COMPUTED = ("uint8", "int8", "int16", "int32", "float32", "bfloat16", "float16")
+_CASTS = {"uint8": "u8", "int8": "s8", "int16": "s16", "int32": "s32", "float32": "f32"}
+
+
+class Expressions:
+    """Expressions of one value, numbers and tensors.
+
+    Args:
+        rng: where chance comes from.
+        used: names that are somebody else's.
+        loops: what indexes tensors.
+        value: how the value is written, such as ``acc``.
+    """
+
+    def __init__(
+        self, rng: np.random.Generator, used: Iterable[str], loops: list[str], value: str = "acc"
+    ) -> None:
+        self.rng, self.loops, self.value = rng, loops, value
+        self.names = Names(rng, 0.2)
+        self.names.used = {*used, "acc"}
+        self.accesses: dict[str, str] = {}
+        self.kinds: dict[str, str] = {}
+
+    def leaf(self) -> str:
+        draw = self.rng.random()
+        if draw < 0.45:
+            return self.value
+        if draw < 0.7:
+            return str(self.rng.choice(_NUMBERS.split()))
+        if self.accesses and chance(self.rng, 0.3):
+            return str(self.rng.choice([*self.accesses.values()]))
+        return self.tensor([loop for loop in self.loops if chance(self.rng, 0.5)])
+
+    def tensor(self, loops: Sequence[str]) -> str:
+        """A new tensor that these index."""
+        plain = ["bias", "scale", "skip", "zero", "t0", "t1"]
+        name = self.names.draw(plain, [n for n in ODD_TENSORS if n != "acc"])
+        indices = [
+            loop + ("" if chance(self.rng, 0.9) else f" + {int(self.rng.integers(1, 4))}")
+            for loop in loops
+        ]
+        kinds = ["float32", "float32", "int32", "int16", "uint16", "int8", "uint8", "bfloat16"]
+        self.kinds[name] = str(self.rng.choice(kinds))
+        self.accesses[name] = f"{name}[{', '.join(indices)}]"
+        return self.accesses[name]
+
+    def node(self, depth: int) -> str:
+        if depth == 0 or chance(self.rng, 0.15):
+            return self.leaf()
+        draw = self.rng.random()
+        below = [self.node(depth - 1) for _ in range(3)]
+        if draw < 0.62:
+            sign = str(self.rng.choice(["+", "-", "*", "*"]))
+            return f"({below[0]}) {sign} ({below[1]})"
+        name = str(self.rng.choice(["max", "min", "relu", "clip", "round", "f32"]))
+        count = {"max": 2, "min": 2, "clip": 3}.get(name, 1)
+        return f"{name}({', '.join(below[:count])})"
+
+    def read(self, text: str) -> dict[str, str]:
+        """Dtypes of the tensors that a text reads."""
+        return {name: kind for name, kind in self.kinds.items() if f"{name}[" in text}
+
+
+def epilogue(rng: np.random.Generator, start: Problem) -> Problem:
+    """The operator with an epilogue."""
+    drawn = Expressions(rng, {*start.tensors, *start.extents}, start.spatial)
+    text = drawn.node(int(rng.integers(1, 4)))
+    if chance(rng, 0.9) and "acc" not in text:
+        text = f"acc + ({text})"
+    if chance(rng, 0.75):
+        text = f"{rng.choice(['u8', 's8', 's16', 's32', 'f32', 'bf16'])}({text})"
+    return replace(start, epilogue=text, extra=drawn.read(text))
+
+
+def prologues(
+    rng: np.random.Generator, start: Problem, shapes: dict[str, tuple[int, ...]], top: int
+) -> Problem:
+    """The operator with some of its sources computed.
+
+    Args:
+        rng: where chance comes from.
+        start: the operator.
+        shapes: shape of each of its tensors.
+        top: floats are whole numbers up to it, so that their sums are exact.
+    """
+    made = start
+    for name, kind in start.dtypes.items():
+        if name == start.output or kind not in _COMPUTED or chance(rng, 0.3):
+            continue
+        made = replace(
+            made, prologues=(*made.prologues, _prologue(rng, made, name, len(shapes[name]), top))
+        )
+    return made
+
+
+def _prologue(
+    rng: np.random.Generator, start: Problem, source: str, rank: int, top: int
+) -> Computed:
+    names = Names(rng, 0.2)
+    plain = [*"ijkncwhpq", *(f"d{n}" for n in range(rank))]
+    dimensions = [names.draw(plain, ODD_LOOPS) for _ in range(rank)]
+    used = start.tensors - ({source} if chance(rng, 0.15) else set())
+    drawn = Expressions(rng, used, dimensions)
+    drawn.value = drawn.tensor([str(name) for name in rng.permutation(dimensions)])
+    kind = start.dtypes[source]
+    text = drawn.node(int(rng.integers(0, 4)))
+    if drawn.value not in text:
+        text = f"{drawn.value} + ({text})"
+    if kind not in LIMITS:
+        text = f"clip(round({text}), -{top}, {top})"
+    if kind in _CASTS and chance(rng, 0.4):
+        text = f"{_CASTS[kind]}({text})"
+    return Computed(source, f"{source}[{', '.join(dimensions)}]", text, drawn.read(text))
+
+
+def store(rng: np.random.Generator, start: Problem) -> Problem:
+    """The operator with results stored elsewhere: each has an element of its own."""
+    digits = [digit for loop in start.spatial for digit in _digits(rng, loop, start.extents[loop])]
+    extents = dict(digits)
+    indices = []
+    for group in groups(rng, [*extents]):
+        reach, terms, constant = 0, [], int(rng.choice([0, 0, 0, 1, 3]))
+        for name in group:
+            step = reach + 1 + int(rng.choice([0, 0, 0, 0, 1, 2]))
+            reach += step * (extents[name] - 1)
+            back = chance(rng, 0.1)
+            constant += step * (extents[name] - 1) if back else 0
+            terms.append(f"{'-' if back else '+'} {name}" + (f"*{step}" if step > 1 else ""))
+        shuffled = " ".join(terms[n] for n in rng.permutation(len(terms)))
+        indices.append(f"{constant} {shuffled}" if constant else shuffled.removeprefix("+ "))
+    names = Names(rng, 0.2)
+    names.used = start.tensors - {start.output}
+    name = names.draw(["y", "result", start.output], ["out", "x", "Dst", "packed", "stage"])
+    return replace(start, store=f"{name}[{', '.join(indices)}]")
+
+
+def _digits(rng: np.random.Generator, loop: str, extent: int) -> list[tuple[str, int]]:
+    """A loop, whole or in pieces that tell each of its steps from the others, and their extents."""
+    if extent == 1 and chance(rng, 0.5):
+        return []
+    if extent < 3 or chance(rng, 0.6):
+        return [(loop, extent)]
+    size = int(rng.integers(2, extent))
+    above = -(-extent // size)
+    low = (f"{loop}%{size}", size)
+    if above < 4 or chance(rng, 0.6):
+        return [low, (f"{loop}//{size}", above)]
+    middle = int(rng.integers(2, above))
+    return [
+        low,
+        (f"{loop}//{size}%{middle}", middle),
+        (f"{loop}//{size * middle}", -(-above // middle)),
+    ]
