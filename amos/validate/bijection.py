@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import prod
+from dataclasses import dataclass, replace
+from math import gcd, prod
 
-from amos.ir import Affine
+from amos.ir import Affine, Digit
 
-__all__ = ["Visits", "substitution"]
+__all__ = ["Substitution", "Visits", "substitution"]
 
 Vector = tuple[int, ...]
 
@@ -80,43 +80,108 @@ class Visits:
         return {u: count for u, count in exponents.items() if count}
 
 
-def substitution(write: Visits, read: Visits) -> dict[str, Affine] | None:
-    """The reading iterations, as indices of the writing ones, at which both visit one element.
+@dataclass(frozen=True)
+class Substitution:
+    """Iterations by others, or by digits of others.
 
-    Every iteration that reads is a mixed radix of iterations that write, in one of two
-    directions: an affine bijection of boxes is nothing else. So a chain of steps, each the
-    one before times its extent, has to make up each of them.
+    Attributes:
+        indices: an index for each iteration.
+        digits: those that occur in indices, where each has its text for a name.
+    """
+
+    indices: Mapping[str, Affine]
+    digits: tuple[Digit, ...] = ()
+
+
+def substitution(write: Visits, read: Visits, digits: Sequence[Digit] = ()) -> Substitution | None:
+    """The reading iterations, by the writing ones, at which both visit the same element.
+
+    Each iteration that reads is a chain of digits of iterations that write: the step of a
+    digit is that of the one before times the number of its values.
 
     Args:
         write: visits each element at most once.
         read: the other access.
+        digits: those iterations of ``write`` that are digits of others, by their texts.
 
     Returns:
-        an index for each iteration of ``read``; ``None`` if the accesses do not visit the
-        same elements once each, or only quotients and remainders would tell the iterations.
+        ``None`` if the accesses do not visit the same elements once each, or if digits do
+        not tell the ones from the others.
     """
     if read.repeated or write.repeated or write.first != read.first:
         return None
-    by_step = {_forward(step): name for name, step in write.steps.items()}
-    indices = dict.fromkeys(read.extents, Affine())
-    for name, step in read.steps.items():
-        radix, unit, index = 1, _forward(step), Affine()
-        while radix < read.extents[name]:
-            digit = by_step.pop(_times(unit, radix), None)
-            if digit is None:
-                return None
-            index += _digit(digit, write) * radix
-            radix *= write.extents[digit]
-        if radix != read.extents[name]:
+    base = {name: Digit(name) for name in write.extents} | {str(each): each for each in digits}
+    left = {
+        _forward(step): _Run(base[name], write.extents[name], step != _forward(step))
+        for name, step in write.steps.items()
+    }
+    chains = {name: _Chain(_forward(step), read.extents[name]) for name, step in read.steps.items()}
+    complete = dict.fromkeys(read.extents, Affine())
+    used: list[Digit] = []
+    while chains:
+        name = next((name for name, chain in chains.items() if chain.step in left), None)
+        if name is None:
             return None
-        indices[name] = index if step == unit else index * -1 + (radix - 1)
-    return None if by_step else indices
+        chain = chains[name]
+        run = left.pop(chain.step)
+        values = gcd(run.extent, chain.rest)
+        if values == 1:
+            return None
+        chain, digit = chain.extended(run, values), run.digit(values)
+        used += [digit] if digit != Digit(digit.iteration) else []
+        if run.extent > values:
+            left[chain.step] = run.above(values)
+        chains[name] = chain
+        if chain.rest == 1:
+            back = read.steps[name] != _forward(read.steps[name])
+            complete[name] = chain.index * -1 + (chain.radix - 1) if back else chain.index
+            del chains[name]
+    return None if left else Substitution(complete, tuple(used))
 
 
-def _digit(name: str, visits: Visits) -> Affine:
-    """The iteration, counted so that its element moves forward."""
-    forward = visits.steps[name] == _forward(visits.steps[name])
-    return Affine(((name, 1),)) if forward else Affine(((name, -1),), visits.extents[name] - 1)
+@dataclass(frozen=True)
+class _Run:
+    """What is left of an iteration that writes: its values above those that are told."""
+
+    source: Digit
+    extent: int
+    back: bool
+
+    def digit(self, values: int) -> Digit:
+        """Its lowest digit with so many values."""
+        highest = values == self.extent
+        return replace(self.source, modulo=self.source.modulo if highest else values)
+
+    def above(self, values: int) -> _Run:
+        """What is left without this digit."""
+        above = self.source
+        modulo = above.modulo // values
+        return replace(
+            self,
+            source=replace(above, divide=above.divide * values, modulo=modulo),
+            extent=self.extent // values,
+        )
+
+
+@dataclass(frozen=True)
+class _Chain:
+    """An iteration that reads, as far as it is told."""
+
+    step: Vector
+    rest: int
+    radix: int = 1
+    index: Affine = Affine()
+
+    def extended(self, run: _Run, values: int) -> _Chain:
+        """The chain with another digit on top."""
+        name = Affine(((str(run.digit(values)), 1),))
+        digit = name * -1 + (values - 1) if run.back else name
+        return _Chain(
+            _times(self.step, values),
+            self.rest // values,
+            self.radix * values,
+            self.index + digit * self.radix,
+        )
 
 
 def _forward(step: Vector) -> Vector:

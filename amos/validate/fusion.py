@@ -12,13 +12,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 from amos.errors import OperatorError
-from amos.ir import Affine, BufferLoad, Operator
+from amos.ir import Affine, BufferLoad, Operator, Store
 from amos.ir.epilogue import Node
 from amos.ir.prologue import Prologue
-from amos.validate.bijection import Visits, substitution
+from amos.validate.bijection import Substitution, Visits, substitution
 from amos.validate.composition import Apart, Value, accesses, at, elementwise, stored
 from amos.validate.reasons import listed
 from amos.validate.verdict import Verdict
@@ -163,32 +164,35 @@ def _behind(producer: Operator, consumer: Operator) -> tuple[Operator, str]:
     if len(reads) > 1:
         texts = listed([str(load) for load in reads.values()])
         raise Apart(f"the consumer reads {texts}, and an epilogue has one element")
-    (indices,) = (_bijection(producer, load, consumer.extents) for load in reads.values())
-    here = stored(producer)
+    (here,) = (_bijection(producer, load, consumer.extents) for load in reads.values())
+    value = stored(producer)
 
     def read(load: BufferLoad) -> Value:
-        return here if load.tensor.name == name else _input(load, indices, consumer.extents)
+        return value if load.tensor.name == name else _input(load, here, consumer.extents)
 
-    value = elementwise(consumer, read)
-    epilogue, store = (
-        replace(value, accumulator=here.accumulator).epilogue(),
-        at(consumer.output, indices),
-    )
-    output = replace(store, tensor=replace(store.tensor, dtype=producer.output.tensor.dtype))
-    fused = replace(producer, compute=replace(producer.compute, dst=output), epilogue=epilogue)
+    whole = replace(elementwise(consumer, read), accumulator=value.accumulator)
+    epilogue, store = whole.epilogue(), _stored(consumer, here)
+    fused = replace(producer, epilogue=epilogue, store=store)
     how = f"the epilogue {epilogue} and the output {store}" if epilogue else f"the output {store}"
     return fused, f"as {how}"
 
 
-def _bijection(
-    producer: Operator, load: BufferLoad, extents: Mapping[str, int]
-) -> dict[str, Affine]:
+def _stored(consumer: Operator, here: Substitution) -> Store:
+    """Where the consumer stores, by the producer's iterations."""
+    if consumer.stored.digits:
+        raise Apart(f"the consumer's output {consumer.stored} takes its iterations apart")
+    indices = at(consumer.stored, here.indices).indices
+    used = {name for index in indices for name in index.names}
+    digits = tuple(digit for digit in here.digits if str(digit) in used)
+    return Store(replace(consumer.result, dtype=None), indices, digits=digits)
+
+
+def _bijection(producer: Operator, load: BufferLoad, extents: Mapping[str, int]) -> Substitution:
     """The consumer's iterations by those of the producer at which both have one element."""
-    name, output = producer.result.name, producer.output
-    write = Visits.of(output.indices, {it.name: it.extent for it in producer.spatial})
-    read = Visits.of(load.indices, extents)
-    if (indices := substitution(write, read)) is not None:
-        return indices
+    name, output = producer.result.name, producer.stored
+    write, read = _written(producer), Visits.of(load.indices, extents)
+    if (here := substitution(write, read, output.digits)) is not None:
+        return here
     if read.repeated:
         raise Apart(f"each element of `{name}` is read again for each {listed(read.repeated)}")
     if _leaves(load, extents):
@@ -202,8 +206,8 @@ def _bijection(
     if not write.same(read):
         raise Apart(f"`{load}` are not the elements stored as `{output}`, each of them once")
     raise Apart(
-        f"`{load}` are the elements stored as `{output}`, but only quotients and remainders "
-        "of the producer's iterations tell those of the consumer"
+        f"`{load}` are the elements stored as `{output}`, but no digits of the producer's "
+        "iterations tell those of the consumer"
     )
 
 
@@ -216,8 +220,8 @@ def _before(producer: Operator, consumer: Operator) -> tuple[Operator, str]:
         raise Apart(f"the consumer's epilogue reads `{result.name}`, and a prologue is of a source")
     if any(result.name in {t.name for t in each.tensors} for each in consumer.prologues):
         raise Apart(f"a prologue of the consumer reads `{result.name}` already")
-    dimensions, indices = _inverse(producer)
-    value = elementwise(producer, lambda load: _input(load, indices, producer.extents))
+    dimensions, here = _inverse(producer)
+    value = elementwise(producer, lambda load: _input(load, here, producer.extents))
     kind = value.dtype or value.kind
     prologue = Prologue(
         expression=value.node, tensor=result.name, dimensions=dimensions, dtype=kind
@@ -233,9 +237,9 @@ def _before(producer: Operator, consumer: Operator) -> tuple[Operator, str]:
     return fused, f"as the prologue {prologue}"
 
 
-def _inverse(producer: Operator) -> tuple[tuple[str, ...], dict[str, Affine]]:
+def _inverse(producer: Operator) -> tuple[tuple[str, ...], Substitution]:
     """Names of the dimensions of the producer's result, and its iterations by them."""
-    output, shape = producer.output, producer.result.shape
+    output, shape = producer.stored, producer.result.shape
     taken = [index.names[0] if len(index.names) == 1 else "" for index in output.indices]
     dimensions = tuple(
         name if name and taken.count(name) == 1 else _unused(f"d{d}", producer)
@@ -243,17 +247,32 @@ def _inverse(producer: Operator) -> tuple[tuple[str, ...], dict[str, Affine]]:
     )
     box = dict(zip(dimensions, shape, strict=True))
     whole = Visits.of([Affine(((name, 1),)) for name in dimensions], box)
-    write = Visits.of(output.indices, {it.name: it.extent for it in producer.spatial})
-    if (indices := substitution(whole, write)) is not None:
-        return dimensions, dict.fromkeys(producer.extents, Affine()) | indices
+    write = _written(producer)
+    if not output.digits and (here := substitution(whole, write)) is not None:
+        indices = dict.fromkeys(producer.extents, Affine()) | dict(here.indices)
+        return dimensions, replace(here, indices=indices)
     if write.points != whole.points:
         raise Apart(
             f"`{output}` stores {write.points} of {whole.points} elements, and a prologue "
             "gives each of them"
         )
-    raise Apart(
-        f"only quotients and remainders of the indices of `{output}` tell the producer's iterations"
-    )
+    raise Apart(f"no digits of the indices of `{output}` tell the producer's iterations")
+
+
+def _written(producer: Operator) -> Visits:
+    """The elements that a producer stores.
+
+    Raises:
+        Apart: digits of its iterations do not divide them.
+    """
+    iterations = {it.name: it.extent for it in producer.spatial}
+    output = producer.stored
+    extents = output.extents(iterations)
+    names = {name for index in output.indices for name in index.names}
+    visited = {name: extent for name, extent in extents.items() if name in names}
+    if prod(visited.values()) != prod(iterations.values()):
+        raise Apart(f"the digits of `{output}` do not divide the producer's iterations")
+    return Visits.of(output.indices, visited)
 
 
 def _unused(name: str, op: Operator) -> str:
@@ -262,13 +281,15 @@ def _unused(name: str, op: Operator) -> str:
     return name
 
 
-def _input(load: BufferLoad, by: Mapping[str, Affine], extents: Mapping[str, int]) -> Value:
-    """An input, indexed otherwise."""
+def _input(load: BufferLoad, here: Substitution, extents: Mapping[str, int]) -> Value:
+    """An input, indexed by other iterations."""
     if load.padded and _leaves(load, extents):
         raise Apart(f"`{load}` is padded, and only a source of the kernel's statement can be")
     tensor = load.tensor
     known = replace(tensor, dtype=tensor.dtype or "float32")
-    plain = BufferLoad(tensor=known, indices=at(load, by).indices)
+    plain = BufferLoad(tensor=known, indices=at(load, here.indices).indices)
+    if split := sorted(plain.names & {str(digit) for digit in here.digits}):
+        raise Apart(f"`{load}` would be `{plain}`, and only an output is indexed by {split[0]}")
     return Value(Node("read", load=plain), tensor.dtype)
 
 
