@@ -65,7 +65,8 @@ def source_value(op: Operator, source: Tensor, inputs: Mapping[str, np.ndarray])
     by = _InNumPy(extents, inputs, list(extents))
     with np.errstate(over="ignore", invalid="ignore"):
         value = _store(np.asarray(prologue.compute(by)), prologue.dtype)
-    return np.ascontiguousarray(np.broadcast_to(value, source.shape))
+    # Not by ascontiguousarray, which gives a scalar a dimension.
+    return np.broadcast_to(value, source.shape).copy()
 
 
 class _InNumPy:

@@ -178,7 +178,7 @@ def _operator(problem: draw.Problem) -> Operator:
         op = op.with_prologue(each.head, each.text, each.dtypes)
     if problem.epilogue:
         op = op.with_epilogue(problem.epilogue, problem.extra)
-    return op.with_output(problem.store) if problem.store else op
+    return op.with_output(problem.store, problem.store_shapes) if problem.store else op
 
 
 def _told(problem: draw.Problem, unit_text: str, rule: str, commute: bool) -> str:
@@ -188,7 +188,7 @@ def _told(problem: draw.Problem, unit_text: str, rule: str, commute: bool) -> st
     )
     if problem.epilogue:
         finish += f".with_epilogue({problem.epilogue!r}, {problem.extra!r})"
-    finish += f".with_output({problem.store!r})" if problem.store else ""
+    finish += f".with_output({problem.store!r}, {problem.store_shapes!r})" if problem.store else ""
     return f"""op = amos.Operator.parse(
     {problem.text!r},
     {problem.extents!r},
@@ -218,7 +218,7 @@ def _evaluated(
     others = {t.name: t.shape for t in op.inputs if t.name in problem.extra}
     extra = draw.extras(rng, others, problem.extra)
     expected, defined, kind = expressions.finish(
-        problem.epilogue, state, extra, kind, problem.store
+        problem.epilogue, state, extra, kind, problem.store, problem.store_shape
     )
     left = np.zeros(expected.shape, bool)
     if problem.store:

@@ -53,7 +53,8 @@ class Problem:
         extra: dtypes of the epilogue's tensors.
         prologues: how sources are computed of other tensors.
         store: the access that results are stored to, or nothing.
-        store_shape: shape of its tensor, if it is larger than what is stored.
+        store_shape: shape of its tensor.
+        store_shapes: the shape by the tensor's name, if it is larger than what is stored.
     """
 
     text: str
@@ -65,7 +66,8 @@ class Problem:
     extra: dict[str, str] = field(default_factory=dict)
     prologues: tuple[Computed, ...] = ()
     store: str = ""
-    store_shape: tuple[int, ...] | None = None
+    store_shape: tuple[int, ...] = ()
+    store_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def tensors(self) -> set[str]:

@@ -156,7 +156,7 @@ def finish(
     arrays: Values,
     kind: str,
     output: str = "",
-    shape: Sequence[int] | None = None,
+    shape: Sequence[int] = (),
 ) -> tuple[np.ndarray, np.ndarray, str]:
     """Apply an epilogue, and store what it gives.
 
@@ -166,7 +166,7 @@ def finish(
         arrays: an array for each of its tensors.
         kind: dtype of the accumulators.
         output: the access that is stored to; the statement's own if it is empty.
-        shape: shape of its tensor; as much as is stored if omitted.
+        shape: shape of its tensor.
 
     Returns:
         The stored output; where it is defined, which infinities are not; its dtype.
@@ -177,13 +177,14 @@ def finish(
     at, sizes = state.at, state.output.shape
     if output:
         at = access_of(Tokens(output), state.grid).indices
-        sizes = tuple(shape or (int(index.max()) + 1 for index in at))
+        sizes = tuple(shape)
     with np.errstate(over="ignore", invalid="ignore"):
         value, final = run.stored() if text else (acc, kind)
         out = np.zeros(sizes, ("float32" if final == "bfloat16" else final) if text else acc.dtype)
         defined = np.ones(out.shape, bool)
-        out[at] = np.broadcast_to(value, run.finite.shape)
-        np.logical_and.at(defined, at, run.finite)
+        values = np.broadcast_to(value, run.finite.shape)
+        out[at] = values if at else values.flat[0]
+        np.logical_and.at(defined, at, run.finite if at else run.finite.all())
     return out, defined, final
 
 

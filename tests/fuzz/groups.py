@@ -141,9 +141,10 @@ def store(rng: np.random.Generator, start: Problem) -> Problem:
     """The operator with results stored elsewhere: each has an element of its own."""
     digits = [digit for loop in start.spatial for digit in _digits(rng, loop, start.extents[loop])]
     extents = dict(digits)
-    indices = []
+    indices, shape, larger = [], [], chance(rng, 0.2)
     for group in groups(rng, [*extents]):
         reach, terms, constant = 0, [], int(rng.choice([0, 0, 0, 1, 3]))
+        first = constant
         for name in group:
             step = reach + 1 + int(rng.choice([0, 0, 0, 0, 1, 2]))
             reach += step * (extents[name] - 1)
@@ -152,10 +153,18 @@ def store(rng: np.random.Generator, start: Problem) -> Problem:
             terms.append(f"{'-' if back else '+'} {name}" + (f"*{step}" if step > 1 else ""))
         shuffled = " ".join(terms[n] for n in rng.permutation(len(terms)))
         indices.append(f"{constant} {shuffled}" if constant else shuffled.removeprefix("+ "))
+        shape.append(first + reach + 1 + int(larger and rng.integers(0, 3)))
     names = Names(rng, 0.2)
     names.used = start.tensors - {start.output}
     name = names.draw(["y", "result", start.output], ["out", "x", "Dst", "packed", "stage"])
-    return replace(start, store=f"{name}[{', '.join(indices)}]")
+    store = f"{name}[{', '.join(indices)}]"
+    # Without a shape there is room for every value of each digit.
+    return replace(
+        start,
+        store=store,
+        store_shape=tuple(shape),
+        store_shapes={name: tuple(shape)} if larger else {},
+    )
 
 
 def _digits(rng: np.random.Generator, loop: str, extent: int) -> list[tuple[str, int]]:
