@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
+
+import numpy as np
 
 from amos.network.anchors import Anchor
 from amos.network.graph import Constant, Node, Operand
@@ -14,6 +16,9 @@ __all__ = ["Chain", "chain_behind"]
 #: Signs and functions of the epilogue language by the engine's names.
 _SIGNS = {"add": "+", "subtract": "-", "multiply": "*"}
 _PAIRS = {"maximum": "max", "minimum": "min"}
+#: Bytes, by the function that makes them; and all dtypes that are read.
+_CASTS = {"uint8": "u8", "int8": "s8"}
+_DTYPES = ("float32", "int32", *_CASTS)
 #: Signs whose sides may change places: one sum is one task, however it was written.
 _COMMUTING = ("add", "multiply")
 #: Characters of the longest epilogue: what is read twice is written twice.
@@ -61,9 +66,51 @@ def chain_behind(
             break
         inside[each.number] = each
         read_outside = {n for n in inside if any(u.number not in inside for u in users[n])}
-        if read_outside <= {each.number}:
+        # Bytes are stored as such, rather than as the floats that they become elsewhere.
+        wider = best.nodes[-1].dtype in _CASTS and each.dtype not in _CASTS
+        if read_outside <= {each.number} and not wider:
             best = writer.chain(tuple(inside.values()))
-    return best
+    return replace(best, nodes=_with_widened(best.nodes, writer.widened, users))
+
+
+def _with_widened(
+    nodes: tuple[Node, ...], widened: Mapping[int, Node], users: Mapping[int, tuple[Node, ...]]
+) -> tuple[Node, ...]:
+    """The nodes of a chain and, before its last one, those of others that only it reads."""
+    inside = {node.number for node in nodes}
+    before: list[Node] = []
+    for node in sorted(widened.values(), key=lambda node: -node.number):
+        if {user.number for user in users[node.number]} <= inside:
+            inside.add(node.number)
+            before.append(node)
+    return (*nodes[:-1], *before, nodes[-1]) if len(nodes) > 1 else nodes
+
+
+def _clamped(node: Node) -> Node | None:
+    """What a conversion to bytes is of, without rounding and bounds that it has by itself.
+
+    ``None`` if its values may lie outside of the dtype.
+    """
+    info, (clamped,) = np.iinfo(node.dtype), node.operands
+    above = _bounded(clamped, "minimum")
+    below = _bounded(above[0], "maximum") if above else None
+    if above is None or below is None or above[1] != info.max or below[1] < info.min:
+        return None
+    if below[1] > info.min:
+        return above[0]
+    source = below[0]
+    rounded = source.operands[0] if source.operation == "round" else source
+    return rounded if isinstance(rounded, Node) else None
+
+
+def _bounded(node: Operand, operation: str) -> tuple[Node, float] | None:
+    """What is compared with a number, and the number."""
+    if not isinstance(node, Node) or node.operation != operation:
+        return None
+    source, bound = node.operands
+    if not isinstance(source, Node) or not isinstance(bound, Constant) or prod(bound.shape) != 1:
+        return None
+    return source, float(bound.array.reshape(()))
 
 
 class _Writer:
@@ -72,17 +119,22 @@ class _Writer:
     def __init__(self, anchor: Anchor, node: Node) -> None:
         self.anchor, self.shape = anchor, node.shape
         self.texts: dict[int, str] = {node.number: "acc"}
+        #: What ends in bytes, as the epilogue that it would be.
+        self.casts: dict[int, str] = {}
+        #: What is read as bytes and widened here, rather than by the engine.
+        self.widened: dict[int, Node] = {}
         self.reads: dict[str, tuple[Operand, tuple[int, ...]]] = {}
         self.last = node
 
     def chain(self, nodes: tuple[Node, ...]) -> Chain:
-        text = self.texts[nodes[-1].number]
+        last = nodes[-1].number
+        text = self.casts.get(last, self.texts[last])
         reads = {name: read for name, read in self.reads.items() if f"{name}[" in text}
         return Chain(self.anchor, text, reads, nodes)
 
     def add(self, node: Node) -> bool:
         """Whether a node is elementwise and could be written."""
-        if node.shape != self.shape or node.dtype != "float32":
+        if node.shape != self.shape or node.dtype not in _DTYPES:
             return False
         text = self.expression(node)
         if text is None or len(text) > _LONGEST:
@@ -104,6 +156,10 @@ class _Writer:
         first = self.operand(node.operands[0], node) if node.operands else None
         if first is None:
             return None
+        if name == "astype":
+            return self.cast(node, first)
+        if name == "round":
+            return f"round({first})"
         if name == "nn.relu":
             return f"relu({first})"
         if name == "clip":
@@ -111,14 +167,53 @@ class _Writer:
             return f"clip({first}, {low!r}, {high!r})"
         return None
 
+    def cast(self, node: Node, text: str) -> str | None:
+        """The text of a conversion of values of the chain, where it changes none of them."""
+        before = node.operands[0].dtype
+        if node.dtype == "float32":
+            return text if before == "float32" else f"f32({text})"
+        if node.dtype not in _CASTS:
+            return text if node.dtype == "int32" and before in _CASTS else None
+        levels = _clamped(node)
+        if levels is None:
+            return None
+        self.casts[node.number] = f"{_CASTS[node.dtype]}({self.texts[levels.number]})"
+        return text
+
     def operand(self, operand: Operand, node: Node) -> str | None:
         """The text of what a node reads; ``None`` if it cannot be read by element."""
         if isinstance(operand, Node) and operand.number in self.texts:
             return self.texts[operand.number]
-        if operand.dtype != "float32":
+        if isinstance(operand, Node) and (text := self.of_bytes(operand)) is not None:
+            return text
+        return self.read(operand, node)
+
+    def of_bytes(self, node: Node) -> str | None:
+        """The text of what is made of bytes element by element; they are a quarter to read."""
+        if node.operation not in ("astype", "subtract", "multiply"):
             return None
-        if isinstance(operand, Constant) and prod(operand.shape) == 1:
-            return repr(float(operand.array.reshape(())))
+        first, *rest = node.operands
+        if not isinstance(first, Node) or any(not isinstance(each, Constant) for each in rest):
+            return None
+        text = self.read(first, node) if first.dtype in _CASTS else self.of_bytes(first)
+        if text is None:
+            return None
+        if node.operation == "astype":
+            text = f"f32({text})" if node.dtype == "float32" else text
+        else:
+            factor = self.read(rest[0], node)
+            if factor is None:
+                return None
+            text = f"({text} {_SIGNS[node.operation]} {factor})"
+        self.widened[node.number] = node
+        return text
+
+    def read(self, operand: Operand, node: Node) -> str | None:
+        """The text of a tensor's element, or of a number."""
+        if operand.dtype not in _DTYPES:
+            return None
+        if isinstance(operand, Constant) and prod(operand.shape) == 1 and not self.shared(node):
+            return repr(operand.array.reshape(()).item())
         index, shape = self.access(operand.shape)
         if index is None:
             return None
@@ -128,6 +223,13 @@ class _Writer:
         name = self.name(operand, node, shape)
         self.reads[name] = operand, shape
         return f"{name}[{index}]"
+
+    def shared(self, node: Node) -> bool:
+        """Whether a number is read as a tensor, so that layers that differ in it are one task.
+
+        Quantized layers do in all but the bounds of their dtypes.
+        """
+        return self.last.dtype == "int32" and node.operation not in _PAIRS
 
     def access(self, shape: tuple[int, ...]) -> tuple[str | None, tuple[int, ...]]:
         """How a tensor that is broadcast to the result is indexed, and its shape as such."""

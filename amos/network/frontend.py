@@ -8,6 +8,7 @@ from typing import Any
 
 from amos._toolchain import load_tvm
 from amos.errors import NetworkError, shown
+from amos.network.qlinear import with_pairs
 
 __all__ = ["Shapes", "import_model"]
 
@@ -63,6 +64,7 @@ def _from_onnx(model: Any, name: str, shapes: Shapes) -> Any:
     from amos.network.converters import own_converters
 
     known = _shapes(model, name, shapes)
+    model = with_pairs(model, name)
     try:
         with own_converters():
             return from_onnx(model, shape_dict=known)

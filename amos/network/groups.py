@@ -122,7 +122,7 @@ _OUTSIDE = Node(-1, "output", (), (), "")
 
 def _unfit(anchor: Anchor) -> str:
     kinds = {operand.dtype for operand in (anchor.sources or {}).values()}
-    if kinds != {"float32"}:
+    if kinds != {"float32"} and not kinds <= {"uint8", "int8"}:
         return f"dtype {', '.join(sorted(kinds))} is not supported"
     return ""
 
@@ -138,13 +138,14 @@ def _group(chain: Chain) -> Group:
     operator = Operator.parse(
         anchor.text,
         anchor.extents,
-        dict.fromkeys((*sources, "out"), "float32"),
+        {name: value.dtype for name, value in sources.items()} | {"out": chain.nodes[0].dtype},
         name=anchor.kind,
         shapes=shapes,
         constants=[name for name, value in sources.items() if isinstance(value, Constant)],
     )
     if chain.text != "acc":
-        read = {name: shape for name, (_, shape) in chain.reads.items()}
-        operator = operator.with_epilogue(chain.text, shapes=read)
+        shapes = {name: shape for name, (_, shape) in chain.reads.items()}
+        dtypes = {name: operand.dtype for name, (operand, _) in chain.reads.items()}
+        operator = operator.with_epilogue(chain.text, dtypes, shapes)
     reads = {name: operand for name, (operand, _) in chain.reads.items()}
     return Group(operator, sources | reads, chain.nodes)

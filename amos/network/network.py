@@ -16,6 +16,7 @@ from amos.network.graph import Graph
 from amos.network.groups import Grouping, Task, grouped
 from amos.network.layouts import channels_last
 from amos.network.program import read
+from amos.network.quantized import integer_arithmetic
 from amos.network.simplify import simplified
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Network(Shown):
 
     Attributes:
         name: what it is called.
-        original: the engine's module as it was imported.
+        original: the engine's module as it was imported, in integers where it quantizes.
         graph: its operators, channels last, without batch norms.
         grouping: the graph divided.
     """
@@ -114,7 +115,7 @@ def load_network(
         NetworkError: this is no model, or one with something that is not supported.
         ToolchainError: TVM is missing, known not to work, or does not load.
     """
-    original = import_model(model, inputs, shapes)
+    original = integer_arithmetic(import_model(model, inputs, shapes))
     graph = read(channels_last(simplified(original)))
     path = isinstance(model, str | os.PathLike)
     title = name or (Path(model).stem if path else type(model).__name__)

@@ -11,7 +11,7 @@ from amos._toolchain import load_tvm
 from amos.errors import NetworkError
 from amos.network.graph import Constant, Graph, Node, Operand
 
-__all__ = ["read", "rebuilt"]
+__all__ = ["const", "read", "rebuilt"]
 
 #: Makes the expression of a node from the present values of nodes by number; ``None`` leaves
 #: it as it is.
@@ -160,6 +160,13 @@ class Writer:
         if isinstance(operand, Constant):
             return relax.const(operand.tensor)
         return self.values[operand.number]
+
+
+def const(array: np.ndarray) -> Any:
+    """The engine's constant of an array."""
+    from tvm import relax
+
+    return relax.const(np.ascontiguousarray(array) if array.ndim else array)
 
 
 def rebuilt(

@@ -1,0 +1,271 @@
+"""Integer arithmetic where a network quantizes, element for element what onnxruntime computes.
+
+A quantized model says it with pairs: DequantizeLinear, a float operator, QuantizeLinear.
+Here they become the integer operations that they stand for, as operators of the engine, so
+that groups are made of them as of any others:
+
+* a product of integers is summed in ``int32``. With zero points, ``sum((x - z) * w)`` is
+  ``sum(x * w) - z * sum(w)``; the second term is a constant for each channel and becomes part
+  of the bias, where the image is padded with ``z``;
+* what follows is one multiplication, by ``scale_x * scale_w / scale_y`` in float32, rounded
+  to nearest even and clamped to the result's range, as onnxruntime does;
+* a sum of two quantized tensors multiplies each by its scale over the result's;
+* what only moves or compares elements works on the integers.
+
+A QuantizeLinear that follows something else divides by the scale, as its definition says.
+A model run node by node in floats differs by a quantum where a value lies on the border
+between two: float32 rounds its sums, integers do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from amos.network.graph import Constant, Graph, Node, Operand
+from amos.network.levels import BYTES, Levels, constant_floats, levels_of
+from amos.network.products import IntegerProduct, integer_product, read_once, sums
+from amos.network.program import Writer, const, read, rebuilt
+
+__all__ = ["integer_arithmetic"]
+
+Rewrite = Callable[[Writer], Any]
+
+#: What gives some of the elements of its first operand, in whatever order.
+_MOVES = (
+    *("reshape", "permute_dims", "expand_dims", "squeeze", "flatten", "strided_slice"),
+    *("nn.max_pool1d", "nn.max_pool2d", "nn.max_pool3d", "nn.batch_flatten"),
+)
+
+
+def integer_arithmetic(module: Any) -> Any:
+    """The module with integer operations for quantize, dequantize and what stands between.
+
+    Layouts are as frameworks write them, channels second.
+    """
+    module = _unsigned(module)
+    graph = read(module)
+    rewrites: dict[int, Rewrite] = {}
+    for node in graph.computing():
+        if node.operation == "quantize":
+            rewrite = _of_quantize(graph, node)
+        elif node.operation == "dequantize":
+            rewrite = _of_dequantize(node)
+        else:
+            product = integer_product(graph, node)
+            rewrite = _float_product(product) if product else None
+        if rewrite is not None:
+            rewrites[node.number] = rewrite
+    return rebuilt(graph, rewrites) if rewrites else module
+
+
+def _unsigned(module: Any) -> Any:
+    """The module with bytes from 0 where those from -128 are only dequantized again.
+
+    Instructions take unsigned activations, and what a ReLU cuts off becomes 0, as padding is.
+    """
+    graph, rewrites = read(module), dict[int, Rewrite]()
+    for node in graph.computing():
+        users = graph.users[node.number]
+        inside = all(user.operation == "dequantize" for user in users)
+        levels = levels_of(node, "quantize")
+        if levels is None or node.dtype != "int8" or not inside or node.number in graph.kept:
+            continue
+        rewrites[node.number] = _from_zero(node, levels)
+        rewrites |= {user.number: _from_zero(user, levels) for user in users}
+    return rebuilt(graph, rewrites) if rewrites else module
+
+
+def _from_zero(node: Node, levels: Levels) -> Rewrite:
+    """The same quantize or dequantize over bytes that are larger by 128."""
+
+    def make(writer: Writer) -> Any:
+        from tvm import relax
+
+        zero = (levels.zero + 128).astype(np.uint8)
+        scale, zero = (v.reshape(()) if v.size == 1 else v for v in (levels.scale, zero))
+        function = getattr(relax.op, node.operation)
+        kind = "uint8" if node.operation == "quantize" else node.dtype
+        value = writer.value(node.operands[0])
+        return function(value, const(scale), const(zero), axis=levels.axis, out_dtype=kind)
+
+    return make
+
+
+def _of_quantize(graph: Graph, node: Node) -> Rewrite | None:
+    """What a quantize becomes, with what stands before it."""
+    levels = levels_of(node, "quantize")
+    source = node.operands[0]
+    if levels is None:
+        return None
+    if not isinstance(source, Node) or not levels.single:
+        return _division(node, levels, source)
+    move = _move(node, source, levels)
+    if move is not None:
+        return move
+    inner, relu = source, False
+    if source.operation == "nn.relu" and read_once(graph, source):
+        operand = source.operands[0]
+        if isinstance(operand, Node):
+            inner, relu = operand, True
+    if read_once(graph, inner):
+        product = integer_product(graph, inner)
+        if product is not None:
+            return _requantized(product, node, levels, relu)
+        terms = [_term(operand) for operand in inner.operands]
+        if inner.operation == "add" and inner.shape == node.shape and None not in terms:
+            return _sum([term for term in terms if term is not None], node, levels, relu)
+    return _division(node, levels, source)
+
+
+def _move(node: Node, source: Node, levels: Levels) -> Rewrite | None:
+    """The same node over integers, where the scale and the zero point stay."""
+    joined = source.operation == "concat"
+    if source.operation not in _MOVES and not joined:
+        return None
+    operands = source.operands if joined else source.operands[:1]
+    before = [levels_of(operand) for operand in operands]
+    for each in before:
+        if each is None or not each.single or each.integers.dtype != node.dtype:
+            return None
+        if each.scale[0] != levels.scale[0] or each.zero[0] != levels.zero[0]:
+            return None
+    integers = [each.integers for each in before if each is not None]
+
+    def make(writer: Writer) -> Any:
+        from tvm import ir, relax
+
+        values = [writer.value(each) for each in integers]
+        call = source.expression
+        first = relax.Tuple(values) if joined else values[0]
+        return ir.Call(call.op, [first, *call.args[1:]], call.attrs, call.ty_args)
+
+    return make
+
+
+def _requantized(product: IntegerProduct, node: Node, levels: Levels, relu: bool) -> Rewrite:
+    """A product whose result is quantized at once."""
+
+    def make(writer: Writer) -> Any:
+        from tvm import relax
+
+        factor = (product.scale / levels.scale).astype(np.float32)
+        value = _times(writer, sums(writer, product), product.shaped(factor))
+        if product.rest is not None:
+            rest = (product.rest / levels.scale).astype(np.float32)
+            value = writer.emit(relax.op.add(value, const(product.shaped(rest))))
+        return _rounded(writer, value, levels, node.dtype, relu)
+
+    return make
+
+
+def _float_product(product: IntegerProduct) -> Rewrite:
+    """A product of integers whose result stays a float."""
+
+    def make(writer: Writer) -> Any:
+        from tvm import relax
+
+        factor = product.shaped(product.scale.astype(np.float32))
+        value = _times(writer, sums(writer, product), factor)
+        if product.rest is None:
+            return value
+        return relax.op.add(value, const(product.shaped(product.rest)))
+
+    return make
+
+
+@dataclass(frozen=True, eq=False)
+class _Term:
+    """One of the tensors that are added: quantized, or constant floats."""
+
+    levels: Levels | None
+    floats: np.ndarray | None
+
+
+def _term(operand: Operand) -> _Term | None:
+    floats = constant_floats(operand)
+    if floats is not None:
+        return _Term(None, floats)
+    levels = levels_of(operand)
+    if levels is None or not levels.single or levels.integers.dtype not in BYTES:
+        return None
+    return _Term(levels, None)
+
+
+def _sum(terms: list[_Term], node: Node, levels: Levels, relu: bool) -> Rewrite:
+    """A sum of tensors in units of the result's scale."""
+
+    def value(writer: Writer, term: _Term) -> Any:
+        if term.levels is None:
+            assert term.floats is not None
+            return const((term.floats / levels.scale).astype(np.float32))
+        centred = _centred(writer, term.levels)
+        return _times(writer, centred, (term.levels.scale / levels.scale).reshape(()))
+
+    def make(writer: Writer) -> Any:
+        from tvm import relax
+
+        total = writer.emit(relax.op.add(*(value(writer, term) for term in terms)))
+        return _rounded(writer, total, levels, node.dtype, relu)
+
+    return make
+
+
+def _division(node: Node, levels: Levels, source: Operand) -> Rewrite:
+    """A quantize as it is defined."""
+
+    def make(writer: Writer) -> Any:
+        from tvm import relax
+
+        scale = const(levels.shaped(levels.scale))
+        value = writer.emit(relax.op.divide(writer.value(source), scale))
+        return _rounded(writer, value, levels, node.dtype, relu=False)
+
+    return make
+
+
+def _of_dequantize(node: Node) -> Rewrite | None:
+    levels = levels_of(node)
+    if levels is None or node.dtype != "float32":
+        return None
+    if isinstance(levels.integers, Constant):
+        return lambda writer: const(levels.values())
+    return lambda writer: _times(writer, _centred(writer, levels), levels.shaped(levels.scale))
+
+
+def _centred(writer: Writer, levels: Levels) -> Any:
+    """The integers less their zero point, as int32."""
+    from tvm import relax
+
+    value = writer.emit(relax.op.astype(writer.value(levels.integers), "int32"))
+    if not levels.zero.any():
+        return value
+    return writer.emit(relax.op.subtract(value, const(levels.shaped(levels.zero))))
+
+
+def _times(writer: Writer, integers: Any, factor: np.ndarray) -> Any:
+    """Integers as floats, times a constant."""
+    from tvm import relax
+
+    floats = writer.emit(relax.op.astype(integers, "float32"))
+    return writer.emit(relax.op.multiply(floats, const(factor)))
+
+
+def _rounded(writer: Writer, value: Any, levels: Levels, dtype: str, relu: bool) -> Any:
+    """Floats in units of the scale as integers of a type, clamped to its range.
+
+    A clip would do for the two comparisons, but layouts do not pass through it.
+    """
+    from tvm import relax
+
+    op, info = relax.op, np.iinfo(dtype)
+    low = levels.shaped(np.maximum(levels.zero, info.min) if relu else np.array([info.min]))
+    value = writer.emit(op.round(value))
+    if levels.zero.any():
+        value = writer.emit(op.add(value, const(levels.shaped(levels.zero).astype(np.float32))))
+    value = writer.emit(op.maximum(value, const(low.astype(np.float32))))
+    value = writer.emit(op.minimum(value, const(np.array(info.max, np.float32))))
+    return op.astype(value, dtype)

@@ -1,0 +1,279 @@
+"""Quantized models as integer arithmetic: against the same model in floats, and in integers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import amos
+from amos.network.graph import Graph
+from amos.network.program import read
+from amos.network.qlinear import with_pairs
+from amos.network.quantized import integer_arithmetic
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnx.reference")
+
+
+class _Model:
+    """A quantized model while nodes are added, and its values in floats."""
+
+    def __init__(self, seed: int, kind: str = "uint8") -> None:
+        self.rng, self.kind = np.random.default_rng(seed), kind
+        self.nodes: list[Any] = []
+        self.weights: list[Any] = []
+        self.scales: dict[str, tuple[np.float32, int]] = {}
+
+    def constant(self, array: Any) -> str:
+        name = f"c{len(self.weights)}"
+        self.weights.append(onnx.numpy_helper.from_array(np.asarray(array), name))
+        return name
+
+    def add(self, kind: str, *inputs: str, **attributes: Any) -> str:
+        name = f"{kind.lower()}{len(self.nodes)}"
+        self.nodes.append(onnx.helper.make_node(kind, inputs, [name], name=name, **attributes))
+        return name
+
+    def pair(self, x: str, scale: float, zero: int) -> str:
+        """Quantize and dequantize."""
+        names = self.constant(np.float32(scale)), self.constant(np.array(zero, self.kind))
+        return self.add("DequantizeLinear", self.add("QuantizeLinear", x, *names), *names)
+
+    def weight(self, *shape: int, axis: int = 0, kind: str = "int8") -> tuple[str, np.ndarray]:
+        """Dequantized weights with a scale for each step of the axis, and the scales."""
+        zero = 128 if kind == "uint8" else 0
+        values = self.rng.integers(-127, 128, shape) + zero
+        scale = self.rng.uniform(0.001, 0.004, shape[axis]).astype(np.float32)
+        names = (
+            self.constant(values.astype(kind)),
+            self.constant(scale),
+            self.constant(np.full(shape[axis], zero, kind)),
+        )
+        return self.add("DequantizeLinear", *names, axis=axis), scale
+
+    def bias(self, scales: np.ndarray) -> str:
+        values = self.rng.integers(-3000, 3000, scales.size).astype(np.int32)
+        return self.add("DequantizeLinear", self.constant(values), self.constant(scales), axis=0)
+
+    def model(self, *results: str) -> Any:
+        helper, floats = onnx.helper, onnx.TensorProto.FLOAT
+        inputs = [helper.make_tensor_value_info("x", floats, _SHAPE)]
+        outputs = [helper.make_tensor_value_info(name, floats, None) for name in results]
+        graph = helper.make_graph(self.nodes, "small", inputs, outputs, self.weights)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)])
+        model.ir_version = 9
+        return onnx.shape_inference.infer_shapes(model, strict_mode=True)
+
+
+#: Scale of the input's quantization, and of the results'.
+_IN, _OUT = 0.0313, 0.0427
+
+
+def _convolution(g: _Model, zero: int = 7, **options: Any) -> str:
+    x = g.pair("x", _IN, zero)
+    weight, scales = g.weight(5, 4, 3, 3, kind=options.get("weights", "int8"))
+    bias = g.bias(np.float32(_IN) * scales)
+    return g.pair(g.add("Conv", x, weight, bias, pads=[1, 1, 1, 1], strides=[2, 2]), _OUT, 9)
+
+
+def _unsigned_weights(g: _Model) -> str:
+    return _convolution(g, weights="uint8")
+
+
+def _unpadded_zero(g: _Model) -> str:
+    return _convolution(g, zero=0)
+
+
+def _depthwise(g: _Model) -> str:
+    weight, scales = g.weight(4, 1, 3, 3)
+    bias = g.bias(np.float32(_IN) * scales)
+    y = g.add("Conv", g.pair("x", _IN, 5), weight, bias, pads=[1, 1, 1, 1], group=4)
+    return g.pair(g.add("Relu", y), _OUT, 3)
+
+
+def _float_bias(g: _Model) -> str:
+    weight, _ = g.weight(5, 4, 1, 1)
+    bias = g.constant(g.rng.standard_normal(5).astype(np.float32))
+    return g.pair(g.add("Conv", g.pair("x", _IN, 7), weight, bias), _OUT, 3)
+
+
+def _no_result(g: _Model) -> str:
+    weight, scales = g.weight(5, 4, 1, 1)
+    return g.add("Conv", g.pair("x", _IN, 7), weight, g.bias(np.float32(_IN) * scales))
+
+
+def _residual(g: _Model) -> str:
+    x = g.pair("x", _IN, 11)
+    weight, scales = g.weight(4, 4, 3, 3)
+    y = g.add("Conv", x, weight, g.bias(np.float32(_IN) * scales), pads=[1, 1, 1, 1])
+    return g.pair(g.add("Add", g.pair(y, 0.0531, 100), x), _OUT, 0)
+
+
+def _moves(g: _Model) -> str:
+    x = g.add("MaxPool", g.pair("x", _IN, 7), kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    x = g.pair(x, _IN, 7)
+    x = g.pair(g.add("Concat", x, g.pair(g.add("Relu", "x"), _IN, 7), axis=1), _IN, 7)
+    return g.pair(g.add("Flatten", x), _IN, 7)
+
+
+def _gemm(g: _Model) -> str:
+    x = g.pair(g.add("Flatten", "x"), _IN, 7)
+    weight, scales = g.weight(6, 4 * 36)
+    return g.pair(g.add("Gemm", x, weight, g.bias(np.float32(_IN) * scales), transB=1), _OUT, 9)
+
+
+def _gelu(g: _Model) -> str:
+    x = g.pair(g.add("Flatten", "x"), _IN, 7)
+    weight, _ = g.weight(4 * 36, 6, axis=1)
+    y = g.add("MatMul", x, weight)
+    return g.pair(g.add("Mul", y, g.add("Sigmoid", y)), _OUT, 9)
+
+
+CASES: list[Callable[[_Model], str]] = [
+    *(_convolution, _unsigned_weights, _unpadded_zero, _depthwise, _float_bias),
+    *(_no_result, _residual, _moves, _gemm, _gelu),
+]
+_SHAPE = (2, 4, 6, 6)
+
+
+def _imported(model: Any) -> Any:
+    from tvm.relax.frontend.onnx import from_onnx
+
+    return from_onnx(model, keep_params_in_input=False)
+
+
+def _run(module: Any, x: np.ndarray) -> list[np.ndarray]:
+    import tvm
+    from tvm import relax
+
+    target = tvm.target.Target({"kind": "llvm", "opt-level": 0})
+    machine = relax.VirtualMachine(tvm.compile(module, target=target), tvm.cpu())
+    result = machine["main"](tvm.runtime.tensor(x))
+    return [each.numpy() for each in ([result] if hasattr(result, "numpy") else result)]
+
+
+def _in_floats(model: Any, x: np.ndarray) -> list[np.ndarray]:
+    result: list[np.ndarray] = onnx.reference.ReferenceEvaluator(model).run(None, {"x": x})
+    return result
+
+
+def _input(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(_SHAPE, dtype=np.float32) * 2
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int8"])
+def test_it_is_the_model_within_a_quantum(kind: str) -> None:
+    """All cases as one model with a result for each, which is compiled once."""
+    g = _Model(seed=3, kind=kind)
+    model = g.model(*(define(g) for define in CASES))
+    integers = integer_arithmetic(_imported(model))
+    operations = {node.operation for node in read(integers).nodes}
+    assert not operations & {"quantize", "dequantize"}
+    x = _input(1)
+    for define, ours, floats in zip(CASES, _run(integers, x), _in_floats(model, x), strict=True):
+        difference = np.abs(ours - floats)
+        quantum = 1e-4 if define is _no_result else _IN if define is _moves else _OUT
+        assert difference.max() <= quantum * 1.001, define.__name__
+        assert (difference > 1e-5).mean() < 0.01, define.__name__
+        assert floats.std() > 3 * quantum, define.__name__
+
+
+def _products(graph: Graph) -> set[str]:
+    return {n.dtype for n in graph.nodes if n.operation in ("nn.conv2d", "matmul")}
+
+
+@pytest.mark.parametrize("define", [case for case in CASES if case is not _moves])
+def test_products_are_summed_as_integers(define: Callable[[_Model], str]) -> None:
+    g = _Model(seed=3)
+    graph = read(integer_arithmetic(_imported(g.model(define(g)))))
+    assert _products(graph) == {"int32"}
+
+
+def test_what_moves_elements_moves_bytes() -> None:
+    g = _Model(seed=3)
+    graph = read(integer_arithmetic(_imported(g.model(_moves(g)))))
+    moved = {n.operation: n.dtype for n in graph.nodes if n.operation not in ("input", "nn.relu")}
+    assert {moved[name] for name in ("nn.max_pool2d", "concat", "reshape")} == {"uint8"}
+
+
+def test_a_convolution_is_exact() -> None:
+    """As onnxruntime computes it: one product in float32, rounded once, ties to even."""
+    g = _Model(seed=5)
+    model = g.model(_convolution(g, zero=7))
+    constants = [onnx.numpy_helper.to_array(each) for each in g.weights]
+    weight = next(c for c in constants if c.shape == (5, 4, 3, 3)).astype(np.int64)
+    scale = next(c for c in constants if c.dtype == np.float32 and c.shape == (5,))
+    bias = next(c for c in constants if c.dtype == np.int32)
+    x = _input(2)
+    image = np.clip(np.rint(x / np.float32(_IN)) + 7, 0, 255).astype(np.int64) - 7
+    padded = np.pad(image, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))[:, :, ::2, ::2]
+    sums = np.einsum("ncpqrs,kcrs->nkpq", windows, weight) + bias[:, None, None]
+    factor = (np.float32(_IN) * scale / np.float32(_OUT)).astype(np.float32)[:, None, None]
+    levels = np.clip(np.rint(sums.astype(np.float32) * factor) + 9, 0, 255)
+    expected = (levels.astype(np.int32) - 9).astype(np.float32) * np.float32(_OUT)
+    assert np.array_equal(_run(integer_arithmetic(_imported(model)), x)[0], expected)
+
+
+def test_groups_store_bytes_and_a_network_of_them_is_exact() -> None:
+    g = _Model(seed=3)
+    x, scale = _convolution(g, zero=0), np.float32(_OUT)
+    weight, scales = g.weight(5, 5, 3, 3)
+    y = g.add("Conv", x, weight, g.bias(scale * scales), pads=[1, 1, 1, 1])
+    y = g.pair(y, 0.0531, 0)
+    weight, scales = g.weight(5, 5, 1, 1)
+    y = g.pair(g.add("Conv", y, weight, g.bias(np.float32(0.0531) * scales)), 0.0531, 100)
+    y = g.pair(g.add("Relu", g.add("Add", y, x)), _OUT, 3)
+    model = g.model(y)
+    network = amos.load_network(model)
+    _, first, second = (group.operator for group in network.grouping.groups)
+    assert str(first.epilogue) == "u8(f32(acc + bias[k]) * scale[k])"
+    quantized = "min(max(round(f32(acc + bias[k]) * scale[k]) + bias2[0], 0.0), 255.0)"
+    total = f"f32({quantized} - bias3[0]) * scale2[0]"
+    total += " + f32(residual[n, p, q, k] - bias4[0]) * scale3[0]"
+    assert str(second.epilogue) == f"u8(max(round({total}) + bias5[0], 3.0))"
+    array = _input(6)
+    (expected,) = _run(integer_arithmetic(_imported(model)), array)
+    assert np.array_equal(amos.compile(network, verify=False)(array), expected)
+
+
+def test_activations_from_minus_128_become_those_from_0() -> None:
+    g = _Model(seed=3, kind="int8")
+    graph = read(integer_arithmetic(_imported(g.model(_convolution(g, zero=-128)))))
+    assert not [n for n in graph.nodes if n.operation == "nn.pad"]
+    (node,) = (n for n in graph.nodes if n.operation == "nn.conv2d")
+    assert node.operands[0].dtype == "uint8"
+
+
+def test_operators_over_integers_are_pairs() -> None:
+    g = _Model(seed=3)
+    scale, zero = g.constant(np.float32(_IN)), g.constant(np.uint8(7))
+    out, middle = g.constant(np.float32(_OUT)), g.constant(np.uint8(90))
+    x = g.add("QuantizeLinear", "x", scale, zero)
+    values = g.constant(g.rng.integers(-127, 128, (4, 4, 3, 3)).astype(np.int8))
+    scales = g.constant(g.rng.uniform(0.001, 0.004, 4).astype(np.float32))
+    bias = g.constant(g.rng.integers(-3000, 3000, 4).astype(np.int32))
+    weight = values, scales, g.constant(np.zeros(4, np.int8))
+    y = g.add("QLinearConv", x, scale, zero, *weight, out, middle, bias, pads=[1] * 4)
+    model = g.model(g.add("DequantizeLinear", y, out, middle))
+    pairs = with_pairs(model, "small")
+    onnx.checker.check_model(pairs)
+    array = _input(4)
+    (expected,), (floats,) = _in_floats(model, array), _in_floats(pairs, array)
+    assert np.abs(floats - expected).max() <= _OUT * 1.001
+    (ours,) = _run(integer_arithmetic(_imported(pairs)), array)
+    assert np.array_equal(ours, expected)
+
+
+def test_what_has_no_pairs_is_named() -> None:
+    from amos.errors import NetworkError
+
+    node = onnx.helper.make_node(
+        "QLinearSoftmax", ["x"], ["y"], name="last", domain="com.microsoft"
+    )
+    graph = onnx.helper.make_graph([node], "small", [], [])
+    with pytest.raises(NetworkError, match=r"'m': QLinearSoftmax \('last'\) is not supported"):
+        with_pairs(onnx.helper.make_model(graph), "m")
