@@ -225,7 +225,7 @@ def read_operator(
         typer.BadParameter: an option is not of the form that its help shows.
     """
     from amos import operators
-    from amos.ir.epilogue_parser import epilogue_tensors
+    from amos.ir.expression_parser import tensors_in
     from amos.operators.lookup import read_extents, read_pair, read_shapes
 
     common: str | None = None
@@ -240,8 +240,8 @@ def read_operator(
         lengths = read_extents(extents or ())
     with _option("--shape"):
         sizes = read_shapes(shapes or ())
-    stored = epilogue_tensors(epilogue) if epilogue is not None else ()
-    result = epilogue_tensors(output)[:1] if output is not None else ()
+    stored = tensors_in(epilogue) if epilogue is not None else ()
+    result = tensors_in(output)[:1] if output is not None else ()
     op = operators.resolve(
         text,
         extents=lengths,

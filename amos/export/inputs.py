@@ -20,7 +20,7 @@ EIGHTHS = 8
 #: makes integers of them.
 _WIDEST = 256
 #: Bits of a float among an epilogue's tensors, whose roundings are to be seen.
-_LENGTHS = {"float32": 24, "bfloat16": 8}
+_LENGTHS = {"float32": 24, "bfloat16": 8, "float16": 11}
 
 
 def drawn_inputs(operator: Operator, trial: int) -> dict[str, np.ndarray]:

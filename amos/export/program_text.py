@@ -26,6 +26,18 @@ static inline float f_multiply(float a, float b) {
 static inline float f_max(float a, float b) { return a > b ? a : b; }
 static inline float f_min(float a, float b) { return a < b ? a : b; }
 static inline float f_round(float a) { return nearbyintf(a); }
+static inline float f_divide(float a, float b) { return a / b; }
+static inline float f_sqrt(float a) { return sqrtf(a); }
+static inline float f_fma(float a, float b, float c) { return fmaf(a, b, c); }
+static inline float f_pow2(float a) {
+  float sum = a + 12583039.0f;
+  uint32_t bits;
+  memcpy(&bits, &sum, sizeof bits);
+  bits <<= 23;
+  memcpy(&sum, &bits, sizeof sum);
+  return sum;
+}
+static inline float f_choose(float a, float b, float c, float d) { return a > b ? c : d; }
 static inline int32_t f_integer(float a, double low, double high) {
   double whole = nearbyint(a > low ? a : low);
   return (int32_t)(whole < high ? whole : high);
@@ -82,7 +94,7 @@ static inline float from_bfloat16(uint16_t value) {{
 static inline int64_t float_bits(float value) {{
   uint32_t bits;
   memcpy(&bits, &value, sizeof bits);
-  return value == 0 ? 0 : bits;
+  return value == 0 ? 0 : value != value ? 1 : bits;
 }}
 
 {functions}

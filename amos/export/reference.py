@@ -15,6 +15,7 @@ import numpy as np
 
 from amos.codegen.c.source import CKernel, Parameter
 from amos.codegen.c.types import c_type
+from amos.codegen.scalar_text import ScalarText
 from amos.codegen.tir.arrays import held
 from amos.errors import ExportError
 from amos.export.inputs import EIGHTHS, ODD, drawn_inputs, drawn_value
@@ -72,12 +73,14 @@ class Example:
 def output_digest(output: np.ndarray) -> int:
     """Sum of the elements, each times an odd number that tells its place, modulo 2^64.
 
-    Of a float its 32 bits are taken, and none of a zero, whose sign is nobody's concern.
+    Of a float its 32 bits are taken, none of a zero, whose sign is nobody's concern, and
+    one of what is no number.
     """
     flat = output.reshape(-1)
     if flat.dtype.kind == "f":
         single = flat.astype(np.float32)
         flat = np.where(single == 0, 0, single.view(np.uint32))
+        flat = np.where(np.isnan(single), 1, flat)
     words = flat.astype(np.int64).view(np.uint64)
     with np.errstate(over="ignore"):
         weights = (np.arange(words.size, dtype=np.uint64) * np.uint64(ODD)) | np.uint64(1)
@@ -157,7 +160,7 @@ def test_program(request: Request, kernel: CKernel) -> str:
     return PROGRAM.format(
         name=name,
         upper=name.upper(),
-        functions=FUNCTIONS if operator.epilogue is not None or operator.prologues else "",
+        functions=_functions(operator),
         made=drawn + packed,
         call=f"{name}({arguments}, workspace)",
         kind=output.kind,
@@ -190,10 +193,13 @@ def _left_alone(operator: Operator, output: np.ndarray) -> np.ndarray:
 def _word(operator: Operator) -> str:
     """C expression of what element ``i`` of the result adds to the digest."""
     kind, text = dtype(str(operator.result_dtype)), f"{_at(operator.result.name)}[i]"
-    if kind.is_integer:
-        return f"(int64_t){text}"
-    value = f"from_bfloat16({text})" if kind.name == "bfloat16" else text
-    return f"float_bits({value})"
+    return f"(int64_t){text}" if kind.is_integer else _bits_of(operator, text)
+
+
+def _bits_of(operator: Operator, element: str) -> str:
+    """C expression of what identifies a float of the result."""
+    wide = f"from_bfloat16({element})" if operator.result_dtype == "bfloat16" else element
+    return f"float_bits({wide})"
 
 
 def _reference(operator: Operator, output: Parameter) -> str:
@@ -227,9 +233,9 @@ def _is_wrong(operator: Operator, output: Parameter) -> str:
     if operator.epilogue is not None:
         kind = "int32_t" if str(operator.output.tensor.dtype) == "int32" else "float"
         expected = _finished(operator, f"(({kind})sum)")
-        if output.kind == "float":
-            return f"float_bits({got}) != float_bits({expected})"
-        return f"{got} != ({output.kind}){expected}"
+        if dtype(str(operator.result_dtype)).is_integer:
+            return f"{got} != ({output.kind}){expected}"
+        return f"{_bits_of(operator, got)} != {_bits_of(operator, expected)}"
     if _is_exact(operator):
         return f"{got} != ({output.kind})sum"
     terms = max(1, int(np.prod([it.extent for it in operator.reduce])))
@@ -252,7 +258,7 @@ def _read(operator: Operator, load: BufferLoad, integer: bool) -> str:
     if prologue is None:
         read = f"({'int64_t' if integer else 'double'}){_element(load)}"
     else:
-        value = _stored(prologue.at(load).compute(None, "", _InC()), prologue.kind, prologue.dtype)
+        value = _stored(prologue.at(load).compute({}, _InC()).value, prologue.kind, prologue.dtype)
         if prologue.dtype == "bfloat16":
             value = f"from_bfloat16({value})"
         read = f"({'int64_t' if integer else 'double'})({value})"
@@ -303,27 +309,43 @@ def _finished(op: Operator, accumulator: str) -> str:
     assert op.epilogue is not None
     kind = str(op.output.tensor.dtype)
     value = op.epilogue.compute(accumulator, kind, _InC())
-    return _stored(value, op.epilogue.expression.kind(kind), op.epilogue.result(kind))
+    return _stored(value, op.epilogue.kind(kind), op.epilogue.result(kind))
 
 
 def _stored(value: str, computed: str, result: str) -> str:
     """A value of kind ``computed`` as an element of dtype ``result``."""
-    if not dtype(result).is_integer:
-        value = f"(float)({value})"
-        if result == "float16":
-            return f"(_Float16)({value})"
-        return f"bfloat16({value})" if result == "bfloat16" else value
-    low, high = dtype(result).limits
-    if computed == "float32":
-        return f"f_integer({value}, {low}.0, {high}.0)"
-    return value if result == "int32" else f"i_min(i_max({value}, {low}), {high})"
+    if dtype(result).is_integer:
+        return _InC().rounded(value, computed, result)
+    return _narrowed(f"(float)({value})", result)
 
 
-class _InC:
+def _functions(operator: Operator) -> str:
+    """C of what prologues and the epilogue call."""
+    if operator.epilogue is None and not operator.prologues:
+        return ""
+    by = _InC()
+    for prologue in operator.prologues:
+        prologue.compute(by)
+    if operator.epilogue is not None:
+        operator.epilogue.compute("sum", str(operator.output.tensor.dtype), by)
+    return FUNCTIONS + "".join(f"{text}\n" for text in by.functions.values())
+
+
+def _narrowed(value: str, kind: str) -> str:
+    """A float of C as an element of a floating-point type."""
+    if kind == "float16":
+        return f"(_Float16){value}"
+    return f"bfloat16({value})" if kind == "bfloat16" else value
+
+
+class _InC(ScalarText):
     """What :mod:`amos.ir.epilogue` states, in C: nothing is shared with the kernel it checks."""
 
+    def __init__(self) -> None:
+        super().__init__({"int32": "int32_t", "float32": "float"}, "static inline")
+
     def number(self, value: float, kind: str) -> str:
-        return f"{np.float32(value)!s}f" if kind == "float32" else f"INT32_C({int(value)})"
+        return super().number(value, kind) if kind == "float32" else f"INT32_C({int(value)})"
 
     def read(self, load: BufferLoad, kind: str) -> str:
         return f"({'float' if kind == 'float32' else 'int32_t'}){_element(load)}"
@@ -331,5 +353,11 @@ class _InC:
     def convert(self, value: str) -> str:
         return f"(float)({value})"
 
-    def apply(self, name: str, kind: str, values: list[str]) -> str:
-        return f"{'f' if kind == 'float32' else 'i'}_{name}({', '.join(values)})"
+    def rounded(self, value: str, kind: str, final: str) -> str:
+        if not dtype(final).is_integer:
+            text = _narrowed(value, final)
+            return f"from_bfloat16({text})" if final == "bfloat16" else f"(float){text}"
+        low, high = dtype(final).limits
+        if kind == "float32":
+            return f"f_integer({value}, {low}.0, {high}.0)"
+        return value if final == "int32" else f"i_min(i_max({value}, {low}), {high})"

@@ -26,8 +26,8 @@ _OWN = re.compile(
     f"{KEYWORDS}|main|memcpy|memset|exit|atoi|qsort|printf|fabs|ldexpf|nearbyintf|posix_memalign"
     r"|clock_gettime|malloc|free|atexit|random_bits|bfloat16|from_bfloat16|float_bits|scaled"
     r"|allocate|release|blocks|seconds|order"
-    r"|[if]_(?:add|subtract|multiply|max|min|round|integer)|of_\w+|at_\w+"
-    r"|(?:load|store|all|max|min|select|round|nearest|call|amos)_\w+"
+    r"|[if]_\w+|of_\w+|at_\w+|sqrtf|fmaf"
+    r"|(?:load|store|all|max|min|select|round|nearest|sqrt|fma|call|amos)_\w+"
 )
 
 

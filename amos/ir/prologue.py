@@ -22,7 +22,7 @@ from amos.ir.nodes import BufferLoad, Tensor
 __all__ = ["Prologue"]
 
 #: dtypes that a source may be computed in.
-_VALUES = tuple(dict.fromkeys((*CASTS.values(), "float16")))
+_VALUES = tuple(CASTS.values())
 
 
 @dataclass(frozen=True)
@@ -83,11 +83,11 @@ class Prologue(Elementwise):
     @property
     def kind(self) -> str:
         """``"int32"`` or ``"float32"``: what the expression is before it becomes the source."""
-        return self.expression.kind("")
+        return self.expression.kind({})
 
     def compute(self, by: Arithmetic) -> Any:
         """Value of the expression, as its own kind, by NumPy's arithmetic or a kernel's."""
-        return self.expression.compute(None, "", by)
+        return self.expression.compute({}, by).value
 
     def at(self, load: BufferLoad) -> Node:
         """The expression of one access to the source, with the indices of the access."""

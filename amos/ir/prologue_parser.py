@@ -7,7 +7,8 @@ from itertools import pairwise
 
 from amos.errors import OperatorError
 from amos.ir.affine import Affine
-from amos.ir.epilogue_parser import ExpressionReader
+from amos.ir.epilogue import ACC
+from amos.ir.expression_parser import ExpressionReader
 from amos.ir.grammar import Reader
 from amos.ir.nodes import Tensor
 from amos.ir.prologue import Prologue
@@ -44,10 +45,12 @@ def parse_prologue(
         )
     extents = dict(zip(dimensions, source.shape, strict=True))
     own = {name: source.dtype} if source.dtype is not None else {}
-    reader = ExpressionReader(text, extents, dtypes, shapes, f"dimension of {name}", own)
+    what = f"dimension of {name}"
+    # Read so that the prologue can say why it has no accumulator.
+    reader = ExpressionReader(text, extents, dtypes, shapes, what, own, variables=(ACC,))
     expression, cast = reader.expression()
     reader.check_given("prologue")
-    kind = source.dtype or cast or expression.kind("")
+    kind = source.dtype or cast or expression.kind({ACC: "float32"})
     if cast not in (None, kind):
         raise OperatorError(
             f"prologue of {name!r}: it gives {cast}, but the statement has it as {kind}"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from amos.ir import Affine, BufferLoad, Operator, dtype
-from amos.ir.epilogue import CASTS, Epilogue, Node
+from amos.ir.epilogue import ACC, CASTS, Epilogue, Node
 
 __all__ = ["Apart", "Read", "Value", "accesses", "at", "elementwise", "stored", "substituted"]
 
@@ -40,7 +40,7 @@ class Value:
     @property
     def kind(self) -> str:
         """Dtype in which the expression is computed."""
-        return self.node.kind(self.accumulator)
+        return self.node.kind({ACC: self.accumulator})
 
     def inside(self) -> Node:
         """The expression as a term of a larger one.
@@ -76,7 +76,7 @@ class Value:
 
     def epilogue(self) -> Epilogue | None:
         """What stores it; nothing if it is the accumulator itself."""
-        if self.node.name == "acc" and not self.rounded:
+        if self.node.name == ACC and not self.rounded:
             return None
         return Epilogue(self.node, self.dtype if self.rounded else None)
 
@@ -85,7 +85,7 @@ def stored(op: Operator) -> Value:
     """What an operator stores, of ``acc``."""
     accumulator = op.output.tensor.dtype
     if op.epilogue is None:
-        return Value(Node("acc"), accumulator, accumulator or "float32")
+        return Value(Node(ACC), accumulator, accumulator or "float32")
     value = Value(op.epilogue.expression, None, accumulator or "float32")
     kind = op.epilogue.dtype or (value.kind if accumulator else None)
     return replace(value, dtype=kind, rounded=kind not in (None, value.kind))
@@ -142,7 +142,7 @@ def elementwise(op: Operator, read: Read) -> Value:
 
 def substituted(node: Node, read: Read, accumulator: Node | None = None) -> Node:
     """An expression with its accesses, and ``acc``, replaced by what they are."""
-    if node.name == "acc" and accumulator is not None:
+    if node.name == ACC and accumulator is not None:
         return accumulator
     if node.load is not None:
         return read(node.load).inside()

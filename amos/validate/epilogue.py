@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from amos.ir import dtype
+from amos.ir.expression import Function, inlined
 from amos.ir.floats import quantize
 from amos.validate.buffers import FlatAccess, write_output
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from amos.ir import BufferLoad, Operator, Tensor
 
 __all__ = ["finish", "source_value", "source_values"]
+
+#: Added to a small integer, it leaves a float's exponent, 127 more, in the lowest bits.
+_TO_EXPONENT = np.float32(1.5 * 2**23 + 127)
 
 
 def finish(op: Operator, accumulators: np.ndarray, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -41,9 +45,9 @@ def finish(op: Operator, accumulators: np.ndarray, inputs: Mapping[str, np.ndarr
     kind = op.output.tensor.dtype or accumulators.dtype.name
     final = dtype(op.epilogue.result(kind))
     by = _InNumPy(op.extents, inputs, names)
-    with np.errstate(over="ignore", invalid="ignore"):
-        value = op.epilogue.compute(held, kind, by)
-        return write_output(op, _store(value, final.name), final.numpy, op.stored)
+    with np.errstate(all="ignore"):
+        value = by.rounded(op.epilogue.compute(held, kind, by), op.epilogue.kind(kind), final.name)
+        return write_output(op, value, final.numpy, op.stored)
 
 
 def source_values(op: Operator, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -63,8 +67,9 @@ def source_value(op: Operator, source: Tensor, inputs: Mapping[str, np.ndarray])
         return inputs[source.name]
     extents = dict(zip(prologue.dimensions, source.shape, strict=True))
     by = _InNumPy(extents, inputs, list(extents))
-    with np.errstate(over="ignore", invalid="ignore"):
-        value = _store(np.asarray(prologue.compute(by)), prologue.dtype)
+    with np.errstate(all="ignore"):
+        value = by.rounded(np.asarray(prologue.compute(by)), prologue.kind, prologue.dtype)
+    value = value.astype(dtype(prologue.dtype).numpy)
     # Not by ascontiguousarray, which gives a scalar a dimension.
     return np.broadcast_to(value, source.shape).copy()
 
@@ -94,28 +99,64 @@ class _InNumPy:
     def convert(self, value: Any) -> Any:
         return value.astype(np.float32)
 
+    def call(self, function: Function, kind: str, values: list[Any]) -> Any:
+        return inlined(function, kind, values, self)
+
     def apply(self, name: str, kind: str, values: list[Any]) -> Any:
-        if name == "round":
-            return np.rint(values[0])
-        left, right = values
+        if name == "_choose":
+            return np.where(values[0] > values[1], values[2], values[3])
         if name == "max":
-            return np.where(left > right, left, right)
+            return np.where(values[0] > values[1], *values)
         if name == "min":
-            return np.where(left < right, left, right)
-        made = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply}[name](left, right)
-        return made.astype(kind, copy=False)
+            return np.where(values[0] < values[1], *values)
+        computed = _OPERATIONS[name](*values)
+        return computed.astype(kind, copy=False)
+
+    def rounded(self, value: Any, kind: str, final: str) -> Any:
+        """To nearest even, and clamped."""
+        known = dtype(final)
+        if not known.is_integer:
+            return quantize(value.astype(np.float32), final).astype(np.float32)
+        low, high = known.limits
+        if kind == "int32":
+            return np.clip(value, low, high)
+        above = np.where(value > low, value, np.float32(low))
+        # No float32 is 2**31 - 1, so ends are compared as wider floats.
+        return np.minimum(np.rint(above.astype(np.float64)), high).astype(np.int32)
 
 
-def _store(value: np.ndarray, kind: str) -> np.ndarray:
-    """A value as the result's dtype: rounded to nearest even and clamped."""
-    final = dtype(kind)
-    if not final.is_integer:
-        return quantize(value.astype(np.float32), kind)
-    low, high = final.limits
-    if value.dtype.kind == "i":
-        clipped: np.ndarray = np.clip(value, low, high)
-        return clipped.astype(final.numpy)
-    above = np.where(value > low, value, np.float32(low))
-    # No float32 is 2**31 - 1, so ends are compared as wider floats.
-    nearest: np.ndarray = np.minimum(np.rint(above.astype(np.float64)), high)
-    return nearest.astype(final.numpy)
+def _fma(a: Any, b: Any, c: Any) -> Any:
+    """``a * b + c``, rounded once.
+
+    A double holds the product exactly, and the sum but for its end. If that is not zero,
+    the sum is made the odd one of its neighbours (rounding to odd: Boldo and Melquiond,
+    IEEE TC 2008), so that the second rounding, to a float, is that of the exact sum.
+    """
+    product, addend = np.float64(a) * np.float64(b), np.float64(c)
+    total = np.asarray(product + addend)
+    back = total - product
+    rest = (product - (total - back)) + (addend - back)
+    bits = total.view(np.int64)
+    odd = np.where((rest > 0) == (total > 0), 1, -1)
+    return (
+        np.where((rest != 0) & np.isfinite(rest) & (bits % 2 == 0), bits + odd, bits)
+        .view(np.float64)
+        .astype(np.float32)
+    )
+
+
+def _power_of_two(exponent: Any) -> Any:
+    """The float whose exponent is an integer from -126 to 127, made of its bits."""
+    return (np.asarray(exponent + _TO_EXPONENT).view(np.uint32) << np.uint32(23)).view(np.float32)
+
+
+_OPERATIONS: Mapping[str, Callable[..., Any]] = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "divide": np.divide,
+    "round": np.rint,
+    "sqrt": np.sqrt,
+    "fma": _fma,
+    "_pow2": _power_of_two,
+}

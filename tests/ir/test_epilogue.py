@@ -8,7 +8,7 @@ import pytest
 
 from amos.errors import AmosError, OperatorError, ParseError
 from amos.ir import Operator
-from amos.ir.epilogue_parser import epilogue_tensors
+from amos.ir.expression_parser import tensors_in
 from amos.records.canonical import digest, operator_from, operator_values
 
 OP = Operator.parse(
@@ -49,7 +49,7 @@ def test_text(text: str, printed: str, result: str) -> None:
 
 def test_tensors_and_shapes() -> None:
     text = "(acc + bias[k]) * scale[k] + skip[n, k]"
-    assert sorted(epilogue_tensors(text)) == ["bias", "scale", "skip"]
+    assert sorted(tensors_in(text)) == ["bias", "scale", "skip"]
     op = OP.with_epilogue(text, dtypes=dict(bias="s32"), shapes=dict(scale=(5,)))
     assert [(t.name, t.shape, t.dtype) for t in op.inputs] == [
         ("a", (2, 4), "uint8"),
@@ -69,9 +69,9 @@ def test_tensors_and_shapes() -> None:
         ("acc +", "expected an expression such as"),
         ("acc if 1 else 2", "expected an expression such as"),
         ("foo + acc", "unknown name 'foo'"),
-        ("acc / 2", "division is not supported"),
-        ("u8(u8(acc))", "u8(...) gives the result's dtype and stands outermost"),
-        ("sin(acc)", "unknown function 'sin'; functions are bf16, clip, f32"),
+        ("acc // 2", "// is no sign of an expression; signs are + - * /"),
+        ("sin(acc)", "unknown function 'sin'; functions are abs, bf16, clamp, clip, "),
+        ("_pow2(acc)", "unknown function '_pow2'; functions are abs, bf16, clamp, clip, "),
         ("clip(acc, 1)", "clip(...) takes 3 arguments, got 2"),
         ("acc * scale[c]", "'scale' is indexed by 'c', which is no iteration of the output"),
         ("acc * scale[k*n]", "not affine: product of k and n"),

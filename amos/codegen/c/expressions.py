@@ -38,6 +38,8 @@ _INFIX = {
     "BitwiseOr": "|",
     "BitwiseXor": "^",
 }
+#: Operations that TVM leaves as functions of C for scalars.
+_OF_C = {"nearbyintf": "round", "sqrtf": "sqrt"}
 _COMPARISONS = ("EQ", "NE", "LT", "LE", "GT", "GE")
 
 
@@ -74,6 +76,8 @@ class CExpressions:
     _names: dict[Any, str] = field(default_factory=dict)
     #: Vectors that are held as arrays, because they were computed lane by lane.
     _arrays: set[Any] = field(default_factory=set)
+    #: Those of which one lane has a name while a statement is printed lane by lane.
+    _of_lane: set[Any] = field(default_factory=set)
     _taken: set[str] = field(default_factory=set)
     _buffers: dict[Any, CBuffer] = field(default_factory=dict)
     #: Name of the lane, while a statement is printed lane by lane.
@@ -96,11 +100,26 @@ class CExpressions:
         name = self._names[node]
         if split(type_of(node))[1] == 1:
             return name
+        if node in self._of_lane:
+            return name
         if self._lane is not None:
             return f"{name}[{self._lane}]"
         if node in self._arrays:
             raise ByLanes
         return name
+
+    def _of_Let(self, node: Any) -> str:
+        """Names for values, and what is made of them, as a statement that has a value."""
+        lines = []
+        while type(node).__name__ == "Let":
+            value, kind = bare(self._value(node.value)), type_of(node.var)
+            if self._lane is not None:
+                kind = split(kind)[0]
+                self._of_lane.add(node.var)
+            self._note(kind)
+            lines.append(f"const {c_type(kind)} {self._declare(node.var)} = {value};")
+            node = node.body
+        return "\n      ".join(["(__extension__({", *lines, f"{bare(self._value(node))};}}))"])
 
     def _of_IntImm(self, node: Any) -> str:
         value, kind = int(node), type_of(node)
@@ -256,13 +275,20 @@ class CExpressions:
         given = (self._value(a) for a in node.args[1:])
         return f"{name}({', '.join(f'{pointer}({a})' if pointer else a for a in given)})"
 
-    def _call_nearbyint(self, node: Any) -> str:
-        given = rounded(node)
-        if given is None:
-            raise ExportError(f"function {node.args[0]} has no form in C here")
-        return self._operation("round", type_of(node), given)
+    def _call_call_pure_extern(self, node: Any) -> str:
+        name = str(node.args[0].value)
+        if name not in _OF_C:
+            raise ExportError(f"function {name!r} has no form in C here")
+        return self._operation(_OF_C[name], type_of(node), *node.args[1:])
 
-    _call_call_pure_extern = _call_nearbyint
+    def _call_nearbyint(self, node: Any) -> str:
+        return self._operation("round", type_of(node), *node.args)
+
+    def _call_sqrt(self, node: Any) -> str:
+        return self._operation("sqrt", type_of(node), *node.args)
+
+    def _call_fma(self, node: Any) -> str:
+        return self._operation("fma", type_of(node), *node.args)
 
     def _call_reinterpret(self, node: Any) -> str:
         """Vectors are cast; a scalar is read from memory as the other type."""

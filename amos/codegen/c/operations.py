@@ -34,6 +34,7 @@ def _x86(name: str, macros: tuple[str, str, str]) -> dict[int, _Instruction]:
 
 _FLOATS = ("__SSE2__", "__AVX__", "__AVX512F__")
 _INTEGERS = ("__SSE4_1__", "__AVX2__", "__AVX512F__")
+_FUSED = ("__FMA__", "__FMA__", "__AVX512F__")
 #: Instructions by operation and scalar type. Those for floats return the second operand
 #: unless the first is larger, or smaller: what :mod:`amos.ir.epilogue` states.
 _INSTRUCTIONS = {
@@ -41,6 +42,8 @@ _INSTRUCTIONS = {
     ("min", "float32"): _x86("_mm{0}_min_ps((__m{1})a, (__m{1})b)", _FLOATS),
     ("max", "int32"): _x86("_mm{0}_max_epi32((__m{1}i)a, (__m{1}i)b)", _INTEGERS),
     ("min", "int32"): _x86("_mm{0}_min_epi32((__m{1}i)a, (__m{1}i)b)", _INTEGERS),
+    ("sqrt", "float32"): _x86("_mm{0}_sqrt_ps((__m{1})x)", _FLOATS),
+    ("fma", "float32"): _x86("_mm{0}_fmadd_ps((__m{1})a, (__m{1})b, (__m{1})c)", _FUSED),
     ("nearest", "float32"): _x86("_mm{0}_cvtps_epi32((__m{1})x)", _FLOATS),
     ("round", "float32"): {
         **_x86("_mm{0}_round_ps((__m{1})x, 8)", ("__SSE4_1__", "__AVX__", "")),
@@ -63,14 +66,17 @@ def definitions(used: set[tuple[str, str]]) -> tuple[str, set[str]]:
     """Text of the functions, and the types whose helpers it needs.
 
     Args:
-        used: operations, ``max``, ``min``, ``round``, ``nearest`` (an ``int32``) or, on
-            vectors, ``select`` (by a mask), each with the TVM type that it works on.
+        used: operations, ``max``, ``min``, ``round``, ``nearest`` (an ``int32``), ``sqrt``,
+            ``fma`` or, on vectors, ``select`` (by a mask), each with the TVM type that it
+            works on.
     """
     needed = set(used)
     for name, kind in used:
         if name == "nearest":
             needed.add(("round", kind))
-    order = ["max", "min", "select", "round", "nearest"]
+        if name in ("sqrt", "fma"):
+            needed.add((name, split(kind)[0]))
+    order = ["max", "min", "select", "round", "nearest", "sqrt", "fma"]
     made, types = [], set()
     for name, kind in sorted(needed, key=lambda each: (order.index(each[0]), each[1])):
         lanes = split(kind)[1]
@@ -80,11 +86,38 @@ def definitions(used: set[tuple[str, str]]) -> tuple[str, set[str]]:
     return "".join(made), types
 
 
+#: Functions of floats, where the compiler has none that needs no library.
+_TEXTS = {
+    "sqrt": """static inline float sqrt_f32(float x) {
+  return x >= 0 ? __builtin_sqrtf(x) : __builtin_nanf("");
+}
+""",
+    "fma": """/* a * b + c, rounded once. A double holds the product, and the sum but for what is
+ * cut off: then it is made odd, so that the second rounding is that of the whole. */
+static inline float fma_f32(float a, float b, float c) {
+#if defined(__FMA__) || defined(__aarch64__)
+  return __builtin_fmaf(a, b, c);
+#else
+  double product = (double)a * b, sum = product + c;
+  double back = sum - product, rest = (product - (sum - back)) + (c - back);
+  int64_t bits;
+  memcpy(&bits, &sum, sizeof bits);
+  if ((rest < 0 || rest > 0) && !(bits & 1)) bits += (rest > 0) == (sum > 0) ? 1 : -1;
+  memcpy(&sum, &bits, sizeof sum);
+  return (float)sum;
+#endif
+}
+""",
+}
+
+
 def _scalar(name: str, kind: str) -> str:
     one, called = c_type(kind), operation(name, kind)
     if name in _SIGNS:
         body = f"  return a {_SIGNS[name]} b ? a : b;\n"
         return f"static inline {one} {called}({one} a, {one} b) {{\n{body}}}\n"
+    if name in _TEXTS:
+        return _TEXTS[name]
     if name == "nearest":
         return f"static inline int32_t {called}({one} x) {{\n  return (int32_t)round_f32(x);\n}}\n"
     return f"""/* The nearest integer, ties to even; from 2^23 on every float is one. */
@@ -109,9 +142,13 @@ def _mask(kind: str) -> str:
 def _vector(name: str, kind: str) -> str:
     many, bits = c_type(kind), c_type(_mask(kind))
     made = bits if name == "nearest" else many
-    given = {"select": f"{bits} mask, {many} yes, {many} no", "round": f"{many} x"}
-    arguments = given.get("round" if name == "nearest" else name, f"{many} a, {many} b")
-    body = _plain(name, many, bits, operation("round", kind))
+    given = {
+        "select": f"{bits} mask, {many} yes, {many} no",
+        "fma": f"{many} a, {many} b, {many} c",
+        **dict.fromkeys(("round", "nearest", "sqrt"), f"{many} x"),
+    }
+    arguments = given.get(name, f"{many} a, {many} b")
+    body = _plain(name, kind)
     instruction = _INSTRUCTIONS.get((name, split(kind)[0]), {}).get(vector_bytes(kind))
     if instruction is not None:
         call = f"  return ({made}){instruction.text};\n"
@@ -119,8 +156,17 @@ def _vector(name: str, kind: str) -> str:
     return f"static inline {made} {operation(name, kind)}({arguments}) {{\n{body}}}\n"
 
 
-def _plain(name: str, many: str, bits: str, rounding: str) -> str:
-    """A body in vector arithmetic alone."""
+def _plain(name: str, kind: str) -> str:
+    """A body in vector arithmetic alone, or lane by lane."""
+    many, bits, rounding = c_type(kind), c_type(_mask(kind)), operation("round", kind)
+    if name in _TEXTS:
+        lanes, one = split(kind)[1], operation(name, split(kind)[0])
+        arguments = "x[n]" if name == "sqrt" else "a[n], b[n], c[n]"
+        return (
+            f"  {many} result;\n"
+            f"  for (int n = 0; n < {lanes}; ++n) result[n] = {one}({arguments});\n"
+            "  return result;\n"
+        )
     if name == "select":
         return f"  return ({many})((mask & ({bits})yes) | (~mask & ({bits})no));\n"
     if name in _SIGNS:

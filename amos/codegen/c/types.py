@@ -54,7 +54,7 @@ MACROS = r"[A-Z][A-Z0-9_]+|\w+_t|_[A-Z_]\w*|_mm\w*|errno|stdin|stdout|stderr|lin
 OWN = re.compile(
     f"{KEYWORDS}|{MACROS}"
     r"|main|workspace|given|packed(?:_\w+)?|lane|memcpy|(?:amos|call)_\w+|(?:b|[uif]\d+)x\d+"
-    r"|(?:load|store|all|max|min|select|round|nearest)_(?:b|[uif]\d+)(?:x\d+)?"
+    r"|(?:load|store|all|max|min|select|round|nearest|sqrt|fma)_(?:b|[uif]\d+)(?:x\d+)?"
 )
 
 

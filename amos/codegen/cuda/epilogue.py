@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from amos.codegen.cuda.copies import element_at
 from amos.codegen.cuda.expression import Value
 from amos.codegen.cuda.text import INLINE
+from amos.codegen.scalar_text import ScalarText
 from amos.ir import BufferLoad, dtype
 from amos.plan.gpu_plan import GpuPlan
 
@@ -32,16 +31,33 @@ _FUNCTIONS = {
     "f_max": ("float", "a > b ? a : b"),
     "f_min": ("float", "a < b ? a : b"),
 }
+#: Those that not every epilogue has: defined where they are called.
+_MORE = {
+    "f_divide": "float a, float b) { return __fdiv_rn(a, b); }",
+    "f_sqrt": "float a) { return __fsqrt_rn(a); }",
+    "f_fma": "float a, float b, float c) { return __fmaf_rn(a, b, c); }",
+    # The lowest bits of such a sum are the exponent of a float.
+    "f_pow2": "float a) { return __uint_as_float(__float_as_uint("
+    "__fadd_rn(a, 12583039.0f)) << 23); }",
+    "f_choose": "float a, float b, float c, float d) { return a > b ? c : d; }",
+}
+#: Functions that narrow a float to a shorter one, and that widen it again.
+_NARROWED = {"bfloat16": "__float2bfloat16_rn", "float16": "__float2half_rn"}
+_WIDENED = {"bfloat16": "__bfloat162float", "float16": "__half2float"}
 
 
 def epilogue_helpers(plan: GpuPlan) -> str:
     """The functions of an epilogue's arithmetic; nothing if there is none."""
-    if plan.mapping.operator.epilogue is None:
+    op = plan.mapping.operator
+    if op.epilogue is None:
         return ""
+    by = _InCuda({it.name: 0 for it in op.spatial})
+    by.finished(plan)
     lines = ["// Integers wrap around; each operation on floats rounds once, and none is fused."]
     for name, (kind, body) in _FUNCTIONS.items():
         lines.append(f"{INLINE} {kind} {name}({kind} a, {kind} b) {{ return {body}; }}")
-    return "\n".join([*lines, ""])
+    lines += [f"{INLINE} float {n}({text}" for n, text in _MORE.items() if n in by.operations]
+    return "\n".join([*lines, *by.functions.values(), ""])
 
 
 def finished(plan: GpuPlan, at: Mapping[str, Value]) -> str:
@@ -51,49 +67,47 @@ def finished(plan: GpuPlan, at: Mapping[str, Value]) -> str:
         plan: a kernel of an operator with an epilogue.
         at: the spatial iterations of the element.
     """
-    op = plan.mapping.operator
-    assert op.epilogue is not None
-    kind = plan.accumulator
-    value = op.epilogue.compute(SUM, kind, _InCuda(at))
-    return _stored(value, op.epilogue.expression.kind(kind), plan.stored_dtype)
+    return _InCuda(at).finished(plan)
 
 
-class _InCuda:
-    """Expressions of C; see :class:`amos.ir.epilogue.Arithmetic`."""
+class _InCuda(ScalarText):
+    """Expressions of C; see :class:`amos.ir.expression.Arithmetic`."""
 
     def __init__(self, at: Mapping[str, Value]) -> None:
+        super().__init__({"int32": "int", "float32": "float"}, INLINE)
         self.at = at
 
-    def number(self, value: float, kind: str) -> str:
-        return f"{np.float32(value)!s}f" if kind == "float32" else f"({int(value)})"
+    def finished(self, plan: GpuPlan) -> str:
+        """What is stored for the accumulator."""
+        epilogue, kind = plan.mapping.operator.epilogue, plan.accumulator
+        assert epilogue is not None
+        value, final = epilogue.compute(SUM, kind, self), plan.stored_dtype
+        if dtype(final).is_integer:
+            return self.rounded(value, epilogue.kind(kind), final)
+        wide = value if epilogue.kind(kind) == "float32" else self.convert(value)
+        return f"{_NARROWED[final]}({wide})" if final in _NARROWED else wide
 
     def read(self, load: BufferLoad, kind: str) -> str:
         known = {name: self.at.get(name, 0) for name in load.names}
         place = element_at(load.tensor.shape, [index.evaluate(known) for index in load.indices])
         element = f"{load.tensor.name}[{place}]"
-        if str(load.tensor.dtype) == "bfloat16":
-            return f"__bfloat162float({element})"
+        if str(load.tensor.dtype) in _WIDENED:
+            return f"{_WIDENED[str(load.tensor.dtype)]}({element})"
         return element if kind == "float32" else f"static_cast<int>({element})"
 
     def convert(self, value: str) -> str:
         return f"__int2float_rn({value})"
 
     def apply(self, name: str, kind: str, values: list[str]) -> str:
-        if name == "round":
-            return f"rintf({values[0]})"
-        return f"{'f' if kind == 'float32' else 'i'}_{name}({', '.join(values)})"
+        return f"rintf({values[0]})" if name == "round" else super().apply(name, kind, values)
 
-
-def _stored(value: str, computed: str, kind: str) -> str:
-    """A value of kind ``computed`` as an element of type ``kind``: rounded and clamped."""
-    if not dtype(kind).is_integer:
-        wide = value if computed == "float32" else f"__int2float_rn({value})"
-        return f"__float2bfloat16_rn({wide})" if kind == "bfloat16" else wide
-    low, high = dtype(kind).limits
-    if computed == "float32":
-        above = f"f_max({value}, {low}.0f)"
-        # Beyond the ends of an int32 the conversion itself stops at them.
-        value = f"__float2int_rn({above if kind == 'int32' else f'f_min({above}, {high}.0f)'})"
-    elif kind != "int32":
-        value = f"i_min(i_max({value}, {low}), {high})"
-    return value
+    def rounded(self, value: str, kind: str, final: str) -> str:
+        if final in _NARROWED:
+            return f"{_WIDENED[final]}({_NARROWED[final]}({value}))"
+        low, high = dtype(final).limits
+        if kind == "float32":
+            above = f"f_max({value}, {low}.0f)"
+            # Beyond the ends of an int32 the conversion itself stops at them.
+            inside = above if final == "int32" else f"f_min({above}, {high}.0f)"
+            return f"__float2int_rn({inside})"
+        return value if final == "int32" else f"i_min(i_max({value}, {low}), {high})"

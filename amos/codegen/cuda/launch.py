@@ -6,7 +6,8 @@ from dataclasses import asdict
 from typing import Any
 
 from amos.ir import BufferLoad, Store
-from amos.ir.epilogue import Node
+from amos.ir.epilogue import ACC
+from amos.ir.expression import Node
 from amos.plan.gpu_plan import GpuPlan
 
 __all__ = ["described_operand", "launch_of"]
@@ -66,17 +67,23 @@ def _epilogue(plan: GpuPlan) -> dict[str, Any]:
     if epilogue is None:
         return {}
 
-    def described(node: Node) -> dict[str, Any]:
-        made: dict[str, Any] = {"name": node.name, "kind": node.kind(accumulator)}
+    def described(node: Node, kinds: dict[str, str]) -> dict[str, Any]:
+        made: dict[str, Any] = {"name": node.name, "kind": node.joint(kinds)}
         if node.load is not None:
             return made | {"name": "read", "load": described_operand(node.load)}
         if node.name == "number":
             return made | {"value": node.value}
-        return made | {"arguments": [described(each) for each in node.arguments]}
+        if node.is_variable:
+            return made
+        made["arguments"] = [described(each, kinds) for each in node.arguments]
+        if (function := node.function) is not None:
+            body = described(function.body, dict.fromkeys(function.parameters, made["kind"]))
+            made |= {"parameters": [*function.parameters], "body": body}
+        return made
 
     return {
         "accumulator": accumulator,
-        "epilogue": described(epilogue.expression),
+        "epilogue": described(epilogue.expression, {ACC: accumulator}),
         "result": plan.stored_dtype,
     }
 

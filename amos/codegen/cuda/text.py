@@ -25,7 +25,7 @@ __all__ = [
 GLOBALS = re.compile(
     r"half|nvcuda|wmma|threadIdx|blockIdx|blockDim|gridDim|warpSize|dim3|uint2|uint4|rintf|main"
     r"|atomicAdd|shared_memory|clear|element|multiply_add|copy_async|commit_copies|wait_copies"
-    r"|amos_emulation|Fragment[ABC]|[if]_(?:add|subtract|multiply|max|min)|cuda\w*"
+    r"|amos_emulation|Fragment[ABC]|[if]_\w+|cuda\w*"
     r"|(?:load|store|lane)_\w+"
 )
 #: What names of an operator must not be: all that, what a kernel's text uses itself, and what

@@ -18,11 +18,15 @@ from typing import Any
 
 from amos.codegen.tir.arrays import decoded, encoded, held
 from amos.ir import BufferLoad, Operator, Prologue, dtype
+from amos.ir.expression import Function, inlined
 
 __all__ = ["computed", "finished"]
 
 #: 2**31 - 1 is no float32; this is the largest one that an int32 holds.
 _LARGEST_FLOAT_IN_INT32 = 2147483520
+#: Added to a small integer, it leaves a float's exponent, 127 more, in the lowest bits.
+_TO_EXPONENT = 1.5 * 2**23 + 127
+_CALLS = {"round": "tirx.nearbyint", "sqrt": "tirx.sqrt", "fma": "tirx.fma"}
 _SUMS = {"add": operator.add, "subtract": operator.sub, "multiply": operator.mul}
 
 
@@ -40,8 +44,9 @@ def finished(
     if op.epilogue is None:
         return accumulator
     kind = str(op.output.tensor.dtype)
-    value = op.epilogue.compute(accumulator, kind, _InTVM(at, tensors))
-    return _store(_wrapped(value), op.epilogue.expression.kind(kind), op.epilogue.result(kind))
+    by = _InTVM(at, tensors)
+    value = _wrapped(op.epilogue.compute(accumulator, kind, by))
+    return by.named(_stored(value, op.epilogue.kind(kind), op.epilogue.result(kind)))
 
 
 def computed(prologue: Prologue, at: Mapping[str, Any], tensors: Mapping[str, Any]) -> Any:
@@ -52,7 +57,8 @@ def computed(prologue: Prologue, at: Mapping[str, Any], tensors: Mapping[str, An
         at: where it is along the prologue's dimensions.
         tensors: TE tensors of the prologue, by name.
     """
-    return _store(_wrapped(prologue.compute(_InTVM(at, tensors))), prologue.kind, prologue.dtype)
+    by = _InTVM(at, tensors)
+    return by.named(_stored(_wrapped(prologue.compute(by)), prologue.kind, prologue.dtype))
 
 
 @dataclass(frozen=True)
@@ -82,8 +88,43 @@ def _wrapped(value: Any) -> Any:
 
 
 class _InTVM:
+    """Expressions of TVM; see :class:`amos.ir.expression.Arithmetic`.
+
+    Args:
+        at: the iterations of the element; one left out stands at zero.
+        tensors: TE tensors of what is read, by name.
+    """
+
     def __init__(self, at: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
         self.at, self.tensors = at, tensors
+        self._names: list[tuple[Any, Any]] = []
+
+    def named(self, value: Any) -> Any:
+        """A value, around which the names that it uses are given."""
+        from tvm import tirx
+
+        for name, meaning in reversed(self._names):
+            value = tirx.Let(name, meaning, value)
+        return value
+
+    def _bind(self, value: Any, kind: str) -> Any:
+        from tvm import tirx
+
+        value = tirx.convert(_wrapped(value))
+        if isinstance(value, tirx.Var):
+            return value
+        name = tirx.Var(f"x{len(self._names)}", kind)
+        self._names.append((name, value))
+        return name
+
+    def call(self, function: Function, kind: str, values: list[Any]) -> Any:
+        return inlined(function, kind, values, self, lambda value: self._bind(value, kind))
+
+    def rounded(self, value: Any, kind: str, final: str) -> Any:
+        value = _wrapped(value)
+        if dtype(final).is_integer:
+            return _clamped(value, kind, final)
+        return decoded(encoded(value, final), final, "float32")
 
     def number(self, value: float, kind: str) -> Any:
         from tvm import tirx
@@ -112,17 +153,32 @@ class _InTVM:
         if kind == "int32" and name in _SUMS:
             return self._sum(name, *values)
         values = [_wrapped(value) for value in values]
-        if name == "round":
-            return tirx.nearbyint(values[0])
+        if name == "_choose":
+            return tirx.Select(values[0] > values[1], values[2], values[3])
+        if name == "_pow2":
+            bits = tirx.reinterpret(
+                "uint32", self._added(values[0], self.number(_TO_EXPONENT, kind))
+            )
+            return tirx.reinterpret(kind, tirx.shift_left(bits, tirx.const(23, "uint32")))
+        if name in _CALLS:
+            return tirx.call_intrin(kind, _CALLS[name], *values)
         left, right = values
         if name in ("max", "min"):
             return (tirx.max if name == "max" else tirx.min)(left, right)
-        if name != "multiply":
-            left, right = _rounded(left), _rounded(right)
+        if name == "add":
+            return self._added(left, right)
         if name == "subtract":
             # A difference of equal terms would be zero, without what they are made of.
-            right = _opaque(right, kind)
-        return _SUMS[name](left, right)
+            return self._apart(left) - _opaque(self._apart(right), kind)
+        return tirx.div(left, right) if name == "divide" else left * right
+
+    def _added(self, left: Any, right: Any) -> Any:
+        return self._apart(left) + self._apart(right)
+
+    def _apart(self, term: Any) -> Any:
+        """A term of a sum, which no product may be fused with."""
+        meaning = next((value for name, value in self._names if name.same_as(term)), term)
+        return _rounded(term, meaning)
 
     def _sum(self, name: str, left: Any, right: Any) -> _Exact:
         a, b = _exact(left), _exact(right)
@@ -144,8 +200,8 @@ def _opaque(value: Any, kind: str) -> Any:
     return tirx.reinterpret(kind, tirx.reinterpret(bits, value))
 
 
-def _rounded(term: Any) -> Any:
-    """A term of a sum; a product is made to be rounded before it is added.
+def _rounded(term: Any, meaning: Any) -> Any:
+    """A term of a sum; if it means a product, that is made to be rounded before it is added.
 
     TVM lets LLVM fuse a product and a sum, which rounds once where two roundings
     are stated. A choice between them keeps them apart, and unlike a call of LLVM's
@@ -155,31 +211,35 @@ def _rounded(term: Any) -> Any:
     """
     from tvm import tirx
 
-    if not isinstance(term, tirx.Mul):
+    if not isinstance(meaning, tirx.Mul):
         return term
     doubled = term + term
     upper = tirx.Select(term < tirx.const(math.inf, "float32"), term, doubled)
     return tirx.Select(term > tirx.const(-math.inf, "float32"), upper, doubled)
 
 
-def _store(value: Any, computed: str, kind: str) -> Any:
+def _stored(value: Any, computed: str, kind: str) -> Any:
     """A value of kind ``computed`` as an element of the result, of dtype ``kind``."""
+    if dtype(kind).is_integer:
+        return _clamped(value, computed, kind).astype(held(kind))
+    return encoded(value.astype("float32"), kind)
+
+
+def _clamped(value: Any, computed: str, kind: str) -> Any:
+    """A value of kind ``computed`` as an ``int32`` in the range of an integer type."""
     from tvm import tirx
 
-    final = dtype(kind)
-    if not final.is_integer:
-        return encoded(value.astype("float32"), kind)
     low, high = dtype(kind).limits
-    if computed == "float32":
-        most = min(high, _LARGEST_FLOAT_IN_INT32)
-        above = tirx.max(value, tirx.const(low, "float32"))
-        inside = tirx.min(above, tirx.const(most, "float32"))
-        nearest = tirx.nearbyint(inside).astype("int32")
-        if most < high:
-            beyond = above > tirx.const(most, "float32")
-            nearest = tirx.Select(beyond, tirx.const(high, "int32"), nearest)
-        value = nearest
-    elif kind != "int32":
+    if computed == "int32":
+        if kind == "int32":
+            return value
         limits = tirx.const(low, "int32"), tirx.const(high, "int32")
-        value = tirx.min(tirx.max(value, limits[0]), limits[1])
-    return value.astype(held(kind))
+        return tirx.min(tirx.max(value, limits[0]), limits[1])
+    most = min(high, _LARGEST_FLOAT_IN_INT32)
+    above = tirx.max(value, tirx.const(low, "float32"))
+    inside = tirx.min(above, tirx.const(most, "float32"))
+    nearest = tirx.nearbyint(inside).astype("int32")
+    if most == high:
+        return nearest
+    beyond = above > tirx.const(most, "float32")
+    return tirx.Select(beyond, tirx.const(high, "int32"), nearest)

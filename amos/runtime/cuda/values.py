@@ -54,10 +54,10 @@ def drawn(launch: dict[str, Any], rng: np.random.Generator) -> dict[str, np.ndar
     is long. What an epilogue reads has many magnitudes.
     """
     *inputs, out = launch["arguments"]
-    share = 1.0
-    if out["dtype"] == "float16":
+    share = 0.0
+    if launch["operator"].get("accumulator", out["dtype"]) == "float16":
         share = min(1.0, _FEW / max(1, _length(launch["operator"])))
-    return {a["name"]: _draw(a, share if out["dtype"] == "float16" else 0.0, rng) for a in inputs}
+    return {a["name"]: _draw(a, share, rng) for a in inputs}
 
 
 def _draw(argument: dict[str, Any], share: float, rng: np.random.Generator) -> np.ndarray:
@@ -65,8 +65,9 @@ def _draw(argument: dict[str, Any], share: float, rng: np.random.Generator) -> n
     values: np.ndarray
     if share:
         values = rng.integers(-2, 3, shape) * (rng.random(shape) < share) * 1.0
-    elif argument["role"] == "epilogue" and kind in ("float32", "bfloat16"):
-        sizes = rng.integers(128, 256, shape) / 128 * 2.0 ** rng.integers(-18, 2, shape)
+    elif argument["role"] == "epilogue" and kind in ("float32", "bfloat16", "float16"):
+        least = -12 if kind == "float16" else -18
+        sizes = rng.integers(128, 256, shape) / 128 * 2.0 ** rng.integers(least, 2, shape)
         values = np.where(rng.random(shape) < 0.25, -sizes, sizes)
     elif argument["role"] == "epilogue" and kind != "int8" and kind != "uint8":
         values = rng.integers(0 if kind[0] == "u" else -(1 << 12), 1 << 12, shape) * 1.0
@@ -138,8 +139,10 @@ def compared(
     allowed = scale * _tolerance(inputs, operator.get("accumulator", out["dtype"]))
     if operator.get("epilogue"):
         total, allowed = _finished(operator, values, at, total, allowed)
-    difference = np.abs(got[where] - total)
+    with np.errstate(invalid="ignore"):
+        difference = np.abs(got[where] - total)
     difference[~np.isfinite(got[where])] = np.inf
+    difference[(got[where] == total) | (np.isnan(got[where]) & np.isnan(total))] = 0
     return {
         "correct": bool((difference <= allowed).all()),
         "largest_difference": float(difference.max()),
@@ -217,15 +220,15 @@ def _finished(
     kind = operator["accumulator"]
 
     def finish(sums: np.ndarray) -> np.ndarray:
-        with np.errstate(over="ignore", invalid="ignore"):
-            value = _value(operator["epilogue"], _as(sums, kind), values, at)
+        with np.errstate(all="ignore"):
+            value = _value(operator["epilogue"], {"acc": _as(sums, kind)}, values, at)
             return _stored(value, operator["result"])
 
     right = finish(total)
     if kind == "int32":
         return right, np.zeros(len(right))
     off = np.maximum(*(np.abs(finish(total + sign * allowed) - right) for sign in (-1, 1)))
-    small = {"float32": 1e-6, "bfloat16": 2.0**-7}.get(operator["result"])
+    small = {"float32": 1e-6, "bfloat16": 2.0**-7, "float16": 2.0**-10}.get(operator["result"])
     return right, off + (1.0 if small is None else small * np.abs(right))
 
 
@@ -239,42 +242,85 @@ def _as(value: np.ndarray, kind: str) -> np.ndarray:
 
 def _value(
     node: dict[str, Any],
-    total: np.ndarray,
+    variables: dict[str, np.ndarray],
     values: dict[str, np.ndarray],
     at: dict[str, np.ndarray],
 ) -> np.ndarray:
-    """A node of an epilogue; its kind is ``int32`` or ``float32``."""
+    """A node of an epilogue, whose arguments are all made of its kind."""
     name, kind = node["name"], node["kind"]
-    if name == "acc":
-        return total
     if name == "number":
         return _as(np.asarray(node["value"]), kind)
     if name == "read":
         place = _flat(node["load"], at)[0]
         return _as(values[node["load"]["tensor"]].reshape(-1)[place], kind)
-    below = [_value(each, total, values, at) for each in node["arguments"]]
-    first, *others = (_as(each, kind) for each in below)
-    if name == "f32":
-        return first
-    if name == "round":
-        return first if kind == "int32" else np.rint(first)
-    if name == "relu":
-        return np.where(first > 0, first, first.dtype.type(0))
-    if name == "clip":
-        above = np.where(first > others[0], first, others[0])
-        return np.where(above < others[1], above, others[1])
-    (second,) = others
-    if name in ("max", "min"):
-        return np.where(first > second if name == "max" else first < second, first, second)
-    made = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply}[name]
-    if kind == "float32":
-        return np.asarray(made(first, second))
-    return _as(made(first.astype(np.int64), second.astype(np.int64)), kind)
+    if "arguments" not in node:
+        return variables[name]
+    below = [_as(_value(each, variables, values, at), kind) for each in node["arguments"]]
+    if "body" in node:
+        return _value(node["body"], dict(zip(node["parameters"], below, strict=True)), values, at)
+    if name in _CASTS:
+        rounded = _stored(below[0], _CASTS[name])
+        return _as(rounded, "float32" if "float" in _CASTS[name] else "int32")
+    if kind == "int32" and name in ("add", "subtract", "multiply"):
+        return _as(_OPERATIONS[name](*(each.astype(np.int64) for each in below)), kind)
+    if name == "round" and kind == "int32":
+        return below[0]
+    return _as(_OPERATIONS[name](*below), kind)
+
+
+def _fused(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """``a * b + c`` of floats, rounded once.
+
+    In doubles the product is exact, and the sum but for what is cut off. That matters
+    where the rest lies half-way between two floats: it says to which of them it belongs.
+    """
+    product = np.asarray(a, np.float64) * b
+    total = np.asarray(product + c)
+    other = total - product
+    cut = (product - (total - other)) + (c - other)
+    nearest = total.astype(np.float32)
+    beyond = np.nextafter(nearest, np.where(total > nearest, np.inf, -np.inf).astype(np.float32))
+    tie = (total - nearest == beyond - total) & (total != nearest)
+    return np.where(tie & (np.abs(cut) > 0) & ((cut > 0) == (beyond > nearest)), beyond, nearest)
+
+
+def _power(exponent: np.ndarray) -> np.ndarray:
+    """Two to the power of an integer, as the bits of a float."""
+    shifted = (exponent + np.float32(12583039)).view(np.uint32)
+    return (shifted << np.uint32(23)).view(np.float32)
+
+
+_CASTS = {
+    "u8": "uint8",
+    "s8": "int8",
+    "s16": "int16",
+    "s32": "int32",
+    "f32": "float32",
+    "bf16": "bfloat16",
+    "f16": "float16",
+}
+_OPERATIONS: dict[str, Any] = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "divide": np.divide,
+    "max": lambda a, b: np.where(a > b, a, b),
+    "min": lambda a, b: np.where(a < b, a, b),
+    "round": np.rint,
+    "sqrt": np.sqrt,
+    "fma": _fused,
+    "_pow2": _power,
+    "_choose": lambda a, b, c, d: np.where(a > b, c, d),
+}
 
 
 def _stored(value: np.ndarray, kind: str) -> np.ndarray:
     """As the result's type: integers nearest, ties to even, and clamped."""
-    if kind in ("float32", "bfloat16"):
-        return np.asarray(value, np.float64)
+    if kind == "bfloat16":
+        bits = np.asarray(value, np.float32).view(np.uint32)
+        near = (bits + 0x7FFF + (bits >> 16 & 1)) & np.uint32(0xFFFF0000)
+        return np.where(np.isnan(value), np.nan, near.view(np.float32)).astype(np.float64)
+    if kind in ("float32", "float16"):
+        return np.asarray(value).astype(kind).astype(np.float64)
     limits = np.iinfo(_BITS[kind])
     return np.clip(np.rint(np.asarray(value, np.float64)), limits.min, limits.max)

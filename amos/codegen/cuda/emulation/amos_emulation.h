@@ -131,12 +131,27 @@ struct __nv_bfloat16 {
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fsub_rn(float a, float b) { return a - b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fdiv_rn(float a, float b) { return a / b; }
+inline float __fsqrt_rn(float a) { return std::sqrt(a); }
+inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
+inline float __uint_as_float(unsigned bits) {
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+inline unsigned __float_as_uint(float value) {
+  unsigned bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
 inline float __int2float_rn(int value) { return static_cast<float>(value); }
 inline int __float2int_rn(float value) {
   if (value >= 0x1p31f) return INT32_MAX;
   if (value <= -0x1p31f) return INT32_MIN;
   return static_cast<int>(std::nearbyint(value));
 }
+inline float __half2float(half value) { return value; }
+inline half __float2half_rn(float value) { return half(value); }
 inline float __bfloat162float(__nv_bfloat16 value) { return value; }
 inline __nv_bfloat16 __float2bfloat16_rn(float value) { return __nv_bfloat16(value); }
 

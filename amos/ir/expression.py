@@ -1,0 +1,270 @@
+"""Elementwise expressions: trees of operations on values of ``int32`` and ``float32``.
+
+A tree says nothing of what its variables are: an epilogue has one, ``acc``. It is computed
+by an :class:`Arithmetic`, in NumPy or as text of a kernel. The language that trees are
+written in, and what each operation means, is told by :mod:`amos.ir.epilogue`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+from amos.ir.nodes import BufferLoad
+
+__all__ = [
+    "CASTS",
+    "FLOATS",
+    "INTEGERS",
+    "OPERATIONS",
+    "SIGNS",
+    "Arithmetic",
+    "Function",
+    "Node",
+    "Typed",
+    "inlined",
+]
+
+#: dtypes that a value may be rounded to, by the function that says so.
+CASTS = {
+    "u8": "uint8",
+    "s8": "int8",
+    "s16": "int16",
+    "s32": "int32",
+    "f32": "float32",
+    "bf16": "bfloat16",
+    "f16": "float16",
+}
+#: Operations that are written as functions, and how many arguments they take. Names with an
+#: underscore are for definitions alone (:mod:`amos.ir.functions`).
+OPERATIONS = {
+    "max": 2,
+    "min": 2,
+    "round": 1,
+    "fma": 3,
+    "sqrt": 1,
+    "_pow2": 1,
+    "_choose": 4,
+    **dict.fromkeys(CASTS, 1),
+}
+#: Operations that are written as signs.
+SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
+#: Operations on floats alone.
+_OF_FLOATS = ("divide", "fma", "sqrt", "_pow2", "f32", "bf16", "f16")
+#: dtypes of tensors that expressions read, and the kind that they are widened to.
+INTEGERS = ("int32", "int16", "uint16", "int8", "uint8")
+FLOATS = ("float32", "bfloat16", "float16")
+
+
+@dataclass(frozen=True)
+class Typed:
+    """A value, and its kind: ``"int32"`` or ``"float32"``."""
+
+    value: Any
+    kind: str
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function that is defined by an expression of its parameters.
+
+    Attributes:
+        name: as it is called.
+        parameters: names of the variables; an argument is computed once.
+        body: what it stands for.
+        of_floats: whether integers are converted before; otherwise they are if any
+            argument is a float.
+    """
+
+    name: str
+    parameters: tuple[str, ...]
+    body: Node
+    of_floats: bool
+
+    @cached_property
+    def once(self) -> bool:
+        """Whether each parameter occurs once, so that arguments may be put in its place."""
+        variables = [node.name for node in self.body.nodes() if node.is_variable]
+        return sorted(variables) == sorted(self.parameters)
+
+    def applied(self, values: list[Any], kind: str, by: Arithmetic) -> Any:
+        """Value of the body, of values of all its parameters."""
+        pairs = zip(self.parameters, values, strict=True)
+        return self.body.compute({name: Typed(value, kind) for name, value in pairs}, by).value
+
+
+class Arithmetic(Protocol):
+    """How values are computed: by NumPy, or as expressions of a kernel."""
+
+    def number(self, value: float, kind: str) -> Any:
+        """A constant as ``int32`` or ``float32``."""
+        ...
+
+    def read(self, load: BufferLoad, kind: str) -> Any:
+        """An element of a tensor, widened to ``kind``."""
+        ...
+
+    def convert(self, value: Any) -> Any:
+        """An ``int32`` as ``float32``."""
+        ...
+
+    def rounded(self, value: Any, kind: str, final: str) -> Any:
+        """A value of a kind, rounded to a dtype and clamped, as ``int32`` or ``float32``."""
+        ...
+
+    def apply(self, name: str, kind: str, values: list[Any]) -> Any:
+        """An operation, on values of one kind."""
+        ...
+
+    def call(self, function: Function, kind: str, values: list[Any]) -> Any:
+        """A function, on values of one kind; see :func:`inlined`."""
+        ...
+
+
+def inlined(
+    function: Function,
+    kind: str,
+    values: list[Any],
+    by: Arithmetic,
+    bind: Callable[[Any], Any] = lambda value: value,
+) -> Any:
+    """A call by its body.
+
+    Args:
+        function, kind, values, by: the call, and how its body is computed.
+        bind: makes a name of a value that is used several times.
+    """
+    return function.applied(values if function.once else [bind(each) for each in values], kind, by)
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operation.
+
+    Attributes:
+        name: of a variable, an operation or a function; ``number`` or ``read``.
+        arguments: what it is applied to.
+        value: of a number.
+        load: of what is read.
+        function: what is called, if that is no operation.
+    """
+
+    name: str
+    arguments: tuple[Node, ...] = ()
+    value: float = 0
+    load: BufferLoad | None = None
+    function: Function | None = field(default=None, compare=False, repr=False)
+
+    def __str__(self) -> str:
+        if self.name == "number":
+            return str(self.value)
+        if self.load is not None:
+            return str(self.load)
+        if self.name in SIGNS:
+            left, right = (_wrapped(each, self) for each in self.arguments)
+            return f"{left} {SIGNS[self.name]} {right}"
+        return (
+            self.name if self.is_variable else f"{self.name}({', '.join(map(str, self.arguments))})"
+        )
+
+    @property
+    def is_variable(self) -> bool:
+        """Whether it stands for a value that whoever computes it has."""
+        return not self.arguments and self.load is None and self.name != "number"
+
+    @cached_property
+    def depth(self) -> int:
+        """Levels of the expression."""
+        return 1 + max((argument.depth for argument in self.arguments), default=0)
+
+    def nodes(self) -> Iterator[Node]:
+        """This node and all below it, from left to right."""
+        yield self
+        for argument in self.arguments:
+            yield from argument.nodes()
+
+    @cached_property
+    def loads(self) -> tuple[BufferLoad, ...]:
+        """Accesses, in order of first appearance."""
+        loads = (node.load for node in self.nodes())
+        return tuple(dict.fromkeys(load for load in loads if load is not None))
+
+    def with_loads(self, change: Callable[[BufferLoad], BufferLoad]) -> Node:
+        """The same with every access replaced."""
+        return replace(
+            self,
+            arguments=tuple(each.with_loads(change) for each in self.arguments),
+            load=None if self.load is None else change(self.load),
+        )
+
+    def kind(self, kinds: Mapping[str, str]) -> str:
+        """``"int32"`` or ``"float32"``.
+
+        Args:
+            kinds: of each variable.
+        """
+        if self.is_variable:
+            return kinds[self.name]
+        if self.name == "number":
+            return "int32" if isinstance(self.value, int) else "float32"
+        if self.load is not None:
+            return "int32" if str(self.load.tensor.dtype) in INTEGERS else "float32"
+        if self.name in CASTS:
+            return "int32" if CASTS[self.name] in INTEGERS else "float32"
+        joint = self.joint(kinds)
+        if self.function is None:
+            return joint
+        return self.function.body.kind(dict.fromkeys(self.function.parameters, joint))
+
+    def joint(self, kinds: Mapping[str, str]) -> str:
+        """The kind that all arguments are converted to; its own if there are none."""
+        if not self.arguments:
+            return self.kind(kinds)
+        if self.name in _OF_FLOATS or (self.function is not None and self.function.of_floats):
+            return "float32"
+        own = {argument.kind(kinds) for argument in self.arguments}
+        return "float32" if "float32" in own else "int32"
+
+    def compute(self, variables: Mapping[str, Typed], by: Arithmetic) -> Typed:
+        """Value of the node, and its kind.
+
+        Args:
+            variables: value of each variable.
+            by: how it is computed.
+        """
+        if self.is_variable:
+            return variables[self.name]
+        kinds = {name: typed.kind for name, typed in variables.items()}
+        kind = self.kind(kinds)
+        if self.name == "number":
+            return Typed(by.number(self.value, kind), kind)
+        if self.load is not None:
+            return Typed(by.read(self.load, kind), kind)
+        joint = self.joint(kinds)
+        values = [_converted(each, joint, variables, by) for each in self.arguments]
+        if self.name == "f32" or (self.name == "round" and joint == "int32"):
+            return Typed(values[0], kind)
+        if self.name in CASTS:
+            return Typed(by.rounded(values[0], joint, CASTS[self.name]), kind)
+        if self.function is not None:
+            return Typed(by.call(self.function, joint, values), kind)
+        return Typed(by.apply(self.name, joint, values), kind)
+
+
+def _converted(node: Node, kind: str, variables: Mapping[str, Typed], by: Arithmetic) -> Any:
+    """Value of a node as a kind that its own is, or is converted to."""
+    if node.name == "number":
+        return by.number(node.value, kind)
+    own = node.compute(variables, by)
+    return own.value if own.kind == kind else by.convert(own.value)
+
+
+def _wrapped(node: Node, around: Node) -> str:
+    """A part of a sum or product, in parentheses where it would bind otherwise."""
+    product = around.name in ("multiply", "divide")
+    right = node is around.arguments[1] and node.name in SIGNS
+    sums = node.name in ("add", "subtract")
+    apart = (sums and product) or (right and (sums or product))
+    return f"({node})" if apart else str(node)

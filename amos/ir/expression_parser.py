@@ -1,0 +1,227 @@
+"""From text to the tree of an expression.
+
+Grammar, where ``index`` is that of :mod:`amos.ir.grammar`::
+
+    sum     := product (("+" | "-") product)*
+    product := unary (("*" | "/") unary)*
+    unary   := "-"* (NUMBER | VARIABLE | call | access | "(" sum ")")
+    call    := NAME "(" [sum ("," sum)*] ")"
+    access  := NAME "[" [index ("," index)*] "]"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from itertools import pairwise
+
+from amos.errors import OperatorError, shown
+from amos.ir.dtypes import dtype
+from amos.ir.expression import CASTS, OPERATIONS, Function, Node
+from amos.ir.functions import DEFINITIONS, OF_FLOATS
+from amos.ir.grammar import Reader
+from amos.ir.limits import DEPTH
+from amos.ir.nodes import BufferLoad, Tensor
+from amos.ir.tokens import Token, one_line, tokenize
+
+__all__ = ["ExpressionReader", "functions", "tensors_in"]
+
+#: Numbers from here on would be rounded to an infinity.
+_ENDS_OF_FLOAT32 = 2.0**128 - 2.0**103
+_EXAMPLE = "u8(relu((acc + bias[k]) * scale[k]))"
+
+
+def tensors_in(text: str) -> tuple[str, ...]:
+    """Names of the tensors that an expression reads."""
+    tokens = pairwise(tokenize(one_line(text)))
+    names = [one.text for one, after in tokens if one.kind == "name" and after.text == "["]
+    return tuple(dict.fromkeys(names))
+
+
+@cache
+def functions() -> Mapping[str, Function]:
+    """Every function that is defined in the language, by name."""
+    table: dict[str, Function] = {}
+    for text in (*DEFINITIONS, *OF_FLOATS):
+        head, _, body = text.partition("=")
+        name, _, inside = head.partition("(")
+        parameters = tuple(each.strip(" )") for each in inside.split(","))
+        reader = ExpressionReader(body, {}, {}, {}, "index", variables=parameters, table=table)
+        table[name] = Function(name, parameters, reader.sum(), text in OF_FLOATS)
+    return table
+
+
+class ExpressionReader(Reader):
+    """One method for each rule of the grammar.
+
+    Args:
+        text: what is read.
+        extents: of what may index tensors.
+        dtypes: of tensors, by name.
+        shapes: of tensors, by name.
+        what: what the indices are, for messages.
+        own: dtypes of tensors that ``dtypes`` leaves out; others are float32.
+        variables: names that stand for themselves.
+        table: the functions that may be called; those of the language by default.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        extents: Mapping[str, int],
+        dtypes: Mapping[str, str],
+        shapes: Mapping[str, Sequence[int]],
+        what: str,
+        own: Mapping[str, str] | None = None,
+        variables: Sequence[str] = (),
+        table: Mapping[str, Function] | None = None,
+    ) -> None:
+        super().__init__(text)
+        self.extents, self.dtypes, self.shapes = extents, dtypes, shapes
+        self.what, self.own = what, own or {}
+        self.tensors: dict[str, Tensor] = {}
+        self.variables = variables
+        self.table = functions() if table is None else table
+        self.defines = table is not None
+
+    def expression(self) -> tuple[Node, str | None]:
+        """The whole text, and the dtype that it ends in if it says one."""
+        expression = self.sum()
+        if self.next.kind != "end":
+            self.fail(f"expected an expression such as {_EXAMPLE!r}")
+        if expression.name in CASTS:
+            return expression.arguments[0], CASTS[expression.name]
+        return expression, None
+
+    def check_given(self, where: str) -> None:
+        """Refuse dtypes and shapes of tensors that the text does not read."""
+        for what, given in (("dtype", self.dtypes), ("shape", self.shapes)):
+            if unknown := [name for name in given if name not in self.tensors]:
+                raise OperatorError(
+                    f"{what} given for {unknown[0]!r}, which the {where} does not read; "
+                    f"it reads {', '.join(sorted(self.tensors)) or 'no tensor'}"
+                )
+
+    def apply(self, name: str, *arguments: Node) -> Node:
+        """One operation, not too deep."""
+        node = Node(name, arguments, function=self.table.get(name))
+        if node.depth > DEPTH:
+            self.fail(f"expressions are nested deeper than {DEPTH}")
+        return node
+
+    def sum(self) -> Node:
+        """``product (("+" | "-") product)*``"""
+        total = self.product()
+        while sign := self.accept("+", "-"):
+            total = self.apply("add" if sign.text == "+" else "subtract", total, self.product())
+        return total
+
+    def product(self) -> Node:
+        """``unary (("*" | "/") unary)*``"""
+        product = self.unary()
+        while sign := self.accept("*", "/"):
+            name = "multiply" if sign.text == "*" else "divide"
+            product = self.apply(name, product, self.unary())
+        if self.next.text in ("//", "%"):
+            self.fail(f"{self.next.text} is no sign of an expression; signs are + - * /")
+        return product
+
+    def unary(self) -> Node:
+        """``"-"* (number | atom)``"""
+        signs = 0
+        while self.accept("-"):
+            signs += 1
+        if self.next.kind == "number":
+            node = self.number(-1 if signs else 1)
+            signs -= signs > 0
+        else:
+            node = self.atom_of_expression()
+        for _ in range(signs):
+            node = self.apply("subtract", Node("number", value=0), node)
+        return node
+
+    def number(self, sign: int) -> Node:
+        """A number of int32 or float32."""
+        token = self.take()
+        value = sign * (int(token.text) if token.text.isdecimal() else float(token.text))
+        if isinstance(value, int) and not -(1 << 31) <= value < 1 << 31:
+            self.fail(f"integer {shown(value)} is outside int32", token)
+        if isinstance(value, float) and not abs(value) < _ENDS_OF_FLOAT32:
+            self.fail(f"number {value} is outside float32", token)
+        return Node("number", value=value)
+
+    def atom_of_expression(self) -> Node:
+        """``VARIABLE | call | access | "(" sum ")"``"""
+        token = self.next
+        if self.accept("("):
+            self.descend(token)
+            inner = self.sum()
+            self.expect(")", "to close the parenthesis")
+            self.depth -= 1
+            return inner
+        if token.kind != "name":
+            self.fail(f"expected an expression such as {_EXAMPLE!r}")
+        if self.calls():
+            return self.call()
+        self.take()
+        if self.accept("["):
+            return Node("read", load=self.load(token))
+        if token.text not in self.variables:
+            others = [*self.variables, f"{token.text}[...] for a tensor"]
+            self.fail(f"unknown name {token.text!r}: write {' or '.join(others)}", token)
+        return Node(token.text)
+
+    def call(self) -> Node:
+        """``NAME "(" [sum ("," sum)*] ")"``"""
+        token = self.take()
+        expected = self.arity(token)
+        self.descend(self.take())
+        arguments = [] if self.next.text == ")" else [self.sum()]
+        while self.accept(","):
+            arguments.append(self.sum())
+        self.expect(")", f"after the arguments of {token.text}(...)")
+        self.depth -= 1
+        if len(arguments) != expected:
+            self.fail(
+                f"{token.text}(...) takes {expected} argument{'s' * (expected > 1)}, "
+                f"got {len(arguments)}",
+                token,
+            )
+        return self.apply(token.text, *arguments)
+
+    def arity(self, token: Token) -> int:
+        """How many arguments a function takes, if it is one."""
+        arities = {name: len(each.parameters) for name, each in self.table.items()} | OPERATIONS
+        if token.text not in arities or (token.text[0] == "_" and not self.defines):
+            names = ", ".join(sorted(name for name in arities if name[0] != "_"))
+            self.fail(f"unknown function {token.text!r}; functions are {names}", token)
+        return arities[token.text]
+
+    def load(self, token: Token) -> BufferLoad:
+        """The access to a tensor, from behind the opening bracket on."""
+        name, indices = token.text, self.indices(token)
+        shape = tuple(self.shapes.get(name, (i.bounds(self.extents)[1] + 1 for i in indices)))
+        if len(shape) != len(indices):
+            self.fail(f"{name!r} has {len(shape)} dimensions, but {len(indices)} indices", token)
+        for index, size in zip(indices, shape, strict=True):
+            low, high = index.bounds(self.extents)
+            if low < 0 or high >= size:
+                self.fail(
+                    f"index {index} of {name!r} runs from {low} to {high}, size {size}", token
+                )
+        tensor = Tensor(
+            name, shape, dtype(self.dtypes.get(name, self.own.get(name, "float32"))).name
+        )
+        if self.tensors.setdefault(name, tensor) != tensor:
+            self.fail(f"tensor {name!r} is read with two shapes", token)
+        return BufferLoad(tensor, indices)
+
+    def check_iteration(self, token: Token) -> None:
+        """Refuse an index that is none of what may index tensors."""
+        super().check_iteration(token)
+        if token.text not in self.extents:
+            self.fail(
+                f"{self.tensor.text!r} is indexed by {token.text!r}, which is no {self.what}; "
+                f"these are {', '.join(self.extents) or 'none'}",
+                token,
+            )
