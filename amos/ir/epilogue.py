@@ -8,23 +8,40 @@ A quantized layer is an operator and an epilogue, for example
 tensors are indexed by the operator's spatial iterations. An epilogue changes no
 access of the operator, so mappings are what they are without it.
 
-The arithmetic is exact and the same everywhere, in NumPy and in kernels:
+The arithmetic is the same everywhere, in NumPy, in kernels and in exports, bit for bit:
 
 * an expression is ``int32``, which wraps around, or ``float32``, where every
   operation rounds once to nearest even, and a product that is added is not fused;
 * of an integer and a float the integer is converted first, rounding to nearest even;
+  ``/`` and the functions of floats convert all that they are given;
 * ``max(x, y)`` is ``x`` if ``x > y``, else ``y``; ``min`` likewise;
-  ``relu(x)`` is ``max(x, 0)``, ``clip(x, low, high)`` is ``min(max(x, low), high)``;
-* ``round(x)`` is the nearest integer, ties to even; ``f32(x)`` converts;
-* an outermost ``u8(…)``, ``s8(…)``, ``s16(…)``, ``s32(…)``, ``f32(…)`` or ``bf16(…)``
-  gives the dtype of the result: floats are rounded to the nearest integer, ties to
-  even, and both they and integers are clamped to exactly its range, so that
-  ``s32(3e9)`` is 2147483647, although no ``float32`` is;
+  ``relu(x)`` is ``max(x, 0)``; ``clip(x, low, high)``, or ``clamp``, is
+  ``min(max(x, low), high)``; ``abs(x)`` is ``max(x, 0 - x)``;
+* ``x / y`` and ``sqrt(x)`` are those of IEEE 754; ``fma(x, y, z)`` is ``x * y + z``,
+  rounded once; ``rsqrt(x)`` is ``1 / sqrt(x)``;
+* ``round(x)`` is the nearest integer, ties to even, as a float;
+* ``u8(…)``, ``s8(…)``, ``s16(…)`` and ``s32(…)`` are integers: floats are rounded to
+  the nearest one, ties to even, and both they and integers are clamped to exactly its
+  range, so that ``s32(3e9)`` is 2147483647, although no ``float32`` is; ``f16(…)`` and
+  ``bf16(…)`` round a float to nearest even, and ``f32(…)`` converts. The outermost one
+  also gives the dtype of the result;
 * numbers are those of ``int32`` and ``float32``; infinities are what IEEE 754 says.
 
+Other functions of floats are fixed sequences of these operations (:mod:`amos.ir.functions`).
+They are off by at most so many ulp, where the result is a normal number:
+
+==================================  ==============================================
+``exp``                             1 ulp; 0 from -104 down, infinite above 88.72
+``sigmoid``, ``silu``               2.5, 3.5 ulp
+``tanh``, ``erf``                   6 ulp, and never beyond 1
+``gelu``, ``gelu_tanh``             3 ulp of the argument, by ``erf`` and by ``tanh``
+``hardsigmoid``, ``hardswish``      1, 2 ulp
+==================================  ==============================================
+
 A comparison with NaN is false: ``relu(NaN)`` is 0, as ``max(x, y)`` is ``y`` if either
-is NaN, and an integer of NaN is the smallest of its type. Products are finite or
-infinite where they are added: what a NaN among them becomes is not stated.
+is NaN, and an integer of NaN is the smallest of its type. The functions of the table are
+NaN there, but for ``hardsigmoid``. Products are finite or infinite where they are added:
+what a NaN among them becomes is not stated.
 """
 
 from __future__ import annotations
