@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from amos.machine import Machine
     from amos.mapping import enumerate_mappings, simulate
     from amos.network import compile, load_network, tune
-    from amos.plan import Candidate, CpuSchedule, GpuSchedule, Schedule
+    from amos.plan import Candidate, CpuSchedule, GpuSchedule, Schedule, StreamSchedule
     from amos.plan.planning import plan
     from amos.records import Record
     from amos.runtime import build
@@ -41,6 +41,7 @@ __all__ = [
     "Record",
     "Schedule",
     "SearchOptions",
+    "StreamSchedule",
     "__version__",
     "build",
     "check_matching",
@@ -76,7 +77,7 @@ _HOMES = {
         "amos.machine": ["Machine"],
         "amos.mapping": ["enumerate_mappings", "simulate"],
         "amos.network": ["compile", "load_network", "tune"],
-        "amos.plan": ["Candidate", "CpuSchedule", "GpuSchedule", "Schedule"],
+        "amos.plan": ["Candidate", "CpuSchedule", "GpuSchedule", "Schedule", "StreamSchedule"],
         "amos.records": ["Record"],
         "amos.runtime": ["build"],
         "amos.validate": ["check_matching", "fusable", "fuse"],

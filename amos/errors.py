@@ -110,6 +110,10 @@ class BuildError(AmosError):
     """A kernel could not be generated or compiled, or was called wrongly."""
 
 
+class StreamError(AmosError):
+    """A stream of instructions does what its unit must not: a hazard, a hang, a bad address."""
+
+
 class MeasureError(AmosError):
     """Measuring could not start or gave nothing that could be used."""
 

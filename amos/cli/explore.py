@@ -188,6 +188,8 @@ def _report(result: Exploration, rule: str, elapsed: float, as_json: bool) -> No
     if measured is not None:
         count = len(measured.times)
         times = f"median of {count}, ± {measured.noise:.1%}" if count > 1 else "timed once"
+        if result.simulated:
+            times = f"simulated, {best.seconds * result.machine.clock:,.0f} cycles"
         print_line(f"measured   {best.seconds * 1e3:.4f} ms, {times}")
     print_line(f"speed      {result.speed}")
     if measured is not None:

@@ -88,6 +88,12 @@ class Exploration(Shown):
         return self.operator.operations / self.best.seconds / 1e12
 
     @property
+    def simulated(self) -> bool:
+        """Whether seconds are those of a simulator."""
+        best = self.best.measurement
+        return best is not None and best.implementation == "simulated"
+
+    @property
     def emulated(self) -> str:
         """Why the best kernel has loops instead of the instruction; empty if it has it."""
         best = self.best.measurement
@@ -185,6 +191,7 @@ class Exploration(Shown):
             "schedule": best.schedule.as_dict(),
             "predicted_seconds": self.expected(best),
             "measured_seconds": best.seconds if measured else None,
+            "simulated": self.simulated,
             "tops": self.tops,
             "peak_tops": self.peak_tops,
             "peak_fraction": self.peak_fraction,

@@ -38,6 +38,7 @@ from amos.mapping import Mapping, MappingSpace, enumerate_mappings
 from amos.measure.executor import Executor, LocalExecutor, open_executor
 from amos.measure.gpu_executor import gpu_executor
 from amos.measure.reference import Demand
+from amos.measure.simulator import SimulatorExecutor
 from amos.records.canonical import digest, machine_values
 from amos.records.record import Run
 from amos.records.store import Records
@@ -306,7 +307,7 @@ def _search(contest: Contest, trials: int, search: SearchOptions, watch: Watch) 
         for trial in contest.run(trials, search.time_limit, search.stagnation):
             watch.tried(trial, contest)
         session = contest.winner.session
-        if session.executor is None:
+        if session.executor is None or session.executor.exact:
             return session.problem.machine
         contest.confirm(watch.confirming)
         watch.confirmed(contest)
@@ -370,6 +371,9 @@ def _open_workers(
             f"{unit.name} needs sm_{unit.architecture}, and machine {target.name!r} is "
             f"sm_{target.architecture}"
         )
+    if target.stream is not None and measure.executor is None:
+        identity = _described(target)
+        return SimulatorExecutor(target, identity, measure.timeout, measure.memory)
     return gpu_executor(measure.executor, target, measure.timeout, notify)
 
 

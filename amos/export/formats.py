@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from amos.errors import ExportError, UnknownNameError
-from amos.export import c, cuda
+from amos.export import c, cuda, vta
 from amos.export.request import Request, request_of
 from amos.mapping import Mapping as Placement
 from amos.plan import Candidate
@@ -21,6 +21,7 @@ FORMATS: Mapping[str, Callable[[Request], Mapping[str, str | bytes]]] = {
     "c": c.files,  # C source, a header, and a test program that checks and times it
     "so": c.library,  # the same, and the shared library that the C compiler makes of it
     "cuda": cuda.files,  # CUDA source, its launch, and loaders for Python and C++
+    "vta": vta.files,  # instructions of VTA as JSON and binary, inputs and what comes out
 }
 
 
@@ -68,6 +69,7 @@ def export(
             raise ExportError(f"{', '.join(there)} exists; choose another folder or replace it")
         target.mkdir(parents=True, exist_ok=True)
         for path, content in paths.items():
+            path.parent.mkdir(exist_ok=True)
             path.write_bytes(content.encode() if isinstance(content, str) else content)
     except OSError as error:
         raise ExportError(f"{str(target)!r}: {error.strerror or error}") from error

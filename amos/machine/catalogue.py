@@ -13,6 +13,7 @@ from amos.errors import MachineError, UnknownNameError
 from amos.machine.gpu_costs import GpuCosts
 from amos.machine.machine import Costs, Level, Machine, Peak
 from amos.machine.makers import fitted
+from amos.machine.stream_unit import StreamUnit
 
 if TYPE_CHECKING:
     from amos.intrinsics import Intrinsic
@@ -105,6 +106,7 @@ def _machine(
     costs: Mapping[str, float] | None = None,
     line: int = 64,
     gpu: GpuCosts | None = None,
+    stream: StreamUnit | None = None,
 ) -> Machine:
     if unknown := sorted((costs or {}).keys() - vars(Costs()).keys()):
         raise MachineError(f"costs: expected {', '.join(vars(Costs()))}; found {unknown[0]!r}")
@@ -121,4 +123,5 @@ def _machine(
         costs=replace(fitted(maker), **(costs or {})),
         line=line,
         gpu=gpu or GpuCosts(),
+        stream=stream,
     )

@@ -12,6 +12,7 @@ from amos._display import Shown
 from amos.errors import MachineError
 from amos.intrinsics.implementation import newest
 from amos.machine.gpu_costs import GpuCosts, Multiprocessor, multiprocessor
+from amos.machine.stream_unit import StreamUnit
 
 __all__ = ["Costs", "Level", "Machine", "Peak"]
 
@@ -158,6 +159,7 @@ class Machine(Shown):
         costs: what generated code spends besides the calls.
         line: bytes that memory levels exchange at a time.
         gpu: what CUDA kernels spend; other machines have no use for it.
+        stream: its queues, if streams of instructions drive it.
     """
 
     name: str
@@ -172,6 +174,7 @@ class Machine(Shown):
     costs: Costs = Costs()
     line: int = 64
     gpu: GpuCosts = GpuCosts()
+    stream: StreamUnit | None = None
 
     def __post_init__(self) -> None:
         if self.cores < 1:

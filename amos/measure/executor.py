@@ -19,7 +19,13 @@ __all__ = ["Executor", "LocalExecutor", "Task", "open_executor"]
 
 
 class Executor(Closing):
-    """Builds, checks and times candidates, on machines of one kind."""
+    """Builds, checks and times candidates, on machines of one kind.
+
+    Attributes:
+        exact: whether a measurement always says the same, so that one is enough.
+    """
+
+    exact: bool = False
 
     @property
     @abstractmethod

@@ -12,6 +12,7 @@ import numpy as np
 from amos.errors import AmosError
 from amos.intrinsics import Intrinsic
 from amos.ir import Operator
+from amos.machine import Machine
 from amos.measure.limits import lacks_memory
 from amos.measure.messages import Context, Failure
 from amos.measure.reference import compared, tolerance
@@ -63,6 +64,7 @@ class Task:
         predicted: seconds of one run by the model, which the time limit allows for.
         gpu: where to run it; by default on this CPU.
         board: address of one behind TVM's RPC tracker that runs it instead.
+        unit: machine with a stream unit that is simulated instead.
     """
 
     candidate: Candidate
@@ -72,6 +74,7 @@ class Task:
     predicted: float = 0.0
     gpu: GpuTarget | None = None
     board: str = ""
+    unit: Machine | None = None
 
     @property
     def operator(self) -> Operator:
@@ -86,7 +89,8 @@ class Task:
     @property
     def needs(self) -> frozenset[Operator | str]:
         """Code for the device, and the operator's reference result."""
-        return frozenset({"gpu" if self.gpu else "cpu", self.operator})
+        device = {"gpu" if self.gpu else "cpu"} if self.unit is None else set()
+        return frozenset({*device, self.operator})
 
     def run(self, context: Context) -> Measurement | Failure:
         """Build, verify, then time it; nothing runs before the cores are ours."""
@@ -120,7 +124,11 @@ class Task:
                 kernel.close()
 
     def _built(self) -> Any:
-        """The candidate's kernel: on the GPU that is named, or on this CPU."""
+        """The candidate's kernel: on the GPU or unit that is named, or on this CPU."""
+        if self.unit is not None:
+            from amos.runtime.stream import StreamKernel
+
+            return StreamKernel(self.candidate, self.unit)
         if self.gpu is not None:
             from amos.runtime.cuda.gpu_kernel import GpuKernel
 

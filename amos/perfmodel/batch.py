@@ -16,6 +16,7 @@ from amos.perfmodel.cpu.compiler import register_pressure
 from amos.perfmodel.cpu.copies import copies
 from amos.perfmodel.cpu.stores import exchanges, unforeseen
 from amos.perfmodel.gpu import predict_blocks
+from amos.perfmodel.stream import predict_streams
 from amos.perfmodel.terms import BatchPrediction, joined, overlapped
 from amos.perfmodel.traffic import (
     CoreNest,
@@ -26,6 +27,7 @@ from amos.perfmodel.traffic import (
     places,
 )
 from amos.plan.blocks import Blocks, runs_warps
+from amos.plan.stream_tiles import StreamTiles, runs_streams
 from amos.plan.structure import LoopBatch, Operand, Structure
 
 __all__ = ["MODELS", "BatchPrediction", "evaluate", "not_padding", "overflows"]
@@ -76,6 +78,8 @@ def evaluate(
 def _evaluate(
     structure: Structure, machine: Machine, batch: LoopBatch, refined: bool
 ) -> BatchPrediction:
+    if runs_streams(structure, machine):
+        return predict_streams(structure, machine, batch)
     if refined and runs_warps(structure, machine):
         return predict_blocks(structure, machine, batch)
     cpu = refined and machine.cached
@@ -136,6 +140,9 @@ def _together(terms: list[np.ndarray], machine: Machine, cpu: bool) -> np.ndarra
 
 def overflows(structure: Structure, machine: Machine, batch: LoopBatch) -> list[str]:
     """What the first schedule of a batch places beyond the capacity of a memory, in words."""
+    if runs_streams(structure, machine):
+        full = StreamTiles(structure, batch).overfull
+        return [f"tiles of {name} exceed their buffer" for name, over in full.items() if over[0]]
     steps = LoopNestBatch(structure, batch)
     nest = CoreNest(steps, np.minimum(machine.cores, steps.parallel), machine.line)
     said = []

@@ -6,6 +6,7 @@ The package can be called: ``amos.plan(candidate, machine)`` is
 
 from amos._callable import make_callable
 from amos.plan.schedule import Candidate, CpuSchedule, GpuSchedule, Schedule, Value, batch_of
+from amos.plan.stream_schedule import StreamSchedule
 from amos.plan.structure import LoopBatch, Structure
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "GpuSchedule",
     "LoopBatch",
     "Schedule",
+    "StreamSchedule",
     "Structure",
     "Value",
     "batch_of",

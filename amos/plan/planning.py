@@ -10,12 +10,13 @@ from amos.machine.limits import CpuLimits
 from amos.plan.cpu_plan import CpuPlan
 from amos.plan.gpu_plan import GpuPlan, architecture_of
 from amos.plan.schedule import Candidate, CpuSchedule
+from amos.plan.stream_plan import StreamPlan
 from amos.plan.structure import Structure
 
 __all__ = ["cpu_limits", "plan"]
 
 
-def plan(candidate: Candidate, machine: str | Machine = "host") -> CpuPlan | GpuPlan:
+def plan(candidate: Candidate, machine: str | Machine = "host") -> CpuPlan | GpuPlan | StreamPlan:
     """Decide everything that a kernel of a candidate is made of; print the result to read it.
 
     Nothing is measured for it, and no code is generated. The plan is of the kernel with the
@@ -23,11 +24,11 @@ def plan(candidate: Candidate, machine: str | Machine = "host") -> CpuPlan | Gpu
 
     Args:
         candidate: mapping and schedule, or what holds them as ``candidate``: a trial.
-        machine: a CPU or a CUDA machine, by name or itself.
+        machine: a CPU, a CUDA machine or one with a stream unit, by name or itself.
 
     Raises:
         BuildError: a CUDA machine has no such intrinsic or not enough memory for the kernel.
-        MachineError: the machine is neither.
+        MachineError: the machine is none of these.
         ScheduleError: the schedule is not one of the mapping's, or for another target.
         UnknownNameError: there is no such machine.
     """
@@ -36,8 +37,12 @@ def plan(candidate: Candidate, machine: str | Machine = "host") -> CpuPlan | Gpu
     described = None if machine == "host" else _machine(machine)
     if described is not None and described.architecture:
         return GpuPlan.of(mapping, schedule, architecture_of(described))
+    if described is not None and described.stream is not None:
+        return StreamPlan.of(mapping, schedule, described)
     if described is not None and not described.cached:
-        raise MachineError(f"machine {described.name!r}: expected a CPU or a CUDA machine")
+        raise MachineError(
+            f"machine {described.name!r}: expected a CPU, a CUDA machine or a stream unit"
+        )
     cpu_schedule = CpuSchedule.of(schedule.as_dict())
     cpu_schedule.batch(Structure(mapping))
     native = "llvm" in implementations(mapping.intrinsic.name)

@@ -23,9 +23,6 @@ from amos.plan.variables import Value, variable, variables_of
 
 __all__ = ["Candidate", "CpuSchedule", "GpuSchedule", "Plan", "Schedule", "Value", "batch_of"]
 
-#: Variables that only a GPU has.
-_GPU_KEYS = frozenset({"align", "bind", "pipeline"})
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Schedule(ABC):
@@ -46,11 +43,17 @@ class Schedule(ABC):
 
     #: The field that says how many register tiles are inside the outer loops.
     _blocks: ClassVar[str]
+    #: Keys that no other target has.
+    _own: ClassVar[frozenset[str]] = frozenset()
+    _targets: ClassVar[list[type[Schedule]]] = []
 
     tile: MappingType[str, int] = variable("tile", 1, each=True, always=True)
     order: tuple[str, ...] | None = variable("order", None)
     reduce: tuple[str, ...] | None = variable("reduce", None)
     split: int = variable("split", 1)
+
+    def __init_subclass__(cls) -> None:
+        Schedule._targets.append(cls)
 
     def __post_init__(self) -> None:
         for name, kind in variables_of(type(self)).items():
@@ -64,8 +67,9 @@ class Schedule(ABC):
             ScheduleError: a variable is unknown, or has no value that it may have.
         """
         if cls is Schedule:
-            gpu = any(key.partition(".")[0] in _GPU_KEYS for key in values)
-            return cast(Self, (GpuSchedule if gpu else CpuSchedule).of(values))
+            heads = {key.partition(".")[0] for key in values}
+            kinds = [kind for kind in Schedule._targets if kind._own & heads]
+            return cast(Self, (kinds[0] if kinds else CpuSchedule).of(values))
         return cls._read(values)
 
     @classmethod
@@ -222,6 +226,7 @@ class GpuSchedule(Schedule):
     """
 
     _blocks: ClassVar[str] = "warps"
+    _own: ClassVar[frozenset[str]] = frozenset({"align", "bind", "pipeline"})
 
     warps: MappingType[str, int] = variable("block", 1, each=True)
     steps: int = variable("unroll", 1, beside="reduce")

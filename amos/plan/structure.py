@@ -139,6 +139,9 @@ class LoopBatch:
         padding: int, rows × sources: elements behind each row in shared memory, -1 if
             rows are swizzled; 0 if left out.
         stages: int, rows: stages of shared memory; 1 if left out.
+        steps: int, rows × reductions: steps that are loaded together. This and the
+            following are of units with streams of instructions.
+        buffers: int, rows × operands: tiles that have room on chip.
     """
 
     tile: np.ndarray
@@ -155,6 +158,8 @@ class LoopBatch:
     padding: np.ndarray | None = None
     stages: np.ndarray | None = None
     copy_bytes: np.ndarray | None = None
+    steps: np.ndarray | None = None
+    buffers: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         for name in ("block", "split"):

@@ -160,6 +160,8 @@ def operator_from(values: Mapping[str, Any]) -> Operator:
 def machine_values(machine: Machine) -> dict[str, Any]:
     """A machine description as JSON values."""
     values = asdict(replace(machine, peaks={}))
+    if machine.stream is None:  # as machines were described before any had one
+        del values["stream"]
     return values | {"peaks": {name: asdict(peak) for name, peak in machine.peaks.items()}}
 
 
@@ -178,7 +180,7 @@ def machine_from(values: Mapping[str, Any]) -> Machine:
         return reader.call(Peak, figures, key)
 
     reader.special[Peak] = peak
-    needed = [field.name for field in fields(Machine)]
+    needed = [field.name for field in fields(Machine) if field.name != "stream"]
     return reader.call(Machine, {"gpu": {}, **values}, "", needed=needed)
 
 

@@ -219,10 +219,17 @@ class Record(Run):
         return self.standing in ("here", "model")
 
     @property
-    def gpu(self) -> Machine | None:
-        """The described GPU that it is about: its schedules have variables that others lack."""
+    def described(self) -> Machine | None:
+        """The described GPU or unit that it is about, whose schedules have variables of its own."""
         name = self.machine.name
         machine = catalogue.get(name) if name in catalogue.names() else None
+        special = machine is not None and (machine.architecture or machine.stream)
+        return machine if special else None
+
+    @property
+    def gpu(self) -> Machine | None:
+        """The described GPU that it is about."""
+        machine = self.described
         return machine if machine is not None and machine.architecture else None
 
     def unit(self) -> Intrinsic:
@@ -274,7 +281,9 @@ class Record(Run):
                 [where.get(it.name) == t for it in operator.iterations] for t in range(len(steps))
             ]
             mapping = LoopMapping.of(operator, unit, matrix, self.rule, self.sources)
-            schedule = ScheduleSpace(mapping, self.gpu).check(Schedule.of(dict(self.schedule)))
+            schedule = ScheduleSpace(mapping, self.described).check(
+                Schedule.of(dict(self.schedule))
+            )
         except (KeyError, TypeError, ValueError, AmosError) as error:
             raise RecordError(f"the record describes no candidate: {error}") from error
         return Candidate(mapping, schedule)

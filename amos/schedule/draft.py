@@ -12,6 +12,7 @@ from amos.machine.gpu_costs import OTHER_REGISTERS, THREAD_REGISTERS
 from amos.plan import Value
 from amos.plan.blocks import runs_warps
 from amos.plan.gpu_registers import fragment_registers
+from amos.plan.stream_tiles import runs_streams
 from amos.plan.structure import Operand, Structure
 from amos.schedule.constraints import Constraint, In, Le, Prod, Role, Select, Sum, Variable
 
@@ -58,6 +59,11 @@ class TilingContext(Structure):
     def warps(self) -> bool:
         """Whether warps of a CUDA machine run the intrinsic, on data in shared memory."""
         return runs_warps(self, self.machine)
+
+    @cached_property
+    def streams(self) -> bool:
+        """Whether streams of instructions drive the intrinsic."""
+        return runs_streams(self, self.machine)
 
     def along(self, kind: str, operand: Operand) -> list[str]:
         """Variables of one kind, as ``"tile"``, of the spatial loops that move along an operand."""

@@ -15,7 +15,7 @@ from amos.schedule.constraints import Eq, In
 from amos.schedule.draft import Draft, Rule, TilingContext
 from amos.schedule.memory_rules import memories, own_buffers, registers
 
-__all__ = ["RULES"]
+__all__ = ["RULES", "described", "fused", "permutations", "tile_sizes"]
 
 #: Longest order that is enumerated as one variable; more loops keep their order
 #: beyond it, since a permutation of more has no practical effect on locality.
@@ -43,7 +43,7 @@ def tiles(draft: Draft) -> None:
     context = draft.context
     divisors = context.tiling == "divisors"
     for name, extent in ((loop.name, loop.extent) for loop in context.spatial):
-        sizes = _tiles(extent, context.registers, divisors=divisors)
+        sizes = tile_sizes(extent, context.registers, divisors=divisors)
         blocks = tuple(
             b
             for b in (_WARPS if context.warps else _BLOCKS)
@@ -76,11 +76,11 @@ def orders(draft: Draft) -> None:
     """C3: the order of spatial loops and reductions, which run in parallel, and the unrolling."""
     context = draft.context
     if count := len(context.spatial):
-        draft.tunable("order", _permutations(context.spatial))
+        draft.tunable("order", permutations(context.spatial))
         # A grid has no end that matters, so that all outer loops are part of it.
         draft.tunable("parallel", tuple(range(count if context.warps else 1, count + 1)))
     if context.reduce:
-        draft.tunable("reduce", _permutations(context.reduce))
+        draft.tunable("reduce", permutations(context.reduce))
         draft.tunable("unroll", _UNROLLED)
 
 
@@ -96,7 +96,7 @@ def split(draft: Draft) -> None:
     values = tuple(n for n in splits if n <= most)
     draft.tunable("split", values, default=1)
     if len(values) > 1:
-        outermost = (extents[order.split()[0]] for order in _permutations(context.reduce))
+        outermost = (extents[order.split()[0]] for order in permutations(context.reduce))
         steps = draft.select("split.steps", "reduce", outermost)
         draft.limit("split", steps, "a reduction of {right} steps in {left} parts")
 
@@ -202,11 +202,11 @@ RULES = [
 ]
 
 
-def _tiles(extent: int, most: int, *, divisors: bool) -> tuple[int, ...]:
-    """Register tiles of a loop.
+def tile_sizes(extent: int, most: int, *, divisors: bool) -> tuple[int, ...]:
+    """Sizes of tiles of a loop.
 
     Without ``divisors``: for each number of steps the smallest tile that takes no
-    more, since a larger one only pads more. Their number is bounded by the registers
+    more, since a larger one only pads more. Their number is bounded by ``most``
     and by twice the root of the extent, whatever its factors are.
     """
     sizes = range(1, min(extent, most) + 1)
@@ -215,7 +215,8 @@ def _tiles(extent: int, most: int, *, divisors: bool) -> tuple[int, ...]:
     return tuple(sorted({-(-extent // -(-extent // size)) for size in sizes}))
 
 
-def _permutations(loops: tuple[Loop, ...]) -> tuple[str, ...]:
+def permutations(loops: tuple[Loop, ...]) -> tuple[str, ...]:
+    """Orders of loops, outermost first."""
     names = [loop.name for loop in loops]
     head, tail = names[:_MAX_PERMUTED], names[_MAX_PERMUTED:]
     return tuple(" ".join([*order, *tail]) for order in itertools.permutations(head))

@@ -17,12 +17,14 @@ from amos.mapping.mapping import Mapping
 from amos.plan import Candidate
 from amos.plan.nest import Nest
 from amos.plan.schedule import CpuSchedule, GpuSchedule, Schedule, Value
+from amos.plan.stream_schedule import StreamSchedule
 from amos.schedule import solver
 from amos.schedule.constraints import Constraint, In, Le
 from amos.schedule.csp import CSP
 from amos.schedule.draft import Draft, Tiling, TilingContext
 from amos.schedule.rules import RULES
 from amos.schedule.sampler import decode
+from amos.schedule.stream_rules import STREAM_RULES
 
 __all__ = ["ScheduleSpace", "candidate_of", "spaces_of"]
 
@@ -62,7 +64,7 @@ class ScheduleSpace(Shown):
             UnknownNameError: what is given names an unknown variable.
         """
         draft = Draft(self.context)
-        for rule in RULES:
+        for rule in STREAM_RULES if self.context.streams else RULES:
             draft.rule = rule.name
             rule.apply(draft)
         return CSP(draft.variables, tuple(draft.constraints)).plus(self.given)
@@ -78,7 +80,9 @@ class ScheduleSpace(Shown):
         return {variable.name: variable.domain for variable in self.csp.tunables}
 
     @cached_property
-    def _kind(self) -> type[CpuSchedule | GpuSchedule]:
+    def _kind(self) -> type[CpuSchedule | GpuSchedule | StreamSchedule]:
+        if self.context.streams:
+            return StreamSchedule
         return GpuSchedule if self.context.warps else CpuSchedule
 
     @property

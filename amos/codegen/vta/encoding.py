@@ -1,0 +1,241 @@
+"""The 128 bits of VTA's instructions and the 32 of its micro-operations.
+
+Fields, their order and their widths are those of ``include/vta/hw_spec.h`` and
+``hw_spec_const.h`` (apache/tvm-vta, ``VTAMemInsn``, ``VTAGemInsn``, ``VTAAluInsn``,
+``VTAUop``), as a C compiler lays them out: lowest bits first, and no field across the two
+halves of an instruction. Widths of indices follow from how much buffers hold. Micro-
+operations are 32 bits: destination, source, weight.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from amos.codegen.stream.instructions import Buffer, Instruction, Load, Store, Stream, Transfer
+from amos.codegen.vta.instructions import ALU_OPCODES, Alu, Finish, Gemm, Looped
+from amos.errors import BuildError
+
+__all__ = ["BYTES", "Encoding"]
+
+BYTES = 16
+_HALF = 64
+_LOAD, _STORE, _GEMM, _FINISH, _ALU = range(5)
+#: Numbers of memories (``VTA_MEM_ID_…``).
+_MEMORIES = ("uop", "wgt", "inp", "acc", "out")
+_TOKENS = {"pop_prev": 1, "pop_next": 1, "push_prev": 1, "push_next": 1}
+_IMMEDIATE = 16
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """The encoding for buffers of certain sizes.
+
+    Attributes:
+        uop: bits of an index of a micro-operation.
+        acc: bits of an index of an accumulator.
+        inp: of an input.
+        wgt: of a block of weights.
+    """
+
+    uop: int
+    acc: int
+    inp: int
+    wgt: int
+
+    @staticmethod
+    def of(buffers: tuple[Buffer, ...]) -> Encoding:
+        """The encoding of a unit.
+
+        Raises:
+            BuildError: instructions or micro-operations are too short for its buffers.
+        """
+        bits = {b.name: max(1, (b.depth - 1).bit_length()) for b in buffers}
+        encoding = Encoding(**{name: bits[name] for name in ("uop", "acc", "inp", "wgt")})
+        for what, size, room in (
+            ("the loops of an instruction", sum(encoding.looped.values()), _HALF),
+            ("its factors", sum(encoding.factors.values()), _HALF),
+            ("a micro-operation", sum(encoding.micro.values()), 32),
+        ):
+            if size > room:
+                raise BuildError(f"VTA encoding: {what} take {size} bits, but {room} are there")
+        return encoding
+
+    @property
+    def transfer(self) -> dict[str, int]:
+        """Fields of a load or store in the first half, then in the second."""
+        return {"memory": 3, "sram": 16, "dram": 32}
+
+    @property
+    def rectangle(self) -> dict[str, int]:
+        """The second half."""
+        sizes = {"rows": 16, "columns": 16, "stride": 16}
+        return sizes | {"above": 4, "below": 4, "left": 4, "right": 4}
+
+    @property
+    def looped(self) -> dict[str, int]:
+        """Fields of a GEMM or ALU instruction in the first half."""
+        loops = {"reset": 1, "begin": self.uop, "end": self.uop + 1, "outer": 14, "inner": 14}
+        return {"opcode": 3, **_TOKENS, **loops}
+
+    @property
+    def factors(self) -> dict[str, int]:
+        """Fields of a GEMM instruction in the second half."""
+        return self._factors | {"wgt_outer": self.wgt, "wgt_inner": self.wgt}
+
+    @property
+    def operation(self) -> dict[str, int]:
+        """Fields of an ALU instruction in the second half."""
+        sources = {"src_outer": self.acc, "src_inner": self.acc}
+        rest = {"operation": 3, "use_immediate": 1, "immediate": _IMMEDIATE}
+        return self._factors | sources | rest
+
+    @property
+    def _factors(self) -> dict[str, int]:
+        names = {"dst_outer": self.acc, "dst_inner": self.acc}
+        return names | {"src_outer": self.inp, "src_inner": self.inp}
+
+    @property
+    def micro(self) -> dict[str, int]:
+        """Fields of a micro-operation; sources of the ALU are accumulators."""
+        return {"dst": self.acc, "src": max(self.acc, self.inp), "wgt": self.wgt}
+
+    def _halves(self, opcode: int) -> tuple[dict[str, int], dict[str, int]]:
+        if opcode in (_LOAD, _STORE):
+            return {"opcode": 3, **_TOKENS, **self.transfer}, self.rectangle
+        if opcode == _FINISH:
+            return {"opcode": 3, **_TOKENS}, {}
+        return self.looped, self.factors if opcode == _GEMM else self.operation
+
+    def encode(self, instruction: Instruction) -> bytes:
+        """The bytes of an instruction, lowest first.
+
+        Raises:
+            BuildError: a value does not fit its field.
+        """
+        values = fields_of(instruction)
+        data = b""
+        for half in self._halves(values["opcode"]):
+            word, at = 0, 0
+            for name, bits in half.items():
+                word |= _fitted(instruction, name, values[name], bits) << at
+                at += bits
+            data += word.to_bytes(_HALF // 8, "little")
+        return data
+
+    def decode(self, data: bytes) -> Instruction:
+        """The instruction of 16 bytes.
+
+        Raises:
+            BuildError: there is none of that opcode, memory or operation.
+        """
+        words = [int.from_bytes(data[n : n + 8], "little") for n in (0, 8)]
+        opcode = words[0] & 0b111
+        if opcode > _ALU:
+            raise BuildError(f"VTA encoding: expected an opcode up to {_ALU}, got {opcode}")
+        values: dict[str, int] = {}
+        for half, word in zip(self._halves(opcode), words, strict=True):
+            for name, bits in half.items():
+                values[name], word = word & ((1 << bits) - 1), word >> bits
+        return instruction_of(values)
+
+    def binary(self, stream: Stream) -> bytes:
+        """All instructions of a stream.
+
+        Raises:
+            BuildError: a value does not fit its field.
+        """
+        return b"".join(map(self.encode, stream.instructions))
+
+    def micro_operations(self, uops: np.ndarray) -> np.ndarray:
+        """Micro-operations (n × destination, source, weight) as 32-bit words.
+
+        Raises:
+            BuildError: an index does not fit its field.
+        """
+        words, at = np.zeros(len(uops), np.uint32), 0
+        for column, (name, bits) in enumerate(self.micro.items()):
+            if len(uops) and not 0 <= uops[:, column].max() < 1 << bits:
+                raise BuildError(
+                    f"VTA encoding: {name} = {uops[:, column].max()} of a micro-operation does "
+                    f"not fit its {bits} bits"
+                )
+            words |= (uops[:, column].astype(np.int64) << at).astype(np.uint32)
+            at += bits
+        return words
+
+
+def fields_of(instruction: Instruction) -> dict[str, int]:
+    """The values of an instruction's fields by name."""
+    values: dict[str, int] = {name: int(getattr(instruction, name)) for name in _TOKENS}
+    if isinstance(instruction, Transfer):
+        (above, left), (below, right) = instruction.before, instruction.after
+        return values | {
+            "opcode": _LOAD if isinstance(instruction, Load) else _STORE,
+            "memory": _MEMORIES.index(instruction.buffer),
+            **{n: getattr(instruction, n) for n in ("sram", "dram", "rows", "columns", "stride")},
+            **{"above": above, "below": below, "left": left, "right": right},
+        }
+    if not isinstance(instruction, Looped):
+        return values | {"opcode": _FINISH}
+    values |= {name: getattr(instruction, name) for name in ("begin", "end", "outer", "inner")}
+    values |= {"dst_outer": instruction.dst[0], "dst_inner": instruction.dst[1]}
+    values |= {"src_outer": instruction.src[0], "src_inner": instruction.src[1]}
+    if isinstance(instruction, Gemm):
+        wgt = {"wgt_outer": instruction.wgt[0], "wgt_inner": instruction.wgt[1]}
+        return values | {"opcode": _GEMM, "reset": int(instruction.reset), **wgt}
+    assert isinstance(instruction, Alu)
+    return values | {
+        "opcode": _ALU,
+        "reset": 0,
+        "operation": ALU_OPCODES.index(instruction.opcode),
+        "use_immediate": int(instruction.immediate is not None),
+        "immediate": instruction.immediate or 0,
+    }
+
+
+def instruction_of(values: dict[str, int]) -> Instruction:
+    """The instruction of named fields.
+
+    Raises:
+        BuildError: there is no such memory or operation.
+    """
+    fields: dict[str, Any] = {name: bool(values[name]) for name in _TOKENS}
+    if values["opcode"] == _FINISH:
+        return Finish(**fields)
+    if values["opcode"] in (_LOAD, _STORE):
+        if values["memory"] >= len(_MEMORIES):
+            raise BuildError(f"VTA encoding: there is no memory {values['memory']}")
+        fields |= {n: values[n] for n in ("sram", "dram", "rows", "columns", "stride")}
+        fields["before"] = values["above"], values["left"]
+        fields["after"] = values["below"], values["right"]
+        kind = Load if values["opcode"] == _LOAD else Store
+        return kind(buffer=_MEMORIES[values["memory"]], **fields)
+    fields |= {name: values[name] for name in ("begin", "end", "outer", "inner")}
+    fields |= {key: (values[f"{key}_outer"], values[f"{key}_inner"]) for key in ("dst", "src")}
+    if values["opcode"] == _GEMM:
+        wgt = (values["wgt_outer"], values["wgt_inner"])
+        return Gemm(**fields, wgt=wgt, reset=bool(values["reset"]))
+    if values["operation"] >= len(ALU_OPCODES):
+        raise BuildError(f"VTA encoding: the ALU has no operation {values['operation']}")
+    number = values["immediate"]
+    number -= (number >> (_IMMEDIATE - 1)) << _IMMEDIATE  # two's complement
+    return Alu(
+        **fields,
+        opcode=ALU_OPCODES[values["operation"]],
+        immediate=number if values["use_immediate"] else None,
+    )
+
+
+def _fitted(instruction: Instruction, name: str, value: int, bits: int) -> int:
+    """A value as the bits of its field; immediates alone have a sign."""
+    low, high = 0, 1 << bits
+    if name == "immediate":
+        low, high = -high // 2, high // 2
+    if not low <= value < high:
+        raise BuildError(
+            f"VTA encoding: {name} = {value} does not fit its {bits} bits: {instruction}"
+        )
+    return value & ((1 << bits) - 1)

@@ -1,0 +1,48 @@
+"""Units that are driven by streams of instructions: queues, buffers, what they cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from amos.errors import MachineError
+
+__all__ = ["ENCODINGS", "StreamUnit"]
+
+#: Instruction sets that streams can be written in.
+ENCODINGS = ("vta",)
+
+
+@dataclass(frozen=True)
+class StreamUnit:
+    """A load, a compute and a store queue, ordered by tokens alone; costs in cycles.
+
+    The buffers of operands are those of the intrinsic's memory statements. Queues share
+    one port to DRAM, whose bandwidth is that of the machine's last level.
+
+    Attributes:
+        encoding: instruction set, one of :data:`ENCODINGS`.
+        micro_ops: how many have room on chip.
+        instructions: the most that one stream has.
+        issue: from the end of an instruction to the begin of the next one in its queue.
+        drain: from the last operation of a compute instruction to its result.
+        latency: from a request to DRAM to its first data.
+    """
+
+    encoding: str
+    micro_ops: int
+    instructions: int
+    issue: int = 1
+    drain: int = 0
+    latency: int = 0
+
+    def __post_init__(self) -> None:
+        if self.encoding not in ENCODINGS:
+            raise MachineError(
+                f"encoding: expected {' or '.join(ENCODINGS)}, got {self.encoding!r}"
+            )
+        for name in ("micro_ops", "instructions"):
+            if getattr(self, name) < 1:
+                raise MachineError(f"{name}: expected 1 or more, got {getattr(self, name)}")
+        for name in ("issue", "drain", "latency"):
+            if getattr(self, name) < 0:
+                raise MachineError(f"{name}: expected 0 or more cycles, got {getattr(self, name)}")

@@ -1,0 +1,58 @@
+"""The model of units with queues: transfers beside products, as far as buffers allow.
+
+A source whose next tile has a buffer of its own is loaded while products go on; otherwise
+products wait for it, and so they do for results that leave from the only buffer. What
+each instruction costs is that of :class:`amos.machine.stream_unit.StreamUnit`.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from amos.machine.machine import Machine
+from amos.perfmodel.terms import BatchPrediction
+from amos.plan.stream_tiles import StreamTiles
+from amos.plan.structure import LoopBatch, Structure
+
+__all__ = ["predict_streams"]
+
+
+def predict_streams(structure: Structure, machine: Machine, batch: LoopBatch) -> BatchPrediction:
+    """Predict every schedule of a batch on a machine with a stream unit."""
+    unit, tiles = machine.stream, StreamTiles(structure, batch)
+    assert unit is not None
+    result = BatchPrediction.empty(len(batch), machine.levels)
+    level, cycle = machine.levels[-1], 1 / machine.clock
+    port = level.read_bandwidth * cycle
+    spatial = len(structure.spatial)
+    # Each output tile is cleared before its first sum.
+    cleared = float(prod(x.extent for x in structure.spatial))
+    starts = tiles.computes + tiles.counts[:spatial].prod(axis=0)
+    compute = structure.nest.calls + cleared + starts * float(unit.issue + unit.drain)
+    sizes, times, waiting, beside = [], [], np.zeros(len(batch)), [compute]
+    for number, op in enumerate(tiles.operands):
+        loads = tiles.loads(number)
+        sizes.append(loads * tiles.moved(op) * op.bytes)
+        instructions = loads * tiles.transfers(op)
+        times.append(instructions * float(unit.issue + unit.latency) + sizes[-1] / port)
+        alone = (tiles.buffers(number) == 1) & (loads > 1)
+        # The first tile, or the last one of the output, has nothing to go on beside.
+        exposed = np.where(alone, times[-1], times[-1] / loads)
+        waiting = waiting + exposed
+        beside.append(times[-1] - exposed)
+    *sources, stored = beside[1:]
+    total = np.maximum.reduce([compute, np.sum(sources, axis=0), stored]) + waiting
+    moved = np.sum(sizes, axis=0) / port
+    result.compute[:] = compute * cycle
+    result.read[level.name] = np.sum(times[:-1], axis=0) * cycle
+    result.write[level.name] = times[-1] * cycle
+    result.bytes_in[level.name] = np.sum(sizes[:-1], axis=0)
+    result.bytes_out[level.name] = sizes[-1]
+    result.trips[level.name] = tiles.computes.astype(float)
+    result.source[level.name] = np.argmax(np.stack(sizes[:-1]), axis=0)
+    result.staging[:] = waiting * cycle
+    fits = ~np.any(list(tiles.overfull.values()), axis=0)
+    result.seconds[:] = np.where(fits, np.maximum(total, moved) * cycle, np.inf)
+    return result

@@ -1,0 +1,150 @@
+"""Operands of a streamed unit: how they lie in DRAM and on chip, fragment by fragment.
+
+In DRAM an operand is an array of fragments, the elements that its buffer counts in. Tiles of
+fused indices come first, as ``NCHW`` with ``C`` in blocks: some rows of an image are one
+rectangle.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from amos.errors import BuildError
+from amos.ir import Affine, dtype
+from amos.plan.staging import StagedOperand, stage_array, staged_destination, staged_sources
+from amos.plan.structure import Structure
+
+__all__ = ["PADS", "StreamDim", "StreamOperand", "stream_operands"]
+
+#: Rows or columns of zeros that a load can write at one side (4 bits).
+PADS = 15
+#: Dimensions of what one load moves.
+_MOVED = 2
+
+
+@dataclass(frozen=True)
+class StreamDim:
+    """A dimension of an operand in DRAM.
+
+    Attributes:
+        index: where a call reads, over loops; below 0 or from ``extent`` on it is padding.
+        extent: fragments along it in DRAM.
+    """
+
+    index: Affine
+    extent: int
+
+
+@dataclass(frozen=True)
+class StreamOperand:
+    """An operand, its buffer and its form in DRAM.
+
+    Attributes:
+        staged: its staged form.
+        buffer: name of its buffer on chip.
+        depth: fragments that the buffer holds.
+    """
+
+    staged: StagedOperand
+    buffer: str
+    depth: int
+
+    @property
+    def name(self) -> str:
+        """Its name in the intrinsic."""
+        return self.staged.name
+
+    @property
+    def fragment(self) -> tuple[int, ...]:
+        """Shape of a fragment."""
+        return self.staged.shape[len(self._leading) :]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of a fragment."""
+        return prod(self.fragment) * dtype(self.staged.kind).bits // 8
+
+    @cached_property
+    def _leading(self) -> tuple[int, ...]:
+        """Numbers of the dimensions that are no fragment's, in the order that DRAM has them in."""
+        count = len(self.staged.dims) - len(self.staged.fragment)
+        tiles = {group.tile for group in self.staged.nest.groups.values()}
+        return tuple(
+            sorted(range(count), key=lambda d: tiles.isdisjoint(self.staged.dims[d].index.names))
+        )
+
+    @cached_property
+    def _cropped(self) -> dict[int, slice]:
+        """Dimensions whose padding loads write, with the part that is in DRAM."""
+        moved = [d for d in self._leading if self.staged.dims[d].extent > 1][-_MOVED:]
+        cropped = {}
+        for d in moved if not self.staged.load.padding else ():
+            dim = self.staged.dims[d]
+            if dim.dimension < 0:
+                continue
+            size = self.staged.load.tensor.shape[dim.dimension]
+            behind = max(0, dim.extent + dim.offset - size)
+            if dim.offset <= 0 and max(-dim.offset, behind) <= PADS:
+                cropped[d] = slice(-dim.offset, dim.extent - behind)
+        return cropped
+
+    @cached_property
+    def dims(self) -> tuple[StreamDim, ...]:
+        """Its dimensions in DRAM."""
+        dims = []
+        for d in self._leading:
+            dim, kept = self.staged.dims[d], self._cropped.get(d)
+            index = dim.index + (-kept.start) if kept else dim.index
+            dims.append(StreamDim(index, kept.stop - kept.start if kept else dim.extent))
+        return tuple(dims)
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """Shape in DRAM, fragment included."""
+        return (*(dim.extent for dim in self.dims), *self.fragment)
+
+    def pack(self, array: np.ndarray) -> np.ndarray:
+        """A tensor as it lies in DRAM, of :attr:`shape`."""
+        whole = stage_array(self.staged, array)
+        parts = tuple(self._cropped.get(d, slice(None)) for d in range(len(self._leading)))
+        axes = (*self._leading, *range(len(self._leading), whole.ndim))
+        return np.ascontiguousarray(whole[parts].transpose(axes))
+
+    def unpack(self, array: np.ndarray) -> np.ndarray:
+        """The output tensor of what lies in DRAM; elements that no call writes are zero."""
+        axes = np.argsort((*self._leading, *range(len(self._leading), array.ndim)))
+        staged = array.transpose(axes)
+        grid = np.ogrid[tuple(slice(0, n) for n in staged.shape)]
+        indices, guards = self.staged.locate(grid)
+        inside = np.ones(staged.shape, dtype=bool)
+        for guard in guards:
+            inside &= (guard.at >= 0) & (guard.at < guard.bound)
+        result = np.zeros(self.staged.load.tensor.shape, array.dtype)
+        at = tuple(np.broadcast_to(index, staged.shape)[inside] for index in indices)
+        result[at] = staged[inside]
+        return result
+
+
+def stream_operands(structure: Structure) -> tuple[StreamOperand, ...]:
+    """The operands of a mapping on a streamed unit: sources, then the destination.
+
+    Raises:
+        BuildError: the intrinsic does not say what the buffer of an operand holds.
+    """
+    buffers = {m.operand: m for m in structure.mapping.intrinsic.memory}
+    operands = []
+    for staged in (*staged_sources(structure.nest), staged_destination(structure.nest)):
+        memory = buffers[staged.name]
+        size = prod(structure.nest.groups[t].lanes for t in staged.fragment)
+        depth = memory.capacity // (size * dtype(staged.kind).bits // 8)
+        if not depth:
+            raise BuildError(
+                f"{structure.mapping.intrinsic.name}: expected the capacity of buffer "
+                f"{memory.register_scope!r}, got none"
+            )
+        operands.append(StreamOperand(staged, memory.register_scope, depth))
+    return tuple(operands)

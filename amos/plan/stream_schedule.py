@@ -1,0 +1,47 @@
+"""Schedules of units that load tiles into buffers of their own, as VTA does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping as MappingType
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from amos.plan.schedule import Schedule
+from amos.plan.structure import Structure
+from amos.plan.variables import variable
+
+__all__ = ["StreamSchedule"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StreamSchedule(Schedule):
+    """A schedule for a unit with queues of load, compute and store instructions.
+
+    The loops around tiles go in ``order``, those over the reduction inside them in
+    ``reduce``. A tile of an operand is loaded when it is not on chip: what stays follows
+    from the orders.
+
+    Attributes:
+        tile: steps of each spatial loop whose accumulators are on chip together, by
+            default 1.
+        steps: steps of each reduction loop that are loaded together, by default 1; key
+            ``step``.
+        buffers: tiles of each operand that have room on chip, by default 1; with two, one
+            is filled or emptied while the other is in use.
+    """
+
+    # Nothing follows one another inside the outer loops: no spatial loop has a value here.
+    _blocks: ClassVar[str] = "steps"
+    _own: ClassVar[frozenset[str]] = frozenset({"step", "buffers"})
+
+    steps: MappingType[str, int] = variable("step", 1, each=True, always=True)
+    buffers: MappingType[str, int] = variable("buffers", 1, each=True, always=True)
+
+    def _row(self, structure: Structure) -> dict[str, Any]:
+        return {
+            "parallel": 1,
+            "unroll": 1,
+            "ahead": [False] * len(structure.choices),
+            "steps": [self.steps[loop.name] for loop in structure.reduce],
+            "buffers": [self.buffers[op.name] for op in structure.operands],
+        }

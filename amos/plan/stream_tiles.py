@@ -1,0 +1,117 @@
+"""Tiles of a streamed unit: how large they are, and how often they are loaded."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from amos.machine.machine import Machine
+from amos.plan.stream_operand import StreamOperand, stream_operands
+from amos.plan.structure import LoopBatch, Structure
+
+__all__ = ["StreamTiles", "runs_streams"]
+
+
+def runs_streams(structure: Structure, machine: Machine | None) -> bool:
+    """Whether streams of instructions drive the intrinsic on a machine."""
+    if machine is None or machine.stream is None:
+        return False
+    return structure.mapping.intrinsic.name in machine.peaks
+
+
+class StreamTiles:
+    """The tiles of each schedule; arrays with one column a schedule.
+
+    Attributes:
+        operands: sources, then the destination.
+        lengths: loops × schedules: steps of each loop in one tile, spatial loops first.
+        counts: the same: tiles along each loop.
+    """
+
+    def __init__(self, structure: Structure, batch: LoopBatch) -> None:
+        assert batch.steps is not None
+        assert batch.buffers is not None
+        self.structure, self.batch = structure, batch
+        self.lengths = np.concatenate([batch.tile, batch.steps], axis=1).T
+        self.counts = -(-structure.extents[:, None] // self.lengths)
+        self.operands = stream_operands(structure)
+        self._numbers = {x.name: n for n, x in enumerate((*structure.spatial, *structure.reduce))}
+
+    @cached_property
+    def _positions(self) -> np.ndarray:
+        """Position of each loop around tiles, outermost first: loops × schedules."""
+        order = np.concatenate([self.batch.order, self.batch.reduce], axis=1)
+        return np.argsort(order, axis=1).T
+
+    def buffers(self, number: int) -> np.ndarray:
+        """Tiles of an operand that have room on chip."""
+        assert self.batch.buffers is not None
+        return self.batch.buffers[:, number]
+
+    def lines(self, operand: StreamOperand, *, mean: bool = False) -> list[np.ndarray]:
+        """Fragments of one tile along each dimension of an operand in DRAM.
+
+        Args:
+            operand: the operand.
+            mean: of all tiles, those at the ends included; otherwise of the largest.
+        """
+        lengths = self.structure.extents[:, None] / self.counts if mean else self.lengths
+        result = []
+        for dim in operand.dims:
+            length = np.ones(lengths.shape[1], lengths.dtype)
+            for name, step in dim.index.terms:
+                if name in self._numbers:
+                    length = length + abs(step) * (lengths[self._numbers[name]] - 1)
+            result.append(length)
+        return result
+
+    def moved(self, operand: StreamOperand) -> np.ndarray:
+        """Fragments of one tile that are in DRAM, on average over all tiles."""
+        lines = zip(self.lines(operand, mean=True), operand.dims, strict=True)
+        inside = [np.minimum(line, dim.extent) for line, dim in lines]
+        return np.asarray(np.prod([np.ones(self.lengths.shape[1]), *inside], axis=0))
+
+    def fragments(self, operand: StreamOperand) -> np.ndarray:
+        """Fragments of one tile."""
+        return np.asarray(np.prod([np.ones_like(self.counts[0]), *self.lines(operand)], axis=0))
+
+    def transfers(self, operand: StreamOperand) -> np.ndarray:
+        """Instructions that move one tile: each moves a rectangle."""
+        count = np.ones(self.lengths.shape[1], dtype=np.int64)
+        # Whether a second dimension is free, and whether the next loop goes on where this ends.
+        free, whole = np.ones(count.shape, dtype=bool), np.ones(count.shape, dtype=bool)
+        for length, dim in reversed(list(zip(self.lines(operand), operand.dims, strict=True))):
+            apart = (length > 1) & ~whole
+            count = np.where(apart & ~free, count * length, count)
+            whole = np.where(dim.extent == 1, whole, (length == dim.extent) & (free | ~apart))
+            free = free & ~apart
+        return count
+
+    def moving(self, operand: StreamOperand) -> list[int]:
+        """Loops that move along an operand."""
+        names = {name for dim in operand.dims for name in dim.index.names}
+        return sorted(self._numbers[name] for name in names if name in self._numbers)
+
+    def loads(self, number: int) -> np.ndarray:
+        """How often a tile of an operand is loaded, or stored."""
+        counts, moving = self.counts, self.moving(self.operands[number])
+        if not moving:
+            return np.ones(counts.shape[1], dtype=np.int64)
+        distinct = counts[moving].prod(axis=0)
+        last = np.where(counts[moving] > 1, self._positions[moving], -1).max(axis=0)
+        visits = np.where(self._positions <= last, counts, 1).prod(axis=0)
+        return np.asarray(np.where(distinct <= self.buffers(number), distinct, visits))
+
+    @property
+    def overfull(self) -> dict[str, np.ndarray]:
+        """Operand → whether its tiles exceed its buffer."""
+        return {
+            op.name: self.fragments(op) * self.buffers(number) > op.depth
+            for number, op in enumerate(self.operands)
+        }
+
+    @cached_property
+    def computes(self) -> np.ndarray:
+        """Tiles of the whole nest: steps in which something is computed."""
+        return np.asarray(self.counts.prod(axis=0))

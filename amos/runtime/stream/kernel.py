@@ -1,0 +1,70 @@
+"""A candidate as a stream, with the calls that measuring makes of a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from amos.codegen.stream.instructions import Stream
+from amos.codegen.vta import Encoding, program
+from amos.machine import Machine
+from amos.plan import Candidate
+from amos.plan.stream_plan import StreamPlan
+from amos.runtime.stream.simulator import Run, simulate
+
+__all__ = ["StreamKernel"]
+
+
+class StreamKernel:
+    """One candidate on a simulated unit.
+
+    Args:
+        candidate: mapping and schedule.
+        machine: with a stream unit.
+
+    Raises:
+        BuildError: it cannot be written as a stream, or not encoded.
+    """
+
+    implementation = "simulated"
+
+    def __init__(self, candidate: Candidate, machine: Machine) -> None:
+        self.plan = StreamPlan.of(candidate.mapping, candidate.schedule, machine)
+        self.stream: Stream = program(self.plan)
+        self.encoding = Encoding.of(self.stream.buffers)
+        self.binary = self.encoding.binary(self.stream)
+        self.last: Run | None = None
+
+    def prepare(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Inputs as they lie in DRAM, by tensor."""
+        return {
+            op.staged.load.tensor.name: op.pack(inputs[op.staged.load.tensor.name])
+            for op in self.plan.sources
+        }
+
+    def run(self, arguments: Mapping[str, np.ndarray]) -> None:
+        """Simulate one run.
+
+        Raises:
+            StreamError: the stream is not sound.
+        """
+        clock, dram = self.plan.machine.clock, self.plan.machine.levels[-1]
+        port = dram.read_bandwidth / clock
+        self.last = simulate(self.stream, arguments, self.plan.unit, port)
+
+    def result(self, arguments: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The output of :meth:`run`."""
+        assert self.last is not None
+        operand = self.plan.destination
+        held = self.last.dram[operand.staged.load.tensor.name]
+        return operand.unpack(held.reshape(operand.shape))
+
+    def times(
+        self, inputs: Mapping[str, np.ndarray], *, repeat: int = 1, flush: int = 0
+    ) -> tuple[float, ...]:
+        """Seconds of a run by the unit's clock; one, as all are equal."""
+        if self.last is None:
+            self.run(self.prepare(inputs))
+        assert self.last is not None
+        return (self.last.cycles / self.plan.machine.clock,)

@@ -1,0 +1,89 @@
+"""What the schedule of a streamed unit decides, and within what: tiles that fit its buffers."""
+
+from __future__ import annotations
+
+from amos.plan.stream_operand import StreamOperand, stream_operands
+from amos.schedule.draft import Draft, Rule
+from amos.schedule.rules import described, fused, permutations, tile_sizes
+
+__all__ = ["STREAM_RULES"]
+
+#: Tiles of an operand that have room on chip.
+_BUFFERS = (1, 2)
+#: Instructions of one tile: its loads, products, stores and micro-operations.
+_PER_TILE = 128
+
+
+def tiles(draft: Draft) -> None:
+    """C1: steps of each loop that are in one tile on chip."""
+    context = draft.context
+    operands = stream_operands(context)
+    most = max(op.depth for op in operands)
+    for kind, loops in (("tile", context.spatial), ("step", context.reduce)):
+        for loop in loops:
+            divisors = context.tiling == "divisors"
+            draft.tunable(f"{kind}.{loop.name}", tile_sizes(loop.extent, most, divisors=divisors))
+    counts = []
+    for loop in (*context.spatial, *context.reduce):
+        name = f"{'tile' if loop in context.spatial else 'step'}.{loop.name}"
+        steps = (-(-loop.extent // int(size)) for size in draft.variables[name].domain)
+        counts.append(draft.select(f"steps.{loop.name}", name, steps))
+    assert context.machine is not None
+    assert context.machine.stream is not None
+    draft.limit(
+        draft.product("tiles", counts),
+        draft.constant("tiles.most", context.machine.stream.instructions // _PER_TILE),
+        "{left} tiles, but a stream has instructions for {right}",
+    )
+    sums = [f"tile.{loop.name}" for loop in context.spatial]
+    draft.product(f"fragments.{context.destination.name}", sums)
+
+
+def orders(draft: Draft) -> None:
+    """C3: the order of tiles."""
+    for name, loops in (("order", draft.context.spatial), ("reduce", draft.context.reduce)):
+        if loops:
+            draft.tunable(name, permutations(loops))
+
+
+def buffers(draft: Draft) -> None:
+    """C5: tiles of an operand fit the buffer that it has for itself (Heron, Table 6: S2, S3)."""
+    kinds = dict.fromkeys((x.name for x in draft.context.reduce), "step")
+    kinds |= dict.fromkeys((x.name for x in draft.context.spatial), "tile")
+    for op in stream_operands(draft.context):
+        draft.tunable(f"buffers.{op.name}", _BUFFERS)
+        size = draft.constant(f"bytes.{op.name}", op.bytes)
+        lines = [_line(draft, op, number, kinds) for number in range(len(op.dims))]
+        amount = (size, f"buffers.{op.name}", *(line for line in lines if line))
+        capacity = op.depth * op.bytes
+        draft.limit(
+            draft.product(f"{op.buffer}.used", amount, "other"),
+            draft.constant(f"{op.buffer}.capacity", capacity),
+            f"{{left}} bytes of {op.name} in buffer {op.buffer}, but it has {capacity}",
+        )
+
+
+def _line(draft: Draft, op: StreamOperand, number: int, kinds: dict[str, str]) -> str:
+    """Fragments of a tile along a dimension; nothing if that is always one."""
+    terms = [(name, abs(step)) for name, step in op.dims[number].index.terms if name in kinds]
+    if [step for _, step in terms] == [1]:
+        return f"{kinds[terms[0][0]]}.{terms[0][0]}"
+    if not terms:
+        return ""
+    # A window: where the last step begins, and one more.
+    parts = [draft.constant("one", 1)]
+    for name, step in terms:
+        variable = draft.variables[f"{kinds[name]}.{name}"]
+        reach = [step * (int(value) - 1) for value in variable.domain]
+        parts.append(draft.select(f"reach.{op.name}.{number}.{name}", variable.name, reach))
+    return draft.sum(f"window.{op.name}.{number}", parts, "length")
+
+
+#: In the order that they are applied in.
+STREAM_RULES = [
+    Rule("C1", tiles),
+    Rule("C2", fused),
+    Rule("C3", orders),
+    Rule("C5", buffers),
+    Rule("C6", described),
+]

@@ -1,0 +1,54 @@
+"""The model of streamed units, held against the simulator."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+
+import amos
+from amos.errors import MachineError
+from amos.plan import Candidate, StreamSchedule
+from amos.runtime.stream import StreamKernel
+from tests.support.streams import OPERATORS, PYNQ, VTA, drawn, inputs_of
+
+CONV = {m.name: m for m in amos.enumerate_mappings(OPERATORS["conv"], VTA)}["n-k-c"]
+
+
+def _cycles(kernel: StreamKernel) -> int:
+    kernel.run(kernel.prepare(inputs_of(kernel.plan.mapping.operator)))
+    assert kernel.last is not None
+    return kernel.last.cycles
+
+
+def test_the_model_ranks_as_the_simulator_does() -> None:
+    op = amos.operators.get("conv2d", n=1, c=32, k=32, p=7, q=7, r=3, s=3, dtype="s8")
+    points = []
+    for kernel in drawn(op, 24, seed=2):
+        seconds = amos.predict(kernel.plan.mapping, PYNQ, kernel.plan.schedule).seconds
+        points.append((seconds, _cycles(kernel)))
+    pairs = [(a, b) for a, b in combinations(points, 2) if abs(a[1] - b[1]) > 0.01 * a[1]]
+    right = sum((a[0] < b[0]) == (a[1] < b[1]) for a, b in pairs)
+    assert right / len(pairs) > 0.9
+
+
+def test_transfers_pass_behind_products_where_buffers_allow() -> None:
+    op = amos.operators.resolve("resnet18:C5", dtype="s8")
+    mapping = {m.name: m for m in amos.enumerate_mappings(op, VTA)}["n-k-c"]
+    tiles = {"tile": {"p": 7, "q": 28, "i2.tile": 4}, "steps": {"r": 3, "s": 3, "r1.tile": 2}}
+    seconds, cycles = [], []
+    for count in (1, 2):
+        buffers = dict.fromkeys(("Src1", "Src2", "Dst"), count)
+        schedule = StreamSchedule(**tiles, buffers=buffers)
+        seconds.append(amos.predict(mapping, PYNQ, schedule).seconds * PYNQ.clock)
+        cycles.append(_cycles(StreamKernel(Candidate(mapping, schedule), PYNQ)))
+    assert seconds == pytest.approx(cycles, rel=0.1)
+    assert cycles[1] < 0.85 * cycles[0]
+
+
+def test_tiles_that_do_not_fit_take_forever() -> None:
+    op = amos.operators.resolve("resnet18:C1", dtype="s8")
+    mapping = {m.name: m for m in amos.enumerate_mappings(op, VTA)}["n-k-c"]
+    large = StreamSchedule(tile={"p": 56, "q": 56})
+    with pytest.raises(MachineError, match="tiles of Src1 exceed their buffer"):
+        amos.predict(mapping, PYNQ, large)

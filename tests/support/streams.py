@@ -1,0 +1,157 @@
+"""Streams of small operators, and an interpreter that shares no code with the simulator.
+
+The interpreter takes the next instruction from a queue that is drawn by chance, as far as
+tokens allow: what a stream computes must not depend on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+import amos
+from amos import validate
+from amos.codegen.stream import Stream
+from amos.ir import Operator
+from amos.plan import Candidate
+from amos.runtime.stream import StreamKernel
+from amos.schedule import ScheduleSpace
+
+VTA, PYNQ = amos.intrinsics.get("vta_gemm_m1n16k16_s8_s32"), amos.machines.get("vta_pynq")
+S8 = {"image": "s8", "weight": "s8", "out": "s32"}
+#: Windows, strides, padding at both ends, fused indices that no fragment divides.
+OPERATORS = {
+    "conv": Operator.parse(
+        "out[n,p,q,k] += pad(image[n,p*2+r-1,q*2+s-1,c]) * weight[k,c,r,s]",
+        extents=dict(n=1, p=6, q=5, k=32, c=32, r=3, s=3),
+        dtypes=S8,
+        name="conv",
+    ),
+    "wide": Operator.parse(
+        "out[n,k,p] += pad(image[n,c,p+r-2]) * weight[k,c,r]",
+        extents=dict(n=2, p=19, k=24, c=20, r=5),
+        dtypes=S8,
+        name="wide",
+    ),
+    "gemm": Operator.parse(
+        "out[i,j] += image[i,k] * weight[k,j]",
+        extents=dict(i=21, j=40, k=70),
+        dtypes=S8,
+        name="gemm",
+    ),
+    "back": Operator.parse(
+        "out[p,k] += image[10 - p*2 + r, c] * weight[k,c,r]",
+        extents=dict(p=6, k=16, c=48, r=4),
+        dtypes=S8,
+        name="back",
+    ),
+}
+
+
+def inputs_of(op: Operator, seed: int = 0) -> dict[str, np.ndarray]:
+    return validate.random_inputs(op, np.random.default_rng(seed))
+
+
+def drawn(op: Operator, count: int, seed: int = 0) -> Iterator[StreamKernel]:
+    """Kernels of candidates that are drawn from all mappings."""
+    rng = np.random.default_rng(seed)
+    mappings = list(amos.enumerate_mappings(op, VTA))
+    for _ in range(count):
+        mapping = mappings[int(rng.integers(len(mappings)))]
+        yield StreamKernel(Candidate(mapping, ScheduleSpace(mapping, PYNQ).sample(rng)), PYNQ)
+
+
+class Stuck(Exception):
+    """No queue can go on, or tokens are left."""
+
+
+def interpret(
+    stream: Stream, dram: Mapping[str, np.ndarray], rng: np.random.Generator
+) -> dict[str, np.ndarray]:
+    """What is in DRAM after one of the orders that tokens allow; bytes as they come."""
+    kinds = {b.name: b for b in stream.buffers}
+    chip = {b.name: np.full((b.depth, *b.shape), 77, np.int64) for b in stream.buffers if not b.of}
+    tensors = {r.name: np.zeros((r.rows, *kinds[r.buffer].shape), np.int64) for r in stream.regions}
+    for name, values in {**dram, **stream.constants}.items():
+        tensors[name][:] = values.reshape(tensors[name].shape)
+    queues: dict[str, list[Any]] = {"load": [], "compute": [], "store": []}
+    for each in stream.instructions:
+        queues[each.queue(kinds)].append(each)
+    names, tokens = list(queues), {}
+    while any(queues.values()):
+        ready = [n for n in names if queues[n] and not _lacking(queues[n][0], n, names, tokens)]
+        if not ready:
+            raise Stuck
+        name = ready[int(rng.integers(len(ready)))]
+        each = queues[name].pop(0)
+        for side, other in _sides(name, names):
+            if getattr(each, f"pop_{side}"):
+                tokens[other, name] -= 1
+        _do(each, chip, tensors, stream, kinds)
+        for side, other in _sides(name, names):
+            if getattr(each, f"push_{side}"):
+                tokens[name, other] = tokens.get((name, other), 0) + 1
+    if any(tokens.values()):
+        raise Stuck
+    return tensors
+
+
+def _sides(name: str, names: list[str]) -> list[tuple[str, str]]:
+    at = names.index(name)
+    return [
+        (side, names[at + d] if 0 <= at + d < 3 else "") for side, d in (("prev", -1), ("next", 1))
+    ]
+
+
+def _lacking(each: Any, name: str, names: list[str], tokens: dict[Any, int]) -> bool:
+    return any(
+        getattr(each, f"pop_{side}") and not tokens.get((other, name), 0)
+        for side, other in _sides(name, names)
+    )
+
+
+def _do(each: Any, chip: Any, tensors: Any, stream: Stream, kinds: Any) -> None:
+    kind = type(each).__name__
+    if kind in ("Load", "Store"):
+        (region,) = [
+            r
+            for r in stream.regions
+            if r.buffer == each.buffer and r.base <= each.dram < r.base + max(r.rows, 1)
+        ]
+        flat, at = tensors[region.name], each.sram
+        width = each.before[1] + each.columns + each.after[1]
+        for y in range(-each.before[0], each.rows + each.after[0]):
+            for x in range(-each.before[1], each.columns + each.after[1]):
+                inside = 0 <= y < each.rows and 0 <= x < each.columns
+                where = each.dram - region.base + y * each.stride + x
+                if kind == "Load":
+                    chip[each.buffer][at] = flat[where] if inside else 0
+                else:
+                    bits = 8 * kinds["out"].bytes // 16
+                    value = chip["acc"][at] & ((1 << bits) - 1)
+                    flat[where] = value - ((value >> (bits - 1)) << bits)
+                at += 1
+        assert width >= each.columns
+    elif kind in ("Gemm", "Alu"):
+        for i in range(each.outer):
+            for j in range(each.inner):
+                for uop in chip["uop"][each.begin : each.end]:
+                    dst = uop[0] + i * each.dst[0] + j * each.dst[1]
+                    src = uop[1] + i * each.src[0] + j * each.src[1]
+                    if kind == "Alu":
+                        right = chip["acc"][src] if each.immediate is None else each.immediate
+                        chip["acc"][dst] = _alu(each.opcode, chip["acc"][dst], right)
+                    elif each.reset:
+                        chip["acc"][dst] = 0
+                    else:
+                        wgt = uop[2] + i * each.wgt[0] + j * each.wgt[1]
+                        chip["acc"][dst] += chip["inp"][src] @ chip["wgt"][wgt].T
+
+
+def _alu(opcode: str, left: Any, right: Any) -> Any:
+    if opcode == "shr":
+        return left >> right if np.all(np.asarray(right) >= 0) else left << -right
+    named = {"min": np.minimum, "max": np.maximum, "add": np.add, "mul": np.multiply}
+    return named[opcode](left, right)
