@@ -64,6 +64,8 @@ def evaluate(
     """
     if model not in MODELS:
         raise MachineError(f"model {model!r}: expected one of {', '.join(MODELS)}")
+    if runs_streams(structure, machine):
+        return predict_streams(structure, machine, batch)
     if len(batch) <= _CHUNK:
         return _evaluate(structure, machine, batch, model == "amos+")
     # In equal pieces whose arrays stay in the cache.
@@ -78,8 +80,6 @@ def evaluate(
 def _evaluate(
     structure: Structure, machine: Machine, batch: LoopBatch, refined: bool
 ) -> BatchPrediction:
-    if runs_streams(structure, machine):
-        return predict_streams(structure, machine, batch)
     if refined and runs_warps(structure, machine):
         return predict_blocks(structure, machine, batch)
     cpu = refined and machine.cached

@@ -147,12 +147,12 @@ class StreamPlan(Plan):
             counts = (f"{x.name} {-(-x.extent // sizes[x.name])} x {sizes[x.name]}" for x in loops)
             lines.append(f"  {what:6} {', '.join(counts) or 'one'}")
         for number, op in enumerate(self.tiles.operands):
-            verb = "store" if op is self.destination else "load"
+            verb, done = ("store", "stored") if op is self.destination else ("load", "loaded")
             loads, each = int(self.tiles.loads(number)[0]), int(self.tiles.transfers(op)[0])
+            room = f"{_many(self._buffers(number), 'buffer')} of {self._fragments(op)}"
             lines.append(
-                f"  {op.name:6} {op.staged.load.tensor.name}: {_many(self._buffers(number), 'buffer')} "
-                f"of {self._fragments(op)} in {op.buffer}, which has {op.depth}; "
-                f"{'stored' if verb == 'store' else 'loaded'} {loads} times, {_many(each, verb)} each"
+                f"  {op.name:6} {op.staged.load.tensor.name}: {room} in {op.buffer}, which has "
+                f"{op.depth}; {done} {loads} times, {_many(each, verb)} each"
             )
         return "\n".join(lines)
 

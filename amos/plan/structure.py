@@ -139,9 +139,8 @@ class LoopBatch:
         padding: int, rows × sources: elements behind each row in shared memory, -1 if
             rows are swizzled; 0 if left out.
         stages: int, rows: stages of shared memory; 1 if left out.
-        steps: int, rows × reductions: steps that are loaded together. This and the
-            following are of units with streams of instructions.
-        buffers: int, rows × operands: tiles that have room on chip.
+        steps: int, rows × reductions: steps that are loaded together; of stream units alone.
+        buffers: int, rows × operands: tiles that have room on chip; of stream units alone.
     """
 
     tile: np.ndarray
@@ -177,12 +176,8 @@ class LoopBatch:
 
     def rows(self, which: slice) -> LoopBatch:
         """Some of the rows."""
-
-        def cut(name: str) -> Any:
-            value = getattr(self, name)
-            return value if value is None else value[which]
-
-        return LoopBatch(*(cut(field.name) for field in fields(self)))
+        columns: list[Any] = [getattr(self, field.name) for field in fields(self)]
+        return LoopBatch(*(x if x is None else x[which] for x in columns))
 
 
 @dataclass(frozen=True)

@@ -35,11 +35,11 @@ def test_the_model_ranks_as_the_simulator_does() -> None:
 def test_transfers_pass_behind_products_where_buffers_allow() -> None:
     op = amos.operators.resolve("resnet18:C5", dtype="s8")
     mapping = {m.name: m for m in amos.enumerate_mappings(op, VTA)}["n-k-c"]
-    tiles = {"tile": {"p": 7, "q": 28, "i2.tile": 4}, "steps": {"r": 3, "s": 3, "r1.tile": 2}}
+    tile, steps = {"p": 7, "q": 28, "i2.tile": 4}, {"r": 3, "s": 3, "r1.tile": 2}
     seconds, cycles = [], []
     for count in (1, 2):
         buffers = dict.fromkeys(("Src1", "Src2", "Dst"), count)
-        schedule = StreamSchedule(**tiles, buffers=buffers)
+        schedule = StreamSchedule(tile=tile, steps=steps, buffers=buffers)
         seconds.append(amos.predict(mapping, PYNQ, schedule).seconds * PYNQ.clock)
         cycles.append(_cycles(StreamKernel(Candidate(mapping, schedule), PYNQ)))
     assert seconds == pytest.approx(cycles, rel=0.1)

@@ -79,7 +79,7 @@ def interpret(
     queues: dict[str, list[Any]] = {"load": [], "compute": [], "store": []}
     for each in stream.instructions:
         queues[each.queue(kinds)].append(each)
-    names, tokens = list(queues), {}
+    names, tokens = list(queues), dict[Any, int]()
     while any(queues.values()):
         ready = [n for n in names if queues[n] and not _lacking(queues[n][0], n, names, tokens)]
         if not ready:

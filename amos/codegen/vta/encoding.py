@@ -176,7 +176,10 @@ def fields_of(instruction: Instruction) -> dict[str, int]:
             "opcode": _LOAD if isinstance(instruction, Load) else _STORE,
             "memory": _MEMORIES.index(instruction.buffer),
             **{n: getattr(instruction, n) for n in ("sram", "dram", "rows", "columns", "stride")},
-            **{"above": above, "below": below, "left": left, "right": right},
+            "above": above,
+            "below": below,
+            "left": left,
+            "right": right,
         }
     if not isinstance(instruction, Looped):
         return values | {"opcode": _FINISH}

@@ -259,6 +259,8 @@ def _factors(way: Arranged) -> dict[str, Any]:
 
 def _check(plan: StreamPlan) -> None:
     """Refuse what is no GEMM of VTA."""
+    if prologues := plan.mapping.operator.prologues:
+        raise BuildError(f"VTA loads sources as they are: nothing computes {prologues[0]} there")
     unit = plan.mapping.intrinsic
     names = tuple(op.buffer for op in plan.tiles.operands)
     (m, n, k), text = unit.shape, str(unit.compute)

@@ -171,7 +171,7 @@ class _Simulation:
         for rows_of, what in ((access.reads, "reads"), (access.writes, "writes")):
             for name, rows in rows_of.items():
                 depth = len(self.memory.filled[name])
-                if len(rows) and not (0 <= rows.min() and rows.max() < depth):
+                if len(rows) and (rows.min() < 0 or rows.max() >= depth):
                     raise StreamError(f"{what} fragment {rows.max()} of {name}, which has {depth}")
         for name, rows in access.reads.items():
             if not self.memory.filled[name][rows].all():

@@ -34,14 +34,12 @@ def test_bits_are_where_the_specification_has_them() -> None:
     first = _number((0, 0), *tokens, (7, 2), (10, 0x1234), (26, 0xDEADBEE))
     second = _number((0, 9), (16, 28), (32, 56), (48, 1), (52, 3), (56, 2), (60, 4))
     assert int.from_bytes(PYNQ.encode(LOAD), "little") == first + (second << 64)
-    loops = ((0, 2), (3, 1), (5, 1), (7, 1), (8, 5), (21, 8192), (35, 14), (49, 9000))
-    factors = ((0, 2047), (11, 1), (22, 60), (33, 2), (44, 1023), (54, 3))
-    value = _number(*loops) + (_number(*factors) << 64)
-    assert int.from_bytes(PYNQ.encode(GEMM), "little") == value
-    loops = ((0, 4), (21, 1), (35, 3), (49, 4))
-    factors = ((0, 5), (11, 6), (22, 7), (33, 8), (44, 1), (47, 1), (48, 0xFFFE))
-    value = _number(*loops) + (_number(*factors) << 64)
-    assert int.from_bytes(PYNQ.encode(ALU), "little") == value
+    loops = _number((0, 2), (3, 1), (5, 1), (7, 1), (8, 5), (21, 8192), (35, 14), (49, 9000))
+    factors = _number((0, 2047), (11, 1), (22, 60), (33, 2), (44, 1023), (54, 3))
+    assert int.from_bytes(PYNQ.encode(GEMM), "little") == loops + (factors << 64)
+    loops = _number((0, 4), (21, 1), (35, 3), (49, 4))
+    factors = _number((0, 5), (11, 6), (22, 7), (33, 8), (44, 1), (47, 1), (48, 0xFFFE))
+    assert int.from_bytes(PYNQ.encode(ALU), "little") == loops + (factors << 64)
     assert PYNQ.encode(Finish(pop_next=True)) == bytes([3 + (1 << 4)]) + bytes(15)
     words = PYNQ.micro_operations(np.array([[2047, 5, 1023]], np.int32))
     assert words.tolist() == [2047 + (5 << 11) + (1023 << 22)]

@@ -31,9 +31,9 @@ def _fault(stream: Stream, rng: np.random.Generator) -> tuple[str, Stream]:
     step = int(rng.choice([-1, 1, 3]))
     if kind == "token" or isinstance(each, Finish):
         kind, name = "token", TOKENS[int(rng.integers(4))]
-        changed = {name: not getattr(each, name)}
+        changed: dict[str, Any] = {name: not getattr(each, name)}
     elif isinstance(each, Load | Store):
-        names = ("sram", "dram", "stride") if kind == "address" else ("rows", "columns")
+        names = ["sram", "dram", "stride"] if kind == "address" else ["rows", "columns"]
         name = names[int(rng.integers(len(names)))]
         changed = {name: max(0, getattr(each, name) + step)}
     elif kind == "address":
@@ -98,6 +98,5 @@ def test_faults_are_told() -> None:
 @pytest.mark.slow
 def test_many_faults_are_told() -> None:
     outcomes = _inject(_small(8), 200, seed=1)
-    print(sorted(outcomes.items()))
     assert {what.split()[0] for what in outcomes} == {"token", "address", "size", "uop"}
     assert sum(n for what, n in outcomes.items() if "harmless" not in what) >= 120

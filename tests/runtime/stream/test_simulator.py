@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from amos import validate
-from amos.codegen.stream import Buffer, Load, Region, Store, Stream
+from amos.codegen.stream import Buffer, Instruction, Load, Region, Store, Stream
 from amos.codegen.vta import Finish, Gemm
 from amos.errors import StreamError
 from amos.ir import Operator
@@ -52,7 +54,7 @@ def _gemm(reset: bool = False, begin: int = 0, end: int = 4, **more: bool) -> Ge
     )  # fmt: skip
 
 
-PROGRAM = [
+PROGRAM: list[Instruction] = [
     _moved(Load, "inp", 0, 0, 1),
     _moved(Load, "wgt", 0, 16, 1, push_next=True),
     _moved(Load, "uop", 0, 4096, 8),
@@ -65,8 +67,8 @@ PROGRAM = [
 ]
 
 
-def _run(program: list[object]) -> np.ndarray:
-    stream = Stream(tuple(program), BUFFERS, REGIONS, {"uops": UOPS})  # type: ignore[arg-type]
+def _run(program: Sequence[Instruction]) -> np.ndarray:
+    stream = Stream(tuple(program), BUFFERS, REGIONS, {"uops": UOPS})
     return simulate(stream, DRAM, UNIT, port=8.0).dram["out"]
 
 
@@ -145,9 +147,9 @@ def test_a_sound_program_is_accepted() -> None:
     np.testing.assert_array_equal(_run(PROGRAM), np.broadcast_to(expected, (4, 1, 16)))
 
 
-def _changed(number: int, **fields: object) -> list[object]:
-    program: list[object] = list(PROGRAM)
-    program[number] = replace(PROGRAM[number], **fields)  # type: ignore[type-var]
+def _changed(number: int, **fields: Any) -> list[Instruction]:
+    program = list(PROGRAM)
+    program[number] = replace(PROGRAM[number], **fields)
     return program
 
 
@@ -158,7 +160,7 @@ def _changed(number: int, **fields: object) -> list[object]:
         (_changed(1, push_next=False), "the queues wait for each other: instruction 5 of load"),
         (_changed(5, push_next=False), "wait for each other: instruction 6 .* a token from load"),
         (
-            [*_changed(4, push_prev=False)[:5], replace(PROGRAM[5], pop_next=False), *PROGRAM[6:]],
+            [*_changed(4, push_prev=False)[:5], *_changed(5, pop_next=False)[5:]],
             "hazard: fragments of inp are (used|written) by instruction [45] of (compute|load)",
         ),
         (_changed(8, pop_next=False), "1 tokens from store to compute are left over"),
@@ -173,7 +175,7 @@ def _changed(number: int, **fields: object) -> list[object]:
         (_changed(7, dram=200), "out: addresses 200 to 203 of DRAM are in no tensor"),
     ],
 )
-def test_unsound_programs_are_refused(program: list[object], message: str | None) -> None:
+def test_unsound_programs_are_refused(program: list[Instruction], message: str | None) -> None:
     if message is None:
         _run(program)
         return
@@ -185,8 +187,8 @@ def test_cycles() -> None:
     """16 and 256 bytes at 8 a cycle, each 1 cycle to begin and 20 to the first data."""
     loads = [_moved(Load, "inp", 0, 0, 1), _moved(Load, "wgt", 0, 16, 1)]
 
-    def cycles(*program: object) -> int:
-        stream = Stream(tuple(program), BUFFERS, REGIONS, {"uops": UOPS})  # type: ignore[arg-type]
+    def cycles(*program: Instruction) -> int:
+        stream = Stream(program, BUFFERS, REGIONS, {"uops": UOPS})
         return simulate(stream, DRAM, UNIT, port=8.0).cycles
 
     assert cycles(loads[0]) == 1 + 20 + 2
