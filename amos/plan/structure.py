@@ -139,8 +139,7 @@ class LoopBatch:
         padding: int, rows × sources: elements behind each row in shared memory, -1 if
             rows are swizzled; 0 if left out.
         stages: int, rows: stages of shared memory; 1 if left out.
-        steps: int, rows × reductions: steps that are loaded together; of stream units alone.
-        buffers: int, rows × operands: tiles that have room on chip; of stream units alone.
+        steps, buffers: int, rows × reductions or operands: see ``StreamSchedule``.
     """
 
     tile: np.ndarray
@@ -176,8 +175,9 @@ class LoopBatch:
 
     def rows(self, which: slice) -> LoopBatch:
         """Some of the rows."""
-        columns: list[Any] = [getattr(self, field.name) for field in fields(self)]
-        return LoopBatch(*(x if x is None else x[which] for x in columns))
+        columns = (getattr(self, field.name) for field in fields(self))
+        kept: list[Any] = [x if x is None else x[which] for x in columns]
+        return LoopBatch(*kept)
 
 
 @dataclass(frozen=True)
