@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import prod
+from math import isinf, prod
 
 import numpy as np
 
@@ -96,7 +96,14 @@ def _check_exact(operator: Operator) -> None:
     integer = dtype(str(operator.output.tensor.dtype)).is_integer
     if integer or operator.epilogue is None:
         return
+    if operator.compute.combiner == "*":
+        raise ExportError(
+            f"{operator.compute}: before an epilogue of floats the test program takes no products "
+            "over a reduction, which are rounded"
+        )
     for load in operator.sources:
+        if isinf(load.padding):
+            continue
         if load.padding * EIGHTHS % 1 or abs(load.padding) > _LARGEST:
             raise ExportError(
                 f"{load}: before an epilogue of floats the test program takes padding that is a "
@@ -207,24 +214,64 @@ def _reference(operator: Operator, output: Parameter) -> str:
     integer = dtype(str(operator.output.tensor.dtype)).is_integer
     exact = _is_exact(operator)
     pad = "  " * (len(operator.spatial) + 1)
-    product = " * ".join(_read(operator, x, integer) for x in operator.sources)
-    zeros = [x for x in operator.sources if x.padded and not x.padding]
-    guards = " && ".join(g for x in zeros for g in _guards(x))
-    inside = f"if ({guards}) " if guards else ""
-    summed = f"sum += {product};"
-    if not exact:
-        summed = f"{{ double term = {product}; sum += term; size += fabs(term); }}"
+    combined = _summed if operator.compute.sums_products else _combined
     lines = [
         *("  " * depth + _loop(it) for depth, it in enumerate(operator.spatial, 1)),
         f"{pad[2:]}{{",
-        f"{pad}{'int64_t' if integer else 'double'} sum = 0;",
+        f"{pad}{'int64_t' if integer else 'double'} sum = {_start(operator, integer)};",
         *([] if exact else [f"{pad}double size = 0;"]),
         *(pad + _loop(it) for it in operator.reduce),
-        f"{pad}  {inside}{summed}",
+        f"{pad}  {combined(operator, integer, exact)}",
         f"{pad}wrong += {_is_wrong(operator, output)};",
         f"{pad[2:]}}}",
     ]
     return "\n".join(lines)
+
+
+def _summed(operator: Operator, integer: bool, exact: bool) -> str:
+    """C statement that adds a product to ``sum``, unless one of its sources reads zero outside."""
+    product = " * ".join(_read(operator, x, integer) for x in operator.sources)
+    zeros = [x for x in operator.sources if x.padded and not x.padding]
+    guards = " && ".join(g for x in zeros for g in _guards(x))
+    inside = f"if ({guards}) " if guards else ""
+    if exact:
+        return f"{inside}sum += {product};"
+    return f"{inside}{{ double term = {product}; sum += term; size += fabs(term); }}"
+
+
+def _combined(operator: Operator, integer: bool, exact: bool) -> str:
+    """C statement of any other combination of joined sources with ``sum``."""
+    compute, kind = operator.compute, "int64_t" if integer else "double"
+    first, *others = (_read(operator, x, integer, guarded=True) for x in operator.sources)
+    steps = [f"{kind} term = {first};"]
+    joined = _update("term", compute.join, "next", integer)
+    steps += [f"{{ {kind} next = {x}; {joined} }}" for x in others]
+    if integer and compute.combiner in ("max", "min"):
+        steps.append(f"term = ({c_type(held(str(operator.output.tensor.dtype)))})term;")
+    steps.append(
+        _update("sum", compute.combiner, "term", integer) if compute.accumulates else "sum = term;"
+    )
+    if not exact:
+        grown = "size = fabs(sum);" if compute.combiner != "+" else "size += fabs(term);"
+        steps.append(grown)
+    return f"{{ {' '.join(steps)} }}"
+
+
+def _update(target: str, symbol: str, value: str, integer: bool) -> str:
+    """C statement that combines a value with what is in a variable."""
+    if symbol in ("max", "min"):
+        return f"if ({value} {'>' if symbol == 'max' else '<'} {target}) {target} = {value};"
+    if integer:
+        return f"{target} = (int64_t)((uint64_t){target} {symbol} (uint64_t){value});"
+    return f"{target} {symbol}= {value};"
+
+
+def _start(operator: Operator, integer: bool) -> str:
+    """C expression of what an accumulator starts from."""
+    start = operator.compute.neutral(str(operator.output.tensor.dtype))
+    if isinf(start):
+        return "HUGE_VAL" if start > 0 else "-HUGE_VAL"
+    return str(start)
 
 
 def _is_wrong(operator: Operator, output: Parameter) -> str:
@@ -253,7 +300,7 @@ def _loop(it: Iteration) -> str:
     return f"for (int64_t {name} = 0; {name} < {it.extent}; ++{name})"
 
 
-def _read(operator: Operator, load: BufferLoad, integer: bool) -> str:
+def _read(operator: Operator, load: BufferLoad, integer: bool, guarded: bool = False) -> str:
     prologue = operator.prologue(load.tensor.name)
     if prologue is None:
         read = f"({'int64_t' if integer else 'double'}){_element(load)}"
@@ -262,9 +309,11 @@ def _read(operator: Operator, load: BufferLoad, integer: bool) -> str:
         if prologue.dtype == "bfloat16":
             value = f"from_bfloat16({value})"
         read = f"({'int64_t' if integer else 'double'})({value})"
-    if not load.padding:
+    if not load.padding and not (guarded and load.padded):
         return read
     value = f"INT64_C({load.padding})" if integer else repr(float(load.padding))
+    if isinf(load.padding):
+        value = "HUGE_VAL" if load.padding > 0 else "-HUGE_VAL"
     return f"({' && '.join(_guards(load))} ? {read} : {value})"
 
 

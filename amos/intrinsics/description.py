@@ -278,14 +278,46 @@ def _problems(unit: Intrinsic) -> Iterator[str]:
         )
     if missing := [name for name in operands if name not in covered]:
         yield f"no memory statement covers operand {', '.join(missing)}"
+    yield from _arithmetic_problems(unit)
+    if unit.shapes is not None and unit.shape not in unit.shapes.members:
+        shape = "x".join(map(str, unit.shape))
+        yield f"shapes: expected one of {unit.shapes}, got {shape}"
+
+
+def _arithmetic_problems(unit: Intrinsic) -> Iterator[str]:
+    """What keeps an instruction from computing so, or its operands from being staged for it."""
     kind, rules = dtype(unit.dtypes[-1]), unit.arithmetic
+    if (rules.saturate or rules.bitwise or rules.flush) and not unit.compute.sums_products:
+        yield f"arithmetic: {rules}: expected a sum of products, got {unit.compute}"
+    if unit.reduce:
+        yield from _lane_problems(unit)
+    tiles = all(statement.register_scope == "tile" for statement in unit.memory)
+    if tiles and unit.compute.arithmetic != "multiply-add":
+        yield f"memory: tile registers hold sums of products; its arithmetic is {unit.compute}"
     if rules.saturate and not kind.is_integer:
         yield f"arithmetic: saturate: expected an integer destination, got {kind.name}"
     if (rules.bitwise or rules.flush) and kind.name != "float32":
         yield f"arithmetic: {rules}: expected a float32 destination, got {kind.name}"
-    if unit.shapes is not None and unit.shape not in unit.shapes.members:
-        shape = "x".join(map(str, unit.shape))
-        yield f"shapes: expected one of {unit.shapes}, got {shape}"
+
+
+def _lane_problems(unit: Intrinsic) -> Iterator[str]:
+    """What keeps a neutral value in lanes beyond a reduction from counting for nothing."""
+    compute, kind = unit.compute, unit.dtypes[-1]
+    if compute.fills_lanes(kind, beside=True):
+        return
+    if not compute.fills_lanes(kind):
+        yield (
+            f"compute: {compute}: no value of {kind} in lanes beyond the reduction leaves a "
+            f"{compute.combiner}= alone; leave the reduction to loops around the calls"
+        )
+    elif short := [x for x in unit.sources if not {it.name for it in unit.reduce} <= x.names]:
+        yield (
+            f"compute: {compute}: {short[0]} would count again in lanes beyond the reduction; "
+            "let every source have its iterations"
+        )
+    if len(set(unit.dtypes)) > 1 and compute.combiner in ("max", "min"):
+        kinds = ", ".join(unit.dtypes)
+        yield f"compute: {compute}: expected one dtype of all operands, got {kinds}"
 
 
 def _whole(statement: Memory, operand: BufferLoad) -> Memory:

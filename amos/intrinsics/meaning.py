@@ -6,7 +6,7 @@ in rounding and saturation, and knows nothing about any implementation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -16,12 +16,13 @@ import numpy as np
 from amos.errors import IntrinsicError
 from amos.ir import dtype
 from amos.ir.floats import quantize
+from amos.ir.combining import function
 
 if TYPE_CHECKING:
     from amos.intrinsics.description import Intrinsic
-    from amos.ir import BufferLoad
+    from amos.ir import BufferLoad, Compute
 
-__all__ = ["execute"]
+__all__ = ["combined", "execute"]
 
 _SMALLEST_NORMAL = float(np.finfo(np.float32).tiny)
 
@@ -50,10 +51,15 @@ def execute(intrinsic: Intrinsic, fragments: Mapping[str, np.ndarray]) -> np.nda
     """
     given = _check(intrinsic, fragments)
     accumulator = given.pop(intrinsic.destination.tensor.name)
-    if not intrinsic.compute.accumulate:
-        accumulator = np.zeros_like(accumulator)
     kind = dtype(intrinsic.dtypes[-1])
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        if not intrinsic.compute.sums_products:
+            work = np.dtype(np.int64 if kind.is_integer else np.float64)
+            values = [given[load.tensor.name].astype(work) for load in intrinsic.sources]
+            total = combined(intrinsic.compute, accumulator.astype(work), values)
+            return quantize(total.astype(kind.numpy) if kind.is_integer else total, kind)
+        if not intrinsic.compute.accumulates:
+            accumulator = np.zeros_like(accumulator)
         if kind.is_integer:
             total = accumulator.astype(np.int64) + _sum(intrinsic, given, np.dtype(np.int64))
             if intrinsic.arithmetic.saturate:
@@ -97,6 +103,42 @@ def _sum(intrinsic: Intrinsic, given: Mapping[str, np.ndarray], work: np.dtype) 
     arrays = [given[load.tensor.name].astype(work) for load in intrinsic.sources]
     ones = [np.ones(it.extent, work) for it in lonely]
     return np.asarray(np.einsum(f"{spec}->...{target}", *arrays, *ones))
+
+
+def combined(
+    compute: Compute, accumulator: np.ndarray, fragments: Sequence[np.ndarray]
+) -> np.ndarray:
+    """What any statement of an intrinsic makes of fragments of any extents.
+
+    Args:
+        compute: the statement.
+        accumulator: the destination's fragment, of int64 or float64. Leading axes that all
+            fragments share are calls of their own.
+        fragments: of the sources, as wide.
+
+    Returns:
+        the destination's fragment, as wide; integers are wrapped to the destination's dtype
+        only where they are compared.
+    """
+    names = [index.names[0] for index in compute.dst.indices]
+    names += [it.name for it in compute.reduce]
+    letters = {name: chr(ord("a") + n) for n, name in enumerate(names)}
+    values = []
+    for load, fragment in zip(compute.sources, fragments, strict=True):
+        own = [index.names[0] for index in load.indices]
+        order = [name for name in names if name in own]
+        spec = f"...{''.join(letters[n] for n in own)}->...{''.join(letters[n] for n in order)}"
+        at: Any = (..., *(slice(None) if name in own else None for name in names))
+        values.append(np.einsum(spec, fragment)[at])
+    total = reduce(function(compute.join).ufunc, values)
+    if not compute.accumulates:
+        return np.broadcast_to(total, accumulator.shape)
+    combiner, kind = function(compute.combiner), dtype(str(compute.dst.tensor.dtype))
+    if combiner.ordered and kind.is_integer:
+        total = total.astype(kind.numpy).astype(accumulator.dtype)
+    if compute.reduce:
+        total = combiner.ufunc.reduce(total, axis=tuple(range(-len(compute.reduce), 0)))
+    return np.asarray(combiner.ufunc(accumulator, total))
 
 
 def _one_by_one(

@@ -36,9 +36,11 @@ def _check_iterations(compute: Compute) -> None:
         kind = "spatial" if it.name in compute.dst.names else "reduce"
         if it.kind != kind:
             raise OperatorError(f"iteration {it.name!r} is {kind} in {compute}, not {it.kind}")
-    if not compute.accumulate and compute.reduce:
+    if not compute.accumulates and compute.reduce:
         names_ = ", ".join(it.name for it in compute.reduce)
-        raise OperatorError(f"{compute}: {names_} is summed over, so write += instead of =")
+        raise OperatorError(
+            f"{compute}: {names_} is summed over, so write += instead of = (or max=, min=, *=)"
+        )
 
 
 def _check_destination(compute: Compute) -> None:

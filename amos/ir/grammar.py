@@ -2,9 +2,11 @@
 
 Grammar::
 
-    statement := access ("+=" | "=") source ("*" source)*
+    statement := access ("+=" | "*=" | "max=" | "min=" | "=") joined
+    joined    := source ("*" source)* | source ("+" source)* | source ("-" source)*
+               | ("max" | "min") "(" source ("," source)* ")"
     source    := access | "pad" "(" access ["," number] ")"
-    number    := "-"* NUMBER
+    number    := "-"* (NUMBER | "inf")
     access    := NAME "[" [index ("," index)*] "]"
     index     := term (("+" | "-") term)*
     term      := factor ("*" factor)*          at most one factor is not constant
@@ -18,11 +20,12 @@ What comes out knows neither extents nor shapes: :mod:`amos.ir.parser` adds them
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite
+from math import inf, isfinite
 from typing import NoReturn
 
 from amos.errors import ParseError
 from amos.ir.affine import Affine
+from amos.ir.combining import COMBINERS, JOINS
 from amos.ir.limits import DEPTH, LOOPS
 from amos.ir.padding import padded_text
 from amos.ir.tokens import Token, one_line, tokenize
@@ -30,6 +33,7 @@ from amos.ir.tokens import Token, one_line, tokenize
 __all__ = ["Reader", "Reference", "Statement", "read_statement"]
 
 _EXAMPLE = "out[i,j] += a[i,k] * b[k,j]"
+_JOINED = "'*', '+', '-', max(...) or min(...)"
 
 
 @dataclass(frozen=True)
@@ -50,13 +54,15 @@ class Reference:
 class Statement:
     """``output (+)= source * source * …`` as written.
 
-    ``mentioned`` lists every iteration in order of appearance, also one that
-    cancels out (``p - p``).
+    ``combiner`` is what stands before ``=``, and ``join`` what stands between the sources, as
+    in :class:`~amos.ir.nodes.Compute`. ``mentioned`` lists every iteration in order of
+    appearance, also one that cancels out (``p - p``).
     """
 
     output: Reference
     sources: tuple[Reference, ...]
-    accumulate: bool
+    combiner: str
+    join: str
     mentioned: tuple[str, ...]
 
     @property
@@ -215,39 +221,70 @@ class _StatementReader(Reader):
         if self.pads():
             self.fail("only a source can be padded, not the output")
         output = self.access("the output")
-        operator = self.accept("+=", "=")
-        if operator is None:
-            self.fail(f"expected '+=' or '=' after the output, found {self.next}")
-        sources = [self.source()]
-        while self.accept("*"):
-            sources.append(self.source())
-        self.finish()
-        return Statement(output, tuple(sources), operator.text == "+=", tuple(self.mentioned))
+        combiner = self.combiner()
+        join, sources = self.joined()
+        self.finish(join)
+        return Statement(output, tuple(sources), combiner, join, tuple(self.mentioned))
 
-    def finish(self) -> None:
+    def combiner(self) -> str:
+        """What stands before ``=``: how the destination takes a value up."""
+        token, after = self.next, self.tokens[min(self.position + 1, len(self.tokens) - 1)]
+        if token.text in ("=", "+=", "*="):
+            return self.take().text[:-1]
+        if after.text == "=" and token.kind in ("name", "symbol") and token.text not in (",", "["):
+            if token.text not in COMBINERS:
+                signs = ", ".join(f"'{symbol}='" for symbol in COMBINERS)
+                self.fail(f"unknown combining operator '{token.text}=': expected {signs} or '='")
+            self.position += 2
+            return token.text
+        self.fail(f"expected '+=' or '=' after the output, found {token}")
+
+    def joined(self) -> tuple[str, list[Reference]]:
+        """The sources, and what joins them."""
+        if self.next.text in ("max", "min") and self.calls():
+            join = self.take().text
+            self.take()
+            sources = [self.source()]
+            while self.accept(","):
+                sources.append(self.source())
+            self.expect(")", f"to close {join}(")
+            if len(sources) == 1:
+                self.fail(f"{join}(...) of one source is that source: write it alone")
+            return join, sources
+        sources = [self.source()]
+        join = self.next.text if self.next.text in ("+", "-", "*") else "*"
+        while self.accept(join):
+            sources.append(self.source())
+        return join, sources
+
+    def finish(self, join: str) -> None:
         """Refuse whatever follows the last source, by name."""
         token = self.next
         if token.kind == "end":
             return
-        if token.text in ("+", "-"):
+        if token.text in ("+", "-") and join == "*":
             self.fail(
                 "a sum of products is not supported: an intrinsic multiplies its sources, "
                 "so write each product as an operator of its own"
             )
         if token.text in ("/", "//", "%"):
-            self.fail(f"{token} between sources is not supported: sources are only multiplied")
-        if token.text in ("=", "+="):
+            self.fail(f"{token} between sources is not supported: they are joined by {_JOINED}")
+        if token.text in ("=", "+=", "*="):
             self.fail("a second assignment: the text holds one statement")
-        self.fail(f"unexpected {token} after the statement; sources are joined by '*'")
+        if token.text in JOINS:
+            self.fail(
+                f"{token} beside {join!r}: all sources of a statement are joined by one function"
+            )
+        self.fail(f"unexpected {token} after the statement; sources are joined by {_JOINED}")
 
     def source(self) -> Reference:
         token = self.next
         if token.kind == "number":
-            self.fail("a constant factor is not supported: a source is a tensor access")
+            self.fail("a constant is not supported: a source is a tensor access")
         if token.text == "-":
-            self.fail("a negated source is not supported: sources are only multiplied")
+            self.fail(f"a negated source is not supported: sources are joined by {_JOINED}")
         if token.text == "(":
-            self.fail("parentheses around sources are not supported: join them by '*'")
+            self.fail(f"parentheses around sources are not supported: join them by {_JOINED}")
         if not self.pads():
             return self.access("a source")
         self.position += 2
@@ -259,11 +296,13 @@ class _StatementReader(Reader):
         return Reference(inner.name, inner.indices, padded=True, padding=value)
 
     def padding(self) -> int | float:
-        """``"-"* NUMBER``: what lies outside of the tensor."""
+        """``"-"* (NUMBER | "inf")``: what lies outside of the tensor."""
         sign = 1
         while self.accept("-"):
             sign = -sign
         token = self.next
+        if self.accept("inf"):
+            return sign * inf
         if token.kind != "number":
             self.fail(f"expected a number, which stands for what lies outside, found {token}")
         self.take()
@@ -280,7 +319,7 @@ class _StatementReader(Reader):
         if name.kind != "name":
             self.fail(f"expected {what}, for example 'a[i,k]', found {name}")
         if self.calls():
-            self.fail(f"unknown function {name.text!r}: only pad(...) is known")
+            self.fail(f"unknown function {name.text!r}: pad(...), max(...) and min(...) are known")
         self.take()
         if not self.accept("["):
             self.fail(

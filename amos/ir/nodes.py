@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
+from math import isinf, prod
 from typing import Literal
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from amos.errors import OperatorError, shown
 from amos.ir.affine import Affine
 from amos.ir.dtypes import dtype
+from amos.ir.combining import COMBINERS, JOINS, function, lane_filling, neutral
 from amos.ir.limits import LOOPS, TENSOR, WORD, whole_number
 from amos.ir.padding import check_padding, padded_text, plain_number
 
@@ -124,22 +125,37 @@ class BufferLoad:
 
 @dataclass(frozen=True)
 class Compute:
-    """``dst (+)= source * source * …`` over iterations.
+    """``dst (+)= source * source * …`` over iterations, or the same with other functions.
 
-    The arithmetic ``F`` of Definition 4.1 is the product of the sources. With
-    ``accumulate`` the statement is ``+=`` on a destination that starts at zero
-    (operators) or at the value of the accumulator (intrinsics).
+    The arithmetic ``F`` of Definition 4.1 is ``join`` of the sources. With a ``combiner`` the
+    statement is ``+=``, ``max=`` and so on, on a destination that starts at the combiner's
+    neutral value (operators) or at the value of the accumulator (intrinsics).
+
+    Attributes:
+        dst: the destination.
+        sources: in the order written.
+        iterations: spatial ones first.
+        combiner: ``"+"``, ``"*"``, ``"max"``, ``"min"``, or nothing for ``=``.
+        join: ``"*"``, ``"+"``, ``"-"``, ``"max"`` or ``"min"``; ``"*"`` for a single source.
 
     Raises:
-        OperatorError: more iterations or points than anything here could count.
+        OperatorError: more iterations or points than anything here could count, a function
+            that there is not, or one that compares values which the destination cannot hold.
     """
 
     dst: BufferLoad
     sources: tuple[BufferLoad, ...]
     iterations: tuple[Iteration, ...]
-    accumulate: bool = True
+    combiner: str = "+"
+    join: str = "*"
 
     def __post_init__(self) -> None:
+        if self.combiner not in ("", *COMBINERS):
+            raise OperatorError(f"combiner: expected {_listed(COMBINERS)}, got {self.combiner!r}")
+        if self.join not in JOINS:
+            raise OperatorError(f"join: expected {_listed(JOINS)}, got {self.join!r}")
+        if len(self.sources) < 2:
+            object.__setattr__(self, "join", "*")
         if len(self.iterations) > LOOPS:
             raise OperatorError(f"expected at most {LOOPS} iterations, got {len(self.iterations)}")
         if prod(it.extent for it in self.iterations) >= WORD:
@@ -147,6 +163,47 @@ class Compute:
                 "expected fewer than 2**63 points, the product of all extents; got "
                 + shown(self.extents)
             )
+        self._check_compared()
+        for load in self.sources:
+            if isinf(load.padding) and self.combiner not in ("max", "min"):
+                raise OperatorError(
+                    f"{self}: padding of {load.tensor.name!r}: only max= and min= take an infinity"
+                )
+
+    def _check_compared(self) -> None:
+        """Refuse to compare values that are others as values of the destination."""
+        into = self.dst.tensor
+        if into.dtype is None or not {self.combiner, self.join} & {"max", "min"}:
+            return
+        for tensor in (load.tensor for load in self.sources):
+            if tensor.dtype is not None and not dtype(into.dtype).represents(dtype(tensor.dtype)):
+                raise OperatorError(
+                    f"{self}: {into.name!r} is {into.dtype}, which does not hold every value of "
+                    f"{tensor.name!r}, {tensor.dtype}, so that they cannot be compared in it"
+                )
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether the destination keeps what it had, as with ``+=``."""
+        return self.combiner != ""
+
+    @property
+    def sums_products(self) -> bool:
+        """Whether only products are taken, and only sums of them."""
+        return self.combiner in ("", "+") and self.join == "*"
+
+    def neutral(self, kind: str) -> int | float:
+        """What accumulators of a dtype start from, and lanes beyond a reduction hold."""
+        return neutral(self.combiner, kind)
+
+    def fills_lanes(self, kind: str, *, beside: bool = False) -> bool:
+        """Whether such lanes then count for nothing; see :func:`~amos.ir.combining.lane_filling`.
+
+        Args:
+            kind: dtype of the destination.
+            beside: whether another source may hold anything there.
+        """
+        return lane_filling(self.combiner, self.join, len(self.sources), kind, beside=beside)
 
     @property
     def operands(self) -> tuple[BufferLoad, ...]:
@@ -165,7 +222,7 @@ class Compute:
 
     @property
     def reduce(self) -> tuple[Iteration, ...]:
-        """Iterations that are summed over."""
+        """Iterations that are summed, or otherwise combined, over."""
         return tuple(it for it in self.iterations if it.kind == "reduce")
 
     def with_loads(self, change: Callable[[BufferLoad], BufferLoad]) -> Compute:
@@ -174,13 +231,22 @@ class Compute:
 
     @property
     def arithmetic(self) -> str:
-        """``multiply-add``, ``add``, ``multiply`` or ``copy``."""
-        if len(self.sources) == 1:
-            return "add" if self.accumulate else "copy"
-        return "multiply-add" if self.accumulate else "multiply"
+        """``multiply-add``, ``add``, ``multiply``, ``copy``, or a formula as ``max= a + b``."""
+        several = len(self.sources) > 1
+        if self.sums_products:
+            if self.accumulates:
+                return "multiply-add" if several else "add"
+            return "multiply" if several else "copy"
+        names = [chr(ord("a") + n) for n in range(len(self.sources))]
+        return f"{self.combiner}= {function(self.join).text(names)}"
 
     def __str__(self) -> str:
-        return f"{self.dst} {'+=' if self.accumulate else '='} {' * '.join(map(str, self.sources))}"
+        sign = f"{self.combiner}="
+        return f"{self.dst} {sign} {function(self.join).text(list(map(str, self.sources)))}"
+
+
+def _listed(symbols: tuple[str, ...]) -> str:
+    return ", ".join(map(repr, symbols))
 
 
 class Computation:
@@ -200,7 +266,7 @@ class Computation:
 
     @property
     def reduce(self) -> tuple[Iteration, ...]:
-        """Iterations that are summed over."""
+        """Iterations that are summed, or otherwise combined, over."""
         return self.compute.reduce
 
     @property
@@ -235,5 +301,6 @@ class Computation:
 
     @property
     def operations(self) -> int:
-        """Arithmetic operations: two for each multiply-add, else one."""
-        return self.points * (2 if self.compute.arithmetic == "multiply-add" else 1)
+        """Arithmetic operations: two where sources are joined and combined, else one."""
+        both = self.compute.accumulates and len(self.sources) > 1
+        return self.points * (2 if both else 1)

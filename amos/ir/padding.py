@@ -17,7 +17,7 @@ _WHOLE = 1 << 53
 
 
 def plain_number(value: object, where: str) -> int | float:
-    """A finite number as Python's own, whole ones as integers; minus zero is zero.
+    """A number as Python's own, whole ones as integers; minus zero is zero.
 
     Raises:
         OperatorError: it is no such number.
@@ -30,8 +30,8 @@ def plain_number(value: object, where: str) -> int | float:
     if isinstance(value, int | np.integer):
         return int(value)
     number = float(value)
-    if not math.isfinite(number):
-        raise OperatorError(f"{where}: expected a finite number, got {number}")
+    if math.isnan(number):
+        raise OperatorError(f"{where}: expected a number, got {number}")
     return int(number) if number.is_integer() and abs(number) < _WHOLE else number
 
 
@@ -42,6 +42,8 @@ def check_padding(value: int | float, kind: DType, where: str) -> None:
         OperatorError: in one line, with the value and the type.
     """
     low, high = limits(kind)
+    if not kind.is_integer and math.isinf(value) and math.isinf(quantize(np.array(value), kind)):
+        return
     if not low <= value <= high or (kind.is_integer and value != int(value)):
         raise OperatorError(
             f"{where}: {shown(value)} is no value of {kind.name}, which are {low} to {high}"

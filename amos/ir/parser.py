@@ -55,7 +55,8 @@ def parse_statement(
         load(statement.output),
         tuple(map(load, statement.sources)),
         iterations,
-        statement.accumulate,
+        combiner=statement.combiner,
+        join=statement.join,
     )
 
 

@@ -14,6 +14,8 @@ from typing import Any, NoReturn
 from amos._toolchain import load_tvm
 from amos.errors import OperatorError
 from amos.ir import Affine, Operator, dtype
+from amos.ir.floats import limits
+from amos.ir.combining import COMBINERS, function, neutral
 from amos.ir.grammar import Reference
 
 __all__ = ["from_te"]
@@ -22,8 +24,9 @@ __all__ = ["from_te"]
 def from_te(tensor: Any) -> Operator:
     """Read a ``tvm.te.Tensor`` that one ``te.compute`` over placeholders defines.
 
-    Supported is a product of tensor elements with affine indices, summed by
-    ``te.sum`` or not summed at all. Casts that keep every value
+    Supported is a product of tensor elements with affine indices, or their sum, difference,
+    maximum or minimum, reduced by ``te.sum``, ``te.max``, ``te.min``, a ``te.comm_reducer``
+    of products, or not at all. Casts that keep every value
     (``int8 -> int32``) are dropped: operators multiply without overflow, in the
     output's dtype. Iterations take TE's names, made unique where they repeat.
 
@@ -31,7 +34,7 @@ def from_te(tensor: Any) -> Operator:
         tensor: what ``te.compute`` returned.
 
     Raises:
-        OperatorError: the computation is no such product; the message names the
+        OperatorError: the computation is none of these; the message names the
             part that is not supported.
         ToolchainError: TVM is missing, known not to work, or does not load.
     """
@@ -46,6 +49,8 @@ class _Reader:
 
     def __init__(self, tvm: Any, tensor: Any) -> None:
         self.te, self.tirx, self.ir = tvm.te, tvm.tirx, tvm.ir
+        names = {"Mul": "*", "Add": "+", "Sub": "-", "Max": "max", "Min": "min"}
+        self.functions = {getattr(tvm.tirx, name): symbol for name, symbol in names.items()}
         self.tensor = tensor
         self.name = str(tensor.op.name)
         if not isinstance(tensor.op, self.te.ComputeOp):
@@ -67,9 +72,12 @@ class _Reader:
             self.add_axis(axis)
         spatial = [name for _, name, _ in self.axes[: len(op.axis)]]
         output = Reference(self.add_tensor(self.tensor), tuple(Affine(((n, 1),)) for n in spatial))
-        summed = isinstance(body, self.tirx.Reduce)
-        sources = self.factors(self.summand(body) if summed else body)
-        text = f"{output} {'+=' if summed else '='} {' * '.join(map(str, sources))}"
+        combiner = ""
+        if isinstance(body, self.tirx.Reduce):
+            combiner, body = self.combiner(body), body.source[0]
+        join = self.functions.get(type(body), "*")
+        sources = self.sources(body, type(body))
+        text = f"{output} {combiner}= {function(join).text(list(map(str, sources)))}"
         return Operator.parse(
             text,
             self.extents,
@@ -100,23 +108,37 @@ class _Reader:
             self.refuse(f"{what} is {node}, not a constant integer")
         return int(node.value)
 
-    def summand(self, reduce: Any) -> Any:
-        """The expression that ``te.sum`` adds up."""
+    def combiner(self, reduce: Any) -> str:
+        """What combines over the reduction, as statements spell it."""
         result = reduce.combiner.result
-        if len(result) != 1 or not isinstance(result[0], self.tirx.Add):
+        symbol = self.functions.get(type(result[0]), "") if len(result) == 1 else ""
+        ends = [*reduce.combiner.lhs, *reduce.combiner.rhs]
+        plain = symbol in COMBINERS and all(
+            end.same_as(each) for end, each in zip(ends, (result[0].a, result[0].b), strict=True)
+        )
+        if not plain or not self.starts_neutral(symbol, reduce.combiner.identity_element[0]):
             kind = " and ".join(type(part).__name__ for part in result)
-            self.refuse(f"it is reduced by {kind}; only te.sum is supported")
+            self.refuse(
+                f"it is reduced by {kind}; te.sum, te.max, te.min and products that start at 1 "
+                "are supported"
+            )
         if len(reduce.init):
-            self.refuse("te.sum with an initial value is not supported")
+            self.refuse("a reduction with an initial value is not supported")
         condition = reduce.condition
         if not isinstance(condition, self.tirx.IntImm) or not condition.value:
-            self.refuse("te.sum with where= is not supported")
-        return reduce.source[0]
+            self.refuse("a reduction with where= is not supported")
+        return symbol
 
-    def factors(self, node: Any) -> list[Reference]:
-        """The tensor accesses that a product multiplies, in written order."""
-        if isinstance(node, self.tirx.Mul):
-            return self.factors(node.a) + self.factors(node.b)
+    def starts_neutral(self, symbol: str, start: Any) -> bool:
+        """Whether a reduction starts at what leaves every finite value as it is."""
+        kind, value = str(start.ty), getattr(start, "value", None)
+        return value in (neutral(symbol, kind), *(limits(kind) if symbol in ("max", "min") else ()))
+
+    def sources(self, node: Any, function: Any) -> list[Reference]:
+        """The tensor accesses that a function joins, in written order."""
+        if isinstance(node, function) and function in self.functions:
+            right = type(None) if function is self.tirx.Sub else function
+            return self.sources(node.a, function) + self.sources(node.b, right)
         if isinstance(node, self.tirx.Cast):
             return [self.load(self.uncast(node))]
         return [self.load(node)]
@@ -125,9 +147,10 @@ class _Reader:
         value = cast.value
         if isinstance(value, self.tirx.Cast):
             value = self.uncast(value)
-        if isinstance(value, self.tirx.Mul):
+        if type(value) in self.functions:
+            what = "product" if isinstance(value, self.tirx.Mul) else type(value).__name__
             self.refuse(
-                f"a product is cast to {cast.ty} after it was rounded; cast each factor instead"
+                f"a {what} is cast to {cast.ty} after it was rounded; cast each factor instead"
             )
         source, target = str(value.ty), str(cast.ty)
         if not _keeps_values(source, target):
@@ -137,7 +160,7 @@ class _Reader:
     def load(self, node: Any) -> Reference:
         if not isinstance(node, self.ir.Call):
             hint = ": a constant factor" if "Imm" in type(node).__name__ else ""
-            self.refuse(f"{type(node).__name__} in the product{hint} is not supported")
+            self.refuse(f"{type(node).__name__} among the sources{hint} is not supported")
         if node.op.name.endswith("if_then_else"):
             self.refuse(
                 "if_then_else is not supported; write the padding as pad(...) "

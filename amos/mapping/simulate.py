@@ -31,10 +31,10 @@ _Loop = tuple[str, str]
 def simulate(mapping: Mapping, inputs: Dict[str, np.ndarray]) -> np.ndarray:
     """Run a physical mapping call by call.
 
-    Each operand is staged in a flat buffer of fragments with zeros in slots that no
-    iteration fills; a call reads and writes fragments at the mapping's base addresses
-    and strides. Calls with the same accumulator run one after another; the
-    others are independent, and are computed together.
+    Each operand is staged in a flat buffer of fragments with the reduction's neutral value,
+    of a sum zero, in slots that no iteration fills; a call reads and writes fragments at the
+    mapping's base addresses and strides. Calls with the same accumulator run one after
+    another; the others are independent, and are computed together.
 
     Args:
         mapping: the mapping to run.
@@ -61,8 +61,10 @@ def simulate(mapping: Mapping, inputs: Dict[str, np.ndarray]) -> np.ndarray:
         _stage(layout, arrays[layout.load.tensor.name].astype(work), physical)
         for layout in layouts[:-1]
     ]
-    accumulators = np.zeros(layouts[-1].elements, work)
-    _run(physical, staged, accumulators)
+    start = op.compute.neutral(mapping.intrinsic.dtypes[-1])
+    accumulators = np.full(layouts[-1].elements, start, work)
+    with np.errstate(over="ignore", invalid="ignore"):
+        _run(physical, staged, accumulators)
     flat = FlatAccess.of(op.output, out, op.extents)
     addresses, inside = _elements(layouts[-1], flat, physical)
     flat.buffer[addresses[inside]] = accumulators.reshape(addresses.shape)[inside]
@@ -99,10 +101,12 @@ def _elements(
 
 
 def _stage(layout: Layout, array: np.ndarray, physical: PhysicalMapping) -> np.ndarray:
-    """Gather a source into its flat buffer, zeros in slots that no iteration fills."""
+    """Gather a source into its flat buffer, a neutral value in slots that no iteration fills."""
     flat = FlatAccess.of(layout.load, array, physical.mapping.operator.extents)
     addresses, inside = _elements(layout, flat, physical)
-    return np.where(inside, flat.buffer[np.where(inside, addresses, 0)], 0).reshape(-1)
+    read = flat.buffer[np.where(inside, addresses, 0)]
+    empty = physical.mapping.operator.compute.neutral(str(layout.load.tensor.dtype))
+    return np.where(inside, read, empty).reshape(-1)
 
 
 @dataclass(frozen=True)

@@ -127,6 +127,10 @@ class GpuPlan(Plan):
         intrinsic = mapping.intrinsic
         if intrinsic.staged_dtypes != intrinsic.dtypes:
             raise BuildError(f"{intrinsic.name}: CUDA kernels stage sources in their own dtypes")
+        if (kind := intrinsic.compute.arithmetic) != "multiply-add":
+            raise BuildError(
+                f"{intrinsic.name}: CUDA kernels add up products, its arithmetic is {kind}"
+            )
         for operand in intrinsic.sources:
             if schedule.stage[operand.tensor.name] != "tile":
                 raise BuildError(

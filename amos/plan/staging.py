@@ -40,7 +40,8 @@ class Guard(NamedTuple):
         bound: what it must stay below.
         pads: whether the operator reads its padding where that fails: such a slot holds
             the padding's value. Other slots exist only because lanes or tiles are longer
-            than the operator's loops: they hold zero, whatever the padding is.
+            than the operator's loops: they hold zero, whatever the padding is, or the neutral
+            value of another reduction than a sum.
     """
 
     at: Any
@@ -100,6 +101,11 @@ class StagedOperand:
     def kind(self) -> str:
         """Canonical dtype of the buffer."""
         return self.nest.mapping.intrinsic.staged_dtype(self.name)
+
+    @property
+    def empty(self) -> int | float:
+        """What a slot holds that belongs to no step: zero, or what else leaves results alone."""
+        return self.nest.mapping.operator.compute.neutral(self.tensor_kind)
 
     @property
     def tensor_kind(self) -> str:
@@ -242,12 +248,19 @@ class StagedOperand:
                 # still be counted once, so that only its first slot may be live.
                 if group.kind == "reduce" and not group.members:
                     guards.append(Guard(lane, 1))
-                continue
+                if not self._counts_beyond(group):
+                    continue
             fused = at[group.tile] * group.lanes + lane if group.tiles > 1 else lane
             if group.is_padded:
                 guards.append(Guard(fused, group.size))
             values |= group.decode(fused)
         return values
+
+    def _counts_beyond(self, group: Group) -> bool:
+        """Whether a replicated source counts in lanes beyond a reduction, as in sums of sums."""
+        mapping = self.nest.mapping
+        alone = mapping.operator.compute.fills_lanes(mapping.intrinsic.dtypes[-1], beside=True)
+        return group.kind == "reduce" and group.is_padded and bool(group.members) and not alone
 
 
 def _walks(index: Affine, extents: MappingType[str, int], size: int) -> bool:
@@ -306,7 +319,7 @@ def stage_array(staged: StagedOperand, array: np.ndarray) -> np.ndarray:
         np.clip(index, 0, size - 1) for index, size in zip(indices, array.shape, strict=True)
     )
     read = np.where(inside, array[clipped], array.dtype.type(staged.load.padding))
-    picked = np.where(filled, read, array.dtype.type(0))
+    picked = np.where(filled, read, array.dtype.type(staged.empty))
     return np.ascontiguousarray(np.broadcast_to(picked, staged.shape))
 
 

@@ -166,7 +166,7 @@ def _element(op: StagedOperand, at: dict[str, int], *, live: bool = True) -> int
     for index, size in zip(reversed(op.load.indices), reversed(op.load.tensor.shape), strict=True):
         step = sum(c * values.get(name, 0) for name, c in index.terms)
         if live and known.issuperset(index.names) and not 0 <= index.constant + step < size:
-            return _PADDING if op.load.padding else None
+            return _PADDING if op.load.padding != op.empty else None
         offset += length * step
         length *= size
     return offset

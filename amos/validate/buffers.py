@@ -24,6 +24,7 @@ __all__ = [
     "nest_addresses",
     "output_dtype",
     "random_inputs",
+    "unwritten",
     "wide",
     "write_output",
 ]
@@ -67,6 +68,11 @@ class FlatAccess:
                 strides[name] = strides.get(name, 0) + c * step
             step *= array.shape[d]
         return FlatAccess(np.ascontiguousarray(array).reshape(-1), offset, strides)
+
+    def at(self, point: Mapping[str, int]) -> FlatAccess:
+        """The same access where some iterations stand at a point of theirs."""
+        moved = sum(self.strides.get(name, 0) * value for name, value in point.items())
+        return replace(self, offset=self.offset + moved)
 
     def view(self, names: Sequence[str], extents: Mapping[str, int]) -> np.ndarray:
         """The elements read, one axis for each name; a view, never a copy."""
@@ -169,6 +175,22 @@ def write_output(
             some = some.astype(np.int64)
         view[start : start + step] = some.astype(kind)
     return flat.buffer.reshape(out.shape)
+
+
+def unwritten(op: Operator, work: np.dtype) -> np.ndarray:
+    """The output before the first call: accumulators are neutral, and what stays out is zero.
+
+    Args:
+        op: the operator.
+        work: dtype of the accumulators.
+    """
+    out = np.zeros(op.output.tensor.shape, work)
+    start = op.compute.neutral(op.output.tensor.dtype or work.name)
+    if start:
+        flat = FlatAccess.of(op.output, out, op.extents)
+        flat.view([it.name for it in op.spatial], op.extents)[...] = start
+        out = flat.buffer.reshape(out.shape)
+    return out
 
 
 def wide(arrays: Mapping[str, np.ndarray]) -> np.dtype:

@@ -8,12 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from amos.intrinsics.meaning import combined
 from amos.ir import dtype
-from amos.validate.buffers import FlatAccess, check_inputs, nest_addresses, output_dtype, wide
+from amos.validate.buffers import (
+    FlatAccess,
+    check_inputs,
+    nest_addresses,
+    output_dtype,
+    unwritten,
+    wide,
+)
 from amos.validate.epilogue import finish, source_values
 from amos.validate.pairing import Pairing
 from amos.validate.verdict import read_matching
@@ -70,7 +79,7 @@ def execute_matching(
     arrays = source_values(op, given)
     work = wide(arrays)
     run = unit or scalar_unit(intrinsic)
-    out = np.zeros(op.output.tensor.shape, work)
+    out = unwritten(op, work)
     sources = [arrays[load.tensor.name].astype(work) for load in pairing.loads[:-1]]
     *engines, target = (
         _Engine.of(FlatAccess.of(load, array, op.extents), operand, pairing, assignment)
@@ -78,9 +87,10 @@ def execute_matching(
             pairing.loads, intrinsic.operands, [*sources, out], strict=True
         )
     )
-    for call in range(len(target.bases)):
-        loaded = [engine.load(call) for engine in engines]
-        target.store(call, run(target.load(call), loaded))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for call in range(len(target.bases)):
+            loaded = [engine.load(call) for engine in engines]
+            target.store(call, run(target.load(call), loaded))
     result = target.buffer.reshape(out.shape).astype(output_dtype(op, arrays))
     return finish(op, result, given)
 
@@ -91,6 +101,8 @@ def scalar_unit(intrinsic: Intrinsic) -> Unit:
     Leading axes beyond the fragments' own are calls of their own. Integers are
     clamped where the intrinsic saturates.
     """
+    if not intrinsic.compute.sums_products:
+        return partial(combined, intrinsic.compute)
     letters = {it.name: chr(ord("a") + t) for t, it in enumerate(intrinsic.iterations)}
 
     def subscript(load: BufferLoad) -> str:
@@ -103,7 +115,7 @@ def scalar_unit(intrinsic: Intrinsic) -> Unit:
     inputs = [f"...{s}" for s in sources] + lonely
     spec = f"{','.join(inputs)}->...{target}"
     axis = {x: d - len(target) for d, x in enumerate(target)}
-    accumulate = intrinsic.compute.accumulate
+    accumulate = intrinsic.compute.accumulates
     limits = dtype(intrinsic.dtypes[-1]).limits if intrinsic.arithmetic.saturate else None
 
     def compute(accumulator: np.ndarray, fragments: Sequence[np.ndarray]) -> np.ndarray:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from amos.errors import MappingError, OperatorError, shown
 from amos.intrinsics import Intrinsic
 from amos.ir import Operator, dtype
+from amos.ir.combining import function
 from amos.ir.padding import check_padding
 
 if TYPE_CHECKING:
@@ -95,6 +96,8 @@ class Pairing:
         ours, theirs = self.operator.compute.arithmetic, self.intrinsic.compute.arithmetic
         if ours != theirs:
             raise self.refusal(f"its arithmetic is {ours}, the intrinsic's is {theirs}")
+        if self.order and self.order[0] and not function(self.operator.compute.join).commutes:
+            raise self.refusal("its sources are subtracted, so that their order counts")
         fed: dict[str, tuple[str, str]] = {}
         for load, operand in zip(self.loads, self.intrinsic.operands, strict=True):
             tensor, into, expected = load.tensor, operand.tensor.name, str(operand.tensor.dtype)

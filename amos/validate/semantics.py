@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from amos.validate.buffers import FlatAccess, check_inputs, output_dtype, write_output
+from amos.ir.combining import function
+from amos.validate.buffers import FlatAccess, check_inputs, output_dtype, wide, write_output
 from amos.validate.epilogue import finish, source_values
 
 if TYPE_CHECKING:
@@ -29,7 +31,8 @@ def evaluate(op: Operator, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
     floats are accumulated in float64 and rounded once. Elements of the output
     that the operator does not write are zero. An open dtype is the array's; an
     open output has the usual accumulator of the sources (int8 → int32). The
-    epilogue, if there is one, is applied to the result.
+    epilogue, if there is one, is applied to the result. Other functions than sums of
+    products are those of :mod:`amos.ir.combining`.
 
     Args:
         op: the operator.
@@ -43,22 +46,67 @@ def evaluate(op: Operator, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
     """
     given = check_inputs(op, inputs)
     arrays = source_values(op, given)
-    work = _work_dtype(op, arrays)
+    work = _work_dtype(op, arrays) if op.compute.sums_products else _exact_dtype(op, arrays)
     # One conversion for each tensor, before windows multiply its elements.
     wide = {name: array.astype(work, copy=False) for name, array in arrays.items()}
     access = [FlatAccess.of(load, wide[load.tensor.name], op.extents) for load in op.sources]
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = (_sums if op.compute.sums_products else _combined)(op, access)
+        return finish(op, write_output(op, total, output_dtype(op, arrays)), given)
+
+
+def _sums(op: Operator, access: Sequence[FlatAccess]) -> np.ndarray:
+    """Sums of products, with an axis for each spatial iteration."""
     axes = {name: axis for axis, name in enumerate(op.extents)}
     read = frozenset[str]().union(*(load.names for load in op.sources))
     result = [axes[it.name] for it in op.spatial if it.name in read]
     total: np.ndarray | None = None
-    with np.errstate(over="ignore", invalid="ignore"):
-        for views in _slices(op, access):
-            operands = [each for view, names in views for each in (view, [axes[n] for n in names])]
-            summed = np.einsum(*operands, result, optimize=True)
-            total = summed if total is None else total + summed
-        assert total is not None
-        total = total.reshape([it.extent if it.name in read else 1 for it in op.spatial])
-        return finish(op, write_output(op, total, output_dtype(op, arrays)), given)
+    for views in _slices(op, access):
+        operands = [each for view, names in views for each in (view, [axes[n] for n in names])]
+        summed = np.einsum(*operands, result, optimize=True)
+        total = summed if total is None else total + summed
+    assert total is not None
+    return total.reshape([it.extent if it.name in read else 1 for it in op.spatial])
+
+
+def _combined(op: Operator, access: Sequence[FlatAccess]) -> np.ndarray:
+    """What any other statement computes, with an axis for each spatial iteration.
+
+    Reductions are combined in NumPy as far as memory allows, beginning with the longest.
+    """
+    compute, read = op.compute, frozenset[str]().union(*(load.names for load in op.sources))
+    axes = [it.name for it in op.spatial if it.name in read]
+    inside = sorted((it.name for it in op.reduce), key=op.extents.__getitem__)
+    loops: list[str] = []
+    while inside and prod(op.extents[n] for n in [*axes, *inside]) > _UNFOLD:
+        loops.append(inside.pop(0))
+    kind = output_dtype(op, {str(n): each.buffer for n, each in enumerate(access)})
+    total: np.ndarray | None = None
+    for point in product(*(range(op.extents[n]) for n in loops)):
+        views = [flat.at(dict(zip(loops, point, strict=True))) for flat in access]
+        values = [view.view([*axes, *inside], op.extents) for view in views]
+        joined = reduce(function(compute.join).ufunc, values)
+        if not compute.accumulates:
+            total = joined
+            continue
+        combiner = function(compute.combiner)
+        if combiner.ordered and kind.kind in "iu":
+            joined = joined.astype(kind).astype(joined.dtype)
+        joined = combiner.ufunc.reduce(joined, axis=tuple(range(len(axes), joined.ndim)))
+        total = joined if total is None else combiner.ufunc(total, joined)
+    assert total is not None
+    return np.reshape(total, [it.extent if it.name in read else 1 for it in op.spatial])
+
+
+def _exact_dtype(op: Operator, arrays: Mapping[str, np.ndarray]) -> np.dtype:
+    """The sources' own dtype where nothing is rounded or wrapped twice in it, or a wide one."""
+    kinds = {array.dtype for array in arrays.values()} | {output_dtype(op, arrays)}
+    functions = {op.compute.combiner, *([op.compute.join] if len(op.sources) > 1 else [])}
+    compared = functions <= {"", "max", "min"}
+    once = len(op.sources) == 2 and not op.compute.accumulates
+    if len(kinds) == 1 and (compared or once):
+        return kinds.pop()
+    return wide(arrays)
 
 
 def _work_dtype(op: Operator, arrays: Mapping[str, np.ndarray]) -> np.dtype:
@@ -102,9 +150,8 @@ def _slices(
         views = []
         for each, flat in zip(names, access, strict=True):
             kept = tuple(n for n in each if n not in loops)
-            start = sum(flat.strides.get(n, 0) * v for n, v in zip(loops, point, strict=True))
-            moved = FlatAccess(flat.buffer, flat.offset + start, flat.strides)
             # A loop over an iteration that another source lacks adds the same
             # factor each time, which is what the sum over it means.
+            moved = flat.at(dict(zip(loops, point, strict=True)))
             views.append((moved.view(kept, extents), kept))
         yield views

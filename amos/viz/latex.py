@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from amos.ir.combining import function
+
 if TYPE_CHECKING:
     from amos.intrinsics import Intrinsic, Memory
     from amos.ir import BufferLoad, Compute
@@ -21,9 +23,16 @@ def compute_latex(compute: Compute) -> str:
     m < 1000,\ k < 2048
     """
     ranges = ",\\ ".join(f"{_name(it.name)} < {it.extent}" for it in compute.iterations)
-    sign = "\\mathrel{+}=" if compute.accumulate else "="
-    product = " \\cdot ".join(map(_load, compute.sources))
-    return f"{_load(compute.dst)} {sign} {product}\\quad \\text{{s.t. }} {ranges}"
+    sign = f"\\mathrel{{{_symbol(compute.combiner)}}}=" if compute.accumulates else "="
+    sources, join = [_load(source) for source in compute.sources], function(compute.join)
+    joined = f" {_symbol(compute.join)} ".join(sources)
+    if join.ordered:
+        joined = f"{_symbol(compute.join)}({', '.join(sources)})"
+    return f"{_load(compute.dst)} {sign} {joined}\\quad \\text{{s.t. }} {ranges}"
+
+
+def _symbol(symbol: str) -> str:
+    return {"*": "\\cdot", "max": "\\max", "min": "\\min"}.get(symbol, symbol)
 
 
 def memory_latex(unit: Intrinsic) -> str:

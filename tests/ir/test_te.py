@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -75,6 +76,23 @@ def test_reduction_that_starts_late_shifts_the_index() -> None:
     assert str(op) == "o[i] += a[i, k + 2]  with i=4, k=3  (a: f32, o: f32)"
 
 
+def test_other_functions_than_sums_of_products() -> None:
+    a, b = placeholder("a", 4, 8), placeholder("b", 8)
+    k = te.reduce_axis((0, 8), "k")
+    product = te.comm_reducer(lambda x, y: x * y, lambda kind: tirx.const(1, kind))
+    lowest = te.comm_reducer(lambda x, y: tirx.max(x, y), lambda kind: tirx.const(-math.inf, kind))
+    bodies = {
+        "o[i] max= a[i, k]": lambda i: te.max(a[i, k], axis=k),
+        "o[i] min= a[i, k] + b[k]": lambda i: te.min(a[i, k] + b[k], axis=k),
+        "o[i] *= a[i, k]": lambda i: product(a[i, k], axis=k),
+        "o[i] max= max(a[i, k], b[k])": lambda i: lowest(tirx.max(a[i, k], b[k]), axis=k),
+        "o[i] = a[i, 0] - b[i] - b[0]": lambda i: a[i, 0] - b[i] - b[0],
+        "o[i] = a[i, 0] + b[i] + b[0]": lambda i: a[i, 0] + (b[i] + b[0]),
+    }
+    for text, body in bodies.items():
+        assert str(from_te(te.compute((4,), body, name="o")).compute) == text
+
+
 def refused(body: Any, *shape: int) -> str:
     with pytest.raises(OperatorError) as caught:
         from_te(te.compute(shape, body, name="o"))
@@ -85,9 +103,13 @@ def test_refusals_name_what_is_not_supported() -> None:
     a, b = placeholder("a", 8, 8), placeholder("b", 8, dtype="int32")
     half = placeholder("half", 8, dtype="float16")
     k = te.reduce_axis((0, 8), "k")
-    assert "Add in the product" in refused(lambda i: a[i, 0] + a[i, 1], 8)
+    assert "Mul among the sources" in refused(lambda i: a[i, 0] + a[i, 1] * a[i, 2], 8)
+    assert "Sub among the sources" in refused(lambda i: a[i, 0] - (a[i, 1] - a[i, 2]), 8)
     assert "constant factor" in refused(lambda i: a[i, 0] * 2.0, 8)
-    assert "reduced by Max" in refused(lambda i: te.max(a[i, k], axis=k), 8)
+    positive = te.comm_reducer(lambda x, y: tirx.max(x, y), lambda kind: tirx.const(0, kind))
+    assert "reduced by Max" in refused(lambda i: positive(a[i, k], axis=k), 8)
+    halved = te.comm_reducer(lambda x, y: x + y * 0.5, lambda kind: tirx.const(0, kind))
+    assert "reduced by Add" in refused(lambda i: halved(a[i, k], axis=k), 8)
     assert "where=" in refused(lambda i: te.sum(a[i, k], axis=k, where=k > 2), 8)
     assert "not affine: FloorDiv" in refused(lambda i: a[i // 2, 0], 8)
     assert "product of i and k" in refused(lambda i: te.sum(a[i * k, 0], axis=k), 2)

@@ -195,7 +195,7 @@ def test_operators_drawn_are_of_every_kind() -> None:
         kinds = {
             "padded": any(load.padded for load in op.sources),
             "read twice": len(set(names)) < len(names),
-            "copy": not op.compute.accumulate,
+            "copy": not op.compute.accumulates,
             "no output dimension": not op.output.indices,
         }
         for load in op.sources:

@@ -42,7 +42,8 @@ def probe_rates(intrinsic: Intrinsic, kind: str, cores: int) -> dict[str, float]
         cores: how many work at once.
 
     Returns:
-        ``latency`` of a call that waits for the last; ``interval`` of calls that do not.
+        ``latency`` of a call that waits for the last; ``interval`` of calls that do not. No
+        call waits for one that accumulates nothing.
     """
     single = (1,) * len(intrinsic.sources)
     # Cores share no execution units; alone, a core is disturbed less.
@@ -52,7 +53,10 @@ def probe_rates(intrinsic: Intrinsic, kind: str, cores: int) -> dict[str, float]
     ]
     # Compilers make another program of a generic implementation in every kernel.
     typical = min if kind == "native" else max
-    return {"latency": _interval(intrinsic, kind, single, 1), "interval": typical(rates)}
+    interval = typical(rates)
+    waits = intrinsic.compute.accumulates
+    latency = _interval(intrinsic, kind, single, 1) if waits else interval
+    return {"latency": latency, "interval": interval}
 
 
 def _interval(intrinsic: Intrinsic, kind: str, tile: tuple[int, ...], cores: int) -> float:

@@ -13,9 +13,7 @@ the more of their units are busy.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
 from math import prod
-from operator import mul
 from typing import Any
 
 import numpy as np
@@ -24,6 +22,8 @@ from amos._toolchain import load_tvm
 from amos.codegen.amx.probe import MOST_CHAINS, tile_calls
 from amos.codegen.amx.tiles import ask_for_tiles
 from amos.codegen.tir.arrays import decoded, held, to_tensor
+from amos.codegen.tir.combining import joined, reduced
+from amos.codegen.tir.statements import loop_with, with_loop
 from amos.codegen.tir.tensor_intrin import register_tensor_intrin
 from amos.intrinsics import Intrinsic
 from amos.ir import aligned, dtype
@@ -135,6 +135,8 @@ def fed_program(intrinsic: Intrinsic, kind: str, tile: tuple[int, ...], cores: i
         n * prod(load.tensor.shape) * dtype(name).bits // 8
         for n, load, name in zip(tile, intrinsic.sources, intrinsic.staged_dtypes, strict=False)
     )
+    if not intrinsic.compute.accumulates:
+        size += prod(tile) * intrinsic.fragment_bytes(intrinsic.destination)
     return _Calls(intrinsic, kind, tile, cores, max(2, _BYTES // size)).program()
 
 
@@ -190,7 +192,9 @@ class _Calls:
             (self.steps, n, *load.tensor.shape)
             for n, load in zip(counts, unit.sources, strict=True)
         ]
-        out = (self.cores, *self.tile, *unit.destination.tensor.shape, *self.parts)
+        # What accumulates stays in registers; what does not is stored in each step.
+        steps = () if unit.compute.accumulates else (self.steps,)
+        out = (self.cores, *steps, *self.tile, *unit.destination.tensor.shape, *self.parts)
         return [*shapes, out]
 
     def program(self) -> RateProgram:
@@ -215,17 +219,19 @@ class _Calls:
         from tvm import s_tir
 
         unit, tile = self.intrinsic, self.tile
+        if not unit.compute.accumulates:
+            return self._stored()
         indices = [index.names[0] for index in unit.destination.indices]
-        reduced = [it.name for it in unit.compute.reduce]
+        summed = [it.name for it in unit.compute.reduce]
         sch = s_tir.Schedule(self._computed())
         main = sch.get_sblock("main")
         write = sch.cache_write(main, 0, "global")
         core, *rest = sch.get_loops(main)
         # The longer one outside, as in kernels: what the shorter one indexes stays in registers.
         unrolled = [loop for _, loop in sorted(zip(tile, rest, strict=False), key=lambda t: -t[0])]
-        spatial = rest[len(tile) : -2 - len(reduced)]
-        outer, inner, *last = rest[-2 - len(reduced) :]
-        loops = dict(zip([*indices, *reduced], [*spatial[: len(indices)], *last], strict=True))
+        spatial = rest[len(tile) : -2 - len(summed)]
+        outer, inner, *last = rest[-2 - len(summed) :]
+        loops = dict(zip([*indices, *summed], [*spatial[: len(indices)], *last], strict=True))
         calls = [loops[it.name] for it in unit.iterations]
         if self.parts:
             calls.insert(-1, spatial[-1])
@@ -270,9 +276,57 @@ class _Calls:
                 outer = (step, place) if self.fed else (0, 0)
                 element = buffer[(*outer, *(at[index.names[0]] for index in load.indices))]
                 factors.append(decoded(element, name, kind))
-            return te.sum(reduce(mul, factors), axis=[again, step, *lanes.values()])
+            axes = [again, step, *lanes.values()]
+            return reduced(unit.compute.combiner, joined(unit.compute.join, factors), axes)
 
         return te.create_prim_func([*sources, te.compute(out, body, name="main")])
+
+    def _stored(self) -> Any:
+        """The program of an intrinsic that accumulates nothing: it stores each result.
+
+        Results go to a cache as sources come from one, over and over.
+        """
+        import tvm
+        from tvm import s_tir, te, tirx
+
+        unit, count = self.intrinsic, len(self.tile)
+        *kinds, _ = unit.staged_dtypes
+        *shapes, out = self.shapes
+        sources = [
+            te.placeholder(shape, held(name), name=load.tensor.name)
+            for shape, load, name in zip(shapes, unit.sources, kinds, strict=True)
+        ]
+
+        def body(_: Any, step: Any, *position: Any) -> Any:
+            names = [index.names[0] for index in unit.destination.indices]
+            at = dict(zip(names, position[count:], strict=True))
+            values = []
+            for load, buffer, name, place in zip(
+                unit.sources, sources, kinds, position, strict=False
+            ):
+                outer = (step, place) if self.fed else (0, 0)
+                element = buffer[(*outer, *(at[index.names[0]] for index in load.indices))]
+                values.append(decoded(element, name, unit.dtypes[-1]))
+            return joined(unit.compute.join, values)
+
+        sch = s_tir.Schedule(te.create_prim_func([*sources, te.compute(out, body, name="main")]))
+        core, _, *rest = sch.get_loops(sch.get_sblock("main"))
+        names = [index.names[0] for index in unit.destination.indices]
+        calls = dict(zip(names, rest[count:], strict=True))
+        lanes = [calls[it.name] for it in unit.iterations]
+        sch.reorder(*rest[:count], *lanes)
+        for loop in rest[:count]:
+            sch.unroll(loop)
+        sch.parallel(core)
+        sch.tensorize(lanes[0], register_tensor_intrin(unit, self.kind))
+        function = sch.mod["main"]
+
+        def repeated(loop: Any) -> Any:
+            again = tirx.Var("again", "int32")
+            body = tirx.For(again, 0, self.repeat, tirx.ForKind.SERIAL, loop.body)
+            return loop_with(loop, body=body)
+
+        return tvm.IRModule({"main": with_loop(function, sch.get(core).loop_var, repeated)})
 
 
 def _random(shape: tuple[int, ...], name: str, rng: np.random.Generator) -> np.ndarray:

@@ -72,11 +72,12 @@ def schedule_cpu(program: Program) -> Any:
             sch.reverse_compute_at(block, nest.surrounding[-1])
             _finish_copy(sch, block, nest.depth, vector)
     stage_blocks(sch, plan, nest.places)
-    first = [*nest.steps, *nest.inner, *nest.lanes][0]
-    init = sch.decompose_reduction(main, first)
-    # Parts of a sum are lanes too, but are no longer there when it is written back.
-    if vector or plan.partial > 1:
-        sch.vectorize(sch.get_loops(init)[-1])
+    if plan.mapping.operator.compute.accumulates:
+        first = [*nest.steps, *nest.inner, *nest.lanes][0]
+        init = sch.decompose_reduction(main, first)
+        # Parts of a sum are lanes too, but are no longer there when it is written back.
+        if vector or plan.partial > 1:
+            sch.vectorize(sch.get_loops(init)[-1])
     if plan.split is not None:
         # What has too little parallelism has few sums.
         vectorize_tail(sch, sch.get_sblock("unstage"), 1, plan.copy_width)

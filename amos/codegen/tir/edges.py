@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from amos.codegen.tir.program import MAIN, Program, spatial_variable
+from amos.codegen.tir.program import Program, spatial_variable
 from amos.codegen.tir.statements import find, loop_with, occurs, with_loop
 
 __all__ = ["part_edges"]
 
-_INIT = "main_init"
+#: The block that stores a register tile.
+_STORED = "unstage"
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def part_edges(function: Any, program: Program) -> Any:
         function: what a schedule has made, after tensorization.
         program: what was scheduled.
     """
-    main = find(function.body, MAIN)
+    main = find(function.body, program.main)
     if not program.crops or not program.plan.padded or main is None:
         return function
     extents = {loop.name: loop.extent for loop in program.plan.nest.spatial}
@@ -55,22 +56,29 @@ def part_edges(function: Any, program: Program) -> Any:
         dimension = program.axes.index((name,))
         start = _start(main.values[spatial_variable(dimension)], main.loops)
         edges.append(_Edge(dimension, start, program.plan.tile.get(name, 1), extents[name], padded))
-    around = [loop for loop in main.loops if find(loop.body, _INIT) is not None][-1]
+    around = [loop for loop in main.loops if find(loop.body, _STORED) is not None][-1]
+    first = "main_init" if program.plan.mapping.operator.compute.accumulates else program.main
 
     def parted(loop: Any) -> Any:
-        return loop_with(loop, body=_tiles(loop.body, edges))
+        return loop_with(loop, body=_tiles(loop.body, first, edges))
 
     return with_loop(function, around.loop_var, parted)
 
 
-def _tiles(body: Any, edges: Sequence[_Edge]) -> Any:
-    """The register tile at the end of a loop's body parted; copies before it are left."""
+def _tiles(body: Any, first: str, edges: Sequence[_Edge]) -> Any:
+    """The register tile at the end of a loop's body parted; copies before it are left.
+
+    Args:
+        body: of the loop.
+        first: block that the register tile begins with.
+        edges: loops that end in a cut tile.
+    """
     from tvm import tirx
 
-    if type(body).__name__ != "SeqStmt" or find(body.seq[0], _INIT) is not None:
+    if type(body).__name__ != "SeqStmt" or find(body.seq[0], first) is not None:
         return _parted(body, edges)
-    first = next(n for n, each in enumerate(body.seq) if find(each, _INIT) is not None)
-    return tirx.SeqStmt([*body.seq[:first], _parted(tirx.SeqStmt(body.seq[first:]), edges)])
+    start = next(n for n, each in enumerate(body.seq) if find(each, first) is not None)
+    return tirx.SeqStmt([*body.seq[:start], _parted(tirx.SeqStmt(body.seq[start:]), edges)])
 
 
 def _parted(tile: Any, edges: Sequence[_Edge]) -> Any:

@@ -6,6 +6,8 @@ itself under another shape. Loops that a schedule's tiles do not divide are made
 longer: what is staged holds zeros for the steps beyond, a tensor used in place is
 read at its last step again, and ``unstage`` leaves their results out. Where the
 reduction is split, ``main`` makes the sums of each part, and ``unstage`` adds them up.
+What is said here of products, sums and zeros goes for the other functions of
+:mod:`amos.ir.combining` and their neutral values.
 """
 
 from __future__ import annotations
@@ -15,14 +17,14 @@ from collections import defaultdict
 from collections.abc import Mapping as MappingType
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial, reduce
+from functools import cached_property, partial
 from math import prod
-from operator import add, mul
 from typing import Any
 
 from amos._toolchain import load_tvm
 from amos.codegen.tir.arrays import constant, converted, decoded, held
 from amos.codegen.tir.epilogue import computed, finished
+from amos.codegen.tir.combining import joined, reduced
 from amos.codegen.tir.gathering import chosen, gathered
 from amos.errors import BuildError
 from amos.plan.cpu_plan import CpuPlan
@@ -31,10 +33,8 @@ from amos.plan.split_reduction import PART
 from amos.plan.staging import Guard, StagedOperand
 from amos.plan.strided import StridedOperand
 
-__all__ = ["MAIN", "OWN", "Argument", "Program", "spatial_variable", "stage", "step_variable"]
+__all__ = ["OWN", "Argument", "Program", "spatial_variable", "stage", "step_variable"]
 
-#: The block of the calls, after tensorization.
-MAIN = "main_update_o"
 #: The loop over parts of a sum in the lanes of a call.
 PARTIAL = "reduce.lane"
 #: What an iteration of the operator must not be called: TE's spatial variables, and the
@@ -92,6 +92,11 @@ class Program:
         groups = self.plan.nest.groups
         lanes = [groups[it.name].lane for it in self.plan.mapping.intrinsic.iterations]
         return (*lanes,) if self.plan.partial == 1 else (*lanes[:-1], PARTIAL, lanes[-1])
+
+    @property
+    def main(self) -> str:
+        """Name of the block of the calls, after tensorization."""
+        return "main_update_o" if self.plan.mapping.operator.compute.accumulates else "main_o"
 
     @property
     def crops(self) -> bool:
@@ -189,7 +194,7 @@ class Program:
         """The accumulators: multiply-adds of what is staged, or the products alone."""
         from tvm import sym, te, tirx
 
-        nest, parts = self.plan.nest, self.plan.split
+        nest, parts, compute = self.plan.nest, self.plan.split, self.plan.mapping.operator.compute
         loops = {loop.name: loop.extent for loop in nest.loops}
         width = {group.lane: group.lanes for group in nest.groups.values()}
         steps = {loop.name: loop.extent for loop in nest.reduce if loop.extent > 1}
@@ -225,9 +230,8 @@ class Program:
                     # Tiles and lanes of one dimension are taken apart and put together again.
                     index = [simplify(tirx.convert(each)) for each in index]
                 factors.append(decoded(buffer[tuple(index)], op.kind, kind))
-            product = reduce(mul, factors)
-            accumulate = self.plan.mapping.operator.compute.accumulate
-            return te.sum(product, axis=list(axes.values())) if accumulate else product
+            value, over = joined(compute.join, factors), list(axes.values())
+            return reduced(compute.combiner, value, over) if compute.accumulates else value
 
         shape = pad_operand(self.plan.destination, self.plan.padded).shape
         if self.plan.partial > 1:
@@ -244,7 +248,10 @@ class Program:
             return main
         lane = te.reduce_axis((0, self.plan.partial), name=_identifier(PARTIAL))
         shape = main.shape[:-1]
-        return te.compute(shape, lambda *at: te.sum(main[(*at, lane)], axis=lane), name="fold")
+        combiner = self.plan.mapping.operator.compute.combiner
+        return te.compute(
+            shape, lambda *at: reduced(combiner, main[(*at, lane)], [lane]), name="fold"
+        )
 
     def _out(self, main: Any, tensors: MappingType[str, Any]) -> Any:
         """The output: the accumulators as they are, cropped, or moved; and finished."""
@@ -257,7 +264,7 @@ class Program:
         def total(where: Sequence[Any]) -> Any:
             """The sum at a position of the accumulators."""
             parts = [()] if split is None else [(n,) for n in range(split.count)]
-            return reduce(add, (main[(*part, *where)] for part in parts))
+            return joined(operator.compute.combiner or "+", [main[(*p, *where)] for p in parts])
 
         def finish(where: Sequence[Any], at: MappingType[str, Any]) -> Any:
             """What is stored of the sum at a position of the accumulators."""
@@ -294,7 +301,7 @@ def _step(term: tuple[str, int]) -> int:
 
 def stage(op: StagedOperand, tensors: MappingType[str, Any]) -> Any:
     """The staged form of a TE tensor, or of what is computed of others, all by name."""
-    from tvm import te, tirx
+    from tvm import te
 
     def element(indices: Sequence[Any]) -> Any:
         if op.prologue is None:
@@ -305,12 +312,12 @@ def stage(op: StagedOperand, tensors: MappingType[str, Any]) -> Any:
     def body(*position: Any) -> Any:
         indices, guards = op.locate(position)
         value = converted(element(indices), op.tensor_kind, op.kind)
-        if op.load.padding:
+        if op.load.padding != op.empty:
             inside = [c for guard in guards if guard.pads for c in _holds(guard)]
             value = chosen(inside, value, constant(op.load.padding, op.kind))
             guards = [guard for guard in guards if not guard.pads]
         filled = [c for guard in guards for c in _holds(guard)]
-        return chosen(filled, value, tirx.const(0, held(op.kind)))
+        return chosen(filled, value, constant(op.empty, op.kind))
 
     return te.compute(op.shape, body, name=f"stage_{op.name}")
 
@@ -321,12 +328,12 @@ def _holds(guard: Guard) -> tuple[Any, Any]:
 
 
 def spatial_variable(dimension: int) -> str:
-    """The variable of the block ``MAIN`` for a dimension of the accumulators."""
+    """The variable of the block of the calls for a dimension of the accumulators."""
     return f"v_i{dimension}_o"
 
 
 def step_variable(loop: str) -> str:
-    """The variable of the block ``MAIN`` for a reduction loop."""
+    """The variable of the block of the calls for a reduction loop."""
     return f"v_{_identifier(loop)}_o"
 
 

@@ -113,8 +113,8 @@ def _vector(
     first = [0] * copy.unit
     live, uncut = _conditions(copy, plan, lead)
     where, _ = copy.op.locate([*lead, *first])
-    padding = constant(copy.op.load.padding, copy.op.tensor_kind)
-    value = _permuted(plan, block.reads[0].source, where, live, padding)
+    outside = (constant(x, copy.op.tensor_kind) for x in (copy.op.load.padding, copy.op.empty))
+    value = _permuted(plan, block.reads[0].source, where, live, *outside)
     value = converted(value, copy.op.tensor_kind, copy.op.kind, copy.elements)
     return block.writes[0].source.vstore([*lead, *first], value), uncut
 
@@ -148,7 +148,8 @@ def _conditions(
             steps = [int(analyzer.simplify(each.at - first)) for each in tests]
             low, high = (tests[steps.index(most(steps))].at for most in (min, max))
             unproven = [c for c in (low >= 0, high < bound) if not analyzer.can_prove(c)]
-            own = conditions.inside if pads and op.load.padding else conditions.filled
+            padding = pads and op.load.padding != op.empty
+            own = conditions.inside if padding else conditions.filled
             (own if min(steps) == max(steps) else uncut).extend(unproven)
     return [_Live(_distinct(each.filled), _distinct(each.inside)) for each in live], uncut
 
@@ -164,9 +165,9 @@ def _distinct(conditions: list[Any]) -> list[Any]:
 
 
 def _permuted(
-    plan: VectorPlan, source: Any, where: list[Any], live: list[_Live], padding: Any
+    plan: VectorPlan, source: Any, where: list[Any], live: list[_Live], padding: Any, empty: Any
 ) -> Any:
-    """The vector of a plan: its runs, and zeros, permuted."""
+    """The vector of a plan: its runs, and what empty slots hold, permuted."""
     from tvm import tirx
 
     parts: list[Any] = []
@@ -180,15 +181,17 @@ def _permuted(
         for begin in [0] if width == length else [0, length - width]:
             load = _load(source, where, offset + begin, width)
             if conditions.inside:
-                outside = tirx.Broadcast(padding, width) if width > 1 else padding
-                load = tirx.if_then_else(tirx.all(*conditions.inside), load, outside)
+                inside = tirx.all(*conditions.inside)
+                load = tirx.if_then_else(inside, load, _repeated(padding, width))
             if conditions.filled:
-                load = tirx.if_then_else(tirx.all(*conditions.filled), load, _zeros(source, width))
+                load = tirx.if_then_else(
+                    tirx.all(*conditions.filled), load, _repeated(empty, width)
+                )
             parts.append(load)
             total += width
     # A permutation may not have more elements than what is permuted.
     if missing := max(len(plan.picks) - total, int(None in plan.picks)):
-        parts.append(_zeros(source, missing))
+        parts.append(_repeated(empty, missing))
     index = []
     for pick in plan.picks:
         if pick is None:
@@ -211,8 +214,7 @@ def _load(source: Any, where: list[Any], offset: int, width: int) -> Any:
     return source.vload(at, f"{kind}x{width}" if width > 1 else kind)
 
 
-def _zeros(source: Any, width: int) -> Any:
+def _repeated(value: Any, width: int) -> Any:
     from tvm import tirx
 
-    zero = tirx.const(0, str(source.dtype))
-    return tirx.Broadcast(zero, width) if width > 1 else zero
+    return tirx.Broadcast(value, width) if width > 1 else value

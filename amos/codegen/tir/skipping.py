@@ -1,6 +1,7 @@
 """Leaving out steps of a reduction: those that read nothing but padding, or have none to make.
 
-Where an operator reads zero outside of a tensor, this adds nothing. Where the
+Where an operator reads zero outside of a tensor, this adds nothing to a sum of products, and
+neither does the smallest value to a maximum. Where the
 loops around the inner reduction tell that a whole row of a window lies outside,
 the inner loops are skipped: for a 3×3 window on a 7×7 image one row in ten is.
 The last part of a divided reduction may be shorter than the others.
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from amos.codegen.tir.program import MAIN, Program, spatial_variable, step_variable
+from amos.codegen.tir.program import Program, spatial_variable, step_variable
 from amos.codegen.tir.statements import BlockNest, find, loop_with, occurs, with_loop
 from amos.ir import Affine
 from amos.plan.split_reduction import PART
@@ -31,7 +32,7 @@ def skip_padding(function: Any, program: Program) -> Any:
         function: what a schedule has made, after tensorization.
         program: what was scheduled.
     """
-    main = find(function.body, MAIN)
+    main = find(function.body, program.main)
     if main is None:
         return function
     values = _iterations(program, main)
@@ -46,7 +47,7 @@ def shorten_last_part(function: Any, program: Program) -> Any:
     """End the divided loop where the reduction ends, in the part that reaches it."""
     from tvm import tirx
 
-    parts, main = program.plan.split, find(function.body, MAIN)
+    parts, main = program.plan.split, find(function.body, program.main)
     if parts is None or parts.even or main is None:
         return function
     step, part = main.values[step_variable(parts.loop)], main.values[spatial_variable(0)]
@@ -68,12 +69,16 @@ def _iterations(program: Program, main: BlockNest) -> dict[str, Any]:
 
 
 def _padded(program: Program) -> Iterator[tuple[Affine, int]]:
-    """Indices that leave their tensor for zeros, and its size there."""
-    extents = program.plan.mapping.operator.extents
+    """Indices that leave their tensor for what counts for nothing, and its size there."""
+    operator = program.plan.mapping.operator
+    extents, kind = operator.extents, program.plan.mapping.intrinsic.dtypes[-1]
+    if not operator.compute.accumulates or not operator.compute.fills_lanes(kind, beside=True):
+        return
+    empty = operator.compute.neutral(kind)
     for op in program.plan.sources:
         for index, size in zip(op.load.indices, op.load.tensor.shape, strict=True):
             low, high = index.bounds(extents)
-            if op.load.padded and not op.load.padding and (low < 0 or high >= size):
+            if op.load.padded and op.load.padding == empty and (low < 0 or high >= size):
                 yield index, size
 
 

@@ -22,6 +22,7 @@ from amos._toolchain import load_tvm
 from amos.codegen.c.calls import function_name
 from amos.codegen.naming import Names
 from amos.codegen.tir.arrays import decoded_text, held
+from amos.codegen.tir.combining import joined_text, statement_text
 from amos.errors import BuildError
 from amos.intrinsics import Intrinsic, implementations
 from amos.ir import BufferLoad, Compute, Operator, dtype
@@ -130,7 +131,7 @@ def call_function(intrinsic: Intrinsic, kind: str, calls: int) -> Any:
     from tvm.script import from_source
 
     script = _Script(_named(intrinsic), partial_sums(intrinsic, kind), calls)
-    sch = s_tir.Schedule(from_source(script.function(script.multiply_add())))
+    sch = s_tir.Schedule(from_source(script.function(script.statement())))
     sch.tensorize(sch.get_loops(sch.get_sblock("update"))[1], name)
     return sch.mod["main"]
 
@@ -140,14 +141,14 @@ def _texts(intrinsic: Intrinsic, kind: str) -> tuple[str, str, str]:
     holdable(intrinsic)
     compute, parts = _named(intrinsic), partial_sums(intrinsic, kind)
     script = _Script(compute, parts)
-    pattern = script.fragment_function(script.multiply_add())
+    pattern = script.fragment_function(script.statement())
     if kind == "native":
         body = _written(intrinsic, compute)
     elif kind == "c":
         body = [_c_call(intrinsic, compute)]
     else:
         saturate = intrinsic.arithmetic.saturate
-        body = _saturating(intrinsic.name, script) if saturate else script.multiply_add()
+        body = _saturating(intrinsic.name, script) if saturate else script.statement()
     emitted = script.fragment_function(body)
     # Two descriptions may have had the same name in one process.
     digest = hashlib.sha256((pattern + emitted).encode()).hexdigest()[:12]
@@ -269,12 +270,13 @@ class _Script:
             f"{x.tensor.name}[{', '.join(f'0:{size}' for size in self.shape(x)) or '()'}]"
             for x in (self.compute.dst, *self.compute.sources)
         )
-        regions = [f"    T.reads({', '.join([written, *read])})", f"    T.writes({written})"]
+        read = [written, *read] if self.compute.accumulates else read
+        regions = [f"    T.reads({', '.join(read)})", f"    T.writes({written})"]
         root = ['with T.sblock("root"):', *regions, *("    " + line for line in lines)]
         return self.function(root, buffer=", offset_factor=1")
 
-    def multiply_add(self) -> list[str]:
-        """One multiply-add in a nest over the intrinsic iterations, whatever the rounding."""
+    def statement(self) -> list[str]:
+        """The scalar statement in a nest over the intrinsic iterations, whatever the rounding."""
         steps = [
             _Step(it.name, it.extent, "R" if it.is_reduce else "S")
             for it in self.compute.iterations
@@ -291,16 +293,19 @@ class _Script:
             steps.insert(0, _Step(_CALL, self.calls, "S"))
             at[_CALL] = steps[0].position
         dst = self.element(self.compute.dst, at)
-        total = f"{dst} + " if self.compute.accumulate else ""
-        product = self.product(at, str(self.compute.dst.tensor.dtype))
-        return _nest(steps, f"{dst} = {total}{product}")
+        values = self.values(at, str(self.compute.dst.tensor.dtype))
+        return _nest(steps, f"{dst} = {statement_text(self.compute, dst, values)}")
 
     def product(self, at: Mapping[str, str], kind: str) -> str:
         """The product of the sources' elements, each as a value of a dtype."""
-        return " * ".join(
+        return joined_text(self.compute.join, self.values(at, kind))
+
+    def values(self, at: Mapping[str, str], kind: str) -> list[str]:
+        """The sources' elements, each as a value of a dtype."""
+        return [
             decoded_text(self.element(x, at), str(x.tensor.dtype), kind)
             for x in self.compute.sources
-        )
+        ]
 
     def element(self, load: BufferLoad, at: Mapping[str, str]) -> str:
         """An operand's element where iterations have such positions."""

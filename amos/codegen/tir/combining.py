@@ -1,0 +1,56 @@
+"""What joins sources and combines a reduction, in TVM's expressions and as TVMScript."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any
+
+from amos.codegen.tir.arrays import held
+from amos.ir import Compute
+from amos.ir.combining import function, neutral
+
+__all__ = ["joined", "joined_text", "reduced", "statement_text"]
+
+_SIGNS = {"*": operator.mul, "+": operator.add, "-": operator.sub}
+
+
+def joined(symbol: str, values: Sequence[Any]) -> Any:
+    """A function of TVM expressions, from the left."""
+    from tvm import tirx
+
+    if symbol in _SIGNS:
+        return reduce(_SIGNS[symbol], values)
+    return reduce(tirx.max if symbol == "max" else tirx.min, values)
+
+
+def reduced(combiner: str, value: Any, axes: list[Any]) -> Any:
+    """A TE reduction, which starts at the combiner's neutral value.
+
+    TVM's own maximum starts at the smallest finite number, which is larger than minus infinity.
+    """
+    from tvm import te, tirx
+
+    if combiner == "+":
+        return te.sum(value, axis=axes)
+    return te.comm_reducer(
+        lambda x, y: joined(combiner, (x, y)),
+        lambda kind: tirx.const(neutral(combiner, str(kind)), held(str(kind))),
+    )(value, axis=axes)
+
+
+def joined_text(symbol: str, values: Sequence[str]) -> str:
+    """A function of TVMScript expressions, from the left."""
+    if function(symbol).ordered:
+        return reduce(lambda a, b: f"T.{symbol}({a}, {b})", values)
+    return f" {symbol} ".join(values)
+
+
+def statement_text(compute: Compute, accumulator: str, values: Sequence[str]) -> str:
+    """What a statement makes of an accumulator and its sources' elements, in TVMScript."""
+    value = joined_text(compute.join, values)
+    if not compute.accumulates:
+        return value
+    grouped = value if compute.sums_products else f"({value})"
+    return joined_text(compute.combiner, [accumulator, grouped])

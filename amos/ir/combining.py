@@ -1,0 +1,106 @@
+"""Functions of two values: what joins the sources of a statement, and what combines a reduction.
+
+``out[n] max= a[n,k] + b[k]`` joins its sources by ``+`` and combines over ``k`` by ``max``.
+Sources count as values of the destination's dtype, in which both functions compute:
+integers wrap around. ``max`` and ``min`` are stated for numbers: what they make of a NaN is
+left open, as instructions differ in it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from amos.ir.dtypes import DType, dtype
+from amos.ir.floats import limits
+
+__all__ = ["COMBINERS", "JOINS", "Function", "function", "lane_filling", "neutral"]
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of two values.
+
+    Attributes:
+        symbol: how statements spell it.
+        ufunc: the same in NumPy.
+        ordered: whether it compares its arguments, so that none may wrap around before.
+        commutes: whether its arguments may be exchanged.
+    """
+
+    symbol: str
+    ufunc: np.ufunc
+    ordered: bool = False
+    commutes: bool = True
+
+    def text(self, arguments: list[str]) -> str:
+        """Its value for so many arguments, as the operator language has it."""
+        if self.ordered and len(arguments) > 1:
+            return f"{self.symbol}({', '.join(arguments)})"
+        return f" {self.symbol} ".join(arguments)
+
+
+_ALL = (
+    Function("*", np.multiply),
+    Function("+", np.add),
+    Function("-", np.subtract, commutes=False),
+    Function("max", np.maximum, ordered=True),
+    Function("min", np.minimum, ordered=True),
+)
+#: What may join sources, and what may combine over a reduction.
+JOINS = tuple(each.symbol for each in _ALL)
+COMBINERS = tuple(each.symbol for each in _ALL if each.commutes)
+
+
+def function(symbol: str) -> Function:
+    """The function that statements spell so."""
+    return next(each for each in _ALL if each.symbol == symbol)
+
+
+def neutral(symbol: str, kind: str | DType) -> int | float:
+    """The value of a type that a combiner, or its absence, leaves every other one as it is.
+
+    >>> neutral("+", "f32"), neutral("max", "s8"), neutral("min", "f32")
+    (0, -128, inf)
+    """
+    if symbol not in ("max", "min"):
+        return int(symbol == "*")
+    known = dtype(kind)
+    ends = limits(known)
+    if not known.is_integer and known.name != "float8_e4m3":
+        ends = (-math.inf, math.inf)
+    return ends[symbol == "min"]
+
+
+def lane_filling(
+    combiner: str, join: str, sources: int, kind: str | DType, *, beside: bool = False
+) -> bool:
+    """Whether lanes beyond a reduction count for nothing when they hold the neutral value.
+
+    Args:
+        combiner: of the reduction.
+        join: what joins the sources.
+        sources: how many there are.
+        kind: dtype of the destination.
+        beside: whether another source may hold anything there.
+
+    >>> lane_filling("+", "*", 2, "f32", beside=True), lane_filling("max", "*", 2, "f32")
+    (True, False)
+    >>> lane_filling("+", "+", 2, "f32"), lane_filling("+", "+", 2, "f32", beside=True)
+    (True, False)
+    """
+    if sources < 2:
+        return True
+    known = dtype(kind)
+    value, ends = neutral(combiner, known), limits(known)
+    others = [0, 1, *ends, *([] if known.is_integer else [-1])] if beside else []
+    with np.errstate(over="ignore", invalid="ignore"):
+        empty = np.asarray(value).astype(known.numpy)
+        compute = function(join).ufunc
+        return all(
+            one == empty
+            for other in np.array([value, *others]).astype(known.numpy)
+            for one in (compute(empty, other), compute(other, empty))
+        )
