@@ -89,7 +89,7 @@ def test_registers_of_tiles_and_cuda_kernels_hold_sums_of_products() -> None:
     chip = replace(wmma, name="odd", compute=replace(wmma.compute, join="max"))
     op = Operator.parse("o[i,j] += max(a[i,k], b[k,j])", dict(i=16, j=16, k=16))
     machine = get_machine("a100")
-    odd = replace(machine, peaks=machine.peaks | {"odd": machine.peaks[wmma.name]})
+    odd = replace(machine, peaks=dict(machine.peaks) | {"odd": machine.peaks[wmma.name]})
     mapping = enumerate_mappings(op, chip)[0]
     schedule = ScheduleSpace(mapping, odd).smallest()
     with pytest.raises(BuildError, match="CUDA kernels add up products, its arithmetic is"):
