@@ -15,8 +15,8 @@ import numpy as np
 
 from amos.errors import IntrinsicError
 from amos.ir import dtype
-from amos.ir.floats import quantize
 from amos.ir.combining import function
+from amos.ir.floats import quantize
 
 if TYPE_CHECKING:
     from amos.intrinsics.description import Intrinsic

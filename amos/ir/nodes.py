@@ -16,8 +16,8 @@ import numpy as np
 
 from amos.errors import OperatorError, shown
 from amos.ir.affine import Affine
-from amos.ir.dtypes import dtype
 from amos.ir.combining import COMBINERS, JOINS, function, lane_filling, neutral
+from amos.ir.dtypes import dtype
 from amos.ir.limits import LOOPS, TENSOR, WORD, whole_number
 from amos.ir.padding import check_padding, padded_text, plain_number
 

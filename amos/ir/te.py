@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 from amos._toolchain import load_tvm
 from amos.errors import OperatorError
 from amos.ir import Affine, Operator, dtype
-from amos.ir.floats import limits
 from amos.ir.combining import COMBINERS, function, neutral
+from amos.ir.floats import limits
 from amos.ir.grammar import Reference
 
 __all__ = ["from_te"]

@@ -102,7 +102,9 @@ def test_what_is_far_out() -> None:
         "silu": [np.inf, nan, nan, 0, 0, 1e30, 0],
         "hardsigmoid": [1, 0, 0, 0.5, 0.5, 1, 0],
     }.items():
-        np.testing.assert_array_equal(computed(f"{name}(acc)", ends), np.array(want, np.float32), name)
+        np.testing.assert_array_equal(
+            computed(f"{name}(acc)", ends), np.array(want, np.float32), name
+        )
     for name in ("tanh", "erf"):
         every = computed(f"{name}(acc)", every_short())
         assert every.max() == 1 and every.min() == -1

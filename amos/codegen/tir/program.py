@@ -23,8 +23,8 @@ from typing import Any
 
 from amos._toolchain import load_tvm
 from amos.codegen.tir.arrays import constant, converted, decoded, held
-from amos.codegen.tir.epilogue import computed, finished
 from amos.codegen.tir.combining import joined, reduced
+from amos.codegen.tir.epilogue import computed, finished
 from amos.codegen.tir.gathering import chosen, gathered
 from amos.errors import BuildError
 from amos.plan.cpu_plan import CpuPlan
