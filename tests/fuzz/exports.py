@@ -33,8 +33,8 @@ from tests.fuzz.kernels import encoded, finished_output, schedule_of
 __all__ = ["exported"]
 
 _SANITIZED = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-#: "name: tensor, dtype, shape", and behind it what the parameter takes when it is packed.
-_PARAMETER = re.compile(r"^ \*   (\w+): (\w+), (\w+).*?(?:packed into (\d+) elements)?$", re.M)
+#: "name: tensor, dtype, shape; …", and behind it what the parameter takes when it is packed.
+_PARAMETER = re.compile(r"^ \*   (\w+): (.*?)(?:, packed into (\d+) elements)?(?: \*/)?$", re.M)
 
 
 def exported(
@@ -96,16 +96,18 @@ def _called(compiler: str, folder: str, options: list[str], drawn: Case) -> None
     assert found is not None
     *inputs, _ = _PARAMETER.findall(header)
     for last in (True, False):
-        given = []
-        for _, tensor, kind, packed in inputs:
-            plain = guarded_copy(encoded(drawn.inputs[tensor], kind), last)
-            given.append(plain)
+        given, packs = [], iter(re.findall(r"(fuzzed_pack_\w+)\([^)]*, (\w+) \*\w+\);", header))
+        for _, tensors, packed in inputs:
+            plain = [
+                guarded_copy(encoded(drawn.inputs[tensor], kind), last)
+                for tensor, kind in re.findall(r"(?:^|; )(\w+), (\w+)", tensors)
+            ]
+            given.append(plain[0])
             if packed:
-                # What is packed may be wider than the tensor.
-                declared = re.search(rf"fuzzed_pack_{tensor}\([^)]*, (\w+) \*packed", header)
-                assert declared is not None
-                wide = guarded((int(packed),), np.dtype(_NUMPY[declared.group(1)]), last)
-                getattr(library, f"fuzzed_pack_{tensor}")(_at(plain), _at(wide))
+                # What is packed may be wider than the tensor, or computed of several.
+                function, kind = next(packs)
+                wide = guarded((int(packed),), np.dtype(_NUMPY[kind]), last)
+                getattr(library, function)(*map(_at, plain), _at(wide))
                 given[-1] = wide
         example = encoded(drawn.expected, drawn.kind)
         out = guarded(example.shape, example.dtype, last)
