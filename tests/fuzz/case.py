@@ -59,10 +59,8 @@ class Case:
         unit: the intrinsic.
         mapping: one of its mappings.
         inputs: an array for each input, in the container of its dtype.
-        expected: the stored output, by the oracle.
-        defined: where the oracle says anything.
+        stored: the output, by the oracle.
         left: where nothing is stored, so that what was there is left.
-        kind: dtype of the result.
         told: Python that makes the operator and the mapping again.
     """
 
@@ -70,11 +68,19 @@ class Case:
     unit: Intrinsic
     mapping: Any
     inputs: dict[str, np.ndarray]
-    expected: np.ndarray
-    defined: np.ndarray
+    stored: expressions.Finished
     left: np.ndarray
-    kind: str
     told: str
+
+    @property
+    def expected(self) -> np.ndarray:
+        """The stored output."""
+        return self.stored.output
+
+    @property
+    def kind(self) -> str:
+        """Dtype of the result."""
+        return self.stored.kind
 
     def with_schedule(self, schedule: Schedule) -> str:
         """Python that makes the candidate again."""
@@ -217,13 +223,13 @@ def _evaluated(
     state = oracle.evaluate(problem.text, problem.extents, sources, shapes[problem.output], kind)
     others = {t.name: t.shape for t in op.inputs if t.name in problem.extra}
     extra = draw.extras(rng, others, problem.extra)
-    expected, defined, kind = expressions.finish(
+    stored = expressions.finish(
         problem.epilogue, state, extra, kind, problem.store, problem.store_shape
     )
-    left = np.zeros(expected.shape, bool)
+    left = np.zeros(stored.output.shape, bool)
     if problem.store:
-        left = expressions.left(problem.store, state.grid, expected.shape)
-    return Case(problem, chosen, mapping, inputs | extra, expected, defined, left, kind, told)
+        left = expressions.left(problem.store, state.grid, stored.output.shape)
+    return Case(problem, chosen, mapping, inputs | extra, stored, left, told)
 
 
 def _top(kind: str) -> int:
@@ -263,10 +269,13 @@ def compare(case: Case, got: np.ndarray, what: str) -> None:
         raise Wrong(
             f"{what}: expected {case.kind} of {expected.shape}, got {got.dtype} of {got.shape}"
         )
-    wrong = (got != expected) & case.defined
+    with np.errstate(invalid="ignore"):
+        wrong = np.abs(got.astype(np.float64) - expected) > case.stored.tolerance
+    wrong = (wrong | np.isnan(got)) & case.stored.defined
+    exact = case.stored.tolerance == 0
     whole = case.problem.dtypes[case.problem.output] in oracle.LIMITS
     if case.problem.epilogue and whole and expected.dtype.kind == "f":
-        wrong |= (np.signbit(got) != np.signbit(expected)) & case.defined
+        wrong |= (np.signbit(got) != np.signbit(expected)) & case.stored.defined & exact
     if wrong.any():
         at = tuple(int(n) for n in np.argwhere(wrong)[0])
         raise Wrong(

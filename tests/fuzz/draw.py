@@ -334,5 +334,5 @@ def extras(
         floats = rng.uniform(-2, 2, shape) * 2.0 ** rng.integers(-20, 12, shape)
         floats = np.where(rng.random(shape) < 0.1, rng.choice([0.0, -0.0, 0.5, 1.5]), floats)
         single = np.asarray(floats, np.float32)
-        made[name] = round_bfloat16(single) if kind == "bfloat16" else single
+        made[name] = round_bfloat16(single) if kind == "bfloat16" else single.astype(kind)
     return made

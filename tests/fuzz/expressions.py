@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,15 +20,54 @@ from tests.fuzz.oracle import (
     round_bfloat16,
 )
 
-__all__ = ["finish", "left", "source"]
+__all__ = ["Finished", "finish", "left", "source"]
 
 
 def _wrapped(value: np.ndarray) -> np.ndarray:
     return np.asarray(np.int64(value).astype(np.int32).astype(np.int64))
 
 
-_CASTS = ("u8", "s8", "s16", "s32", "f32", "bf16")
-_STORED = {"u8": "uint8", "s8": "int8", "s16": "int16", "s32": "int32"}
+_CASTS = {"u8": "uint8", "s8": "int8", "s16": "int16", "s32": "int32"}
+_CASTS |= {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
+
+
+def _gelu(x: np.ndarray) -> np.ndarray:
+    return np.asarray(0.5 * x * (1 + _erf(x / math.sqrt(2))))
+
+
+def _gelu_tanh(x: np.ndarray) -> np.ndarray:
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+    return np.asarray(0.5 * x * (1 + np.tanh(inner)))
+
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+#: Functions that are told to be so many ulp off at most, of the result or of the argument.
+_NEARLY: dict[str, tuple[Callable[[np.ndarray], np.ndarray], float]] = {
+    "exp": (np.exp, 1),
+    "sigmoid": (lambda x: 1 / (1 + np.exp(-x)), 2.5),
+    "silu": (lambda x: x / (1 + np.exp(-x)), 3.5),
+    "tanh": (np.tanh, 6),
+    "erf": (_erf, 6),
+    "gelu": (_gelu, 3),
+    "gelu_tanh": (_gelu_tanh, 3),
+}
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What is stored.
+
+    Attributes:
+        output: the tensor.
+        defined: where the oracle says anything, which of infinities it does not.
+        kind: dtype of the tensor.
+        tolerance: how far each element may be off.
+    """
+
+    output: np.ndarray
+    defined: np.ndarray
+    kind: str
+    tolerance: np.ndarray
 
 
 class _Expression:
@@ -35,6 +76,7 @@ class _Expression:
     def __init__(self, text: str, grid: Values, arrays: Values, acc: np.ndarray) -> None:
         self.tokens, self.grid, self.arrays, self.acc = Tokens(text), grid, arrays, acc
         self.finite = np.ones(self.acc.shape, bool)
+        self.tolerance = np.zeros(self.acc.shape)
 
     def keep(self, value: np.ndarray) -> np.ndarray:
         if value.dtype == np.int64:
@@ -58,10 +100,16 @@ class _Expression:
 
     def product(self) -> np.ndarray:
         value = self.atom()
-        while self.tokens.accept("*"):
-            left, right = self.same(value, self.atom())
-            value = self.keep(left * right)
+        while self.tokens.next in ("*", "/"):
+            if self.tokens.take() == "*":
+                left, right = self.same(value, self.atom())
+                value = self.keep(left * right)
+            else:
+                value = self.quotient(value, self.atom())
         return value
+
+    def quotient(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        return self.keep(left.astype(np.float32) / right.astype(np.float32))
 
     def atom(self) -> np.ndarray:
         token = self.tokens.take()
@@ -94,50 +142,66 @@ class _Expression:
         return self.function(name, values)
 
     def function(self, name: str, values: list[np.ndarray]) -> np.ndarray:
+        if name in _CASTS:
+            return self.cast(values[0], _CASTS[name])
+        if name in _NEARLY:
+            return self.nearly(name, values[0].astype(np.float32))
+        first, zero = values[0], np.asarray(0)
         if name == "relu":
-            return self.function("max", [values[0], np.asarray(0)])
-        if name == "clip":
+            return self.function("max", [first, zero])
+        if name == "abs":
+            return self.function("max", [first, self.keep(np.zeros((), first.dtype) - first)])
+        if name in ("clip", "clamp"):
             kind = np.result_type(*(v.dtype if v.dtype != np.int64 else np.int8 for v in values))
             if kind == np.float32:
                 values = [v.astype(np.float32) for v in values]
             return self.function("min", [self.function("max", values[:2]), values[2]])
         if name == "round":
-            return values[0] if values[0].dtype == np.int64 else np.asarray(np.rint(values[0]))
-        if name == "f32":
-            return values[0].astype(np.float32)
+            return first if first.dtype == np.int64 else np.asarray(np.rint(first))
+        if name in ("sqrt", "rsqrt"):
+            root = self.keep(np.sqrt(first.astype(np.float32)))
+            return root if name == "sqrt" else self.quotient(np.asarray(1), root)
+        if name in ("hardsigmoid", "hardswish"):
+            single = first.astype(np.float32)
+            moved = np.clip(self.keep(single + np.float32(3)), np.float32(0), np.float32(6))
+            share = self.quotient(moved, np.asarray(6))
+            return share if name == "hardsigmoid" else self.keep(single * share)
         left, right = self.same(*values)
         better: Callable[..., np.ndarray] = np.greater if name == "max" else np.less
         return np.where(better(left, right), left, right)
 
-    def stored(self) -> tuple[np.ndarray, str]:
-        """Values, and the dtype of the result."""
-        cast = self.tokens.next if self.tokens.next in _CASTS else ""
-        alone = cast and self.tokens.rest[1] == "(" and _closes(self.tokens.rest)
-        if not alone:
-            value = self.sum()
-            self.tokens.take("")
-            return value, "int32" if value.dtype == np.int64 else "float32"
-        self.tokens.take()
-        value = self.atom()
-        self.tokens.take("")
-        if cast in ("f32", "bf16"):
-            single = value.astype(np.float32)
-            return (single, "float32") if cast == "f32" else (round_bfloat16(single), "bfloat16")
-        low, high = LIMITS[_STORED[cast]]
-        whole = value if value.dtype == np.int64 else np.rint(value.astype(np.float64))
-        return np.clip(np.nan_to_num(whole), low, high), _STORED[cast]
-
-    def rounded(self, kind: str) -> np.ndarray:
-        """Values, as they are stored in a dtype."""
-        value, own = self.stored()
+    def cast(self, value: np.ndarray, kind: str) -> np.ndarray:
+        """A value of a dtype, as ``int32`` or ``float32``."""
         if kind in LIMITS:
             low, high = LIMITS[kind]
-            whole = value if own in LIMITS else np.rint(value.astype(np.float64))
-            return np.asarray(np.clip(np.nan_to_num(whole), low, high))
+            whole = value if value.dtype == np.int64 else np.rint(value.astype(np.float64))
+            return np.asarray(np.clip(np.nan_to_num(whole), low, high)).astype(np.int64)
         single: np.ndarray = value.astype(np.float32)
         if kind == "float16":
-            return single.astype(np.float16)
-        return round_bfloat16(single) if kind == "bfloat16" else single
+            single = single.astype(np.float16).astype(np.float32)
+        return self.keep(round_bfloat16(single) if kind == "bfloat16" else single)
+
+    def nearly(self, name: str, value: np.ndarray) -> np.ndarray:
+        """A function that has to stand outermost, since what it is off by would grow."""
+        exact, ulps = _NEARLY[name]
+        with np.errstate(over="ignore", under="ignore"):
+            result = np.asarray(exact(value.astype(np.float64)))
+        off_by = value if name.startswith("gelu") else result.astype(np.float32)
+        # Beside the rounding of the expected result: half an ulp. A factor below the normal
+        # numbers is off by a share of their step, times the argument.
+        ulp = np.spacing(np.maximum(np.abs(off_by), np.float32(2.0**-126))).astype(np.float64)
+        below = 2.0**-148 * (1 + np.abs(value.astype(np.float64)))
+        self.tolerance = self.tolerance + (ulps + 0.5) * ulp + below
+        return self.keep(result.astype(np.float32))
+
+    def stored(self) -> tuple[np.ndarray, str]:
+        """Values, and the dtype of the result."""
+        name, rest = self.tokens.next, list(self.tokens.rest)
+        value = self.sum()
+        self.tokens.take("")
+        if name in _CASTS and rest[1] == "(" and _closes(rest):
+            return value, _CASTS[name]
+        return value, "int32" if value.dtype == np.int64 else "float32"
 
 
 def _closes(tokens: list[str]) -> bool:
@@ -157,7 +221,7 @@ def finish(
     kind: str,
     output: str = "",
     shape: Sequence[int] = (),
-) -> tuple[np.ndarray, np.ndarray, str]:
+) -> Finished:
     """Apply an epilogue, and store what it gives.
 
     Args:
@@ -167,9 +231,6 @@ def finish(
         kind: dtype of the accumulators.
         output: the access that is stored to; the statement's own if it is empty.
         shape: shape of its tensor.
-
-    Returns:
-        The stored output; where it is defined, which infinities are not; its dtype.
     """
     wide = np.int64 if kind in LIMITS else np.float32
     acc = state.output[state.at]
@@ -185,7 +246,9 @@ def finish(
         values = np.broadcast_to(value, run.finite.shape)
         out[at] = values if at else values.flat[0]
         np.logical_and.at(defined, at, run.finite if at else run.finite.all())
-    return out, defined, final
+        tolerance = np.zeros(out.shape)
+        tolerance[at] = run.tolerance if at else run.tolerance.max()
+    return Finished(out, defined, final, tolerance)
 
 
 def left(output: str, grid: Values, shape: Sequence[int]) -> np.ndarray:
@@ -214,5 +277,5 @@ def source(
     grid = grid_of(dict(zip(names, shape, strict=True)))
     run = _Expression(text, grid, arrays, np.zeros(int(np.prod(shape))))
     with np.errstate(over="ignore", invalid="ignore"):
-        value = np.broadcast_to(run.rounded(kind), run.finite.shape)
+        value = np.broadcast_to(run.cast(run.stored()[0], kind), run.finite.shape)
     return np.array(value).reshape(tuple(shape)), bool(run.finite.all())
