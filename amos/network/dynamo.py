@@ -1,0 +1,207 @@
+"""``torch.compile(module, backend="amos")``.
+
+PyTorch hands over a graph whose parameters are inputs like any others. Those that belong to
+the module become constants, so that weights are packed ahead; when one of them was changed,
+the graph is compiled again. Each combination of shapes is compiled when it first occurs, and
+its first results are compared with PyTorch's. What is not taken runs eagerly, with a warning
+that says why.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from amos.errors import AmosError, NetworkError, shown
+from amos.measure.reference import compared
+from amos.network.compilation import compile_network
+from amos.network.model import CompiledNetwork
+from amos.network.network import load_network
+from amos.network.tuning import tune
+
+__all__ = ["Options", "amos_backend"]
+
+#: Share of the largest result that one may differ by: sums in another order.
+_RELATIVE = 1e-3
+#: Combinations of shapes that are kept compiled; more run eagerly.
+_SHAPES = 8
+
+
+@dataclass(frozen=True)
+class Options:
+    """What ``options`` of ``torch.compile`` may say.
+
+    Attributes:
+        records: file of measurements that kernels are taken from.
+        trials: how many candidates to measure into it first; none unless asked.
+    """
+
+    records: str | None = None
+    trials: int = 0
+
+    def __post_init__(self) -> None:
+        if self.trials and self.records is None:
+            raise NetworkError('backend "amos": trials need a file that keeps them: records=…')
+
+    @staticmethod
+    def read(given: Mapping[str, Any] | None) -> Options:
+        """Options by name.
+
+        Raises:
+            NetworkError: there is no such option, or trials without records.
+        """
+        names = [field.name for field in fields(Options)]
+        if unknown := [name for name in given or {} if name not in names]:
+            raise NetworkError(
+                f'backend "amos": unknown option {shown(unknown[0])}; '
+                f"options are {', '.join(names)}"
+            )
+        return Options(**(given or {}))
+
+
+def amos_backend(
+    graph: Any, examples: Sequence[Any], *, options: Mapping[str, Any] | None = None, **_: Any
+) -> Callable[..., Any]:
+    """What ``torch.compile`` calls for a graph, by the entry point ``torch_dynamo_backends``.
+
+    Args:
+        graph: a ``torch.fx.GraphModule``.
+        examples: its inputs, with the module's own parameters and buffers.
+        options: see :class:`Options`.
+
+    Raises:
+        NetworkError: an option is wrong.
+    """
+    # PyTorch marks so what lives as long as the module does.
+    own = [getattr(example, "_dynamo_static_input_type", None) is not None for example in examples]
+    return _Compiled(graph, tuple(own), Options.read(options))
+
+
+class _Compiled:
+    """A graph that is compiled for each combination of shapes that it is called with."""
+
+    def __init__(self, graph: Any, own: tuple[bool, ...], options: Options) -> None:
+        self.graph, self.own, self.options = graph, own, options
+        self.models: dict[tuple[object, ...], CompiledNetwork | None] = {}
+        self.versions: tuple[tuple[int, int], ...] = ()
+
+    def __call__(self, *values: Any) -> Any:
+        import torch
+
+        own = [value for value, mine in zip(values, self.own, strict=True) if mine]
+        versions = tuple((value.data_ptr(), value._version) for value in own)
+        if versions != self.versions:
+            self.models, self.versions = {}, versions
+        given = [value for value, mine in zip(values, self.own, strict=True) if not mine]
+        key = tuple((v.shape, v.dtype) if isinstance(v, torch.Tensor) else v for v in given)
+        gradients = torch.is_grad_enabled() and any(getattr(v, "requires_grad", 0) for v in values)
+        key = (*key, gradients)
+        if key not in self.models:
+            self.models[key] = self.compiled(values, gradients)
+        model = self.models[key]
+        if model is None:
+            return self.graph(*values)
+        results = model.outputs_of(_arrays_of(v for v in given if isinstance(v, torch.Tensor)))
+        return tuple(map(torch.from_numpy, results))
+
+    def compiled(self, values: Sequence[Any], gradients: bool) -> CompiledNetwork | None:
+        """The graph compiled; ``None`` where it has to run eagerly, after a warning."""
+        try:
+            if gradients:
+                raise NetworkError("gradients are asked for: use torch.no_grad()")
+            if len(self.models) >= _SHAPES:
+                raise NetworkError(f"it was called with more than {_SHAPES} shapes")
+            return self.built(values)
+        except AmosError as error:
+            warnings.warn(f'backend "amos": runs eagerly: {error}', stacklevel=2)
+            return None
+
+    def built(self, values: Sequence[Any]) -> CompiledNetwork:
+        import torch
+
+        tensors = [value for value in values if isinstance(value, torch.Tensor)]
+        if devices := {str(each.device) for each in tensors if each.device.type != "cpu"}:
+            raise NetworkError(f"tensors are on {', '.join(sorted(devices))}, not on the CPU")
+        inputs = [
+            value
+            for value, mine in zip(values, self.own, strict=True)
+            if isinstance(value, torch.Tensor) and not mine
+        ]
+        with torch.no_grad():
+            program = _exported(self.frozen(values), inputs)
+            expected = self.graph(*values)
+        network = load_network(program, name="torch")
+        if self.options.trials:
+            assert self.options.records is not None
+            tune(network, trials=self.options.trials, records=self.options.records)
+        model = compile_network(network, records=self.options.records, verify=False)
+        for ours, theirs in zip(model.outputs_of(_arrays_of(inputs)), expected, strict=True):
+            _compare(ours, theirs.numpy())
+        return model
+
+    def frozen(self, values: Sequence[Any]) -> Any:
+        """The graph with its own tensors, and all numbers, as constants."""
+        import torch
+
+        graph, attributes, environment = torch.fx.Graph(), dict[str, Any](), dict[Any, Any]()
+        remaining = iter(zip(values, self.own, strict=True))
+        for node in self.graph.graph.nodes:
+            if node.op == "placeholder":
+                value, mine = next(remaining)
+                if isinstance(value, torch.Tensor) and mine:
+                    attributes[node.name] = value.detach()
+                    environment[node] = graph.get_attr(node.name)
+                elif isinstance(value, torch.Tensor):
+                    environment[node] = graph.placeholder(node.name)
+                else:
+                    environment[node] = value
+                continue
+            if node.op in ("get_attr", "call_module"):
+                owner, _, name = str(node.target).rpartition(".")
+                attributes[str(node.target)] = getattr(self.graph.get_submodule(owner), name)
+            environment[node] = graph.node_copy(node, environment.__getitem__)
+        return torch.fx.GraphModule(attributes, graph)
+
+
+def _exported(graph: Any, inputs: Sequence[Any]) -> Any:
+    """A graph as a ``torch.export.ExportedProgram``.
+
+    Raises:
+        NetworkError: PyTorch cannot export it, or it changes a tensor in place.
+    """
+    import torch
+
+    try:
+        # Without decompositions it still tells changes in place apart.
+        program = torch.export.export(graph.eval(), tuple(inputs)).run_decompositions({})
+    except Exception as error:  # what stops an export has many types
+        line = str(error).strip().splitlines()[:1]
+        raise NetworkError(f"PyTorch cannot export the graph: {''.join(line)}") from error
+    signature = program.graph_signature
+    changed = {**signature.user_inputs_to_mutate, **signature.buffers_to_mutate}
+    if changed:
+        raise NetworkError(f"{next(iter(changed.values()))!r} is changed in place")
+    return program
+
+
+def _arrays_of(tensors: Iterable[Any]) -> list[Any]:
+    """Tensors as the network takes them."""
+    return [tensor.detach().contiguous() for tensor in tensors]
+
+
+def _compare(ours: np.ndarray, theirs: np.ndarray) -> None:
+    """Hold a result against PyTorch's.
+
+    Raises:
+        NetworkError: it is another one.
+    """
+    difference, strange = compared(ours, theirs)
+    allowed = _RELATIVE * max(1.0, float(np.abs(theirs).max(initial=0)))
+    if strange or not difference <= allowed:
+        raise NetworkError(
+            f"its result differs from PyTorch's by {difference:g}, {allowed:g} is allowed"
+        )

@@ -1,0 +1,122 @@
+"""``torch.compile(module, backend="amos")``."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amos.errors import NetworkError
+from amos.network.dynamo import Options, amos_backend
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_pytorch_finds_it_by_name() -> None:
+    if not (ROOT / "pyproject.toml").exists():
+        pytest.skip("not a checkout of the repository")
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        points = tomllib.load(file)["project"]["entry-points"]["torch_dynamo_backends"]
+    module, _, name = points["amos"].partition(":")
+    assert getattr(import_module(module), name) is amos_backend
+
+
+def test_options_are_checked() -> None:
+    assert Options.read(None) == Options(records=None, trials=0)
+    assert Options.read({"records": "a.db", "trials": 4}) == Options("a.db", 4)
+    with pytest.raises(NetworkError, match="unknown option 'trails'; options are records, trials"):
+        Options.read({"trails": 4})
+    with pytest.raises(NetworkError, match="trials need a file that keeps them"):
+        Options.read({"trials": 4})
+
+
+@pytest.fixture
+def torch() -> Any:
+    module = pytest.importorskip("torch", reason="PyTorch is not installed")
+    module.manual_seed(0)
+    module._dynamo.reset()
+    return module
+
+
+# What PyTorch says about itself.
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+
+
+def _network(torch: Any) -> Any:
+    nn = torch.nn
+
+    class Network(nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.norm = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8)
+            self.second, self.last = nn.Conv2d(8, 8, 3, padding=1), nn.Linear(8, 5)
+
+        def forward(self, x: Any) -> Any:
+            x = torch.relu(self.norm(self.first(x)))
+            x = torch.relu(x + self.second(x))
+            return self.last(x.mean((2, 3)))
+
+    return Network().eval()
+
+
+def test_it_computes_what_pytorch_does(torch: Any) -> None:
+    network = _network(torch)
+    compiled = torch.compile(network, backend=amos_backend)
+    with torch.no_grad():
+        for batch in (1, 2):
+            x = torch.randn(batch, 3, 8, 8)
+            assert torch.allclose(compiled(x), network(x), atol=1e-5)
+        network.last.weight.mul_(2)
+        assert torch.allclose(compiled(x), network(x), atol=1e-5)
+        network.last.bias.data = torch.ones(5)
+        assert torch.allclose(compiled(x), network(x), atol=1e-5)
+
+
+def test_what_it_does_not_take_runs_eagerly_and_says_why(torch: Any) -> None:
+    class Odd(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return torch.linalg.svdvals(x)
+
+    compiled, x = torch.compile(Odd(), backend=amos_backend), torch.randn(3, 4)
+    with torch.no_grad(), pytest.warns(UserWarning, match="runs eagerly: .*_linalg_svd"):
+        result = compiled(x)
+    assert torch.equal(result, Odd()(x))
+
+
+def test_gradients_stay_with_pytorch(torch: Any) -> None:
+    network = _network(torch)
+    compiled, x = torch.compile(network, backend=amos_backend), torch.randn(1, 3, 8, 8)
+    with pytest.warns(UserWarning, match="runs eagerly: gradients are asked for"):
+        compiled(x).sum().backward()
+    assert network.first.weight.grad is not None
+
+
+def test_dropout_and_changes_in_place_stay_with_pytorch(torch: Any) -> None:
+    class Random(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return torch.nn.functional.dropout(x, 0.5, training=True)
+
+    class Counting(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            x.add_(1)
+            return x * 2
+
+    x = torch.ones(64, 64)
+    with torch.no_grad(), pytest.warns(UserWarning, match="runs eagerly"):
+        dropped = torch.compile(Random(), backend=amos_backend)(x)
+    assert set(dropped.flatten().tolist()) == {0.0, 2.0}
+    with torch.no_grad(), pytest.warns(UserWarning, match="runs eagerly: .*changed in place"):
+        doubled = torch.compile(Counting(), backend=amos_backend)(x)
+    assert torch.equal(doubled, torch.full((64, 64), 4.0)) and torch.equal(x, 0 * x + 2)
+
+
+def test_trials_are_measured_into_records(torch: Any, tmp_path: Path) -> None:
+    layer, path = torch.nn.Linear(16, 16).eval(), tmp_path / "tuning.db"
+    options = {"records": str(path), "trials": 2}
+    compiled, x = torch.compile(layer, backend=amos_backend, options=options), torch.randn(4, 16)
+    with torch.no_grad():
+        assert torch.allclose(compiled(x), layer(x), atol=1e-5)
+    assert path.exists()
