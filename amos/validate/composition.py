@@ -13,8 +13,14 @@ from functools import reduce
 
 from amos.ir import Affine, BufferLoad, Operator, dtype
 from amos.ir.epilogue import ACC, CASTS, Epilogue, Node
+from amos.ir.expression import SIGNS
+from amos.ir.limits import DEPTH
 
 __all__ = ["Apart", "Read", "Value", "accesses", "at", "elementwise", "stored", "substituted"]
+
+
+#: What joins sources, as expressions have it.
+_JOINS = {sign: name for name, sign in SIGNS.items()}
 
 
 class Apart(Exception):
@@ -42,18 +48,19 @@ class Value:
         """Dtype in which the expression is computed."""
         return self.node.kind({ACC: self.accumulator})
 
-    def inside(self) -> Node:
-        """The expression as a term of a larger one.
+    def inside(self) -> Value:
+        """The element as a term of a larger expression."""
+        if not self.rounded or self.dtype is None:
+            return self
+        node = Node(dtype(self.dtype).short, (self.node,))
+        return replace(self, node=node, rounded=False)
 
-        Raises:
-            Apart: it is rounded where it is stored, and would not be there.
-        """
-        if self.rounded:
-            raise Apart(
-                f"{_short(self.dtype)}({self.node}) is rounded as it is stored, "
-                "and an expression rounds only at its end"
-            )
-        return self.node
+    def with_node(self, node: Node, into: str | None) -> Value:
+        """Another expression, of which a dtype is stored; its own kind if that is open."""
+        if node.depth > DEPTH:
+            raise Apart(f"expressions would be nested deeper than {DEPTH}")
+        value = replace(self, node=node, dtype=into, rounded=False)
+        return replace(value, rounded=into not in (None, value.kind))
 
     def as_dtype(self, into: str | None) -> Value:
         """The same expression, stored in a dtype that an operator converts it to.
@@ -63,7 +70,8 @@ class Value:
         """
         if into is None or into == self.dtype:
             return replace(self, dtype=self.dtype if into else None)
-        node, whole = self.inside(), self.kind == "int32"
+        value = self.inside()
+        node, whole = value.node, value.kind == "int32"
         exact = self.dtype is not None and dtype(into).represents(dtype(self.dtype))
         if into not in CASTS.values():
             raise Apart(f"no expression gives {into}")
@@ -71,8 +79,7 @@ class Value:
             raise Apart(f"{into} is wrapped around by an operator, and clamped by an expression")
         if whole and not dtype(into).is_integer:
             node = Node("f32", (node,))
-        made = replace(self, node=node, dtype=into)
-        return replace(made, rounded=into != made.kind)
+        return self.with_node(node, into)
 
     def epilogue(self) -> Epilogue | None:
         """What stores it; nothing if it is the accumulator itself."""
@@ -87,8 +94,8 @@ def stored(op: Operator) -> Value:
     if op.epilogue is None:
         return Value(Node(ACC), accumulator, accumulator or "float32")
     value = Value(op.epilogue.expression, None, accumulator or "float32")
-    kind = op.epilogue.dtype or (value.kind if accumulator else None)
-    return replace(value, dtype=kind, rounded=kind not in (None, value.kind))
+    kind = value.kind if accumulator else None
+    return value.with_node(value.node, op.epilogue.dtype or kind)
 
 
 #: The value of an access.
@@ -130,14 +137,13 @@ def elementwise(op: Operator, read: Read) -> Value:
         Apart: no expression computes the same.
     """
     values = [_source(op, load, read) for load in op.sources]
-    value = values[0] if len(values) == 1 else _product(values, op)
+    value = values[0] if len(values) == 1 else _joined(values, op)
     value = value.as_dtype(op.output.tensor.dtype)
     if op.epilogue is None:
         return value
-    node = substituted(op.epilogue.expression, read, value.inside())
-    made = replace(value, node=node)
-    kind = op.epilogue.dtype or (made.kind if value.dtype else None)
-    return replace(made, dtype=kind, rounded=kind not in (None, made.kind))
+    node = substituted(op.epilogue.expression, read, value.inside().node)
+    kind = value.with_node(node, None).kind if value.dtype else None
+    return value.with_node(node, op.epilogue.dtype or kind)
 
 
 def substituted(node: Node, read: Read, accumulator: Node | None = None) -> Node:
@@ -145,7 +151,7 @@ def substituted(node: Node, read: Read, accumulator: Node | None = None) -> Node
     if node.name == ACC and accumulator is not None:
         return accumulator
     if node.load is not None:
-        return read(node.load).inside()
+        return read(node.load).inside().node
     arguments = (substituted(each, read, accumulator) for each in node.arguments)
     return replace(node, arguments=tuple(arguments))
 
@@ -159,23 +165,20 @@ def _source(op: Operator, load: BufferLoad, read: Read) -> Value:
     node = substituted(
         prologue.expression, lambda each: read(replace(at(each, by), padded=load.padded))
     )
-    value = Value(node, prologue.dtype)
-    return replace(value, rounded=prologue.dtype != value.kind)
+    return Value(node, None).with_node(node, prologue.dtype)
 
 
-def _product(values: list[Value], op: Operator) -> Value:
-    """The product of sources; integers of a float product are converted first."""
+def _joined(values: list[Value], op: Operator) -> Value:
+    """The sources as the statement joins them; integers are converted to floats first."""
     into = op.output.tensor.dtype
-    nodes = [value.inside() for value in values]
+    terms = [value.inside() for value in values]
+    nodes = [value.node for value in terms]
     if into is not None and not dtype(into).is_integer:
         nodes = [
             Node("f32", (node,)) if value.kind == "int32" else node
-            for node, value in zip(nodes, values, strict=True)
+            for node, value in zip(nodes, terms, strict=True)
         ]
-    product = reduce(lambda left, right: Node("multiply", (left, right)), nodes)
-    value = Value(product, None, values[0].accumulator)
-    return replace(value, dtype=value.kind if into else None)
-
-
-def _short(kind: str | None) -> str:
-    return dtype(kind).short if kind is not None else ""
+    name = _JOINS.get(op.compute.join, op.compute.join)
+    joined = reduce(lambda left, right: Node(name, (left, right)), nodes)
+    value = replace(values[0], node=joined)
+    return value.with_node(joined, value.kind if into else None)

@@ -203,13 +203,46 @@ def _elementwise_first(rng: np.random.Generator, whole: bool) -> tuple[Operator,
         return None
 
 
-def test_what_is_rounded_comes_last() -> None:
-    rounded = f"{GEMM} then u8(acc * s[j])"
-    dtypes = {"a": "u8", "b": "s8", "y": "int32"}
-    moved = fusable(rounded, "z[j,i] = y[i,j]", SIZES, dtypes | {"z": "u8"})
-    assert str(moved) == ("fusable (behind): as the epilogue u8(acc * s[j]) and the output z[j, i]")
-    scaled = fusable(rounded, "z[j,i] = y[i,j] * w[i]", SIZES, dtypes | {"z": "f32"})
-    assert "is rounded" in str(scaled)
+@pytest.mark.parametrize(
+    ("consumer", "how", "dtypes"),
+    [
+        ("z[j,i] = y[i,j]", "the epilogue u8(acc * s[j]) and the output z[j, i]", {"z": "u8"}),
+        ("z[i,j] = y[i,j]", "s16(u8(acc * s[j])) ", {"z": "s16"}),
+        ("z[i,j] = y[i,j] * w[i]", "u8(acc * s[j]) * w[i] ", {"w": "f32"}),
+        ("z[i,j] = y[i,j] * w[i]", "u8(acc * s[j]) * w[i] ", {"w": "s8", "z": "s32"}),
+        ("z[i,j] = w[i] - y[i,j]", "w[i] - u8(acc * s[j]) ", {"w": "s8", "z": "s32"}),
+        ("z[i,j] = max(y[i,j], w[j])", "max(u8(acc * s[j]), w[j]) ", {"w": "u8", "z": "s32"}),
+        ("z[i,j] = y[i,j] + w[i]", "f32(u8(acc * s[j])) + f32(w[i])", {"w": "s8", "z": "f32"}),
+        ("z[i,j] = y[i,j] then bf16(acc * 0.5)", "bf16(u8(acc * s[j]) * 0.5)", {"z": "s32"}),
+        ("z[i,j] += w[i,j] then u8(acc + y[i,j])", "u8(w[i, j] + u8(acc * s[j]))", {"z": "f32"}),
+    ],
+)
+def test_what_is_rounded_stays_rounded(consumer: str, how: str, dtypes: dict[str, str]) -> None:
+    """Of an epilogue to bytes, whose elements another operator goes on with."""
+    sizes = {"i": 4, "j": 8}
+    producer = Operator.parse(GEMM, sizes | {"k": 16}, {"a": "u8", "b": "s8", "y": "s32"})
+    producer = producer.with_epilogue("u8(acc * s[j])")
+    statement, _, epilogue = consumer.partition(" then ")
+    kinds = {n: k for n, k in (dtypes | {"y": "u8"}).items() if f"{n}[" in statement}
+    second = Operator.parse(statement, sizes, kinds)
+    if epilogue:
+        second = second.with_epilogue(epilogue, {"y": "u8"} if "y[" in epilogue else {})
+    verdict = fusable(producer, second)
+    assert how in str(verdict), verdict
+    assert verdict.fused is not None
+    inputs = amos.validate.random_inputs(verdict.fused, np.random.default_rng(3))
+    inputs["s"] = np.float32(2.0) ** -np.arange(4, 12).astype(np.float32)
+    expected = _one_after_the_other(producer, second, inputs)
+    assert len(np.unique(expected)) > 7
+    np.testing.assert_array_equal(_fused(verdict.fused, inputs), expected)
+
+
+def test_what_an_expression_computes_otherwise() -> None:
+    kinds = {"a": "u8", "b": "s8", "y": "s32"}
+    narrow = fusable(GEMM, "z[i,j] = y[i,j] * w[i]", SIZES, kinds | {"w": "s32", "z": "s8"})
+    assert "int8 is wrapped around by an operator" in str(narrow)
+    wide = fusable(GEMM, "z[i,j] = y[i,j] * w[i]", SIZES, kinds | {"w": "s32", "z": "int64"})
+    assert "no expression gives int64" in str(wide)
 
 
 def test_a_row_of_operators_becomes_one() -> None:
