@@ -23,6 +23,7 @@ from amos.machine.cpu import cpu
 from amos.plan import Candidate
 from amos.schedule import ScheduleSpace
 from amos.validate import evaluate, random_inputs
+from tests.fuzz.functions import FUNCTIONS
 
 pytestmark = pytest.mark.features
 
@@ -40,6 +41,9 @@ TEXTS = [
     ("s16(clip(acc, -40000, 30000))", {}),
     ("round(acc * 0.125) + f32(skip[n,p,q,k])", {"skip": "int8"}),
     ("u8(min(acc + skip[n,p,q,k], 100))", {"skip": "uint16"}),
+    ("gelu(acc * scale[k]) + silu(skip[n,p,q,k] / 3) * tanh(acc * 0.001)", {"skip": "float16"}),
+    ("f16(exp(acc * -1e-4) * row[p] - erf(acc * scale[k]) / rsqrt(abs(acc) + 1))", {}),
+    ("bf16((u8(acc * 0.01 + 9) - 9) * scale[k] + bf16(gelu_tanh(fma(acc, 1e-3, row[q]))))", {}),
 ]
 SHAPES = [dict(n=1, c=5, k=32, p=5, q=3, r=2, s=2), dict(n=2, c=7, k=19, p=3, q=11, r=1, s=3)]
 
@@ -229,7 +233,7 @@ def test_roundings_agree_on_every_cpu(flags: tuple[str, ...], tmp_path: Path) ->
     if flags and feature[flags[0]] not in cpu().features:
         pytest.skip(f"this CPU lacks {feature[flags[0]]}")
     kinds = {lanes: "float32" if lanes == 1 else f"float32x{lanes}" for lanes in (1, 4, 8, 16)}
-    names = ("max", "min", "round", "nearest")
+    names = ("max", "min", "round", "nearest", "sqrt", "fma")
     text, types = definitions({(name, kind) for name in names for kind in kinds.values()})
     source = "#include <stdint.h>\n#include <string.h>\n#include <immintrin.h>\n"
     source += f"{helpers(types | set(kinds.values()))}{text}\n"
@@ -237,12 +241,13 @@ def test_roundings_agree_on_every_cpu(flags: tuple[str, ...], tmp_path: Path) ->
         tail = kind.replace("float", "f")
         v, w = (f"load_{tail}({x} + i)" if lanes > 1 else f"{x}[i]" for x in "xy")
         calls = dict(up=f"max_{tail}(v, w)", down=f"min_{tail}(v, w)", whole=f"round_{tail}(v)")
+        calls |= dict(root=f"sqrt_{tail}(v)", fused=f"fma_{tail}(v, w, -w)")
         body = "".join(
             f"    made = {c}; memcpy({n} + i, &made, sizeof v);\n" for n, c in calls.items()
         )
         source += (
             f"void it{lanes}(const float *x, const float *y, float *up, float *down, float *whole,"
-            " int32_t *near, int n) {\n"
+            " float *root, float *fused, int32_t *near, int n) {\n"
             f"  for (int i = 0; i < n; i += {lanes}) {{\n"
             f"    {c_type(kind)} v = {v}, w = {w}, made;\n"
             f"{body}    __typeof__(nearest_{tail}(v)) whole = nearest_{tail}(v);\n"
@@ -253,7 +258,7 @@ def test_roundings_agree_on_every_cpu(flags: tuple[str, ...], tmp_path: Path) ->
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     symbols = subprocess.run(["nm", "-D", "it.so"], cwd=tmp_path, capture_output=True, text=True)
-    assert "rint" not in symbols.stdout and "nearbyint" not in symbols.stdout
+    assert not re.search("rint|nearbyint|sqrt|fma", symbols.stdout)
     edges = [0.0, -0.0, 0.5, 1.5, 2.5, -0.5, -1.5, 0.49999997, 8388607.5, -8388607.5]
     edges += [8388608, 8388609, -8388609, 2147483520, -2147483648, 1e-40, 4194303.5]
     library = ctypes.CDLL(str(tmp_path / "it.so"))
@@ -262,10 +267,13 @@ def test_roundings_agree_on_every_cpu(flags: tuple[str, ...], tmp_path: Path) ->
         wide = rng.uniform(-1, 1, 4079) * 2.0 ** rng.integers(-5, 31, 4079)
         x = np.concatenate([np.array(edges, np.float32), wide.astype(np.float32)])
         y = rng.permutation(x)
-        made = [np.empty_like(x) for _ in range(3)]
+        made = [np.empty_like(x) for _ in range(5)]
         near = np.empty(x.size, np.int32)
         library[f"it{lanes}"](*map(_at, (x, y, *made, near)), x.size)
         np.testing.assert_array_equal(made[0], np.where(x > y, x, y))
         np.testing.assert_array_equal(made[1], np.where(x < y, x, y))
         np.testing.assert_array_equal(made[2].view(np.uint32), np.rint(x).view(np.uint32))
         np.testing.assert_array_equal(near, np.rint(x).astype(np.int32))
+        with np.errstate(invalid="ignore"):
+            np.testing.assert_array_equal(made[3], np.sqrt(x))
+        np.testing.assert_array_equal(made[4], FUNCTIONS["fma"](x, y, -y))

@@ -86,10 +86,18 @@ def definitions(used: set[tuple[str, str]]) -> tuple[str, set[str]]:
     return "".join(made), types
 
 
-#: Functions of floats, where the compiler has none that needs no library.
+#: Functions of floats. Those of the compiler set ``errno`` by calling a library.
 _TEXTS = {
     "sqrt": """static inline float sqrt_f32(float x) {
-  return x >= 0 ? __builtin_sqrtf(x) : __builtin_nanf("");
+#if defined(__SSE2__)
+  return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(x)));
+#elif defined(__aarch64__)
+  float root;
+  __asm__("fsqrt %s0, %s1" : "=w"(root) : "w"(x));
+  return root;
+#else
+  return __builtin_sqrtf(x);
+#endif
 }
 """,
     "fma": """/* a * b + c, rounded once. A double holds the product, and the sum but for what is

@@ -33,6 +33,10 @@ TEXTS: list[tuple[str, dict[str, str]]] = [
     ("round(acc * 0.125) + f32(skip[n,k,p,q])", {"skip": "int8"}),
     ("u8(min(acc + skip[n,k,p,q], 100))", {"skip": "uint16"}),
     ("s32(acc * acc * 70001 - sum[k])", {"sum": "int32"}),
+    ("gelu(acc * scale[k]) + silu(skip[n,k,p,q] / 3) * tanh(acc * 0.001)", {"skip": "float16"}),
+    ("f16(exp(acc * -1e-4) * row[p] - erf(acc * scale[k]) / rsqrt(abs(acc) + 1))", {}),
+    ("s8(round(acc / scale[k]) + zero[k])", {"zero": "int8"}),
+    ("bf16((u8(acc * 0.01 + 9) - 9) * scale[k] + bf16(gelu_tanh(fma(acc, 1e-3, row[q]))))", {}),
 ]
 UNITS = {
     "wmma_m16n16k16_s8_s32": "s8",

@@ -28,6 +28,11 @@ TEXTS = [
     ("u8(min(acc + skip[n,p,q,k], 100))", {"skip": "int16"}),
     # LLVM sees that neither term is NaN; products of 3e9 and odd numbers lie between two floats.
     ("acc + skip[n,p,q,k] * 3000000000.0", {"skip": "uint8"}),
+    # Functions of floats; integers and floats that are rounded on the way; other vectors.
+    ("gelu(acc * scale[k]) + silu(skip[n,p,q,k] / 3) * tanh(acc * 0.001)", {"skip": "float16"}),
+    ("f16(exp(acc * -1e-4) * row[p] - erf(acc * scale[k]) / rsqrt(abs(acc) + 1))", {}),
+    ("s8(round(acc / scale[k]) + zero[k])", {"zero": "int8"}),
+    ("bf16((u8(acc * 0.01 + 9) - 9) * scale[k] + bf16(gelu_tanh(fma(acc, 1e-3, row[q]))))", {}),
 ]
 KEPT = {"n": 1, "c": 5, "p": 5, "q": 3, "r": 2, "s": 2, "dtype": "u8s8"}
 
