@@ -16,7 +16,17 @@ from amos.ir.epilogue import ACC, CASTS, Epilogue, Node
 from amos.ir.expression import SIGNS
 from amos.ir.limits import DEPTH
 
-__all__ = ["Apart", "Read", "Value", "accesses", "at", "elementwise", "stored", "substituted"]
+__all__ = [
+    "Apart",
+    "Read",
+    "Value",
+    "accesses",
+    "at",
+    "elementwise",
+    "stored",
+    "substituted",
+    "substituted_index",
+]
 
 
 #: What joins sources, as expressions have it.
@@ -117,13 +127,15 @@ def accesses(op: Operator) -> list[BufferLoad]:
 
 def at(load: BufferLoad, by: Mapping[str, Affine]) -> BufferLoad:
     """The access with what indexes it replaced by other indices."""
-    indices = []
-    for index in load.indices:
-        total = Affine(constant=index.constant)
-        for name, c in index.terms:
-            total += by[name] * c
-        indices.append(total)
-    return replace(load, indices=tuple(indices))
+    return replace(load, indices=tuple(substituted_index(index, by) for index in load.indices))
+
+
+def substituted_index(index: Affine, by: Mapping[str, Affine]) -> Affine:
+    """The index with each of its iterations replaced by another index."""
+    total = Affine(constant=index.constant)
+    for name, c in index.terms:
+        total += by[name] * c
+    return total
 
 
 def elementwise(op: Operator, read: Read) -> Value:

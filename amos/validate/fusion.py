@@ -20,7 +20,16 @@ from amos.ir import Affine, BufferLoad, Operator, Store
 from amos.ir.epilogue import Node
 from amos.ir.prologue import Prologue
 from amos.validate.bijection import Substitution, Visits, substitution
-from amos.validate.composition import Apart, Value, accesses, at, elementwise, stored
+from amos.validate.composition import (
+    Apart,
+    Value,
+    accesses,
+    at,
+    elementwise,
+    stored,
+    substituted,
+    substituted_index,
+)
 from amos.validate.reasons import listed
 from amos.validate.verdict import Verdict
 
@@ -212,29 +221,54 @@ def _bijection(producer: Operator, load: BufferLoad, extents: Mapping[str, int])
 
 
 def _before(producer: Operator, consumer: Operator) -> tuple[Operator, str]:
-    """The consumer with the producer as its prologue."""
-    result = producer.result
+    """The consumer with the producer as its prologue, or inside one, or inside its epilogue."""
+    name = producer.result.name
     if summed := [it.name for it in producer.reduce if it.extent > 1]:
         raise Apart(f"the producer sums over {listed(summed)}, and a prologue over nothing")
-    if consumer.epilogue and result.name in {t.tensor.name for t in consumer.epilogue.loads}:
-        raise Apart(f"the consumer's epilogue reads `{result.name}`, and a prologue is of a source")
-    if any(result.name in {t.name for t in each.tensors} for each in consumer.prologues):
-        raise Apart(f"a prologue of the consumer reads `{result.name}` already")
     dimensions, here = _inverse(producer)
-    value = elementwise(producer, lambda load: _input(load, here, producer.extents))
-    kind = value.dtype or value.kind
-    prologue = Prologue(
-        expression=value.node, tensor=result.name, dimensions=dimensions, dtype=kind
-    )
+
+    def read(load: BufferLoad) -> Value:
+        if load.tensor.name != name:
+            return Value(Node("read", load=load), load.tensor.dtype)
+        by = dict(zip(dimensions, load.indices, strict=True))
+        indices = {it: substituted_index(index, by) for it, index in here.indices.items()}
+        element = replace(here, indices=indices)
+        return elementwise(producer, lambda each: _input(each, element, producer.extents))
+
+    fused, places = consumer, []
+    if consumer.prologue(name) is None and name in {s.tensor.name for s in consumer.sources}:
+        whole = tuple(Affine(((each, 1),)) for each in dimensions)
+        value = read(BufferLoad(tensor=producer.result, indices=whole))
+        fused = _with_prologue(producer, consumer, value, dimensions)
+        places.append(f"the prologue {fused.prologues[-1]}")
+    for prologue in consumer.prologues:
+        if name in {load.tensor.name for load in prologue.loads}:
+            inner = replace(prologue, expression=substituted(prologue.expression, read))
+            every = (inner if each is prologue else each for each in fused.prologues)
+            fused = replace(fused, prologues=tuple(every))
+            places.append(f"part of the prologue {inner}")
+    epilogue = consumer.epilogue
+    if epilogue is not None and name in {load.tensor.name for load in epilogue.loads}:
+        epilogue = replace(epilogue, expression=substituted(epilogue.expression, read))
+        fused = replace(fused, epilogue=epilogue)
+        places.append(f"part of the epilogue {epilogue}")
+    return fused, f"as {' and '.join(places)}"
+
+
+def _with_prologue(
+    producer: Operator, consumer: Operator, value: Value, dimensions: tuple[str, ...]
+) -> Operator:
+    """The consumer, one of whose sources has this value."""
+    name, kind = producer.result.name, value.dtype or value.kind
+    prologue = Prologue(expression=value.node, tensor=name, dimensions=dimensions, dtype=kind)
     constants = consumer.constants
     if not {load.tensor.name for load in prologue.loads} <= {*producer.constants}:
-        constants = tuple(name for name in constants if name != result.name)
-    fused = replace(
-        consumer.with_dtypes({result.name: kind}),
+        constants = tuple(each for each in constants if each != name)
+    return replace(
+        consumer.with_dtypes({name: kind}),
         prologues=(*consumer.prologues, prologue),
         constants=constants,
     )
-    return fused, f"as the prologue {prologue}"
 
 
 def _inverse(producer: Operator) -> tuple[tuple[str, ...], Substitution]:
@@ -248,7 +282,8 @@ def _inverse(producer: Operator) -> tuple[tuple[str, ...], Substitution]:
     box = dict(zip(dimensions, shape, strict=True))
     whole = Visits.of([Affine(((name, 1),)) for name in dimensions], box)
     write = _written(producer)
-    if not output.digits and (here := substitution(whole, write)) is not None:
+    here = None if output.digits else substitution(whole, write)
+    if here is not None and not here.digits:
         indices = dict.fromkeys(producer.extents, Affine()) | dict(here.indices)
         return dimensions, replace(here, indices=indices)
     if write.points != whole.points:
@@ -256,7 +291,7 @@ def _inverse(producer: Operator) -> tuple[tuple[str, ...], Substitution]:
             f"`{output}` stores {write.points} of {whole.points} elements, and a prologue "
             "gives each of them"
         )
-    raise Apart(f"no digits of the indices of `{output}` tell the producer's iterations")
+    raise Apart(f"the indices of `{output}` do not give the producer's iterations, one each")
 
 
 def _written(producer: Operator) -> Visits:

@@ -269,3 +269,27 @@ def test_a_row_of_operators_becomes_one() -> None:
     x, s, w, t = (inputs[name] for name in "xswt")
     expected = np.maximum((x * s[:, None]).T @ w + t, 0).T
     np.testing.assert_array_equal(_fused(fused, inputs), expected.reshape(2, 3, 4).swapaxes(1, 2))
+
+
+def test_before_inside_what_a_kernel_computes_already() -> None:
+    """A scaled skip connection of an epilogue, and a tensor that a prologue reads."""
+    sizes = {"i": 4, "j": 8, "k": 16}
+    kinds = {"a": "u8", "b": "s8", "o": "s32"}
+    anchor = Operator.parse("o[i,j] += a[i,k] * b[k,j]", sizes, kinds)
+    residual = anchor.with_epilogue("u8(acc * 0.01 + y[j,i])", {"y": "f32"})
+    scaled = Operator.parse("y[j,i] = q[i,j] * s[j]", {"i": 4, "j": 8}, {"q": "u8", "s": "f32"})
+    verdict = fusable(scaled.with_dtypes({"y": "float32"}), residual)
+    assert "as part of the epilogue u8(acc * 0.01 + f32(q[i, j]) * s[j])" in str(verdict)
+    assert verdict.fused is not None
+    inputs = amos.validate.random_inputs(verdict.fused, np.random.default_rng(0))
+    expected = _one_after_the_other(scaled, residual, inputs)
+    np.testing.assert_array_equal(_fused(verdict.fused, inputs), expected)
+
+    computed = anchor.with_prologue("b", "s8(w[k,j] * y[j,k])", {"w": "f32", "y": "f32"})
+    moved = Operator.parse("y[j,k] = q[k,j]", {"j": 8, "k": 16}, {"q": "s8", "y": "f32"})
+    verdict = fusable(moved, computed)
+    assert "as part of the prologue b[k, j] = s8(w[k, j] * f32(q[k, j]))" in str(verdict)
+    assert verdict.fused is not None
+    inputs = amos.validate.random_inputs(verdict.fused, np.random.default_rng(0))
+    expected = _one_after_the_other(moved, computed, inputs)
+    np.testing.assert_array_equal(_fused(verdict.fused, inputs), expected)
