@@ -44,7 +44,9 @@ def baseline(launch: dict[str, Any]) -> dict[str, float]:
     inputs = launch["arguments"][:-1]
     if not torch.cuda.is_available() or any(a["dtype"] not in _TYPES for a in inputs):
         return {}
-    if launch["operator"].get("epilogue") or launch["operator"].get("store"):
+    operator = launch["operator"]
+    fused = any(operator.get(key) for key in ("epilogue", "store"))
+    if fused or any("prologue" in operand for operand in operator["operands"]):
         return {}
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     torch.backends.cudnn.benchmark = True

@@ -192,8 +192,8 @@ class _Kernels:
         """
         blocks, level = self.blocks, self.machine.levels[1]
         reads = [
-            blocks.fragments(n) * tile.sectors * self._inside(n)
-            for n, tile in enumerate(self.sources)
+            blocks.fragments(n) * tile.sectors * op.wider * self._inside(n)
+            for n, (tile, op) in enumerate(zip(self.sources, self.structure.sources, strict=True))
         ]
         trips = self.busiest * blocks.share
         total = trips * np.sum(reads, axis=0)
@@ -306,9 +306,9 @@ def _missed(nest: CoreNest, capacity: int, structure: Structure) -> list[np.ndar
 
 
 def _repeated(nest: CoreNest, op: Operand) -> np.ndarray:
-    """Size of the tensor for each byte of its staged form, at most 1."""
+    """Bytes of the tensor for each byte of its staged form, which is once at most."""
     whole = np.maximum(nest.footprint(op)[0].astype(float), 1.0)
-    return np.asarray(np.minimum(1.0, op.origin * op.size / whole))
+    return np.asarray(op.wider * np.minimum(1.0, op.origin * op.size / whole))
 
 
 def explain(result: BatchPrediction, row: int, sources: list[str]) -> tuple[tuple[str, str], ...]:

@@ -128,7 +128,10 @@ class Blocks:
     def asynchronous(self) -> list[np.ndarray]:
         """Of each source, whether its copies are made by ``cp.async``."""
         able = (self.depth > 1) & (self.unit.architecture >= ASYNC)
-        return [able & (piece >= ASYNC_BYTES) for piece in self.pieces]
+        return [
+            able & (piece >= ASYNC_BYTES) & (not tile.computed)
+            for tile, piece in zip(self.structure.tiles, self.pieces, strict=False)
+        ]
 
     @cached_property
     def kept(self) -> list[np.ndarray]:

@@ -51,6 +51,11 @@ class Tile:
         return self.staged.tensor_kind
 
     @property
+    def computed(self) -> bool:
+        """Whether its elements are computed of others, and not moved as they are."""
+        return self.staged.prologue is not None
+
+    @property
     def bits(self) -> int:
         """Of one element."""
         return dtype(self.dtype).bits
@@ -202,6 +207,8 @@ class Tile:
         """Whether every copy of so many elements is aligned, and in one piece."""
         if length % vector or group.lanes % vector:
             return False
+        if self.computed and self.staged.load.tensor.shape[-1] % vector:
+            return False  # Its elements differ in the last index alone.
         load, flat = self.staged.load, self.staged.load.flat
         others = [step for name, step in flat.terms if name not in run]
         if flat.constant % vector or any(step % vector for step in others):

@@ -216,7 +216,8 @@ class GpuPlan(Plan):
         """Canonical type of each argument of the kernel: inputs in order, then the output."""
         op = self.mapping.operator
         kinds = {t.staged.load.tensor.name: t.dtype for t in self.structure.tiles[:-1]}
-        for load in op.epilogue.loads if op.epilogue is not None else ():
+        every = [*op.prologues, *([op.epilogue] if op.epilogue is not None else [])]
+        for load in (load for each in every for load in each.loads):
             kinds[load.tensor.name] = str(load.tensor.dtype)
         inputs = {tensor.name: kinds[tensor.name] for tensor in op.inputs}
         return inputs | {op.result.name: self.stored_dtype}

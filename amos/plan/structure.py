@@ -59,8 +59,9 @@ class Operand:
         leading: number of dimensions before those of the fragment.
         copied: elements that are copied within the kernel to stage it; 0 if it
             is used in place or packed ahead.
-        origin: elements of the tensor that the copy comes from or goes to; of a source that
-            is computed as many as take the bytes of what it is computed of.
+        origin: elements of the tensor that the copy comes from or goes to.
+        wider: bytes that are read for each byte of the tensor: 1, but for a source that is
+            computed of others.
         copy: how the copy finds its elements: ``"run"`` moves contiguous runs,
             ``"rows"`` contiguous rows that are found one by one, ``"stride"`` single
             elements at a fixed distance, ``"digits"`` takes a fused index apart for each
@@ -83,6 +84,7 @@ class Operand:
     leading: int
     copied: int
     origin: int
+    wider: float
     copy: Copy
     divisions: int
     live: float
@@ -290,7 +292,8 @@ class Structure:
             copies=self._copies(staged),
             leading=len(staged.dims) - len(groups),
             copied=staged.elements if moved else 0,
-            origin=_origin(staged, size),
+            origin=staged.load.tensor.elements,
+            wider=_wider(staged),
             copy=copy,
             divisions=divisions,
             live=prod(g.size / (g.tiles * g.lanes) for g in groups if g.lanes > 1),
@@ -311,13 +314,13 @@ class Structure:
         )
 
 
-def _origin(staged: StagedOperand, size: float) -> int:
-    """Elements of so many bytes that a copy reads, or writes."""
-    tensor = staged.load.tensor
+def _wider(staged: StagedOperand) -> float:
+    """Bytes that a copy reads for each byte of the tensor."""
     if staged.prologue is None:
-        return tensor.elements
-    read = staged.prologue.tensors
-    return round(sum(x.elements * dtype(str(x.dtype)).bits / 8 for x in read) / size)
+        return 1.0
+    read = sum(x.elements * dtype(str(x.dtype)).bits for x in staged.prologue.tensors)
+    own = staged.load.tensor.elements * dtype(str(staged.load.tensor.dtype)).bits
+    return read / own
 
 
 def _copy(staged: StagedOperand) -> tuple[Copy, int]:

@@ -12,14 +12,19 @@ import pytest
 
 import amos
 from amos.codegen.amx import tiles
+from amos.codegen.cuda import emulate
+from amos.codegen.cuda.emulate import compiler, draw_inputs
+from amos.codegen.cuda.launch import launch_of
 from amos.codegen.scheduled import scheduled
 from amos.errors import BuildError, ExportError
 from amos.ir import Operator
 from amos.machine.limits import CpuLimits
 from amos.plan import Candidate
+from amos.plan.gpu_plan import GpuPlan
 from amos.plan.nest import Nest
 from amos.plan.strided import StridedOperand, source_forms
 from amos.plan.structure import Structure
+from amos.runtime.cuda.values import drawn, reference
 from amos.runtime.kernel import Kernel
 from amos.schedule import ScheduleSpace
 from amos.validate import evaluate, random_inputs
@@ -81,10 +86,11 @@ def test_a_source_that_would_be_in_place_is_computed() -> None:
     assert source_forms(Nest(plain))[1].in_place or source_forms(Nest(plain))[0].in_place
     copied = {x.origin: x.copied for x in Structure(mapping).sources}
     assert copied[8 * 12] == 8 * 12
-    # What the copy reads counts in the source's own elements: bytes of floats for bytes.
-    wide = quantized()
-    image = Structure(amos.enumerate_mappings(wide, "vnni_dpbusd_m16k4_u8_s8_s32")[0]).sources
-    assert max(x.origin for x in image) == (1 * 3 * 7 * 5 + 5) * 4 + 4
+    # The model counts the bytes of what is read: floats for bytes.
+    wide = amos.enumerate_mappings(quantized(), "vnni_dpbusd_m16k4_u8_s8_s32")[0]
+    image = 1 * 3 * 7 * 5
+    assert max(x.wider for x in Structure(wide).sources) == (image * 4 + 5 * 4 + 4) / image
+    assert {x.wider for x in Structure(plain).sources} == {1.0}
     assert not any(x.vectors for x in Structure(mapping).sources)
     assert "a: gathered from x" in str(
         amos.plan(Candidate(mapping, ScheduleSpace(mapping).smallest()))
@@ -175,3 +181,54 @@ def test_exported_bits_need_exact_sums(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="prologue a.* and this one rounds") as caught:
         amos.export(mapping, format="c", out=tmp_path / "x")
     assert "\n" not in str(caught.value)
+
+
+def _cuda_operator(unit: str, text: str) -> Operator:
+    kinds = amos.intrinsics.get(unit).dtypes
+    sizes = dict(n=1, k=9, p=3, q=7, c=8, r=3, s=3)
+    names = ("image", "weight", "out")
+    op = Operator.parse(text.format(3), sizes, dict(zip(names, kinds, strict=True)))
+    layout = "image[n,h,w,c]" if text == LAST else "image[n,c,h,w]"
+    op = op.with_prologue(layout, "relu(x[n,w,h,c] * scale[c]) + shift[]", {"shift": "s32"})
+    return op.with_prologue("weight", "w[k,c,r,s] - zero[k]", {"w": "s8", "zero": "s16"})
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+@pytest.mark.parametrize("text", [LAST, FIRST])
+@pytest.mark.parametrize(
+    "unit",
+    ["wmma_m16n16k16_f16_f32", "mma_sync_m16n8k32_s8_s32", "mma_sync_m16n8k16_bf16_f32"],
+)
+def test_cuda(unit: str, text: str) -> None:
+    rng, machine = np.random.default_rng(len(unit)), amos.machines.get("a100")
+    op = _cuda_operator(unit, text)
+    space = amos.enumerate_mappings(op, unit, rule="gather")
+    wide = set()
+    for _ in range(3):
+        mapping = space[int(rng.integers(len(space)))]
+        plan = GpuPlan.of(mapping, ScheduleSpace(mapping, machine).sample(rng), "sm_80")
+        wide |= {source.vector for source in plan.sources}
+        assert not any(source.is_async for source in plan.sources)
+        assert "computed of x, scale, shift" in str(plan)
+        inputs = _exact(plan, rng)
+        assert emulate(plan, inputs).problem == ""
+        # The check that goes with an export says the same, with code of its own.
+        launch = launch_of(plan, "kernel")
+        assert [a["role"] for a in launch["arguments"]] == ["prologue"] * 5 + ["output"]
+        point = {name: np.arange(1) for name in ("n", "k", "p", "q")}
+        where, sums, _ = reference(launch["operator"], inputs, point)
+        assert sums[0] == evaluate(plan.mapping.operator, inputs).reshape(-1)[where[0]]
+        drawn_values = drawn(launch, rng)
+        assert {name: x.shape for name, x in drawn_values.items()} == {
+            x.name: x.shape for x in op.inputs
+        }
+    assert text == FIRST or max(wide) > 1
+
+
+def _exact(plan: GpuPlan, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Inputs whose sums are exact: few bits."""
+    inputs = draw_inputs(plan, rng)
+    small = {"x": 8, "scale": 2, "shift": 3, "w": 4, "zero": 4}
+    return {n: np.sign(x) * (np.abs(x) % small[n]) for n, x in inputs.items()} | {
+        n: (x % small[n]).astype(x.dtype) for n, x in inputs.items() if x.dtype.kind in "iu"
+    }

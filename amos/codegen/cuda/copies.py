@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 import numpy as np
 
+from amos.codegen.cuda.epilogue import computed
 from amos.codegen.cuda.expression import Expr, Value, at_most, text, variable
-from amos.codegen.cuda.text import block, cuda_type, identifier
+from amos.codegen.cuda.text import block, cuda_type, element_at, identifier, unrolled
 from amos.ir import dtype
 from amos.ir.floats import pack
 from amos.machine.gpu_costs import HELD_COPIES, ROW_ALIGNMENT
@@ -16,10 +16,8 @@ from amos.plan.gpu_plan import GpuPlan
 from amos.plan.nest import Group
 from amos.plan.shared_operand import STEP, SharedOperand
 
-__all__ = ["column_text", "copy_code", "element_at", "loop_values", "may_part"]
+__all__ = ["column_text", "copy_code", "loop_values", "may_part"]
 
-#: Largest value of an ``int``; places in larger tensors are computed with 64 bits.
-_INT = 2**31 - 1
 _MOVED = {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "uint2", 16: "uint4"}
 
 
@@ -58,20 +56,6 @@ def loop_values(
     return values, guards
 
 
-def element_at(shape: Sequence[int], indices: Sequence[Value]) -> str:
-    """C text of the place of an element in a row-major tensor."""
-    total: Value = 0
-    steps = [prod(shape[d + 1 :]) for d in range(len(shape))]
-    for at, step in zip(indices, steps, strict=True):
-        total = total + at * step
-    if at_most(total) <= _INT:
-        return text(total)
-    terms = [
-        f"static_cast<long long>({text(i)}) * {s}" for i, s in zip(indices, steps, strict=True)
-    ]
-    return " + ".join(terms)
-
-
 class _Gather:
     """One copy of a source: from where, to where, and if there is anything to read.
 
@@ -82,6 +66,7 @@ class _Gather:
         guards: conditions under which there is something to read; else zeros are copied.
         inside: conditions under which it is in the tensor; else its padding is copied.
             Where that is zero, they are among the guards.
+        indices: where it begins along each dimension of the tensor.
     """
 
     def __init__(self, plan: GpuPlan, source: SharedOperand) -> None:
@@ -89,8 +74,9 @@ class _Gather:
         self.lines: list[str] = []
         self.guards: list[str] = []
         self.inside: list[str] = []
-        tensors = [load.tensor.name for load in plan.mapping.operator.operands]
-        self._taken = set(tensors)
+        self.indices: list[Value] = []
+        op = plan.mapping.operator
+        self._taken = {tensor.name for tensor in (*op.inputs, op.output.tensor)}
         row, column, local = self._position()
         place = column_text(source, text(row), text(column))
         begin: Value = column if place == text(column) else Expr(place, 0, source.row - 1)
@@ -188,6 +174,7 @@ class _Gather:
             if high >= size:
                 ends.append(f"{text(at)} < {size}")
             indices.append(at)
+        self.indices = indices
         self.guards, self.inside = (list(dict.fromkeys(x)) for x in (self.guards, self.inside))
         return element_at(load.tensor.shape, indices)
 
@@ -210,6 +197,9 @@ def copy_code(plan: GpuPlan, source: SharedOperand) -> list[str]:
     size = source.vector * source.size
     moved = _MOVED[size]
     live = " && ".join(gather.guards) or "true"
+    if source.tile.computed:
+        gather.lines += _computed(source, gather)
+        live = "true"
     slot = f"shared_{name}"
     if plan.depth > 1:
         slot += f" + stage % {plan.depth} * {source.elements}"
@@ -218,7 +208,9 @@ def copy_code(plan: GpuPlan, source: SharedOperand) -> list[str]:
     stored = f"*reinterpret_cast<{moved} *>(to + {gather.shared})"
     read = f"*reinterpret_cast<const {moved} *>({address})"
     inside, padding = " && ".join(gather.inside), _padding(source)
-    if inside:
+    if source.tile.computed:
+        read = "put_piece"
+    elif inside:
         read = f"({inside}\n            ? {read}\n            : {padding})"
     if live != "true":
         zero = f"static_cast<{moved}>(0)" if size < 8 else f"{moved}{{}}"
@@ -237,6 +229,30 @@ def copy_code(plan: GpuPlan, source: SharedOperand) -> list[str]:
             outside = f"{live} && !({inside})" if gather.guards else f"!({inside})"
             copied = f"if ({outside}) {stored} = {padding};\nelse {copied}"
     return _function(plan, source, "fetch", to, [*gather.lines, copied])
+
+
+def _computed(source: SharedOperand, gather: _Gather) -> list[str]:
+    """Declares ``put_piece``: as many elements of a source as one copy moves, computed."""
+    staged, moved = source.tile.staged, _MOVED[source.vector * source.size]
+    assert staged.prologue is not None
+    at = list(gather.indices)
+    if source.vector > 1:
+        # They are in the tensor all together or not at all, and in one row of it.
+        at[-1] = at[-1] + variable("put_element", source.vector)
+    value = computed(staged.prologue, dict(zip(staged.prologue.dimensions, at, strict=True)))
+    lines = [
+        f"__align__({source.vector * source.size}) {cuda_type(source.tile.dtype)} "
+        f"put_values[{source.vector}];",
+        *unrolled("put_element", source.vector, [f"put_values[put_element] = {value};"]),
+        f"put_piece = *reinterpret_cast<const {moved} *>(put_values);",
+    ]
+    if gather.inside:
+        inside = " && ".join(gather.inside)
+        otherwise = f"put_piece = {_padding(source)};"
+        lines = [f"if ({inside}) {{", *block(lines), "} else {", *block([otherwise]), "}"]
+    if gather.guards:
+        lines = [f"if ({' && '.join(gather.guards)}) {{", *block(lines), "}"]
+    return [f"{moved} put_piece{{}};", *lines]
 
 
 def _padding(source: SharedOperand) -> str:

@@ -1,4 +1,4 @@
-"""What becomes of an accumulator before it is stored, as CUDA C++.
+"""What becomes of an accumulator before it is stored, and a source before it is staged, as CUDA.
 
 The arithmetic is that of :mod:`amos.ir.epilogue`, bit for bit: intrinsics that round
 once and that no compiler fuses, and integers that wrap around.
@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from amos.codegen.cuda.copies import element_at
 from amos.codegen.cuda.expression import Value
-from amos.codegen.cuda.text import INLINE
+from amos.codegen.cuda.text import INLINE, element_at
 from amos.codegen.scalar_text import ScalarText
-from amos.ir import BufferLoad, dtype
+from amos.ir import BufferLoad, Prologue, dtype
 from amos.plan.gpu_plan import GpuPlan
 
-__all__ = ["SUM", "epilogue_helpers", "finished"]
+__all__ = ["SUM", "computed", "epilogue_helpers", "finished"]
 
 #: What the accumulator is called where it is stored.
 SUM = "sum"
@@ -47,12 +46,15 @@ _WIDENED = {"bfloat16": "__bfloat162float", "float16": "__half2float"}
 
 
 def epilogue_helpers(plan: GpuPlan) -> str:
-    """The functions of an epilogue's arithmetic; nothing if there is none."""
+    """The functions of an epilogue's and a prologue's arithmetic; nothing if there is none."""
     op = plan.mapping.operator
-    if op.epilogue is None:
+    if op.epilogue is None and not op.prologues:
         return ""
-    by = _InCuda({it.name: 0 for it in op.spatial})
-    by.finished(plan)
+    by = _InCuda({})
+    if op.epilogue is not None:
+        by.finished(plan)
+    for prologue in op.prologues:
+        by.computed(prologue)
     lines = ["// Integers wrap around; each operation on floats rounds once, and none is fused."]
     for name, (kind, body) in _FUNCTIONS.items():
         lines.append(f"{INLINE} {kind} {name}({kind} a, {kind} b) {{ return {body}; }}")
@@ -70,6 +72,16 @@ def finished(plan: GpuPlan, at: Mapping[str, Value]) -> str:
     return _InCuda(at).finished(plan)
 
 
+def computed(prologue: Prologue, at: Mapping[str, Value]) -> str:
+    """C text of one element of a source that is computed.
+
+    Args:
+        prologue: what it is computed of.
+        at: where it is along the prologue's dimensions.
+    """
+    return _InCuda(at).computed(prologue)
+
+
 class _InCuda(ScalarText):
     """Expressions of C; see :class:`amos.ir.expression.Arithmetic`."""
 
@@ -81,10 +93,17 @@ class _InCuda(ScalarText):
         """What is stored for the accumulator."""
         epilogue, kind = plan.mapping.operator.epilogue, plan.accumulator
         assert epilogue is not None
-        value, final = epilogue.compute(SUM, kind, self), plan.stored_dtype
+        value = epilogue.compute(SUM, kind, self)
+        return self._stored(value, epilogue.kind(kind), plan.stored_dtype)
+
+    def computed(self, prologue: Prologue) -> str:
+        """What is staged of a source."""
+        return self._stored(prologue.compute(self), prologue.kind, prologue.dtype)
+
+    def _stored(self, value: str, kind: str, final: str) -> str:
         if dtype(final).is_integer:
-            return self.rounded(value, epilogue.kind(kind), final)
-        wide = value if epilogue.kind(kind) == "float32" else self.convert(value)
+            return self.rounded(value, kind, final)
+        wide = value if kind == "float32" else self.convert(value)
         return f"{_NARROWED[final]}({wide})" if final in _NARROWED else wide
 
     def read(self, load: BufferLoad, kind: str) -> str:

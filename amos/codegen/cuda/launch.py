@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from amos.ir import BufferLoad, Store
+from amos.ir import BufferLoad, Operator, Store, dtype
 from amos.ir.epilogue import ACC
 from amos.ir.expression import Node
 from amos.plan.gpu_plan import GpuPlan
@@ -23,7 +24,8 @@ def launch_of(plan: GpuPlan, name: str) -> dict[str, Any]:
     op = plan.mapping.operator
     tensors = {tensor.name: tensor for tensor in (*op.inputs, op.result)}
     sources = {load.tensor.name for load in op.sources}
-    arguments = []
+    before = {tensor.name: each for each in op.prologues for tensor in each.tensors}
+    arguments: list[dict[str, Any]] = []
     for key, kind in plan.arguments.items():
         role = "output" if key == op.result.name else "epilogue"
         arguments.append(
@@ -36,6 +38,9 @@ def launch_of(plan: GpuPlan, name: str) -> dict[str, Any]:
                 **({"kept": True} if role == "output" and plan.kept else {}),
             }
         )
+        if key in before:
+            whole = dtype(before[key].dtype).is_integer
+            arguments[-1] |= {"role": "prologue", "largest": 16 if whole else 1}
     return {
         "kernel": name,
         "architecture": plan.architecture,
@@ -51,10 +56,11 @@ def launch_of(plan: GpuPlan, name: str) -> dict[str, Any]:
         "operator": {
             "name": op.name,
             "text": str(op.compute)
+            + "".join(f" where {prologue}" for prologue in op.prologues)
             + (f" then {op.epilogue}" if op.epilogue else "")
             + (f" to {op.store}" if op.store else ""),
             "iterations": {it.name: it.extent for it in op.iterations},
-            "operands": [described_operand(load) for load in op.operands],
+            "operands": [described_operand(load) | _computed(op, load) for load in op.operands],
             **({"store": described_operand(op.store)} if op.store else {}),
             **_epilogue(plan),
         },
@@ -67,25 +73,34 @@ def _epilogue(plan: GpuPlan) -> dict[str, Any]:
     if epilogue is None:
         return {}
 
-    def described(node: Node, kinds: dict[str, str]) -> dict[str, Any]:
-        made: dict[str, Any] = {"name": node.name, "kind": node.joint(kinds)}
-        if node.load is not None:
-            return made | {"name": "read", "load": described_operand(node.load)}
-        if node.name == "number":
-            return made | {"value": node.value}
-        if node.is_variable:
-            return made
-        made["arguments"] = [described(each, kinds) for each in node.arguments]
-        if (function := node.function) is not None:
-            body = described(function.body, dict.fromkeys(function.parameters, made["kind"]))
-            made |= {"parameters": [*function.parameters], "body": body}
-        return made
-
     return {
         "accumulator": accumulator,
-        "epilogue": described(epilogue.expression, {ACC: accumulator}),
+        "epilogue": _described(epilogue.expression, {ACC: accumulator}),
         "result": plan.stored_dtype,
     }
+
+
+def _computed(op: Operator, load: BufferLoad) -> dict[str, Any]:
+    """What a source is computed of, at the indices of an access; nothing if it is an input."""
+    prologue = op.prologue(load.tensor.name)
+    if prologue is None:
+        return {}
+    return {"prologue": _described(prologue.at(load), {}), "dtype": prologue.dtype}
+
+
+def _described(node: Node, kinds: Mapping[str, str]) -> dict[str, Any]:
+    made: dict[str, Any] = {"name": node.name, "kind": node.joint(kinds)}
+    if node.load is not None:
+        return made | {"name": "read", "load": described_operand(node.load)}
+    if node.name == "number":
+        return made | {"value": node.value}
+    if node.is_variable:
+        return made
+    made["arguments"] = [_described(each, kinds) for each in node.arguments]
+    if (function := node.function) is not None:
+        body = _described(function.body, dict.fromkeys(function.parameters, made["kind"]))
+        made |= {"parameters": [*function.parameters], "body": body}
+    return made
 
 
 def described_operand(load: BufferLoad) -> dict[str, Any]:

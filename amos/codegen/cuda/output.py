@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from math import prod
 
-from amos.codegen.cuda.copies import element_at, loop_values
+from amos.codegen.cuda.copies import loop_values
 from amos.codegen.cuda.epilogue import SUM, finished
 from amos.codegen.cuda.expression import Expr, Value, at_most, text, variable
 from amos.codegen.cuda.fragments import result_layout
 from amos.codegen.cuda.text import (
     block,
     cuda_type,
+    element_at,
     fragment_at,
     identifier,
     over_fragments,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from math import prod
 
 from amos.codegen.c.types import KEYWORDS, MACROS
+from amos.codegen.cuda.expression import Value, at_most, text
 from amos.errors import BuildError
 from amos.ir import dtype
 
@@ -15,6 +17,7 @@ __all__ = [
     "OWN",
     "block",
     "cuda_type",
+    "element_at",
     "fragment_at",
     "identifier",
     "over_fragments",
@@ -36,6 +39,8 @@ OWN = re.compile(
     r"|to|from|multiply|sum|stream|allowed|cleared|\w+_tile"
     r"|(?:first|warp|t|at|from|shared|fetch|put|kept|launch)_\w*"
 )
+#: Largest value of an ``int``; places in larger tensors are computed with 64 bits.
+_INT = 2**31 - 1
 INLINE = "__device__ __forceinline__"
 _TYPES = {
     "float16": "half",
@@ -52,6 +57,20 @@ _TYPES = {
     "float8_e4m3": "unsigned char",
     "float8_e5m2": "unsigned char",
 }
+
+
+def element_at(shape: Sequence[int], indices: Sequence[Value]) -> str:
+    """C text of the place of an element in a row-major tensor."""
+    total: Value = 0
+    steps = [prod(shape[d + 1 :]) for d in range(len(shape))]
+    for at, step in zip(indices, steps, strict=True):
+        total = total + at * step
+    if at_most(total) <= _INT:
+        return text(total)
+    terms = [
+        f"static_cast<long long>({text(i)}) * {s}" for i, s in zip(indices, steps, strict=True)
+    ]
+    return " + ".join(terms)
 
 
 def cuda_type(name: str) -> str:

@@ -51,7 +51,7 @@ def copies(machine: Machine, nest: CoreNest, cores: np.ndarray) -> tuple[np.ndar
             extents = [np.where(first, a, b) for a, b in zip(whole, there, strict=True)]
             times = np.where(first, 1.0, np.ceil(loops.steps // share / cores) * cores)
         elements = times * np.prod(extents, axis=0, dtype=float)
-        streaming = _streaming((elements + op.origin) * op.size, reach)
+        streaming = _streaming((elements + op.origin * op.wider) * op.size, reach)
         if op.copy == "run":
             seconds += streaming
         else:

@@ -51,7 +51,8 @@ def drawn(launch: dict[str, Any], rng: np.random.Generator) -> dict[str, np.ndar
 
     Integers over their full range; floats of few bits, so that sums are exact in any
     order. For sums in half precision they are small integers, most of them zero if a sum
-    is long. What an epilogue reads has many magnitudes.
+    is long. What an epilogue reads has many magnitudes, and what a prologue reads is large
+    enough to fill integers that it makes.
     """
     *inputs, out = launch["arguments"]
     share = 0.0
@@ -71,6 +72,11 @@ def _draw(argument: dict[str, Any], share: float, rng: np.random.Generator) -> n
         values = np.where(rng.random(shape) < 0.25, -sizes, sizes)
     elif argument["role"] == "epilogue" and kind != "int8" and kind != "uint8":
         values = rng.integers(0 if kind[0] == "u" else -(1 << 12), 1 << 12, shape) * 1.0
+    elif argument["role"] == "prologue" and kind not in ("int8", "uint8"):
+        most = argument["largest"]
+        low = 0 if kind[0] == "u" else -256
+        whole = rng.integers(low, 257, shape) * 1.0
+        values = whole if "int" in kind else rng.integers(-8 * most, 8 * most + 1, shape) / 8
     elif kind in ("int8", "uint8"):
         low = -128 if kind == "int8" else 0
         values = rng.integers(low, low + 256, shape).astype(np.float64)
@@ -185,7 +191,12 @@ def reference(
         product: Any = 1.0
         for operand in operator["operands"][:-1]:
             place, live = _flat(operand, point)
-            read = values[operand["tensor"]].reshape(-1)[np.where(live, place, 0)]
+            read: Any
+            if "prologue" in operand:
+                value = _value(operand["prologue"], {}, values, point)
+                read = _stored(value, operand["dtype"])
+            else:
+                read = values[operand["tensor"]].reshape(-1)[np.where(live, place, 0)]
             product = product * np.where(live, read, float(operand.get("padding", 0)))
         product = np.broadcast_to(product, (len(where), extents[inner[-1]] if inner else 1))
         total += product.sum(axis=1)
@@ -251,8 +262,8 @@ def _value(
     if name == "number":
         return _as(np.asarray(node["value"]), kind)
     if name == "read":
-        place = _flat(node["load"], at)[0]
-        return _as(values[node["load"]["tensor"]].reshape(-1)[place], kind)
+        place, live = _flat(node["load"], at)
+        return _as(values[node["load"]["tensor"]].reshape(-1)[np.where(live, place, 0)], kind)
     if "arguments" not in node:
         return variables[name]
     below = [_as(_value(each, variables, values, at), kind) for each in node["arguments"]]
