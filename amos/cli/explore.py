@@ -51,6 +51,7 @@ def explore_command(
     shape: options.Shapes = None,
     layout: options.Layout = None,
     constant: options.Constants = None,
+    prologue: options.PrologueTexts = None,
     epilogue: options.EpilogueText = None,
     output: options.OutputText = None,
     export: options.ExportFolder = None,
@@ -63,7 +64,9 @@ def explore_command(
     """
     if export is not None:
         check_target(machine)
-    op = options.read_operator(operator, extent, dtype, shape, layout, constant, epilogue, output)
+    op = options.read_operator(
+        operator, extent, dtype, shape, layout, constant, epilogue, output, prologue
+    )
     units = options.read_intrinsics(intrinsic, files)
     basic = dict(machine=machine, trials=trials, seed=seed, method=method, rule=rule)
     search = _search(commute, fix, divisors, stagnation, epsilon, time_limit)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -83,6 +83,15 @@ EpilogueText = Annotated[
         metavar="EXPRESSION",
         help="What is stored of a sum: 'u8(relu((acc + bias[k]) * scale[k]))'. Tensors are f32 "
         "unless --dtype says so.",
+    ),
+]
+PrologueTexts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--prologue",
+        metavar="SOURCE=EXPRESSION",
+        help="What a source is computed of: 'image = relu(x[n,c,h,w] * scale[c])', or "
+        "'image[n,c,h,w] = …' to name its dimensions; repeat for other sources.",
     ),
 ]
 OutputText = Annotated[
@@ -217,6 +226,7 @@ def read_operator(
     constants: list[str] | None = None,
     epilogue: str | None = None,
     output: str | None = None,
+    prologues: Iterable[str] | None = None,
 ) -> Operator:
     """The operator that a command's arguments describe.
 
@@ -240,7 +250,11 @@ def read_operator(
         lengths = read_extents(extents or ())
     with _option("--shape"):
         sizes = read_shapes(shapes or ())
-    stored = tensors_in(epilogue) if epilogue is not None else ()
+    before = [_prologue(text) for text in prologues or ()]
+    stored = {name for _, text in before for name in tensors_in(text)}
+    stored |= {*tensors_in(epilogue or "")}
+    # What a source of the statement is stays with the statement, whoever else has its name.
+    stored -= {source.partition("[")[0].strip() for source, _ in before}
     result = tensors_in(output)[:1] if output is not None else ()
     op = operators.resolve(
         text,
@@ -254,12 +268,36 @@ def read_operator(
         op = replace(op, constants=() if constants == ["none"] else tuple(constants))
     if output is not None:
         op = op.with_output(output, {name: size for name, size in sizes.items() if name in result})
+    for source, expression in before:
+        op = op.with_prologue(source, expression, *_of(expression, stored, single, sizes))
     if epilogue is None:
         return op
-    return op.with_epilogue(
-        epilogue,
-        {name: kind for name, kind in single.items() if name in stored},
-        {name: size for name, size in sizes.items() if name in stored},
+    return op.with_epilogue(epilogue, *_of(epilogue, stored, single, sizes))
+
+
+def _prologue(text: str) -> tuple[str, str]:
+    """The source and the expression of ``--prologue``."""
+    source, sign, expression = text.partition("=")
+    if not sign:
+        raise typer.BadParameter(
+            f"expected SOURCE=EXPRESSION, got {text!r}", param_hint="--prologue"
+        )
+    return source, expression.strip()
+
+
+def _of(
+    text: str,
+    stored: Collection[str],
+    dtypes: Mapping[str, str],
+    shapes: Mapping[str, Sequence[int]],
+) -> tuple[dict[str, str], dict[str, Sequence[int]]]:
+    """The dtypes and shapes of those tensors of an expression that only expressions read."""
+    from amos.ir.expression_parser import tensors_in
+
+    names = [name for name in tensors_in(text) if name in stored]
+    return (
+        {name: dtypes[name] for name in names if name in dtypes},
+        {name: shapes[name] for name in names if name in shapes},
     )
 
 

@@ -129,6 +129,17 @@ class StagedOperand:
         return self.prologue is not None and not self.constant
 
     @property
+    def wider(self) -> float:
+        """Bytes that a copy reads for each byte of the tensor."""
+        if self.prologue is None:
+            return 1.0
+        own, *others = (
+            x.elements * dtype(str(x.dtype)).bits
+            for x in (self.load.tensor, *self.prologue.tensors)
+        )
+        return sum(others) / own
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the buffer."""
         return tuple(dim.extent for dim in self.dims)

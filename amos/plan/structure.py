@@ -293,7 +293,7 @@ class Structure:
             leading=len(staged.dims) - len(groups),
             copied=staged.elements if moved else 0,
             origin=staged.load.tensor.elements,
-            wider=_wider(staged),
+            wider=staged.wider,
             copy=copy,
             divisions=divisions,
             live=prod(g.size / (g.tiles * g.lanes) for g in groups if g.lanes > 1),
@@ -312,15 +312,6 @@ class Structure:
             if statement.operand == staged.name
             for target in statement.broadcast
         )
-
-
-def _wider(staged: StagedOperand) -> float:
-    """Bytes that a copy reads for each byte of the tensor."""
-    if staged.prologue is None:
-        return 1.0
-    read = sum(x.elements * dtype(str(x.dtype)).bits for x in staged.prologue.tensors)
-    own = staged.load.tensor.elements * dtype(str(staged.load.tensor.dtype)).bits
-    return read / own
 
 
 def _copy(staged: StagedOperand) -> tuple[Copy, int]:

@@ -89,6 +89,27 @@ def test_stores_results_elsewhere(capsys: pytest.CaptureFixture[str], tmp_path: 
         assert says in capsys.readouterr().err
 
 
+def test_searches_with_prologues(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = str(tmp_path / "tuning.db")
+    command = [*GEMM, *SIZES, "--trials", "1", "--records", path, "--json"]
+    first, second = "a[i,k] = u8(relu(x[k,i] * 2) - zero[])", "weight = s8(w[j,k] + zero[])"
+    both = ["--prologue", first, "--prologue", second, "--dtype", "zero=s8", "--dtype", "w=s8"]
+    assert main([*command, *both]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["verified_elements"], found["max_difference"]) == (6 * 32, 0)
+    with Records(path) as records:
+        for row in records.all():
+            assert [x["source"] for x in row.canonical["prologues"]] == ["a[i, k]", "weight[j, k]"]
+            names = [(x.name, x.dtype) for x in row.rebuild().mapping.operator.inputs]
+            assert names == [("x", "float32"), ("zero", "int8"), ("w", "int8")]
+    assert main(["records", "replay", path, "1"]) == 0
+    capsys.readouterr()
+    assert main([*command, "--prologue", "a x[i,k]"]) == 2
+    assert "expected SOURCE=EXPRESSION, got 'a x[i,k]'" in capsys.readouterr().err
+    assert main([*command, "--prologue", "a = x[i,k] * s[j]"]) == 2
+    assert "'s' is indexed by 'j', which is no dimension of a" in capsys.readouterr().err
+
+
 @pytest.mark.features
 def test_text_has_the_five_parts(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*GEMM, *SIZES, "--trials", "2"]) == 0
