@@ -251,10 +251,7 @@ def read_operator(
     with _option("--shape"):
         sizes = read_shapes(shapes or ())
     before = [_prologue(text) for text in prologues or ()]
-    stored = {name for _, text in before for name in tensors_in(text)}
-    stored |= {*tensors_in(epilogue or "")}
-    # What a source of the statement is stays with the statement, whoever else has its name.
-    stored -= {source.partition("[")[0].strip() for source, _ in before}
+    stored = _read(before, epilogue)
     result = tensors_in(output)[:1] if output is not None else ()
     op = operators.resolve(
         text,
@@ -283,6 +280,15 @@ def _prologue(text: str) -> tuple[str, str]:
             f"expected SOURCE=EXPRESSION, got {text!r}", param_hint="--prologue"
         )
     return source, expression.strip()
+
+
+def _read(prologues: Iterable[tuple[str, str]], epilogue: str | None) -> set[str]:
+    """Tensors that only expressions read: what a source is stays with the statement."""
+    from amos.ir.expression_parser import tensors_in
+
+    sources, texts = zip(*prologues, strict=True) if prologues else ((), ())
+    read = {name for text in (*texts, epilogue or "") for name in tensors_in(text)}
+    return read - {source.partition("[")[0].strip() for source in sources}
 
 
 def _of(
