@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from amos.plan.planning import plan
     from amos.records import Record
     from amos.runtime import build
-    from amos.validate import check_matching, fusable, fuse
+    from amos.validate import check_matching, fold_zero_point, fusable, fuse
 
 __version__ = "0.1.0"
 
@@ -51,6 +51,7 @@ __all__ = [
     "explorer",
     "export",
     "from_te",
+    "fold_zero_point",
     "fusable",
     "fuse",
     "intrinsics",
@@ -80,7 +81,7 @@ _HOMES = {
         "amos.plan": ["Candidate", "CpuSchedule", "GpuSchedule", "Schedule", "StreamSchedule"],
         "amos.records": ["Record"],
         "amos.runtime": ["build"],
-        "amos.validate": ["check_matching", "fusable", "fuse"],
+        "amos.validate": ["check_matching", "fold_zero_point", "fusable", "fuse"],
     }.items()
     for name in names
 }

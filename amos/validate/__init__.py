@@ -7,18 +7,21 @@ from amos.validate.fusion import FusionVerdict, fusable, fuse
 from amos.validate.pairing import RULES, Pairing, check_compatible
 from amos.validate.semantics import evaluate
 from amos.validate.verdict import Verdict, check_matching
+from amos.validate.zero_points import ZeroPointFold, fold_zero_point
 
 __all__ = [
     "RULES",
     "FusionVerdict",
     "Pairing",
     "Verdict",
+    "ZeroPointFold",
     "algorithm_1",
     "algorithm_1_batch",
     "check_compatible",
     "check_matching",
     "evaluate",
     "execute_matching",
+    "fold_zero_point",
     "fusable",
     "fuse",
     "holds_on_matched",

@@ -154,7 +154,6 @@ inline float __half2float(half value) { return value; }
 inline half __float2half_rn(float value) { return half(value); }
 inline float __bfloat162float(__nv_bfloat16 value) { return value; }
 inline __nv_bfloat16 __float2bfloat16_rn(float value) { return __nv_bfloat16(value); }
-inline half __float2half_rn(float value) { return half(value); }
 
 namespace amos_emulation {
 
