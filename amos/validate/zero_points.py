@@ -103,7 +103,7 @@ def _apart(op: Operator, source: str, where: str) -> tuple[BufferLoad, list[Buff
     """The access to the source, and those to the weights."""
     loads = [load for load in op.sources if load.tensor.name == source]
     others = [load for load in op.sources if load.tensor.name != source]
-    if len(loads) != 1 or not others:
+    if len(loads) != 1 or not others or not op.compute.sums_products:
         raise OperatorError(f"{where}: expected a product of one access to it and weights: {op}")
     for load in others:
         if load.tensor.name not in op.constants:
@@ -193,7 +193,7 @@ def _sums(op: Operator, weights: Sequence[BufferLoad]) -> Operator:
     tensor = Tensor(name, tuple(it.extent for it in kept), "int32")
     target = BufferLoad(tensor, tuple(Affine(((it.name, 1),)) for it in kept))
     iterations = tuple(it for it in op.iterations if it.name in moving)
-    compute = Compute(target, tuple(weights), iterations, op.compute.accumulate)
+    compute = Compute(target, tuple(weights), iterations, op.compute.combiner)
     read = {load.tensor.name for load in weights}
     own = tuple(prologue for prologue in op.prologues if prologue.tensor in read)
     return Operator(compute=compute, name=name, prologues=own)
