@@ -62,9 +62,9 @@ def replay(record: Record, *, repeat: int = 20, timeout: float = 60.0) -> Replay
         UnknownNameError: there is no such intrinsic.
     """
     notes, candidate = [], record.rebuild()
-    if (unit := candidate.mapping.intrinsic).name != record.intrinsic:
+    if (name := candidate.mapping.intrinsic.name) != record.intrinsic:
         notes.append(
-            f"made with another version of {record.intrinsic}, which the record keeps: {unit.name}"
+            f"made with another version of {record.intrinsic}, which the record keeps: {name}"
         )
     if record.machine.name == "host" and record.machine_key != here().key:
         notes.append(f"recorded on another machine: {record.machine.model}")
@@ -76,7 +76,8 @@ def replay(record: Record, *, repeat: int = 20, timeout: float = 60.0) -> Replay
     before = record.measurement
     recorded = before.seconds if before is not None and before.ok else None
     implementation = record.implementation or None
-    task = Task(candidate, repeat, implementation, predicted=recorded or 0.0)
+    unit = record.described if implementation == "simulated" else None
+    task = Task(candidate, repeat, implementation, predicted=recorded or 0.0, unit=unit)
     with Runner(timeout) as runner:
         found = runner.measure(task)
         if found.failure == "build" and record.implementation == "native":

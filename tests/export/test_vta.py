@@ -12,6 +12,7 @@ import amos
 from amos.cli.app import main
 from amos.codegen.vta import Encoding
 from amos.errors import ExportError
+from amos.explore.replay import replay
 from amos.records import Records
 from tests.support.streams import OPERATORS, VTA
 
@@ -38,6 +39,13 @@ def test_a_run_goes_on_from_its_records(record: Path) -> None:
         OPERATORS["gemm"], VTA, machine="vta_pynq", trials=4, records=record, progress=False
     )
     assert again.replayed == 4
+
+
+def test_a_record_is_simulated_again(record: Path) -> None:
+    with Records(record, readonly=True) as records:
+        again = replay(records.get(1))
+    assert again.measurement.implementation == "simulated"
+    assert again.measurement.seconds == again.recorded_seconds
 
 
 def test_the_model_alone_measures_nothing() -> None:
