@@ -94,14 +94,21 @@ class StreamTiles:
         return sorted(self._numbers[name] for name in names if name in self._numbers)
 
     def loads(self, number: int) -> np.ndarray:
-        """How often a tile of an operand is loaded, or stored."""
+        """How often a tile of an operand is loaded, or stored.
+
+        The loops inside some position visit so few tiles that all of them stay on chip: they
+        are loaded again when a loop around moves along the operand.
+        """
         counts, moving = self.counts, self.moving(self.operands[number])
-        if not moving:
-            return np.ones(counts.shape[1], dtype=np.int64)
-        distinct = counts[moving].prod(axis=0)
-        last = np.where(counts[moving] > 1, self._positions[moving], -1).max(axis=0)
-        visits = np.where(self._positions <= last, counts, 1).prod(axis=0)
-        return np.asarray(np.where(distinct <= self.buffers(number), distinct, visits))
+        positions = self._positions[moving]
+        loads = np.ones(counts.shape[1], dtype=np.int64)
+        for cut in range(len(counts) - 1, -2, -1):
+            inside = np.where(positions > cut, counts[moving], 1).prod(axis=0)
+            around = (positions <= cut) & (counts[moving] > 1)
+            last = np.where(around, positions, -1).max(axis=0, initial=-1)
+            visits = np.where(self._positions <= last, counts, 1).prod(axis=0)
+            loads = np.where(inside <= self.buffers(number), inside * visits, loads)
+        return np.asarray(loads)
 
     @property
     def overfull(self) -> dict[str, np.ndarray]:

@@ -4,11 +4,13 @@ Instructions of one queue follow one another; those of different queues are orde
 alone. The n-th pop of a kind of token takes the n-th push, whatever the speed of the
 queues is, so what happens before what is a property of the stream. Two accesses to one
 fragment of which one writes, and neither of which happens before the other, are a
-hazard, whether or not this run would have met it.
+hazard, whether or not this run would have met it. Transfers that go on at the same time
+share the port to DRAM evenly.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping as MappingType
 from dataclasses import dataclass
@@ -32,6 +34,8 @@ __all__ = ["Run", "simulate"]
 #: Of each queue the instruction up to which everything has happened before; -1 for none.
 _Clock = tuple[int, ...]
 _START: _Clock = (-1,) * len(QUEUES)
+#: Cycles, or bytes, that are none.
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
@@ -51,12 +55,23 @@ class Run:
     dram: MappingType[str, np.ndarray]
 
 
-@dataclass(frozen=True)
-class _Token:
-    """When it was pushed, in cycles, and what had happened by then."""
+@dataclass
+class _Active:
+    """An instruction that has begun.
 
-    time: int
+    Attributes:
+        instruction: which one.
+        clock: what has happened before its end, itself included.
+        until: cycle at which it goes on: its data flows, or it is done.
+        left: bytes that are still to flow.
+        behind: cycles that it takes after that.
+    """
+
+    instruction: Instruction
     clock: _Clock
+    until: float
+    left: float
+    behind: int
 
 
 def simulate(
@@ -87,10 +102,10 @@ class _Simulation:
         for number, queue in enumerate(stream.queues):
             self.waiting[queue].append(number)
         pairs = product(range(len(QUEUES)), NEIGHBOURS.values())
-        self.tokens = {(q, q + d): deque[_Token]() for q, d in pairs if 0 <= q + d < len(QUEUES)}
-        self.free, self.busy = [0] * len(QUEUES), [0] * len(QUEUES)
+        self.tokens = {(q, q + d): deque[_Clock]() for q, d in pairs if 0 <= q + d < len(QUEUES)}
+        self.now, self.moved, self.busy = 0.0, 0, [0] * len(QUEUES)
+        self.active: list[_Active | None] = [None] * len(QUEUES)
         self.clocks = [_START] * len(QUEUES)
-        self.port_free, self.moved = 0.0, 0
         #: By queue and buffer: the last instruction of the queue that read and wrote each row.
         self.last = {
             (queue, name): np.full((2, len(rows)), -1, np.int64)
@@ -99,40 +114,75 @@ class _Simulation:
         }
 
     def run(self) -> Run:
-        while any(self.waiting):
-            ready = [(self._start(q), q) for q in range(len(QUEUES)) if self._can_start(q)]
-            if not ready:
+        while any(self.waiting) or any(self.active):
+            for queue in range(len(QUEUES)):
+                if self._can_start(queue):
+                    self._start(queue)
+            if not any(self.active):
                 raise StreamError(f"the queues wait for each other: {self._stuck()}")
-            start, queue = min(ready)
-            number = self.waiting[queue].popleft()
-            try:
-                self._step(number, queue, start)
-            except StreamError as error:
-                raise StreamError(f"instruction {number} of {QUEUES[queue]}: {error}") from None
+            self._advance()
         for (giver, taker), left in self.tokens.items():
             if left:
                 raise StreamError(
                     f"{len(left)} tokens from {QUEUES[giver]} to {QUEUES[taker]} are left over"
                 )
         busy = dict(zip(QUEUES, self.busy, strict=True))
-        return Run(max(self.free), busy, self.moved, self.memory.dram)
+        return Run(math.ceil(self.now - _ROUNDING), busy, self.moved, self.memory.dram)
 
-    def _step(self, number: int, queue: int, start: int) -> None:
+    def _start(self, queue: int) -> None:
+        """Begin the next instruction of a queue, and do at once what it does to memory."""
+        number = self.waiting[queue].popleft()
         each = self.stream.instructions[number]
-        clock = self._clock(each, queue, number)
-        access = each.access(self.memory)
-        self._check(access, queue, clock)
-        each.execute(self.memory)
+        try:
+            clock = self._clock(each, queue, number)
+            access = each.access(self.memory)
+            self._check(access, queue, clock)
+            each.execute(self.memory)
+        except StreamError as error:
+            raise StreamError(f"instruction {number} of {QUEUES[queue]}: {error}") from None
         for name, rows in access.reads.items():
             self.last[queue, name][0, rows] = number
         for name, rows in access.writes.items():
             self.last[queue, name][1, rows] = number
             self.memory.filled[name][rows] = True
         self.clocks[queue] = clock
-        self.free[queue] = end = self._end(each, queue, start)
+        self.active[queue] = self._begun(each, queue, clock)
+
+    def _begun(self, each: Instruction, queue: int, clock: _Clock) -> _Active:
+        unit, size, behind = self.unit, 0, 0
+        if each.moved:
+            size = each.moved * self.memory.buffers[each.buffer].bytes  # type: ignore[attr-defined]
+            ahead, behind = unit.issue + unit.latency, each.operations
+        else:
+            ahead = unit.issue + each.operations + (unit.drain if each.operations else 0)
+        self.moved += size
+        self.busy[queue] += ahead + math.ceil(size / self.port) + behind
+        return _Active(each, clock, self.now + ahead, float(size), behind)
+
+    def _advance(self) -> None:
+        """Go on to the next time at which anything changes."""
+        going = [each for each in self.active if each is not None]
+        flowing = [each for each in going if each.left and each.until <= self.now + _ROUNDING]
+        share = self.port / max(1, len(flowing))
+        times = [each.until for each in going if each not in flowing]
+        before, self.now = self.now, min([*times, *(self.now + x.left / share for x in flowing)])
+        for each in flowing:
+            each.left -= share * (self.now - before)
+            if each.left < _ROUNDING:
+                each.left, each.until = 0.0, self.now + each.behind
+        for queue, active in enumerate(self.active):
+            if active is not None and not active.left and active.until <= self.now + _ROUNDING:
+                self._end(queue, active)
+
+    def _end(self, queue: int, active: _Active) -> None:
+        self.active[queue] = None
         for side, distance in NEIGHBOURS.items():
-            if getattr(each, f"push_{side}"):
-                self._tokens(queue, queue + distance).append(_Token(end, clock))
+            if getattr(active.instruction, f"push_{side}"):
+                if (queue, queue + distance) not in self.tokens:
+                    raise StreamError(
+                        f"{QUEUES[queue]} pushes a token to a queue that there is not"
+                    )
+                self.tokens[queue, queue + distance].append(active.clock)
 
     def _pops(self, queue: int) -> list[tuple[int, int]]:
         """Tokens that the next instruction of a queue needs: from where, to where."""
@@ -142,29 +192,19 @@ class _Simulation:
         ]
 
     def _can_start(self, queue: int) -> bool:
-        if not self.waiting[queue]:
+        if not self.waiting[queue] or self.active[queue] is not None:
             return False
         return all(self.tokens.get(way) for way in self._pops(queue))
-
-    def _start(self, queue: int) -> int:
-        times = [self.tokens[way][0].time for way in self._pops(queue)]
-        return max([self.free[queue], *times])
 
     def _clock(self, each: Instruction, queue: int, number: int) -> _Clock:
         """What has happened when an instruction begins, itself included; pops its tokens."""
         clocks = [self.clocks[queue]]
         for side, distance in NEIGHBOURS.items():
             if getattr(each, f"pop_{side}"):
-                clocks.append(self.tokens[queue + distance, queue].popleft().clock)
+                clocks.append(self.tokens[queue + distance, queue].popleft())
         clock = [max(times) for times in zip(*clocks, strict=True)]
         clock[queue] = number
         return tuple(clock)
-
-    def _tokens(self, giver: int, taker: int) -> deque[_Token]:
-        try:
-            return self.tokens[giver, taker]
-        except KeyError:
-            raise StreamError("it pushes a token to a queue that there is not") from None
 
     def _check(self, access: Access, queue: int, clock: _Clock) -> None:
         """Refuse rows outside of a buffer, rows without content, and hazards."""
@@ -190,22 +230,6 @@ class _Simulation:
                 f"hazard: fragments of {name} are {what} by instruction {latest} of "
                 f"{QUEUES[other]}, and no token says which comes first"
             )
-
-    def _end(self, each: Instruction, queue: int, start: int) -> int:
-        """When an instruction is done; transfers of all queues go through one port."""
-        unit, begin = self.unit, start + self.unit.issue
-        if each.moved:
-            size = each.moved * self.memory.buffers[each.buffer].bytes  # type: ignore[attr-defined]
-            self.moved += size
-            data = max(begin + unit.latency, self.port_free)
-            self.port_free = data + size / self.port
-            end = int(np.ceil(self.port_free)) + each.operations
-            cost = unit.issue + unit.latency + int(np.ceil(size / self.port)) + each.operations
-        else:
-            cost = unit.issue + each.operations + (unit.drain if each.operations else 0)
-            end = start + cost
-        self.busy[queue] += cost
-        return end
 
     def _stuck(self) -> str:
         """What each queue waits for, in words."""

@@ -194,7 +194,7 @@ def test_cycles() -> None:
     assert cycles(loads[0]) == 1 + 20 + 2
     assert cycles(*loads) == 23 + 1 + 20 + 32
     uops = _moved(Load, "uop", 0, 4096, 8)
-    # Beside each other, but for the port: the compute queue gets it behind 16 bytes of inputs.
+    # Beside each other, but for the port: two transfers share it.
     assert cycles(loads[0], uops) == 1 + 20 + 2 + 4
     assert cycles(uops, _gemm(reset=True)) == 1 + 20 + 4 + 1 + 4 + 5
     padded = replace(loads[0], before=(1, 0), after=(1, 0))
