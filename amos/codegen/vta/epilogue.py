@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, NoReturn
 
 from amos.errors import BuildError
-from amos.ir import Operator, dtype
-from amos.ir.epilogue import Node
+from amos.ir import BufferLoad, Operator, dtype
+from amos.ir.expression import Function, inlined
 
 __all__ = ["AluStep", "alu_steps"]
 
@@ -17,8 +17,10 @@ _IMMEDIATES = range(-(2**15), 2**15)
 
 @dataclass(frozen=True)
 class AluStep:
-    """An operation on each accumulator and a number; see
-    :class:`amos.codegen.vta.instructions.Alu`."""
+    """An operation on each accumulator and a number.
+
+    See :class:`amos.codegen.vta.instructions.Alu`.
+    """
 
     opcode: str
     immediate: int
@@ -32,47 +34,52 @@ def alu_steps(op: Operator) -> tuple[list[AluStep], str]:
     """
     if op.epilogue is None:
         return [], "int32"
-    kind = op.epilogue.result("int32")
-    if not dtype(kind).is_integer:
-        raise BuildError(f"VTA: expected an epilogue of integers, got {op.epilogue}")
-    steps = list(_steps(op.epilogue.expression, str(op.epilogue)))
-    if kind != "int32":
-        low, high = dtype(kind).limits
-        if not {int(low), int(high)} <= set(_IMMEDIATES):
-            raise BuildError(f"VTA: no immediate is {high}, the largest {dtype(kind).short}")
-        steps += [AluStep("max", int(low)), AluStep("min", int(high))]
-    return steps, kind
+    kind, by = op.epilogue.result("int32"), _Alu(str(op.epilogue))
+    steps: _Steps = op.epilogue.compute((), "int32", by)
+    return list(by.rounded(steps, "int32", kind)), kind
 
 
-def _steps(node: Node, whole: str) -> Iterator[AluStep]:
-    """The operations of an expression, of which one side always is a number."""
-    if node.name == "acc":
-        return
-    numbers = [each for each in node.arguments if each.name == "number"]
-    others = [each for each in node.arguments if each.name != "number"]
-    known = node.name in ("add", "subtract", "max", "min", "relu", "clip", "round")
-    wrong = node.name == "subtract" and node.arguments[0].name == "number"
-    if not known or len(others) != 1 or wrong:
-        raise BuildError(
-            f"VTA: expected sums, max, min and clip with numbers, got {node} in {whole}"
-        )
-    yield from _steps(others[0], whole)
-    values = [each.value for each in numbers]
-    if any(not isinstance(value, int) for value in values):
-        raise BuildError(f"VTA: expected whole numbers, got {node} in {whole}")
-    steps = {
-        "add": ["add"],
-        "subtract": ["add"],
-        "max": ["max"],
-        "min": ["min"],
-        "relu": ["max"],
-        "clip": ["max", "min"],
-        "round": [],
-    }[node.name]
-    if node.name == "relu":
-        values = [0]
-    for opcode, value in zip(steps, values, strict=True):
-        number = -int(value) if node.name == "subtract" else int(value)
+#: What is done to an accumulator, one after the other.
+_Steps = tuple[AluStep, ...]
+
+
+@dataclass(frozen=True)
+class _Alu:
+    """Values are steps on the accumulator, or whole numbers."""
+
+    whole: str
+
+    def refuse(self, what: object) -> NoReturn:
+        raise BuildError(f"VTA's ALU adds numbers and takes max and min, no {what}: {self.whole}")
+
+    def number(self, value: float, kind: str) -> int:
+        return int(value) if isinstance(value, int) else self.refuse(value)
+
+    def read(self, load: BufferLoad, kind: str) -> NoReturn:
+        self.refuse(load)
+
+    def convert(self, value: Any) -> NoReturn:
+        self.refuse("float")
+
+    def rounded(self, value: Any, kind: str, final: str) -> _Steps:
+        if not dtype(final).is_integer:
+            self.refuse(final)
+        if final == "int32":
+            return tuple(value)
+        low, high = dtype(final).limits
+        return self.apply("min", kind, [self.apply("max", kind, [value, int(low)]), int(high)])
+
+    def apply(self, name: str, kind: str, values: list[Any]) -> _Steps:
+        numbers = [value for value in values if isinstance(value, int)]
+        chains = [value for value in values if not isinstance(value, int)]
+        signed = name == "subtract" and values[0] is chains[0]
+        if len(chains) != 1 or len(numbers) != 1 or not (signed or name in ("add", "max", "min")):
+            self.refuse(f"{name} of {'float' if kind == 'float32' else 'these'}")
+        number = -numbers[0] if signed else numbers[0]
         if number not in _IMMEDIATES:
-            raise BuildError(f"VTA: {value} does not fit the 16 bits of an immediate: {node}")
-        yield AluStep(opcode, number)
+            self.refuse(f"number of more than 16 bits ({number})")
+        return (*chains[0], AluStep("add" if signed else name, number))
+
+    def call(self, function: Function, kind: str, values: list[Any]) -> _Steps:
+        steps: _Steps = inlined(function, kind, values, self)
+        return steps

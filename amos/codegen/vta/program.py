@@ -259,8 +259,11 @@ def _factors(way: Arranged) -> dict[str, Any]:
 
 def _check(plan: StreamPlan) -> None:
     """Refuse what is no GEMM of VTA."""
-    if prologues := plan.mapping.operator.prologues:
-        raise BuildError(f"VTA loads sources as they are: nothing computes {prologues[0]} there")
+    op = plan.mapping.operator
+    if op.prologues:
+        raise BuildError(f"VTA loads sources as they are: nothing computes {op.prologues[0]} there")
+    if op.store is not None:
+        raise BuildError(f"VTA stores whole fragments of the output, not {op.store}")
     unit = plan.mapping.intrinsic
     names = tuple(op.buffer for op in plan.tiles.operands)
     (m, n, k), text = unit.shape, str(unit.compute)

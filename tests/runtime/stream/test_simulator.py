@@ -12,7 +12,7 @@ import pytest
 from amos import validate
 from amos.codegen.stream import Buffer, Instruction, Load, Region, Store, Stream
 from amos.codegen.vta import Finish, Gemm
-from amos.errors import StreamError
+from amos.errors import BuildError, StreamError
 from amos.ir import Operator
 from amos.machine.stream_unit import StreamUnit
 from amos.runtime.stream import simulate
@@ -124,6 +124,30 @@ def test_epilogues_run_on_the_alu(text: str) -> None:
     for kernel in drawn(op, 3):
         kernel.run(arguments := kernel.prepare(inputs))
         assert (kernel.result(arguments) == EPILOGUES[text](sums)).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("acc + bias[j]", "adds numbers and takes max and min, no bias"),
+        ("u8(acc * 0.5)", "no float"),
+        ("acc * 3", "no multiply of these"),
+        ("5 - acc", "no subtract of these"),
+        ("abs(acc)", "no subtract of these"),
+        ("max(acc, 40000)", r"no number of more than 16 bits \(40000\)"),
+        ("f32(acc)", "no float"),
+    ],
+)
+def test_what_the_alu_does_not_have(text: str, message: str) -> None:
+    op = OPERATORS["gemm"].with_epilogue(text, dtypes={"bias": "s32"} if "bias" in text else {})
+    with pytest.raises(BuildError, match=message):
+        list(drawn(op, 1))
+
+
+def test_what_is_no_fragment_is_refused() -> None:
+    op = OPERATORS["gemm"].with_output("y[i, j + 3]", shapes={"y": [21, 50]})
+    with pytest.raises(BuildError, match="stores whole fragments of the output"):
+        list(drawn(op, 1))
 
 
 def test_results_wrap_as_32_bits_do() -> None:
