@@ -100,6 +100,28 @@ def small_unit(rng: np.random.Generator) -> tuple[Intrinsic, str]:
     return unit(*arguments), f"unit{arguments!r}"
 
 
+def joining_unit(rng: np.random.Generator) -> tuple[Intrinsic, str]:
+    """An instruction that nobody has, and that does not sum products."""
+    statement = str(rng.choice(_STATEMENTS))
+    combiner = str(
+        rng.choice(["+", "max", "min"] if "r1" in statement else ["", "+", "max", "min"])
+    )
+    join = str(rng.choice(["+", "-", "*", "max", "min"]))
+    plain = draw.Problem(statement, {}, {}, "Dst")
+    text = groups.joined(plain, combiner, join).text
+    sources = statement.count("Src")
+    kind = str(rng.choice(["int32", "float32", "int16", "int8", "uint8"]))
+    wide = kind if kind in ("int32", "float32") or rng.random() < 0.5 else "int32"
+    names = [f"Src{n + 1}" for n in range(sources)]
+    loops = sorted({token for token in ("i1", "i2", "r1", "r2") if token in statement})
+    extents = {loop: int(rng.integers(1, 7)) for loop in loops}
+    arguments = (text, extents, dict.fromkeys(names, kind) | {"Dst": wide})
+    try:
+        return unit(*arguments), f"unit{arguments!r}"
+    except amos.AmosError:  # no value leaves lanes beyond its reduction alone
+        return joining_unit(rng)
+
+
 def catalogue_unit(rng: np.random.Generator, names: Sequence[str]) -> tuple[Intrinsic, str]:
     """One of the catalogue."""
     name = str(rng.choice(names))
@@ -147,6 +169,8 @@ def case(
         if finished and kinds[-1] not in ("int32", "float32"):
             continue
         problem = draw.problem(rng, kinds, most=most)
+        if not chosen.compute.sums_products:
+            problem = groups.joined(problem, chosen.compute.combiner, chosen.compute.join)
         problem = groups.epilogue(rng, problem) if finished else problem
         problem = _group(rng, problem) if grouped else problem
         rule, commute = str(rng.choice(RULES)), bool(rng.random() < 0.2)

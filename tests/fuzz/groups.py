@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -18,7 +19,7 @@ from tests.fuzz.draw import (
 )
 from tests.fuzz.oracle import LIMITS
 
-__all__ = ["epilogue", "prologues", "store"]
+__all__ = ["epilogue", "joined", "prologues", "store"]
 
 _NUMBERS = "0 1 3 -7 100 65536 -2147483647 0.5 0.1 -2.5 1e-3 16777217 1.5e6 3e9 -0.0"
 _FUNCTIONS = """max max min relu relu clip clamp round abs fma sqrt rsqrt exp sigmoid silu tanh erf
@@ -98,6 +99,16 @@ def epilogue(rng: np.random.Generator, start: Problem) -> Problem:
     if chance(rng, 0.75):
         text = f"{rng.choice([*_CASTS.values()])}({text})"
     return replace(start, epilogue=text, extra=drawn.read(text))
+
+
+def joined(start: Problem, combiner: str, join: str) -> Problem:
+    """The operator with other functions instead of products and their sums."""
+    output, sign, sources = re.split(r" (\+?=) ", start.text)
+    parts = sources.split(" * ")
+    right = f" {join} ".join(parts)
+    if join in ("max", "min") and len(parts) > 1:
+        right = f"{join}({', '.join(parts)})"
+    return replace(start, text=f"{output} {combiner if sign == '+=' else ''}= {right}")
 
 
 def prologues(

@@ -19,6 +19,7 @@ from tests.fuzz.case import (
     catalogue_unit,
     compare,
     executable,
+    joining_unit,
     small_unit,
 )
 from tests.fuzz.guarded import guarded, guarded_copy
@@ -46,6 +47,10 @@ def _cpu_unit(rng: np.random.Generator) -> Any:
     return catalogue_unit(rng, executable())
 
 
+def _group_unit(rng: np.random.Generator) -> Any:
+    return joining_unit(rng) if rng.random() < 0.2 else _cpu_unit(rng)
+
+
 def _gpu_unit(rng: np.random.Generator) -> Any:
     units = map(amos.intrinsics.get, amos.intrinsics.names())
     names = [u.name for u in units if u.family in ("wmma", "mma") and not _NARROW & {*u.dtypes}]
@@ -55,7 +60,8 @@ def _gpu_unit(rng: np.random.Generator) -> Any:
 def simulation(rng: np.random.Generator, about: About, *, grouped: bool = False) -> str:
     """The mapped program, call by call."""
     finished = not grouped and bool(rng.random() < 0.25)
-    drawn = case(rng, about, _any_unit, finished=finished, grouped=grouped)
+    pick = _group_unit if grouped and rng.random() < 0.5 else _any_unit
+    drawn = case(rng, about, pick, finished=finished, grouped=grouped)
     compare(drawn, amos.simulate(drawn.mapping, drawn.inputs), "simulate")
     return "right"
 
@@ -83,7 +89,7 @@ def kernel(rng: np.random.Generator, about: About, *, finished: bool = False) ->
 
 def group(rng: np.random.Generator, about: About) -> str:
     """What stands before and behind a product: simulated, and as a kernel of this CPU."""
-    drawn = case(rng, about, _cpu_unit, grouped=True)
+    drawn = case(rng, about, _group_unit, grouped=True)
     compare(drawn, amos.simulate(drawn.mapping, drawn.inputs), "simulate")
     return _built(rng, about, drawn)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
@@ -43,6 +44,10 @@ LIMITS = {
 }
 
 Values = Mapping[str, np.ndarray]
+
+_UFUNCS = {"*": np.multiply, "+": np.add, "-": np.subtract, "max": np.maximum, "min": np.minimum}
+#: What a comparison starts from: beyond every value of the types that are compared.
+_START = {"max": -(1 << 40), "min": 1 << 40}
 
 
 class Tokens:
@@ -154,20 +159,40 @@ def _source(tokens: Tokens, grid: Values) -> Access:
     return Access(inner.name, inner.indices, True, outside)
 
 
-def _statement(text: str, grid: Values) -> tuple[Access, list[Access], bool]:
+@dataclass(frozen=True)
+class _Statement:
+    output: Access
+    sources: list[Access]
+    combiner: str
+    join: str
+
+
+def _statement(text: str, grid: Values) -> _Statement:
     tokens = Tokens(text)
     output = access_of(tokens, grid)
-    added = tokens.take("=", "+=") == "+="
-    sources = [_source(tokens, grid)]
-    while tokens.accept("*"):
-        sources.append(_source(tokens, grid))
+    combiner = tokens.take("=", "+=", "max", "min").removesuffix("=")
+    if combiner in ("max", "min"):
+        tokens.take("=")
+    if tokens.next in ("max", "min") and tokens.rest[1] == "(":
+        join = tokens.take()
+        tokens.take("(")
+        sources = [_source(tokens, grid)]
+        while not tokens.accept(")"):
+            tokens.take(",")
+            sources.append(_source(tokens, grid))
+    else:
+        sources = [_source(tokens, grid)]
+        join = tokens.next or "*"
+        while tokens.accept(join):
+            sources.append(_source(tokens, grid))
     tokens.take("")
-    return output, sources, added
+    return _Statement(output, sources, combiner, join)
 
 
 def shapes_of(text: str, extents: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
     """Shape of each tensor where none is named: what is read, with as much padding on each side."""
-    output, sources, _ = _statement(text, grid_of(extents))
+    statement = _statement(text, grid_of(extents))
+    output, sources = statement.output, statement.sources
     shapes: dict[str, tuple[int, ...]] = {}
     for each in (*sources, output):
         sizes = tuple(
@@ -206,19 +231,24 @@ def evaluate(
         kind: dtype of the output; integers wrap around in it.
     """
     grid = grid_of(extents)
-    output, sources, added = _statement(text, grid)
+    statement = _statement(text, grid)
+    output = statement.output
     wide = np.int64 if kind in LIMITS else np.float64
+    points = next(iter(grid.values()), np.ones(1)).shape
+    join, combine = _UFUNCS[statement.join], _UFUNCS[statement.combiner or "+"]
+    start = _START.get(statement.combiner, 0)
     with np.errstate(over="ignore"):
-        product = np.broadcast_to(np.ones((), wide), next(iter(grid.values()), np.ones(1)).shape)
-        for source in sources:
-            product = product * read(source, arrays[source.name], wide)
-        result = np.zeros(tuple(shape), wide)
-        if not output.indices:
-            result += product.sum()
-        elif added:
-            np.add.at(result, output.indices, product)
+        first, *others = (read(each, arrays[each.name], wide) for each in statement.sources)
+        # Integers have wrapped around in the output's type before they are compared.
+        joined = np.broadcast_to(reduce(join, others, first).astype(kind).astype(wide), points)
+        result = np.full(tuple(shape), start, wide)
+        if output.indices:
+            stored = np.zeros(result.shape, bool)
+            combine.at(result, output.indices, joined)
+            stored[output.indices] = True
+            result[~stored] = 0
         else:
-            result[output.indices] = product
+            result[...] = combine(result, combine.reduce(joined))
     return Evaluated(result.astype(kind), output.indices, grid)
 
 
