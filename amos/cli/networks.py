@@ -78,6 +78,10 @@ def compile_command(
         Path | None,
         typer.Option(metavar="FILE", help="Written by amos tune; else the model decides."),
     ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FOLDER", help="Write library and C++ here."),
+    ] = None,
     verify: Annotated[
         bool, typer.Option("--verify/--no-verify", help="Compare kernels and the whole.")
     ] = True,
@@ -89,10 +93,13 @@ def compile_command(
 
     network = _load(model, shape)
     compiled = amos.compile(network, records=records, verify=verify, progress=not as_json)
+    files = compiled.export(output) if output is not None else ()
     if as_json:
-        print_json(compiled.to_dict())
-    else:
-        print_line(str(compiled))
+        print_json(compiled.to_dict() | {"files": [str(path) for path in files]})
+        return
+    print_line(str(compiled))
+    for path in files:
+        print_line(f"exported   {path}")
 
 
 def _load(model: Path, shapes: list[str] | None) -> Network:

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
+from amos.errors import OperatorError
 from amos.network.graph import Constant, Node, Operand
+from amos.operators.transposed import transposed_conv2d
 
 __all__ = ["Anchor", "anchor_of"]
 
@@ -154,7 +156,36 @@ def _matmul(node: Node) -> Anchor:
     )
 
 
+def _transposed(node: Node) -> Anchor:
+    """By phases, which read no inserted zero (:mod:`amos.operators.transposed`)."""
+    kind = "transposed_conv2d"
+    image, weight = node.operands
+    layouts = str(node.attributes.data_layout), str(node.attributes.kernel_layout)
+    if layouts != ("NHWC", "IOHW"):
+        return Anchor(kind, refused=f"layout {layouts[0]} with {layouts[1]}")
+    strides, padding = set(node.integers("strides")), set(node.integers("padding"))
+    plain = {*node.integers("dilation"), int(node.attributes.groups)} == {1}
+    if not plain or len(strides) > 1 or len(padding) > 1 or any(node.integers("output_padding")):
+        return Anchor(kind, refused="groups, dilation, or sides that differ")
+    (n, p, q, k), (c, _, r, s) = node.shape, weight.shape
+    sizes = dict(n=n, c=c, k=k, p=p, q=q, r=r, s=s)
+    (stride,), (pad,) = strides, padding
+    try:
+        op = transposed_conv2d(**sizes, stride=stride, padding=pad, form="phases", layout="NHWC")
+    except OperatorError as error:
+        return Anchor(kind, refused=str(error))
+    return Anchor(
+        kind=kind,
+        text=str(op.compute),
+        extents=op.extents,
+        sources={"image": image, "weight": weight},
+        shapes={"image": image.shape, "weight": weight.shape},
+        axes=tuple(index.names for index in op.output.indices),
+    )
+
+
 _ANCHORS: dict[str, Callable[[Node], Anchor]] = {
     **{f"nn.conv{dimensions}d": _convolution(dimensions) for dimensions in _WINDOWS},
+    "nn.conv2d_transpose": _transposed,
     "matmul": _matmul,
 }

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from amos._progress import ProgressLine
-from amos.errors import AmosError, NetworkError
+from amos.codegen.scheduled import last_line
+from amos.errors import BuildError, MappingError, NetworkError, ScheduleError
 from amos.measure.reference import References, compared, tolerance
 from amos.network import engine
 from amos.network.candidates import (
@@ -62,7 +63,7 @@ def compile_network(
             line.show(f"kernel {number + 1} of {len(network.tasks)}: {task.operator.name}")
             try:
                 kernel = build_kernel(_choice(task, chooser, best), f"amos_task_{number}")
-            except AmosError as error:
+            except (BuildError, MappingError, ScheduleError) as error:
                 left[task] = str(error).splitlines()[0]
                 continue
             if verify:
@@ -127,8 +128,8 @@ def _linked(network: Network, kernels: Mapping[Task, TaskKernel]) -> Any:
     try:
         return engine.executable(module)
     except Exception as error:  # TVM's passes fail with errors of many types
-        line = str(error).strip().splitlines()[-1:]
-        raise NetworkError(f"{network.name}: TVM cannot compile it: {''.join(line)}") from error
+        said = f"{network.name}: TVM cannot compile it: {last_line(error)}"
+        raise NetworkError(said) from error
 
 
 @dataclass(frozen=True)

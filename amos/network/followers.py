@@ -14,7 +14,14 @@ from amos.network.graph import Constant, Node, Operand
 __all__ = ["Chain", "chain_behind"]
 
 #: Signs and functions of the epilogue language by the engine's names.
-_SIGNS = {"add": "+", "subtract": "-", "multiply": "*"}
+_SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
+_FUNCTIONS = {
+    "nn.relu": "relu",
+    "nn.silu": "silu",
+    "nn.gelu": "gelu",
+    "nn.gelu_tanh": "gelu_tanh",
+    **{name: name for name in ("abs", "erf", "exp", "round", "rsqrt", "sigmoid", "sqrt", "tanh")},
+}
 _PAIRS = {"maximum": "max", "minimum": "min"}
 #: Bytes, by the function that makes them; and all dtypes that are read.
 _CASTS = {"uint8": "u8", "int8": "s8"}
@@ -158,10 +165,8 @@ class _Writer:
             return None
         if name == "astype":
             return self.cast(node, first)
-        if name == "round":
-            return f"round({first})"
-        if name == "nn.relu":
-            return f"relu({first})"
+        if name in _FUNCTIONS:
+            return f"{_FUNCTIONS[name]}({first})"
         if name == "clip":
             low, high = (float(value.value) for value in node.expression.args[1:])
             return f"clip({first}, {low!r}, {high!r})"

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from amos._toolchain import load_tvm
+from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError, shown
 from amos.network.qlinear import with_pairs
 
@@ -54,7 +55,7 @@ def _onnx_file(path: str) -> Any:
         model = onnx.load(path)
         onnx.checker.check_model(path)
     except Exception as error:  # protobuf and onnx each have errors of their own
-        raise NetworkError(f"model {path!r} is no valid ONNX file: {_line(error)}") from error
+        raise NetworkError(f"model {path!r} is no valid ONNX file: {last_line(error)}") from error
     return model
 
 
@@ -69,7 +70,7 @@ def _from_onnx(model: Any, name: str, shapes: Shapes) -> Any:
         with own_converters():
             return from_onnx(model, shape_dict=known)
     except Exception as error:
-        raise NetworkError(f"model {name!r}: TVM cannot import it: {_line(error)}") from error
+        raise NetworkError(f"model {name!r}: TVM cannot import it: {last_line(error)}") from error
 
 
 def _shapes(model: Any, name: str, given: Shapes) -> dict[str, list[int]]:
@@ -134,10 +135,4 @@ def _from_torch(source: Any, inputs: Sequence[Any] | None) -> Any:
     except NetworkError:
         raise
     except Exception as error:  # what torch and TVM refuse, they refuse with many types
-        raise NetworkError(f"module {name}: TVM cannot import it: {_line(error)}") from error
-
-
-def _line(error: BaseException) -> str:
-    """What an error comes to, in a line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
+        raise NetworkError(f"module {name}: TVM cannot import it: {last_line(error)}") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -121,6 +122,25 @@ class CompiledNetwork(Shown):
         given = arrays or named
         bound = self._bound(arrays, named) if given else random_arrays(self.network)
         return profile(self, bound, repeat)
+
+    def export(self, folder: str | Path) -> tuple[Path, ...]:
+        """Write a library that runs without Python, and C++ that loads, runs and tests it.
+
+        The library holds the weights. Files that are there are replaced one by one, when all
+        of the new ones are complete.
+
+        Args:
+            folder: where to; it is made if it is not there.
+
+        Returns:
+            the files.
+
+        Raises:
+            NetworkError: there is no C++ compiler, or nothing can be written there.
+        """
+        from amos.network.export import export_network
+
+        return export_network(self, folder)
 
     def _bound(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
         names = [port.name for port in self.network.inputs]

@@ -125,7 +125,7 @@ def _tensor(kind: Any, what: str) -> tuple[tuple[int, ...], str]:
     Raises:
         NetworkError: an extent is not known.
     """
-    if not hasattr(kind, "ndim"):
+    if not hasattr(kind, "dtype") or not hasattr(kind, "shape"):
         return (), ""
     extents = getattr(kind.shape, "values", None)
     if extents is None or any(not hasattr(extent, "value") for extent in extents):

@@ -24,9 +24,9 @@ def simplified(module: Any) -> Any:
     """The module with every batch norm of constants as a product and a sum.
 
     Behind a convolution of which nothing else reads the result, the product becomes part of
-    its weights. Constants that are repeated get all the axes of what they are combined with,
-    without which the engine changes no layout. Layouts are as frameworks write them, channels
-    second.
+    its weights. A clip becomes two comparisons, and constants that are repeated get all the
+    axes of what they are combined with, without which the engine changes no layout. Layouts
+    are as frameworks write them, channels second.
     """
     graph = read(module)
     rewrite: dict[int, Callable[[Writer], Any]] = {}
@@ -36,6 +36,8 @@ def simplified(module: Any) -> Any:
             _without_norm(graph, node, rewrite, skip)
         elif node.operation in _BROADCASTING and _lacks_axes(node):
             rewrite[node.number] = _with_axes(node)
+        elif node.operation == "clip":
+            rewrite[node.number] = _clamped(node)
     return rebuilt(graph, rewrite, frozenset(skip)) if rewrite else module
 
 
@@ -60,6 +62,22 @@ def _with_axes(node: Node) -> Callable[[Writer], Any]:
 
         arguments = [shaped(operand, writer) for operand in node.operands]
         return ir.Call(node.expression.op, arguments, node.attributes, node.expression.ty_args)
+
+    return make
+
+
+def _clamped(node: Node) -> Callable[[Writer], Any]:
+    """A clip as two comparisons, which the engine takes from one layout to another."""
+
+    def make(writer: Writer) -> Any:
+        from tvm import relax
+
+        low, high = (
+            relax.const(np.full([1] * len(node.shape), bound.value, node.dtype))
+            for bound in node.expression.args[1:]
+        )
+        above = writer.emit(relax.op.maximum(writer.value(node.operands[0]), low))
+        return relax.op.minimum(above, high)
 
     return make
 

@@ -66,3 +66,18 @@ def test_products_with_batches_and_grouped_convolutions() -> None:
     assert kinds == ["grouped_conv2d", "batched_matmul", "matmul"]
     result = amos.compile(network, progress=False)(values)
     np.testing.assert_allclose(result, _reference(model, x=values), rtol=1e-4, atol=1e-3)
+
+
+def test_depthwise_and_transposed_convolutions() -> None:
+    b = Builder()
+    x = b.node("HardSwish", b.convolution(b.input("x", (1, 16, 5, 5)), (16, 1, 3, 3), group=16))
+    y = b.node("ConvTranspose", x, b.random(16, 4, 4, 4), strides=[2, 2], pads=[1, 1, 1, 1])
+    model = b.model(b.node("Sigmoid", b.norm(y, 4)))
+    network = amos.load_network(model)
+    kinds = {task.operator.name: str(task.operator.epilogue) for task in network.tasks}
+    assert kinds["transposed_conv2d"] == "sigmoid(acc * scale[k] + bias[k])"
+    assert kinds["depthwise_conv2d"] == "acc * (min(max(acc + 3.0, 0.0), 6.0) / 6.0)"
+    values = np.random.default_rng(2).standard_normal((1, 16, 5, 5)).astype(np.float32)
+    compiled = amos.compile(network, progress=False)
+    assert not dict(compiled.left)
+    np.testing.assert_allclose(compiled(values), _reference(model, x=values), rtol=1e-4, atol=1e-5)

@@ -1,0 +1,110 @@
+"""A compiled network as files: a library with its weights, and C++ that runs it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING, Any
+
+from amos._toolchain import load_tvm
+from amos.errors import NetworkError
+from amos.network.network import Port
+
+if TYPE_CHECKING:
+    from amos.network.model import CompiledNetwork
+
+__all__ = ["export_network"]
+
+_LIBRARY, _SAMPLE = "libnetwork.so", "sample"
+#: How the C++ of a process asks for the tile registers of AMX.
+_ASK_FOR_TILES = (
+    "  syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */);\n"
+)
+#: DLPack's kinds of elements by how dtypes begin.
+_KINDS = {"float": "kDLFloat", "bfloat": "kDLBfloat", "int": "kDLInt", "uint": "kDLUInt"}
+
+
+def export_network(model: CompiledNetwork, folder: str | Path) -> tuple[Path, ...]:
+    """See :meth:`CompiledNetwork.export <amos.network.model.CompiledNetwork.export>`."""
+    target = Path(folder)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=".amos-", dir=target))
+    except OSError as error:
+        raise NetworkError(f"export to {str(target)!r}: {error.strerror}") from error
+    try:
+        _write(model, partial)
+        return _moved(partial, target)
+    except OSError as error:
+        raise NetworkError(f"export to {str(target)!r}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _moved(partial: Path, target: Path) -> tuple[Path, ...]:
+    """Put what was written in its place, each file at once and the library last."""
+    written = sorted(path.relative_to(partial) for path in partial.rglob("*") if path.is_file())
+    for path in sorted(written, key=lambda path: path.name == _LIBRARY):
+        (target / path).parent.mkdir(exist_ok=True)
+        os.replace(partial / path, target / path)
+    return tuple(target / path for path in written)
+
+
+def _write(model: CompiledNetwork, folder: Path) -> None:
+    """Write every file of an export.
+
+    Raises:
+        NetworkError: there is no C++ compiler, or it fails.
+    """
+    from amos.network.model import random_arrays
+
+    try:
+        model.executable.export_library(str(folder / _LIBRARY))
+    except Exception as error:  # what a missing or failing compiler raises, TVM decides
+        line = str(error).strip().splitlines()[-1:]
+        raise NetworkError(
+            f"{model.network.name}: no library was linked: {''.join(line)}"
+        ) from error
+    inputs = random_arrays(model.network)
+    (folder / _SAMPLE).mkdir()
+    for number, array in enumerate(inputs):
+        (folder / _SAMPLE / f"input{number}.bin").write_bytes(array.tobytes())
+    for number, array in enumerate(model.outputs_of(inputs)):
+        (folder / _SAMPLE / f"output{number}.bin").write_bytes(array.tobytes())
+    tiles = any(kernel.tiled for kernel in model.kernels.values())
+    text = _template("example.cpp.in").substitute(
+        name=model.network.name,
+        inputs=",\n".join(map(_port, model.network.inputs)),
+        outputs=len(model.network.outputs),
+        headers="#include <sys/syscall.h>\n#include <unistd.h>\n" if tiles else "",
+        tiles=_ASK_FOR_TILES if tiles else "",
+    )
+    (folder / "example.cpp").write_text(text, encoding="utf-8")
+    makefile = _template("Makefile.in").substitute(**_packages())
+    (folder / "Makefile").write_text(makefile, encoding="utf-8")
+
+
+def _template(name: str) -> Template:
+    return Template(files("amos.network").joinpath("templates", name).read_text(encoding="utf-8"))
+
+
+def _port(port: Port) -> str:
+    """An input as an initializer of C++."""
+    begin = port.dtype.rstrip("0123456789")
+    if begin not in _KINDS:
+        raise NetworkError(f"input {port}: has no dtype that C++ can be given")
+    bits = port.dtype.removeprefix(begin)
+    extents = ", ".join(map(str, port.shape))
+    return f'    {{"{port.name}", {{{extents}}}, {{{_KINDS[begin]}, {bits}, 1}}}}'
+
+
+def _packages() -> dict[str, Any]:
+    """Where TVM's headers and libraries are."""
+    import tvm_ffi
+
+    tvm = load_tvm()
+    return {"tvm": Path(tvm.__path__[0]), "ffi": Path(tvm_ffi.__path__[0])}

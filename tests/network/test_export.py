@@ -1,0 +1,65 @@
+"""An exported network runs without Python, and an export that fails leaves the old one."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import amos
+from amos.errors import NetworkError
+from amos.network import CompiledNetwork
+from tests.network.models import Builder
+
+needs_compiler = pytest.mark.skipif(
+    not shutil.which("g++") or not shutil.which("make"), reason="needs g++ and make"
+)
+
+
+@pytest.fixture(scope="module")
+def compiled() -> CompiledNetwork:
+    b = Builder()
+    x, y = b.input("first", (4, 16)), b.input("second", (4, 8))
+    x = b.node("Tanh", b.node("MatMul", x, b.random(16, 8)))
+    return amos.compile(amos.load_network(b.model(b.node("Add", x, y), x)), progress=False)
+
+
+@needs_compiler
+def test_the_example_finds_what_python_found(compiled: CompiledNetwork, tmp_path: Path) -> None:
+    paths = compiled.export(tmp_path / "out")
+    assert sorted(path.name for path in paths) == [
+        *("Makefile", "example.cpp", "input0.bin", "input1.bin", "libnetwork.so"),
+        *("output0.bin", "output1.bin"),
+    ]
+    done = subprocess.run(
+        ["make", "-s", "-C", tmp_path / "out", "test"], capture_output=True, text=True, check=True
+    )
+    assert "output 1: largest difference 0\n" in done.stdout
+    assert done.stdout.rstrip().endswith("ms, right")
+    sample = tmp_path / "out" / "sample" / "output1.bin"
+    sample.write_bytes(b"\0" * len(sample.read_bytes()))
+    again = subprocess.run([tmp_path / "out" / "example", tmp_path / "out"], capture_output=True)
+    assert again.returncode == 1
+    assert again.stdout.rstrip().endswith(b"WRONG")
+
+
+def test_an_export_that_fails_leaves_the_old_one(
+    compiled: CompiledNetwork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "libnetwork.so").write_text("old")
+
+    def fail(path: str, **_: Any) -> None:
+        Path(path).write_text("half")
+        raise RuntimeError("no compiler\n")
+
+    monkeypatch.setattr(compiled.executable, "export_library", fail)
+    with pytest.raises(NetworkError, match="no library was linked: no compiler"):
+        compiled.export(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["libnetwork.so"]
+    assert (tmp_path / "libnetwork.so").read_text() == "old"
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NetworkError, match="export to"):
+        compiled.export(tmp_path / "file")
