@@ -198,6 +198,8 @@ class Machine(Shown):
                 f"read {level.read_bandwidth / 1e9:.1f} GB/s, "
                 f"write {level.write_bandwidth / 1e9:.1f} GB/s"
             )
+        if self.stream is not None:
+            lines.append(f"  {self.stream}")
         for name, peak in self.peaks.items():
             generic = " (generic implementation)" if peak.generic else ""
             lines.append(

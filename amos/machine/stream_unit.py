@@ -46,3 +46,10 @@ class StreamUnit:
         for name in ("issue", "drain", "latency"):
             if getattr(self, name) < 0:
                 raise MachineError(f"{name}: expected 0 or more cycles, got {getattr(self, name)}")
+
+    def __str__(self) -> str:
+        return (
+            f"streams of {self.encoding} instructions, at most {self.instructions:,}; room for "
+            f"{self.micro_ops:,} micro-operations; cycles to issue {self.issue}, to drain "
+            f"{self.drain}, to DRAM {self.latency}"
+        )

@@ -41,6 +41,12 @@ OPERATORS = {
         dtypes=S8,
         name="gemm",
     ),
+    "threes": Operator.parse(
+        "out[p,q,k] += pad(image[p+r-1,q+s-1,c], 3) * weight[k,c,r,s]",
+        extents=dict(p=4, q=5, k=16, c=24, r=3, s=2),
+        dtypes=S8,
+        name="threes",
+    ),
     "back": Operator.parse(
         "out[p,k] += image[10 - p*2 + r, c] * weight[k,c,r]",
         extents=dict(p=6, k=16, c=48, r=4),

@@ -9,14 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from amos import validate
+from amos import enumerate_mappings, validate
 from amos.codegen.stream import Buffer, Instruction, Load, Region, Store, Stream
 from amos.codegen.vta import Finish, Gemm
 from amos.errors import BuildError, StreamError
+from amos.intrinsics import Intrinsic, Memory
 from amos.ir import Operator
+from amos.machine import Peak
 from amos.machine.stream_unit import StreamUnit
-from amos.runtime.stream import simulate
-from tests.support.streams import OPERATORS, drawn, inputs_of, interpret
+from amos.plan import Candidate
+from amos.runtime.stream import StreamKernel, simulate
+from amos.schedule import ScheduleSpace
+from tests.support.streams import OPERATORS, PYNQ, drawn, inputs_of, interpret
 
 UNIT = StreamUnit(encoding="vta", micro_ops=64, instructions=64, issue=1, drain=5, latency=20)
 #: Two inputs and two results of one fragment each.
@@ -95,6 +99,34 @@ def test_a_convolution_by_hand() -> None:
     for kernel in drawn(op, 3, seed=1):
         kernel.run(arguments := kernel.prepare(inputs))
         assert (kernel.result(arguments) == expected).all()
+
+
+def test_a_unit_of_ones_own() -> None:
+    """Two rows of 8 times 8x4, in buffers that are much smaller."""
+    statements = ("inp.Src1[] = global.Src1[addr_a]", "wgt.Src2[] = global.Src2[addr_b]")
+    unit = Intrinsic.define(
+        "small_gemm_m2n4k8_s8_s32",
+        "Dst[i1, i2] += Src1[i1, r1] * Src2[i2, r1]",
+        {"i1": 2, "i2": 4, "r1": 8},
+        {"Src1": "s8", "Src2": "s8", "Dst": "s32"},
+        [
+            *(Memory.parse(each, capacity=1024) for each in statements),
+            Memory.parse("global.Dst[addr_c] = acc.Dst[]", capacity=2048, write_interval=3),
+        ],
+        family="small",
+        source="test",
+        requires=("small",),
+    )
+    peaks = {unit.name: Peak(latency=3e-8, interval=1e-8)}
+    machine = replace(PYNQ, peaks=peaks, stream=replace(UNIT, instructions=2**18))
+    op = OPERATORS["conv"]
+    inputs = inputs_of(op)
+    expected, rng = validate.evaluate(op, inputs), np.random.default_rng(0)
+    for mapping in list(enumerate_mappings(op, unit))[::9]:
+        schedule = ScheduleSpace(mapping, machine).sample(rng)
+        kernel = StreamKernel(Candidate(mapping, schedule), machine)
+        kernel.run(arguments := kernel.prepare(inputs))
+        np.testing.assert_array_equal(kernel.result(arguments), expected, str(kernel.plan))
 
 
 def test_any_order_that_tokens_allow_computes_the_same() -> None:
