@@ -116,7 +116,9 @@ def substitution(write: Visits, read: Visits, digits: Sequence[Digit] = ()) -> S
         for name, step in write.steps.items()
     }
     chains = {name: _Chain(_forward(step), read.extents[name]) for name, step in read.steps.items()}
-    complete = dict.fromkeys(read.extents, Affine())
+    # Where both have but one value, an iteration is its namesake, and else 0.
+    single = {name for name, extent in write.extents.items() if extent == 1}
+    complete = {name: Affine(((name, 1),) if name in single else ()) for name in read.extents}
     used: list[Digit] = []
     while chains:
         name = next((name for name, chain in chains.items() if chain.step in left), None)

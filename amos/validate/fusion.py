@@ -181,9 +181,18 @@ def _behind(producer: Operator, consumer: Operator) -> tuple[Operator, str]:
 
     whole = replace(elementwise(consumer, read), accumulator=value.accumulator)
     epilogue, store = whole.epilogue(), _stored(consumer, here)
-    fused = replace(producer, epilogue=epilogue, store=store)
+    fused = _storing(replace(producer, epilogue=epilogue), store)
     how = f"the epilogue {epilogue} and the output {store}" if epilogue else f"the output {store}"
     return fused, f"as {how}"
+
+
+def _storing(producer: Operator, store: Store) -> Operator:
+    """The producer with its results elsewhere, or only under another name."""
+    output = producer.output
+    if (store.indices, store.tensor.shape) != (output.indices, output.tensor.shape):
+        return replace(producer, store=store)
+    named = replace(output, tensor=replace(output.tensor, name=store.tensor.name))
+    return replace(producer, compute=replace(producer.compute, dst=named), store=None)
 
 
 def _stored(consumer: Operator, here: Substitution) -> Store:

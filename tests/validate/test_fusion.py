@@ -125,7 +125,7 @@ def test_behind_exactly_where_every_element_is_read_once() -> None:
         ("z[i,j] = pad(y[i,j-1])", "reads outside of `y`"),
         ("z[i,j] = y[i,j] * pad(w[i-1])", r"`pad\(w\[i - 1\]\)` is padded"),
         ("z[i,j] = y[i,j] * b[i,j]", "'b' is a tensor of the statement already"),
-        ("a[i,j] = y[i,j]", "'a' is a tensor that the operator reads"),
+        ("a[i,j] = y[i,j]", "'a' is both read and written"),
     ],
 )
 def test_reasons(consumer: str, reason: str) -> None:
@@ -264,6 +264,8 @@ def test_a_row_of_operators_becomes_one() -> None:
     assert fused is not None
     assert str(fused.prologues[0]) == "y[i, k] = x[k, i] * s[k]"
     assert str(fused.store) == "u[j//3, i, j%3]"
+    renamed = fusable(GEMM, "z[i,j] = y[i,j]", SIZES).fused
+    assert renamed == Operator.parse(GEMM.replace("y", "z"), {"i": 4, "j": 8, "k": 16}, name="y")
     rng = np.random.default_rng(0)
     inputs = {t.name: rng.integers(-4, 5, t.shape).astype(np.float32) for t in fused.inputs}
     x, s, w, t = (inputs[name] for name in "xswt")
