@@ -28,7 +28,7 @@ OF_FLOATS = (
     "rsqrt(x) = 1 / sqrt(x)",
     "hardsigmoid(x) = clip(x + 3, 0, 6) / 6",
     "hardswish(x) = x * hardsigmoid(x)",
-    "_scaled(x, n, half) = x * _pow2(half) * _pow2(n - half)",
+    "_scaled(x, n, h) = x * _pow2(h) * _pow2(n - h)",
     "_exp_near(r) = fma(fma(fma(fma(fma(fma(0.0013814465, r, 0.008368781), r, 0.041668393), "
     "r, 0.1666652), r, 0.49999994), r, 1), r, 1)",
     "_exp_split(x, n) = _scaled(_exp_near(fma(n, 1.9046542e-9, fma(n, -0.6931472, x))), n, "

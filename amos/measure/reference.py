@@ -116,8 +116,11 @@ def _difference(got: np.ndarray, expected: np.ndarray) -> float:
     """Largest absolute difference; NaN against a number counts as infinite."""
     if got.size == 0:
         return 0.0
-    apart = np.abs(got.astype(np.float64) - expected.astype(np.float64))
-    return float(np.where(np.isnan(apart), np.inf, apart).max())
+    one, other = got.astype(np.float64), expected.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(one - other)
+    same = (one == other) | (np.isnan(one) & np.isnan(other))
+    return float(np.where(same, 0, np.where(np.isnan(apart), np.inf, apart)).max())
 
 
 def tolerance(operator: Operator, expected: np.ndarray) -> float:
@@ -128,12 +131,17 @@ def tolerance(operator: Operator, expected: np.ndarray) -> float:
     if np.issubdtype(expected.dtype, np.integer):
         return 0.0 if dtype(operator.output.tensor.dtype or "int32").is_integer else 1.0
     length = operator.points / max(1, expected.size)
-    largest = (float(np.abs(x.astype(np.float64)).max(initial=0.0)) for x in _blocks(expected))
-    scale = max(1.0, *largest)
+    scale = max(1.0, *(_largest(block) for block in _blocks(expected)))
     step = np.finfo(expected.dtype).eps
     if operator.result_dtype == "bfloat16":
         step = np.float32(2.0**-8)
     return float(step * scale * max(8.0, length))
+
+
+def _largest(values: np.ndarray) -> float:
+    """Largest magnitude of a finite value."""
+    sizes = np.abs(values.astype(np.float64))
+    return float(sizes.max(initial=0.0, where=np.isfinite(sizes)))
 
 
 def _size(tensor: Tensor) -> int:

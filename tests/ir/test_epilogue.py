@@ -34,6 +34,12 @@ OP = Operator.parse(
             "int8",
         ),
         ("bf16(max(acc, min(acc, 1.5)))", "bf16(max(acc, min(acc, 1.5)))", "bfloat16"),
+        ("acc / (bias[k] / 2) * 3 - (1 - acc)", "acc / (bias[k] / 2) * 3 - (1 - acc)", "float32"),
+        ("f16(gelu(acc*scale[k])/row[n])", "f16(gelu(acc * scale[k]) / row[n])", "float16"),
+        ("s8(round(acc / s[k]) + zero[k])", "s8(round(acc / s[k]) + zero[k])", "int8"),
+        ("s8((u8(acc)-3)*f32(bf16(acc)))", "s8((u8(acc) - 3) * f32(bf16(acc)))", "int8"),
+        ("abs(acc) + s16(acc * 0.5)", "abs(acc) + s16(acc * 0.5)", "int32"),
+        ("hardswish(fma(acc, 2, erf(1)))", "hardswish(fma(acc, 2, erf(1)))", "float32"),
         ("round(acc * table[2*k + 1])", "round(acc * table[k*2 + 1])", "float32"),
     ],
 )

@@ -13,7 +13,7 @@ from amos.errors import MeasureError
 from amos.ir import Operator
 from amos.measure import Runner
 from amos.measure.limits import address_space, allowed
-from amos.measure.reference import Demand, References, compared
+from amos.measure.reference import Demand, References, compared, tolerance
 from amos.measure.task import Task
 from amos.plan import Candidate
 from amos.schedule import ScheduleSpace
@@ -125,3 +125,12 @@ def test_what_takes_long_is_said_before(monkeypatch: pytest.MonkeyPatch) -> None
     assert "2 trials take about" in said[0]
     amos.explore(OPERATOR, INTRINSIC, measure=amos.MeasureOptions(executor=FakeExecutor()), **how)
     assert len(said) == 1
+
+
+def test_infinities_are_equal_to_themselves() -> None:
+    """As functions make them; what is finite is still held to what is near it."""
+    expected = np.array([np.inf, -np.inf, np.nan, 2.0], np.float32)
+    assert compared(expected.copy(), expected) == (0.0, 0)
+    assert compared(-expected, expected)[0] == np.inf
+    op = amos.operators.get("gemm", m=2, n=2, k=8, dtype="f32").with_epilogue("exp(acc)")
+    assert tolerance(op, expected) < 1e-4
