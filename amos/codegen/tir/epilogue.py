@@ -176,9 +176,14 @@ class _InTVM:
         return self._apart(left) + self._apart(right)
 
     def _apart(self, term: Any) -> Any:
-        """A term of a sum, which no product may be fused with."""
+        """A term of a sum, which no product may be fused with.
+
+        A product gets a name: it occurs several times in what keeps it apart.
+        """
+        from tvm import tirx
+
         meaning = next((value for name, value in self._names if name.same_as(term)), term)
-        return _rounded(term, meaning)
+        return _rounded(self._bind(term, "float32")) if isinstance(meaning, tirx.Mul) else term
 
     def _sum(self, name: str, left: Any, right: Any) -> _Exact:
         a, b = _exact(left), _exact(right)
@@ -200,8 +205,8 @@ def _opaque(value: Any, kind: str) -> Any:
     return tirx.reinterpret(kind, tirx.reinterpret(bits, value))
 
 
-def _rounded(term: Any, meaning: Any) -> Any:
-    """A term of a sum; if it means a product, that is made to be rounded before it is added.
+def _rounded(product: Any) -> Any:
+    """A product that is rounded before it is added.
 
     TVM lets LLVM fuse a product and a sum, which rounds once where two roundings
     are stated. A choice between them keeps them apart, and unlike a call of LLVM's
@@ -211,11 +216,9 @@ def _rounded(term: Any, meaning: Any) -> Any:
     """
     from tvm import tirx
 
-    if not isinstance(meaning, tirx.Mul):
-        return term
-    doubled = term + term
-    upper = tirx.Select(term < tirx.const(math.inf, "float32"), term, doubled)
-    return tirx.Select(term > tirx.const(-math.inf, "float32"), upper, doubled)
+    doubled = product + product
+    upper = tirx.Select(product < tirx.const(math.inf, "float32"), product, doubled)
+    return tirx.Select(product > tirx.const(-math.inf, "float32"), upper, doubled)
 
 
 def _stored(value: Any, computed: str, kind: str) -> Any:
