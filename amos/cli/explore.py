@@ -54,6 +54,7 @@ def explore_command(
     prologue: options.PrologueTexts = None,
     epilogue: options.EpilogueText = None,
     output: options.OutputText = None,
+    result_: options.ResultTexts = None,
     export: options.ExportFolder = None,
     top: options.Top = 3,
     as_json: options.AsJson = False,
@@ -65,7 +66,7 @@ def explore_command(
     if export is not None:
         check_target(machine)
     op = options.read_operator(
-        operator, extent, dtype, shape, layout, constant, epilogue, output, prologue
+        operator, extent, dtype, shape, layout, constant, epilogue, output, prologue, result_
     )
     units = options.read_intrinsics(intrinsic, files)
     basic = dict(machine=machine, trials=trials, seed=seed, method=method, rule=rule)

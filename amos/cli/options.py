@@ -103,6 +103,15 @@ OutputText = Annotated[
         "with --shape.",
     ),
 ]
+ResultTexts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--result",
+        metavar="RESULT",
+        help="One more result of the same sums, 'f[n,k] = f32(acc)', or a reduction of them, "
+        "'top[n] max= acc', min= or +=; repeat for more.",
+    ),
+]
 RuleName = Literal["paper", "access", "gather"]
 Rule = Annotated[RuleName, typer.Option(help="What counts as a valid matching.")]
 Commute = Annotated[
@@ -227,6 +236,7 @@ def read_operator(
     epilogue: str | None = None,
     output: str | None = None,
     prologues: Iterable[str] | None = None,
+    results: list[str] | None = None,
 ) -> Operator:
     """The operator that a command's arguments describe.
 
@@ -235,7 +245,6 @@ def read_operator(
         typer.BadParameter: an option is not of the form that its help shows.
     """
     from amos import operators
-    from amos.ir.expression_parser import tensors_in
     from amos.operators.lookup import read_extents, read_pair, read_shapes
 
     common: str | None = None
@@ -251,25 +260,27 @@ def read_operator(
     with _option("--shape"):
         sizes = read_shapes(shapes or ())
     before = [_prologue(text) for text in prologues or ()]
-    stored = _read(before, epilogue)
-    result = tensors_in(output)[:1] if output is not None else ()
+    behind = [text for text in (epilogue, output, *(results or ())) if text is not None]
+    stored = _read(before, behind)
     op = operators.resolve(
         text,
         extents=lengths,
         dtype=common,
         dtypes={name: kind for name, kind in single.items() if name not in stored},
-        shapes={name: size for name, size in sizes.items() if name not in (*stored, *result)},
+        shapes={name: size for name, size in sizes.items() if name not in stored},
         layout=layout,
     )
     if constants is not None:
         op = replace(op, constants=() if constants == ["none"] else tuple(constants))
     if output is not None:
-        op = op.with_output(output, {name: size for name, size in sizes.items() if name in result})
+        op = op.with_output(output, _of(output, stored, {}, sizes)[1])
     for source, expression in before:
         op = op.with_prologue(source, expression, *_of(expression, stored, single, sizes))
-    if epilogue is None:
-        return op
-    return op.with_epilogue(epilogue, *_of(epilogue, stored, single, sizes))
+    if epilogue is not None:
+        op = op.with_epilogue(epilogue, *_of(epilogue, stored, single, sizes))
+    for result in results or ():
+        op = op.with_result(result, *_of(result, stored, single, sizes))
+    return op
 
 
 def _prologue(text: str) -> tuple[str, str]:
@@ -282,12 +293,12 @@ def _prologue(text: str) -> tuple[str, str]:
     return source, expression.strip()
 
 
-def _read(prologues: Iterable[tuple[str, str]], epilogue: str | None) -> set[str]:
+def _read(prologues: Iterable[tuple[str, str]], others: Iterable[str]) -> set[str]:
     """Tensors that only expressions read: what a source is stays with the statement."""
     from amos.ir.expression_parser import tensors_in
 
     sources, texts = zip(*prologues, strict=True) if prologues else ((), ())
-    read = {name for text in (*texts, epilogue or "") for name in tensors_in(text)}
+    read = {name for text in (*texts, *others) for name in tensors_in(text)}
     return read - {source.partition("[")[0].strip() for source in sources}
 
 

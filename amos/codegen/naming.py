@@ -66,7 +66,8 @@ class Names:
         """
         taken: set[str] = set()
         inner = (load.tensor for load in operator.operands)  # a prologue's source is no input
-        tensors_ = (*operator.inputs, *inner, operator.stored.tensor)
+        stores = (operator.stored, *(result.store for result in operator.further))
+        tensors_ = (*operator.inputs, *inner, *(store.tensor for store in stores))
         read = [tensor.name for tensor in tensors_]
 
         def chosen(names: Iterable[str]) -> dict[str, str]:

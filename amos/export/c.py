@@ -83,6 +83,8 @@ def library(request: Request) -> dict[str, str | bytes]:
 
 
 def _kernel(request: Request) -> CKernel:
+    if further := request.candidate.mapping.operator.further:
+        raise ExportError(f"C kernels store one result, not also {further[0]}")
     return c_kernel(request.candidate, cpu_limits(request.machine), request.implementation)
 
 

@@ -40,7 +40,7 @@ def files(request: Request) -> dict[str, str | bytes]:
             f"format vta: expected a kernel for vta_pynq, got one for {request.machine}"
         )
     kernel = StreamKernel(request.candidate, machine)
-    inputs, expected = References().get(request.candidate.mapping.operator)
+    inputs, (expected,) = References().get(request.candidate.mapping.operator)
     before = kernel.prepare(inputs)
     kernel.run(before)
     if compared(kernel.result(before), expected) != (0, 0):

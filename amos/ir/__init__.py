@@ -7,6 +7,7 @@ from amos.ir.epilogue import Epilogue
 from amos.ir.nodes import BufferLoad, Computation, Compute, Iteration, Kind, Tensor
 from amos.ir.operator import Operator
 from amos.ir.prologue import Prologue
+from amos.ir.result import Result
 from amos.ir.store import Digit, Store
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "Kind",
     "Operator",
     "Prologue",
+    "Result",
     "Store",
     "Tensor",
     "aligned",

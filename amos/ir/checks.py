@@ -95,9 +95,8 @@ def check_prologues(compute: Compute, prologues: Sequence[Prologue]) -> None:
                 )
 
 
-def check_read_once(epilogue: Epilogue | None, prologues: Sequence[Prologue]) -> None:
-    """What prologues and the epilogue read under one name is one tensor."""
-    every = [*prologues, *([epilogue] if epilogue is not None else [])]
+def check_read_once(every: Sequence[Prologue | Epilogue]) -> None:
+    """What prologues and epilogues read under one name is one tensor."""
     seen: dict[str, Tensor] = {}
     for load in (load for each in every for load in each.loads):
         if seen.setdefault(load.tensor.name, load.tensor) != load.tensor:

@@ -14,10 +14,12 @@ from amos.ir.checks import check_epilogue, check_prologues, check_read_once, che
 from amos.ir.dtypes import dtype
 from amos.ir.epilogue import Epilogue
 from amos.ir.epilogue_parser import parse_epilogue
+from amos.ir.expression_parser import tensors_in
 from amos.ir.nodes import BufferLoad, Computation, Compute, Tensor
 from amos.ir.parser import parse_statement
 from amos.ir.prologue import Prologue
 from amos.ir.prologue_parser import parse_prologue
+from amos.ir.result import Result, check_result, parse_result
 from amos.ir.store import Store, check_store, parse_store
 
 __all__ = ["Operator"]
@@ -48,6 +50,8 @@ class Operator(Shown, Computation):
     prologues: tuple[Prologue, ...] = ()
     #: Where results are stored if not as the statement says; mappings do not depend on it.
     store: Store | None = None
+    #: Results beside the first; mappings do not depend on them either.
+    further: tuple[Result, ...] = ()
 
     def __post_init__(self) -> None:
         check_statement(self.compute)
@@ -59,10 +63,15 @@ class Operator(Shown, Computation):
         check_prologues(self.compute, self.prologues)
         if self.epilogue is not None:
             check_epilogue(self.compute, self.epilogue)
-        check_read_once(self.epilogue, self.prologues)
+        check_read_once([*self.prologues, *self.epilogues])
         if self.store is not None:
             read = [tensor.name for tensor in self.inputs]
             check_store(self.store, {it.name: it.extent for it in self.spatial}, read)
+        for number, result in enumerate(self.further):
+            check_epilogue(self.compute, result.epilogue)
+            earlier = [self.stored, *(each.store for each in self.further[:number])]
+            taken = [*(tensor.name for tensor in self.inputs), *(x.tensor.name for x in earlier)]
+            check_result(result, {it.name: it.extent for it in self.spatial}, taken)
 
     @staticmethod
     def parse(
@@ -186,6 +195,37 @@ class Operator(Shown, Computation):
         extents = {it.name: it.extent for it in self.spatial}
         return replace(self, store=parse_store(text, extents, shapes or {}))
 
+    def with_result(
+        self,
+        text: str,
+        dtypes: Mapping[str, str] | None = None,
+        shapes: Mapping[str, Sequence[int]] | None = None,
+    ) -> Operator:
+        """The operator with one more result of the same sums; kernels then return a tuple.
+
+        Args:
+            text: an access as that of :meth:`with_output`, a sign, and an expression as that
+                of :meth:`with_epilogue`: ``"f[n,p,q,k] = f32(acc * scale[k])"`` stores it,
+                ``"top[n,p] max= acc"``, ``min=`` and ``+=`` reduce it; see
+                :mod:`amos.ir.result`.
+            dtypes: dtype of each tensor that is read; by default that which the operator
+                reads under this name, or ``float32``.
+            shapes: shape of a tensor that is larger than what is read or stored.
+
+        Raises:
+            ParseError: the text is no such result; a caret marks the column.
+            OperatorError: two elements would be one, an index leaves its tensor, a name is
+                taken, or dtypes and shapes do not fit.
+        """
+        extents = {it.name: it.extent for it in self.spatial}
+        mentioned = tensors_in(text)
+        read = [load.tensor for epilogue in self.epilogues for load in epilogue.loads]
+        known = {x.name: x for x in read if x.name in mentioned}
+        kinds = {name: str(x.dtype) for name, x in known.items()}
+        sizes = {name: x.shape for name, x in known.items()}
+        result = parse_result(text, extents, kinds | {**(dtypes or {})}, sizes | {**(shapes or {})})
+        return replace(self, further=(*self.further, result))
+
     @property
     def output(self) -> BufferLoad:
         """The access to the output: to the accumulators, where results are stored elsewhere."""
@@ -195,8 +235,14 @@ class Operator(Shown, Computation):
     def inputs(self) -> tuple[Tensor, ...]:
         """Distinct input tensors, in order of first use; the epilogue's come last."""
         read = [tensor for load in self.sources for tensor in self.feeding(load.tensor.name)]
-        read += [load.tensor for load in (self.epilogue.loads if self.epilogue else ())]
+        read += [load.tensor for epilogue in self.epilogues for load in epilogue.loads]
         return tuple({tensor.name: tensor for tensor in read}.values())
+
+    @property
+    def epilogues(self) -> list[Epilogue]:
+        """The expressions of all results that have one."""
+        first = [self.epilogue] if self.epilogue is not None else []
+        return [*first, *(result.epilogue for result in self.further)]
 
     def feeding(self, source: str) -> tuple[Tensor, ...]:
         """The inputs that a source is computed of: itself, or those of its prologue."""
@@ -226,10 +272,30 @@ class Operator(Shown, Computation):
         """The access to the results, of each point of the spatial iterations."""
         return self.store or Store(self.output.tensor, self.output.indices)
 
+    @cached_property
+    def results(self) -> tuple[Tensor, ...]:
+        """The tensors of all results, the first of which is :attr:`result`."""
+        accumulator = self.output.tensor.dtype
+        return (self.result, *(each.tensor(accumulator) for each in self.further))
+
+    @property
+    def redirected(self) -> bool:
+        """Whether a result is stored elsewhere than the statement says, or several are."""
+        return self.store is not None or bool(self.further)
+
     @property
     def whole(self) -> bool:
-        """Whether each element of the result is stored."""
-        return prod(it.extent for it in self.spatial) == self.stored.tensor.elements
+        """Whether each element of each result is stored."""
+        stores = [self.stored, *(each.store for each in self.further)]
+        return all(
+            prod(self.extents[name] for name in store.names) == store.tensor.elements
+            for store in stores
+        )
+
+    def alone(self, result: Result) -> Operator:
+        """The operator with a further result for its only one; a reduction's elements."""
+        store = None if result.reduces else result.store
+        return replace(self, epilogue=result.epilogue, store=store, further=())
 
     def with_dtypes(self, names: Mapping[str, str]) -> Operator:
         """The same operator with open dtypes filled in from ``names``.
@@ -283,6 +349,7 @@ class Operator(Shown, Computation):
                 for each in self.prologues
             ),
             store=self.store and self.store.renamed(tensor, iteration),
+            further=tuple(each.renamed(tensor, iteration, load) for each in self.further),
         )
 
     def with_loads(self, load: Callable[[BufferLoad], BufferLoad]) -> Operator:
@@ -307,6 +374,7 @@ class Operator(Shown, Computation):
         sources = "".join(f"  where {prologue}" for prologue in self.prologues)
         stored = f"  then {self.epilogue}" if self.epilogue is not None else ""
         stored += f"  to {self.store}" if self.store is not None else ""
+        stored += "".join(f"  and {result}" for result in self.further)
         return (
             f"{self.compute}  with {extents}"
             + (f"  ({dtypes})" if dtypes else "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping as Dict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,7 +28,7 @@ _TOGETHER = 1 << 14
 _Loop = tuple[str, str]
 
 
-def simulate(mapping: Mapping, inputs: Dict[str, np.ndarray]) -> np.ndarray:
+def simulate(mapping: Mapping, inputs: Dict[str, np.ndarray]) -> Any:
     """Run a physical mapping call by call.
 
     Each operand is staged in a flat buffer of fragments with the reduction's neutral value,
@@ -41,7 +41,7 @@ def simulate(mapping: Mapping, inputs: Dict[str, np.ndarray]) -> np.ndarray:
         inputs: an array for each input tensor, by name.
 
     Returns:
-        array of the output's shape and dtype. Integers equal
+        array of the result's shape and dtype; a tuple of them if there are several. Integers equal
         :func:`amos.validate.evaluate`; floats are accumulated in float64, so they
         equal it but for the order of additions.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from amos import validate
 from amos.errors import MeasureError
 from amos.ir import Operator, Tensor, dtype
 
-__all__ = ["Demand", "References", "compared", "tolerance"]
+__all__ = ["Demand", "References", "compared", "several", "tolerance"]
 
 #: Multiply-adds that NumPy does in a second on one core, the making of inputs included.
 _RATE = 5e9
@@ -41,11 +42,11 @@ class Demand:
     def of(op: Operator) -> Demand:
         """The demand of an operator; an open dtype counts as float32."""
         read = {load.tensor.name: load.tensor for load in op.sources}
-        result = op.result
         # The reference works on wider copies, and on a sum for each point of the output.
         working = sum(prod(x.shape) for x in read.values()) + prod(x.extent for x in op.spatial)
-        held = sum(_size(x) for x in op.inputs) + 2 * _size(result)
-        largest = max(held, held - _size(result) + _WORKING * working)
+        results = sum(map(_size, op.results))
+        held = sum(_size(x) for x in op.inputs) + 2 * results
+        largest = max(held, held - results + _WORKING * working)
         return Demand(largest, op.points / _RATE)
 
     def check(self, op: Operator, memory: int) -> None:
@@ -65,13 +66,13 @@ class References:
     """Inputs and expected outputs, computed once for each operator."""
 
     def __init__(self) -> None:
-        self._kept: dict[Operator, tuple[dict[str, np.ndarray], np.ndarray]] = {}
+        self._kept: dict[Operator, tuple[dict[str, np.ndarray], tuple[np.ndarray, ...]]] = {}
 
-    def get(self, operator: Operator) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """Random inputs, and what the operator makes of them."""
+    def get(self, operator: Operator) -> tuple[dict[str, np.ndarray], tuple[np.ndarray, ...]]:
+        """Random inputs, and the results that the operator makes of them."""
         if operator not in self._kept:
             inputs = validate.random_inputs(operator, np.random.default_rng(_SEED))
-            self._kept[operator] = inputs, validate.evaluate(operator, inputs)
+            self._kept[operator] = inputs, several(validate.evaluate(operator, inputs))
             if len(self._kept) > _KEPT:
                 del self._kept[next(iter(self._kept))]
         return self._kept[operator]
@@ -84,8 +85,13 @@ class References:
     @property
     def bytes(self) -> int:
         """Bytes of everything that is kept."""
-        arrays = [x for inputs, result in self._kept.values() for x in (result, *inputs.values())]
+        arrays = [x for inputs, made in self._kept.values() for x in (*made, *inputs.values())]
         return sum(array.nbytes for array in arrays)
+
+
+def several(results: Any) -> tuple[np.ndarray, ...]:
+    """Results as a tuple, also where there is one."""
+    return results if isinstance(results, tuple) else (results,)
 
 
 def compared(got: np.ndarray, expected: np.ndarray) -> tuple[float, int]:
@@ -123,17 +129,25 @@ def _difference(got: np.ndarray, expected: np.ndarray) -> float:
     return float(np.where(same, 0, np.where(np.isnan(apart), np.inf, apart)).max())
 
 
-def tolerance(operator: Operator, expected: np.ndarray) -> float:
+def tolerance(operator: Operator, expected: np.ndarray, number: int = 0) -> float:
     """Zero for integers; for floats, rounding of a sum as long as the reduction.
 
-    Integers that an epilogue makes of float sums may round to a neighbour.
+    Integers that an epilogue makes of float sums may round to a neighbour, each of those
+    that are added up.
+
+    Args:
+        operator: the operator.
+        expected: a result of it.
+        number: which one.
     """
     if np.issubdtype(expected.dtype, np.integer):
-        return 0.0 if dtype(operator.output.tensor.dtype or "int32").is_integer else 1.0
+        added = number > 0 and operator.further[number - 1].combination == "+="
+        count = prod(it.extent for it in operator.spatial) / expected.size if added else 1.0
+        return 0.0 if dtype(operator.output.tensor.dtype or "int32").is_integer else count
     length = operator.points / max(1, expected.size)
     scale = max(1.0, *(_largest(block) for block in _blocks(expected)))
     step = np.finfo(expected.dtype).eps
-    if operator.result_dtype == "bfloat16":
+    if operator.results[number].dtype == "bfloat16":
         step = np.float32(2.0**-8)
     return float(step * scale * max(8.0, length))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from amos.ir import Operator
 from amos.machine import Machine
 from amos.measure.limits import lacks_memory
 from amos.measure.messages import Context, Failure
-from amos.measure.reference import compared, tolerance
+from amos.measure.reference import compared, several, tolerance
 from amos.plan import Candidate
 from amos.records.measurement import Measurement, noise_of
 
@@ -115,7 +116,8 @@ class Task:
             start = time.perf_counter()
             kernel.run(arguments)
             once = time.perf_counter() - start
-            judged = self._judged(kernel.result(arguments), expected, kernel.implementation)
+            got = several(kernel.result(arguments))
+            judged = self._judged(got, expected, kernel.implementation)
             if not judged.ok:
                 return judged
             return replace(judged, times=self._times(kernel, inputs, once, context.limit))
@@ -137,16 +139,22 @@ class Task:
 
         return build(self.candidate, implementation=self.implementation)
 
-    def _judged(self, got: np.ndarray, expected: np.ndarray, implementation: str) -> Measurement:
+    def _judged(
+        self, got: Sequence[np.ndarray], expected: Sequence[np.ndarray], implementation: str
+    ) -> Measurement:
         """What a kernel has computed, held against the reference."""
-        difference, strange = compared(got, expected)
-        judged = Measurement((), int(expected.size), difference, implementation)
-        if strange:
-            message = f"{strange} of {expected.size} elements are not a number"
-            return replace(judged, failure="nan", message=message)
-        # An infinite difference of infinities is NaN and must count as wrong, hence "not <=".
-        if not difference <= tolerance(self.operator, expected):
-            return replace(judged, failure="wrong", message=f"largest difference {difference:g}")
+        size, largest = sum(x.size for x in expected), 0.0
+        for number, (one, other) in enumerate(zip(got, expected, strict=True)):
+            difference, strange = compared(one, other)
+            largest = max(largest, difference)
+            judged = Measurement((), size, largest, implementation)
+            if strange:
+                message = f"{strange} of {other.size} elements are not a number"
+                return replace(judged, failure="nan", message=message)
+            # An infinite difference of infinities is NaN and must count as wrong, hence "not <=".
+            if not difference <= tolerance(self.operator, other, number):
+                message = f"largest difference {difference:g}"
+                return replace(judged, failure="wrong", message=message)
         return judged
 
     def _times(

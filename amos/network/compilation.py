@@ -98,7 +98,7 @@ def _checked(kernel: TaskKernel) -> Check:
         NetworkError: it computes something else.
     """
     operator = kernel.operator
-    inputs, expected = References().get(operator)
+    inputs, (expected,) = References().get(operator)
     difference, strange = compared(kernel.run(inputs), expected)
     allowed = tolerance(operator, expected)
     if strange or not difference <= allowed:

@@ -286,6 +286,8 @@ class GpuPlan(Plan):
                 "a split reduction has no whole sum in any block, which the epilogue "
                 f"{epilogue} needs"
             )
+        if self.mapping.operator.further:
+            yield f"CUDA kernels store one result, not also {self.mapping.operator.further[0]}"
         if self.schedule.split > 1 and self.kept:
             yield (
                 "a split reduction adds to zeros, but an output that is not written whole, "

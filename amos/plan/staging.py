@@ -154,6 +154,14 @@ class StagedOperand:
         """Elements of the buffer."""
         return prod(self.shape)
 
+    @property
+    def redirected(self) -> bool:
+        """Whether it is the destination, and its elements are stored elsewhere one by one."""
+        mapping = self.nest.mapping
+        return (
+            mapping.operator.redirected and self.name == mapping.intrinsic.destination.tensor.name
+        )
+
     @cached_property
     def names(self) -> frozenset[str]:
         """Loops and lanes that move along some dimension."""

@@ -280,7 +280,7 @@ class Structure:
     def _operand(self, staged: StagedOperand) -> Operand:
         size = dtype(staged.kind).bits / 8
         written = staged.name == self.mapping.intrinsic.destination.tensor.name
-        moved = not any((staged.in_place, staged.constant, written and self.mapping.operator.store))
+        moved = not (staged.in_place or staged.constant or staged.redirected)
         copy, divisions = _copy(staged)
         vectors = vector_copy(staged) if moved and not written else None
         groups = [self.nest.groups[target] for target in staged.fragment]

@@ -16,7 +16,7 @@ from typing import Any
 from amos._tables import TableReader
 from amos.errors import AmosError, IntrinsicError, RecordError
 from amos.intrinsics import Intrinsic, implementations, read_values, values_of
-from amos.ir import Operator
+from amos.ir import Operator, Result
 from amos.ir.epilogue import Elementwise
 from amos.machine import Machine, Peak
 
@@ -82,8 +82,8 @@ def operator_values(operator: Operator) -> dict[str, Any]:
     """
     own = {load.tensor.name: load.tensor for load in operator.operands}
     tensors = own | {tensor.name: tensor for tensor in operator.inputs}
-    if operator.store is not None:
-        tensors |= {operator.store.tensor.name: operator.store.tensor}
+    stores = [operator.stored, *(result.store for result in operator.further)]
+    tensors |= {store.tensor.name: store.tensor for store in stores}
     iterations = [it.name for it in operator.iterations]
     alias = _aliases([*tensors], "t") | _aliases(iterations, "x", taken=tensors)
     plain = operator.renamed(lambda name: alias[name][0], lambda name: alias[name][1])
@@ -103,6 +103,8 @@ def operator_values(operator: Operator) -> dict[str, Any]:
         values["epilogue"] = _expression(str(plain.epilogue), plain.epilogue)
     if plain.store is not None:
         values["store"] = {"text": str(plain.store), "shape": list(plain.store.tensor.shape)}
+    if plain.further:
+        values["results"] = [_result(result) for result in plain.further]
     named = {
         "tensors": {a: n for n, (a, _) in alias.items() if a and a != n},
         "iterations": {a: n for n, (_, a) in alias.items() if a and a != n},
@@ -118,6 +120,13 @@ def _expression(text: str, of: Elementwise) -> dict[str, Any]:
         "shapes": {name: list(tensor.shape) for name, tensor in read.items()},
         "dtypes": {name: tensor.dtype for name, tensor in read.items()},
     }
+
+
+def _result(result: Result) -> dict[str, Any]:
+    """A further result, whose own shape is among those of what it reads."""
+    values = _expression(str(result), result.epilogue)
+    stored = result.store.tensor
+    return values | {"shapes": {**values["shapes"], stored.name: list(stored.shape)}}
 
 
 def operator_from(values: Mapping[str, Any]) -> Operator:
@@ -145,6 +154,8 @@ def operator_from(values: Mapping[str, Any]) -> Operator:
         if stored := values.get("store"):
             name = stored["text"].partition("[")[0]
             operator = operator.with_output(stored["text"], {name: stored["shape"]})
+        for each in values.get("results", ()):
+            operator = operator.with_result(each["text"], each["dtypes"], each["shapes"])
         by_name = {it.name: it for it in operator.iterations}
         if [it.name for it in operator.iterations] != order:
             ordered = tuple(by_name[name] for name in order)

@@ -63,14 +63,16 @@ class Kernel(Shown):
         self._sizes = tuple(
             prod(a.shape) * np.dtype(held(a.dtype)).itemsize for a in program.arguments
         )
-        *given, last = program.arguments
         #: For each argument the inputs that it is made of: one, or those of a prologue.
         self._take = tuple(
             {x.name: ArgumentAdapter(x, x.shape if a.packed else a.shape) for x in self._made_of(a)}
-            for a in given
+            for a in program.inputs
         )
-        result = candidate.mapping.operator.result
-        self._take_out = ArgumentAdapter(result, last.shape, role="output", write=True)
+        self._results = candidate.mapping.operator.results
+        self._take_out = tuple(
+            ArgumentAdapter(tensor, a.shape, role="output", write=True)
+            for tensor, a in zip(self._results, program.results, strict=True)
+        )
         #: Packed constants by the position of their argument.
         self._packed: dict[int, Any] = {}
         #: Inputs that a call gives, in order: all but what is packed.
@@ -96,7 +98,7 @@ class Kernel(Shown):
                 f"{unknown[0]!r} is not a constant input; constants are "
                 f"{', '.join(name for name in self.inputs if name in known) or 'none'}"
             )
-        for number, argument in enumerate(self._program.arguments[:-1]):
+        for number, argument in enumerate(self._program.inputs):
             needed = self._take[number]
             if argument.tensor not in operator.constants or not needed.keys() & constants.keys():
                 continue
@@ -120,13 +122,15 @@ class Kernel(Shown):
 
         Args:
             arrays: inputs in the operator's order; packed constants are left out.
-            out: array to write to; it overlaps no input. Where an input of that name
-                is not among ``arrays``, this is that input. What an output given by
+            out: array to write to, or a tuple of them for several results; it overlaps no
+                input. Where an input of that name is not among ``arrays``, this is that
+                input. What an output given by
                 :meth:`amos.Operator.with_output` does not reach keeps its value.
             named: inputs by name; a packed constant given here is used once.
 
         Returns:
-            The output in the operator's shape: ``out``, or a new NumPy array.
+            The output in the operator's shape: ``out``, or a new NumPy array, or a tuple of
+            arrays for several results.
 
         Raises:
             BuildError: an input is missing, unknown, or of another shape, dtype,
@@ -136,22 +140,27 @@ class Kernel(Shown):
             named, out = {**named, "out": out}, None
         bound = self._bind(arrays, named)
         if out is None:
-            tensor = self.candidate.mapping.operator.result
-            kind = str(tensor.dtype)
-            if held(kind) != dtype(kind).numpy.name:
+            kinds = [str(tensor.dtype) for tensor in self._results]
+            if any(held(kind) != dtype(kind).numpy.name for kind in kinds):
                 arguments = self._prepare(bound)
                 self._run(*arguments)
                 return self.result(arguments)
-            out = aligned(tensor.shape, dtype(kind).numpy)
+            made = [aligned(x.shape, dtype(str(x.dtype)).numpy) for x in self._results]
             if not self.candidate.mapping.operator.whole:
-                out[...] = 0
+                for array in made:
+                    array[...] = 0
+            out = made[0] if len(made) == 1 else tuple(made)
         self._run(*self._prepare(bound, out))
         return out
 
-    def result(self, arguments: list[Any]) -> np.ndarray:
-        """The output of a run on arrays made by :meth:`prepare`, in the operator's shape."""
-        tensor = self.candidate.mapping.operator.result
-        return from_tensor(arguments[-1], str(tensor.dtype)).reshape(tensor.shape)
+    def result(self, arguments: list[Any]) -> Any:
+        """The output of a run on arrays made by :meth:`prepare`, as of a call."""
+        written = arguments[-len(self._results) :]
+        arrays = [
+            from_tensor(array, str(tensor.dtype)).reshape(tensor.shape)
+            for array, tensor in zip(written, self._results, strict=True)
+        ]
+        return arrays[0] if len(arrays) == 1 else tuple(arrays)
 
     def prepare(self, inputs: MappingType[str, Any], out: Any = None) -> list[Any]:
         """TVM arrays for one call: sources as the function takes them, then the output.
@@ -179,20 +188,35 @@ class Kernel(Shown):
             for number, needed in enumerate(self._take)
         ]
         if out is None:
-            last = arguments[-1]
-            return [*made, to_tensor(np.zeros(last.shape, dtype(last.dtype).numpy), last.dtype)]
-        target = self._take_out(out)
-        start = target.data_ptr()
-        end = start + self._sizes[-1]
-        for number, given in enumerate(made):
-            first = given.data_ptr()
-            if first < end and start < first + self._sizes[number]:
-                raise BuildError(
-                    f"output {arguments[-1].tensor!r}: shares memory with input "
-                    f"{arguments[number].tensor!r}"
-                )
-        made.append(target)
+            results = self._program.results
+            fresh = [to_tensor(np.zeros(a.shape, dtype(a.dtype).numpy), a.dtype) for a in results]
+            return [*made, *fresh]
+        for take, array in zip(self._take_out, self._outputs(out), strict=True):
+            target, place = take(array), len(made)
+            start = target.data_ptr()
+            end = start + self._sizes[place]
+            for number, given in enumerate(made):
+                first = given.data_ptr()
+                if first < end and start < first + self._sizes[number]:
+                    role = "input" if number < len(self._take) else "output"
+                    raise BuildError(
+                        f"output {arguments[place].tensor!r}: shares memory with {role} "
+                        f"{arguments[number].tensor!r}"
+                    )
+            made.append(target)
         return made
+
+    def _outputs(self, out: Any) -> tuple[Any, ...]:
+        """The arrays that ``out`` gives, one for each result."""
+        if len(self._results) == 1:
+            return (out,)
+        names = ", ".join(tensor.name for tensor in self._results)
+        if not isinstance(out, tuple | list) or len(out) != len(self._results):
+            raise BuildError(
+                f"out: expected a tuple of {len(self._results)} arrays ({names}), got "
+                f"{type(out).__name__}" + (f" of {len(out)}" if isinstance(out, tuple) else "")
+            )
+        return tuple(out)
 
     def export(self, path: str) -> None:
         """Write the compiled kernel as a shared library, which needs a C compiler."""

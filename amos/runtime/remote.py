@@ -70,8 +70,8 @@ class RemoteKernel:
         """Run once on arrays made by :meth:`prepare`."""
         self._module["main"](*arguments)
 
-    def result(self, arguments: list[Any]) -> np.ndarray:
-        """The output of a run on such arrays."""
+    def result(self, arguments: list[Any]) -> Any:
+        """What such a run has computed."""
         return self._kernel.result(arguments)
 
     def times(

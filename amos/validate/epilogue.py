@@ -13,7 +13,7 @@ from amos.ir.floats import quantize
 from amos.validate.buffers import FlatAccess, write_output
 
 if TYPE_CHECKING:
-    from amos.ir import BufferLoad, Operator, Tensor
+    from amos.ir import BufferLoad, Operator, Result, Tensor
 
 __all__ = ["finish", "source_value", "source_values"]
 
@@ -21,7 +21,7 @@ __all__ = ["finish", "source_value", "source_values"]
 _TO_EXPONENT = np.float32(1.5 * 2**23 + 127)
 
 
-def finish(op: Operator, accumulators: np.ndarray, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+def finish(op: Operator, accumulators: np.ndarray, inputs: Mapping[str, np.ndarray]) -> Any:
     """Apply the epilogue of an operator, if it has one, and put results where they belong.
 
     Args:
@@ -30,24 +30,58 @@ def finish(op: Operator, accumulators: np.ndarray, inputs: Mapping[str, np.ndarr
         inputs: an array for each input tensor, by name.
 
     Returns:
-        array of the result's shape; elements that the operator does not write are
-        zero.
+        array of the result's shape, or a tuple of all results if there are further ones;
+        elements that the operator does not write are zero.
 
     Raises:
         OperatorError: the epilogue takes no such accumulator.
     """
+    first = _moved(op, accumulators, inputs)
+    if not op.further:
+        return first
+    return (first, *(_further(op, each, accumulators, inputs) for each in op.further))
+
+
+def _moved(op: Operator, accumulators: np.ndarray, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The first result, where it belongs."""
     if op.epilogue is None and op.store is None:
         return accumulators
+    values = _elements(op, accumulators, inputs)
+    return write_output(op, values, values.dtype, op.stored)
+
+
+def _further(
+    op: Operator, result: Result, accumulators: np.ndarray, inputs: Mapping[str, np.ndarray]
+) -> np.ndarray:
+    """A further result, floats of a reduction being added up as float64."""
+    elements = _elements(op.alone(result), accumulators, inputs)
+    if not result.reduces:
+        return write_output(op, elements, elements.dtype, result.store)
+    shape = [it.extent for it in op.spatial]
+    gone = tuple(n for n, it in enumerate(op.spatial) if it.name not in result.store.names)
+    together = {"+=": np.add, "max=": np.maximum, "min=": np.minimum}[result.combination]
+    wide = np.int64 if elements.dtype.kind in "iu" else np.float64
+    with np.errstate(over="ignore", invalid="ignore"):
+        every = np.broadcast_to(elements, shape).astype(wide)
+        values = together.reduce(every, axis=gone, keepdims=True)
+        kind = np.dtype(np.int32 if wide is np.int64 else np.float32)
+        return write_output(op, values, kind, result.store)
+
+
+def _elements(
+    op: Operator, accumulators: np.ndarray, inputs: Mapping[str, np.ndarray]
+) -> np.ndarray:
+    """What the epilogue makes of accumulators: an axis for each spatial iteration."""
     names = [it.name for it in op.spatial]
     held = FlatAccess.of(op.output, accumulators, op.extents).view(names, op.extents)
     if op.epilogue is None:
-        return write_output(op, held, accumulators.dtype, op.stored)
+        return held
     kind = op.output.tensor.dtype or accumulators.dtype.name
     final = dtype(op.epilogue.result(kind))
     by = _InNumPy(op.extents, inputs, names)
     with np.errstate(all="ignore"):
-        value = by.rounded(op.epilogue.compute(held, kind, by), op.epilogue.kind(kind), final.name)
-        return write_output(op, value, final.numpy, op.stored)
+        value = op.epilogue.compute(held, kind, by)
+        return np.asarray(by.rounded(value, op.epilogue.kind(kind), final.name), final.numpy)
 
 
 def source_values(op: Operator, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

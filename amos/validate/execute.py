@@ -45,7 +45,7 @@ def execute_matching(
     unit: Unit | None = None,
     *,
     order: Sequence[int] | None = None,
-) -> np.ndarray:
+) -> Any:
     """Run a matching, valid or not, one call for each value of the unmatched iterations.
 
     A call loads the accumulator, gathers each source, lets the unit compute, and
@@ -66,7 +66,7 @@ def execute_matching(
         order: for each source of the intrinsic the index of the operator's source.
 
     Returns:
-        array of the output's shape and dtype.
+        array of the result's shape and dtype; a tuple of them if there are several.
 
     Raises:
         MappingError: the matrix is no matching, or the operator cannot use the

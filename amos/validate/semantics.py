@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,7 +24,7 @@ __all__ = ["evaluate"]
 _UNFOLD = 1 << 25
 
 
-def evaluate(op: Operator, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+def evaluate(op: Operator, inputs: Mapping[str, np.ndarray]) -> Any:
     """Run an operator on arrays.
 
     Integers are exact, wrapping around only where the output's dtype does;
@@ -39,7 +39,7 @@ def evaluate(op: Operator, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
         inputs: an array for each input tensor, by name.
 
     Returns:
-        array of the output's shape and dtype.
+        array of the result's shape and dtype; a tuple of them if there are several.
 
     Raises:
         OperatorError: an input is missing, or its shape or dtype is another.

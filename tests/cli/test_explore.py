@@ -84,6 +84,12 @@ def test_stores_results_elsewhere(capsys: pytest.CaptureFixture[str], tmp_path: 
     assert (found["verified_elements"], found["max_difference"]) == (2 * 6 * 20, 0)
     assert main(["records", "replay", path, "1"]) == 0
     capsys.readouterr()
+    more = ["--result", "f[j,i] = acc * s[j]", "--result", "top[i] max= acc", "--shape", "s=40"]
+    assert main([*command, *more]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["verified_elements"], found["max_difference"]) == (6 * 32 * 2 + 6, 0)
+    assert main([*command, "--result", "top[i, j] max= acc"]) == 2
+    assert "there is nothing to reduce" in capsys.readouterr().err
     for output, says in (("y[i]", "'j' does not index it"), ("y[i, j", "is never closed")):
         assert main([*command, "--output", output]) == 2
         assert says in capsys.readouterr().err

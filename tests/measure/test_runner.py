@@ -299,7 +299,7 @@ def test_a_wrong_result_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     right = amos.validate.evaluate
 
     def off_by_one(op: Operator, inputs: dict[str, np.ndarray]) -> np.ndarray:
-        result = right(op, inputs)
+        result = np.array(right(op, inputs))
         result[-1, -1] += 1
         return result
 

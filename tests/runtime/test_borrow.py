@@ -29,7 +29,7 @@ OP = Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=8, j=32, 
 MAPPING = amos.enumerate_mappings(OP, VNNI)[0]
 INPUTS = random_inputs(MAPPING.operator, np.random.default_rng(0))
 A, W = INPUTS["a"], INPUTS["weight"]
-EXPECTED = evaluate(MAPPING.operator, INPUTS)
+EXPECTED: np.ndarray = evaluate(MAPPING.operator, INPUTS)
 BF16 = amos.intrinsics.get("avx512bf16_dpbf16ps_m16k2_bf16_f32")
 
 

@@ -48,7 +48,7 @@ def computed(text: str, *values: Floats) -> Floats:
         dtypes=dict(a="float32", b="float32", out="float32"),
     ).with_epilogue(text)
     others = {f"x{n}": each for n, each in enumerate(values) if n}
-    return evaluate(op, {"a": values[0], "b": np.array(1, np.float32), **others})
+    return np.asarray(evaluate(op, {"a": values[0], "b": np.array(1, np.float32), **others}))
 
 
 def off(name: str, x: Floats) -> float:

@@ -79,11 +79,11 @@ def _one_after_the_other(
 ) -> np.ndarray:
     first = evaluate(producer, {t.name: inputs[t.name] for t in producer.inputs})
     every = inputs | {producer.result.name: first}
-    return evaluate(consumer, {t.name: every[t.name] for t in consumer.inputs})
+    return np.asarray(evaluate(consumer, {t.name: every[t.name] for t in consumer.inputs}))
 
 
 def _fused(op: Operator, inputs: dict[str, np.ndarray]) -> np.ndarray:
-    return evaluate(op, {t.name: inputs[t.name] for t in op.inputs})
+    return np.asarray(evaluate(op, {t.name: inputs[t.name] for t in op.inputs}))
 
 
 def test_behind_exactly_where_every_element_is_read_once() -> None:

@@ -25,7 +25,7 @@ def mirrored(mapping: Mapping) -> Mapping:
     o[i, j] += a[-i + 7, k] * b[k, j]
     """
     operator = mapping.operator
-    if operator.store is not None:
+    if operator.redirected:
         return mapping  # The output's indices say no more where anything is.
     last = {
         name: operator.extents[name] - 1

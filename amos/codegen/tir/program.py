@@ -125,17 +125,17 @@ class Program:
 
         Until then each becomes an element of ``unstage``, at its own position.
         """
-        return self.plan.mapping.operator.store is not None
+        return self.plan.mapping.operator.redirected
 
     @cached_property
     def arguments(self) -> tuple[Argument, ...]:
-        """Sources in the intrinsic's order, what others are computed of, then the output.
+        """Sources in the intrinsic's order, what others are computed of, then the results.
 
-        The tensors of prologues come before those of the epilogue.
+        The tensors of prologues come before those of epilogues.
         """
         operator, out = self.plan.mapping.operator, self.plan.destination
         arguments = []
-        extra = [load.tensor for load in (operator.epilogue.loads if operator.epilogue else ())]
+        extra = [load.tensor for epilogue in operator.epilogues for load in epilogue.loads]
         for op in reversed(self.plan.sources):
             extra[:0] = op.prologue.tensors if op.computed and op.prologue else ()
         for op in self.plan.sources:
@@ -151,7 +151,18 @@ class Program:
         if self.redirects:
             shape = operator.result.shape
         arguments.append(Argument(operator.result.name, str(operator.result_dtype), shape))
-        return tuple(arguments)
+        others = (Argument(x.name, str(x.dtype), x.shape) for x in operator.results[1:])
+        return (*arguments, *others)
+
+    @property
+    def inputs(self) -> tuple[Argument, ...]:
+        """The arguments that are read."""
+        return self.arguments[: -len(self.results)]
+
+    @property
+    def results(self) -> tuple[Argument, ...]:
+        """The arguments that are written."""
+        return self.arguments[-len(self.plan.mapping.operator.results) :]
 
     def check_sizes(self) -> None:
         """Raise unless positions in every buffer are within 32 bits, as TVM counts them.
@@ -175,10 +186,10 @@ class Program:
 
         given = [
             te.placeholder(a.shape, held(a.dtype), name=f"{a.tensor}_{n}")
-            for n, a in enumerate(self.arguments[:-1])
+            for n, a in enumerate(self.inputs)
         ]
         first = sum(not op.computed for op in self.plan.sources)
-        extra = {a.tensor: t for a, t in zip(self.arguments[first:-1], given[first:], strict=True)}
+        extra = {a.tensor: t for a, t in zip(self.inputs[first:], given[first:], strict=True)}
         own, staged = iter(zip(self.arguments, given, strict=False)), []
         for op in self.plan.sources:
             if op.computed:
@@ -278,7 +289,7 @@ class Program:
             shape = out.source_shape if isinstance(out, StridedOperand) else out.shape
             return te.compute(shape, lambda *position: total(position), name="unstage")
         body = partial(gathered, self.plan.destination, finish) if self.moves else crop
-        return te.compute(self.arguments[-1].shape, body, name="unstage")
+        return te.compute(self.results[0].shape, body, name="unstage")
 
     def point(self, position: Sequence[Any]) -> tuple[dict[str, Any], list[Any]]:
         """The iterations at a position of the accumulators, and when they are within extents."""

@@ -4,17 +4,26 @@ Up to here a kernel has stored each accumulator at its own position of a buffer 
 stands for the results. Every such store becomes those of the results, each finished and
 where the operator puts it. So a schedule need not know where that is, nothing is moved
 twice, and elements that the operator does not reach are left alone.
+
+What a reduction puts together is kept apart for the lanes and the parallel steps that
+would otherwise meet in one element, and put together behind the nest.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Mapping as MappingType
+from dataclasses import dataclass
+from math import inf
 from typing import Any
 
-from amos.codegen.tir.arrays import held
+from amos.codegen.tir.arrays import decoded, held
 from amos.codegen.tir.epilogue import finished
 from amos.codegen.tir.program import Program
+from amos.codegen.tir.statements import occurs
+from amos.ir import Result, dtype
+from amos.ir.store import Store
 
 __all__ = ["redirect_results"]
 
@@ -26,48 +35,249 @@ def redirect_results(function: Any, program: Program) -> Any:
         function: what a schedule has made, after tensorization.
         program: what was scheduled.
     """
-    import tvm_ffi
-    from tvm import s_tir, tirx
+    return _Redirection(function, program).function() if program.redirects else function
 
-    if not program.redirects:
-        return function
-    *sources, stand_in = function.params
-    names = [argument.tensor for argument in program.arguments[:-1]]
-    tensors = dict(zip(names, sources, strict=True))
-    last = program.arguments[-1]
-    result = tirx.decl_buffer(last.shape, held(last.dtype), f"{last.tensor}_{len(names)}")
-    root = function.body.block
 
-    def redirected(block: Any, mutator: Any) -> Any:
+@dataclass(frozen=True)
+class _Sums:
+    """Where the elements of a reduction are put together.
+
+    Attributes:
+        buffer: the result itself, or one with dimensions of its own for loops whose steps
+            would meet in one element: first those that run in parallel, last vectorized ones.
+        parallel: steps of the former.
+        vector: steps of the latter.
+    """
+
+    buffer: Any
+    parallel: tuple[int, ...]
+    vector: tuple[int, ...]
+
+    def at(self, slots: Sequence[Any], where: Sequence[Any]) -> tuple[Any, ...]:
+        """An element, for the loops' steps and a position in the result."""
+        count = len(self.parallel)
+        return (*slots[:count], *where, *slots[count:])
+
+
+class _Redirection:
+    """The change of one function."""
+
+    def __init__(self, scheduled: Any, program: Program) -> None:
+        from tvm import tirx
+
+        self.scheduled, self.program = scheduled, program
+        self.operator = program.plan.mapping.operator
+        *self.sources, self.stand_in = scheduled.params
+        names = [argument.tensor for argument in program.inputs]
+        self.tensors = dict(zip(names, self.sources, strict=True))
+        self.results = [
+            tirx.decl_buffer(a.shape, held(a.dtype), f"{a.tensor}_{len(names) + n}")
+            for n, a in enumerate(program.results)
+        ]
+        #: Where elements of a reduction are put together, by its number among the further ones.
+        self.sums: dict[int, _Sums] = {}
+        self.loops: list[Any] = []  # around what is being visited
+
+    def function(self) -> Any:
+        """The changed function."""
+        import tvm_ffi
+        from tvm import s_tir, tirx
+
+        root = self.scheduled.body.block
+        visits = [(tirx.For, self._loop), (s_tir.SBlockRealize, self._block)]
+        inside = tvm_ffi.structural_mutate(root.body, visits)
+        before = [self._cleared(number, sums) for number, sums in self.sums.items()]
+        own = {number: x for number, x in self.sums.items() if x.parallel or x.vector}
+        after = [self._collected(number, sums) for number, sums in own.items()]
+        body = tirx.SeqStmt([*before, inside, *after]) if before else inside
+        buffers = [*root.alloc_buffers, *(sums.buffer for sums in own.values())]
+        block = s_tir.SBlock(
+            [], [], [], root.name_hint, body, None, buffers, annotations=root.annotations
+        )
+        params, old = [*self.sources, *self.results], self.scheduled
+        realize = s_tir.SBlockRealize([], True, block)
+        return tirx.PrimFunc(params, realize, old.ret_type, old.attrs)
+
+    def _loop(self, loop: Any, mutator: Any) -> Any:
+        self.loops.append(loop)
+        changed = mutator.default_mutate(loop)
+        self.loops.pop()
+        return changed
+
+    def _block(self, realize: Any, mutator: Any) -> Any:
+        """A block that stores an accumulator made to store the results."""
+        from tvm import s_tir, tirx
+
+        block = realize.block
         store = block.body
-        if type(store).__name__ != "BufferStore" or not store.buffer.same_as(stand_in):
-            return mutator.default_mutate(block)
-        body = _stored(program, block, result, tensors)
-        bare = s_tir.SBlock(block.iter_vars, [], [], block.name_hint, body)
-        buffers = [*function.params[:-1], result, *root.alloc_buffers]
+        if type(store).__name__ != "BufferStore" or not store.buffer.same_as(self.stand_in):
+            return mutator.default_mutate(realize)
+        variables, values = list(block.iter_vars), list(realize.iter_values)
+        at, guards = self._point(block)
+        stores = [self._stored(self.operator.stored, 0, self.operator, store.value, at)]
+        for number, result in enumerate(self.operator.further):
+            alone = self.operator.alone(result)
+            if not result.reduces:
+                stores.append(self._stored(result.store, number + 1, alone, store.value, at))
+                continue
+            loops = self._meeting(realize, result)
+            slots = [tirx.Var(f"v_{x.loop_var.name}", "int32") for x in loops]
+            for loop, slot in zip(loops, slots, strict=True):
+                variables.append(tirx.IterVar((0, loop.extent), slot, tirx.IterVar.DataPar))
+                values.append(loop.loop_var)
+            element = finished(alone, store.value, at, self.tensors)
+            stores.append(self._added(number, element, at, loops, slots))
+        body = tirx.SeqStmt(stores) if len(stores) > 1 else stores[0]
+        if guards:
+            body = tirx.IfThenElse(tirx.all(*guards), body, None)
+        buffers = [*self.sources, *self.results, *(sums.buffer for sums in self.sums.values())]
+        buffers += self.scheduled.body.block.alloc_buffers
+        bare = s_tir.SBlock(variables, [], [], block.name_hint, body)
         reads, writes = s_tir.analysis.get_sblock_read_write_region(
             bare, {buffer: buffer for buffer in buffers}
         )
-        return s_tir.SBlock(block.iter_vars, reads, writes, block.name_hint, body)
+        changed = s_tir.SBlock(variables, reads, writes, block.name_hint, body)
+        return s_tir.SBlockRealize(values, realize.predicate, changed)
 
-    body = tvm_ffi.structural_mutate(function.body, (s_tir.SBlock, redirected))
-    return tirx.PrimFunc([*sources, result], body, function.ret_type, function.attrs)
+    def _point(self, block: Any) -> tuple[MappingType[str, Any], list[Any]]:
+        """The iterations of what a block stores, and when there is such a point."""
+        from tvm import sym
+
+        analyzer = sym.Analyzer()
+        for each in block.iter_vars:
+            analyzer.bind(each.var, each.dom)
+        point, guards = self.program.point(block.body.indices)
+        simple = {name: analyzer.simplify(_expression(x)) for name, x in point.items()}
+        return defaultdict(int, simple), guards
+
+    def _stored(
+        self, store: Store, number: int, operator: Any, total: Any, at: MappingType[str, Any]
+    ) -> Any:
+        """The store of one element of a result."""
+        from tvm import tirx
+
+        value = finished(operator, total, at, self.tensors)
+        return tirx.BufferStore(self.results[number], value, _where(store, at))
+
+    def _meeting(self, realize: Any, result: Result) -> list[Any]:
+        """The loops around a block of which several steps would meet in one element."""
+        from tvm import tirx
+
+        kept, parallel = result.store.names, tirx.ForKind.PARALLEL
+        fused = self._tells_apart(self.program.plan.fused, kept)
+        loops = [] if fused else [x for x in self.loops if x.kind == parallel]
+        for loop in (x for x in self.loops if x.kind == tirx.ForKind.VECTORIZED):
+            dims = zip(self.program.dimensions, realize.iter_values, strict=True)
+            moved = [names for names, value in dims if occurs(loop.loop_var, value)]
+            if not all(self._tells_apart(names, kept) for names in moved):
+                loops.append(loop)
+        return loops
+
+    def _tells_apart(self, loops: Iterable[str], kept: frozenset[str]) -> bool:
+        """Whether different steps of loops are different elements of a reduction."""
+        groups = self.program.plan.nest.groups.values()
+        members = {name: g.members for g in groups for name in (g.tile, g.lane)}
+        return all({*members.get(name, (name,))} <= kept for name in loops)
+
+    def _added(self, number: int, element: Any, at: Any, loops: list[Any], slots: list[Any]) -> Any:
+        """The store that puts an element to those of a reduction."""
+        from tvm import tirx
+
+        result, target = self.operator.further[number], self.results[number + 1]
+        if number not in self.sums:
+            steps = [(x.kind == tirx.ForKind.PARALLEL, int(x.extent)) for x in loops]
+            parallel = tuple(count for shared, count in steps if shared)
+            vector = tuple(count for shared, count in steps if not shared)
+            shape = [*parallel, *map(int, target.shape), *vector]
+            buffer = tirx.decl_buffer(shape, target.dtype, f"{target.name}_sums")
+            self.sums[number] = _Sums(buffer if loops else target, parallel, vector)
+        sums = self.sums[number]
+        where = sums.at(slots, _where(result.store, at))
+        kind = str(self.operator.alone(result).result_dtype)
+        wide = decoded(element, kind, str(target.dtype))
+        every = _together(result, sums.buffer[where], wide, str(target.dtype))
+        return tirx.BufferStore(sums.buffer, every, where)
+
+    def _cleared(self, number: int, sums: _Sums) -> Any:
+        """What stands before the nest: nothing was put together yet."""
+        from tvm import tirx
+
+        result, kind = self.operator.further[number], str(sums.buffer.dtype)
+        kept, extents = self._kept(result)
+        count = len(kept)
+
+        def body(variables: list[Any]) -> Any:
+            at = dict(zip(kept, variables, strict=False))
+            where = sums.at(variables[count:], _where(result.store, defaultdict(int, at)))
+            return tirx.BufferStore(sums.buffer, _neutral(result, kind), where)
+
+        return _loops([*extents, *sums.parallel, *sums.vector], body)
+
+    def _collected(self, number: int, sums: _Sums) -> Any:
+        """What stands behind the nest: what was kept apart put together."""
+        from tvm import tirx
+
+        result, target = self.operator.further[number], self.results[number + 1]
+        (kept, extents), kind = self._kept(result), str(target.dtype)
+
+        def body(variables: list[Any]) -> Any:
+            at = defaultdict(int, zip(kept, variables, strict=True))
+            where = _where(result.store, at)
+
+            def added(slots: list[Any]) -> Any:
+                element = sums.buffer[sums.at(slots, where)]
+                every = _together(result, target[tuple(where)], element, kind)
+                return tirx.BufferStore(target, every, where)
+
+            first = tirx.BufferStore(target, _neutral(result, kind), where)
+            return tirx.SeqStmt([first, _loops([*sums.parallel, *sums.vector], added)])
+
+        return _loops(extents, body)
+
+    def _kept(self, result: Result) -> tuple[list[str], list[int]]:
+        """The iterations that index a reduction, and their extents."""
+        kept = [it for it in self.operator.spatial if it.name in result.store.names]
+        return [it.name for it in kept], [it.extent for it in kept]
 
 
-def _stored(program: Program, block: Any, result: Any, tensors: Mapping[str, Any]) -> Any:
-    """What a block stores of an accumulator."""
-    from tvm import sym, tirx
+def _loops(extents: Sequence[int], body: Callable[[list[Any]], Any]) -> Any:
+    """Loops of so many steps around what is made of their variables."""
+    from tvm import tirx
 
-    operator, store = program.plan.mapping.operator, block.body
-    analyzer = sym.Analyzer()
-    for each in block.iter_vars:
-        analyzer.bind(each.var, each.dom)
-    point, guards = program.point(store.indices)
-    at = defaultdict(int, {name: analyzer.simplify(_expression(x)) for name, x in point.items()})
-    where = [analyzer.simplify(_expression(index)) for index in operator.stored.at(at)]
-    value = finished(operator, store.value, at, tensors)
-    stored = tirx.BufferStore(result, value, where)
-    return tirx.IfThenElse(tirx.all(*guards), stored, None) if guards else stored
+    variables = [tirx.Var(f"result_{n}", "int32") for n in range(len(extents))]
+    stmt = body(variables)
+    for variable, extent in reversed(list(zip(variables, extents, strict=True))):
+        stmt = tirx.For(variable, 0, extent, tirx.ForKind.SERIAL, stmt)
+    return stmt
+
+
+def _together(result: Result, one: Any, other: Any, kind: str) -> Any:
+    """Two elements of a reduction as one, of a dtype."""
+    from tvm import tirx
+
+    if result.combination != "+=":
+        return (tirx.max if result.combination == "max=" else tirx.min)(one, other)
+    if kind != "int32":
+        return one + other
+    # TVM takes an int32 not to overflow.
+    wide = one.astype("int64") + other.astype("int64")
+    return tirx.reinterpret("int32", wide.astype("uint32"))
+
+
+def _neutral(result: Result, kind: str) -> Any:
+    """What changes no element that it is put to."""
+    from tvm import tirx
+
+    low, high = dtype(kind).limits if dtype(kind).is_integer else (-inf, inf)
+    return tirx.const({"+=": 0, "max=": low, "min=": high}[result.combination], kind)
+
+
+def _where(store: Store, at: MappingType[str, Any]) -> list[Any]:
+    """The element of a result, simplified."""
+    from tvm import sym
+
+    simplify = sym.Analyzer().simplify
+    return [simplify(_expression(index)) for index in store.at(at)]
 
 
 def _expression(value: Any) -> Any:

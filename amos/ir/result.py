@@ -1,0 +1,123 @@
+"""Further results of the sums of an operator, stored by the same kernel as the first.
+
+``f[n,p,q,k] = f32(acc * scale[k])`` stores another function of each sum. With another
+sign it is a reduction: ``mean[n,k] += acc * 0.02``, ``top[n,p] max= acc`` or
+``least[] min= u8(acc)`` puts together what the expression makes of each sum along the
+iterations that do not index the result. Elements that become integers are added up as
+``int32``, which wraps around, floats as ``float32`` in an order that is the kernel's own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from amos.errors import OperatorError, ParseError
+from amos.ir.dtypes import dtype
+from amos.ir.epilogue import Epilogue
+from amos.ir.epilogue_parser import parse_epilogue
+from amos.ir.nodes import BufferLoad, Tensor
+from amos.ir.store import Store, check_store, parse_store
+from amos.ir.tokens import one_line
+
+__all__ = ["Combination", "Result", "check_result", "parse_result"]
+
+#: How elements become a result: one each, or put together along some iterations.
+Combination = Literal["=", "+=", "max=", "min="]
+_TEXT = re.compile(r"\s*(?P<left>.*?[\])\w])\s*(?P<sign>max=|min=|\+=|=)(?P<right>.*)")
+
+
+@dataclass(frozen=True)
+class Result:
+    """One more result.
+
+    Attributes:
+        store: where it goes; a reduction's by some of the output's iterations only.
+        epilogue: what each sum becomes.
+        combination: how that becomes the result.
+    """
+
+    store: Store
+    epilogue: Epilogue
+    combination: Combination = "="
+
+    @property
+    def reduces(self) -> bool:
+        """Whether several elements become one."""
+        return self.combination != "="
+
+    def tensor(self, accumulator: str | None) -> Tensor:
+        """The result's tensor, for an accumulator of that dtype.
+
+        Raises:
+            OperatorError: the expression takes no such accumulator.
+        """
+        if accumulator is None:
+            return self.store.tensor
+        kind = self.epilogue.result(accumulator)
+        if self.reduces:
+            kind = "int32" if dtype(kind).is_integer else "float32"
+        return replace(self.store.tensor, dtype=kind)
+
+    def renamed(
+        self,
+        tensor: Callable[[str], str],
+        iteration: Callable[[str], str],
+        load: Callable[[BufferLoad], BufferLoad],
+    ) -> Result:
+        """The same under other names; ``load`` renames an access of the expression."""
+        store = self.store.renamed(tensor, iteration)
+        return replace(self, store=store, epilogue=self.epilogue.with_loads(load))
+
+    def __str__(self) -> str:
+        return f"{self.store} {self.combination} {self.epilogue}"
+
+
+def parse_result(
+    text: str,
+    extents: Mapping[str, int],
+    dtypes: Mapping[str, str],
+    shapes: Mapping[str, Sequence[int]],
+) -> Result:
+    """Read a further result of an output whose iterations have these extents.
+
+    See :meth:`Operator.with_result <amos.ir.Operator.with_result>`.
+
+    >>> print(parse_result("top[p]max=u8(acc * scale[k])", {"p": 2, "k": 4}, {}, {}))
+    top[p] max= u8(acc * scale[k])
+    """
+    line = one_line(text)
+    match = _TEXT.fullmatch(line)
+    if match is None:
+        raise ParseError(
+            "expected a result such as 'f[n, k] = f32(acc)' or 'top[n] max= acc'", line, 0
+        )
+    name = match["left"].partition("[")[0].strip()
+    store = parse_store(match["left"], extents, {n: s for n, s in shapes.items() if n == name})
+    read = {n: s for n, s in shapes.items() if n != name}
+    sign: Combination = match["sign"]  # type: ignore[assignment]
+    return Result(store, parse_epilogue(match["right"], extents, dtypes, read), sign)
+
+
+def check_result(result: Result, iterations: Mapping[str, int], taken: Sequence[str]) -> None:
+    """Refuse a result of which two elements would be one, or that has another's name.
+
+    Args:
+        result: the result.
+        iterations: extents of the output's.
+        taken: names of tensors that it must not have.
+
+    Raises:
+        OperatorError: it is no such result.
+    """
+    kept = iterations
+    if result.reduces:
+        kept = {name: n for name, n in iterations.items() if name in result.store.names}
+        if len(kept) == len(iterations):
+            raise OperatorError(
+                f"{result}: every iteration of the output, {', '.join(iterations)}, indexes it, so "
+                "that there is nothing to reduce; write ="
+            )
+    check_store(result.store, kept, taken)

@@ -1,0 +1,137 @@
+"""Several results of one kernel, and reductions of the output, held against NumPy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import amos
+from amos.errors import BuildError, ExportError
+from amos.export import export
+from amos.ir import Operator
+from amos.measure.reference import tolerance
+from amos.plan import Candidate, GpuSchedule
+from amos.plan.gpu_plan import GpuPlan
+from amos.runtime import build
+from amos.schedule import ScheduleSpace, candidate_of
+from amos.validate import evaluate, random_inputs
+
+VNNI = "vnni_dpbusd_m16k4_u8_s8_s32"
+AMX = "amx_tdpbusd_m16n16k64_u8_s8_s32"
+FMA = "avx512_fmadd_m16_f32_f32"
+GEMM = "out[i,j] += a[i,k] * weight[j,k]"
+CONV = "out[n,p,q,k] += image[n,p+r,q+s,c] * weight[k,r,s,c]"
+NCHW = "out[n,k,p,q] += image[n,c,p+r,q+s] * weight[k,c,r,s]"
+BYTES = dict(a="uint8", image="uint8", weight="int8", out="int32")
+FLOATS = dict(a="float32", weight="float32", out="float32")
+#: Operator, intrinsic, and results whose lanes, tiles and cores they keep apart or put together.
+CASES = [
+    (GEMM, dict(i=24, j=64, k=16), VNNI, BYTES, "u8(acc * s[j])",
+     ["f[j,i] = acc * s[j]", "top[i] max= acc", "tot[j] += u8(acc * s[j])", "all[] min= acc"]),
+    (GEMM, dict(i=7, j=21, k=9), VNNI, BYTES, None,
+     ["top[i] max= acc", "low[j] min= acc * 0.5", "all[] += acc", "f[i//7, j, i%7] = bf16(acc)"]),
+    (CONV, dict(n=2, p=7, q=5, k=32, r=2, s=1, c=8), VNNI, BYTES, "u8(relu(acc * s[k]))",
+     ["mean[n,k] += acc * 0.0286", "sums[k,n] += u8(relu(acc * s[k]))", "top[n,p,q] max= acc"]),
+    (NCHW, dict(n=2, k=5, p=4, q=6, r=1, s=2, c=6), VNNI, BYTES, None,
+     ["mean[n,k] += acc", "top[q] max= acc", "rows[n,p] += bf16(acc)"]),
+    (GEMM, dict(i=20, j=18, k=30), AMX, BYTES, "s8(acc * s[])",
+     ["top[i] max= acc", "tot[j] += acc", "f[j,i] = acc"]),
+    (GEMM, dict(i=13, j=40, k=12), FMA, FLOATS, "acc + b[j]",
+     ["top[i] max= acc + b[j]", "tot[i] += acc + b[j]", "q[i,j] = u8(acc * 30 + 128)"]),
+]  # fmt: skip
+
+
+def _operator(number: int) -> Operator:
+    text, extents, _, dtypes, epilogue, results = CASES[number]
+    op = Operator.parse(text, extents, {n: k for n, k in dtypes.items() if f"{n}[" in text})
+    op = op if epilogue is None else op.with_epilogue(epilogue)
+    for result in results:
+        op = op.with_result(result)
+    return op
+
+
+def _compare(op: Operator, got: tuple[np.ndarray, ...], expected: tuple[np.ndarray, ...]) -> None:
+    assert len(got) == len(expected) == len(op.results)
+    for number, (one, other) in enumerate(zip(got, expected, strict=True)):
+        assert (one.shape, one.dtype) == (other.shape, other.dtype)
+        allowed = tolerance(op, other, number)
+        difference = np.abs(one.astype(np.float64) - other.astype(np.float64))
+        assert difference.max(initial=0) <= allowed, op.results[number].name
+
+
+@pytest.mark.parametrize("number", range(len(CASES)))
+def test_kernels_compute_what_numpy_does(number: int) -> None:
+    op, unit = _operator(number), CASES[number][2]
+    rng = np.random.default_rng(number)
+    space = amos.enumerate_mappings(op, unit, "gather")
+    inputs = random_inputs(op, rng)
+    expected = evaluate(op, inputs)
+    for which in rng.permutation(len(space))[:2]:
+        mapping = space[int(which)]
+        _compare(op, amos.simulate(mapping, inputs), expected)
+        drawn = candidate_of(mapping, None)
+        if unit != AMX:  # a tile of its fragments is long in generic code
+            drawn = Candidate(mapping, ScheduleSpace(mapping).sample(rng))
+        kernel = build(drawn, implementation="generic")
+        _compare(op, kernel(**inputs), expected)
+
+
+def test_sums_of_a_split_reduction() -> None:
+    op = Operator.parse(
+        GEMM, dict(i=1, j=13, k=4 * 515), {n: BYTES[n] for n in ("a", "weight", "out")}
+    )
+    op = op.with_result("top[i] max= acc").with_result("all[] += acc")
+    mapping = amos.enumerate_mappings(op, VNNI)[0]
+    space, rng = ScheduleSpace(mapping), np.random.default_rng(0)
+    schedule = space.repair(space.sample(rng).as_dict() | {"split": 2}, rng)
+    assert schedule.as_dict()["split"] == 2
+    inputs = random_inputs(op, rng)
+    kernel = build(Candidate(mapping, schedule), implementation="generic")
+    _compare(op, kernel(**inputs), evaluate(op, inputs))
+
+
+def test_arrays_of_the_caller() -> None:
+    op = _operator(1)
+    mapping = amos.enumerate_mappings(op, VNNI)[0]
+    kernel = build(mapping, implementation="generic")
+    inputs = random_inputs(op, np.random.default_rng(3))
+    expected = evaluate(op, inputs)
+    names = "out, top, low, all, f"
+    # A bfloat16 array is the kernel's to make: NumPy has no such dtype.
+    fewer = replace(op, further=op.further[:-1])
+    plain = build(amos.enumerate_mappings(fewer, VNNI)[0], implementation="generic")
+    out = tuple(np.full(x.shape, 9, x.dtype) for x in expected[:4])
+    assert plain(**inputs, out=out) is out
+    for one, other in zip(out, expected, strict=False):
+        np.testing.assert_array_equal(one, other)
+    for wrong in (out[0], out[:2]):
+        with pytest.raises(BuildError, match="expected a tuple of 4 arrays"):
+            plain(**inputs, out=wrong)
+    with pytest.raises(BuildError, match=f"expected a tuple of 5 arrays \\({names}\\)"):
+        kernel(**inputs, out=out)
+    with pytest.raises(BuildError, match="output 'top': shares memory with output 'out'"):
+        plain(**inputs, out=(out[0], out[0].reshape(-1)[:7], *out[2:]))
+
+
+def test_mappings_are_those_without_them() -> None:
+    op = _operator(2)
+    plain = Operator.parse(
+        CASES[2][0], CASES[2][1], {n: BYTES[n] for n in ("image", "weight", "out")}
+    )
+    names = [mapping.name for mapping in amos.enumerate_mappings(plain, VNNI)]
+    assert [mapping.name for mapping in amos.enumerate_mappings(op, VNNI)] == names
+
+
+def test_where_there_is_one_result_only(tmp_path: Path) -> None:
+    op = Operator.parse("out[i,j] += a[i,k] * b[k,j]", dict(i=16, j=16, k=16))
+    mapping = amos.enumerate_mappings(op.with_result("top[i] max= acc"), "wmma_m16n16k16_f16_f32")[
+        0
+    ]
+    with pytest.raises(BuildError, match=r"CUDA kernels store one result, not also top\[i\]"):
+        GpuPlan(mapping, GpuSchedule(), "sm_80")
+    mapping = amos.enumerate_mappings(_operator(0), VNNI)[0]
+    with pytest.raises(ExportError, match="C kernels store one result"):
+        export(candidate_of(mapping, None), "c", tmp_path, name="kernel")
