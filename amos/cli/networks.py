@@ -85,6 +85,9 @@ def compile_command(
     verify: Annotated[
         bool, typer.Option("--verify/--no-verify", help="Compare kernels and the whole.")
     ] = True,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Keep the engine's code where it is faster.")
+    ] = False,
     shape: InputShapes = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -92,7 +95,9 @@ def compile_command(
     import amos
 
     network = _load(model, shape)
-    compiled = amos.compile(network, records=records, verify=verify, progress=not as_json)
+    compiled = amos.compile(
+        network, records=records, verify=verify, measure=measure, progress=not as_json
+    )
     files = compiled.export(output) if output is not None else ()
     if as_json:
         print_json(compiled.to_dict() | {"files": [str(path) for path in files]})

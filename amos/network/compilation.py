@@ -21,6 +21,7 @@ from amos.network.candidates import (
     choice_of_record,
     operator_key,
 )
+from amos.network.comparison import compare
 from amos.network.groups import Task
 from amos.network.kernels import TaskKernel, build_kernel
 from amos.network.model import Check, CompiledNetwork, random_arrays
@@ -36,6 +37,7 @@ def compile_network(
     *,
     records: str | Path | None = None,
     verify: bool = True,
+    measure: bool = False,
     progress: bool = True,
 ) -> CompiledNetwork:
     """Build a network for this CPU.
@@ -47,6 +49,8 @@ def compile_network(
         network: what :func:`amos.load_network` returned.
         records: file of earlier measurements.
         verify: compare each kernel with NumPy, and the whole with the engine alone.
+        measure: time each kernel beside the engine's own code for the group, which stays where
+            it is faster.
         progress: show how far it is, on a terminal and in a notebook.
 
     Raises:
@@ -68,6 +72,9 @@ def compile_network(
                 continue
             if verify:
                 checks.append(_checked(kernel))
+            if measure and (why := _loses(kernel, task)):
+                left[task] = why
+                continue
             kernels[task] = kernel
         line.show("compiling the rest")
         built = _linked(network, kernels)
@@ -89,6 +96,14 @@ def _choice(task: Task, chooser: Chooser, best: Mapping[str, Record]) -> Choice:
     record = best.get(operator_key(task.operator))
     recorded = choice_of_record(record, chooser) if record is not None else None
     return recorded or chooser.predicted(task.operator, thorough=True)
+
+
+def _loses(kernel: TaskKernel, task: Task) -> str:
+    """That the engine's own code is faster, if it is."""
+    own, engines = compare(kernel, task.groups[0])
+    if own <= engines:
+        return ""
+    return f"the kernel takes {own * 1e3:.4g} ms, the engine's own code {engines * 1e3:.4g} ms"
 
 
 def _checked(kernel: TaskKernel) -> Check:

@@ -11,6 +11,7 @@ from onnx.reference import ReferenceEvaluator
 import amos
 from amos.errors import BuildError, NetworkError
 from amos.network import CompiledNetwork
+from amos.network.comparison import compare
 from tests.network.models import Builder, residual_network
 
 
@@ -81,3 +82,27 @@ def test_depthwise_and_transposed_convolutions() -> None:
     compiled = amos.compile(network, progress=False)
     assert not dict(compiled.left)
     np.testing.assert_allclose(compiled(values), _reference(model, x=values), rtol=1e-4, atol=1e-5)
+
+
+def test_the_engine_keeps_what_it_is_faster_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are really run; a kernel that is told to have lost is not in the network."""
+    b = Builder()
+    model = b.model(b.node("Relu", b.node("MatMul", b.input("x", (4, 16)), b.random(16, 32))))
+    network = amos.load_network(model)
+    values = np.random.default_rng(2).standard_normal((4, 16)).astype(np.float32)
+    compared: list[tuple[float, float]] = []
+
+    def reversed_(*what: Any) -> tuple[float, float]:
+        own, engines = compare(*what)
+        compared.append((own, engines))
+        return 2.0, 1.0
+
+    monkeypatch.setattr("amos.network.compilation.compare", reversed_)
+    compiled = amos.compile(network, measure=True, verify=False, progress=False)
+    ((own, engines),) = compared
+    assert 0 < own < 1 and 0 < engines < 1
+    assert not compiled.kernels
+    assert list(compiled.left.values()) == [
+        "the kernel takes 2000 ms, the engine's own code 1000 ms"
+    ]
+    np.testing.assert_allclose(compiled(values), _reference(model, x=values), rtol=1e-5, atol=1e-6)
