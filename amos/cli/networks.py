@@ -48,6 +48,14 @@ def tune_command(
         Path, typer.Option(metavar="FILE", help="Keep every trial here; go on from what it has.")
     ],
     trials: Annotated[int, typer.Option(min=1, metavar="N", help="Of all tasks together.")] = 600,
+    scheduler: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="equal, round_robin, gradient, dual or bound."),
+    ] = "gradient",
+    retain: Annotated[
+        float | None,
+        typer.Option(metavar="SHARE", help="Of a task's mappings to search on; dual: 0.2."),
+    ] = None,
     seed: options.Seed = 0,
     shape: InputShapes = None,
     as_json: options.AsJson = False,
@@ -56,7 +64,13 @@ def tune_command(
     import amos
 
     tuning = amos.tune(
-        _load(model, shape), trials=trials, records=records, seed=seed, progress=not as_json
+        _load(model, shape),
+        trials=trials,
+        records=records,
+        scheduler=scheduler,
+        retain=retain,
+        seed=seed,
+        progress=not as_json,
     )
     if as_json:
         print_json(tuning.to_dict())

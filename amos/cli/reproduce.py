@@ -136,6 +136,30 @@ def heron_table5_command(as_json: AsJson = False) -> None:
     )
 
 
+@app.command("gta-fig10")
+def gta_fig10_command(
+    budget: Annotated[float, typer.Option(help="Share of the samples to measure.")] = 0.2,
+    seeds: Annotated[int, typer.Option(metavar="N", help="Replays of each layer.")] = 10,
+    as_json: AsJson = False,
+) -> None:
+    """What is lost when a search keeps to a share of the mappings, on stored samples."""
+    from amos import reproduce
+
+    rows = reproduce.gta_fig10(budget, seeds=seeds)
+    if as_json:
+        print_json([asdict(row) for row in rows])
+        return
+    print_table(
+        ["mappings retained", "best found / best", "worst layer", "", "samples measured"],
+        [
+            [f"{row.retain:.0%}", f"{row.mean:.1%}", f"{row.worst:.1%}", row.worst_layer]
+            + [f"{row.measurements:.1%}"]
+            for row in rows
+        ],
+        title=f"GTA, Figure 10: replay of stored samples, mean of {seeds} seeds",
+    )
+
+
 @app.command("heron-fig12")
 def heron_fig12_command(
     machine: Annotated[

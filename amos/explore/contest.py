@@ -62,6 +62,11 @@ class Contest:
     entries: list[Entry]
     out: list[Contender] = field(default_factory=list)
     _order: list[tuple[Session, int]] = field(default_factory=list)
+    _live: list[Entry] = field(init=False)
+    _waiting: list[Entry] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._live = list(self.entries)
 
     @staticmethod
     def near(contenders: Sequence[Contender], trials: int) -> tuple[list[Contender], ...]:
@@ -135,16 +140,23 @@ class Contest:
         said = f"{ratio:.2f} times the fastest" if ratio < math.inf else "none ran"
         return f"left out after {done} trials: {said}"
 
-    def run(self, total: int, time_limit: float | None, stagnation: int | None) -> Iterator[Trial]:
-        """Make the trials; arguments as of :meth:`Session.trials`."""
+    def run(
+        self, total: int, time_limit: float | None = None, stagnation: int | None = None
+    ) -> Iterator[Trial]:
+        """Make trials until there are so many; arguments as of :meth:`Session.trials`.
+
+        Called again with a larger number, it goes on.
+        """
         end = math.inf if time_limit is None else time.monotonic() + time_limit
-        live = list(self.entries)
-        while len(live) > 1 and len(self._order) < total and time.monotonic() < end:
-            for entry in live:
-                more = min(_SHARE, total - len(self._order))
-                yield from self._more(entry, more, end, stagnation)
-            live = self._ranked(live)[: (len(live) + 1) // 2]
-        yield from self._more(live[0], total - len(self._order), end, stagnation)
+        while len(self._live) > 1 and len(self._order) < total and time.monotonic() < end:
+            if not self._waiting:
+                self._waiting = list(self._live)
+            more = min(_SHARE, total - len(self._order))
+            yield from self._more(self._waiting.pop(0), more, end, stagnation)
+            if not self._waiting:
+                self._live = self._ranked(self._live)[: (len(self._live) + 1) // 2]
+        if len(self._live) == 1 or not self._order:
+            yield from self._more(self._live[0], total - len(self._order), end, stagnation)
 
     def _more(
         self, entry: Entry, count: int, end: float, stagnation: int | None

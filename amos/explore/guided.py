@@ -9,13 +9,17 @@ model can no longer tell candidates apart, and with some drawn by chance
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Hashable, Iterator
 
 import numpy as np
 
 from amos.explore.method import Key, Search, niche
 from amos.explore.objective import Problem
+from amos.explore.retention import retained
 from amos.plan import Candidate
+from amos.records import Trial
 
 __all__ = ["EPSILON", "Guided"]
 
@@ -38,6 +42,8 @@ class Guided:
         rng: the only source of chance.
         method: the search method.
         epsilon: share of each batch that is drawn by chance, 0 to 1.
+        retain: share of the mappings that the rest of a batch comes from; see
+            :mod:`amos.explore.retention`.
     """
 
     def __init__(
@@ -46,8 +52,10 @@ class Guided:
         rng: np.random.Generator,
         method: type[Search],
         epsilon: float = EPSILON,
+        retain: float = 1.0,
     ) -> None:
         self._problem, self._rng, self._epsilon = problem, rng, epsilon
+        self._retain = retain
         self.search = method(problem, rng)
 
     def ask(self, count: int) -> list[Candidate]:
@@ -58,11 +66,31 @@ class Guided:
             return proposals
         self._look()
         excluded = self._problem.measured()
-        chosen = _fresh(self._neighbours(), int(count * _LOCAL), excluded)
+        kept = self._kept()
+        neighbours = (c for c in self._neighbours() if c.mapping.name in kept)
+        promising = (c for c in self._promising() if c.mapping.name in kept)
+        chosen = _fresh(neighbours, int(count * _LOCAL), excluded)
         chosen += _fresh(self._random(), round(count * self._epsilon), excluded)
-        for source in (self._promising(), self._random(), (c for c, _ in self.search.results)):
+        for source in (promising, self._random(), (c for c, _ in self.search.results)):
             chosen += _fresh(source, count - len(chosen), excluded)
         return chosen
+
+    def _kept(self) -> frozenset[str]:
+        """Names of the mappings that are searched on.
+
+        A mapping is worth its best kernel, or what the corrected model says of it before any
+        has been measured: the model stands for the warm-up of the paper.
+        """
+        names = [mapping.name for mapping in self._problem.mappings]
+        if self._retain == 1:
+            return frozenset(names)
+        seconds = dict.fromkeys(names, math.inf)
+        for candidate, score in self.search.results:
+            seconds[candidate.mapping.name] = min(seconds[candidate.mapping.name], score)
+        trials = [trial for trial in self._problem.trials if math.isfinite(trial.seconds)]
+        measured = Counter(trial.mapping.name for trial in trials)
+        best = {trial.mapping.name: trial.seconds for trial in sorted(trials, key=_slowest)}
+        return retained(seconds | best, measured, self._retain)
 
     def _look(self) -> None:
         """Let the method search on the model for a while."""
@@ -123,6 +151,10 @@ def _fresh(source: Iterator[Candidate], count: int, excluded: set[Key]) -> list[
             excluded.add(candidate.key)
             fresh.append(candidate)
     return fresh
+
+
+def _slowest(trial: Trial) -> float:
+    return -trial.seconds
 
 
 def _outermost(candidate: Candidate) -> str:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from amos.machine import Machine
-from amos.mapping import Mapping
+from amos.mapping import Mapping as LoopMapping
 from amos.perfmodel import Prediction, evaluate, prediction_of
 from amos.plan import Candidate, Schedule, Structure, Value, batch_of
 from amos.records import Trial
 from amos.schedule import ScheduleSpace, Tiling, spaces_of
 
-__all__ = ["Problem"]
+__all__ = ["Problem", "corrections"]
 
 #: A correction counts as much as this many measurements that agree with the model.
 _PRIOR = 2.0
@@ -37,7 +37,7 @@ class Problem:
 
     def __init__(
         self,
-        mappings: Sequence[Mapping],
+        mappings: Sequence[LoopMapping],
         machine: Machine,
         *,
         fixes: Iterable[tuple[str, Value]] = (),
@@ -56,7 +56,7 @@ class Problem:
         """Number of assignments over all mappings, feasible or not."""
         return sum(space.size for space in self.spaces.values())
 
-    def space(self, mapping: Mapping) -> ScheduleSpace:
+    def space(self, mapping: LoopMapping) -> ScheduleSpace:
         """Schedule space of one of the mappings."""
         return self.spaces[mapping.name]
 
@@ -85,7 +85,7 @@ class Problem:
 
     def scores(self, candidates: Sequence[Candidate]) -> np.ndarray:
         """Predicted seconds, scaled by how wrong the model was for each mapping so far."""
-        correction = {name: self._correction(name) for name in self.spaces}
+        correction = corrections({name: self._ratios[name] for name in self.spaces})
         factors = np.array([correction[candidate.mapping.name] for candidate in candidates])
         scores: np.ndarray = self.seconds(candidates) * factors
         return scores
@@ -106,15 +106,22 @@ class Problem:
         done = [trial for trial in self.trials if math.isfinite(trial.seconds)]
         return sorted(done, key=lambda trial: trial.seconds)[:count]
 
-    def sample(self, mapping: Mapping, rng: np.random.Generator) -> Candidate:
+    def sample(self, mapping: LoopMapping, rng: np.random.Generator) -> Candidate:
         """A random feasible schedule for a mapping."""
         return Candidate(mapping, self.space(mapping).sample(rng))
 
-    def _correction(self, name: str) -> float:
-        """Shrunk geometric mean of measured over predicted; 1 before any measurement."""
-        everything = [r for ratios in self._ratios.values() for r in ratios]
-        if not everything:
-            return 1.0
-        overall = float(np.mean(everything))
-        own = self._ratios.get(name, [])
-        return math.exp((sum(own) + _PRIOR * overall) / (len(own) + _PRIOR))
+
+def corrections(ratios: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """How wrong the model was for each mapping: measured over predicted, as a factor.
+
+    A geometric mean, shrunk towards that of all mappings; 1 before any measurement.
+
+    Args:
+        ratios: logarithms of measured over predicted, of each mapping.
+    """
+    everything = [ratio for each in ratios.values() for ratio in each]
+    overall = float(np.mean(everything)) if everything else 0.0
+    return {
+        name: math.exp((sum(own) + _PRIOR * overall) / (len(own) + _PRIOR))
+        for name, own in ratios.items()
+    }

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from amos.errors import ExploreError, UnknownNameError, shown
 from amos.explore.guided import EPSILON
+from amos.explore.retention import check_retain
 from amos.measure.executor import Executor
 from amos.measure.runner import DEFAULT_TIMEOUT
 from amos.plan import Value
@@ -29,6 +30,8 @@ class SearchOptions:
             their loops.
         stagnation: end after this many trials without progress.
         epsilon: share of the candidates that are drawn by chance.
+        retain: share of the mappings that is searched on, apart from what is drawn by
+            chance; see :mod:`amos.explore.retention`.
         time_limit: seconds after which no other candidate is begun.
 
     Raises:
@@ -41,6 +44,7 @@ class SearchOptions:
     tiling: Tiling = "hardware"
     stagnation: int | None = None
     epsilon: float = EPSILON
+    retain: float = 1.0
     time_limit: float | None = None
 
     def __post_init__(self) -> None:
@@ -50,6 +54,7 @@ class SearchOptions:
             check_count("stagnation", self.stagnation)
         if not isinstance(self.epsilon, int | float) or not 0 <= self.epsilon <= 1:
             raise ExploreError(f"epsilon: expected a share from 0 to 1, got {self.epsilon}")
+        check_retain(self.retain)
         _check_seconds("time_limit", self.time_limit)
 
     def recorded(self) -> dict[str, object]:
@@ -61,6 +66,8 @@ class SearchOptions:
             kept["tiling"] = self.tiling
         if self.epsilon != EPSILON:
             kept["epsilon"] = self.epsilon
+        if self.retain != 1:
+            kept["retain"] = self.retain
         return {"commute": self.commute} | kept
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,20 +13,29 @@ from typing import TYPE_CHECKING, Any
 from amos._display import Shown
 from amos._progress import ProgressLine, clock, time_left
 from amos.errors import AmosError, ExploreError
-from amos.explore import explore
-from amos.explore.options import MeasureOptions, check_count
-from amos.network.candidates import Chooser
+from amos.explore.contest import Contest
+from amos.explore.options import MeasureOptions, SearchOptions, check_count
+from amos.explore.setting import Setting
+from amos.explore.task_scheduler import TaskScheduler, TaskState
+from amos.explore.task_scheduler import scheduler as named_scheduler
+from amos.measure.executor import Executor, open_executor
+from amos.network.candidates import Choice, Chooser
 from amos.network.groups import Task
 from amos.network.network import Network
-from amos.records import Trial
+from amos.records import Records
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["TunedTask", "Tuning", "tune"]
+__all__ = ["Slice", "TunedTask", "Tuning", "tune"]
 
 #: Called after each trial with those made and those asked for, and the seconds of the whole.
 Progress = Callable[[int, int, float], None]
+
+#: Trials of a slice: what a session proposes at a time.
+_SLICE = 8
+#: Share of a task's mappings that ``dual`` searches on.
+_RETAIN = 0.2
 
 
 @dataclass(frozen=True)
@@ -60,6 +70,25 @@ class TunedTask:
         return self.count * (self.seconds or self.predicted or 0.0)
 
 
+@dataclass(frozen=True)
+class Slice:
+    """Trials that one task got in a row.
+
+    Attributes:
+        slice: number, from 0.
+        task: position in :attr:`Tuning.order`.
+        trials: that the task has had by then.
+        best_seconds: of its fastest kernel by then; infinite while none ran.
+        network_seconds: of all tasks by then, those that were not measured as predicted.
+    """
+
+    slice: int
+    task: int
+    trials: int
+    best_seconds: float
+    network_seconds: float
+
+
 @dataclass(frozen=True, eq=False)
 class Tuning(Shown):
     """What became of a network's tasks.
@@ -67,12 +96,14 @@ class Tuning(Shown):
     Attributes:
         network: its name.
         tasks: the longest first.
-        history: seconds of all tasks after each trial, those that were not measured as predicted.
+        order: the same in the order of their numbers in :attr:`slices`.
+        slices: who got which trials.
     """
 
     network: str
     tasks: tuple[TunedTask, ...]
-    history: tuple[float, ...] = field(default=(), repr=False)
+    order: tuple[TunedTask, ...]
+    slices: tuple[Slice, ...] = field(default=(), repr=False)
 
     @property
     def seconds(self) -> float:
@@ -83,6 +114,13 @@ class Tuning(Shown):
     def trials(self) -> int:
         """Of all tasks."""
         return sum(task.trials for task in self.tasks)
+
+    @property
+    def history(self) -> pd.DataFrame:
+        """One row a slice: slice, task, trials, best_seconds, network_seconds."""
+        import pandas as pd
+
+        return pd.DataFrame([asdict(each) for each in self.slices])
 
     def to_frame(self) -> pd.DataFrame:
         """One row a task; seconds."""
@@ -97,6 +135,11 @@ class Tuning(Shown):
             "trials": self.trials,
             "seconds": self.seconds,
             "tasks": [asdict(task) for task in self.tasks],
+            "history": [
+                asdict(each)
+                | {"best_seconds": each.best_seconds if math.isfinite(each.best_seconds) else None}
+                for each in self.slices
+            ],
         }
 
     def __str__(self) -> str:
@@ -116,116 +159,208 @@ def tune(
     *,
     trials: int,
     records: str | Path,
+    scheduler: str = "gradient",
+    retain: float | None = None,
     seed: int = 0,
     measure: MeasureOptions = MeasureOptions(),  # noqa: B008 (frozen)
     progress: Progress | bool = True,
 ) -> Tuning:
     """Measure candidates of every task on this machine, and record them.
 
-    Trials are divided equally. The same call again goes on where an earlier one stopped, and
-    what another network's equal task has measured is taken from the records.
+    The same call again goes on where an earlier one stopped, and divides the trials as that
+    one would have; what another network's equal task has measured is taken from the records.
 
     Args:
         network: what :func:`amos.load_network` returned.
         trials: how many candidates to measure in all; each task gets at least one.
         records: file that keeps every trial, for :func:`amos.compile`.
+        scheduler: who gets the next trials: ``"equal"``, ``"round_robin"``, ``"gradient"``,
+            ``"dual"`` or ``"bound"``; see :mod:`amos.explore.task_scheduler`.
+        retain: share of a task's mappings that is searched on, above 0 and at most 1; by
+            default 0.2 for ``"dual"``, and all for others.
         seed: of the searches.
         measure: how to measure.
         progress: True for a line on a terminal and in a notebook, False for none; a function
             is called after each trial instead.
 
     Raises:
-        ExploreError: ``trials`` is no number of trials, or there is nothing to tune.
+        ExploreError: ``trials`` or ``retain`` is out of range, or there is nothing to tune.
+        UnknownNameError: there is no such scheduler.
         MeasureError: there is nothing to measure with.
         RecordError: the record file cannot be written.
     """
     check_count("trials", trials)
+    if retain is None:
+        retain = _RETAIN if scheduler == "dual" else 1.0
+    search = SearchOptions(commute=True, retain=retain)
+    named_scheduler(scheduler, 1)
     if not network.tasks:
         raise ExploreError(f"{network.name} has no task to tune")
-    run = _Run(network, trials, ProgressLine(progress is True), progress)
-    with run.line:
-        for number, task in enumerate(run.order):
-            run.tasks[task] = run.tuned(number, task, records, seed, measure)
-    ranked = sorted(run.tasks.values(), key=lambda each: -each.expected)
-    return Tuning(network.name, tuple(ranked), tuple(run.history))
+    with ExitStack() as stack:
+        line = stack.enter_context(ProgressLine(progress is True))
+        run = _Run(network, trials, line, progress)
+        workers = open_executor(
+            measure.executor, measure.timeout, measure.memory, None, measure.implementation
+        )
+        if workers is not None:
+            stack.enter_context(workers)
+        store = stack.enter_context(Records(records))
+        run.open(workers, store, seed, search, measure)
+        run.search(named_scheduler(scheduler, run.slices_in_all))
+        store.check_place()
+    ranked = sorted(run.tasks, key=lambda each: -each.expected)
+    return Tuning(network.name, tuple(ranked), tuple(run.tasks), tuple(run.slices))
 
 
 class _Run:
-    """One tuning under way."""
+    """One tuning under way: a contest of instructions for each task."""
 
     def __init__(
         self, network: Network, trials: int, line: ProgressLine, progress: Progress | bool
     ) -> None:
-        self.total, self.line = trials, line
+        self.line = line
         self._call = progress if callable(progress) else None
         line.show("asking the model")
         chooser = Chooser("host")
-        self.tasks = {task: _untuned(task, chooser) for task in network.tasks}
-        fitting = [task for task, each in self.tasks.items() if each.predicted is not None]
+        asked = [(task, *_untuned(task, chooser)) for task in network.tasks]
         # The longest first: who stops early has tuned what matters.
-        self.order = sorted(fitting, key=lambda task: -self.tasks[task].expected)
-        self.history: list[float] = []
+        asked.sort(key=lambda each: -each[1].expected)
+        self.network = [task for task, _, _ in asked]
+        self.tasks = [row for _, row, _ in asked]
+        self.bounds = [choice.prediction.rows[0].compute if choice else 0.0 for *_, choice in asked]
+        self.best: list[list[float]] = [[] for _ in asked]
+        self.contests: list[Contest | None] = [None] * len(asked)
+        self.ended = [choice is None for *_, choice in asked]
+        self.total = max(trials, len(asked) - sum(self.ended))
+        self.size = max(1, min(_SLICE, self.total // max(len(asked) - sum(self.ended), 1)))
+        self.done = 0
+        self.slices: list[Slice] = []
         self._start = time.monotonic()
 
-    def shares(self) -> Sequence[int]:
-        """Trials of each task, in order; what cannot be divided goes to the first."""
-        each, rest = divmod(self.total, len(self.order))
-        return [max(1, each + (number < rest)) for number in range(len(self.order))]
+    @property
+    def slices_in_all(self) -> int:
+        """How many slices the trials make."""
+        return -(-self.total // self.size)
 
-    def tuned(
-        self, number: int, task: Task, records: str | Path, seed: int, measure: MeasureOptions
-    ) -> TunedTask:
-        """A task with its best kernel."""
-        before = self.tasks[task]
-        share = self.shares()[number]
+    def open(
+        self,
+        workers: Executor | None,
+        store: Records,
+        seed: int,
+        search: SearchOptions,
+        measure: MeasureOptions,
+    ) -> None:
+        """Begin, or continue, the search of each task."""
+        share = max(1, self.total // len(self.tasks))
+        for number, task in enumerate(self.network):
+            if self.ended[number]:
+                continue
+            self.line.show(f"beginning task {number + 1} of {len(self.tasks)}")
+            with self._told(number):
+                setting = Setting(
+                    operator=task.operator,
+                    machine="host",
+                    workers=workers,
+                    method="ga",
+                    seed=seed,
+                    rule="access",
+                    search=search,
+                    measure=measure,
+                    store=store,
+                )
+                self.contests[number] = setting.contest(setting.units(None), share)
 
-        def tried(trial: Trial, _: int) -> None:
-            best = min(self.tasks[task].seconds or math.inf, trial.seconds)
-            if math.isfinite(best):
-                self.tasks[task] = replace(self.tasks[task], seconds=best)
+    @contextmanager
+    def _told(self, number: int) -> Iterator[None]:
+        """What keeps a task from being tuned is its reason, and no end of the others."""
+        try:
+            yield
+        except AmosError as error:
+            self.ended[number] = True
+            self.tasks[number] = replace(self.tasks[number], reason=str(error).splitlines()[0])
+
+    def search(self, among: TaskScheduler) -> None:
+        """Make the trials, then measure the leaders of each task again."""
+        while self.done < self.total and (number := among.next(self._states())) is not None:
+            before = self.done
+            with self._told(number):
+                self._slice(number, min(self.size, self.total - self.done))
+            self.ended[number] |= self.done == before
+            self.best[number].append(self._fastest(number))
+            self.slices.append(
+                Slice(
+                    slice=len(self.slices),
+                    task=number,
+                    trials=self.tasks[number].trials,
+                    best_seconds=self.best[number][-1],
+                    network_seconds=self.seconds,
+                )
+            )
+        for number, contest in enumerate(self.contests):
+            if contest is not None and math.isfinite(self._fastest(number)):
+                self.line.show(f"confirming task {number + 1} of {len(self.tasks)}")
+                contest.confirm(lambda _: None)
+                self._take(number, contest)
+
+    def _states(self) -> list[TaskState]:
+        return [
+            TaskState(
+                weight=row.count,
+                operations=task.operator.operations,
+                kind=row.kind,
+                bound=bound,
+                best=tuple(best),
+                ended=ended,
+            )
+            for task, row, bound, best, ended in zip(
+                self.network, self.tasks, self.bounds, self.best, self.ended, strict=True
+            )
+        ]
+
+    def _slice(self, number: int, count: int) -> None:
+        contest = self.contests[number]
+        assert contest is not None
+        for _ in contest.run(len(contest.trials) + count):
+            self.done += 1
+            self._take(number, contest)
             self.tell(number)
 
-        self.tell(number, done=False)
-        try:
-            result = explore(
-                task.operator,
-                trials=share,
-                seed=seed,
-                records=records,
-                measure=measure,
-                progress=tried,
-            )
-            best = result.best
-        except ExploreError as error:
-            return replace(before, reason=str(error).splitlines()[0])
-        return replace(
-            before,
-            trials=len(result.trials),
-            replayed=result.replayed,
-            seconds=best.seconds,
-            instruction=result.intrinsic.name,
+    def _take(self, number: int, contest: Contest) -> None:
+        """What a task has reached."""
+        best = contest.best(1)
+        self.tasks[number] = replace(
+            self.tasks[number],
+            trials=len(contest.trials),
+            replayed=sum(entry.session.replayed for entry in contest.entries),
+            seconds=best[0].seconds if best else None,
+            instruction=contest.winner.contender.intrinsic.name if best else "",
+            reason="" if best else f"none of {len(contest.trials)} candidates ran",
         )
 
-    def tell(self, number: int, *, done: bool = True) -> None:
+    def _fastest(self, number: int) -> float:
+        return self.tasks[number].seconds or math.inf
+
+    @property
+    def seconds(self) -> float:
+        """Of all tasks."""
+        return sum(task.expected for task in self.tasks)
+
+    def tell(self, number: int) -> None:
         """Say how far it is."""
-        seconds = sum(task.expected for task in self.tasks.values())
-        if done:
-            self.history.append(seconds)
-        total = sum(self.shares())
-        count = min(len(self.history), total)
-        if self._call is not None and done:
-            self._call(count, total, seconds)
-        left = time_left(time.monotonic() - self._start, count, total) if count else math.inf
-        said = f"task {number + 1} of {len(self.order)}, trial {count}/{total}"
-        said += f", kernels {seconds * 1e3:.4g} ms"
-        said += f", {clock(left)} left" if math.isfinite(left) else ""
-        self.line.show(said)
+        if self._call is not None:
+            self._call(self.done, self.total, self.seconds)
+        left = time_left(time.monotonic() - self._start, self.done, self.total)
+        self.line.show(
+            f"task {number + 1} of {len(self.tasks)}, trial {self.done}/{self.total}, "
+            f"kernels {self.seconds * 1e3:.4g} ms, {clock(left)} left"
+        )
 
 
-def _untuned(task: Task, chooser: Chooser) -> TunedTask:
+def _untuned(task: Task, chooser: Chooser) -> tuple[TunedTask, Choice | None]:
     operator = task.operator
     row = TunedTask(operator.name, str(operator), task.weight)
     try:
-        return replace(row, predicted=chooser.predicted(operator).prediction.seconds)
+        choice = chooser.predicted(operator)
     except AmosError as error:
-        return replace(row, reason=str(error).splitlines()[0])
+        return replace(row, reason=str(error).splitlines()[0]), None
+    return replace(row, predicted=choice.prediction.seconds), choice

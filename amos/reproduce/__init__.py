@@ -1,6 +1,8 @@
 """The paper's tables of mappings, counted anew: Table 5, Table 6 and section 7.5."""
 
 from amos.reproduce.accelerators import AcceleratorRow, accelerators
+from amos.reproduce.gta_fig10 import Fig10Row
+from amos.reproduce.gta_fig10 import fig10 as gta_fig10
 from amos.reproduce.heron_fig12 import METHODS as HERON_METHODS
 from amos.reproduce.heron_fig12 import Fig12
 from amos.reproduce.heron_fig12 import fig12 as heron_fig12
@@ -12,11 +14,13 @@ __all__ = [
     "HERON_METHODS",
     "PRINTED",
     "AcceleratorRow",
+    "Fig10Row",
     "Fig12",
     "HeronTable5Row",
     "Table5Row",
     "Table6Row",
     "accelerators",
+    "gta_fig10",
     "heron_fig12",
     "heron_table5",
     "table5",

@@ -90,6 +90,7 @@ class LayerSamples:
     Attributes:
         layer: its name.
         measured: seconds of each candidate, the least disturbed of all rounds.
+        mappings: name of the mapping of each.
         halves: two independent measurements of each candidate, the best of every other
             round; ``None`` if there is only one round.
         noise: share by which two measurements differ, typically; 0 if there is only one.
@@ -111,6 +112,7 @@ class LayerSamples:
         places: dict[tuple[tuple[str, ...], ...], list[int]] = {}
         for number, row in enumerate(rows):
             places.setdefault(tuple(map(tuple, row.groups.values())), []).append(number)
+        self.mappings = [mappings[tuple(map(tuple, row.groups.values()))].name for row in rows]
         self._batches: list[tuple[Structure, LoopBatch, list[int]]] = []
         for groups, numbers in places.items():
             structure = Structure(mappings[groups])

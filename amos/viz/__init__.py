@@ -8,12 +8,13 @@ from amos.viz.display import html, text
 from amos.viz.matrices import matching
 from amos.viz.plotting import write
 from amos.viz.rooflines import roofline
-from amos.viz.searches import accuracy, distribution, progress
+from amos.viz.searches import accuracy, allocation, distribution, progress
 from amos.viz.slots import fragments
 from amos.viz.spaces import landscape, space
 
 __all__ = [
     "accuracy",
+    "allocation",
     "distribution",
     "fragments",
     "html",

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from amos.errors import ExploreError
+from amos.viz.palette import line_colour
 from amos.viz.plotting import graph_objects, styled
 
 if TYPE_CHECKING:
     from amos.explore import Exploration
+    from amos.network import Tuning
 
-__all__ = ["accuracy", "distribution", "progress"]
+__all__ = ["accuracy", "allocation", "distribution", "progress"]
 
 
 def progress(found: Exploration | Mapping[str, Exploration | Sequence[float]]) -> Any:
@@ -116,6 +118,44 @@ def accuracy(found: Exploration | Mapping[str, tuple[Any, Any]]) -> Any:
     mean = f", {np.mean(shares):.1%} of pairs in the right order" if shares else ""
     what = f"Predicted and measured{mean}"
     return styled(figure, what, x="predicted seconds", y="measured seconds", log="xy", height=480)
+
+
+def allocation(found: Tuning) -> Any:
+    """Which task of a network got which trials, and what that made of the whole (GTA, Figure 1).
+
+    Args:
+        found: what :func:`amos.tune` returned.
+
+    Returns:
+        A plotly figure with a row of marks for each task over the slices, and the network's
+        time so far on an axis of its own.
+
+    Raises:
+        ToolchainError: plotly is not installed.
+    """
+    figure = graph_objects().Figure()
+    for number, task in enumerate(found.order):
+        own = [each for each in found.slices if each.task == number]
+        figure.add_scatter(
+            x=[each.slice for each in own],
+            y=[f"{number + 1}: {task.count} x {task.kind}"] * len(own),
+            mode="markers",
+            showlegend=False,
+            marker=dict(symbol="square", size=9, color=line_colour(number)),
+            text=[f"{task.operator}<br>{each.best_seconds * 1e3:.4g} ms" for each in own],
+            hovertemplate="slice %{x}<br>%{text}<extra></extra>",
+        )
+    figure.add_scatter(
+        x=[each.slice for each in found.slices],
+        y=[each.network_seconds for each in found.slices],
+        name="all tasks",
+        mode="lines",
+        line=dict(shape="hv", width=2),
+        yaxis="y2",
+    )
+    figure.update_layout(yaxis2=dict(overlaying="y", side="right", title="seconds of all tasks"))
+    what = f"{found.network}: {len(found.slices)} slices of {len(found.tasks)} tasks"
+    return styled(figure, what, x="slices", y="task")
 
 
 def _named(found: Exploration | Mapping[str, Any]) -> Mapping[str, Any]:

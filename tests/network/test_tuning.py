@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import amos
-from amos.errors import ExploreError
+from amos.errors import ExploreError, UnknownNameError
 from tests.network.models import Builder
 
 
@@ -30,12 +30,18 @@ def test_records_are_shared_resumed_and_compiled(tmp_path: Path) -> None:
     )
     assert sorted(task.trials for task in first.tasks) == [1, 2]
     assert seen == [(1, 3), (2, 3), (3, 3)]
-    assert len(first.history) == 3
+    history = first.history
+    assert [*history.columns] == ["slice", "task", "trials", "best_seconds", "network_seconds"]
+    assert history["trials"].groupby(history["task"]).max().sum() == 3
+    figure = amos.viz.allocation(first)
+    assert sum(len(trace.x) for trace in figure.data[:-1]) == len(history) == 3
     assert first.seconds == pytest.approx(sum(task.seconds or 0 for task in first.tasks))
 
+    # A run that is continued divides its trials as it did.
     again = amos.tune(network, trials=3, records=records, progress=False)
     assert [task.replayed for task in again.tasks] == [task.trials for task in again.tasks]
     assert again.seconds == first.seconds
+    assert list(again.history["task"]) == list(history["task"])
 
     compiled = amos.compile(network, records=records, progress=False)
     times = {kernel.choice.seconds for kernel in compiled.kernels.values()}
@@ -44,6 +50,15 @@ def test_records_are_shared_resumed_and_compiled(tmp_path: Path) -> None:
     named = compiled.profile(values, repeat=2).to_frame()
     assert list(named["count"]) == [1, 1]
     assert (named["seconds"] > 0).all()
+
+
+def test_what_cannot_be_divided_is_refused(tmp_path: Path) -> None:
+    network, records = amos.load_network(_two_products()), tmp_path / "records.db"
+    with pytest.raises(UnknownNameError, match="unknown scheduler 'best'"):
+        amos.tune(network, trials=3, records=records, scheduler="best")
+    with pytest.raises(ExploreError, match="retain: expected a share above 0"):
+        amos.tune(network, trials=3, records=records, retain=0)
+    assert not records.exists()
 
 
 def test_nothing_to_tune_is_told(tmp_path: Path) -> None:

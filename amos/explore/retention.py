@@ -1,0 +1,60 @@
+"""Which mappings of a task are searched on: GTA's sub-tasks (section 4.2).
+
+A mapping is worth the inverse of the time of its best kernel, ``P ~ 1/V``; those that were
+measured least are worth more, ``P' ~ (1 + beta) P``; and of ``n`` mappings the ``ceil(kappa n)``
+with the largest ``P'`` are retained (equation 3).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from amos.errors import ExploreError, shown
+
+__all__ = ["check_retain", "probabilities", "retained"]
+
+#: How much more a mapping is worth that was measured least (``beta`` in the paper).
+_BOOST = 0.1
+
+
+def check_retain(share: float) -> float:
+    """A share of mappings, if it is one.
+
+    Raises:
+        ExploreError: it is not above 0 and at most 1.
+    """
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+        raise ExploreError(f"retain: expected a share above 0 and at most 1, got {shown(share)}")
+    return float(share)
+
+
+def probabilities(seconds: Mapping[str, float], measured: Mapping[str, int]) -> dict[str, float]:
+    """P' of each mapping; they add up to 1.
+
+    Args:
+        seconds: of the best kernel of each of at least one mapping, measured or predicted;
+            infinite if none runs.
+        measured: how many kernels of each were measured; 0 where it is left out.
+
+    >>> probabilities({"a": 1.0, "b": 3.0}, {"a": 1, "b": 1})
+    {'a': 0.75, 'b': 0.25}
+    """
+    counts = np.array([measured.get(name, 0) for name in seconds])
+    worth = 1.0 / np.array([*seconds.values()])
+    worth[counts == counts.min()] *= 1 + _BOOST
+    total = float(worth.sum())
+    if not total:
+        return dict.fromkeys(seconds, 1 / len(seconds))
+    return dict(zip(seconds, (worth / total).tolist(), strict=True))
+
+
+def retained(
+    seconds: Mapping[str, float], measured: Mapping[str, int], share: float
+) -> frozenset[str]:
+    """The mappings that are searched on; arguments as of :func:`probabilities`."""
+    ranked = probabilities(seconds, measured)
+    best = sorted(ranked, key=lambda name: -ranked[name])
+    return frozenset(best[: math.ceil(share * len(best))])

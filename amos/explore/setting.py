@@ -1,0 +1,208 @@
+"""What the sessions of one exploration share, and the contest that they make up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from amos.errors import ExploreError, MappingError
+from amos.explore.contenders import (
+    Contender,
+    chosen_intrinsics,
+    contenders,
+    executes,
+    predicted,
+    reasons,
+    searched,
+)
+from amos.explore.contest import Contest, Entry
+from amos.explore.exploration import Exploration
+from amos.explore.guided import Guided
+from amos.explore.methods import method as find_method
+from amos.explore.objective import Problem
+from amos.explore.options import MeasureOptions, SearchOptions
+from amos.explore.run_log import RunLog
+from amos.explore.session import Session
+from amos.intrinsics import Intrinsic
+from amos.ir import Operator
+from amos.machine import Machine, catalogue
+from amos.machine.identity import Identity
+from amos.mapping import Mapping, MappingSpace, enumerate_mappings
+from amos.measure.executor import Executor, LocalExecutor
+from amos.measure.reference import Demand
+from amos.records.canonical import digest, machine_values
+from amos.records.record import Run
+from amos.records.store import Records
+from amos.validate import RULES
+
+__all__ = ["Setting", "chosen_mappings", "described"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the sessions of one exploration share; each is on an instruction of its own."""
+
+    operator: Operator
+    machine: str | Machine
+    workers: Executor | None
+    method: str
+    seed: int
+    rule: str
+    search: SearchOptions
+    measure: MeasureOptions
+    store: Records | None = None
+
+    def units(self, wanted: str | Intrinsic | Sequence[str | Intrinsic] | None) -> list[Intrinsic]:
+        """Several instructions that are asked for, as far as what measures executes them."""
+        return chosen_intrinsics(wanted, self.machine, self._features())
+
+    def _features(self) -> frozenset[str] | None:
+        """What the CPU that measures has, if it is not this one."""
+        if self.workers is None or isinstance(self.workers, LocalExecutor):
+            return None
+        return frozenset(self.workers.machine(()).features)
+
+    def contest(self, units: Sequence[Intrinsic], trials: int) -> Contest:
+        """The instructions that may win, with their sessions; one alone always may.
+
+        Raises:
+            MappingError: none can be used; the message says why.
+        """
+        if len(units) == 1:
+            alone = Contender(units[0], self.counts(units[0])[self.rule])
+            return Contest([Entry(alone, self.session(units[0], self._target(units)))])
+        taking, refused = self._taking_part(units)
+        taking, slower = Contest.near(taking, trials)
+        refused = [*slower, *refused]
+        if not taking:
+            raise _none(self.operator, refused)
+        target = self._target([each.intrinsic for each in taking])
+        entries = [Entry(each, self.session(each.intrinsic, target)) for each in taking]
+        return Contest(entries, refused)
+
+    def _taking_part(self, units: Sequence[Intrinsic]) -> tuple[list[Contender], list[Contender]]:
+        """Several instructions with what the model says of them, and those that are left out.
+
+        Who falls out for what is fixed, say, leaves no other out for being slower.
+        """
+        unable: list[Contender] = []
+        if self.workers is not None and self.measure.implementation == "native":
+            features = self._features()
+            lacking = [unit for unit in units if not executes(self.machine, unit, features)]
+            unable = [Contender(unit, reason="no native implementation here") for unit in lacking]
+            units = [unit for unit in units if unit not in lacking]
+        while True:
+            every = contenders(self.operator, units, self.rule, self.search)
+            taking = [each for each in every if not each.reason]
+            refused = [*unable, *(each for each in every if each.reason)]
+            if not taking:
+                return [], refused
+            target = self._target([each.intrinsic for each in taking])
+            taking = [
+                predicted(self.operator, each, target, self.rule, self.search) for each in taking
+            ]
+            failed = [each for each in taking if each.reason]
+            if not failed:
+                return taking, refused
+            unable += failed
+            names = {each.intrinsic.name for each in failed}
+            units = [unit for unit in units if unit.name not in names]
+
+    def counts(self, unit: Intrinsic) -> dict[str, int]:
+        """Number of mappings under each rule."""
+        spaces = _spaces(self.operator, unit, self.search)
+        return {rule: space.count for rule, space in spaces.items()}
+
+    def session(self, unit: Intrinsic, target: Machine) -> Session:
+        """The session of an instruction on a machine as the model sees it."""
+        mappings = chosen_mappings(self.operator, unit, self.rule, self.search)
+        op, workers = mappings[0].operator, self.workers
+        if workers is not None:
+            Demand.of(op).check(op, workers.memory)
+        log = self._log(unit, op)
+        # A run that is continued keeps the machine that it began with.
+        target = log.machine("description") or target
+        target.peak(unit.name)
+        log.begin(target, unit)
+        problem = Problem(mappings, target, fixes=self.search.fix, tiling=self.search.tiling)
+        rng = np.random.default_rng(self.seed)
+        options, measure = self.search, self.measure
+        searching = find_method(self.method)
+        guided = Guided(problem, rng, searching, options.epsilon, options.retain)
+        return Session(problem, guided, workers, log, measure.implementation, measure.flush)
+
+    def _log(self, unit: Intrinsic, op: Operator) -> RunLog:
+        """What the run of an instruction has recorded; the operator with all its dtypes."""
+        workers, search = self.workers, self.search
+        identity = workers.identity if workers is not None else described(self.machine)
+        options = {"rule": self.rule} | search.recorded() | self.measure.recorded()
+        run = Run.of(op, unit, identity, method=self.method, seed=self.seed, options=options)
+        return RunLog(self.store, run)
+
+    def _target(self, units: Sequence[Intrinsic]) -> Machine:
+        """The machine as the model sees it, or saw it when the run began."""
+        for unit in units if self.store is not None else ():
+            op = chosen_mappings(self.operator, unit, self.rule, self.search)[0].operator
+            recorded = self._log(unit, op).machine("description")
+            if recorded is not None and all(x.name in recorded.peaks for x in units):
+                return recorded
+        if self.workers is not None and not isinstance(self.machine, Machine):
+            return self.workers.machine(units, implementation=self.measure.implementation)
+        return catalogue.get(self.machine, units)
+
+    def result(self, contest: Contest, last: Machine) -> Exploration:
+        """What was found.
+
+        Raises:
+            ExploreError: no candidate ran.
+        """
+        problem, unit = contest.winner.session.problem, contest.winner.contender.intrinsic
+        result = Exploration(
+            operator=problem.mappings[0].operator,
+            intrinsic=unit,
+            machine=last,
+            counts=self.counts(unit),
+            searched=len(problem.mappings),
+            space_size=problem.size,
+            method=self.method,
+            seed=self.seed,
+            trials=tuple(contest.trials),
+            replayed=sum(entry.session.replayed for entry in contest.entries),
+            intrinsics=contest.contenders,
+        )
+        if result.expected(result.best) is None:
+            return result
+        return replace(result, prediction=problem.predict(result.best.candidate))
+
+
+def _none(operator: Operator, refused: list[Contender]) -> MappingError:
+    """No instruction can be used, and why."""
+    said = f"no instruction of {len(refused)} can be used for {operator.name}"
+    return MappingError("\n  ".join([said, *reasons(refused)]))
+
+
+def _spaces(operator: Operator, unit: Intrinsic, search: SearchOptions) -> dict[str, MappingSpace]:
+    return {rule: enumerate_mappings(operator, unit, rule, search.commute) for rule in RULES}
+
+
+def chosen_mappings(
+    operator: Operator, unit: Intrinsic, rule: str, search: SearchOptions
+) -> list[Mapping]:
+    """The mappings to search.
+
+    Raises:
+        ExploreError: there is none under the rule.
+    """
+    spaces = _spaces(operator, unit, search)
+    if not spaces[rule].count:
+        each = ", ".join(f"{name} {other.count}" for name, other in spaces.items())
+        raise ExploreError(f"no mapping under rule {rule!r} to search (mappings: {each})")
+    return searched(spaces[rule], search.only)
+
+
+def described(machine: str | Machine) -> Identity:
+    """A described machine; of another kind when its figures change."""
+    target = catalogue.get(machine)
+    return Identity(target.name, f"figures {digest(machine_values(target))[:8]}", target.cores)

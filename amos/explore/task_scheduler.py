@@ -1,0 +1,154 @@
+"""Which task of a network is tuned next: schedulers of slices of trials (GTA, section 4).
+
+A scheduler reads what became of every task so far and names one; it keeps no state and draws
+nothing, so that a run which is continued divides its trials as it would have. One slice
+is one batch of measurements of one task.
+
+* ``equal``: each task its share of the slices, the longest task first;
+* ``round_robin``: each task a slice in turn;
+* ``gradient``: the task whose next slice promises most by Ansor's estimate (GTA, equation 2);
+* ``dual``: the same, and within a task only the mappings that are retained
+  (:mod:`amos.explore.retention`) are searched;
+* ``bound``: the task with the widest gap between its kernel and the model's bound.
+
+GTA's paper has slips, which are settled so: the counter of samples is one for each task, and
+counts candidates that were measured; line 22 of Algorithm 1 stands inside of the ``if`` of line
+7, since nothing was measured otherwise; equation 1 is the minimum over the mappings, as the text
+says, not the maximum; the candidates "selected" for more exploration are the least measured;
+and the weights in equation 2, α and 1 - η, are one α as in Ansor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from amos.errors import ExploreError, UnknownNameError
+
+__all__ = ["SCHEDULERS", "TaskScheduler", "TaskState", "scheduler"]
+
+#: Trust in what the last slices gained against what the next may gain; slices looked back on;
+#: how much slower than the best similar task one may be expected to stay (Ansor, section 6.2).
+_ALPHA, _WINDOW, _SIMILAR = 0.2, 3, 2.0
+
+
+@dataclass(frozen=True)
+class TaskState:
+    """What is known of a task.
+
+    Attributes:
+        weight: how often it occurs in the network.
+        operations: arithmetic operations of one occurrence.
+        kind: tasks of one kind are taken to reach like rates.
+        bound: seconds that the model says no kernel of it can beat.
+        best: seconds of its fastest kernel after each slice; infinite while none ran.
+        ended: whether nothing is left to try.
+    """
+
+    weight: float
+    operations: int
+    kind: str
+    bound: float
+    best: tuple[float, ...] = ()
+    ended: bool = False
+
+    @property
+    def slices(self) -> int:
+        """How many it got."""
+        return len(self.best)
+
+    @property
+    def seconds(self) -> float:
+        """Of its fastest kernel; the bound, which nothing contradicts, while none ran."""
+        return self.best[-1] if self.best and math.isfinite(self.best[-1]) else self.bound
+
+
+class TaskScheduler(Protocol):
+    """Chooses the task that gets the next slice."""
+
+    def next(self, tasks: Sequence[TaskState]) -> int | None:
+        """Position of a task that has not ended; ``None`` if all have."""
+
+
+@dataclass(frozen=True)
+class _Equal:
+    slices: int
+
+    def next(self, tasks: Sequence[TaskState]) -> int | None:
+        live = _live(tasks)
+        each, rest = divmod(self.slices, len(tasks))
+        short = (n for n in live if tasks[n].slices < each + (n < rest))
+        # What a task that has ended leaves goes to the others in turn.
+        return next(short, _fewest(tasks, live))
+
+
+class _RoundRobin:
+    def next(self, tasks: Sequence[TaskState]) -> int | None:
+        return _fewest(tasks, _live(tasks))
+
+
+@dataclass(frozen=True)
+class _ByGain:
+    """The task with the largest estimate, after a slice of each."""
+
+    gain: Callable[[Sequence[TaskState], TaskState], float]
+
+    def next(self, tasks: Sequence[TaskState]) -> int | None:
+        live = _live(tasks)
+        if fresh := [n for n in live if not tasks[n].slices]:
+            return fresh[0]
+        return max(live, key=lambda n: self.gain(tasks, tasks[n]), default=None)
+
+
+def _live(tasks: Sequence[TaskState]) -> list[int]:
+    return [n for n, task in enumerate(tasks) if not task.ended]
+
+
+def _fewest(tasks: Sequence[TaskState], live: Sequence[int]) -> int | None:
+    return min(live, key=lambda n: tasks[n].slices, default=None)
+
+
+def gradient(tasks: Sequence[TaskState], task: TaskState) -> float:
+    """Seconds of the network that the next slice of a task may save (GTA, equation 2)."""
+    seconds, count = task.seconds, task.slices
+    window = min(_WINDOW, count - 1)
+    before = task.best[count - 1 - window]
+    gained = (before - seconds) / window if window and math.isfinite(before) else 0.0
+    rate = max(each.operations / each.seconds for each in tasks if each.kind == task.kind)
+    hoped = max(seconds / count, seconds - _SIMILAR * task.operations / rate)
+    return task.weight * (_ALPHA * gained + (1 - _ALPHA) * hoped)
+
+
+def gap(_: Sequence[TaskState], task: TaskState) -> float:
+    """What a task could still save at the best, and the less likely the longer it was tried.
+
+    Optimism under uncertainty: the bound is taken to be in reach, and each slice without
+    reaching it makes that less credible.
+    """
+    return task.weight * max(task.seconds - task.bound, 0.0) / task.slices
+
+
+#: Schedulers by name, each made for a number of slices.
+SCHEDULERS: dict[str, Callable[[int], TaskScheduler]] = {
+    "equal": _Equal,
+    "round_robin": lambda _: _RoundRobin(),
+    "gradient": lambda _: _ByGain(gradient),
+    "dual": lambda _: _ByGain(gradient),
+    "bound": lambda _: _ByGain(gap),
+}
+
+
+def scheduler(name: str, slices: int) -> TaskScheduler:
+    """A scheduler by name, for a run of so many slices.
+
+    Raises:
+        UnknownNameError: there is none of that name.
+        ExploreError: there is nothing to divide.
+    """
+    if name not in SCHEDULERS:
+        raise UnknownNameError("scheduler", name, tuple(SCHEDULERS))
+    if slices < 1:
+        raise ExploreError(f"scheduler {name!r}: expected at least one slice, got {slices}")
+    return SCHEDULERS[name](slices)
