@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +34,7 @@ def instruction(
     name: str,
     compute: str,
     extents: Mapping[str, int],
-    kinds: tuple[str, str, str],
+    kinds: Sequence[str],
     *,
     requires: tuple[str, ...],
     llvm: str,
@@ -53,7 +53,7 @@ def instruction(
 
     Args:
         name, compute, extents: see :meth:`Intrinsic.define`.
-        kinds: dtypes of ``Src1``, ``Src2`` and ``Dst``.
+        kinds: dtypes of ``Src1``, of ``Src2`` if there is one, and of ``Dst``.
         requires: features of a CPU that has it.
         llvm, c: what it is in TVMScript and in C.
         flags, headers: for the C compiler.
@@ -72,13 +72,13 @@ def instruction(
             explicit=source != embedded,
             staged=staged,
         )
-        for source, address in zip(("Src1", "Src2"), symbols, strict=True)
+        for source, address in zip(("Src1", "Src2")[: len(kinds) - 1], symbols, strict=False)
     ]
     yield Intrinsic.define(
         name,
         compute,
         extents,
-        dict(zip(("Src1", "Src2", "Dst"), kinds, strict=True)),
+        dict(zip((*("Src1", "Src2")[: len(kinds) - 1], "Dst"), kinds, strict=True)),
         [*loads, "memory.Dst[addr_c] = reg.Dst[]"],
         requires=requires,
         **about,

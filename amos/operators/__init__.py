@@ -10,7 +10,7 @@ out[m, n] += a[m, k] * b[k, n]  with m=4, n=4, k=8
 
 from __future__ import annotations
 
-from amos.operators import convolutions, transposed
+from amos.operators import convolutions, elementwise, transposed
 from amos.operators.lookup import resolve, short_name
 from amos.operators.matrices import scan_by_blocks
 from amos.operators.registry import Builder, builder, get, names, register
@@ -22,6 +22,7 @@ __all__ = [
     "Layer",
     "builder",
     "convolutions",
+    "elementwise",
     "get",
     "layer",
     "layers",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from amos.errors import OperatorError, shown
-from amos.ir import Operator
+from amos.ir import BufferLoad, Operator
 from amos.operators.registry import Builder, add, build
 
 __all__ = ["IMAGE_AXES", "STEPS", "define", "letters"]
@@ -67,7 +67,8 @@ def define(
         if windows:
             axes = [_Axis.of(size, values) for size in windows]
             text, shapes["image"] = _slide(text, ranges, axes)
-        return build(text, ranges, name=values["name"], dtype=values["dtype"], shapes=shapes)
+        op = build(text, ranges, name=values["name"], dtype=values["dtype"], shapes=shapes)
+        return _with_neutral_padding(op)
 
     statement = texts[usual]
     for p, r in (IMAGE_AXES[size] for size in windows if parameters["dilation"] > 1):
@@ -76,6 +77,18 @@ def define(
     named = f"; layouts {', '.join(f'``{layout}``' for layout in layouts)}" if layouts else ""
     make.__doc__ = f"``{statement}``{named}.\n\n{inspect.cleandoc(notes)}"
     return add(Builder(name, code, description, make, parameters, layouts))
+
+
+def _with_neutral_padding(op: Operator) -> Operator:
+    """A maximum or a minimum with padding that it never takes; a sum reads zeros there."""
+    if op.compute.combiner not in ("max", "min"):
+        return op
+
+    def padded(load: BufferLoad) -> BufferLoad:
+        value = op.compute.neutral(load.tensor.dtype or "float32")
+        return replace(load, padding=value) if load.padded else load
+
+    return op.with_loads(padded)
 
 
 def letters(layout: object, *allowed: str) -> str:

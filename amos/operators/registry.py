@@ -158,11 +158,17 @@ def build(
 def apply_dtype(op: Operator, dtype: Dtype) -> Operator:
     """Fill in open dtypes by one short request, as ``"f16"`` or ``"u8s8"``.
 
+    What sums products has its sums in their usual accumulator; any other statement has its
+    output in the dtype of its sources, where that is one.
+
     Raises:
         OperatorError: the request is unknown, or asks for two dtypes of one tensor.
     """
     wanted: dict[str, str] = {}
-    for load, kind in zip(op.operands, resolve_dtypes(dtype, len(op.sources)), strict=True):
+    kinds = resolve_dtypes(dtype, len(op.sources))
+    if isinstance(dtype, str) and not op.compute.sums_products and len({*kinds[:-1]}) == 1:
+        kinds = (*kinds[:-1], kinds[0])
+    for load, kind in zip(op.operands, kinds, strict=True):
         if kind is not None and wanted.setdefault(load.tensor.name, kind) != kind:
             raise OperatorError(
                 f"dtype {dtype!r} gives tensor {load.tensor.name!r} "

@@ -17,6 +17,7 @@ from amos.codegen.tir.tensor_intrin import call_function
 from amos.errors import BuildError
 from amos.intrinsics import Intrinsic
 from amos.ir import dtype
+from amos.ir.combining import function
 from amos.plan.cpu_plan import partial_sums
 
 __all__ = ["compile_object", "run_calls"]
@@ -41,13 +42,17 @@ def run_calls(intrinsic: Intrinsic, kind: str, arrays: Sequence[np.ndarray]) -> 
     library = _compile(intrinsic, kind, len(arrays[-1]), host_target())
     *given, out = arrays
     if (parts := partial_sums(intrinsic, kind)) > 1:
-        out = np.stack([out, *[np.zeros_like(out)] * (parts - 1)], axis=-1)
+        empty = np.full_like(out, intrinsic.compute.neutral(intrinsic.dtypes[-1]))
+        out = np.stack([out, *[empty] * (parts - 1)], axis=-1)
     kinds = intrinsic.staged_dtypes
     staged = zip((*given, out), kinds, strict=True)
     tensors = [to_tensor(a.astype(dtype(kind).numpy), kind) for a, kind in staged]
     library["main"](*tensors)
     out = from_tensor(tensors[-1], kinds[-1])
-    return out.sum(axis=-1, dtype=out.dtype) if parts > 1 else out
+    if parts == 1:
+        return out
+    combine = function(intrinsic.compute.combiner).ufunc
+    return np.asarray(combine.reduce(out, axis=-1, dtype=out.dtype))
 
 
 def compile_object(

@@ -136,11 +136,14 @@ def _check_array(op: Operator, tensor: Tensor, given: np.ndarray) -> np.ndarray:
 
 
 def output_dtype(op: Operator, arrays: Mapping[str, np.ndarray]) -> np.dtype:
-    """Dtype of the result; where it is open, what such sources usually accumulate in."""
+    """Dtype of the result; where it is open, what sums of such products usually accumulate in,
+    or for any other statement their own."""
     declared = op.output.tensor.dtype
     if declared is not None:
         return dtype(declared).numpy
     joint = np.result_type(*arrays.values())
+    if not op.compute.sums_products:
+        return joint
     try:
         return dtype(str(resolve_dtypes(joint.name, 1)[-1])).numpy
     except OperatorError:  # a NumPy dtype that AMOS has no name for

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 
 import numpy as np
@@ -77,20 +78,43 @@ def test_half_precision_overflows_where_it_should() -> None:
         assert set(got.reshape(-1).tolist()) == {want}
 
 
+_ELEMENTWISE = re.compile(r"avx\w*_vp?(add|sub|mul|max|min)[a-z]+_(acc_|row_)?m\d+(k\d+)?_\w+")
+_FUNCTIONS = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
+_FUNCTIONS |= {"max": np.maximum, "min": np.minimum}
+
+
 @pytest.mark.parametrize("name", intrinsics.names())
-def test_every_meaning_is_a_multiply_add(name: str) -> None:
+def test_every_meaning_is_a_multiply_add_or_what_its_name_says(name: str) -> None:
     """On data that no rounding touches, against plain sums over the index ranges."""
     unit = intrinsics.get(name)
     rng = np.random.default_rng(0)
     given = {
-        load.tensor.name: quantize(rng.integers(0, 2, load.tensor.shape).astype(float), kind)
+        load.tensor.name: quantize(rng.integers(0, 3, load.tensor.shape).astype(float), kind)
         for load, kind in zip(unit.operands, unit.dtypes, strict=True)
     }
-    letters = {it.name: chr(ord("a") + n) for n, it in enumerate(unit.iterations)}
-    parts = ["".join(letters[i.names[0]] for i in load.indices) for load in unit.operands]
+    if any(kind == "bool" for kind in unit.dtypes):
+        given |= {x: np.minimum(given[x], 1) for x in ("Src1", "Src2")}
     arrays = [given[load.tensor.name].astype(float) for load in unit.sources]
-    want = given["Dst"] + np.einsum(f"{','.join(parts[:-1])}->{parts[-1]}", *arrays)
+    if match := _ELEMENTWISE.fullmatch(name):
+        first = given["Dst"].astype(float) if match[2] else arrays[0]
+        want = _FUNCTIONS[match[1]](first, arrays[-1])
+        if match[2] == "row_":
+            want = _FUNCTIONS[match[1]](first, _FUNCTIONS[match[1]].reduce(arrays[0]))
+        want = want.astype(unit.destination.tensor.dtype).astype(float)
+    else:
+        letters = {it.name: chr(ord("a") + n) for n, it in enumerate(unit.iterations)}
+        parts = ["".join(letters[i.names[0]] for i in load.indices) for load in unit.operands]
+        want = given["Dst"] + np.einsum(f"{','.join(parts[:-1])}->{parts[-1]}", *arrays)
     np.testing.assert_array_equal(execute(unit, given).astype(float), want)
+
+
+def test_sums_wrap_around_and_maxima_follow_the_sign() -> None:
+    big, small = np.full(64, 200, np.uint8), np.full(64, 100, np.uint8)
+    given = {"Src1": big, "Src2": small, "Dst": np.zeros(64, np.uint8)}
+    assert set(execute(intrinsics.get("avx512_vpaddb_m64_u8_u8"), given).tolist()) == {44}
+    assert set(execute(intrinsics.get("avx512_vpmaxub_m64_u8_u8"), given).tolist()) == {200}
+    signed = {name: array.view(np.int8) for name, array in given.items()}
+    assert set(execute(intrinsics.get("avx512_vpmaxsb_m64_s8_s8"), signed).tolist()) == {100}
 
 
 def test_many_calls_are_single_calls() -> None:

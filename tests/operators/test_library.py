@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import math
 
 import numpy as np
 import pytest
 
 from amos import operators
-from amos.errors import OperatorError, UnknownNameError
+from amos.errors import AmosError, OperatorError, UnknownNameError
 from amos.ir import Operator
+from amos.mapping import enumerate_mappings
 from amos.operators import registry
+from amos.validate import evaluate
 
 EVERY = operators.names()
 
@@ -44,15 +47,43 @@ def test_every_operator_says_what_it_builds(name: str) -> None:
     assert op.name == name
     assert all(load.tensor.dtype is None for load in op.operands)
     typed = operators.get(name, dtype="u8s8", name="mine")
-    assert [t.tensor.dtype for t in typed.operands] == ["uint8", "int8", "int32"]
+    alone = len(typed.sources) == 1 and not typed.compute.sums_products
+    kinds = ["uint8", "int8"][: len(typed.sources)] + ["uint8" if alone else "int32"]
+    assert [t.tensor.dtype for t in typed.operands] == kinds
     assert typed.name == "mine"
     parameters = inspect.signature(entry).parameters
     assert {key: p.default for key, p in parameters.items()} == entry.defaults
     assert {p.kind for p in parameters.values()} == {inspect.Parameter.KEYWORD_ONLY}
     text = str(entry.__doc__).split("``")[1]
-    documented = entry(**({"stride": 1} if "dilation" in entry.defaults else {}))
+    windows = "dilation" in entry.defaults and name != "transposed_conv2d"
+    documented = entry(**({"stride": 1, "padding": 0} if windows else {}))
     shapes = {load.tensor.name: load.tensor.shape for load in documented.operands}
     assert Operator.parse(text, documented.extents, name=name, shapes=shapes) == documented
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_pooling_is_that_of_numpy(layout: str) -> None:
+    rng = np.random.default_rng(0)
+    sizes = dict(n=2, c=3, r=3, s=2, stride=2, padding=1, h=7, w=6)
+    image = rng.integers(-99, -1, (2, 3, 7, 6)).astype(np.int8)
+    axes = ["NCHW".index(letter) for letter in layout]
+    given = {"image": np.ascontiguousarray(image.transpose(axes))}
+    for name, outside, reduced in (("max_pool2d", -128, np.max), ("avg_pool2d", 0, np.sum)):
+        op = operators.get(name, **sizes, layout=layout, dtype="s8")
+        around = np.pad(image, [(0, 0), (0, 0), (1, 1), (1, 1)], constant_values=outside)
+        windows = np.lib.stride_tricks.sliding_window_view(around, (3, 2), (2, 3))[:, :, ::2, ::2]
+        want = reduced(windows.astype(np.int64), axis=(-2, -1)).transpose(axes)
+        got = evaluate(op, given)
+        assert got.dtype == (np.int8 if name == "max_pool2d" else np.int32)
+        np.testing.assert_array_equal(got, want)
+
+
+def test_padding_of_a_maximum_fits_its_dtype() -> None:
+    assert operators.get("max_pool2d", dtype="u8").sources[0].padding == 0
+    assert operators.get("max_pool2d", dtype="s8").sources[0].padding == -128
+    assert operators.get("max_pool2d").sources[0].padding == -math.inf
+    with pytest.raises(AmosError, match="-inf is no value of uint8"):
+        enumerate_mappings(operators.get("max_pool2d"), "avx2_vpmaxub_acc_m32_u8_u8")
 
 
 def test_an_unknown_attribute_is_none() -> None:
