@@ -178,6 +178,8 @@ def contenders(
 
 def _contender(operator: Operator, unit: Intrinsic, rule: str, search: SearchOptions) -> Contender:
     """An instruction with the calls of its best mapping, or why it has none."""
+    if unit.compute.arithmetic != (arithmetic := operator.compute.arithmetic):
+        return Contender(unit, reason=f"its arithmetic is not {arithmetic}")
     try:
         space = enumerate_mappings(operator, unit, rule, search.commute)
         if not space.count:
