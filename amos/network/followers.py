@@ -126,16 +126,13 @@ class _Writer:
     def __init__(self, anchor: Anchor, node: Node) -> None:
         self.anchor, self.shape = anchor, node.shape
         self.texts: dict[int, str] = {node.number: "acc"}
-        #: What ends in bytes, as the epilogue that it would be.
-        self.casts: dict[int, str] = {}
         #: What is read as bytes and widened here, rather than by the engine.
         self.widened: dict[int, Node] = {}
         self.reads: dict[str, tuple[Operand, tuple[int, ...]]] = {}
         self.last = node
 
     def chain(self, nodes: tuple[Node, ...]) -> Chain:
-        last = nodes[-1].number
-        text = self.casts.get(last, self.texts[last])
+        text = self.texts[nodes[-1].number]
         reads = {name: read for name, read in self.reads.items() if f"{name}[" in text}
         return Chain(self.anchor, text, reads, nodes)
 
@@ -173,7 +170,7 @@ class _Writer:
         return None
 
     def cast(self, node: Node, text: str) -> str | None:
-        """The text of a conversion of values of the chain, where it changes none of them."""
+        """The text of a conversion of values of the chain; ``None`` where it could lose some."""
         before = node.operands[0].dtype
         if node.dtype == "float32":
             return text if before == "float32" else f"f32({text})"
@@ -182,8 +179,7 @@ class _Writer:
         levels = _clamped(node)
         if levels is None:
             return None
-        self.casts[node.number] = f"{_CASTS[node.dtype]}({self.texts[levels.number]})"
-        return text
+        return f"{_CASTS[node.dtype]}({self.texts[levels.number]})"
 
     def operand(self, operand: Operand, node: Node) -> str | None:
         """The text of what a node reads; ``None`` if it cannot be read by element."""

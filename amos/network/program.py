@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from amos._toolchain import load_tvm
 from amos.errors import NetworkError
 from amos.network.graph import Constant, Graph, Node, Operand
 
-__all__ = ["const", "read", "rebuilt"]
+__all__ = ["const", "read", "rebuilt", "renewed"]
 
 #: Makes the expression of a node from the present values of nodes by number; ``None`` leaves
 #: it as it is.
@@ -196,7 +196,7 @@ def rebuilt(
                 if node.number in rewrite:
                     value = rewrite[node.number](writer)
                 else:
-                    value = _renewed(node, writer)
+                    value = renewed(node, [writer.value(each) for each in node.operands])
                 writer.values[node.number] = writer.emit(value)
             results = [writer.values[node.number] for node in graph.outputs]
             out = builder.emit_output(results[0] if graph.single else relax.Tuple(results))
@@ -206,27 +206,27 @@ def rebuilt(
     return relax.transform.DeadCodeElimination()(module)
 
 
-def _renewed(node: Node, writer: Writer) -> Any:
-    """The expression of a node over the present values of what it reads."""
+def renewed(node: Node, values: Sequence[Any]) -> Any:
+    """The expression of a node over other values of what it reads."""
     from tvm import ir, relax
 
-    operands = iter(node.operands)
+    left = iter(values)
 
-    def renewed(value: Any) -> Any:
+    def changed(value: Any) -> Any:
         if isinstance(value, relax.Tuple):
-            return relax.Tuple([renewed(field) for field in value.fields])
+            return relax.Tuple([changed(field) for field in value.fields])
         if isinstance(value, ir.GenericConst) or _is_variable(value):
-            return writer.value(next(operands))
+            return next(left)
         return value
 
     value = node.expression
     if isinstance(value, relax.Tuple):
-        return renewed(value)
+        return changed(value)
     if isinstance(value, relax.TupleGetItem):
-        return relax.TupleGetItem(renewed(value.tuple_value), value.index)
+        return relax.TupleGetItem(changed(value.tuple_value), value.index)
     if not isinstance(value, ir.Call):
         return value
-    arguments = [renewed(argument) for argument in value.args]
+    arguments = [changed(argument) for argument in value.args]
     return ir.Call(value.op, arguments, value.attrs, value.ty_args)
 
 

@@ -28,7 +28,7 @@ import numpy as np
 from amos.network.graph import Constant, Graph, Node, Operand
 from amos.network.levels import BYTES, Levels, constant_floats, levels_of
 from amos.network.products import IntegerProduct, integer_product, read_once, sums
-from amos.network.program import Writer, const, read, rebuilt
+from amos.network.program import Writer, const, read, rebuilt, renewed
 
 __all__ = ["integer_arithmetic"]
 
@@ -36,7 +36,7 @@ Rewrite = Callable[[Writer], Any]
 
 #: What gives some of the elements of its first operand, in whatever order.
 _MOVES = (
-    *("reshape", "permute_dims", "expand_dims", "squeeze", "flatten", "strided_slice"),
+    *("reshape", "permute_dims", "expand_dims", "squeeze", "flatten", "strided_slice", "take"),
     *("nn.max_pool1d", "nn.max_pool2d", "nn.max_pool3d", "nn.batch_flatten"),
 )
 
@@ -134,16 +134,8 @@ def _move(node: Node, source: Node, levels: Levels) -> Rewrite | None:
         if each.scale[0] != levels.scale[0] or each.zero[0] != levels.zero[0]:
             return None
     integers = [each.integers for each in before if each is not None]
-
-    def make(writer: Writer) -> Any:
-        from tvm import ir, relax
-
-        values = [writer.value(each) for each in integers]
-        call = source.expression
-        first = relax.Tuple(values) if joined else values[0]
-        return ir.Call(call.op, [first, *call.args[1:]], call.attrs, call.ty_args)
-
-    return make
+    read_ = [*integers, *source.operands[len(integers) :]]
+    return lambda writer: renewed(source, [writer.value(each) for each in read_])
 
 
 def _requantized(product: IntegerProduct, node: Node, levels: Levels, relu: bool) -> Rewrite:

@@ -231,7 +231,7 @@ def test_groups_store_bytes_and_a_network_of_them_is_exact() -> None:
     network = amos.load_network(model)
     _, first, second = (group.operator for group in network.grouping.groups)
     assert str(first.epilogue) == "u8(f32(acc + bias[k]) * scale[k])"
-    quantized = "min(max(round(f32(acc + bias[k]) * scale[k]) + bias2[0], 0.0), 255.0)"
+    quantized = "u8(round(f32(acc + bias[k]) * scale[k]) + bias2[0])"
     total = f"f32({quantized} - bias3[0]) * scale2[0]"
     total += " + f32(residual[n, p, q, k] - bias4[0]) * scale3[0]"
     assert str(second.epilogue) == f"u8(max(round({total}) + bias5[0], 3.0))"
