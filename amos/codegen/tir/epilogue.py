@@ -113,6 +113,8 @@ class _InTVM:
         value = tirx.convert(_wrapped(value))
         if isinstance(value, tirx.Var):
             return value
+        # TVM refuses a name of integers whose range it finds to be another in a copy of a loop.
+        value = _opaque(value, kind) if kind == "int32" else value
         name = tirx.Var(f"x{len(self._names)}", kind)
         self._names.append((name, value))
         return name

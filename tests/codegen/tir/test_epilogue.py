@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import amos
+from amos.intrinsics.virtual import unit
 from amos.ir import Operator
 from amos.ir.floats import quantize
 from amos.plan import Schedule
@@ -135,3 +136,19 @@ def test_inputs_of_the_epilogue_are_checked() -> None:
     del inputs["scale"]
     with pytest.raises(amos.AmosError, match="missing input scale"):
         kernel(**inputs)
+
+
+def test_a_named_integer_of_which_a_copy_of_the_loop_knows_more() -> None:
+    """A cut tile has its loops twice; TVM refuses a name that has other ranges in the two."""
+    op = Operator.parse(
+        "out[r*2 + 3, p*2] += a[r*2] * b[p]",
+        {"r": 17, "p": 2},
+        {"a": "uint8", "b": "int8", "out": "int32"},
+    ).with_epilogue("s32(silu(abs(scale[])) * acc)", {"scale": "int8"})
+    meaning = "Dst[i1] += Src1[r1] * Src2[i1, r1]"
+    kinds = {"Src1": "uint8", "Src2": "int8", "Dst": "int32"}
+    (mapping,) = amos.enumerate_mappings(op, unit(meaning, {"i1": 16, "r1": 4}, kinds))
+    values = ScheduleSpace(mapping).smallest().as_dict()
+    kernel = amos.build(mapping, Schedule.of(values | {"tile.r": 6, "block.r": 2, "vector": 32}))
+    inputs = random_inputs(op, np.random.default_rng(0))
+    np.testing.assert_array_equal(kernel(**inputs), evaluate(op, inputs))
