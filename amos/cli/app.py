@@ -30,6 +30,7 @@ from amos.cli import (
     reproduce,
     serve,
     space,
+    sweep,
 )
 from amos.cli.output import print_warning
 from amos.errors import AmosError, shown
@@ -52,6 +53,7 @@ app.command("fuse-check")(fuse.fuse_check_command)
 app.command("export")(export.export_command)
 app.command("space")(space.space_command)
 app.command("predict")(predict.predict_command)
+app.command("sweep")(sweep.sweep_command)
 app.command("report")(networks.report_command)
 app.command("tune")(networks.tune_command)
 app.command("compile")(networks.compile_command)

@@ -1,0 +1,100 @@
+"""``amos sweep``: one instruction and its machine in many sizes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from amos.cli.options import AsJson, Dtypes, Extents, Seed
+from amos.cli.output import print_json, print_table
+
+__all__ = ["sweep_command"]
+
+_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+def sweep_command(
+    intrinsic: Annotated[
+        str, typer.Argument(metavar="INTRINSIC", help="A name, or a TOML file that describes one.")
+    ],
+    operators: Annotated[
+        list[str], typer.Argument(metavar="OPERATORS", help="Names, layers, or texts.")
+    ],
+    machine: Annotated[str, typer.Option(metavar="NAME", help="A described machine.")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="PATH=VALUES",
+            help="extents.i2=8,16, memory.inp.capacity=16k,32k or machine.stream.latency=20,50; "
+            "repeat for more.",
+        ),
+    ] = None,
+    trials: Annotated[int, typer.Option(min=1, help="Candidates of each search.")] = 16,
+    seed: Seed = 0,
+    extent: Extents = None,
+    dtype: Dtypes = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare sizes of an instruction, its buffers and its machine on some operators."""
+    from pathlib import Path
+
+    import amos
+    from amos.cli.options import read_operator
+    from amos.explore.sweep import sweep
+    from amos.machine import catalogue
+
+    file = Path(intrinsic) if intrinsic.endswith(".toml") else None
+    unit = amos.intrinsics.load(file) if file else amos.intrinsics.get(intrinsic)
+    ops = [read_operator(text, extent, dtype, None, None) for text in operators]
+    axes = dict(_axis(text) for text in settings or ())
+    described = catalogue.get(machine, [unit])
+    points = list(sweep(unit, described, axes, ops, trials=trials, seed=seed))
+    if as_json:
+        print_json([asdict(point) for point in points])
+        return
+    print_table(
+        [*axes, "operator", "mappings", "unit used", "predicted ms", "simulated ms", "of peak"]
+        + ["why not"],
+        [
+            [*(str(value) for value in point.settings.values()), point.operator, point.mappings]
+            + [_percent(point.utilization), _thousandths(point.predicted)]
+            + [_thousandths(point.simulated), _percent(point.share), point.reason]
+            for point in points
+        ],
+    )
+
+
+def _axis(text: str) -> tuple[str, list[Any]]:
+    """Path and values of ``PATH=V1,V2``.
+
+    Raises:
+        typer.BadParameter: it is of another form.
+    """
+    path, sign, values = text.partition("=")
+    if not (path and sign and values):
+        raise typer.BadParameter(f"{text!r}: expected PATH=VALUES", param_hint="--set")
+    return path, [_value(each) for each in values.split(",")]
+
+
+def _value(text: str) -> int | float | str:
+    """A number, with a unit of bytes or without, or the text itself."""
+    factor = _UNITS.get(text[-1:].lower(), 1)
+    digits = text[:-1] if factor > 1 else text
+    try:
+        number = float(digits) * factor
+    except ValueError:
+        return text
+    whole = math.isfinite(number) and number == int(number) and "." not in digits
+    return int(number) if whole and "e" not in digits.lower() else number
+
+
+def _thousandths(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * 1e3
+
+
+def _percent(share: float | None) -> str | None:
+    return None if share is None else f"{share:.1%}"

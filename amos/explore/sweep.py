@@ -1,0 +1,174 @@
+"""One instruction and machine in many sizes: what each is worth to some operators."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from amos.errors import AmosError, ExploreError, UnknownNameError
+from amos.explore.run import explore
+from amos.intrinsics import Intrinsic, Memory, toml_file
+from amos.ir import Operator
+from amos.machine import Machine
+from amos.records.canonical import machine_from, machine_values
+
+__all__ = ["Point", "sweep"]
+
+#: What paths into the machine's description begin with.
+_MACHINE = "machine"
+_MOST = 4096
+
+
+@dataclass(frozen=True)
+class Point:
+    """What one size is worth to one operator.
+
+    Attributes:
+        settings: what was changed, by its path.
+        operator: name.
+        mappings: how many there are under the rule ``access``.
+        utilization: share of the unit's operations that the best mapping needs.
+        predicted: seconds of the best candidate by the model.
+        simulated: seconds of it in the simulator, if the machine has one.
+        share: of the unit's peak that it reaches.
+        reason: why there is nothing of this.
+    """
+
+    settings: Mapping[str, Any]
+    operator: str
+    mappings: int = 0
+    utilization: float | None = None
+    predicted: float | None = None
+    simulated: float | None = None
+    share: float | None = None
+    reason: str = ""
+
+
+def sweep(
+    unit: Intrinsic,
+    machine: Machine,
+    axes: Mapping[str, Sequence[Any]],
+    operators: Sequence[Operator],
+    *,
+    trials: int = 16,
+    seed: int = 0,
+) -> Iterator[Point]:
+    """Search the best candidate of each operator for each combination of values.
+
+    Args:
+        unit: the instruction.
+        machine: a described one, which has its rate. A call takes as long whatever its size.
+        axes: values by path: ``extents.i1``, ``memory.inp.capacity`` by the name of an
+            operand or its buffer, ``machine.clock``, ``machine.stream.latency``,
+            ``machine.levels.DRAM.read_bandwidth``.
+        operators: what is computed.
+        trials: candidates of each search.
+        seed: of its random generator.
+
+    Raises:
+        UnknownNameError: there is no such path.
+        ExploreError: there are more than 4096 combinations.
+        IntrinsicError, MachineError: a description with one of the values is not well formed.
+    """
+    names, combinations = list(axes), list(itertools.product(*axes.values()))
+    if len(combinations) * len(operators) > _MOST:
+        raise ExploreError(
+            f"sweep: expected at most {_MOST} points, got {len(combinations) * len(operators)}"
+        )
+    for number, chosen in enumerate(combinations):
+        settings = dict(zip(names, chosen, strict=True))
+        sized, there = _changed(unit, machine, settings, number)
+        for op in operators:
+            yield _point(settings, op, sized, there, trials, seed)
+
+
+def _point(
+    settings: Mapping[str, Any],
+    op: Operator,
+    unit: Intrinsic,
+    machine: Machine,
+    trials: int,
+    seed: int,
+) -> Point:
+    try:
+        result = explore(op, unit, machine=machine, trials=trials, seed=seed, progress=False)
+        best = result.best
+    except AmosError as error:
+        return Point(settings, op.name, reason=str(error).splitlines()[0])
+    return Point(
+        settings,
+        op.name,
+        mappings=result.counts["access"],
+        utilization=best.mapping.physical().utilization,
+        predicted=best.predicted,
+        simulated=best.seconds if result.simulated else None,
+        share=result.peak_fraction,
+    )
+
+
+def _changed(
+    unit: Intrinsic, machine: Machine, settings: Mapping[str, Any], number: int
+) -> tuple[Intrinsic, Machine]:
+    """Unit and machine under some settings; the unit has a name of its own."""
+    values, there = toml_file.values_of(unit), machine_values(machine)
+    if any(path.startswith("extents.") for path in settings):
+        for statement, described in zip(unit.memory, values["memory"], strict=True):
+            described["statement"] = _whole(unit, statement).statement
+    for path, value in settings.items():
+        head, _, rest = path.partition(".")
+        if head == _MACHINE:
+            _assign(there, rest.split("."), value, path)
+        else:
+            _assign(values, path.split("."), value, path)
+    values["name"] = f"{unit.name}_{number}"
+    sized = toml_file.read_values(values, f"intrinsic {unit.name}")[0]
+    assert isinstance(sized, Intrinsic)
+    moved = machine_from(there)
+    return sized, replace(moved, peaks={**moved.peaks, sized.name: machine.peak(unit.name)})
+
+
+def _whole(unit: Intrinsic, statement: Memory) -> Memory:
+    """A statement whose strides follow from the sizes, if they are those of a whole fragment."""
+    plain = replace(statement, indices=(), strides=())
+    others = tuple(plain if m is statement else m for m in unit.memory)
+    derived = replace(unit, memory=others).memory[unit.memory.index(statement)]
+    return plain if derived == statement else statement
+
+
+def _assign(values: Any, path: Sequence[str], value: Any, whole: str) -> None:
+    """Replace what is at a path; entries of lists go by their names."""
+    for step in path[:-1]:
+        values = _entry(values, step, whole)
+    last = path[-1]
+    if not isinstance(values, dict) or (last not in values and not _optional(values, last)):
+        raise UnknownNameError("value to set", whole, _keys(values))
+    values[last] = value
+
+
+def _optional(values: Mapping[str, Any], key: str) -> bool:
+    """Whether a memory statement may say something that this one does not."""
+    return "statement" in values and key in Memory.__dataclass_fields__
+
+
+def _entry(values: Any, step: str, whole: str) -> Any:
+    named = values
+    if isinstance(values, list):
+        named = {name: each for each in values for name in _names(each)}
+    if not isinstance(named, dict) or step not in named:
+        raise UnknownNameError("value to set", whole, _keys(values))
+    return named[step]
+
+
+def _names(entry: Any) -> tuple[str, ...]:
+    """What an entry of a list is called."""
+    if "statement" in entry:
+        memory = Memory.parse(entry["statement"])
+        return memory.operand, memory.register_scope
+    return (entry["name"],)
+
+
+def _keys(values: Any) -> list[str]:
+    entries = values if isinstance(values, dict) else []
+    return [n for each in values for n in _names(each)] if isinstance(values, list) else [*entries]

@@ -1,0 +1,77 @@
+"""One instruction in many sizes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from amos.cli.app import main
+from amos.errors import ExploreError, IntrinsicError, UnknownNameError
+from amos.explore.sweep import _changed, sweep
+from amos.intrinsics import Memory
+from tests.support.streams import OPERATORS, PYNQ, VTA
+
+GEMM = [OPERATORS["gemm"]]
+
+
+def _points(axes: dict[str, Any]) -> list[Any]:
+    return list(sweep(VTA, PYNQ, axes, GEMM, trials=2))
+
+
+def test_sizes_of_a_unit_and_its_machine() -> None:
+    """A unit twice as wide, at the same clock, makes fewer calls and is less full."""
+    points = _points({"extents.i2": [16, 32], "machine.clock": [1e8]})
+    assert [p.settings for p in points] == [
+        {"extents.i2": 16, "machine.clock": 1e8},
+        {"extents.i2": 32, "machine.clock": 1e8},
+    ]
+    for width, point in zip((16, 32), points, strict=True):
+        calls = 21 * -(-40 // width) * 5
+        assert point.mappings == 1
+        assert point.utilization == pytest.approx(21 * 40 * 70 / (calls * width * 16))
+        assert point.simulated * 1e8 >= calls
+        assert point.share == pytest.approx(point.utilization * calls / (point.simulated * 1e8))
+
+
+def test_a_point_that_cannot_be_says_why() -> None:
+    (point,) = _points({"dtypes.Src1": ["u8"]})
+    assert point.simulated is None
+    assert "`Src1` is uint8" in point.reason
+    (point,) = _points({"extents.i2": [8]})
+    assert "VTA encoding: its factors take 68 bits, but 64 are there" in point.reason
+
+
+def test_strides_of_a_statement_follow_the_size_unless_they_are_its_own() -> None:
+    rows = Memory.parse("global.Dst[addr_c + i1 * 64 + i2] = acc.Dst[i1, i2]", capacity=128 << 10)
+    own = replace(VTA, memory=(*VTA.memory[:2], rows))
+    sized, _ = _changed(own, PYNQ, {"extents.i2": 8}, 0)
+    assert [m.strides for m in sized.memory] == [("16", "1"), ("16", "1"), ("64", "1")]
+    sized, _ = _changed(own, PYNQ, {"extents.r1": 32, "memory.acc.capacity": 4096}, 1)
+    assert [m.strides for m in sized.memory] == [("32", "1"), ("32", "1"), ("64", "1")]
+    assert sized.memory[2].capacity == 4096
+
+
+def test_paths_and_values_are_checked() -> None:
+    with pytest.raises(UnknownNameError, match=r"memory\.cache\.capacity': known are Dst, Src1"):
+        _points({"memory.cache.capacity": [1]})
+    with pytest.raises(UnknownNameError, match="did you mean 'latency'"):
+        _points({"machine.stream.latencyy": [1]})
+    with pytest.raises(IntrinsicError, match="at least one fragment, 256 bytes, got 100"):
+        _points({"memory.wgt.capacity": [100]})
+    with pytest.raises(ExploreError, match="at most 4096 points, got 5000"):
+        _points({"machine.clock": range(1, 5001)})
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["sweep", VTA.name, "out[i,j] += a[i,k] * weight[j,k]", "--machine", "vta_pynq"]
+    command += [x for n in ("i=8", "j=32", "k=32") for x in ("--extent", n)]
+    command += ["--trials", "1", "--set", "memory.acc.capacity=64k,128k"]
+    assert main([*command, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert [p["settings"]["memory.acc.capacity"] for p in said] == [65536, 131072]
+    assert all(p["simulated"] > 0 and p["mappings"] == 1 for p in said)
+    assert main([*command[:-2], "--set", "extents.i2"]) == 2
+    assert "expected PATH=VALUES" in capsys.readouterr().err
