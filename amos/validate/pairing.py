@@ -106,6 +106,7 @@ class Pairing:
             if own.name != expected and not read:
                 raise self.refusal(
                     f"`{tensor.name}` is {tensor.dtype}, its operand `{into}` is {expected}"
+                    + self._advice(tensor.name)
                 )
             if load.padding and tensor.dtype is None:
                 self._check_padding(load, expected)
@@ -114,6 +115,14 @@ class Pairing:
                 raise self.refusal(
                     f"`{tensor.name}` feeds both `{other}` ({kind}) and `{into}` ({expected})"
                 )
+
+    def _advice(self, source: str) -> str:
+        """What may be done about the dtype of a source that is computed as a difference."""
+        prologue = self.operator.prologue(source)
+        if prologue is None or prologue.expression.name not in ("subtract", "add"):
+            return ""
+        whole = dtype(prologue.dtype).is_integer and prologue.kind == "int32"
+        return "; amos.fold_zero_point takes a zero point out" if whole else ""
 
     def _check_padding(self, load: BufferLoad, kind: str) -> None:
         """Refuse a padding value that is none of the dtype which fills in an open one."""
