@@ -169,6 +169,8 @@ def _behind(producer: Operator, consumer: Operator) -> tuple[Operator, str]:
     name = producer.result.name
     if summed := [it.name for it in consumer.reduce if it.extent > 1]:
         raise Apart(f"the consumer sums over {listed(summed)}, and an epilogue has one element")
+    if consumer.further:
+        raise Apart("the consumer has several results, and an epilogue is one")
     reads = {load.indices: load for load in accesses(consumer) if load.tensor.name == name}
     if len(reads) > 1:
         texts = listed([str(load) for load in reads.values()])
@@ -234,6 +236,10 @@ def _before(producer: Operator, consumer: Operator) -> tuple[Operator, str]:
     name = producer.result.name
     if summed := [it.name for it in producer.reduce if it.extent > 1]:
         raise Apart(f"the producer sums over {listed(summed)}, and a prologue over nothing")
+    if producer.further:
+        raise Apart("the producer has several results, and a prologue is one")
+    if name in {load.tensor.name for each in consumer.further for load in each.epilogue.loads}:
+        raise Apart(f"a further result of the consumer reads `{name}`")
     dimensions, here = _inverse(producer)
 
     def read(load: BufferLoad) -> Value:

@@ -295,3 +295,24 @@ def test_before_inside_what_a_kernel_computes_already() -> None:
     inputs = amos.validate.random_inputs(verdict.fused, np.random.default_rng(0))
     expected = _one_after_the_other(moved, computed, inputs)
     np.testing.assert_array_equal(_fused(verdict.fused, inputs), expected)
+
+
+def test_several_results() -> None:
+    """Those of a producer stay beside the one that goes on; a consumer's would be lost."""
+    sizes = {"i": 4, "j": 8}
+    kinds = {"a": "u8", "b": "s8", "y": "s32"}
+    anchor = Operator.parse(GEMM, sizes | {"k": 16}, kinds)
+    several = anchor.with_result("f[i,j] = f32(acc * 0.5)")
+    plain = Operator.parse("z[i,j] = y[j,i]", {"i": 8, "j": 4}, {"y": "s32"})
+    verdict = fusable(several, plain)
+    assert verdict.fused is not None
+    assert [str(each) for each in verdict.fused.further] == [str(each) for each in several.further]
+    assert "the consumer has several results" in str(
+        fusable(anchor, plain.with_result("f[i,j] = f32(acc * 0.5)"))
+    )
+    scaled = Operator.parse("y[j] = x[j] * s[]", {"j": 8})
+    reading = Operator.parse("z[i] += y[j] * w[i,j]", sizes)
+    assert fusable(scaled, reading)
+    assert "the producer has several results" in str(
+        fusable(scaled.with_result("f[j] = acc * 0.5"), reading)
+    )
