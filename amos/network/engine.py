@@ -6,6 +6,7 @@ schedule: outer loops parallel, the innermost spatial loop as vectors. Relax the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -37,7 +38,7 @@ def executable(module: Any) -> Any:
     with target:
         module = tvm.transform.Sequential(
             [
-                passes.LegalizeOps(),
+                passes.LegalizeOps({"relax.nn.softmax": _softmax}),
                 passes.AnnotateTIROpPattern(),
                 passes.FuseOps(),
                 passes.FuseTIR(),
@@ -46,6 +47,15 @@ def executable(module: Any) -> Any:
             ]
         )(module)
     return tvm.compile(module, target=target)
+
+
+def _softmax(builder: Any, call: Any) -> Any:
+    """With the exponential as a polynomial, which vectors compute; to some ulp the same."""
+    from tvm import topi
+
+    if str(call.ty.dtype) != "float32":
+        return builder.call_te(topi.nn.softmax, call.args[0], call.attrs.axis)
+    return builder.call_te(topi.nn.fast_softmax, call.args[0], call.attrs.axis)
 
 
 def machine_of(built: Any) -> Any:
@@ -79,8 +89,10 @@ def _simple(function: Any) -> Any:
         root = schedule.get_sblock("root")
         for block in schedule.get_child_blocks(root)[:-1]:
             _inline(schedule, block)
-        for block in schedule.get_child_blocks(root):
-            _schedule_block(schedule, block)
+        begins = [_schedule_block(schedule, b) for b in schedule.get_child_blocks(root)]
+        # Apart from their first value sums can no longer be moved.
+        for begin in begins:
+            begin()
     except ScheduleError:
         return function  # what cannot be scheduled runs as it is
     return schedule.mod["main"]
@@ -98,17 +110,19 @@ def _inline(schedule: Any, block: Any) -> None:
         return  # it is a sum, or decides what is read
 
 
-def _schedule_block(schedule: Any, block: Any) -> None:
+def _schedule_block(schedule: Any, block: Any) -> Callable[[], None]:
+    """Order and divide the loops of a block; what remains to be done when all blocks are."""
     kinds = [int(each.iter_type) for each in schedule.get(block).iter_vars]
     loops = schedule.get_loops(block)
-    if len(loops) != len(kinds) or any(kind not in _KINDS for kind in kinds):
-        return
-    spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == _PARALLEL]
+    plain = len(loops) == len(kinds) and all(kind in _KINDS for kind in kinds)
+    spatial = [loop for loop, kind in zip(loops, kinds, strict=False) if kind == _PARALLEL]
+    if not plain or not spatial:
+        return lambda: None
     summed = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == _SUMMED]
     extents = {loop: int(schedule.get(loop).extent) for loop in loops}
-    work = prod(extents.values())
-    if not spatial:
-        return
+    large = prod(extents.values()) >= _WORTH
+    if summed == loops[-1:] and extents[loops[-1]] % _LANES == 0 and _along_rows(schedule, block):
+        return _schedule_rows(schedule, block, large)
     *outer, last = spatial
     lanes = next((n for n in (_LANES, _LANES // 2) if extents[last] % n == 0), 1)
     vector = []
@@ -116,10 +130,40 @@ def _schedule_block(schedule: Any, block: Any) -> None:
         last, inner = schedule.split(last, [None, lanes])
         vector = [inner]
     schedule.reorder(*outer, last, *summed, *vector)
-    if summed:
-        schedule.decompose_reduction(block, summed[0])
-    if vector:
-        schedule.vectorize(vector[0])
-    if work >= _WORTH:
-        shared = schedule.fuse(*outer, last) if outer else last
-        schedule.parallel(shared)
+    if large:
+        schedule.parallel(schedule.fuse(*outer, last) if outer else last)
+
+    def begin() -> None:
+        if summed:
+            schedule.decompose_reduction(block, summed[0])
+        if vector:
+            schedule.vectorize(vector[0])
+
+    return begin
+
+
+def _along_rows(schedule: Any, block: Any) -> bool:
+    """Whether the last iteration of a block reads elements that follow one another."""
+    described = schedule.get(block)
+    last = described.iter_vars[-1].var
+    return any(read.region[-1].min.same_as(last) for read in described.reads if read.region)
+
+
+def _schedule_rows(schedule: Any, block: Any, large: bool) -> Callable[[], None]:
+    """Sums along rows: as many parts as a vector has lanes, added up at the end of a row."""
+    *rows, summed = schedule.get_loops(block)
+    _, lane = schedule.split(summed, [None, _LANES])
+    parts = schedule.rfactor(lane, len(rows))
+    row = schedule.fuse(*schedule.get_loops(block)[:-1])
+    schedule.compute_at(parts, row)
+    lane, steps = schedule.get_loops(parts)[-2:]
+    schedule.reorder(steps, lane)
+    if large:
+        schedule.parallel(row)
+
+    def begin() -> None:
+        first = schedule.decompose_reduction(parts, steps)
+        for vector in (lane, schedule.get_loops(first)[-1]):
+            schedule.vectorize(vector)
+
+    return begin
