@@ -1,8 +1,8 @@
 """``--format vta``: a stream of VTA's instructions, with data to run it on.
 
-``stream.bin`` holds the instructions, 16 bytes each, ``stream.json`` the same by fields, and
-where each tensor lies in DRAM. ``inputs`` has what is there before, random tensors
-and micro-operations, ``expected`` what is there behind it.
+``stream.bin`` holds the instructions, 16 bytes each, ``stream.txt`` lists them by queue, and
+``stream.json`` has their fields and where each tensor lies in DRAM. ``inputs`` has what is
+there before, random tensors and micro-operations, ``expected`` what is there behind it.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ def files(request: Request) -> dict[str, str | bytes]:
     contents: dict[str, str | bytes] = {
         "stream.json": json.dumps(_described(request, kernel), indent=1) + "\n",
         "stream.bin": kernel.binary,
+        "stream.txt": f"{kernel.stream}\n",
         f"expected/{output}.bin": kernel.last.dram[output].tobytes(),
     }
     return contents | {f"inputs/{name}.bin": np.asarray(x).tobytes() for name, x in held.items()}

@@ -67,6 +67,9 @@ def test_an_export_holds_what_runs(record: Path, tmp_path: Path) -> None:
     assert [getattr(each, "sram", None) for each in decoded] == [
         fields.get("sram") for fields in said["instructions"]
     ]
+    lines = (tmp_path / "stream.txt").read_text().splitlines()
+    assert len(lines) == len(decoded)
+    assert lines[-1].split()[1:3] == ["compute", "finish"]
     held = {}
     for tensor in said["tensors"]:
         values = np.frombuffer((tmp_path / tensor["file"]).read_bytes(), tensor["dtype"])
