@@ -28,6 +28,8 @@ CONV = (
     dict(n=2, k=20, p=5, q=6, c=5, r=3, s=3),
 )
 BMM = ("out[b,i,j] += x[b,i,k] * y[b,k,j]", dict(b=3, i=5, j=18, k=9))
+POOL = "out[n,p,q,c] max= pad(image[n,p*2+r-1,q*2+s-1,c], {})"
+WINDOWS = dict(n=2, c=20, p=5, q=6, r=3, s=3)
 GEMV = ("out[i] += a[i,k] * x[k]", dict(i=37, k=50))
 CASES = [
     ("vnni_dpbusd_m16k4_u8_s8_s32", CONV, None),
@@ -42,6 +44,13 @@ CASES = [
     ("avx512_fmadd_m16_f32_f32", BMM, None),
     ("avx512bf16_dpbf16ps_m16k2_bf16_f32", CONV, None),
     ("avx512bf16_dpbf16ps_m16k2_bf16_f32", GEMM, "generic"),
+    ("avx512_vaddps_m16_f32_f32", ("out[i] = a[i] + b[i]", dict(i=100)), None),
+    ("avx512_vaddpd_m8_f64_f64", ("out[i] = a[i] + b[i]", dict(i=60)), None),
+    ("avx2_vmaxps_acc_m8_f32_f32", (POOL.format("-inf"), WINDOWS), None),
+    ("avx2_vpmaxub_acc_m32_u8_u8", (POOL.format("7"), WINDOWS), None),
+    ("avx512_vpmaxsb_row_m1k64_s8_s8", ("out[i] max= a[i,k]", dict(i=5, k=150)), "generic"),
+    ("avx512_vpmaxsb_row_m1k64_s8_s8", ("out[i] max= a[i,k]", dict(i=5, k=150)), None),
+    ("avx2_vpaddd_acc_m8_u8_s32", ("out[i] += a[k,i]", dict(i=29, k=9)), None),
 ]
 
 
