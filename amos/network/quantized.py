@@ -66,6 +66,7 @@ def _unsigned(module: Any) -> Any:
     """The module with bytes from 0 where those from -128 are only dequantized again.
 
     Instructions take unsigned activations, and what a ReLU cuts off becomes 0, as padding is.
+    Where it is 0 already, bytes stay signed.
     """
     graph, rewrites = read(module), dict[int, Rewrite]()
     for node in graph.computing():
@@ -73,6 +74,8 @@ def _unsigned(module: Any) -> Any:
         inside = all(user.operation == "dequantize" for user in users)
         levels = levels_of(node, "quantize")
         if levels is None or node.dtype != "int8" or not inside or node.number in graph.kept:
+            continue
+        if not levels.zero.any():
             continue
         rewrites[node.number] = _from_zero(node, levels)
         rewrites |= {user.number: _from_zero(user, levels) for user in users}

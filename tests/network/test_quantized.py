@@ -87,6 +87,13 @@ def _unpadded_zero(g: _Model) -> str:
     return _convolution(g, zero=0)
 
 
+def _transposed(g: _Model) -> str:
+    weight, scales = g.weight(4, 3, 4, 4, axis=1)
+    bias = g.bias(np.float32(_IN) * scales)
+    y = g.add("ConvTranspose", g.pair("x", _IN, 0), weight, bias, strides=[2, 2], pads=[1] * 4)
+    return g.pair(y, _OUT, 9)
+
+
 def _depthwise(g: _Model) -> str:
     weight, scales = g.weight(4, 1, 3, 3)
     bias = g.bias(np.float32(_IN) * scales)
@@ -133,7 +140,7 @@ def _gelu(g: _Model) -> str:
 
 
 CASES: list[Callable[[_Model], str]] = [
-    *(_convolution, _unsigned_weights, _unpadded_zero, _depthwise, _float_bias),
+    *(_convolution, _unsigned_weights, _unpadded_zero, _transposed, _depthwise, _float_bias),
     *(_no_result, _residual, _moves, _gemm, _gelu),
 ]
 _SHAPE = (2, 4, 6, 6)
@@ -182,7 +189,8 @@ def test_it_is_the_model_within_a_quantum(kind: str) -> None:
 
 
 def _products(graph: Graph) -> set[str]:
-    return {n.dtype for n in graph.nodes if n.operation in ("nn.conv2d", "matmul")}
+    names = ("nn.conv2d", "nn.conv2d_transpose", "matmul")
+    return {n.dtype for n in graph.nodes if n.operation in names}
 
 
 @pytest.mark.parametrize("define", [case for case in CASES if case is not _moves])
@@ -240,12 +248,13 @@ def test_groups_store_bytes_and_a_network_of_them_is_exact() -> None:
     assert np.array_equal(amos.compile(network, verify=False)(array), expected)
 
 
-def test_activations_from_minus_128_become_those_from_0() -> None:
+@pytest.mark.parametrize(("zero", "kind"), [(-128, "uint8"), (0, "int8")])
+def test_padding_is_0_where_it_can_be(zero: int, kind: str) -> None:
     g = _Model(seed=3, kind="int8")
-    graph = read(integer_arithmetic(_imported(g.model(_convolution(g, zero=-128)))))
+    graph = read(integer_arithmetic(_imported(g.model(_convolution(g, zero=zero)))))
     assert not [n for n in graph.nodes if n.operation == "nn.pad"]
     (node,) = (n for n in graph.nodes if n.operation == "nn.conv2d")
-    assert node.operands[0].dtype == "uint8"
+    assert node.operands[0].dtype == kind
 
 
 def test_operators_over_integers_are_pairs() -> None:
