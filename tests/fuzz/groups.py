@@ -124,7 +124,9 @@ def prologues(
     """
     made = start
     for name, kind in start.dtypes.items():
-        if name == start.output or kind not in _COMPUTED or chance(rng, 0.3):
+        # An index of several dimensions makes a source of which only a diagonal is read.
+        large = int(np.prod(shapes[name], dtype=np.int64)) > 1 << 20
+        if name == start.output or kind not in _COMPUTED or chance(rng, 0.3) or large:
             continue
         made = replace(
             made, prologues=(*made.prologues, _prologue(rng, made, name, len(shapes[name]), top))

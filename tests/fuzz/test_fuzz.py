@@ -25,6 +25,7 @@ SEEDS: dict[str, Iterable[int]] = {
     "group": range(4),
     "group-simulation": range(25),
     "group-export": (0,),
+    "group-cuda": (0,),
     "text": range(60),
     "toml": range(40),
     "loops": range(12),
