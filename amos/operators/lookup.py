@@ -62,7 +62,7 @@ def short_name(op: Operator) -> str:
     """What to call an operator in a table: its name in the library, or else its math.
 
     A layout or an extent that is not the library's own follows the name, then whether
-    there are prologues, an epilogue, and an output of its own.
+    there are prologues, an epilogue, an output of its own, and more results.
 
     >>> short_name(resolve("resnet18:C5", dict(p=14), dtype="u8s8"))
     'resnet18:C5 p=14'
@@ -71,7 +71,7 @@ def short_name(op: Operator) -> str:
     """
     text, usual = _library_text(op) or (str(op.compute), {})
     changed = [f"{it}={size}" for it, size in op.extents.items() if usual.get(it) != size]
-    more = {"prologue": op.prologues, "epilogue": op.epilogue, "output": op.store}
+    more = dict(prologue=op.prologues, epilogue=op.epilogue, output=op.store, results=op.further)
     return " ".join([text, *changed, *(f"with {word}" for word, what in more.items() if what)])
 
 
