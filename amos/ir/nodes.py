@@ -19,7 +19,7 @@ from amos.ir.affine import Affine
 from amos.ir.combining import COMBINERS, JOINS, function, lane_filling, neutral
 from amos.ir.dtypes import dtype
 from amos.ir.limits import LOOPS, TENSOR, WORD, whole_number
-from amos.ir.padding import check_padding, padded_text, plain_number
+from amos.ir.padding import check_padding, padded_text, padding_of, plain_number
 
 __all__ = ["BufferLoad", "Computation", "Compute", "Iteration", "Kind", "Tensor"]
 
@@ -80,7 +80,8 @@ class BufferLoad:
     """Access to one element of a tensor: one affine expression for each dimension.
 
     ``padded`` means that a read outside the tensor gives ``padding`` (the ``pad(...)``
-    of the operator text), by default zero, instead of being an error.
+    of the operator text), by default zero, instead of being an error. An infinity stands for
+    an end of a dtype that has none.
 
     Raises:
         OperatorError: there are more or fewer indices than dimensions, or ``padding`` is
@@ -98,7 +99,9 @@ class BufferLoad:
         if self.padding and not self.padded:
             raise OperatorError(f"{where}: {self} is not padded, so that it has no value outside")
         if self.padding and self.tensor.dtype is not None:
-            check_padding(self.padding, dtype(self.tensor.dtype), where)
+            kind = dtype(self.tensor.dtype)
+            object.__setattr__(self, "padding", padding_of(self.padding, kind))
+            check_padding(self.padding, kind, where)
         if len(self.indices) != len(self.tensor.shape):
             raise OperatorError(
                 f"access to {self.tensor.name!r}: {len(self.tensor.shape)} dimensions, "

@@ -10,7 +10,7 @@ from amos.errors import OperatorError, shown
 from amos.ir.dtypes import DType
 from amos.ir.floats import limits, quantize
 
-__all__ = ["check_padding", "padded_text", "plain_number"]
+__all__ = ["check_padding", "padded_text", "padding_of", "plain_number"]
 
 #: Whole floats below this are integers for sure.
 _WHOLE = 1 << 53
@@ -35,6 +35,19 @@ def plain_number(value: object, where: str) -> int | float:
     return int(number) if number.is_integer() and abs(number) < _WHOLE else number
 
 
+def padding_of(value: int | float, kind: DType) -> int | float:
+    """A padding value in a type: of one without infinities they are its ends.
+
+    >>> from amos.ir.dtypes import dtype
+    >>> padding_of(-math.inf, dtype("s8")), padding_of(-math.inf, dtype("f32"))
+    (-128, -inf)
+    """
+    if not math.isinf(value):
+        return value
+    infinite = not kind.is_integer and math.isinf(quantize(np.array(value), kind))
+    return value if infinite else limits(kind)[value > 0]
+
+
 def check_padding(value: int | float, kind: DType, where: str) -> None:
     """Refuse what is no value of a type.
 
@@ -42,7 +55,7 @@ def check_padding(value: int | float, kind: DType, where: str) -> None:
         OperatorError: in one line, with the value and the type.
     """
     low, high = limits(kind)
-    if not kind.is_integer and math.isinf(value) and math.isinf(quantize(np.array(value), kind)):
+    if math.isinf(padding_of(value, kind)):
         return
     if not low <= value <= high or (kind.is_integer and value != int(value)):
         raise OperatorError(

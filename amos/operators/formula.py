@@ -85,7 +85,7 @@ def _with_neutral_padding(op: Operator) -> Operator:
         return op
 
     def padded(load: BufferLoad) -> BufferLoad:
-        value = op.compute.neutral(load.tensor.dtype or "float32")
+        value = op.compute.neutral("float32")
         return replace(load, padding=value) if load.padded else load
 
     return op.with_loads(padded)

@@ -19,7 +19,7 @@ from amos.errors import MappingError, OperatorError, shown
 from amos.intrinsics import Intrinsic
 from amos.ir import Operator, dtype
 from amos.ir.combining import function
-from amos.ir.padding import check_padding
+from amos.ir.padding import check_padding, padding_of
 
 if TYPE_CHECKING:
     from amos.ir import BufferLoad, Compute
@@ -127,7 +127,8 @@ class Pairing:
     def _check_padding(self, load: BufferLoad, kind: str) -> None:
         """Refuse a padding value that is none of the dtype which fills in an open one."""
         try:
-            check_padding(load.padding, dtype(kind), f"padding of `{load.tensor.name}`")
+            value = padding_of(load.padding, dtype(kind))
+            check_padding(value, dtype(kind), f"padding of `{load.tensor.name}`")
         except OperatorError as error:
             raise self.refusal(str(error)) from None
 
