@@ -260,6 +260,19 @@ def test_a_long_round_is_not_made_twice(
     assert found.write["L1"]["one"] == 1e9 * asked[0]
 
 
+def test_a_clock_that_neighbours_slowed_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rate that it contradicts is not refused for that; one beyond any clock is."""
+    clocks = iter([0.5e9, 0.6e9, 4e9, *[4e9] * 20])
+    rates = {"latency": 1e-9, "interval": 0.13e-9}
+    monkeypatch.setattr(probing, "probe_clock", lambda: next(clocks))
+    monkeypatch.setattr(probing, "probe_rates", lambda *_: dict(rates))
+    found = Probe((VNNI,), {}, 1).run(Context(References(), lambda: None))
+    assert isinstance(found, Figures) and found.peaks[VNNI.name] == rates
+    rates["interval"] = 0.01e-9
+    refused = Probe((VNNI,), {}, 1).run(Context(References(), lambda: None))
+    assert isinstance(refused, Failure) and "expected at least" in refused.message
+
+
 def test_this_machine() -> None:
     """The one real measurement: some rates, in an order that makes sense."""
     machine = host_machine([VNNI])

@@ -18,7 +18,14 @@ from amos.codegen.tir.target import host_target
 from amos.errors import MeasureError
 from amos.intrinsics import Intrinsic
 
-__all__ = ["check_rates", "probe_bandwidth", "probe_clock", "probe_launch", "probe_rates"]
+__all__ = [
+    "check_rates",
+    "probe_bandwidth",
+    "probe_clock",
+    "probe_launch",
+    "probe_rates",
+    "reachable",
+]
 
 #: Links of the chain that tells the clock: long enough that a start does not count.
 _LINKS = 20_000
@@ -76,13 +83,18 @@ def check_rates(intrinsic: Intrinsic, kind: str, rates: dict[str, float], clock:
     Raises:
         MeasureError: a rate is one of them; the program was not what ran.
     """
-    least = least_interval(intrinsic, kind, clock)
-    for name, seconds in rates.items():
-        if seconds < least:
-            raise MeasureError(
-                f"{intrinsic.name}, {kind}: {name} measured as {seconds * 1e9:.3g} ns, expected at "
-                f"least {least * 1e9:.3g} ns at {clock / 1e9:.2f} GHz; nothing was kept"
-            )
+    if reachable(intrinsic, kind, rates, clock):
+        return
+    least, name = least_interval(intrinsic, kind, clock), min(rates, key=lambda x: rates[x])
+    raise MeasureError(
+        f"{intrinsic.name}, {kind}: {name} measured as {rates[name] * 1e9:.3g} ns, expected at "
+        f"least {least * 1e9:.3g} ns at {clock / 1e9:.2f} GHz; nothing was kept"
+    )
+
+
+def reachable(intrinsic: Intrinsic, kind: str, rates: dict[str, float], clock: float) -> bool:
+    """Whether a core could have these rates; arguments as of :func:`check_rates`."""
+    return min(rates.values()) >= least_interval(intrinsic, kind, clock)
 
 
 def probe_bandwidth(size: int, cores: int, *, write: bool) -> float:
