@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 
 import amos
+from amos.cli.app import main
 from amos.errors import NetworkError
 from amos.network import CompiledNetwork
 from tests.network.models import Builder
@@ -44,6 +47,23 @@ def test_the_example_finds_what_python_found(compiled: CompiledNetwork, tmp_path
     again = subprocess.run([tmp_path / "out" / "example", tmp_path / "out"], capture_output=True)
     assert again.returncode == 1
     assert again.stdout.rstrip().endswith(b"WRONG")
+
+
+@needs_compiler
+def test_the_command_line_compiles_and_exports(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    b = Builder()
+    model = b.model(b.node("MatMul", b.input("x", ("rows", 16)), b.random(16, 8)))
+    onnx.save(model, tmp_path / "model.onnx")
+    arguments = ["compile", str(tmp_path / "model.onnx"), "--shape", "x=4,16", "--json"]
+    assert main([*arguments, "-o", str(tmp_path / "out")]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert [kernel["count"] for kernel in said["kernels"]] == [1]
+    assert [check["reference"] for check in said["checks"]] == ["NumPy", "the engine alone"]
+    assert str(tmp_path / "out" / "libnetwork.so") in said["files"]
+    assert main(["compile", str(tmp_path / "model.onnx"), "--shape", "x=four"]) == 2
+    assert "expected INPUT=SIZES" in capsys.readouterr().err
 
 
 def test_an_export_that_fails_leaves_the_old_one(
