@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from amos.codegen.c.nodes import as_it_was, fenced, is_sum_of_64_bits, low, rounded, type_of
+from amos.codegen.c.nodes import as_it_was, is_sum_of_64_bits, low, rounded, type_of
 from amos.codegen.c.operations import WIDEST, operation
 from amos.codegen.c.types import CALLS, EXTERNS, OWN, c_type, short, split, vector_bytes
 from amos.codegen.naming import spelled
@@ -175,9 +175,6 @@ class CExpressions:
         return f"{operation(name, kind)}({values})"
 
     def _of_Select(self, node: Any) -> str:
-        if (product := fenced(node)) is not None:
-            self.rounds = True
-            return self._value(product)
         return self._choice(node.condition, node.true_value, node.false_value)
 
     def _choice(self, condition: Any, yes: Any, no: Any) -> str:
@@ -277,9 +274,16 @@ class CExpressions:
 
     def _call_call_pure_extern(self, node: Any) -> str:
         name = str(node.args[0].value)
+        if name == "sinhf":
+            return self._call_sinh(node)
         if name not in _OF_C:
             raise ExportError(f"function {name!r} has no form in C here")
         return self._operation(_OF_C[name], type_of(node), *node.args[1:])
+
+    def _call_sinh(self, node: Any) -> str:
+        """A product that is not fused with a sum: see :mod:`amos.codegen.tir.rounding`."""
+        self.rounds = True
+        return self._value(node.args[-1])
 
     def _call_nearbyint(self, node: Any) -> str:
         return self._operation("round", type_of(node), *node.args)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from amos.codegen.c.types import split
 
-__all__ = ["as_it_was", "fenced", "is_sum_of_64_bits", "low", "rounded", "type_of"]
+__all__ = ["as_it_was", "is_sum_of_64_bits", "low", "rounded", "type_of"]
 
 
 def type_of(node: Any) -> str:
@@ -48,17 +47,3 @@ def as_it_was(node: Any) -> Any:
     """What a call reinterprets; ``None`` for anything else."""
     is_call = type(node).__name__ == "Call" and str(node.op.name) == "tirx.reinterpret"
     return node.args[0] if is_call else None
-
-
-def fenced(node: Any) -> Any:
-    """The product that a choice only keeps from being fused with a sum around it, or ``None``.
-
-    C has an option and a pragma for that; see ``codegen/tir/epilogue.py``.
-    """
-    test = node.condition
-    if type(test).__name__ not in ("GT", "LT"):
-        return None
-    product, bound = (test.a, test.b) if type(test).__name__ == "GT" else (test.b, test.a)
-    limit = getattr(bound, "value", None)
-    limit = getattr(limit, "value", limit)
-    return product if isinstance(limit, float) and limit == -math.inf else None

@@ -10,13 +10,13 @@ look through and which costs nothing.
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from amos.codegen.tir.arrays import decoded, encoded, held
+from amos.codegen.tir.rounding import NEAREST, ROUNDED
 from amos.ir import BufferLoad, Operator, Prologue, dtype
 from amos.ir.expression import Function, inlined
 
@@ -26,7 +26,7 @@ __all__ = ["computed", "finished"]
 _LARGEST_FLOAT_IN_INT32 = 2147483520
 #: Added to a small integer, it leaves a float's exponent, 127 more, in the lowest bits.
 _TO_EXPONENT = 1.5 * 2**23 + 127
-_CALLS = {"round": "tirx.nearbyint", "sqrt": "tirx.sqrt", "fma": "tirx.fma"}
+_CALLS = {"round": NEAREST, "sqrt": "tirx.sqrt", "fma": "tirx.fma"}
 _SUMS = {"add": operator.add, "subtract": operator.sub, "multiply": operator.mul}
 
 
@@ -178,14 +178,11 @@ class _InTVM:
         return self._apart(left) + self._apart(right)
 
     def _apart(self, term: Any) -> Any:
-        """A term of a sum, which no product may be fused with.
-
-        A product gets a name: it occurs several times in what keeps it apart.
-        """
+        """A term of a sum, which no product may be fused with."""
         from tvm import tirx
 
         meaning = next((value for name, value in self._names if name.same_as(term)), term)
-        return _rounded(self._bind(term, "float32")) if isinstance(meaning, tirx.Mul) else term
+        return tirx.call_intrin("float32", ROUNDED, term) if isinstance(meaning, tirx.Mul) else term
 
     def _sum(self, name: str, left: Any, right: Any) -> _Exact:
         a, b = _exact(left), _exact(right)
@@ -205,22 +202,6 @@ def _opaque(value: Any, kind: str) -> Any:
 
     bits = "uint64" if kind == "int64" else "uint32"
     return tirx.reinterpret(kind, tirx.reinterpret(bits, value))
-
-
-def _rounded(product: Any) -> Any:
-    """A product that is rounded before it is added.
-
-    TVM lets LLVM fuse a product and a sum, which rounds once where two roundings
-    are stated. A choice between them keeps them apart, and unlike a call of LLVM's
-    fence for this purpose TVM vectorizes it. Both sides are the same number, as
-    infinities and NaN are their own doubles, which LLVM does not see; the larger one
-    of the term and minus infinity it takes for the term where that is no NaN.
-    """
-    from tvm import tirx
-
-    doubled = product + product
-    upper = tirx.Select(product < tirx.const(math.inf, "float32"), product, doubled)
-    return tirx.Select(product > tirx.const(-math.inf, "float32"), upper, doubled)
 
 
 def _stored(value: Any, computed: str, kind: str) -> Any:
@@ -243,7 +224,7 @@ def _clamped(value: Any, computed: str, kind: str) -> Any:
     most = min(high, _LARGEST_FLOAT_IN_INT32)
     above = tirx.max(value, tirx.const(low, "float32"))
     inside = tirx.min(above, tirx.const(most, "float32"))
-    nearest = tirx.nearbyint(inside).astype("int32")
+    nearest = tirx.call_intrin("float32", NEAREST, inside).astype("int32")
     if most == high:
         return nearest
     beyond = above > tirx.const(most, "float32")

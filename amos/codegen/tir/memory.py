@@ -18,6 +18,7 @@ from math import prod
 from typing import Any
 
 from amos._toolchain import load_tvm
+from amos.codegen.tir.rounding import as_meant
 from amos.codegen.tir.statements import rewritten
 
 __all__ = ["aligned_to_elements", "pipeline"]
@@ -49,7 +50,7 @@ def pipeline(tiles: bool = False) -> str:
 
     def place(module: Any, _: Any) -> Any:
         made = {
-            name: function.with_body(_placed(function.body, largest))
+            name: function.with_body(as_meant(_placed(function.body, largest)))
             for name, function in module.functions.items()
         }
         return tvm.IRModule(made, attrs=module.attrs)
