@@ -77,7 +77,7 @@ def _relax(path: Path, inputs: Arrays, threads: int, records: Path) -> Call:
     cpu = str(tvm.target.codegen.llvm_get_system_cpu())
     target = tvm.target.Target({"kind": "llvm", "mcpu": cpu, "num-cores": threads})
     machine = relax.VirtualMachine(tvm.compile(module, target=target), tvm.cpu())
-    names = [parameter.name_hint for parameter in module["main"].params]
+    names = [parameter.name for parameter in module["main"].params]
     arguments = [tvm.runtime.tensor(inputs[name]) for name in names]
     return lambda: _first(machine["main"](*arguments))
 
