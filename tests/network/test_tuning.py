@@ -44,8 +44,9 @@ def test_records_are_shared_resumed_and_compiled(tmp_path: Path) -> None:
     assert list(again.history["task"]) == list(history["task"])
 
     compiled = amos.compile(network, records=records, progress=False)
-    times = {kernel.choice.seconds for kernel in compiled.kernels.values()}
-    assert times == {task.seconds for task in first.tasks}
+    # Leaders that are too close to call are measured again, each time in a record of its own.
+    assert all(kernel.choice.seconds is not None for kernel in compiled.kernels.values())
+    assert len(compiled.kernels) == 2
     values = np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32)
     named = compiled.profile(values, repeat=2).to_frame()
     assert list(named["count"]) == [1, 1]
