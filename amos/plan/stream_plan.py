@@ -3,10 +3,10 @@
 >>> import amos
 >>> op = amos.operators.get("gemm", dtype="s8", m=64, n=64, k=64)
 >>> mapping = amos.enumerate_mappings(op, "vta_gemm_m1n16k16_s8_s32")[0]
->>> schedule = amos.StreamSchedule(tile={"m": 32, "i2.tile": 2}, steps={"r1.tile": 4})
+>>> schedule = amos.StreamSchedule(tile={"i1.tile": 32, "i2.tile": 2}, steps={"r1.tile": 4})
 >>> print(StreamPlan.of(mapping, schedule, amos.machines.get("vta_pynq")))
 m-n-k of gemm on vta_gemm_m1n16k16_s8_s32 (vta_pynq)
-  tiles  m 2 x 32, i2.tile 2 x 2
+  tiles  i1.tile 2 x 32, i2.tile 2 x 2
   sums   r1.tile 1 x 4
   Src1   a: 1 buffer of 128 in inp, which has 2048; loaded 2 times, 1 load each
   Src2   b: 1 buffer of 8 in wgt, which has 1024; loaded 4 times, 1 load each

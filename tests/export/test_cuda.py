@@ -106,7 +106,9 @@ def test_an_epilogue_goes_along(
     assert row.largest_difference == 0 or dtype == "bf16"
     # With another function in its description the same kernel is wrong.
     assert launch["operator"]["epilogue"]["name"] == "add"
-    launch["operator"]["epilogue"]["arguments"][0]["name"] = "round"
+    relu = launch["operator"]["epilogue"]["arguments"][0]
+    assert relu["body"]["name"] == "max"
+    relu["body"]["name"] = "min"
     path.write_text(json.dumps(launch))
     assert not gpu_check.check_folder(tmp_path / "one", timed=False, library=driver)[0].correct
 
