@@ -47,7 +47,9 @@ def tune_command(
     records: Annotated[
         Path, typer.Option(metavar="FILE", help="Keep every trial here; go on from what it has.")
     ],
-    trials: Annotated[int, typer.Option(min=1, metavar="N", help="Of all tasks together.")] = 600,
+    trials: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Of all kernels, each at least one.")
+    ] = 600,
     scheduler: Annotated[
         str,
         typer.Option(metavar="NAME", help="equal, round_robin, gradient, dual or bound."),

@@ -46,5 +46,7 @@ def scheduled(candidate: Candidate, kind: str, limits: CpuLimits) -> tuple[Progr
 
 def last_line(error: BaseException) -> str:
     """What an error of TVM comes to."""
-    lines = [line for line in str(error).strip().splitlines() if line.strip()]
-    return lines[-1].strip() if lines else type(error).__name__
+    lines = [line.strip() for line in str(error).splitlines()]
+    # Programs that an error shows begin with a comment of TVM's printer.
+    lines = [line for line in lines if line and not line.startswith("# Metadata omitted")]
+    return lines[-1] if lines else type(error).__name__

@@ -16,11 +16,12 @@ from functools import cache
 from itertools import pairwise
 
 from amos.errors import OperatorError, shown
+from amos.ir.affine import Affine
 from amos.ir.dtypes import dtype
 from amos.ir.expression import CASTS, OPERATIONS, Function, Node
 from amos.ir.functions import DEFINITIONS, OF_FLOATS
 from amos.ir.grammar import Reader
-from amos.ir.limits import DEPTH
+from amos.ir.limits import DEPTH, whole_number
 from amos.ir.nodes import BufferLoad, Tensor
 from amos.ir.tokens import Token, one_line, tokenize
 
@@ -200,7 +201,7 @@ class ExpressionReader(Reader):
     def load(self, token: Token) -> BufferLoad:
         """The access to a tensor, from behind the opening bracket on."""
         name, indices = token.text, self.indices(token)
-        shape = tuple(self.shapes.get(name, (i.bounds(self.extents)[1] + 1 for i in indices)))
+        shape = self.shape(token, indices)
         if len(shape) != len(indices):
             self.fail(f"{name!r} has {len(shape)} dimensions, but {len(indices)} indices", token)
         for index, size in zip(indices, shape, strict=True):
@@ -215,6 +216,15 @@ class ExpressionReader(Reader):
         if self.tensors.setdefault(name, tensor) != tensor:
             self.fail(f"tensor {name!r} is read with two shapes", token)
         return BufferLoad(tensor, indices)
+
+    def shape(self, token: Token, indices: Sequence[Affine]) -> tuple[int, ...]:
+        """Of a tensor: as stated, or what is read."""
+        if token.text not in self.shapes:
+            return tuple(index.bounds(self.extents)[1] + 1 for index in indices)
+        stated, where = self.shapes[token.text], f"shape of {token.text!r}"
+        if isinstance(stated, str) or not isinstance(stated, Sequence):
+            self.fail(f"{where}: expected sizes such as (8, 16), got {shown(stated)}", token)
+        return tuple(whole_number(size, where) for size in stated)
 
     def check_iteration(self, token: Token) -> None:
         """Refuse an index that is none of what may index tensors."""

@@ -87,7 +87,8 @@ def host_machine(
         rates = {versions[name]: rate for name, rate in found.peaks.items()}
         known = known.better(replace(found, peaks=rates))
         _save(cache_file(), known)
-    # What is asked for comes last, where there are several of one name.
+    # Where there are several of one name the last one counts: a native rate, or what is asked for.
+    known.peaks = dict(sorted(known.peaks.items(), key=lambda each: _kept(each[0])[1] == "native"))
     for version in versions.values():
         known.peaks[version] = known.peaks.pop(version)
     return _machine(cpu(), known)
@@ -136,11 +137,17 @@ def _probe_sizes(here: Cpu, runner: Runner | None = None) -> dict[str, dict[str,
     return sizes
 
 
+def _kept(version: str) -> tuple[str, str]:
+    """The intrinsic and the implementation that a rate was measured of."""
+    _, name, kind, *_ = version.split(".")
+    return name, kind
+
+
 def _machine(here: Cpu, known: Figures) -> Machine:
     caches = {f"L{c.level}": (c.capacity, c.units) for c in _data_caches(here)}
     peaks = {}
     for kept, rates in known.peaks.items():
-        name, kind = kept.split(".")[1:3]
+        name, kind = _kept(kept)
         source = "measured" if kind == "native" else "measured, generic implementation"
         peaks[name] = Peak(**rates, source=source, generic=kind == "generic")
     return Machine(

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from amos.network.anchors import anchor_of
+from amos.network.graph import Node
+from amos.network.program import read
+
 __all__ = ["channels_last"]
 
+_TRANSPOSED = "relax.nn.conv2d_transpose"
 #: Layouts of image and weight. Kernels have their weights packed ahead, whatever their order.
 _LAYOUTS = {
     "relax.nn.conv1d": ["NWC", "OIW"],
     "relax.nn.conv2d": ["NHWC", "OIHW"],
     "relax.nn.conv3d": ["NDHWC", "OIDHW"],
-    "relax.nn.conv2d_transpose": ["NHWC", "IOHW"],
+    _TRANSPOSED: ["NHWC", "IOHW"],
 }
 
 
@@ -19,4 +24,16 @@ def channels_last(module: Any) -> Any:
     """The module with the channels of images as the last axis."""
     from tvm import relax
 
-    return relax.transform.ConvertLayout(_LAYOUTS)(module)
+    moved = relax.transform.ConvertLayout(_LAYOUTS)(module)
+    # The engine has no transposed convolution with the channels last, and leaves those alone.
+    if all(_kernel_takes(node) for node in read(moved).nodes):
+        return moved
+    layouts = {name: each for name, each in _LAYOUTS.items() if name != _TRANSPOSED}
+    return relax.transform.ConvertLayout(layouts)(module)
+
+
+def _kernel_takes(node: Node) -> bool:
+    if f"relax.{node.operation}" != _TRANSPOSED:
+        return True
+    anchor = anchor_of(node)
+    return anchor is not None and not anchor.refused

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -70,6 +71,7 @@ class CompiledNetwork(Shown):
     kernels: Mapping[Task, TaskKernel]
     left: Mapping[Task, str] = field(default_factory=dict)
     checks: tuple[Check, ...] = ()
+    _lock: Any = field(default_factory=Lock, repr=False)
 
     def with_check(self, check: Check) -> CompiledNetwork:
         """The same with one more check."""
@@ -98,7 +100,9 @@ class CompiledNetwork(Shown):
 
     def outputs_of(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
         """Every output, of inputs in order; errors as of a call."""
-        results = self._main(*self.tensors(arrays))
+        values = self.tensors(arrays)
+        with self._lock:  # the engine's machine has one stack
+            results = self._main(*values)
         tensors = [results] if self.network.graph.single else list(results)
         return tuple(tensor.numpy() for tensor in tensors)
 

@@ -184,7 +184,8 @@ def tune(
             is called after each trial instead.
 
     Raises:
-        ExploreError: ``trials`` or ``retain`` is out of range, or there is nothing to tune.
+        ExploreError: ``trials`` or ``retain`` is out of range, there is nothing to tune, or no
+            candidate of any task ran.
         UnknownNameError: there is no such scheduler.
         MeasureError: there is nothing to measure with.
         RecordError: the record file cannot be written.
@@ -208,6 +209,8 @@ def tune(
         run.open(workers, store, seed, search, measure)
         run.search(named_scheduler(scheduler, run.slices_in_all))
         store.check_place()
+    if all(task.seconds is None for task in run.tasks):
+        raise ExploreError(f"no task of {network.name} could be tuned: {run.tasks[0].reason}")
     ranked = sorted(run.tasks, key=lambda each: -each.expected)
     return Tuning(network.name, tuple(ranked), tuple(run.tasks), tuple(run.slices))
 

@@ -88,15 +88,22 @@ def fold_zero_point(op: Operator, source: str) -> ZeroPointFold:
     for factor in (Node("number", value=again), zero):
         if factor.name != "number" or factor.value != 1:
             correction = Node("multiply", (factor, correction))
-    stored = op.epilogue or Epilogue(Node(ACC))
-    corrected = _replaced(stored.expression, Node("subtract", (Node(ACC), correction)))
+    difference = Node("subtract", (Node(ACC), correction))
     rewritten = replace(
         op,
         compute=replace(op.compute, sources=tuple(placed if x is load else x for x in op.sources)),
-        epilogue=replace(stored, expression=corrected),
+        epilogue=_corrected(op.epilogue or Epilogue(Node(ACC)), difference),
+        further=tuple(
+            replace(each, epilogue=_corrected(each.epilogue, difference)) for each in op.further
+        ),
         prologues=tuple(x for x in op.prologues if x is not prologue),
     )
     return ZeroPointFold(rewritten, sums)
+
+
+def _corrected(epilogue: Epilogue, difference: Node) -> Epilogue:
+    """The same of another sum."""
+    return replace(epilogue, expression=_replaced(epilogue.expression, difference))
 
 
 def _apart(op: Operator, source: str, where: str) -> tuple[BufferLoad, list[BufferLoad]]:

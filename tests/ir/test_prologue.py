@@ -138,3 +138,10 @@ def test_dtypes_and_shapes_that_do_not_fit() -> None:
     twice = CONV.with_prologue("image", "x[n,c,h,w] * s[c]")
     with pytest.raises(AmosError, match="tensor 's' is read with two shapes or dtypes"):
         twice.with_prologue("weight", "w[k,c,r,s] * s[k]")
+
+
+@pytest.mark.parametrize("shape", ["44", 4, (4.5,), (0,)])
+def test_what_is_no_shape_is_refused(shape: object) -> None:
+    op = Operator.parse("out[i,j] += a[i,k] * w[k,j]", dict(i=4, j=4, k=4))
+    with pytest.raises(AmosError, match="shape of 's'"):
+        op.with_epilogue("acc + s[i]", shapes={"s": shape})  # type: ignore[dict-item]

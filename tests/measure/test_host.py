@@ -279,3 +279,10 @@ def test_this_machine() -> None:
     assert machine.peak(VNNI.name).interval <= machine.peak(VNNI.name).latency * 1.5
     assert all(1e8 < level.read_bandwidth < 1e14 for level in machine.levels)
     assert 0 < machine.launch < 1e-2
+
+
+def test_a_native_rate_counts_before_loops(probe: _Probe) -> None:
+    """Whatever was asked for last: only who asks for loops is told theirs."""
+    assert not _machine(probe, VNNI, implementation="native").peak(VNNI.name).generic
+    assert _machine(probe, VNNI, implementation="generic").peak(VNNI.name).generic
+    assert not _machine(probe, WMMA).peak(VNNI.name).generic

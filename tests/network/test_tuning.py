@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -70,3 +71,13 @@ def test_nothing_to_tune_is_told(tmp_path: Path) -> None:
     values = np.linspace(-1, 1, 64, dtype=np.float32).reshape(4, 16)
     compiled = amos.compile(network, progress=False)
     np.testing.assert_array_equal(compiled(values), np.maximum(values, 0))
+
+
+def test_a_network_is_called_by_several_threads() -> None:
+    compiled = amos.compile(amos.load_network(_two_products()), verify=False, progress=False)
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal((4, 16)).astype(np.float32) for _ in range(4)]
+    expected = [compiled(values) for values in inputs]
+    with ThreadPoolExecutor(4) as pool:
+        for number, got in enumerate(pool.map(compiled, inputs * 50)):
+            np.testing.assert_array_equal(got, expected[number % 4])

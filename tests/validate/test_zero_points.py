@@ -12,6 +12,7 @@ import amos
 from amos.errors import AmosError, MappingError
 from amos.ir import Operator
 from amos.records.canonical import operator_from, operator_values
+from amos.runtime import Kernel
 from amos.validate import evaluate, fold_zero_point, random_inputs
 
 VNNI = "vnni_dpbusd_m16k4_u8_s8_s32"
@@ -119,3 +120,19 @@ def test_what_else_is_refused() -> None:
     moving = moving.with_prologue("a", "s16(x[i,k] - 3)", {"x": "u8"})
     with pytest.raises(AmosError, match="'b' may change from call to call"):
         fold_zero_point(moving, "a")
+
+
+def test_further_results_are_corrected_too() -> None:
+    op = GEMM.with_prologue("a", "s16(x[i,k] - 128)", {"x": "u8"})
+    op = op.with_result("top[i] max= acc").with_result("f[i,j] = acc * 0.5")
+    fold = fold_zero_point(op, "a")
+    inputs = random_inputs(op, np.random.default_rng(0))
+    total = (inputs["x"].astype(int) - 128) @ inputs["weight"].astype(int)
+    given = fold.inputs(inputs)
+    for results in (evaluate(fold.operator, given), _built(fold.operator)(**given)):
+        for got, expected in zip(results, (total, total.max(axis=1), total * 0.5), strict=True):
+            np.testing.assert_array_equal(got, expected)
+
+
+def _built(op: Operator) -> Kernel:
+    return amos.build(amos.enumerate_mappings(op, VNNI)[0])
