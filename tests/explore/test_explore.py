@@ -268,7 +268,8 @@ def test_on_this_machine(tmp_path: Path) -> None:
         assert 0 < found["peak_fraction"] < 1.2
         assert result.emulated == ""
     assert result.machine.name == "host"
-    assert result.prediction is not None
+    # Of loops that stand for an instruction no time is told.
+    assert (result.prediction is not None) == (found["implementation"] == "native")
     assert result.best.mapping.name in str(result) or str(result.best.mapping) in str(result)
     kernel = amos.build(result.best)
     assert kernel.candidate == result.best.candidate
