@@ -14,15 +14,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import sys
 import time
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from contenders import metaschedule, onednn, pytorch
+from contenders.machine import machine
 from contenders.pool import ContenderError, Pool
 from contenders.report import pictures, table
 from contenders.workloads import find, names
@@ -265,24 +264,15 @@ def peak_tops(rows: list[dict[str, Any]]) -> dict[str, float]:
     return {name: float(np.median(values)) for name, values in sorted(found.items())}
 
 
-def machine(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    def installed(name: str) -> str:
-        try:
-            return version(name)
-        except PackageNotFoundError:
-            return ""
-
+def judged_machine(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """This machine, with what it can do at most."""
+    peaks = peak_tops(rows)
     return {
-        "cpu": cpu().model,
-        "cores": len(os.sched_getaffinity(0)),
+        **machine("apache-tvm", "torch", "numpy"),
         "features": sorted(f for f in cpu().features if f.startswith(("avx512", "amx"))),
         "caches": [cache.capacity for cache in cpu().caches],
-        "peak_tops": peak_tops(rows).get("peak_registers", 0.0),
-        "peaks": peak_tops(rows),
-        "load": os.getloadavg()[0],
-        "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-        **{name: installed(name) for name in ("apache-tvm", "torch", "numpy")},
+        "peak_tops": peaks.get("peak_registers", 0.0),
+        "peaks": peaks,
     }
 
 
@@ -303,7 +293,7 @@ def main() -> int:
             fresh = time_workload(pool, given, workload, tuned)
             # One workload's rows are always of one run: old ones would not compare.
             results.value["rows"] = [r for r in rows if r["workload"] != workload] + fresh
-            results.value["machine"] = machine(results.value["rows"])
+            results.value["machine"] = judged_machine(results.value["rows"])
             results.save()
             print("\n".join(table(fresh, results.value["machine"])), flush=True)
     finally:

@@ -14,21 +14,18 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import sys
 import time
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+from contenders.machine import machine
 from contenders.pool import ContenderError, Pool
 from networks.contenders import CONTENDERS
 from networks.graph import feeds
 from networks.zoo import DTYPES, NETWORKS, model_file
-
-from amos.machine.cpu import cpu
 
 RESULTS = Path(__file__).parent / "results"
 WORKER = Path(__file__).parent / "networks" / "worker.py"
@@ -113,22 +110,6 @@ def measure(
     return rows
 
 
-def machine() -> dict[str, Any]:
-    def installed(name: str) -> str:
-        try:
-            return version(name)
-        except PackageNotFoundError:
-            return ""
-
-    return {
-        "cpu": cpu().model,
-        "cores": len(os.sched_getaffinity(0)),
-        "load": os.getloadavg()[0],
-        "system": f"{platform.system()} {platform.release()}",
-        **{name: installed(name) for name in ("apache-tvm", "onnxruntime", "openvino", "numpy")},
-    }
-
-
 def line(row: dict[str, Any]) -> str:
     wrong = "" if row["correct"] else "  WRONG"
     return (
@@ -157,7 +138,8 @@ def main() -> int:
                         for row in told["rows"]
                         if (row["network"], row["dtype"], row["batch"]) != key
                     ]
-                    told = {"machine": machine(), "rows": others + fresh}
+                    packages = ("apache-tvm", "onnxruntime", "openvino", "numpy")
+                    told = {"machine": machine(*packages), "rows": others + fresh}
                     new = chosen.out.with_suffix(".new")
                     new.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
                     new.replace(chosen.out)

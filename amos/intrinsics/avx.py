@@ -23,23 +23,30 @@ def intrinsics() -> Described:
     """
     for family, lanes, feature in (("avx512", 16, "avx512f"), ("avx2", 8, "fma")):
         for kind in ("f32", "f16", "bf16"):
-            yield from _multiply_add(family, lanes, feature, kind)
-        yield from _lanes(family, lanes, feature)
+            yield from _multiply_add(family, lanes, feature, kind, shared=True)
+        yield from _multiply_add(family, lanes, feature, "f32", shared=False)
 
 
-def _multiply_add(family: str, lanes: int, feature: str, kind: str) -> Described:
+def _multiply_add(family: str, lanes: int, feature: str, kind: str, *, shared: bool) -> Described:
+    """Of one ``shared`` first source, or of one for each lane."""
     mm, vector = f"_mm{32 * lanes}", f"float32x{lanes}"
+    if shared:
+        index, what = "", "its element times one scalar"
+        llvm, c = f"T.broadcast(Src1[()], {lanes})", f"{mm}_set1_ps(*Src1)"
+    else:
+        index, what = "i1", "a product of elements of its own"
+        llvm, c = f'Src1.vload([0], "{vector}")', f"{mm}_loadu_ps(Src1)"
     return instruction(
-        f"{family}_fmadd_m{lanes}_{kind}_f32",
-        "Dst[i1] += Src1[] * Src2[i1]",
+        f"{family}_fmadd_{'' if shared else 'lanes_'}m{lanes}_{kind}_f32",
+        f"Dst[i1] += Src1[{index}] * Src2[i1]",
         {"i1": lanes},
         (kind, kind, "f32"),
-        shared="Src1",
+        shared="Src1" if shared else "",
         embedded="Src2",
         staged="" if kind == "f32" else "f32",
         family=family,
         source=_SOURCE,
-        description=f"{lanes} lanes, each adding its element times one scalar",
+        description=f"{lanes} lanes, each adding {what}",
         requires=(feature, *(_WIDENS.get(kind, ()) if feature == "fma" else ())),
         registers=2 * lanes,
         arithmetic=Arithmetic(rounding="fused"),
@@ -48,42 +55,11 @@ def _multiply_add(family: str, lanes: int, feature: str, kind: str) -> Described
 Dst[T.ramp(T.int32(0), 1, {lanes})] = T.call_llvm_pure_intrin(
     "{vector}",
     "llvm.fma",
-    T.broadcast(Src1[()], {lanes}),
+    {llvm},
     Src2.vload([0], "{vector}"),
     Dst.vload([0], "{vector}"),
 )
 """,
-        c=f"{mm}_storeu_ps(Dst, {mm}_fmadd_ps({mm}_set1_ps(*Src1), {mm}_loadu_ps(Src2), "
-        f"{mm}_loadu_ps(Dst)));",
-        flags=(f"-m{feature}",),
-    )
-
-
-def _lanes(family: str, lanes: int, feature: str) -> Described:
-    mm, vector = f"_mm{32 * lanes}", f"float32x{lanes}"
-    return instruction(
-        f"{family}_fmadd_lanes_m{lanes}_f32_f32",
-        "Dst[i1] += Src1[i1] * Src2[i1]",
-        {"i1": lanes},
-        ("f32", "f32", "f32"),
-        embedded="Src2",
-        family=family,
-        source=_SOURCE,
-        description=f"{lanes} lanes, each adding a product of elements of its own",
-        requires=(feature,),
-        registers=2 * lanes,
-        arithmetic=Arithmetic(rounding="fused"),
-        timing=(Timing(0.5, LLVM_MCA, 4, "xeon_6240"), Timing(0.5, MEASURED, 4, "AMD Zen 5")),
-        llvm=f"""
-Dst[T.ramp(T.int32(0), 1, {lanes})] = T.call_llvm_pure_intrin(
-    "{vector}",
-    "llvm.fma",
-    Src1.vload([0], "{vector}"),
-    Src2.vload([0], "{vector}"),
-    Dst.vload([0], "{vector}"),
-)
-""",
-        c=f"{mm}_storeu_ps(Dst, {mm}_fmadd_ps({mm}_loadu_ps(Src1), {mm}_loadu_ps(Src2), "
-        f"{mm}_loadu_ps(Dst)));",
+        c=f"{mm}_storeu_ps(Dst, {mm}_fmadd_ps({c}, {mm}_loadu_ps(Src2), {mm}_loadu_ps(Dst)));",
         flags=(f"-m{feature}",),
     )

@@ -20,7 +20,7 @@ from amos.ir.affine import Affine
 from amos.ir.dtypes import dtype
 from amos.ir.expression import CASTS, OPERATIONS, Function, Node
 from amos.ir.functions import DEFINITIONS, OF_FLOATS
-from amos.ir.grammar import Reader
+from amos.ir.grammar import IndexReader
 from amos.ir.limits import DEPTH, whole_number
 from amos.ir.nodes import BufferLoad, Tensor
 from amos.ir.tokens import Token, one_line, tokenize
@@ -52,7 +52,7 @@ def functions() -> Mapping[str, Function]:
     return table
 
 
-class ExpressionReader(Reader):
+class ExpressionReader(IndexReader):
     """One method for each rule of the grammar.
 
     Args:
@@ -77,9 +77,8 @@ class ExpressionReader(Reader):
         variables: Sequence[str] = (),
         table: Mapping[str, Function] | None = None,
     ) -> None:
-        super().__init__(text)
-        self.extents, self.dtypes, self.shapes = extents, dtypes, shapes
-        self.what, self.own = what, own or {}
+        super().__init__(text, extents, what)
+        self.dtypes, self.shapes, self.own = dtypes, shapes, own or {}
         self.tensors: dict[str, Tensor] = {}
         self.variables = variables
         self.table = functions() if table is None else table
@@ -225,13 +224,3 @@ class ExpressionReader(Reader):
         if isinstance(stated, str) or not isinstance(stated, Sequence):
             self.fail(f"{where}: expected sizes such as (8, 16), got {shown(stated)}", token)
         return tuple(whole_number(size, where) for size in stated)
-
-    def check_iteration(self, token: Token) -> None:
-        """Refuse an index that is none of what may index tensors."""
-        super().check_iteration(token)
-        if token.text not in self.extents:
-            self.fail(
-                f"{self.tensor.text!r} is indexed by {token.text!r}, which is no {self.what}; "
-                f"these are {', '.join(self.extents) or 'none'}",
-                token,
-            )

@@ -19,6 +19,7 @@ What comes out knows neither extents nor shapes: :mod:`amos.ir.parser` adds them
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf, isfinite
 from typing import NoReturn
@@ -30,7 +31,7 @@ from amos.ir.limits import DEPTH, LOOPS
 from amos.ir.padding import padded_text
 from amos.ir.tokens import Token, one_line, tokenize
 
-__all__ = ["Reader", "Reference", "Statement", "read_statement"]
+__all__ = ["IndexReader", "Reader", "Reference", "Statement", "read_statement"]
 
 _EXAMPLE = "out[i,j] += a[i,k] * b[k,j]"
 _JOINED = "'*', '+', '-', max(...) or min(...)"
@@ -206,6 +207,30 @@ class Reader:
             )
         if self.next.text == "(":
             self.fail(f"not affine: call of {token.text!r} in an index", token)
+
+
+class IndexReader(Reader):
+    """A reader of accesses by iterations that are there already.
+
+    Args:
+        text: what is read.
+        extents: of what may index tensors.
+        what: what that is, for messages.
+    """
+
+    def __init__(self, text: str, extents: Mapping[str, int], what: str) -> None:
+        super().__init__(text)
+        self.extents, self.what = extents, what
+
+    def check_iteration(self, token: Token) -> None:
+        """Refuse an index that is none of what may index tensors."""
+        super().check_iteration(token)
+        if token.text not in self.extents:
+            self.fail(
+                f"{self.tensor.text!r} is indexed by {token.text!r}, which is no {self.what}; "
+                f"these are {', '.join(self.extents) or 'none'}",
+                token,
+            )
 
 
 class _StatementReader(Reader):

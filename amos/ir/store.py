@@ -20,10 +20,9 @@ from typing import Any
 
 from amos.errors import OperatorError, shown
 from amos.ir.affine import Affine
-from amos.ir.grammar import Reader
+from amos.ir.grammar import IndexReader
 from amos.ir.limits import whole_number
 from amos.ir.nodes import BufferLoad, Tensor
-from amos.ir.tokens import Token
 
 __all__ = ["Digit", "Store", "check_distinct", "check_store", "parse_store"]
 
@@ -202,14 +201,14 @@ def check_distinct(load: BufferLoad, extents: Mapping[str, int]) -> None:
             reach += abs(c) * (extents[name] - 1)
 
 
-class _StoreReader(Reader):
+class _StoreReader(IndexReader):
     """An access whose indices may have digits of iterations."""
 
     def __init__(
         self, text: str, extents: Mapping[str, int], shapes: Mapping[str, Sequence[int]]
     ) -> None:
-        super().__init__(text)
-        self.extents, self.shapes = extents, shapes
+        super().__init__(text, extents, "iteration of the output")
+        self.shapes = shapes
         self.digits: dict[str, Digit] = {}
 
     def store(self) -> Store:
@@ -251,12 +250,3 @@ class _StoreReader(Reader):
         if not token.text.isdecimal() or not int(token.text):
             self.fail(f"expected a positive integer behind the sign, found {token}")
         return int(self.take().text)
-
-    def check_iteration(self, token: Token) -> None:
-        super().check_iteration(token)
-        if token.text not in self.extents:
-            self.fail(
-                f"{self.tensor.text!r} is indexed by {token.text!r}, which is no iteration of the "
-                f"output; these are {', '.join(self.extents)}",
-                token,
-            )

@@ -15,7 +15,7 @@ from amos.measure.runner import DEFAULT_TIMEOUT, Runner
 from amos.measure.task import Task
 from amos.records import Measurement
 
-__all__ = ["Executor", "LocalExecutor", "Task", "open_executor"]
+__all__ = ["DescribedExecutor", "Executor", "LocalExecutor", "Task", "open_executor"]
 
 
 class Executor(Closing):
@@ -113,6 +113,38 @@ class LocalExecutor(Executor):
     def _placed(self, task: Task) -> Task:
         """The task with where it runs."""
         return task
+
+
+class DescribedExecutor(LocalExecutor):
+    """One worker process on this machine that measures for a described one.
+
+    Args:
+        machine: the description.
+        identity: what measures, in records.
+        timeout: seconds that one candidate may take.
+        memory: bytes that it may allocate.
+    """
+
+    def __init__(
+        self, machine: Machine, identity: Identity, timeout: float, memory: int | None
+    ) -> None:
+        super().__init__(timeout, memory)
+        self._machine, self._identity = machine, identity
+
+    @property
+    def identity(self) -> Identity:
+        """What measures, under the name of the description that its schedules belong to."""
+        return self._identity
+
+    def machine(
+        self,
+        intrinsics: Sequence[Intrinsic],
+        *,
+        again: bool = False,
+        implementation: str | None = None,
+    ) -> Machine:
+        """The description, whose rates are not measured."""
+        return self._machine
 
 
 def open_executor(

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from amos.codegen.cuda.toolchain import compiler_of_image
 from amos.errors import MeasureError, ToolchainError
-from amos.intrinsics import Intrinsic
 from amos.machine import Machine
 from amos.machine.identity import Identity
-from amos.measure.executor import Executor, LocalExecutor, Task
+from amos.measure.executor import DescribedExecutor, Executor, Task
 from amos.measure.runner import DEFAULT_TIMEOUT, default_memory
 from amos.measure.task import GpuTarget
 from amos.plan.gpu_plan import architecture_of
@@ -70,7 +69,7 @@ def find_gpu(library: str = _LIBRARY) -> Gpu:
         raise MeasureError(f"no GPU: {error}") from None
 
 
-class GpuExecutor(LocalExecutor):
+class GpuExecutor(DescribedExecutor):
     """One GPU, driven by one worker process.
 
     Args:
@@ -89,37 +88,22 @@ class GpuExecutor(LocalExecutor):
             raise MeasureError(
                 f"machine {machine.name!r} is {architecture}, and the GPU here ({gpu}) is older"
             )
-        self._compiler = compiler_of_image(architecture, gpu.capability)
-        self._machine, self._gpu, self._architecture = machine, gpu, architecture
-        # The driver reserves far more address space than a machine has memory.
-        super().__init__(timeout, memory=0)
-
-    @property
-    def identity(self) -> Identity:
-        """The GPU, under the name of the description that its schedules belong to."""
-        compiler = self._compiler
-        return Identity(
-            self._machine.name,
-            self._gpu.name,
-            self._machine.cores,
-            f"CUDA driver {self._gpu.driver}",
+        compiler = compiler_of_image(architecture, gpu.capability)
+        identity = Identity(
+            machine.name,
+            gpu.name,
+            machine.cores,
+            f"CUDA driver {gpu.driver}",
             ((compiler.kind, compiler.version),),
         )
+        # The driver reserves far more address space than a machine has memory.
+        super().__init__(machine, identity, timeout, memory=0)
+        self._gpu, self._architecture = gpu, architecture
 
     @property
     def memory(self) -> int:
         """Bytes that this process may have: there is no limit of its own on a candidate."""
         return 2 * default_memory()
-
-    def machine(
-        self,
-        intrinsics: Sequence[Intrinsic],
-        *,
-        again: bool = False,
-        implementation: str | None = None,
-    ) -> Machine:
-        """The description: rates of a GPU are not measured."""
-        return self._machine
 
     def _placed(self, task: Task) -> Task:
         """On the GPU; ``flush`` overwrites at least twice its cache."""

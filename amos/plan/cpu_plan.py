@@ -121,10 +121,7 @@ class CpuPlan(Plan):
     @cached_property
     def order(self) -> tuple[Loop, ...]:
         """Spatial loops with more than one step, outermost first, padded."""
-        return tuple(
-            Loop(x.name, self.padded.get(x.name, x.extent), x.kind)
-            for x in self.schedule.spatial_order(self.nest)
-        )
+        return tuple(Loop(x.name, self.padded.get(x.name, x.extent), x.kind) for x in self.spatial)
 
     @cached_property
     def split(self) -> SplitReduction | None:
@@ -134,7 +131,7 @@ class CpuPlan(Plan):
     @cached_property
     def reduce(self) -> dict[str, int]:
         """Steps of each reduction loop, outermost first; of one part if it is divided."""
-        steps = {x.name: x.extent for x in self.schedule.reduce_order(self.nest)}
+        steps = {x.name: x.extent for x in self.reduce_loops}
         return steps if self.split is None else steps | {self.split.loop: self.split.steps}
 
     @cached_property

@@ -43,7 +43,7 @@ from amos.machine.machine import Machine
 from amos.mapping.mapping import Mapping
 from amos.plan.blocks import Blocks
 from amos.plan.gpu_registers import granted
-from amos.plan.nest import Loop, Nest
+from amos.plan.nest import Nest
 from amos.plan.schedule import GpuSchedule, Plan, Schedule, batch_of
 from amos.plan.shared_operand import SharedOperand
 from amos.plan.staging import StagedOperand
@@ -150,16 +150,6 @@ class GpuPlan(Plan):
         return Blocks(self.structure, self.unit, batch_of(self.structure, [self.schedule]))
 
     @cached_property
-    def spatial(self) -> tuple[Loop, ...]:
-        """Spatial loops with more than one step, in the order that blocks are numbered in."""
-        return self.schedule.spatial_order(self.nest)
-
-    @cached_property
-    def reduce(self) -> tuple[Loop, ...]:
-        """Reduction loops with more than one step, outermost first."""
-        return self.schedule.reduce_order(self.nest)
-
-    @cached_property
     def spans(self) -> dict[str, int]:
         """Steps that a block makes along each spatial loop."""
         return self._along(self.counts.span)
@@ -182,7 +172,7 @@ class GpuPlan(Plan):
     @property
     def reduction(self) -> int:
         """Steps of the whole reduction."""
-        return prod(x.extent for x in self.reduce)
+        return prod(x.extent for x in self.reduce_loops)
 
     @property
     def is_async(self) -> bool:
@@ -328,6 +318,7 @@ class GpuPlan(Plan):
 
     def __str__(self) -> str:
         whole, schedule = self.sources[self.whole_source].name, self.schedule
+        steps = {loop.name: loop.extent for loop in self.reduce_loops}
         lines = {
             "grid": f"{_loops(self.blocks)}{self.grid[0]} blocks"
             + f" x {self.parts} parts of the reduction" * (self.parts > 1),
@@ -335,8 +326,8 @@ class GpuPlan(Plan):
             f"shared memory, {self.occupancy} on a multiprocessor",
             "tile": f"{_loops(schedule.tile)}{self.accumulators} accumulators, all fragments of "
             f"{whole} at once, {self.registers} registers a thread",
-            "reduction": f"{_loops({x.name: x.extent for x in self.reduce})}{self.staged} steps a "
-            f"stage, {self.share} stages a block, {self.depth} in flight",
+            "reduction": f"{_loops(steps)}{self.staged} steps a stage, {self.share} stages a "
+            f"block, {self.depth} in flight",
         }
         lines |= {source.name: str(source) for source in self.sources}
         opened = self.mapping.intrinsic.open_registers

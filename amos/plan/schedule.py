@@ -307,6 +307,16 @@ class Plan:
         """Loops of the mapping."""
         return self.structure.nest
 
+    @cached_property
+    def spatial(self) -> tuple[Loop, ...]:
+        """Spatial loops with more than one step, outermost first."""
+        return self.schedule.spatial_order(self.nest)
+
+    @cached_property
+    def reduce_loops(self) -> tuple[Loop, ...]:
+        """Reduction loops with more than one step, outermost first."""
+        return self.schedule.reduce_order(self.nest)
+
 
 def batch_of(structure: Structure, schedules: Sequence[Schedule]) -> LoopBatch:
     """Schedules of one mapping and one target as arrays, one row each.

@@ -119,30 +119,20 @@ class StreamPlan(Plan):
             for number, op in enumerate(self.tiles.operands)
         }
 
-    @cached_property
-    def spatial(self) -> tuple[Loop, ...]:
-        """Spatial loops with more than one step, outermost first."""
-        return self.schedule.spatial_order(self.nest)
-
-    @cached_property
-    def reduce(self) -> tuple[Loop, ...]:
-        """Reduction loops with more than one step, outermost first."""
-        return self.schedule.reduce_order(self.nest)
-
     def output_tiles(self) -> Iterator[dict[str, Span]]:
         """Spans of the spatial loops, tile by tile."""
         return _tiled(self.spatial, self.schedule.tile)
 
     def reduction_tiles(self) -> Iterator[dict[str, Span]]:
         """Spans of the reduction loops, tile by tile."""
-        return _tiled(self.reduce, self.schedule.steps)
+        return _tiled(self.reduce_loops, self.schedule.steps)
 
     def __str__(self) -> str:
         head = f"{self.mapping.name} of {self.mapping.operator.name} on "
         lines = [f"{head}{self.mapping.intrinsic.name} ({self.machine.name})"]
         for what, loops, sizes in (
             ("tiles", self.spatial, self.schedule.tile),
-            ("sums", self.reduce, self.schedule.steps),
+            ("sums", self.reduce_loops, self.schedule.steps),
         ):
             counts = (f"{x.name} {-(-x.extent // sizes[x.name])} x {sizes[x.name]}" for x in loops)
             lines.append(f"  {what:6} {', '.join(counts) or 'one'}")

@@ -187,7 +187,7 @@ class _Gather:
         flat = self._let("at_reduction", stage * plan.staged + local.get(STEP, 0))
         if at_most(flat) >= plan.reduction:
             self.guards.append(f"{text(flat)} < {plan.reduction}")
-        names, extents = zip(*((x.name, x.extent) for x in plan.reduce), strict=True)
+        names, extents = zip(*((x.name, x.extent) for x in plan.reduce_loops), strict=True)
         return Group("", "reduce", 1, names, extents).decode(flat)
 
 
