@@ -1,4 +1,4 @@
-"""Kernels of AMOS against oneDNN and MetaSchedule on this CPU, u8·s8 → s32.
+"""Kernels of AMOS against oneDNN, PyTorch and MetaSchedule on this CPU.
 
     python benchmarks/bench_cpu.py [--quick] [--workloads all] [--contenders …] [--trials 16,64,256]
 
@@ -35,7 +35,7 @@ RESULTS = Path(__file__).parent / "results"
 CONTENDERS = (
     *("amos", "amos-amx", "fixM1", "fixM2", "onednn_f32", "onednn_u8"),
     *("onednn-vnni_f32", "onednn-vnni_u8", "pytorch", "pytorch-vnni", "metaschedule"),
-    *("amos-avx2", "onednn-avx2_f32", "onednn-avx2_u8"),
+    *("amos-avx2", "onednn-avx2_f32", "onednn-avx2_u8", "pytorch-avx2"),
 )
 #: What the machine can do at most, with VNNI and with AMX, takes turns with all of them.
 PEAKS = ("peak", "peak-amx", "peak-avx2")
@@ -60,12 +60,12 @@ def options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="two layers, a few minutes")
     parser.add_argument("--short", action="store_true", help="ResNet-18, about half an hour")
     parser.add_argument(
-        "--weights", choices=("s8", "s7"), default="s8", help="dtype; s7 is half the range of s8"
+        "--dtype", choices=("u8s8", "u8s7", "f32"), default="u8s8", help="s7: half the range of s8"
     )
     parser.add_argument("--again", action="store_true", help="time anew what was timed before")
     parser.add_argument("--out", type=Path, default=RESULTS / "cpu.json")
     given = parser.parse_args()
-    os.environ["AMOS_BENCH_DTYPE"] = f"u8{given.weights}"
+    os.environ["AMOS_BENCH_DTYPE"] = given.dtype
     preset: dict[str, Any] = dict(workloads="all", trials="16,64,256", rounds=25)
     if given.quick:
         preset |= QUICK | dict(fixed_trials="4", meta_trials="4")
@@ -218,7 +218,7 @@ def time_workload(
                 "operator": work.operator,
                 "dtype": pytorch.computed_in(kind)
                 if contender.startswith("pytorch")
-                else "u8s8s32",
+                else given.dtype,
                 "contender": contender if kind == "kernel" else f"{contender}_{kind}",
                 "trials": trials,
                 "tuning_seconds": round(known.get("seconds", 0.0), 1),

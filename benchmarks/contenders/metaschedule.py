@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from contenders.workloads import Workload
+from contenders.workloads import Workload, chosen_dtype
 
 LANES, DEPTH = 16, 4
 SEED = 0
@@ -24,7 +24,7 @@ OPERATORS = ("conv2d", "dilated_conv2d", "gemm")
 
 
 def supported(work: Workload) -> bool:
-    return work.operator in OPERATORS
+    return chosen_dtype() != "f32" and work.operator in OPERATORS
 
 
 def _repair() -> None:

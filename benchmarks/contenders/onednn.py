@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from contenders.workloads import Workload
+from contenders.workloads import Workload, chosen_dtype
 
 #: Operators that these calls compute.
 CONVOLUTIONS = {"conv1d": 1, "conv2d": 2, "dilated_conv2d": 2, "conv3d": 3}
@@ -26,7 +26,7 @@ PRODUCTS = ("gemm", "gemv")
 
 
 def supported(work: Workload) -> bool:
-    return work.operator in CONVOLUTIONS or work.operator in PRODUCTS
+    return chosen_dtype() != "f32" and work.operator in (*CONVOLUTIONS, *PRODUCTS)
 
 
 def load(

@@ -16,7 +16,7 @@ from amos.codegen.probes.rates import RateProgram, fed_program, register_program
 from amos.codegen.tir.target import host_target
 from amos.codegen.tir.tensor_intrin import implementation
 from amos.machine.cpu import cpu
-from contenders.workloads import DTYPE, Workload
+from contenders.workloads import Workload, chosen_dtype
 
 __all__ = ["load"]
 
@@ -24,7 +24,14 @@ __all__ = ["load"]
 CHAINS, TRIED = (12, 16, 24), 7
 
 AMX = "amx_tdpbusd_m16n16k64_u8_s8_s32"
-ORDER = ("vnni_dpbusd_m16k4_u8_s8_s32", "avxvnni_dpbusd_m8k4_u8_s8_s32")
+#: Instructions by dtype, the fastest first; of the last ones every CPU has what it needs.
+VNNI = ("vnni_dpbusd_m16k4_u8_s8_s32", "avxvnni_dpbusd_m8k4_u8_s8_s32")
+AVX2 = "avx2_pmaddwd_m8k2_u8_s8_s32"
+ORDER = {
+    "u8s8": (*VNNI, AVX2),
+    "u8s7": (*VNNI, "avx2_pmaddubsw_m8k4_u8_s7_s32", AVX2),
+    "f32": ("avx512_fmadd_m16_f32_f32", "avx2_fmadd_m8_f32_f32"),
+}
 
 Timed = Callable[[int], float]
 
@@ -41,11 +48,9 @@ def load(work: Workload, contender: str) -> dict[str, Timed]:
 
 def _best() -> str:
     """The fastest instruction of this CPU for the workloads' dtypes, AMX aside."""
-    bytes_ = f"avx2_pmaddubsw_m8k4_u8_{DTYPE[2:]}_s32"
-    known = [name for name in (*ORDER, bytes_) if name in amos.intrinsics.names()]
-    features = cpu().features
-    native = (n for n in known if implementation(amos.intrinsics.get(n), features) == "native")
-    return next(native, "avx2_pmaddwd_m8k2_u8_s8_s32")
+    order, features = ORDER[chosen_dtype()], cpu().features
+    native = (n for n in order if implementation(amos.intrinsics.get(n), features) == "native")
+    return next(native, order[-1])
 
 
 @cache
@@ -54,7 +59,7 @@ def _fastest(name: str) -> dict[str, Timed]:
     unit, cores = amos.intrinsics.get(name), len(os.sched_getaffinity(0))
     how = implementation(unit, cpu().features)
     kinds = {"fed": [fed_program(unit, how, tile, cores) for tile in tiles(unit, how)]}
-    if name in (AMX, *ORDER):
+    if name in (AMX, *VNNI):
         # Of several instructions, compilers take those on sources alone out of the loop.
         kinds["registers"] = [register_program(unit, how, chains, cores) for chains in CHAINS]
     made = {}

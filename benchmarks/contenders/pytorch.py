@@ -1,4 +1,4 @@
-"""PyTorch's own calls, for operators that have no single int8 call of oneDNN's.
+"""PyTorch's own calls, for operators that have no single int8 call of oneDNN's, and in f32.
 
 Each way a user would write the operator is timed, int8 where PyTorch has it, and named
 for the dtype that it computes in: ``sum_s32`` adds bytes into int32, ``mean_f32`` takes
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from contenders.onednn import owned, prepare
-from contenders.workloads import Workload
+from contenders.workloads import Workload, chosen_dtype
 
 #: How far a result may be off, as a share of the largest, by the dtype in a call's name.
 _SLACK = {"f32": 2e-6, "bf16": 1e-2, "s32": 0.0, "s8": 2e-6, "u8": 1e-2}
@@ -33,7 +33,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def supported(work: Workload) -> bool:
-    return work.operator in _WAYS
+    return work.operator in _ways()
 
 
 def computed_in(name: str) -> str:
@@ -50,7 +50,7 @@ def load(work: Workload, inputs: Arrays, expected: np.ndarray) -> dict[str, Call
     """
     torch = prepare()
     made = {}
-    for name, (call, back) in _WAYS[work.operator](torch, work, inputs).items():
+    for name, (call, back) in _ways()[work.operator](torch, work, inputs).items():
         result, wanted = call(), expected.astype(np.float64)
         plain = result.dequantize() if result.is_quantized else result
         got = back(plain.float().numpy())
@@ -200,6 +200,27 @@ def _transposed_conv2d(torch: Any, work: Workload, inputs: Arrays) -> dict[str, 
     return ways | {"deconv_u8": (lambda: call(x8, packed, scale, 128), back)}
 
 
+def _conv2d(torch: Any, work: Workload, inputs: Arrays) -> dict[str, Way]:
+    """Image and weights with their channels last."""
+    last = work.op_parameter("layout") == "NHWC"
+    image = np.moveaxis(inputs["image"], -1, 1) if last else inputs["image"]
+    x, w = (
+        _floats(torch, array).contiguous(memory_format=torch.channels_last)
+        for array in (image, inputs["weight"])
+    )
+    each = [[int(work.op_parameter(name))] * 2 for name in ("stride", "padding", "dilation")]
+
+    def back(got: np.ndarray) -> np.ndarray:
+        return np.moveaxis(got, 1, -1) if last else got
+
+    return {"conv_f32": (lambda: torch.nn.functional.conv2d(x, w, None, *each), back)}
+
+
+def _gemm(torch: Any, work: Workload, inputs: Arrays) -> dict[str, Way]:
+    left, right = (_floats(torch, inputs[name]) for name in ("a", "b"))
+    return {"matmul_f32": (lambda: left @ right, _same)}
+
+
 def _floats(torch: Any, array: np.ndarray) -> Any:
     return torch.from_numpy(np.ascontiguousarray(array)).float()
 
@@ -208,7 +229,10 @@ def _unscaled(torch: Any, count: int) -> tuple[Any, Any]:
     return torch.ones(count), torch.zeros(count, dtype=torch.int32)
 
 
-_WAYS: dict[str, Callable[[Any, Workload, Arrays], dict[str, Way]]] = {
+_Ways = dict[str, Callable[[Any, Workload, Arrays], dict[str, Way]]]
+
+_F32: _Ways = {"conv2d": _conv2d, "gemm": _gemm}
+_WAYS: _Ways = {
     "mean": _row_sums,
     "variance": _row_sums,
     "scan": _scan,
@@ -217,3 +241,7 @@ _WAYS: dict[str, Callable[[Any, Workload, Arrays], dict[str, Way]]] = {
     "batched_conv2d": _batched_conv2d,
     "transposed_conv2d": _transposed_conv2d,
 }
+
+
+def _ways() -> _Ways:
+    return _F32 if chosen_dtype() == "f32" else _WAYS

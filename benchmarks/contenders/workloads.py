@@ -20,16 +20,14 @@ from amos.operators.registry import builder
 from amos.operators.tables import layer_entry, layers
 from amos.validate import random_inputs
 
-#: ``u8s7`` declares weights of half their range, which libraries without VNNI ask for.
-DTYPE = os.environ.get("AMOS_BENCH_DTYPE", "u8s8")
-#: The operand that is known ahead where it is not called weight (none if empty), and dtypes.
-WEIGHTS: dict[str, tuple[str, str | tuple[str, ...]]] = {
-    "gemv": ("a", ("s8", "u8", "s32")),
-    "gemm": ("b", DTYPE),
-    "bmm": ("", DTYPE),
-    "mean": ("coefficient", DTYPE),
-    "variance": ("coefficient", DTYPE),
-    "scan": ("triangle", DTYPE),
+#: The operand that is known ahead where it is not called weight; none if empty.
+WEIGHTS = {
+    "gemv": "a",
+    "gemm": "b",
+    "bmm": "",
+    "mean": "coefficient",
+    "variance": "coefficient",
+    "scan": "triangle",
 }
 
 #: Shapes by operator and layer. Convolutions are given as the operator's parameters.
@@ -177,6 +175,11 @@ _BLOCKS = {1000: 40, 512: 32, 256: 16, 224: 16, 128: 16}
 _FORMS = {"transposed_conv2d": {"form": "phases"}}
 
 
+def chosen_dtype() -> str:
+    """``u8s8``, ``u8s7`` (half-range weights, as libraries without VNNI ask for), or ``f32``."""
+    return os.environ.get("AMOS_BENCH_DTYPE", "u8s8")
+
+
 @dataclass(frozen=True)
 class Workload:
     """A named operator and its parameters."""
@@ -195,11 +198,13 @@ class Workload:
 
     @cached_property
     def op(self) -> Operator:
-        """The operator, u8·s8 → s32, channels last where its builder knows that layout.
+        """The operator in the chosen dtype, channels last where its builder knows that layout.
 
         Activations are unsigned and weights signed, as quantized networks have them.
         """
-        weight, dtype = WEIGHTS.get(self.operator, ("weight", DTYPE))
+        weight, dtype = WEIGHTS.get(self.operator, "weight"), chosen_dtype()
+        if self.operator == "gemv" and dtype == "u8s8":
+            dtype = ("s8", "u8", "s32")
         made = builder(self.operator)(**self.values, dtype=dtype, name=self.name)
         return replace(made, constants=(weight,) if weight else ())
 
@@ -212,7 +217,7 @@ class Workload:
         block = _BLOCKS.get(self.op.extents["k"]) if self.operator == "scan" else None
         if block is None:
             return (self.op,)
-        return scan_by_blocks(**self.values, block=block, dtype=DTYPE, name=self.name)
+        return scan_by_blocks(**self.values, block=block, dtype=chosen_dtype(), name=self.name)
 
     @property
     def operations(self) -> int:
