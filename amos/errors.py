@@ -32,6 +32,8 @@ __all__ = [
 
 #: Characters of a value that a message repeats, and of a line of a message.
 _SHOWN, _LINE = 80, 2000
+#: Characters that are shown of a text with a caret.
+_WINDOW = 160
 
 
 def shown(value: object) -> str:
@@ -71,7 +73,7 @@ class AmosError(Exception):
 
 
 class ParseError(AmosError):
-    """A text could not be read; the message carries a caret under the column.
+    """A text could not be read; the message has what is around the column, and a caret under it.
 
     Args:
         message: what was expected and what was found.
@@ -82,8 +84,12 @@ class ParseError(AmosError):
     def __init__(self, message: str, text: str, column: int) -> None:
         self.text, self.column = text, column
         line = text.replace("\n", " ")
-        # The line stays whole, so that the caret stands under it; what is read has a limit.
-        Exception.__init__(self, f"{message}\n{line}\n{' ' * column}^")
+        start = max(0, min(column - _WINDOW // 2, len(line) - _WINDOW))
+        if start + _WINDOW < len(line):
+            line = f"{line[: start + _WINDOW]}…"
+        if start:
+            line, column = f"…{line[start:]}", column - start + 1
+        super().__init__(f"{message}\n{line}\n{' ' * column}^" if text else message)
 
 
 class OperatorError(AmosError):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from amos.cli import options
 from amos.cli.output import print_json, print_line
+from amos.errors import suggestion
+
+if TYPE_CHECKING:
+    from amos.ir import Operator
 
 __all__ = ["fuse_check_command"]
 
@@ -31,11 +36,10 @@ def fuse_check_command(
     The status is 0 if they can, else 1. Extents of the consumer are those of the producer for
     iterations of the same names.
     """
-    from amos import fusable, operators
+    from amos import fusable
 
     sizes, kinds = options.read_extents(extent), options.read_dtypes(dtype)
-    first = producer if "[" in producer else operators.resolve(producer, dtypes=kinds)
-    verdict = fusable(first, consumer, sizes, kinds)
+    verdict = fusable(_producer(producer, consumer, sizes, kinds), consumer, sizes, kinds)
     if as_json:
         print_json(
             {
@@ -52,3 +56,50 @@ def fuse_check_command(
             print_line(f"  - {reason}")
     if not verdict:
         raise typer.Exit(1)
+
+
+def _producer(
+    text: str, consumer: str, sizes: Mapping[str, int], kinds: Mapping[str, str]
+) -> str | Operator:
+    """The text, or the operator of that name with what the consumer alone does not have.
+
+    Raises:
+        AmosError: a text or a parameter is wrong.
+        typer.BadParameter: an option names what neither of two texts has.
+    """
+    from amos import operators
+
+    iterations, tensors = _names(consumer)
+    if "[" in text:
+        others = _names(text)
+        _check("--extent", sizes, [*others[0], *iterations])
+        _check("--dtype", kinds, [*others[1], *tensors])
+        return text
+    usual = operators.resolve(text)
+    own = {*usual.extents, *(load.tensor.name for load in usual.operands)}
+
+    def of(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+        return {key: value for key, value in values.items() if key in own or key not in names}
+
+    return operators.resolve(text, extents=of(sizes, iterations), dtypes=of(kinds, tensors))
+
+
+def _names(text: str) -> tuple[list[str], list[str]]:
+    """Iterations and tensors of a statement, and of what stands behind ``then``."""
+    from amos.ir.expression_parser import tensors_in
+    from amos.ir.grammar import read_statement
+
+    head, _, epilogue = text.partition(" then ")
+    statement = read_statement(head)
+    tensors = [reference.name for reference in statement.references]
+    return [*statement.mentioned], [*tensors, *tensors_in(epilogue)]
+
+
+def _check(option: str, values: Mapping[str, object], names: Collection[str]) -> None:
+    for name in values:
+        if name not in names:
+            both = ", ".join(dict.fromkeys(names))
+            raise typer.BadParameter(
+                f"{name!r} is in neither operator; they have {both}{suggestion(name, names)}",
+                param_hint=option,
+            )

@@ -52,7 +52,7 @@ MachineName = Annotated[
 ]
 Extents = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME=SIZE", help="Extent of an iteration; repeat for more."),
+    typer.Option(metavar="NAME=SIZE,...", help="Extents of iterations."),
 ]
 Dtypes = Annotated[
     list[str] | None,
@@ -245,7 +245,7 @@ def read_operator(
         typer.BadParameter: an option is not of the form that its help shows.
     """
     from amos import operators
-    from amos.operators.lookup import read_extents, read_pair, read_shapes
+    from amos.operators.lookup import read_pair, read_shapes
 
     common: str | None = None
     single: dict[str, str] = {}
@@ -255,8 +255,6 @@ def read_operator(
                 single.update([read_pair(item, "TENSOR=DTYPE")])
         else:
             common = item
-    with _option("--extent"):
-        lengths = read_extents(extents or ())
     with _option("--shape"):
         sizes = read_shapes(shapes or ())
     before = [_prologue(text) for text in prologues or ()]
@@ -264,7 +262,7 @@ def read_operator(
     stored = _read(before, behind)
     op = operators.resolve(
         text,
-        extents=lengths,
+        extents=read_extents(extents),
         dtype=common,
         dtypes={name: kind for name, kind in single.items() if name not in stored},
         shapes={name: size for name, size in sizes.items() if name not in stored},
@@ -319,7 +317,7 @@ def _of(
 
 
 def read_extents(items: Iterable[str] | None) -> dict[str, int]:
-    """Extents of ``--extent``; several may stand in one, with commas between them.
+    """Extents of ``--extent``.
 
     Raises:
         typer.BadParameter: an option is not NAME=SIZE.
@@ -327,7 +325,7 @@ def read_extents(items: Iterable[str] | None) -> dict[str, int]:
     from amos.operators import lookup
 
     with _option("--extent"):
-        return lookup.read_extents(item for some in items or () for item in some.split(","))
+        return lookup.read_extents(items or ())
 
 
 def read_dtypes(items: Iterable[str] | None) -> dict[str, str]:

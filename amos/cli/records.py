@@ -251,8 +251,14 @@ def _of_operator(records: list[Record], wanted: str) -> list[Record]:
     Raises:
         UnknownNameError: there are none.
     """
-    titles = {_identity(record): _operator(record) for record in records}
-    chosen = [x for x in records if wanted in (titles[_identity(x)], x.canonical.get("name"))]
+    titles = _titles(records)
+    # What a title begins with is that of all operators that only expressions or dtypes tell apart.
+    chosen = [
+        record
+        for record in records
+        if f"{titles[_identity(record)]}  ".startswith(f"{wanted}  ")
+        or wanted == record.canonical.get("name")
+    ]
     if not chosen:
         raise UnknownNameError("operator", wanted, set(titles.values()))
     return chosen
@@ -260,12 +266,13 @@ def _of_operator(records: list[Record], wanted: str) -> list[Record]:
 
 def _print_fastest(records: list[Record]) -> None:
     """The fastest intrinsic for each operator."""
+    titles = _titles(records)
     groups: dict[tuple[str, str], list[Record]] = {}
     for record in records:
         groups.setdefault(_identity(record), []).append(record)
     for group in groups.values():
         first, *others = sorted(group, key=lambda record: record.seconds)
-        said = f"fastest    {_operator(first)}: {first.intrinsic}, record {first.id}, "
+        said = f"fastest    {titles[_identity(first)]}: {first.intrinsic}, record {first.id}, "
         said += f"{first.seconds * 1e6:.4g} us"
         if others:
             ahead = others[0].seconds / first.seconds
@@ -317,9 +324,7 @@ def _print(records: list[Record], as_json: bool) -> None:
     if as_json:
         print_json([_shown(record) for record in records])
         return
-    # Records of one operator share its title, which takes a while to make.
-    operators = {_identity(record): record for record in records}
-    titles = {key: _operator(record) for key, record in operators.items()}
+    titles = _titles(records)
     print_table(
         ["id", "operator", "intrinsic", "mapping", "phase", "predicted us", "measured us", "whose"],
         [
@@ -338,6 +343,31 @@ def _predicted(record: Record) -> float | None:
 def _identity(record: Record) -> tuple[str, str]:
     """What records of one operator share."""
     return record.operator, str(record.canonical.get("name"))
+
+
+def _titles(records: list[Record]) -> dict[tuple[str, str], str]:
+    """What to call each operator; where several have one name, what tells them apart follows.
+
+    That is their dtypes and expressions, each behind two spaces as an operator's text has them.
+    """
+    alike: dict[str, list[tuple[str, str]]] = {}
+    # Records of one operator share its title, which takes a while to make.
+    for key, record in {_identity(record): record for record in records}.items():
+        alike.setdefault(_operator(record), []).append(key)
+    titles = {}
+    for title, keys in alike.items():
+        details = {key: _details(key[0]) for key in keys}
+        for key, own in details.items():
+            telling = [x for x in own if any(x not in other for other in details.values())]
+            titles[key] = "  ".join([title, *telling])
+    return titles
+
+
+def _details(operator: str) -> list[str]:
+    """Extents, the dtype of each tensor, and the expressions of an operator's text."""
+    texts = operator.split("  ")[1:]
+    split = [text[1:-1].split(", ") if text.startswith("(") else [text] for text in texts]
+    return [each for several in split for each in several]
 
 
 def _operator(record: Record) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 
-from amos.errors import OperatorError, shown
+from amos.errors import OperatorError, shown, suggestion
 from amos.ir.affine import Affine
 from amos.ir.dtypes import dtype
 from amos.ir.expression import CASTS, OPERATIONS, Function, Node
@@ -87,6 +87,8 @@ class ExpressionReader(IndexReader):
     def expression(self) -> tuple[Node, str | None]:
         """The whole text, and the dtype that it ends in if it says one."""
         expression = self.sum()
+        if self.next.text in ("=", "+=", "*="):
+            self.fail("an expression assigns and sums nothing: it is the value of one element")
         if self.next.kind != "end":
             self.fail(f"expected an expression such as {_EXAMPLE!r}")
         if expression.name in CASTS:
@@ -194,7 +196,11 @@ class ExpressionReader(IndexReader):
         arities = {name: len(each.parameters) for name, each in self.table.items()} | OPERATIONS
         if token.text not in arities or (token.text[0] == "_" and not self.defines):
             names = ", ".join(sorted(name for name in arities if name[0] != "_"))
-            self.fail(f"unknown function {token.text!r}; functions are {names}", token)
+            self.fail(
+                f"unknown function {token.text!r}{suggestion(token.text, arities)}; "
+                f"functions of one element are {names}",
+                token,
+            )
         return arities[token.text]
 
     def load(self, token: Token) -> BufferLoad:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ast
 import operator
+from collections.abc import Mapping
+from typing import TypeVar
 
 from amos.errors import OperatorError, shown
 
@@ -19,6 +21,7 @@ __all__ = [
     "TEXT",
     "WORD",
     "depth_of",
+    "dictionary",
     "fits",
     "whole_number",
 ]
@@ -31,6 +34,7 @@ DEPTH = 64
 WORD = 2**63
 #: Elements of a tensor, so that its bits can be counted in a word.
 TENSOR = 2**56
+_Value = TypeVar("_Value")
 #: Iterations of a statement (NumPy's arrays have no more axes), and sources of an
 #: intrinsic (all their orders may be tried).
 LOOPS, SOURCES = 32, 6
@@ -57,6 +61,17 @@ def whole_number(value: object, what: str, least: int = 1) -> int:
     if not least <= number < WORD:
         raise OperatorError(f"{what}: expected {expected}, got {shown(value)}")
     return number
+
+
+def dictionary(value: Mapping[str, _Value] | None, what: str) -> dict[str, _Value]:
+    """What is given by name; nothing where ``None`` is.
+
+    Raises:
+        OperatorError: it is no dictionary.
+    """
+    if value is not None and not isinstance(value, Mapping):
+        raise OperatorError(f"{what}: expected a dictionary, got {shown(value)}")
+    return dict(value or {})
 
 
 def depth_of(tree: ast.AST) -> int:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
 from amos._display import Shown
-from amos.errors import OperatorError
+from amos.errors import OperatorError, shown
 from amos.ir.affine import Affine
 from amos.ir.checks import check_epilogue, check_prologues, check_read_once, check_statement
 from amos.ir.dtypes import dtype
 from amos.ir.epilogue import Epilogue
 from amos.ir.epilogue_parser import parse_epilogue
-from amos.ir.expression_parser import tensors_in
+from amos.ir.limits import dictionary
 from amos.ir.nodes import BufferLoad, Computation, Compute, Tensor
 from amos.ir.parser import parse_statement
 from amos.ir.prologue import Prologue
@@ -55,6 +55,8 @@ class Operator(Shown, Computation):
 
     def __post_init__(self) -> None:
         check_statement(self.compute)
+        if not isinstance(self.name, str):
+            raise OperatorError(f"name of an operator: expected a text, got {shown(self.name)}")
         inputs = [load.tensor.name for load in self.compute.sources]
         if unknown := [n for n in self.constants if n not in inputs]:
             raise OperatorError(
@@ -70,8 +72,9 @@ class Operator(Shown, Computation):
         for number, result in enumerate(self.further):
             check_epilogue(self.compute, result.epilogue)
             earlier = [self.stored, *(each.store for each in self.further[:number])]
-            taken = [*(tensor.name for tensor in self.inputs), *(x.tensor.name for x in earlier)]
-            check_result(result, {it.name: it.extent for it in self.spatial}, taken)
+            read = [tensor.name for tensor in self.inputs]
+            written = [store.tensor.name for store in earlier]
+            check_result(result, {it.name: it.extent for it in self.spatial}, read, written)
 
     @staticmethod
     def parse(
@@ -103,10 +106,12 @@ class Operator(Shown, Computation):
             OperatorError: extents, bounds or dtypes do not fit the statement, or a
                 padding value is none of its tensor's dtype.
         """
-        compute = parse_statement(text, extents or {}, dtypes or {}, shapes or {})
+        compute = parse_statement(text, extents, dtypes, shapes)
         if constants is None:
             sources = dict.fromkeys(load.tensor.name for load in compute.sources)
             constants = [name for name in sources if name.startswith("weight")]
+        elif isinstance(constants, str) or not isinstance(constants, Collection):
+            raise OperatorError(f"constants: expected a list of names, got {shown(constants)}")
         return Operator(
             compute, compute.dst.tensor.name if name is None else name, tuple(constants)
         )
@@ -133,7 +138,8 @@ class Operator(Shown, Computation):
                 reads or writes a tensor of that name.
         """
         extents = {it.name: it.extent for it in self.spatial}
-        return replace(self, epilogue=parse_epilogue(text, extents, dtypes or {}, shapes or {}))
+        kinds, sizes = dictionary(dtypes, "dtypes"), dictionary(shapes, "shapes")
+        return replace(self, epilogue=parse_epilogue(text, extents, kinds, sizes))
 
     def with_prologue(
         self,
@@ -165,7 +171,8 @@ class Operator(Shown, Computation):
                 is not elementwise, or dtypes and shapes do not fit.
         """
         tensors = {load.tensor.name: load.tensor for load in self.sources}
-        prologue = parse_prologue(source, text, tensors, dtypes or {}, shapes or {})
+        kinds, sizes = dictionary(dtypes, "dtypes"), dictionary(shapes, "shapes")
+        prologue = parse_prologue(source, text, tensors, kinds, sizes)
         if prologue.tensor in {other.tensor for other in self.prologues}:
             raise OperatorError(
                 f"source {prologue.tensor!r} has a prologue already; write both as one expression"
@@ -193,7 +200,7 @@ class Operator(Shown, Computation):
                 the operator reads a tensor of that name.
         """
         extents = {it.name: it.extent for it in self.spatial}
-        return replace(self, store=parse_store(text, extents, shapes or {}))
+        return replace(self, store=parse_store(text, extents, dictionary(shapes, "shapes")))
 
     def with_result(
         self,
@@ -218,12 +225,9 @@ class Operator(Shown, Computation):
                 taken, or dtypes and shapes do not fit.
         """
         extents = {it.name: it.extent for it in self.spatial}
-        mentioned = tensors_in(text)
         read = [load.tensor for epilogue in self.epilogues for load in epilogue.loads]
-        known = {x.name: x for x in read if x.name in mentioned}
-        kinds = {name: str(x.dtype) for name, x in known.items()}
-        sizes = {name: x.shape for name, x in known.items()}
-        result = parse_result(text, extents, kinds | {**(dtypes or {})}, sizes | {**(shapes or {})})
+        kinds, sizes = dictionary(dtypes, "dtypes"), dictionary(shapes, "shapes")
+        result = parse_result(text, extents, kinds, sizes, read)
         return replace(self, further=(*self.further, result))
 
     @property
@@ -305,6 +309,8 @@ class Operator(Shown, Computation):
         Raises:
             OperatorError: a padding value is none of its tensor's dtype.
         """
+
+        names = dictionary(names, "dtypes")
 
         def fill(load: BufferLoad) -> BufferLoad:
             tensor = load.tensor

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from amos.errors import OperatorError, shown, suggestion
 from amos.ir.grammar import Reference, Statement, read_statement
-from amos.ir.limits import whole_number
+from amos.ir.limits import dictionary, whole_number
 from amos.ir.nodes import BufferLoad, Compute, Iteration, Tensor
 
 __all__ = ["parse_statement"]
@@ -18,8 +18,8 @@ __all__ = ["parse_statement"]
 
 def parse_statement(
     text: str,
-    extents: Mapping[str, int],
-    dtypes: Mapping[str, str],
+    extents: Mapping[str, int] | None,
+    dtypes: Mapping[str, str] | None,
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> Compute:
     """Read one statement (AMOS, Definition 4.1).
@@ -38,10 +38,8 @@ def parse_statement(
     >>> str(parse_statement("o[i] += a[i+r]", dict(i=4, r=3), {}).sources[0].tensor.shape)
     '(6,)'
     """
-    shapes = {} if shapes is None else shapes
-    for what, given in (("extents", extents), ("dtypes", dtypes), ("shapes", shapes)):
-        if not isinstance(given, Mapping):
-            raise OperatorError(f"{what}: expected a dictionary, got {shown(given)}")
+    extents, dtypes = dictionary(extents, "extents"), dictionary(dtypes, "dtypes")
+    shapes = dictionary(shapes, "shapes")
     statement = read_statement(text)
     iterations = _iterations(statement, extents)
     ranges = {it.name: it.extent for it in iterations}

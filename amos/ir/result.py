@@ -12,12 +12,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from amos.errors import OperatorError, ParseError
 from amos.ir.dtypes import dtype
 from amos.ir.epilogue import Epilogue
 from amos.ir.epilogue_parser import parse_epilogue
+from amos.ir.expression_parser import tensors_in
 from amos.ir.nodes import BufferLoad, Tensor
 from amos.ir.store import Store, check_store, parse_store
 from amos.ir.tokens import one_line
@@ -26,7 +27,7 @@ __all__ = ["Combination", "Result", "check_result", "parse_result"]
 
 #: How elements become a result: one each, or put together along some iterations.
 Combination = Literal["=", "+=", "max=", "min="]
-_TEXT = re.compile(r"\s*(?P<left>.*?[\])\w])\s*(?P<sign>max=|min=|\+=|=)(?P<right>.*)")
+_TEXT = re.compile(r"\s*(?P<left>.*?[\])\w])\s*(?P<sign>(?:(?<!\w)\w+|[^\w\s\])])?=)(?P<right>.*)")
 
 
 @dataclass(frozen=True)
@@ -80,10 +81,12 @@ def parse_result(
     extents: Mapping[str, int],
     dtypes: Mapping[str, str],
     shapes: Mapping[str, Sequence[int]],
+    read: Sequence[Tensor] = (),
 ) -> Result:
     """Read a further result of an output whose iterations have these extents.
 
-    See :meth:`Operator.with_result <amos.ir.Operator.with_result>`.
+    Tensors that are read already have their dtypes and shapes; see
+    :meth:`Operator.with_result <amos.ir.Operator.with_result>`.
 
     >>> print(parse_result("top[p]max=u8(acc * scale[k])", {"p": 2, "k": 4}, {}, {}))
     top[p] max= u8(acc * scale[k])
@@ -94,20 +97,29 @@ def parse_result(
         raise ParseError(
             "expected a result such as 'f[n, k] = f32(acc)' or 'top[n] max= acc'", line, 0
         )
+    if match["sign"] not in (signs := get_args(Combination)):
+        expected = f"{', '.join(signs[:-1])} or {signs[-1]}"
+        raise ParseError(f"expected {expected}, got {match['sign']}", line, match.start("sign"))
+    sign: Combination = match["sign"]  # type: ignore[assignment]
     name = match["left"].partition("[")[0].strip()
     store = parse_store(match["left"], extents, {n: s for n, s in shapes.items() if n == name})
-    read = {n: s for n, s in shapes.items() if n != name}
-    sign: Combination = match["sign"]  # type: ignore[assignment]
-    return Result(store, parse_epilogue(match["right"], extents, dtypes, read), sign)
+    alike = [tensor for tensor in read if tensor.name in tensors_in(match["right"])]
+    kinds = {tensor.name: str(tensor.dtype) for tensor in alike} | {**dtypes}
+    sizes: dict[str, Sequence[int]] = {tensor.name: tensor.shape for tensor in alike}
+    sizes |= {n: s for n, s in shapes.items() if n != name}
+    return Result(store, parse_epilogue(match["right"], extents, kinds, sizes), sign)
 
 
-def check_result(result: Result, iterations: Mapping[str, int], taken: Sequence[str]) -> None:
+def check_result(
+    result: Result, iterations: Mapping[str, int], read: Sequence[str], written: Sequence[str]
+) -> None:
     """Refuse a result of which two elements would be one, or that has another's name.
 
     Args:
         result: the result.
         iterations: extents of the output's.
-        taken: names of tensors that it must not have.
+        read: names of tensors that the operator reads.
+        written: names of its results before this one.
 
     Raises:
         OperatorError: it is no such result.
@@ -120,4 +132,4 @@ def check_result(result: Result, iterations: Mapping[str, int], taken: Sequence[
                 f"{result}: every iteration of the output, {', '.join(iterations)}, indexes it, so "
                 "that there is nothing to reduce; write ="
             )
-    check_store(result.store, kept, taken)
+    check_store(result.store, kept, read, written)

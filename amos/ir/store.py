@@ -121,20 +121,24 @@ def parse_store(
     return store
 
 
-def check_store(store: Store, iterations: Mapping[str, int], read: Iterable[str]) -> None:
+def check_store(
+    store: Store, iterations: Mapping[str, int], read: Iterable[str], written: Iterable[str] = ()
+) -> None:
     """Refuse a store of which two results would be one element, or that leaves its tensor.
 
     Args:
         store: where results go.
         iterations: extents of those that they have.
-        read: names of tensors that must not be stored to.
+        read: names of tensors that the operator reads.
+        written: names of its other results.
 
     Raises:
         OperatorError: it is no such store.
     """
     where = ", ".join(iterations)
-    if store.tensor.name in read:
-        raise OperatorError(f"{store}: {store.tensor.name!r} is a tensor that the operator reads")
+    for names, what in ((read, "a tensor that the operator reads"), (written, "another result")):
+        if store.tensor.name in names:
+            raise OperatorError(f"{store}: {store.tensor.name!r} is {what}; name it otherwise")
     if unknown := sorted(store.names - iterations.keys()):
         raise OperatorError(
             f"{store}: {unknown[0]!r} is no iteration of the output; these are {where}"
@@ -150,8 +154,8 @@ def check_store(store: Store, iterations: Mapping[str, int], read: Iterable[str]
             )
         if extent > 1 and not _tell_apart(digits, extent):
             raise OperatorError(
-                f"{store}: {' and '.join(map(str, digits))} do not tell each of {extent} steps of "
-                f"{name!r} from the others once, as {name}, or {name}//2 and {name}%2, would"
+                f"{store}: digits {' and '.join(map(str, digits))} do not tell each of {extent} "
+                f"steps of {name!r} from the others once, as {name}, or {name}//2 and {name}%2, do"
             )
     extents = store.extents(iterations)
     check_distinct(store, extents)
@@ -175,14 +179,13 @@ def _tell_apart(digits: Iterable[Digit], extent: int) -> bool:
 
 
 def check_distinct(load: BufferLoad, extents: Mapping[str, int]) -> None:
-    """Refuse an access that reaches one element from two points of what its indices name.
+    """Refuse an access that may reach one element from two points of what its indices name.
 
-    The test is sufficient, and exact for a single index: within one dimension
-    the terms form a mixed radix when every coefficient exceeds what the smaller
-    ones together can reach.
+    The test is sufficient: each name is in one dimension, and there every coefficient
+    exceeds what the smaller ones together can reach, so that the terms are a mixed radix.
 
     Raises:
-        OperatorError: an element is reached twice, or a name indexes two dimensions.
+        OperatorError: they are none, or a name indexes two dimensions.
     """
     seen: set[str] = set()
     for index in load.indices:
@@ -195,8 +198,8 @@ def check_distinct(load: BufferLoad, extents: Mapping[str, int]) -> None:
         for name, c in sorted(index.terms, key=lambda term: abs(term[1])):
             if abs(c) <= reach and extents[name] > 1:
                 raise OperatorError(
-                    f"{load}: index {index} reaches the same element of the output "
-                    "from different iterations; sum over one of them instead"
+                    f"{load}: in index {index} the coefficient {c} of {name} must exceed {reach}, "
+                    "the reach of the smaller terms, so that no two elements are one"
                 )
             reach += abs(c) * (extents[name] - 1)
 

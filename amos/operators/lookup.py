@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from amos.errors import OperatorError, UnknownNameError, shown
 from amos.ir import Operator
+from amos.ir.limits import dictionary
 from amos.operators.registry import Builder, apply_dtype, builder, names
 from amos.operators.tables import layer, layer_entry, layers
 
@@ -43,6 +44,7 @@ def resolve(
     """
     if not isinstance(text, str):
         raise OperatorError(f"expected an operator's name or its math, got {shown(text)}")
+    extents, shapes = dictionary(extents, "extents"), dictionary(shapes, "shapes")
     if isinstance(dtype, str) and "," in dtype:
         dtype = tuple(part.strip() for part in dtype.split(","))
     if "[" in text:
@@ -51,10 +53,10 @@ def resolve(
                 f"layout {layout!r} does not apply to math: the indices say how tensors lie"
             )
         return apply_dtype(Operator.parse(text, extents, dtypes, shapes=shapes), dtype)
-    op = _named(text.strip(), extents or {}, layout)
+    op = _named(text.strip(), extents, layout)
     if dtypes or shapes:
         own = {load.tensor.name: load.tensor.shape for load in op.operands}
-        op = Operator.parse(str(op.compute), op.extents, dtypes, op.name, own | dict(shapes or {}))
+        op = Operator.parse(str(op.compute), op.extents, dtypes, op.name, own | shapes)
     return apply_dtype(op, dtype)
 
 
@@ -113,12 +115,13 @@ def read_pair(item: str, form: str) -> tuple[str, str]:
 
 
 def read_extents(items: Iterable[str]) -> dict[str, int]:
-    """Extent by iteration, from texts such as ``k=64``.
+    """Extent by iteration, from texts such as ``k=64``, or several in one.
 
-    >>> read_extents(["k=64", "c = 3"])
-    {'k': 64, 'c': 3}
+    >>> read_extents(["k=64", "c = 3, r=1"])
+    {'k': 64, 'c': 3, 'r': 1}
     """
-    pairs = [(item, *read_pair(item, "NAME=SIZE")) for item in items]
+    single = (item.strip() for several in items for item in several.split(","))
+    pairs = [(item, *read_pair(item, "NAME=SIZE")) for item in single]
     return {name: _size(value, item) for item, name, value in pairs}
 
 

@@ -152,9 +152,17 @@ class Schedule(ABC):
         """The schedule as the model takes it: a batch of one row.
 
         Raises:
-            ScheduleError: a tile is larger than its loop, or an order does not name
-                the mapping's loops.
+            ScheduleError: a tile is larger than its loop, an order does not name the mapping's
+                loops, or something has a value that the mapping does not have.
         """
+        loops = {"tile": structure.spatial, "block": structure.spatial, "step": structure.reduce}
+        for name, kind in variables_of(type(self)).items():
+            names = [each.name for each in loops.get(kind.key, structure.operands)]
+            values = getattr(self, name) if kind.each else {}
+            if unknown := [f"{kind.key}.{key}" for key in values if key not in names]:
+                raise ScheduleError(
+                    f"unknown variable {unknown[0]!r}; {kind.key} is of {', '.join(names)}"
+                )
         for loop in structure.spatial:
             for key, amounts in (("tile", self.tile), ("block", self.blocks)):
                 if amounts[loop.name] > loop.extent:

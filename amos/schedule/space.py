@@ -133,6 +133,9 @@ class ScheduleSpace(Shown):
             ScheduleError: it is not; the message names what is broken.
         """
         if broken := self.violations(schedule):
+            what, expected = type(schedule), self._kind.__name__
+            if what is not self._kind:
+                broken = (f"expected a {expected}, got a {what.__name__}",)
             raise ScheduleError(f"schedule of {self.mapping.name}: {'; '.join(broken)}")
         return schedule if isinstance(schedule, self._kind) else self._kind.of(schedule.as_dict())
 

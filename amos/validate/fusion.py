@@ -18,7 +18,9 @@ from typing import Any
 from amos.errors import OperatorError
 from amos.ir import Affine, BufferLoad, Operator, Store
 from amos.ir.epilogue import Node
+from amos.ir.limits import dictionary
 from amos.ir.prologue import Prologue
+from amos.ir.tokens import one_line
 from amos.validate.bijection import Substitution, Visits, substitution
 from amos.validate.composition import (
     Apart,
@@ -88,14 +90,15 @@ def fusable(
     >>> print(fusable("y[i] = x[i] * s[]", "z[j] += y[k] * b[k,j]", dict(i=16, j=8, k=16)))
     fusable (before): as the prologue y[i] = x[i] * s[]
     """
-    first = _operator(producer, extents, dtypes, None)
-    second = _operator(consumer, {**first.extents, **(extents or {})}, dtypes, first)
+    sizes, kinds = dictionary(extents, "extents"), dictionary(dtypes, "dtypes")
+    first = _operator(producer, sizes, kinds, None)
+    second = _operator(consumer, {**first.extents, **sizes}, kinds, first)
     if apart := _unconnected(first, second):
         return FusionVerdict("fusion", (apart,))
     accumulated = first.output.tensor
     if first.epilogue is None:
-        kinds = {tensor.name: tensor.dtype for tensor in second.inputs if tensor.dtype}
-        first = first.with_dtypes({n: kind for n, kind in kinds.items() if n == accumulated.name})
+        own = {tensor.name: tensor.dtype for tensor in second.inputs if tensor.dtype}
+        first = first.with_dtypes({n: kind for n, kind in own.items() if n == accumulated.name})
     reasons: list[str] = []
     for place, attempt in (("behind", _behind), ("before", _before)):
         try:
@@ -121,15 +124,15 @@ def fuse(producer: Operator, consumer: Operator) -> Operator:
 
 def _operator(
     text: str | Operator,
-    extents: Mapping[str, int] | None,
-    dtypes: Mapping[str, str] | None,
+    extents: Mapping[str, int],
+    dtypes: Mapping[str, str],
     producer: Operator | None,
 ) -> Operator:
     """An operator, of what concerns it; it reads the producer's output as that is."""
     if isinstance(text, Operator):
         return text
-    statement, _, epilogue = text.partition(" then ")
-    shapes, kinds = {}, dict(dtypes or {})
+    statement, _, epilogue = one_line(text).partition(" then ")
+    shapes, kinds = {}, dict(dtypes)
     if producer is not None:
         shapes[producer.result.name] = producer.result.shape
         kinds.pop(producer.result.name, None)
@@ -137,8 +140,8 @@ def _operator(
             kinds[producer.result.name] = producer.result.dtype
     own, extra = _names(statement), _names(epilogue)
 
-    def of(names: set[str], values: Mapping[str, Any] | None) -> dict[str, Any]:
-        return {name: value for name, value in (values or {}).items() if name in names}
+    def of(names: set[str], values: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in values.items() if name in names}
 
     op = Operator.parse(statement, of(own, extents), of(own, kinds), shapes=of(own, shapes))
     if not epilogue:

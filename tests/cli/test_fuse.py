@@ -36,6 +36,10 @@ def test_not_fusable_has_status_1_and_reasons(capsys: pytest.CaptureFixture[str]
 def test_an_operator_of_the_library(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fuse-check", "gemm", "z[n,m] = out[m,n]"]) == 0
     assert "behind: as the output z[n, m]" in capsys.readouterr().out
+    scaled = ["gemm", "z[n,m] = out[m,n] then acc * s[n]", "--dtype", "s=f16", "--dtype", "a=f16"]
+    assert main(["fuse-check", *scaled, "--extent", "n=8,m=4"]) == 0
+    text = capsys.readouterr().out
+    assert all(each in text for each in ("m=4, n=8", "a: f16", "s: f16", "then acc * s[n]"))
 
 
 @pytest.mark.parametrize(
@@ -45,6 +49,13 @@ def test_an_operator_of_the_library(capsys: pytest.CaptureFixture[str]) -> None:
         ([GEMM, "z[i,j] = y[i,j]", "--extent", "i=4"], "no extent given"),
         ([GEMM, "z[i,j] = y[i,j]", "--extent", "i"], "NAME=SIZE"),
         ([GEMM, "z[i,j] = y[i,j]", *SIZES, "--dtype", "u8"], "TENSOR=DTYPE"),
+        ([GEMM, "z[i,j] = y[i,j]", *SIZES, "--extent", "jj=3"], "'jj' is in neither operator"),
+        (
+            [GEMM, "z[i,j] = y[i,j] then acc + bias[j]", *SIZES, "--dtype", "bais=f16"],
+            "'bais' is in neither operator; they have y, a, b, z, bias; did you mean 'bias'?",
+        ),
+        (["conv2d", "z[n,k,p,q] = out[n,k,p,q]", "--extent", "strides=2"], "'strides'"),
+        (["gemm", "z[n,m] = out[m,n] then acc * s[n]", "--dtype", "t=f16"], "for 't'"),
     ],
 )
 def test_what_cannot_be_read(

@@ -125,6 +125,37 @@ def test_texts() -> None:
     assert [clock(s) for s in (-1, 5, 65, 7265)] == ["0:00", "0:05", "1:05", "2:01:05"]
 
 
+def test_groups_are_told_apart_by_what_differs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "groups.db")
+    command = [
+        "explore",
+        "gemm",
+        VNNI,
+        "--machine",
+        "xeon_6240",
+        "--dtype",
+        "u8s8",
+        "--trials",
+        "1",
+    ]
+    sizes = ["--extent", "m=64,n=64,k=64", "--records", path, "--json"]
+    for more in ([], ["--epilogue", "relu(acc)"], ["--epilogue", "acc * s[n]"]):
+        assert main([*command, *sizes, *more]) == 0
+    capsys.readouterr()
+    title = "gemm m=64 n=64 k=64 with epilogue"
+    for words in ("list", "best --all"):
+        assert main(["records", words.split()[0], path, *words.split()[1:]]) == 0
+        printed = " ".join(capsys.readouterr().out.split())
+        assert "then relu(acc)" in printed
+        assert "then acc * s[n]" in printed
+    rows = _json(capsys, "best", path, title)
+    assert [row["operator"].partition("  then ")[2] for row in rows] == ["relu(acc)", "acc * s[n]"]
+    (row,) = _json(capsys, "best", path, f"{title}  then relu(acc)")
+    assert row["operator"].endswith("then relu(acc)")
+
+
 def test_the_best_over_intrinsics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(tmp_path / "tuning.db")
     units = "vnni_dpbusd_m16k4_u8_s8_s32,vnni_dpbusd_lhs_m16k4_u8_s8_s32"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+from amos import fusable, operators
 from amos.errors import OperatorError
 from amos.ir import Operator, resolve_dtypes
 
@@ -42,7 +45,7 @@ def test_arithmetic(text: str, arithmetic: str) -> None:
         ("o[i] = a[i,j]", "j is summed over, so write += instead of ="),
         ("o[i] += a[i,j-1]", "runs from -1 to 1, outside dimension 1 of size 2; write pad(a"),
         ("o[i-1] += a[i,j]", "index i - 1 of 'o' runs from -1 to 1"),
-        ("o[i+j] += a[i,j]", "reaches the same element of the output"),
+        ("o[i+j] += a[i,j]", "the coefficient 1 of j must exceed"),
         ("o[i,i] += a[i,j]", "indexes two dimensions of the output"),
         ("o[i] += o[j]", "'o' is both read and written"),
     ],
@@ -77,3 +80,30 @@ def test_with_dtypes_fills_only_what_is_open() -> None:
 )
 def test_resolve_dtypes(spec: str | tuple[str, ...] | None, expected: tuple[str, ...]) -> None:
     assert resolve_dtypes(spec, 2) == expected
+
+
+@pytest.mark.parametrize("value", ["s8", ["s8"], 3])
+def test_what_is_given_by_name_is_a_dictionary(value: Any) -> None:
+    text, sizes = "o[i] += a[i,j] * b[j]", {"i": 4, "j": 4}
+    op = Operator.parse(text, sizes)
+    for doing in (
+        lambda: Operator.parse(text, value),
+        lambda: Operator.parse(text, sizes, value),
+        lambda: Operator.parse(text, sizes, shapes=value),
+        lambda: Operator.parse(text, sizes, constants="a"),
+        lambda: op.with_epilogue("acc + t[i]", value),
+        lambda: op.with_epilogue("acc + t[i]", shapes=value),
+        lambda: op.with_prologue("a", "x[i,j]", value),
+        lambda: op.with_prologue("a", "x[i,j]", shapes=value),
+        lambda: op.with_output("y[i]", value),
+        lambda: op.with_result("f[i] = acc", value),
+        lambda: op.with_result("f[i] = acc", shapes=value),
+        lambda: op.with_dtypes(value),
+        lambda: operators.resolve("gemm", value),
+        lambda: operators.resolve("gemm", dtypes=value),
+        lambda: operators.resolve("gemm", shapes=value),
+        lambda: fusable("y[i] = x[i]", "z[i] = y[i]", value),
+        lambda: fusable("y[i] = x[i]", "z[i] = y[i]", {"i": 4}, value),
+    ):
+        with pytest.raises(OperatorError, match="expected a (dictionary|list of names), got"):
+            doing()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -149,11 +151,25 @@ PARSE_ERRORS = [
 def test_parse_errors_mark_their_column(text: str, column: int, message: str) -> None:
     with pytest.raises(ParseError) as caught:
         Operator.parse(text, {"i": 4, "j": 4}, {})
-    first, line, caret = str(caught.value).split("\n")
+    first, *rest = str(caught.value).split("\n")
     assert message in first
     assert caught.value.column == column
-    assert caret == " " * column + "^"
-    assert len(line) == len(text)
+    assert len(rest) == (2 if text else 0)
+    if rest and len(text) <= 160:
+        assert rest == [re.sub(r"\s", " ", text), " " * column + "^"]
+
+
+def test_of_a_long_text_what_is_around_the_caret_is_shown() -> None:
+    text = "o[i] += " + "".join(f"a{number}[i] * " for number in range(900)) + "!"
+    with pytest.raises(ParseError) as caught:
+        Operator.parse(text, {"i": 4}, {})
+    _, line, caret = str(caught.value).split("\n")
+    assert len(line) < 170
+    assert (line[0], line[caret.index("^")], line[-8:]) == ("…", "!", "9[i] * !")
+    with pytest.raises(ParseError) as caught:
+        Operator.parse(text[:-1].replace("a4[i]", "a4[/]"), {"i": 4}, {})
+    _, line, caret = str(caught.value).split("\n")
+    assert (line[:5], line[caret.index("^")], line[-1]) == ("o[i] ", "/", "…")
 
 
 @pytest.mark.parametrize("text", [None, 3, b"o[i] += a[i]"])

@@ -101,7 +101,7 @@ def test_renamed() -> None:
         ("image[n,c,h,2*w]", "x[n,c,h,w]", "expected a source with a name for each dimension"),
         ("image[n,c,h,w]", "3", "expected an expression of a tensor, got none in it"),
         ("image", "acc + x[n,c,h,w]", "acc is what a sum has accumulated"),
-        ("image", "sum(x[n,c,h,w])", "unknown function 'sum'; functions are"),
+        ("image", "sum(x[n,c,h,w])", "functions of one element are"),
         ("image", "x[n,c,h,w] * out[n,c,h,w]", "'out' is a tensor of the statement already"),
         ("image", "x[n,c,h,w] * weight[n,c,h,w]", "'weight' is a tensor of the statement already"),
         ("weight", "s8(w[k,c,r,s])", None),

@@ -74,7 +74,9 @@ def test_what_it_means() -> None:
         ("top[n, p, k] max= acc", OperatorError, "there is nothing to reduce; write ="),
         ("top[n, p//2] max= acc", OperatorError, "p//2 do not tell each of 6 steps"),
         ("a[n] max= acc", OperatorError, "'a' is a tensor that the operator"),
-        ("out[n] max= acc", OperatorError, "'out' is a tensor that the operator"),
+        ("out[n] max= acc", OperatorError, "'out' is another result"),
+        ("top[n] *= acc", ParseError, "expected =, +=, max= or min=, got *="),
+        ("top[n] best= acc", ParseError, "got best="),
         ("f[n, p, k] = f32(b[k])", OperatorError, "expected an expression of acc"),
         ("f[n, p, k] = f32(acc * a[n])", OperatorError, "'a' is a tensor of the statement"),
         ("f[n, p, k] *= acc", ParseError, "expected"),
@@ -92,7 +94,9 @@ def test_refused(text: str, error: type[AmosError], says: str) -> None:
 
 def test_two_results_have_two_names() -> None:
     op = OP.with_result("f[n,p,k] = f32(acc)")
-    with pytest.raises(OperatorError, match="'f' is a tensor that the operator"):
+    with pytest.raises(OperatorError, match="'f' is another result"):
         op.with_result("f[n] max= acc")
+    with pytest.raises(OperatorError, match="'s' is a tensor that the operator reads"):
+        OP.with_epilogue("acc * s[k]").with_result("s[n,p,k] = acc")
     with pytest.raises(OperatorError, match="shape given for 'z'"):
         op.with_result("top[n] max= acc", shapes={"z": (3,)})

@@ -54,7 +54,7 @@ def test_what_is_supported_computes_the_right_thing(
         ("o[i] = p[i] += a[i,k] * b[k]", "a second assignment"),
         ("o[i,j] = a[i,k] * b[k,j]", "k is summed over, so write \\+= instead of ="),
         ("o[i,i] += a[i,k] * b[k]", "i indexes two dimensions of the output"),
-        ("o[i + j] += a[i,k] * b[k,j]", "index i \\+ j reaches the same element of the output"),
+        ("o[i + j] += a[i,k] * b[k,j]", "index i \\+ j the coefficient 1 of j must exceed"),
         ("o[i] += a[i,k*k] * b[k]", "not affine: product of k and k"),
         ("o[i] += a[i,k%2] * b[k]", "not affine: modulo"),
         ("o[i] += a[i,t[k]] * b[k]", "data-dependent index: 't'"),

@@ -72,6 +72,14 @@ def test_a_schedule_of_another_target_is_refused() -> None:
         StreamPlan.of(CONV, CpuSchedule(), PYNQ)
     with pytest.raises(BuildError, match="no streams of vta_gemm_m1n16k16_s8_s32 run there"):
         StreamPlan.of(CONV, StreamSchedule(), amos.machines.get("a100"))
+    with pytest.raises(ScheduleError, match="expected a CpuSchedule, got a StreamSchedule$"):
+        amos.build(CONV, StreamSchedule())
+
+
+@pytest.mark.parametrize("name", ["tile.r", "step.p", "buffers.image"])
+def test_a_value_of_what_there_is_not_is_refused(name: str) -> None:
+    with pytest.raises(ScheduleError, match=f"unknown variable '{name}'; "):
+        StreamPlan.of(CONV, StreamSchedule.of({name: 2}), PYNQ)
 
 
 def test_values_can_be_fixed() -> None:
