@@ -125,7 +125,7 @@ class StreamOperand:
             inside &= (guard.at >= 0) & (guard.at < guard.bound)
         result = np.zeros(self.staged.load.tensor.shape, array.dtype)
         at = tuple(np.broadcast_to(index, staged.shape)[inside] for index in indices)
-        result[at] = staged[inside]
+        result[at] = staged[inside] if at else staged[inside][0]
         return result
 
 

@@ -74,7 +74,8 @@ class StreamTiles:
 
     def fragments(self, operand: StreamOperand) -> np.ndarray:
         """Fragments of one tile."""
-        return np.asarray(np.prod([np.ones_like(self.counts[0]), *self.lines(operand)], axis=0))
+        one = np.ones(self.lengths.shape[1], np.int64)
+        return np.asarray(np.prod([one, *self.lines(operand)], axis=0))
 
     def transfers(self, operand: StreamOperand) -> np.ndarray:
         """Instructions that move one tile: each moves a rectangle."""

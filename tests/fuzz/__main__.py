@@ -22,6 +22,7 @@ _ROUND = {
     "group-simulation": 10,
     "group-cuda": 1,
     "group-export": 1,
+    "stream": 10,
     "text": 20,
     "toml": 12,
     "loops": 6,

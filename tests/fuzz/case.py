@@ -147,6 +147,7 @@ def case(
     finished: bool = False,
     grouped: bool = False,
     most: int = 20_000,
+    epilogue: Callable[[np.random.Generator, draw.Problem], draw.Problem] = groups.epilogue,
 ) -> Case:
     """Draw until something maps.
 
@@ -157,6 +158,7 @@ def case(
         finished: with an epilogue.
         grouped: with prologues, an epilogue and results stored elsewhere, or some of these.
         most: points of all loops together.
+        epilogue: draws it.
 
     Raises:
         Refused: nothing that was drawn has a mapping.
@@ -171,7 +173,7 @@ def case(
         problem = draw.problem(rng, kinds, most=most)
         if not chosen.compute.sums_products:
             problem = groups.joined(problem, chosen.compute.combiner, chosen.compute.join)
-        problem = groups.epilogue(rng, problem) if finished else problem
+        problem = epilogue(rng, problem) if finished else problem
         problem = _group(rng, problem) if grouped else problem
         rule, commute = str(rng.choice(RULES)), bool(rng.random() < 0.2)
         told = _told(problem, told, rule, commute)

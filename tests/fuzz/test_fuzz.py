@@ -26,6 +26,7 @@ SEEDS: dict[str, Iterable[int]] = {
     "group-simulation": range(25),
     "group-export": (0,),
     "group-cuda": (0,),
+    "stream": range(12),
     "text": range(60),
     "toml": range(40),
     "loops": range(12),

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.fuzz import exports, inputs, kernels
+from tests.fuzz import exports, inputs, kernels, streams
 from tests.fuzz.case import Refused, Wrong
 
 __all__ = ["KINDS", "run"]
@@ -29,6 +29,7 @@ KINDS: dict[str, Callable[[np.random.Generator, Callable[[str], None]], str]] = 
     "group-simulation": partial(kernels.simulation, grouped=True),
     "group-cuda": partial(kernels.cuda, grouped=True),
     "group-export": partial(exports.exported, grouped=True),
+    "stream": streams.stream,
     "text": inputs.text,
     "toml": inputs.toml,
     "loops": inputs.loops,

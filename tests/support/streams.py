@@ -53,6 +53,22 @@ OPERATORS = {
         dtypes=S8,
         name="back",
     ),
+    "down": Operator.parse(
+        "out[p,k] += image[p + r, c] * weight[k, 6 - r, c]",
+        extents=dict(p=9, k=20, c=16, r=7),
+        dtypes=S8,
+        name="down",
+    ),
+    "one call": Operator.parse(
+        "out[] += image[c] * weight[c]", extents=dict(c=9), dtypes=S8, name="one"
+    ),
+    "all padding": Operator.parse(
+        "out[p,k] += pad(image[p + r - 3, c]) * weight[k,r,c]",
+        extents=dict(p=2, k=20, c=16, r=2),
+        dtypes=S8,
+        shapes={"image": (1, 16)},
+        name="nothing",
+    ),
 }
 
 

@@ -140,7 +140,9 @@ def _clipped(low: int, length: int, extent: int, stride: int) -> Line:
     """The part of a range that is in DRAM, and zeros for the rest."""
     before = min(length, max(0, -low))
     after = min(length - before, max(0, low + length - extent))
-    return Line(min(max(0, low), extent - 1), length - before - after, stride, before, after)
+    # Of a tensor that is all padding nothing is in DRAM.
+    start = max(0, min(low, extent - 1))
+    return Line(start, length - before - after, stride, before, after)
 
 
 def _row_major(lengths: Sequence[int]) -> list[int]:

@@ -157,11 +157,12 @@ class Encoding:
         """
         words, at = np.zeros(len(uops), np.uint32), 0
         for column, (name, bits) in enumerate(self.micro.items()):
-            if len(uops) and not 0 <= uops[:, column].max() < 1 << bits:
-                raise BuildError(
-                    f"VTA encoding: {name} = {uops[:, column].max()} of a micro-operation does "
-                    f"not fit its {bits} bits"
-                )
+            for index in (uops[:, column].min(initial=0), uops[:, column].max(initial=0)):
+                if not 0 <= index < 1 << bits:
+                    raise BuildError(
+                        f"VTA encoding: {name} = {index} of a micro-operation does not fit its "
+                        f"{bits} bits"
+                    )
             words |= (uops[:, column].astype(np.int64) << at).astype(np.uint32)
             at += bits
         return words

@@ -63,8 +63,10 @@ def arranged(loops: tuple[Step, ...], most: int, interval: int) -> Arranged | No
     """
     steps = _merged([step for step in loops if step.length > 1])
     one = Step(1, (0, 0, 0))
+    # Fields of factors have no sign: loops that go down are micro-operations.
+    loopable = [n for n, step in enumerate(steps) if min(step.moves) >= 0]
     best: tuple[int, Step, Step, list[Step]] | None = None
-    for outer, inner in itertools.permutations([*range(len(steps)), -1, -2], 2):
+    for outer, inner in itertools.permutations([*loopable, -1, -2], 2):
         pair = [steps[n] if n >= 0 else one for n in (outer, inner)]
         rest = [step for n, step in enumerate(steps) if n not in (outer, inner)]
         rest.sort(key=lambda step: not step.sums)

@@ -239,7 +239,8 @@ def _instructions(
         return
     sums = [step for step in loops if step.sums]
     alone = arranged(tuple(step for step in loops if not step.sums), most, interval)
-    assert alone is not None
+    if alone is None:
+        raise BuildError(f"a tile takes more than the {most} micro-operations that have room")
     for place in itertools.product(*(range(step.length) for step in sums)):
         moved = [n * np.array(step.moves) for n, step in zip(place, sums, strict=True)]
         yield alone, np.sum([np.zeros(3, np.int64), *moved], axis=0)

@@ -89,6 +89,8 @@ def test_buffers_that_indices_are_too_short_for() -> None:
         Encoding.of(tuple(deep))
     with pytest.raises(BuildError, match="dst = 2048 of a micro-operation does not fit its 11"):
         PYNQ.micro_operations(np.array([[2048, 0, 0]], np.int32))
+    with pytest.raises(BuildError, match="wgt = -1 of a micro-operation does not fit its 10"):
+        PYNQ.micro_operations(np.array([[0, 0, 5], [0, 0, -1]], np.int32))
 
 
 def test_bytes_that_are_no_instruction() -> None:

@@ -55,3 +55,12 @@ def test_no_more_micro_operations_than_there_is_room_for() -> None:
     loops = tuple(Step(7, (7**n, 3 - n, n * n)) for n in range(4))
     assert arranged(loops, 48, 3) is None
     assert arranged(loops, 49, 3) is not None
+
+
+def test_loops_that_go_down_are_micro_operations() -> None:
+    """Factors have no sign."""
+    down = Step(3, (4, -2, 0))
+    way = arranged((down, Step(4, (1, 2, 0)), Step(5, (0, 7, -1))), 64, 3)
+    assert way is not None
+    assert min(*way.outer.moves, *way.inner.moves) >= 0
+    assert len(way.uops) == 15
