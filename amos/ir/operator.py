@@ -210,6 +210,9 @@ class Operator(Shown, Computation):
     ) -> Operator:
         """The operator with one more result of the same sums; kernels then return a tuple.
 
+        What the results do not reach of their tensors keeps its value, as with
+        :meth:`with_output`.
+
         Args:
             text: an access as that of :meth:`with_output`, a sign, and an expression as that
                 of :meth:`with_epilogue`: ``"f[n,p,q,k] = f32(acc * scale[k])"`` stores it,

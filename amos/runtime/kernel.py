@@ -17,6 +17,7 @@ from amos.codegen.scheduled import last_line, scheduled
 from amos.codegen.tir.arrays import from_tensor, held, to_tensor
 from amos.codegen.tir.memory import aligned_to_elements, pipeline
 from amos.codegen.tir.program import Argument, Program
+from amos.codegen.tir.statements import gives_names
 from amos.codegen.tir.target import host_target, without
 from amos.codegen.tir.tensor_intrin import implementation
 from amos.errors import BuildError
@@ -306,8 +307,10 @@ def compile_module(candidate: Candidate, program: Program, kind: str, module: An
     import tvm
 
     target, passes = host_target(without(module, kind)), pipeline(tiles=program.plan.tiled)
+    config = {"tirx.disable_cse_tir": gives_names(module)}
     try:
-        return tvm.compile(aligned_to_elements(module), target=target, tir_pipeline=passes)
+        with tvm.transform.PassContext(config=config):
+            return tvm.compile(aligned_to_elements(module), target=target, tir_pipeline=passes)
     except Exception as error:
         raise BuildError(f"{candidate}: TVM cannot compile it: {last_line(error)}") from error
 

@@ -13,7 +13,7 @@ from amos.errors import BuildError, ExportError
 from amos.export import export
 from amos.ir import Operator
 from amos.measure.reference import tolerance
-from amos.plan import Candidate, GpuSchedule
+from amos.plan import Candidate, GpuSchedule, Schedule
 from amos.plan.gpu_plan import GpuPlan
 from amos.runtime import build
 from amos.schedule import ScheduleSpace, candidate_of
@@ -135,3 +135,22 @@ def test_where_there_is_one_result_only(tmp_path: Path) -> None:
     mapping = amos.enumerate_mappings(_operator(0), VNNI)[0]
     with pytest.raises(ExportError, match="C kernels store one result"):
         export(candidate_of(mapping, None), "c", tmp_path, name="kernel")
+
+
+def test_indices_that_are_shared_with_what_is_computed_once() -> None:
+    """TVM took what two results share from where it was not computed yet."""
+    op = Operator.parse(
+        "out[p,i,k] += a[p,n] * pad(weight[i - 1,n*5,k - 3])",
+        dict(p=2, k=3, n=29, i=5),
+        dict(a="bfloat16", weight="bfloat16", out="float32"),
+    )
+    op = op.with_output("result[i%3 + i//3*3, k, p]")
+    op = op.with_result("top[p*3 + 1] += u8(sigmoid(acc) * f16(skip[k]))", {"skip": "int8"})
+    op = op.with_result("y[i%2, k%2*2 + k//2*3, i//2*3 + 3] max= bf16(gelu(3 / (acc * acc + 1)))")
+    space = amos.enumerate_mappings(op, "avx512_fmadd_m16_bf16_f32", "gather", commute=True)
+    schedule = Schedule.of(
+        {"order": "p", "parallel": 1, "reduce": "n", "stage.Src1": "tile", "tile.p": 1, "unroll": 1}
+    )
+    inputs = random_inputs(op, np.random.default_rng(4))
+    kernel = build(Candidate(space[0], schedule), implementation="generic")
+    _compare(op, kernel(**inputs), evaluate(op, inputs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -59,8 +60,7 @@ class Case:
         unit: the intrinsic.
         mapping: one of its mappings.
         inputs: an array for each input, in the container of its dtype.
-        stored: the output, by the oracle.
-        left: where nothing is stored, so that what was there is left.
+        results: what is stored, by the oracle.
         told: Python that makes the operator and the mapping again.
     """
 
@@ -68,19 +68,8 @@ class Case:
     unit: Intrinsic
     mapping: Any
     inputs: dict[str, np.ndarray]
-    stored: expressions.Finished
-    left: np.ndarray
+    results: tuple[expressions.Finished, ...]
     told: str
-
-    @property
-    def expected(self) -> np.ndarray:
-        """The stored output."""
-        return self.stored.output
-
-    @property
-    def kind(self) -> str:
-        """Dtype of the result."""
-        return self.stored.kind
 
     def with_schedule(self, schedule: Schedule) -> str:
         """Python that makes the candidate again."""
@@ -146,6 +135,7 @@ def case(
     *,
     finished: bool = False,
     grouped: bool = False,
+    several: bool = False,
     most: int = 20_000,
     epilogue: Callable[[np.random.Generator, draw.Problem], draw.Problem] = groups.epilogue,
 ) -> Case:
@@ -157,6 +147,7 @@ def case(
         pick: draws an intrinsic.
         finished: with an epilogue.
         grouped: with prologues, an epilogue and results stored elsewhere, or some of these.
+        several: with more results than one, perhaps.
         most: points of all loops together.
         epilogue: draws it.
 
@@ -174,7 +165,7 @@ def case(
         if not chosen.compute.sums_products:
             problem = groups.joined(problem, chosen.compute.combiner, chosen.compute.join)
         problem = epilogue(rng, problem) if finished else problem
-        problem = _group(rng, problem) if grouped else problem
+        problem = _group(rng, problem, several) if grouped else problem
         rule, commute = str(rng.choice(RULES)), bool(rng.random() < 0.2)
         told = _told(problem, told, rule, commute)
         about(told)
@@ -193,7 +184,7 @@ def case(
     raise Refused(reason.splitlines()[0] if reason else "nothing fits")
 
 
-def _group(rng: np.random.Generator, start: draw.Problem) -> draw.Problem:
+def _group(rng: np.random.Generator, start: draw.Problem, several: bool) -> draw.Problem:
     kind = start.dtypes[start.output]
     shapes = oracle.shapes_of(start.text, start.extents) | start.shapes
     problem = start
@@ -201,7 +192,10 @@ def _group(rng: np.random.Generator, start: draw.Problem) -> draw.Problem:
         problem = groups.prologues(rng, problem, shapes, _top(kind))
     if rng.random() < 0.6 and kind in ("int32", "float32"):
         problem = groups.epilogue(rng, problem)
-    return groups.store(rng, problem) if rng.random() < 0.6 else problem
+    problem = groups.store(rng, problem) if rng.random() < 0.6 else problem
+    if several and rng.random() < 0.5 and kind in ("int32", "float32"):
+        problem = groups.results(rng, problem)
+    return problem
 
 
 def _operator(problem: draw.Problem) -> Operator:
@@ -210,7 +204,11 @@ def _operator(problem: draw.Problem) -> Operator:
         op = op.with_prologue(each.head, each.text, each.dtypes)
     if problem.epilogue:
         op = op.with_epilogue(problem.epilogue, problem.extra)
-    return op.with_output(problem.store, problem.store_shapes) if problem.store else op
+    if problem.store:
+        op = op.with_output(problem.store, problem.store_shapes)
+    for more in problem.further:
+        op = op.with_result(str(more), more.dtypes, more.shapes)
+    return op
 
 
 def _told(problem: draw.Problem, unit_text: str, rule: str, commute: bool) -> str:
@@ -221,6 +219,9 @@ def _told(problem: draw.Problem, unit_text: str, rule: str, commute: bool) -> st
     if problem.epilogue:
         finish += f".with_epilogue({problem.epilogue!r}, {problem.extra!r})"
     finish += f".with_output({problem.store!r}, {problem.store_shapes!r})" if problem.store else ""
+    finish += "".join(
+        f".with_result({str(each)!r}, {each.dtypes!r}, {each.shapes!r})" for each in problem.further
+    )
     return f"""op = amos.Operator.parse(
     {problem.text!r},
     {problem.extents!r},
@@ -247,15 +248,21 @@ def _evaluated(
         sources[name], read = _computed(rng, op, each, shapes[name], problem.dtypes[name])
         inputs |= read
     state = oracle.evaluate(problem.text, problem.extents, sources, shapes[problem.output], kind)
-    others = {t.name: t.shape for t in op.inputs if t.name in problem.extra}
-    extra = draw.extras(rng, others, problem.extra)
-    stored = expressions.finish(
-        problem.epilogue, state, extra, kind, problem.store, problem.store_shape
-    )
-    left = np.zeros(stored.output.shape, bool)
-    if problem.store:
-        left = expressions.left(problem.store, state.grid, stored.output.shape)
-    return Case(problem, chosen, mapping, inputs | extra, stored, left, told)
+    others = {t.name: t.shape for t in op.inputs if t.name in problem.behind}
+    extra = draw.extras(rng, others, problem.behind)
+    store, shape = problem.store, problem.store_shape
+    if problem.further and not store:
+        # Then the statement's own output keeps what it does not reach, as results elsewhere do.
+        store, shape = re.split(r" \S*= ", problem.text)[0], shapes[problem.output]
+    results = [expressions.finish(problem.epilogue, state, extra, kind, store, shape)]
+    for more in problem.further:
+        whole = (more.text, state, extra, kind, more.store, more.shape)
+        results.append(
+            expressions.finish(*whole)
+            if more.sign == "="
+            else expressions.combined(*whole, more.sign)
+        )
+    return Case(problem, chosen, mapping, inputs | extra, tuple(results), told)
 
 
 def _top(kind: str) -> int:
@@ -284,21 +291,31 @@ def _computed(
     raise Refused("infinities")
 
 
-def compare(case: Case, got: np.ndarray, what: str) -> None:
-    """Refuse an output that is not the oracle's, bit for bit where it was finished.
+def compare(case: Case, got: Any, what: str) -> None:
+    """Refuse results that are not the oracle's, bit for bit but where floats are added up.
 
     Raises:
         Wrong: it says how many elements differ, and shows one.
     """
-    expected = case.expected
-    if got.shape != expected.shape or got.dtype != draw.container(case.kind):
+    results = got if isinstance(got, tuple) else (got,)
+    if len(results) != len(case.results):
+        raise Wrong(f"{what}: expected {len(case.results)} results, got {len(results)}")
+    for number, (one, expected) in enumerate(zip(results, case.results, strict=True)):
+        _compare(one, expected, f"{what}, result {number}" if number else what)
+
+
+def _compare(got: np.ndarray, stored: expressions.Finished, what: str) -> None:
+    expected = stored.output
+    if got.shape != expected.shape or got.dtype != draw.container(stored.kind):
         raise Wrong(
-            f"{what}: expected {case.kind} of {expected.shape}, got {got.dtype} of {got.shape}"
+            f"{what}: expected {stored.kind} of {expected.shape}, got {got.dtype} of {got.shape}"
         )
-    wrong = (got != expected) & case.stored.defined
-    whole = case.problem.dtypes[case.problem.output] in oracle.LIMITS
-    if case.problem.epilogue and whole and expected.dtype.kind == "f":
-        wrong |= (np.signbit(got) != np.signbit(expected)) & case.stored.defined
+    wrong = got != expected
+    if np.any(stored.off):
+        wrong = ~(np.abs(got.astype(np.float64) - expected) <= stored.off)
+    if stored.signed:
+        wrong |= np.signbit(got) != np.signbit(expected)
+    wrong &= stored.defined
     if wrong.any():
         at = tuple(int(n) for n in np.argwhere(wrong)[0])
         raise Wrong(

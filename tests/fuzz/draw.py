@@ -11,7 +11,17 @@ import numpy as np
 
 from tests.fuzz.oracle import LIMITS, round_bfloat16, shapes_of
 
-__all__ = ["Computed", "Names", "Problem", "arrays", "chance", "extras", "groups", "problem"]
+__all__ = [
+    "Computed",
+    "Further",
+    "Names",
+    "Problem",
+    "arrays",
+    "chance",
+    "extras",
+    "groups",
+    "problem",
+]
 
 #: Names that belong to C, C++, CUDA, TVM, Python or to the generators themselves.
 _LOOP_WORDS = """
@@ -55,6 +65,7 @@ class Problem:
         store: the access that results are stored to, or nothing.
         store_shape: shape of its tensor.
         store_shapes: the shape by the tensor's name, if it is larger than what is stored.
+        further: more results of the same sums.
     """
 
     text: str
@@ -68,12 +79,22 @@ class Problem:
     store: str = ""
     store_shape: tuple[int, ...] = ()
     store_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    further: tuple[Further, ...] = ()
 
     @property
     def tensors(self) -> set[str]:
         """Names of all tensors."""
-        own = {*self.dtypes, *self.extra}
-        return own.union(*(each.dtypes for each in self.prologues))
+        own = {*self.dtypes, *self.behind}
+        read = own.union(*(each.dtypes for each in self.prologues))
+        return read | {each.store.partition("[")[0] for each in self.further}
+
+    @property
+    def behind(self) -> dict[str, str]:
+        """Dtypes of the tensors that are read behind the sums."""
+        kinds = dict(self.extra)
+        for each in self.further:
+            kinds |= each.dtypes
+        return kinds
 
     @property
     def spatial(self) -> list[str]:
@@ -98,6 +119,30 @@ class Computed:
     head: str
     text: str
     dtypes: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Further:
+    """One more result.
+
+    Attributes:
+        store: the access that it is stored to.
+        sign: what makes it of elements: ``=``, ``+=``, ``max=`` or ``min=``.
+        text: the expression of an element.
+        dtypes: of the expression's tensors.
+        shape: of the result.
+        shapes: the shape by the tensor's name, if it is larger than what is stored.
+    """
+
+    store: str
+    sign: str
+    text: str
+    dtypes: dict[str, str]
+    shape: tuple[int, ...]
+    shapes: dict[str, tuple[int, ...]]
+
+    def __str__(self) -> str:
+        return f"{self.store} {self.sign} {self.text}"
 
 
 class Names:

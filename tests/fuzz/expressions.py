@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from tests.fuzz.oracle import (
     round_bfloat16,
 )
 
-__all__ = ["Finished", "finish", "left", "source"]
+__all__ = ["Finished", "combined", "finish", "source"]
 
 
 def _wrapped(value: np.ndarray) -> np.ndarray:
@@ -39,11 +40,17 @@ class Finished:
         output: the tensor.
         defined: where the oracle says anything, which of infinities it does not.
         kind: dtype of the tensor.
+        left: where nothing is stored, so that what was there is left.
+        off: by how much an element may be another; a sum of floats is made in any order.
+        signed: whether a zero has the sign that is stated.
     """
 
     output: np.ndarray
     defined: np.ndarray
     kind: str
+    left: np.ndarray
+    off: np.ndarray | float = 0
+    signed: bool = False
 
 
 class _Expression:
@@ -200,14 +207,56 @@ def finish(
         values = np.broadcast_to(value, run.finite.shape)
         out[at] = values if at else values.flat[0]
         np.logical_and.at(defined, at, run.finite if at else run.finite.all())
-    return Finished(out, defined, final)
+    left = np.zeros(out.shape, bool)
+    if output:
+        left[...] = True
+        left[at] = False
+    signed = bool(text) and kind in LIMITS and out.dtype.kind == "f"
+    return Finished(out, defined, final, left, signed=signed)
 
 
-def left(output: str, grid: Values, shape: Sequence[int]) -> np.ndarray:
-    """Where an access to a tensor of such a shape stores nothing."""
-    mask = np.ones(tuple(shape), bool)
-    mask[access_of(Tokens(output), grid).indices] = False
-    return mask
+def combined(
+    text: str,
+    state: Evaluated,
+    arrays: Values,
+    kind: str,
+    output: str,
+    shape: Sequence[int],
+    sign: str,
+) -> Finished:
+    """What a sign makes of an expression's values at the elements of a statement's output.
+
+    Args:
+        text, state, arrays, kind, output, shape: as :func:`finish` takes them.
+        sign: ``+=``, ``max=`` or ``min=``.
+    """
+    wide = np.int64 if kind in LIMITS else np.float32
+    run = _Expression(text, state.grid, arrays, state.output[state.at].astype(wide))
+    # Of the points that belong to one element the first one, and where that goes.
+    _, once = np.unique(_flat(state.at, state.output.shape, run.finite.size), return_index=True)
+    to = _flat(access_of(Tokens(output), state.grid).indices, shape, run.finite.size)[once]
+    with np.errstate(all="ignore"):
+        values, final = run.stored()
+        every = np.broadcast_to(values, run.finite.shape)[once].astype(np.float64)
+        out, sizes, left = np.zeros(prod(shape)), np.zeros(prod(shape)), np.ones(prod(shape), bool)
+        defined = left.copy()
+        left[to] = False
+        out[to] = {"+=": 0, "max=": -np.inf, "min=": np.inf}[sign]
+        {"+=": np.add, "max=": np.maximum, "min=": np.minimum}[sign].at(out, to, every)
+        np.add.at(sizes, to, np.abs(every))
+    np.logical_and.at(defined, to, run.finite[once])
+    defined &= sizes < 1e38
+    out = np.where(defined, out, 0).reshape(tuple(shape))
+    defined, left = defined.reshape(out.shape), left.reshape(out.shape)
+    if final in LIMITS:
+        return Finished(_wrapped(out).astype(np.int32), defined, "int32", left)
+    off = sizes.reshape(out.shape) * 2.0**-24 * every.size if sign == "+=" else 0
+    return Finished(out.astype(np.float32), defined, "float32", left, off)
+
+
+def _flat(at: Sequence[np.ndarray], shape: Sequence[int], points: int) -> np.ndarray:
+    """Number of the element that each point has in a tensor, which may be a scalar."""
+    return np.ravel_multi_index(tuple(at), tuple(shape)) if at else np.zeros(points, int)
 
 
 def source(

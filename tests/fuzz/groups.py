@@ -12,6 +12,7 @@ from tests.fuzz.draw import (
     ODD_LOOPS,
     ODD_TENSORS,
     Computed,
+    Further,
     Names,
     Problem,
     chance,
@@ -19,7 +20,7 @@ from tests.fuzz.draw import (
 )
 from tests.fuzz.oracle import LIMITS
 
-__all__ = ["epilogue", "joined", "prologues", "store"]
+__all__ = ["epilogue", "joined", "prologues", "results", "store"]
 
 _NUMBERS = "0 1 3 -7 100 65536 -2147483647 0.5 0.1 -2.5 1e-3 16777217 1.5e6 3e9 -0.0"
 _FUNCTIONS = """max max min relu relu clip clamp round abs fma sqrt rsqrt exp sigmoid silu tanh erf
@@ -85,6 +86,15 @@ class Expressions:
         count = {"max": 2, "min": 2, "clip": 3, "clamp": 3, "fma": 3}.get(name, 1)
         return f"{name}({', '.join(below[:count])})"
 
+    def behind(self, share: float) -> str:
+        """An expression of the value, that many times out of one."""
+        text = self.node(int(self.rng.integers(1, 4)))
+        if chance(self.rng, share) and self.value not in text:
+            text = f"{self.value} + ({text})"
+        if chance(self.rng, 0.75):
+            text = f"{self.rng.choice([*_CASTS.values()])}({text})"
+        return text
+
     def read(self, text: str) -> dict[str, str]:
         """Dtypes of the tensors that a text reads."""
         return {name: kind for name, kind in self.kinds.items() if f"{name}[" in text}
@@ -93,12 +103,32 @@ class Expressions:
 def epilogue(rng: np.random.Generator, start: Problem) -> Problem:
     """The operator with an epilogue."""
     drawn = Expressions(rng, {*start.tensors, *start.extents}, start.spatial)
-    text = drawn.node(int(rng.integers(1, 4)))
-    if chance(rng, 0.9) and "acc" not in text:
-        text = f"acc + ({text})"
-    if chance(rng, 0.75):
-        text = f"{rng.choice([*_CASTS.values()])}({text})"
+    text = drawn.behind(0.9)
     return replace(start, epilogue=text, extra=drawn.read(text))
+
+
+def results(rng: np.random.Generator, start: Problem) -> Problem:
+    """The operator with further results, which read tensors of their own and of one another."""
+    drawn = Expressions(rng, {*start.tensors, *start.extents}, start.spatial)
+    for access in re.findall(r"\w+\[[^\]]*\]", start.epilogue):
+        name = access.partition("[")[0]
+        drawn.accesses[name], drawn.kinds[name] = access, start.extra[name]
+    first = start.store.partition("[")[0] or start.output
+    problem = start
+    for _ in range(int(rng.choice([1, 2, 3], p=[0.6, 0.3, 0.1]))):
+        again = start.epilogue if chance(rng, 0.3) and "acc" in start.epilogue else ""
+        text = again or drawn.behind(1)
+        sign, loops = "=", start.spatial
+        if loops and chance(rng, 0.6):
+            sign = str(rng.choice(["+=", "max=", "min="]))
+            gone = str(rng.choice(loops))
+            loops = [loop for loop in loops if loop != gone and chance(rng, 0.6)]
+        used = problem.tensors | {*drawn.accesses, *start.extents, first, "acc"}
+        place, shape, shapes = _place(rng, start, loops, used)
+        drawn.names.used.add(place.partition("[")[0])
+        further = Further(place, sign, text, drawn.read(text), shape, shapes)
+        problem = replace(problem, further=(*problem.further, further))
+    return problem
 
 
 def joined(start: Problem, combiner: str, join: str) -> Problem:
@@ -155,8 +185,20 @@ def _prologue(
 
 
 def store(rng: np.random.Generator, start: Problem) -> Problem:
-    """The operator with results stored elsewhere: each has an element of its own."""
-    digits = [digit for loop in start.spatial for digit in _digits(rng, loop, start.extents[loop])]
+    """The operator with results stored elsewhere."""
+    used = start.tensors - {start.output}
+    place, shape, shapes = _place(rng, start, start.spatial, used, start.output)
+    return replace(start, store=place, store_shape=shape, store_shapes=shapes)
+
+
+def _place(
+    rng: np.random.Generator, start: Problem, loops: list[str], used: set[str], *plain: str
+) -> tuple[str, tuple[int, ...], dict[str, tuple[int, ...]]]:
+    """An access that has an element for each step of these loops, and its tensor's shape.
+
+    The shape is also given by name where it is larger than what is reached.
+    """
+    digits = [digit for loop in loops for digit in _digits(rng, loop, start.extents[loop])]
     extents = dict(digits)
     indices, shape, larger = [], [], chance(rng, 0.2)
     for group in groups(rng, [*extents]):
@@ -172,16 +214,11 @@ def store(rng: np.random.Generator, start: Problem) -> Problem:
         indices.append(f"{constant} {shuffled}" if constant else shuffled.removeprefix("+ "))
         shape.append(first + reach + 1 + int(larger and rng.integers(0, 3)))
     names = Names(rng, 0.2)
-    names.used = start.tensors - {start.output}
-    name = names.draw(["y", "result", start.output], ["out", "x", "Dst", "packed", "stage"])
-    store = f"{name}[{', '.join(indices)}]"
+    names.used = used
+    odd = ["out", "x", "Dst", "packed", "stage", "main", "f32"]
+    name = names.draw(["y", "result", *(plain or ("top", "mean", "f", "z"))], odd)
     # Without a shape there is room for every value of each digit.
-    return replace(
-        start,
-        store=store,
-        store_shape=tuple(shape),
-        store_shapes={name: tuple(shape)} if larger else {},
-    )
+    return f"{name}[{', '.join(indices)}]", tuple(shape), {name: tuple(shape)} if larger else {}
 
 
 def _digits(rng: np.random.Generator, loop: str, extent: int) -> list[tuple[str, int]]:

@@ -22,6 +22,7 @@ from tests.fuzz.case import (
     joining_unit,
     small_unit,
 )
+from tests.fuzz.expressions import Finished
 from tests.fuzz.guarded import guarded, guarded_copy
 
 __all__ = ["cuda", "group", "kernel", "simulation"]
@@ -61,7 +62,7 @@ def simulation(rng: np.random.Generator, about: About, *, grouped: bool = False)
     """The mapped program, call by call."""
     finished = not grouped and bool(rng.random() < 0.25)
     pick = _group_unit if grouped and rng.random() < 0.5 else _any_unit
-    drawn = case(rng, about, pick, finished=finished, grouped=grouped)
+    drawn = case(rng, about, pick, finished=finished, grouped=grouped, several=True)
     compare(drawn, amos.simulate(drawn.mapping, drawn.inputs), "simulate")
     return "right"
 
@@ -89,7 +90,7 @@ def kernel(rng: np.random.Generator, about: About, *, finished: bool = False) ->
 
 def group(rng: np.random.Generator, about: About) -> str:
     """What stands before and behind a product: simulated, and as a kernel of this CPU."""
-    drawn = case(rng, about, _group_unit, grouped=True)
+    drawn = case(rng, about, _group_unit, grouped=True, several=True)
     compare(drawn, amos.simulate(drawn.mapping, drawn.inputs), "simulate")
     return _built(rng, about, drawn)
 
@@ -106,7 +107,7 @@ def _built(rng: np.random.Generator, about: About, drawn: Case) -> str:
     return "right"
 
 
-def call(built: Any, drawn: Case, last: bool) -> np.ndarray:
+def call(built: Any, drawn: Case, last: bool) -> tuple[np.ndarray, ...]:
     """Run a kernel on arrays between closed pages.
 
     Raises:
@@ -118,25 +119,30 @@ def call(built: Any, drawn: Case, last: bool) -> np.ndarray:
         for tensor in op.inputs
     ]
     before = [array.copy() for array in given]
-    example = encoded(drawn.expected, drawn.kind)
-    out = guarded(example.shape, example.dtype, last)
-    built(*given, out=out)
+    outs = tuple(unwritten(each, last) for each in drawn.results)
+    built(*given, out=outs if len(outs) > 1 else outs[0])
     for tensor, array, old in zip(op.inputs, given, before, strict=True):
         if array.tobytes() != old.tobytes():
             raise Wrong(f"the kernel wrote to its input {tensor.name!r}")
-    return finished_output(out, drawn)
+    return tuple(map(finished_output, outs, drawn.results))
 
 
-def finished_output(out: np.ndarray, drawn: Case) -> np.ndarray:
+def unwritten(stored: Finished, last: bool) -> np.ndarray:
+    """An array for a result, filled with what no kernel stores."""
+    example = encoded(stored.output, stored.kind)
+    return guarded(example.shape, example.dtype, last)
+
+
+def finished_output(out: np.ndarray, stored: Finished) -> np.ndarray:
     """An array that was filled before a kernel ran, with zeros where it was left as it was.
 
     Raises:
         Wrong: the kernel wrote to elements that it does not store.
     """
-    if (np.ascontiguousarray(out[drawn.left]).view(np.uint8) != 0x55).any():
+    if (np.ascontiguousarray(out[stored.left]).view(np.uint8) != 0x55).any():
         raise Wrong("the kernel wrote to elements that it does not store")
-    out[drawn.left] = 0
-    return decoded(out, drawn.kind)
+    out[stored.left] = 0
+    return decoded(out, stored.kind)
 
 
 def encoded(values: np.ndarray, kind: str) -> np.ndarray:

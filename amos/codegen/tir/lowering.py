@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from amos._toolchain import load_tvm
+from amos.codegen.tir.statements import gives_names
 
 __all__ = ["lowered"]
 
@@ -47,7 +48,7 @@ def lowered(module: Any, share: bool = True) -> Any:
         flat.StmtSimplify(),
         flat.RemoveNoOp(),
         blocks.RewriteUnsafeSelect(),
-        flat.CommonSubexprElim(),
+        *([] if gives_names(module) else [flat.CommonSubexprElim()]),
         # Turns rounding division into C's where operands are known not to be negative.
         flat.LowerIntrin(),
     ]

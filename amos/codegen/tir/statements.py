@@ -11,6 +11,7 @@ from amos._toolchain import load_tvm
 __all__ = [
     "BlockNest",
     "find",
+    "gives_names",
     "loop_with",
     "nested",
     "occurs",
@@ -60,6 +61,20 @@ def occurs(variable: Any, expression: Any) -> bool:
     from tvm import tirx
 
     return any(variable.same_as(each) for each in tirx.analysis.undefined_vars(expression))
+
+
+def gives_names(function: Any) -> bool:
+    """Whether expressions in a function or a module give names to values.
+
+    TVM shares common expressions without looking for them in such values, but puts the
+    shared ones there too, also where they are not computed yet.
+    """
+    import tvm_ffi
+    from tvm import tirx
+
+    names: list[Any] = []
+    tvm_ffi.structural_walk(function, (tirx.Let, names.append))
+    return bool(names)
 
 
 def rewritten(stmt: Any, kind: str, change: Callable[[Any], Any]) -> Any:
