@@ -13,10 +13,12 @@ from typing import Any
 from amos._toolchain import load_tvm
 from amos.codegen.tir.target import host_target
 
-__all__ = ["executable", "machine_of"]
+__all__ = ["executable", "machine_of", "scheduled_loops"]
 
 #: Elements of a vector, and how many steps of a loop are worth another thread.
 _LANES, _WORTH = 16, 16384
+#: Pieces of a parallel loop that all cores get about as many of.
+_PIECES = 64
 #: Kinds of TensorIR's iterations: independent of each other, and summed over.
 _KINDS = _PARALLEL, _SUMMED = 0, 2
 
@@ -28,15 +30,22 @@ def executable(module: Any) -> Any:
         module: operators of Relax, and calls of kernels that its attribute ``external_mods``
             holds.
     """
+    module = scheduled_loops(module)
+    import tvm
+
+    return tvm.compile(module, target=host_target())
+
+
+def scheduled_loops(module: Any) -> Any:
+    """A Relax module whose operators are functions of loops, with their schedules."""
     load_tvm()
     import tvm
     from tvm import relax
 
     passes = relax.transform
     scheduling = tvm.transform.module_pass(_scheduled, opt_level=0, name="amos.simple_schedules")
-    target = host_target()
-    with target:
-        module = tvm.transform.Sequential(
+    with host_target():
+        return tvm.transform.Sequential(
             [
                 passes.LegalizeOps({"relax.nn.softmax": _softmax}),
                 passes.AnnotateTIROpPattern(),
@@ -46,7 +55,6 @@ def executable(module: Any) -> Any:
                 scheduling,
             ]
         )(module)
-    return tvm.compile(module, target=target)
 
 
 def _softmax(builder: Any, call: Any) -> Any:
@@ -87,7 +95,7 @@ def _simple(function: Any) -> Any:
     schedule = s_tir.Schedule(tvm.IRModule({"main": function}))
     try:
         root = schedule.get_sblock("root")
-        for block in schedule.get_child_blocks(root)[:-1]:
+        for block in _inlined(schedule, schedule.get_child_blocks(root)):
             _inline(schedule, block)
         begins = [_schedule_block(schedule, b) for b in schedule.get_child_blocks(root)]
         # Apart from their first value sums can no longer be moved.
@@ -96,6 +104,37 @@ def _simple(function: Any) -> Any:
     except ScheduleError:
         return function  # what cannot be scheduled runs as it is
     return schedule.mod["main"]
+
+
+def _inlined(schedule: Any, blocks: list[Any]) -> list[Any]:
+    """Blocks that are computed where they are read.
+
+    Ahead of a transpose values are complete: they are computed in vectors, and moved one by one.
+    """
+    *before, last = blocks
+    if _transposes(schedule, last):
+        moved = len(before)
+        while moved and _moves(schedule, before[moved - 1]):
+            moved -= 1
+        del before[max(moved - 1, 0) : moved]
+    return before
+
+
+def _moves(schedule: Any, block: Any) -> bool:
+    """Whether a block only moves elements, with or without padding."""
+    value: Any = getattr(schedule.get(block).body, "value", None)
+    if getattr(getattr(value, "op", None), "name", "") == "tirx.if_then_else":
+        value = value.args[1]
+    return type(value).__name__ == "BufferLoad"
+
+
+def _transposes(schedule: Any, block: Any) -> bool:
+    """Whether a block moves elements that follow one another to places that do not."""
+    described = schedule.get(block)
+    last = described.iter_vars[-1].var if described.iter_vars else None
+    return _moves(schedule, block) and not any(
+        read.region[-1].min.same_as(last) for read in described.reads
+    )
 
 
 def _inline(schedule: Any, block: Any) -> None:
@@ -131,15 +170,19 @@ def _schedule_block(schedule: Any, block: Any) -> Callable[[], None]:
         vector = [inner]
     schedule.reorder(*outer, last, *summed, *vector)
     if large:
-        schedule.parallel(schedule.fuse(*outer, last) if outer else last)
+        _divide(schedule, [*outer, last])
+    for loop in vector:
+        schedule.vectorize(loop)
+    return lambda: schedule.decompose_reduction(block, summed[0]) if summed else None
 
-    def begin() -> None:
-        if summed:
-            schedule.decompose_reduction(block, summed[0])
-        if vector:
-            schedule.vectorize(vector[0])
 
-    return begin
+def _divide(schedule: Any, loops: list[Any]) -> None:
+    """Run the outer loops in parallel, as many as make enough pieces."""
+    pieces, count = 1, 0
+    while count < len(loops) and pieces < _PIECES:
+        pieces *= int(schedule.get(loops[count]).extent)
+        count += 1
+    schedule.parallel(schedule.fuse(*loops[:count]) if count > 1 else loops[0])
 
 
 def _along_rows(schedule: Any, block: Any) -> bool:
@@ -160,10 +203,5 @@ def _schedule_rows(schedule: Any, block: Any, large: bool) -> Callable[[], None]
     schedule.reorder(steps, lane)
     if large:
         schedule.parallel(row)
-
-    def begin() -> None:
-        first = schedule.decompose_reduction(parts, steps)
-        for vector in (lane, schedule.get_loops(first)[-1]):
-            schedule.vectorize(vector)
-
-    return begin
+    schedule.vectorize(lane)
+    return lambda: schedule.decompose_reduction(parts, steps)

@@ -10,7 +10,8 @@ that groups are made of them as of any others:
 * what follows is one multiplication, by ``scale_x * scale_w / scale_y`` in float32, rounded
   to nearest even and clamped to the result's range, as onnxruntime does;
 * a sum of two quantized tensors multiplies each by its scale over the result's;
-* what only moves or compares elements works on the integers.
+* what only moves or compares elements works on the integers;
+* what is computed of one quantized tensor, element by element, is looked up in a table.
 
 A QuantizeLinear that follows something else divides by the scale, as its definition says.
 A model run node by node in floats differs by a quantum where a value lies on the border
@@ -29,6 +30,7 @@ from amos.network.graph import Constant, Graph, Node, Operand
 from amos.network.levels import BYTES, Levels, constant_floats, levels_of
 from amos.network.products import IntegerProduct, integer_product, read_once, sums
 from amos.network.program import Writer, const, read, rebuilt, renewed
+from amos.network.tables import table_of
 
 __all__ = ["integer_arithmetic"]
 
@@ -121,7 +123,8 @@ def _of_quantize(graph: Graph, node: Node) -> Rewrite | None:
         terms = [_term(operand) for operand in inner.operands]
         if inner.operation == "add" and inner.shape == node.shape and None not in terms:
             return _sum([term for term in terms if term is not None], node, levels, relu)
-    return _division(node, levels, source)
+    table = table_of(node)
+    return table.taken if table else _division(node, levels, source)
 
 
 def _move(node: Node, source: Node, levels: Levels) -> Rewrite | None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import amos
+from amos.network.engine import scheduled_loops
 from tests.network.models import Builder
 
 Make = Callable[[Builder, str], str]
@@ -50,3 +51,28 @@ def test_rows_columns_and_what_is_elementwise(
     compiled = amos.compile(amos.load_network(model), verify=False, progress=False)
     result = compiled(values)
     np.testing.assert_allclose(result, expected(values.astype(float)), rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda op, x: op.nn.softmax(x, axis=-1),
+        lambda op, x: op.mean(x, axis=[1, 2]),
+        lambda op, x: op.nn.max_pool2d(x, [3, 3], [2, 2], [1, 1], layout="NHWC"),
+        lambda op, x: op.permute_dims(
+            op.nn.pad(op.round(x), [0, 0, 1, 1, 0, 0, 0, 0]), (0, 3, 1, 2)
+        ),
+    ],
+    ids=["softmax", "mean", "max_pool", "padded_transpose"],
+)
+def test_what_is_large_is_computed_by_all_cores_in_vectors(call: Callable[..., object]) -> None:
+    """A schedule that TVM refuses would leave plain loops, which are right and slow."""
+    from tvm import relax
+
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, 62, 64, 64), "float32"))
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit(call(relax.op, x)))
+    text = str(scheduled_loops(builder.finalize()))
+    assert "T.parallel" in text
+    assert "T.vectorized" in text

@@ -23,6 +23,7 @@ class _Model:
 
     def __init__(self, seed: int, kind: str = "uint8") -> None:
         self.rng, self.kind = np.random.default_rng(seed), kind
+        self.low = int(np.iinfo(kind).max) - 255
         self.nodes: list[Any] = []
         self.weights: list[Any] = []
         self.scales: dict[str, tuple[np.float32, int]] = {}
@@ -139,9 +140,19 @@ def _gelu(g: _Model) -> str:
     return g.pair(g.add("Mul", y, g.add("Sigmoid", y)), _OUT, 9)
 
 
+def _steps(g: _Model) -> str:
+    """GELU as a quantizer writes it, with a pair behind each operator."""
+    x = g.pair("x", _IN, 100 + g.low)
+    y = g.pair(g.add("Erf", g.add("Div", x, g.constant(np.float32(1.4142)))), 0.0078, 127 + g.low)
+    y = g.pair(g.add("Add", y, g.constant(np.float32(1))), 0.0079, g.low)
+    return g.pair(
+        g.add("Mul", g.pair(g.add("Mul", x, y), _OUT, 9), g.constant(np.float32(0.5))), _OUT, 9
+    )
+
+
 CASES: list[Callable[[_Model], str]] = [
     *(_convolution, _unsigned_weights, _unpadded_zero, _transposed, _depthwise, _float_bias),
-    *(_no_result, _residual, _moves, _gemm, _gelu),
+    *(_no_result, _residual, _moves, _gemm, _gelu, _steps),
 ]
 _SHAPE = (2, 4, 6, 6)
 
@@ -193,7 +204,7 @@ def _products(graph: Graph) -> set[str]:
     return {n.dtype for n in graph.nodes if n.operation in names}
 
 
-@pytest.mark.parametrize("define", [case for case in CASES if case is not _moves])
+@pytest.mark.parametrize("define", [c for c in CASES if c not in (_moves, _steps)])
 def test_products_are_summed_as_integers(define: Callable[[_Model], str]) -> None:
     g = _Model(seed=3)
     graph = read(integer_arithmetic(_imported(g.model(define(g)))))
@@ -205,6 +216,19 @@ def test_what_moves_elements_moves_bytes() -> None:
     graph = read(integer_arithmetic(_imported(g.model(_moves(g)))))
     moved = {n.operation: n.dtype for n in graph.nodes if n.operation not in ("input", "nn.relu")}
     assert {moved[name] for name in ("nn.max_pool2d", "concat", "reshape")} == {"uint8"}
+
+
+def test_a_function_of_one_tensor_is_looked_up() -> None:
+    """All steps at once: not a level differs from the model's."""
+    for kind in ("uint8", "int8"):
+        g = _Model(seed=3, kind=kind)
+        model = g.model(_steps(g))
+        integers = integer_arithmetic(_imported(model))
+        operations = [node.operation for node in read(integers).nodes]
+        assert operations.count("take") == 1
+        assert "erf" not in operations
+        x = np.random.default_rng(4).uniform(-4, 4, _SHAPE).astype(np.float32)
+        assert np.array_equal(_run(integers, x)[0], _in_floats(model, x)[0])
 
 
 def test_a_convolution_is_exact() -> None:

@@ -1,0 +1,152 @@
+"""Tables: what is computed of one quantized tensor, element by element, and quantized again.
+
+An element has 256 values at most, so that a table of results takes the place of GELU, SiLU or
+a hard swish, with all the steps that a quantizer writes between their operators.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from amos.network.graph import Constant, Node, Operand
+from amos.network.levels import BYTES, levels_of
+from amos.network.program import Writer, const
+
+__all__ = ["Table", "table_of"]
+
+_PAIRS: dict[str, Callable[..., Any]] = {
+    name: getattr(np, name)
+    for name in ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power")
+}
+#: In double precision: what is rounded to float32 then is right to half an ulp.
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "erf": np.vectorize(math.erf),
+    "exp": np.exp,
+    "nn.silu": lambda x: x / (1 + np.exp(-x)),
+    "nn.gelu": lambda x: x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2,
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "tanh": np.tanh,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """What a node is for each value of a quantized tensor.
+
+    Attributes:
+        source: the tensor, of bytes.
+        values: of the node, by the tensor's value less the smallest of its dtype.
+    """
+
+    source: Node
+    values: np.ndarray
+
+    def taken(self, writer: Writer) -> Any:
+        """The expression that looks elements up."""
+        from tvm import relax
+
+        index = writer.emit(relax.op.astype(writer.value(self.source), "int32"))
+        if low := np.iinfo(self.source.dtype).min:
+            index = writer.emit(relax.op.subtract(index, const(np.array(low, np.int32))))
+        return relax.op.take(const(self.values), index, axis=0, mode="clip")
+
+
+def table_of(node: Node) -> Table | None:
+    """A quantize as a table.
+
+    ``None`` if it is not computed of a single tensor, element by element, or without any of
+    the functions that are worth it: what multiplies and adds is done in the tensor's kernel.
+    """
+    if node.dtype not in BYTES or levels_of(node, "quantize") is None:
+        return None
+    with np.errstate(all="ignore"):
+        evaluated = _evaluated(node, node.shape, {})
+    if evaluated is None or evaluated.source is None or not evaluated.worth:
+        return None
+    return Table(evaluated.source, evaluated.values)
+
+
+@dataclass(frozen=True, eq=False)
+class _Values:
+    """Values for each value of a tensor; of a constant a single one.
+
+    Attributes:
+        source: the tensor.
+        values: as many as it has values.
+        worth: whether one of the functions was computed.
+    """
+
+    source: Node | None
+    values: np.ndarray
+    worth: bool = False
+
+
+def _evaluated(
+    operand: Operand, shape: tuple[int, ...], before: dict[int, _Values | None]
+) -> _Values | None:
+    """What an operand is for each value of the only tensor that it is computed from."""
+    if isinstance(operand, Constant):
+        number = prod(operand.shape) == 1
+        return _Values(None, operand.array.reshape(1)) if number else None
+    if operand.number not in before:
+        evaluated = _step(operand, shape, before)
+        if evaluated is None and operand.dtype in BYTES and operand.shape == shape:
+            info = np.iinfo(operand.dtype)
+            evaluated = _Values(operand, np.arange(info.min, info.max + 1).astype(operand.dtype))
+        before[operand.number] = evaluated
+    return before[operand.number]
+
+
+def _step(node: Node, shape: tuple[int, ...], before: dict[int, _Values | None]) -> _Values | None:
+    compute = _of_levels(node) or _of_floats(node)
+    if compute is None or prod(node.shape) not in (1, prod(shape)):
+        return None
+    sources = [_evaluated(each, shape, before) for each in node.operands[: compute.operands]]
+    inside = [each for each in sources if each is not None]
+    tensors = {each.source for each in inside if each.source is not None}
+    if len(inside) < len(sources) or len(tensors) > 1 or (tensors and node.shape != shape):
+        return None
+    values = compute.function(*(each.values for each in inside))
+    worth = node.operation in _FUNCTIONS or any(each.worth for each in inside)
+    return _Values(next(iter(tensors), None), np.asarray(values).astype(node.dtype), worth)
+
+
+@dataclass(frozen=True)
+class _Compute:
+    """A function of the first operands of a node."""
+
+    operands: int
+    function: Callable[..., Any]
+
+
+def _of_levels(node: Node) -> _Compute | None:
+    """Between bytes and floats, in float32 as they are defined."""
+    if (levels := levels_of(node)) is not None and levels.single:
+        scale, zero = levels.scale, levels.zero
+        return _Compute(1, lambda x: (x.astype(np.int32) - zero).astype(np.float32) * scale)
+    if (levels := levels_of(node, "quantize")) is not None and levels.single:
+        scale, zero, info = levels.scale, levels.zero, np.iinfo(node.dtype)
+        return _Compute(1, lambda x: np.clip(np.rint(x / scale) + zero, info.min, info.max))
+    return None
+
+
+def _of_floats(node: Node) -> _Compute | None:
+    if node.dtype != "float32":
+        return None
+    if node.operation in _PAIRS:
+        return _Compute(2, _PAIRS[node.operation])
+    if node.operation == "nn.relu":
+        return _Compute(1, lambda x: np.maximum(x, 0))
+    if node.operation in _FUNCTIONS:
+        function = _FUNCTIONS[node.operation]
+        return _Compute(1, lambda x: function(x.astype(np.float64)))
+    if node.operation == "clip":
+        low, high = (float(bound.value) for bound in node.expression.args[1:])
+        return _Compute(1, lambda x: np.clip(x, low, high))
+    return None
