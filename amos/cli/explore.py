@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from amos.cli import options
 from amos.cli.gpu_records import check_target, export_top
-from amos.cli.output import print_checked, print_json, print_line, print_table, print_warning
+from amos.cli.output import (
+    milliseconds,
+    print_checked,
+    print_json,
+    print_line,
+    print_table,
+    print_warning,
+)
 
 if TYPE_CHECKING:
     from amos.explore import Exploration, Problem
@@ -25,8 +31,9 @@ __all__ = ["explore_command"]
 _LISTED = 8
 
 
+@options.takes_operator
 def explore_command(
-    operator: options.OperatorText,
+    op: Operator,
     intrinsic: options.IntrinsicNames = None,
     machine: options.MachineName = "host",
     trials: options.Trials = 64,
@@ -46,15 +53,6 @@ def explore_command(
     executor: options.ExecutorAddress = None,
     implementation: options.Implementation = None,
     files: options.IntrinsicFiles = None,
-    extent: options.Extents = None,
-    dtype: options.Dtypes = None,
-    shape: options.Shapes = None,
-    layout: options.Layout = None,
-    constant: options.Constants = None,
-    prologue: options.PrologueTexts = None,
-    epilogue: options.EpilogueText = None,
-    output: options.OutputText = None,
-    result_: options.ResultTexts = None,
     export: options.ExportFolder = None,
     top: options.Top = 3,
     as_json: options.AsJson = False,
@@ -65,9 +63,6 @@ def explore_command(
     """
     if export is not None:
         check_target(machine)
-    op = options.read_operator(
-        operator, extent, dtype, shape, layout, constant, epilogue, output, prologue, result_
-    )
     units = options.read_intrinsics(intrinsic, files)
     basic = dict(machine=machine, trials=trials, seed=seed, method=method, rule=rule)
     search = _search(commute, fix, divisors, stagnation, epsilon, time_limit)
@@ -211,8 +206,8 @@ def _contest(result: Exploration) -> None:
     print_table(
         ["instruction", "mappings", "predicted ms", "trials", "best ms", "why not"],
         [
-            [each.intrinsic.name, each.mappings, _milliseconds(each.predicted), each.trials]
-            + [_milliseconds(each.seconds), each.reason]
+            [each.intrinsic.name, each.mappings, milliseconds(each.predicted), each.trials]
+            + [milliseconds(each.seconds), each.reason]
             for each in result.intrinsics
             if each.compared
         ],
@@ -222,10 +217,6 @@ def _contest(result: Exploration) -> None:
         print_line(line)
     if unable := sum(not each.mappings for each in unasked):
         print_line(f"{unable} others cannot compute it; amos map says why")
-
-
-def _milliseconds(seconds: float | None) -> float | None:
-    return None if seconds is None or math.isinf(seconds) else seconds * 1e3
 
 
 def _explain(result: Exploration) -> None:
@@ -249,7 +240,7 @@ def _explain(result: Exploration) -> None:
         [*(["instruction"] if several else []), "mapping tried"]
         + ["predicted ms", "best ms", "schedule"],
         [
-            [*name, _milliseconds(result.expected(trial)), _milliseconds(trial.seconds)]
+            [*name, milliseconds(result.expected(trial)), milliseconds(trial.seconds)]
             + [str(trial.schedule)]
             for name, trial in list(reached.items())[:_LISTED]
         ],

@@ -43,8 +43,9 @@ Target = Annotated[
 ]
 
 
+@options.takes_operator
 def map_command(
-    operator: options.OperatorText,
+    op: Operator,
     intrinsic: options.IntrinsicNames = None,
     machine: options.MachineName = "host",
     rule: options.Rule = "access",
@@ -52,10 +53,6 @@ def map_command(
     explain: Explain = None,
     target: Target = None,
     files: options.IntrinsicFiles = None,
-    extent: options.Extents = None,
-    dtype: options.Dtypes = None,
-    shape: options.Shapes = None,
-    layout: options.Layout = None,
     limit: options.Limit = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -67,7 +64,6 @@ def map_command(
     from amos import enumerate_mappings
     from amos.explore.contenders import chosen_intrinsics
 
-    op = options.read_operator(operator, extent, dtype, shape, layout)
     if target is not None:
         if intrinsic is not None or explain is not None:
             raise typer.BadParameter("names all its intrinsics itself", param_hint="--target")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from amos.cli import options
+from amos.cli.output import milliseconds as ms
 from amos.cli.output import print_json, print_line, print_table
 from amos.errors import NetworkError
 
@@ -80,7 +81,7 @@ def tune_command(
     print_table(
         ["task", "count", "trials", "predicted ms", "best ms", "instruction"],
         [
-            [task.operator, task.count, task.trials, _ms(task.predicted), _ms(task.seconds)]
+            [task.operator, task.count, task.trials, ms(task.predicted), ms(task.seconds)]
             + [task.instruction or task.reason]
             for task in tuning.tasks
         ],
@@ -143,7 +144,7 @@ def _print_report(report: Report) -> None:
     print_table(
         ["task", "count", "mappings", "instruction", "ms each", "share", "bound by"],
         [
-            [row.operator, row.count, row.mappings, row.instruction or "engine", _ms(row.seconds)]
+            [row.operator, row.count, row.mappings, row.instruction or "engine", ms(row.seconds)]
             + [f"{row.share:.1%}" if row.seconds else "", row.bound or row.reason]
             for row in report.tasks
         ],
@@ -151,11 +152,7 @@ def _print_report(report: Report) -> None:
     )
     print_table(
         ["stays with the engine", "count", "ms in all", "because"],
-        [[row.operation, row.count, _ms(row.seconds), row.reason] for row in report.engine],
+        [[row.operation, row.count, ms(row.seconds), row.reason] for row in report.engine],
     )
     said = "" if report.complete else ", without what no model speaks of"
     print_line(f"predicted  {report.seconds * 1e3:.4g} ms{said}")
-
-
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else seconds * 1e3

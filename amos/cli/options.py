@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -227,16 +229,16 @@ def read_intrinsics(
 
 
 def read_operator(
-    text: str,
-    extents: Iterable[str] | None,
-    dtypes: Iterable[str] | None,
-    shapes: Iterable[str] | None,
-    layout: str | None,
-    constants: list[str] | None = None,
-    epilogue: str | None = None,
-    output: str | None = None,
-    prologues: Iterable[str] | None = None,
-    results: list[str] | None = None,
+    operator: OperatorText,
+    extent: Extents = None,
+    dtype: Dtypes = None,
+    shape: Shapes = None,
+    layout: Layout = None,
+    constant: Constants = None,
+    prologue: PrologueTexts = None,
+    epilogue: EpilogueText = None,
+    output: OutputText = None,
+    result: ResultTexts = None,
 ) -> Operator:
     """The operator that a command's arguments describe.
 
@@ -249,36 +251,60 @@ def read_operator(
 
     common: str | None = None
     single: dict[str, str] = {}
-    for item in dtypes or ():
+    for item in dtype or ():
         if "=" in item:
             with _option("--dtype"):
                 single.update([read_pair(item, "TENSOR=DTYPE")])
         else:
             common = item
     with _option("--shape"):
-        sizes = read_shapes(shapes or ())
-    before = [_prologue(text) for text in prologues or ()]
-    behind = [text for text in (epilogue, output, *(results or ())) if text is not None]
+        sizes = read_shapes(shape or ())
+    before = [_prologue(text) for text in prologue or ()]
+    behind = [text for text in (epilogue, output, *(result or ())) if text is not None]
     stored = _read(before, behind)
     op = operators.resolve(
-        text,
-        extents=read_extents(extents),
+        operator,
+        extents=read_extents(extent),
         dtype=common,
         dtypes={name: kind for name, kind in single.items() if name not in stored},
         shapes={name: size for name, size in sizes.items() if name not in stored},
         layout=layout,
     )
-    if constants is not None:
-        op = replace(op, constants=() if constants == ["none"] else tuple(constants))
+    if constant is not None:
+        op = replace(op, constants=() if constant == ["none"] else tuple(constant))
     if output is not None:
         op = op.with_output(output, _of(output, stored, {}, sizes)[1])
     for source, expression in before:
         op = op.with_prologue(source, expression, *_of(expression, stored, single, sizes))
     if epilogue is not None:
         op = op.with_epilogue(epilogue, *_of(epilogue, stored, single, sizes))
-    for result in results or ():
-        op = op.with_result(result, *_of(result, stored, single, sizes))
+    for text in result or ():
+        op = op.with_result(text, *_of(text, stored, single, sizes))
     return op
+
+
+def takes_operator(command: Callable[..., None]) -> Callable[..., None]:
+    """A command whose first parameter is an operator: OPERATOR, and the options describing it.
+
+    They are those of :func:`read_operator`, the same for every such command.
+    """
+    (_, *own), (first, *described) = _parameters(command), _parameters(read_operator)
+    names = [parameter.name for parameter in (first, *described)]
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        op = read_operator(**{name: given.pop(name) for name in names})
+        command(op, **given)
+
+    run.__signature__ = inspect.Signature([first, *own, *described])  # type: ignore[attr-defined]
+    run.__annotations__ = {}  # they are in the signature
+    return run
+
+
+def _parameters(function: Callable[..., Any]) -> Collection[inspect.Parameter]:
+    """With their annotations, but for the class of operators, which is loaded when one is read."""
+    signature = inspect.signature(function, locals={"Operator": object}, eval_str=True)
+    return signature.parameters.values()
 
 
 def _prologue(text: str) -> tuple[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import re
 import sys
 import time
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "counting",
+    "milliseconds",
+    "percent",
     "print_checked",
     "print_json",
     "print_line",
@@ -31,6 +34,16 @@ __all__ = [
 
 #: Seconds between two lines that say how far a command is, where the output is no terminal.
 _PAUSE = 10.0
+
+
+def milliseconds(seconds: float | None) -> float | None:
+    """Of a table: nothing where there is no time, or none that ends."""
+    return None if seconds is None or math.isinf(seconds) else seconds * 1e3
+
+
+def percent(share: float | None) -> str | None:
+    """A share of a table, if there is one."""
+    return None if share is None else f"{share:.1%}"
 
 
 def print_json(value: object) -> None:

@@ -11,6 +11,7 @@ from amos.cli.output import print_json, print_line, print_table
 from amos.errors import MachineError
 
 if TYPE_CHECKING:
+    from amos.ir import Operator
     from amos.machine import Machine
     from amos.mapping import MappingSpace
     from amos.perfmodel import Prediction
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["predict_command"]
 
 
+@options.takes_operator
 def predict_command(
-    operator: options.OperatorText,
+    op: Operator,
     intrinsic: options.IntrinsicName = None,
     machine: options.MachineName = "host",
     rule: options.Rule = "access",
@@ -30,10 +32,6 @@ def predict_command(
     ] = 32,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random generator.")] = 0,
     files: options.IntrinsicFiles = None,
-    extent: options.Extents = None,
-    dtype: options.Dtypes = None,
-    shape: options.Shapes = None,
-    layout: options.Layout = None,
     limit: options.Limit = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -44,7 +42,6 @@ def predict_command(
     """
     import amos
 
-    op = options.read_operator(operator, extent, dtype, shape, layout)
     unit = options.read_intrinsic(intrinsic, files)
     target = amos.machines.get(machine, [unit])
     space = amos.enumerate_mappings(op, unit, rule=rule, commute=commute)

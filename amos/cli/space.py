@@ -10,6 +10,7 @@ from amos.cli import options
 from amos.cli.output import print_json, print_line, print_table
 
 if TYPE_CHECKING:
+    from amos.ir import Operator
     from amos.schedule import ScheduleSpace
 
 __all__ = ["space_command"]
@@ -17,8 +18,9 @@ __all__ = ["space_command"]
 _SHOWN = 12
 
 
+@options.takes_operator
 def space_command(
-    operator: options.OperatorText,
+    op: Operator,
     intrinsic: options.IntrinsicName = None,
     machine: options.MachineName = "host",
     mapping: Annotated[
@@ -32,17 +34,12 @@ def space_command(
     ] = False,
     fix: options.Fix = None,
     files: options.IntrinsicFiles = None,
-    extent: options.Extents = None,
-    dtype: options.Dtypes = None,
-    shape: options.Shapes = None,
-    layout: options.Layout = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Print variables, constraints by type and by rule, and the size of a schedule space."""
     import amos
     from amos.schedule import spaces_of
 
-    op = options.read_operator(operator, extent, dtype, shape, layout)
     unit = options.read_intrinsic(intrinsic, files)
     mappings = amos.enumerate_mappings(op, unit, rule=rule, commute=commute)
     if not mappings:

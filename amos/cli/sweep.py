@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from amos.cli.options import AsJson, Dtypes, Extents, Seed
-from amos.cli.output import print_json, print_table
+from amos.cli.output import milliseconds, percent, print_json, print_table
 
 __all__ = ["sweep_command"]
 
@@ -49,7 +49,7 @@ def sweep_command(
 
     file = Path(intrinsic) if intrinsic.endswith(".toml") else None
     unit = amos.intrinsics.load(file) if file else amos.intrinsics.get(intrinsic)
-    ops = [read_operator(text, extent, dtype, None, None) for text in operators]
+    ops = [read_operator(text, extent, dtype) for text in operators]
     axes = dict(_axis(text) for text in settings or ())
     described = catalogue.get(machine, [unit])
     points = list(sweep(unit, described, axes, ops, trials=trials, seed=seed))
@@ -61,8 +61,8 @@ def sweep_command(
         + ["why not"],
         [
             [*(str(value) for value in point.settings.values()), point.operator, point.mappings]
-            + [_percent(point.utilization), _thousandths(point.predicted)]
-            + [_thousandths(point.simulated), _percent(point.share), point.reason]
+            + [percent(point.utilization), milliseconds(point.predicted)]
+            + [milliseconds(point.simulated), percent(point.share), point.reason]
             for point in points
         ],
     )
@@ -90,11 +90,3 @@ def _value(text: str) -> int | float | str:
         return text
     whole = math.isfinite(number) and number == int(number) and "." not in digits
     return int(number) if whole and "e" not in digits.lower() else number
-
-
-def _thousandths(seconds: float | None) -> float | None:
-    return None if seconds is None else seconds * 1e3
-
-
-def _percent(share: float | None) -> str | None:
-    return None if share is None else f"{share:.1%}"

@@ -6,7 +6,7 @@ import itertools
 import re
 from typing import TYPE_CHECKING, Any
 
-from amos.cli.output import print_json, print_line, print_table
+from amos.cli.output import percent, print_json, print_line, print_table
 from amos.errors import MappingError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def map_target(
             [
                 row["intrinsic"],
                 *(row["counts"].get(rule, 0) for rule in ("paper", "access", "gather")),
-                None if row["utilization"] is None else f"{row['utilization']:.1%}",
+                percent(row["utilization"]),
                 row["why"],
             ]
             for row in rows

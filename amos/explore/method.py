@@ -152,17 +152,11 @@ class Search:
         return fresh
 
 
-def everything(problem: Problem, most: int | None = None) -> Iterator[Candidate]:
-    """Every feasible candidate, one mapping after the other.
-
-    Args:
-        problem: what is searched.
-        most: partial assignments of one mapping to look at; beyond it the mapping
-            is left out. Unbounded by default.
-    """
+def everything(problem: Problem) -> Iterator[Candidate]:
+    """Every feasible candidate, one mapping after the other."""
     for mapping in problem.mappings:
         space = problem.space(mapping)
-        for positions in every(space.csp, most or 10**9) or ():
+        for positions in every(space.csp, 10**9) or ():
             yield Candidate(mapping, space.schedule(positions))
 
 

@@ -48,13 +48,12 @@ class Replay:
         }
 
 
-def replay(record: Record, *, repeat: int = 20, timeout: float = 60.0) -> Replay:
+def replay(record: Record, *, repeat: int = 20) -> Replay:
     """Build the kernel of a record, compare it with NumPy, and time it on this machine.
 
     Args:
         record: what to build again.
         repeat: timings.
-        timeout: seconds that it may take.
 
     Raises:
         RecordError: the record describes no candidate of the present intrinsic,
@@ -78,7 +77,7 @@ def replay(record: Record, *, repeat: int = 20, timeout: float = 60.0) -> Replay
     implementation = record.implementation or None
     unit = record.described if implementation == "simulated" else None
     task = Task(candidate, repeat, implementation, predicted=recorded or 0.0, unit=unit)
-    with Runner(timeout) as runner:
+    with Runner(60.0) as runner:
         found = runner.measure(task)
         if found.failure == "build" and record.implementation == "native":
             notes.append("this machine lacks the instruction: compiled from its meaning")

@@ -169,18 +169,10 @@ class Engine:
         if isinstance(best, str):
             return {"error": best}
         said, candidate = best
-        inside, *levels = said.rows
-        bars = [("compute", inside.compute, "compute")]
-        for row in levels:
-            bars.append((f"{row.level} read", row.read, "read"))
-            bars.append((f"{row.level} write", row.write, "write"))
-        bars.append(("staging", said.staging, "other"))
-        bars.append(("parallel regions", said.launch, "other"))
-        bars.append(("lines that cores take", said.exchange, "other"))
         return {
             "seconds": said.seconds,
             "bound": said.bound,
-            "bars": [{"name": name, "seconds": time, "kind": kind} for name, time, kind in bars],
+            "bars": list(map(asdict, said.terms)),
             "schedule": str(candidate.schedule),
             "machine": machine.name,
         }

@@ -35,7 +35,7 @@ from amos.plan.structure import Structure
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["LevelTime", "Prediction", "predict", "prediction_of"]
+__all__ = ["LevelTime", "Prediction", "Term", "predict", "prediction_of"]
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,23 @@ class LevelTime:
     bytes_in: float
     bytes_out: float
     slowest: str
+
+
+@dataclass(frozen=True)
+class Term:
+    """One summand of a prediction, as pictures show it.
+
+    Attributes:
+        name: ``"intrinsic: compute"``, ``"L1: read"``, or what else takes time.
+        kind: ``"compute"``, ``"read"``, ``"write"`` or ``"other"``.
+        seconds: over the whole computation.
+        tensor: the tensor with the most traffic, of a read.
+    """
+
+    name: str
+    kind: str
+    seconds: float
+    tensor: str = ""
 
 
 @dataclass(frozen=True)
@@ -96,6 +113,21 @@ class Prediction(Shown):
         return frame
 
     @property
+    def terms(self) -> list[Term]:
+        """Everything that takes time: the intrinsic, each level both ways, and the rest."""
+        inside, *levels = self.rows
+        terms = [Term("intrinsic: compute", "compute", inside.compute)]
+        for row in levels:
+            terms.append(Term(f"{row.level}: read", "read", row.read, row.slowest))
+            terms.append(Term(f"{row.level}: write", "write", row.write))
+        others = {
+            "starting parallel regions": self.launch,
+            "staging of operands": self.staging,
+            "lines of the output that cores take from each other": self.exchange,
+        }
+        return terms + [Term(name, "other", seconds) for name, seconds in others.items()]
+
+    @property
     def binding(self) -> tuple[str, str, float]:
         """Level, kind (``compute``, ``read``, ``write``) and seconds of the slowest term.
 
@@ -113,16 +145,11 @@ class Prediction(Shown):
         """What limits the run, in words."""
         level, kind, seconds = self.binding
         compute = self.rows[0].compute
-        others = {
-            "starting parallel regions": self.launch,
-            "staging of operands": self.staging,
-            "lines of the output that cores take from each other": self.exchange,
-        }
-        name = max(others, key=lambda key: others[key])
-        if others[name] > seconds:
-            term = "launch" if name == "starting parallel regions" else "staging"
-            said = f"{name}: {others[name] / compute:.2g}x the compute time"
-            return said + self._because(term)
+        others = [term for term in self.terms if term.kind == "other"]
+        most = max(others, key=lambda term: term.seconds)
+        if most.seconds > seconds:
+            said = f"{most.name}: {most.seconds / compute:.2g}x the compute time"
+            return said + self._because("launch" if most is others[0] else "staging")
         if kind == "compute":
             return "issue of the intrinsic" + self._because("intrinsic compute")
         row = next(row for row in self.rows if row.level == level)

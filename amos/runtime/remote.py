@@ -16,6 +16,9 @@ from amos.runtime.kernel import Kernel, timed
 
 __all__ = ["RemoteKernel", "split_address"]
 
+#: Seconds after which a board gives a session up.
+_PATIENCE = 60
+
 
 def split_address(address: str) -> tuple[str, int, str]:
     """Host, port and key of ``rpc://HOST:PORT/KEY``.
@@ -36,13 +39,12 @@ class RemoteKernel:
     Args:
         kernel: the compiled kernel.
         address: ``"rpc://HOST:PORT/KEY"`` of the tracker and the board.
-        timeout: seconds after which the board gives the session up.
 
     Raises:
         MeasureError: the tracker does not answer, or has no such board.
     """
 
-    def __init__(self, kernel: Kernel, address: str, timeout: int = 60) -> None:
+    def __init__(self, kernel: Kernel, address: str) -> None:
         load_tvm()
         from tvm import rpc
 
@@ -50,7 +52,7 @@ class RemoteKernel:
         self._kernel = kernel
         try:
             tracker = rpc.connect_tracker(host, port)
-            self._session = tracker.request(key, session_timeout=timeout, max_retry=1)
+            self._session = tracker.request(key, session_timeout=_PATIENCE, max_retry=1)
         except (RuntimeError, OSError, ValueError) as error:
             raise MeasureError(f"executor {address}: {last_line(error)}") from error
         with tempfile.TemporaryDirectory() as folder:

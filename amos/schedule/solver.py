@@ -64,9 +64,9 @@ def count(csp: CSP) -> int | None:
     return None if found is None else len(found)
 
 
-def fixed(partial: Mapping[str, Value], rule: str = "given") -> list[Constraint]:
+def fixed(partial: Mapping[str, Value]) -> list[Constraint]:
     """A partial assignment as ``IN`` constraints."""
-    return [In(name, (value,), rule) for name, value in partial.items()]
+    return [In(name, (value,), "given") for name, value in partial.items()]
 
 
 def conflict(core: Iterable[Constraint]) -> str:

@@ -28,6 +28,8 @@ from amos.selfcheck.report import Report
 __all__ = ["check_c", "compare_program", "run_program", "tool"]
 
 _COMPILERS = ("cc", "gcc", "clang")
+#: Seconds that a compiler and a program may take.
+_COMPILE, _RUN = 120.0, 60.0
 
 
 def check_c(unit: Intrinsic, given: Fragments, report: Report) -> None:
@@ -116,15 +118,15 @@ def _encode(unit: Intrinsic, given: Mapping[str, np.ndarray]) -> bytes:
 
 
 def run_program(
-    command: Sequence[str], unit: Intrinsic, given: Mapping[str, np.ndarray], seconds: float = 60
+    command: Sequence[str], unit: Intrinsic, given: Mapping[str, np.ndarray]
 ) -> np.ndarray | str:
     """Run a program on fragments: the destination, calls × fragment, or what went wrong."""
     try:
         done = subprocess.run(
-            list(command), input=_encode(unit, given), capture_output=True, timeout=seconds
+            list(command), input=_encode(unit, given), capture_output=True, timeout=_RUN
         )
     except subprocess.TimeoutExpired:
-        return f"no answer within {seconds:g} s"
+        return f"no answer within {_RUN:g} s"
     except OSError as error:
         return str(error)
     target = given[unit.destination.tensor.name]
@@ -135,14 +137,14 @@ def run_program(
     return unpack(np.frombuffer(done.stdout, np.uint8), unit.dtypes[-1], target.shape)
 
 
-def tool(command: Sequence[str | Path], seconds: float = 120) -> str:
+def tool(command: Sequence[str | Path]) -> str:
     """Run a compiler; its first complaint, or nothing if it has none."""
     try:
         done = subprocess.run(
-            [str(part) for part in command], capture_output=True, text=True, timeout=seconds
+            [str(part) for part in command], capture_output=True, text=True, timeout=_COMPILE
         )
     except subprocess.TimeoutExpired:
-        return f"no answer within {seconds:g} s"
+        return f"no answer within {_COMPILE:g} s"
     except OSError as error:
         return str(error)
     if not done.returncode:

@@ -21,6 +21,8 @@ __all__ = ["candidate", "exploration", "kernel", "machine", "prediction", "sched
 
 #: Values of a variable that are listed.
 _VALUES = 12
+#: Colour of each kind of term of a prediction.
+_COLOURS = {"compute": 0, "read": 1, "write": 2, "other": 3}
 
 
 def seconds(value: float) -> str:
@@ -37,22 +39,16 @@ def seconds(value: float) -> str:
 
 def prediction(said: Prediction) -> list[Block]:
     """Bars by level, and the table behind them."""
-    inside, *levels = said.rows
-    bars = [Bar("intrinsic: compute", inside.compute, seconds(inside.compute), 0)]
-    for row in levels:
-        bars.append(Bar(f"{row.level}: read", row.read, f"{seconds(row.read)}  {row.slowest}", 1))
-        bars.append(Bar(f"{row.level}: write", row.write, seconds(row.write), 2))
-    others = {
-        "staging": said.staging,
-        "parallel regions": said.launch,
-        "lines that cores take from each other": said.exchange,
-    }
-    bars += [Bar(name, value, seconds(value), 3) for name, value in others.items() if value]
+    bars = tuple(
+        Bar(x.name, x.seconds, f"{seconds(x.seconds)}  {x.tensor}".rstrip(), _COLOURS[x.kind])
+        for x in said.terms
+        if x.seconds or x.kind != "other"
+    )
     level, kind, _ = said.binding
     head = ("level", "trips", "compute s", "read s", "write s", "bytes in", "bytes out", "slowest")
     return [
         Heading(f"Predicted {seconds(said.seconds)}", f"bound by {said.bound}"),
-        Bars(f"seconds by level; the longest is {level} {kind}", tuple(bars)),
+        Bars(f"seconds by level; the longest is {level} {kind}", bars),
         Table(head, tuple(map(astuple, said.rows))),
     ]
 

@@ -47,6 +47,14 @@ def test_help(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert printed.err == ""
 
 
+@pytest.mark.parametrize("command", ["map", "predict", "space", "explore"])
+def test_an_operator_is_described_alike(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [command, "gemm", WMMA, "--machine", "a100", "--extent", "k=16", "--dtype", "f16"]
+    more = ["--prologue", "a[m,k] = a[m,k] * s[m]", "--epilogue", "relu(acc + bias[q])"]
+    assert main([*arguments, *more]) == 2
+    assert "'bias' is indexed by 'q', which is no iteration" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -12,6 +12,7 @@ the more of their units are busy.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -248,13 +249,7 @@ class _Calls:
         """What that program computes."""
         from tvm import te
 
-        unit = self.intrinsic
-        *kinds, kind = unit.staged_dtypes
-        *shapes, out = self.shapes
-        sources = [
-            te.placeholder(shape, held(name), name=load.tensor.name)
-            for shape, load, name in zip(shapes, unit.sources, kinds, strict=True)
-        ]
+        unit, sources = self.intrinsic, self._sources()
         lanes = {
             it.name: te.reduce_axis((0, it.extent // prod(self.parts)), name=it.name)
             for it in unit.compute.reduce
@@ -271,15 +266,32 @@ class _Calls:
             if self.parts:
                 ((name, low),) = lanes.items()
                 at[name] = position[-1] * int(low.dom.extent) + low
-            factors = []
-            for load, buffer, name, place in zip(unit.sources, sources, kinds, places, strict=True):
-                outer = (step, place) if self.fed else (0, 0)
-                element = buffer[(*outer, *(at[index.names[0]] for index in load.indices))]
-                factors.append(decoded(element, name, kind))
             axes = [again, step, *lanes.values()]
-            return reduced(unit.compute.combiner, joined(unit.compute.join, factors), axes)
+            return reduced(unit.compute.combiner, self._called(sources, step, places, at), axes)
 
-        return te.create_prim_func([*sources, te.compute(out, body, name="main")])
+        return te.create_prim_func([*sources, te.compute(self.shapes[-1], body, name="main")])
+
+    def _sources(self) -> list[Any]:
+        """The sources as TVM has them."""
+        from tvm import te
+
+        sources = zip(
+            self.shapes, self.intrinsic.sources, self.intrinsic.staged_dtypes, strict=False
+        )
+        return [te.placeholder(s, held(kind), name=x.tensor.name) for s, x, kind in sources]
+
+    def _called(
+        self, sources: list[Any], step: Any, places: Sequence[Any], at: dict[str, Any]
+    ) -> Any:
+        """What one call joins: elements of sources, in a step and at places along each."""
+        unit = self.intrinsic
+        *kinds, kind = unit.staged_dtypes
+        values = []
+        for load, buffer, name, place in zip(unit.sources, sources, kinds, places, strict=True):
+            outer = (step, place) if self.fed else (0, 0)
+            element = buffer[(*outer, *(at[index.names[0]] for index in load.indices))]
+            values.append(decoded(element, name, kind))
+        return joined(unit.compute.join, values)
 
     def _stored(self) -> Any:
         """The program of an intrinsic that accumulates nothing: it stores each result.
@@ -289,29 +301,16 @@ class _Calls:
         import tvm
         from tvm import s_tir, te, tirx
 
-        unit, count = self.intrinsic, len(self.tile)
-        *kinds, _ = unit.staged_dtypes
-        *shapes, out = self.shapes
-        sources = [
-            te.placeholder(shape, held(name), name=load.tensor.name)
-            for shape, load, name in zip(shapes, unit.sources, kinds, strict=True)
-        ]
+        unit, count, sources = self.intrinsic, len(self.tile), self._sources()
+        names = [index.names[0] for index in unit.destination.indices]
 
         def body(_: Any, step: Any, *position: Any) -> Any:
-            names = [index.names[0] for index in unit.destination.indices]
             at = dict(zip(names, position[count:], strict=True))
-            values = []
-            for load, buffer, name, place in zip(
-                unit.sources, sources, kinds, position, strict=False
-            ):
-                outer = (step, place) if self.fed else (0, 0)
-                element = buffer[(*outer, *(at[index.names[0]] for index in load.indices))]
-                values.append(decoded(element, name, unit.dtypes[-1]))
-            return joined(unit.compute.join, values)
+            return self._called(sources, step, position[:count], at)
 
-        sch = s_tir.Schedule(te.create_prim_func([*sources, te.compute(out, body, name="main")]))
+        out = te.compute(self.shapes[-1], body, name="main")
+        sch = s_tir.Schedule(te.create_prim_func([*sources, out]))
         core, _, *rest = sch.get_loops(sch.get_sblock("main"))
-        names = [index.names[0] for index in unit.destination.indices]
         calls = dict(zip(names, rest[count:], strict=True))
         lanes = [calls[it.name] for it in unit.iterations]
         sch.reorder(*rest[:count], *lanes)
