@@ -17,6 +17,7 @@ static inline int32_t i_multiply(int32_t a, int32_t b) {
 }
 static inline int32_t i_max(int32_t a, int32_t b) { return a > b ? a : b; }
 static inline int32_t i_min(int32_t a, int32_t b) { return a < b ? a : b; }
+static inline int32_t i_shift(int32_t a, int32_t b) { return a >> b; }
 static inline float f_add(float a, float b) { return a + b; }
 static inline float f_subtract(float a, float b) { return a - b; }
 static inline float f_multiply(float a, float b) {

@@ -12,6 +12,8 @@ The arithmetic is the same everywhere, in NumPy, in kernels and in exports, bit 
 
 * an expression is ``int32``, which wraps around, or ``float32``, where every
   operation rounds once to nearest even, and a product that is added is not fused;
+* ``x >> n`` is an integer divided by ``2**n`` and rounded down, for ``n`` from 0 to 31, and
+  binds less tightly than ``+``, as in C: ``s8(acc + 64 >> 7)``;
 * of an integer and a float the integer is converted first, rounding to nearest even;
   ``/`` and the functions of floats convert all that they are given;
 * ``max(x, y)`` is ``x`` if ``x > y``, else ``y``; ``min`` likewise;

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
+from amos.errors import OperatorError
 from amos.ir.nodes import BufferLoad
 
 __all__ = [
@@ -50,7 +51,9 @@ OPERATIONS = {
     **dict.fromkeys(CASTS, 1),
 }
 #: Operations that are written as signs.
-SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
+SIGNS = {"shift": ">>", "add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
+#: How tightly signs bind.
+_BINDING = {"shift": 0, "add": 1, "subtract": 1, "multiply": 2, "divide": 2}
 #: Operations on floats alone.
 _OF_FLOATS = ("divide", "fma", "sqrt", "_pow2", "f32", "bf16", "f16")
 #: dtypes of tensors that expressions read, and the kind that they are widened to.
@@ -204,6 +207,9 @@ class Node:
 
         Args:
             kinds: of each variable.
+
+        Raises:
+            OperatorError: a float is shifted.
         """
         if self.is_variable:
             return kinds[self.name]
@@ -225,6 +231,8 @@ class Node:
         if self.name in _OF_FLOATS or (self.function is not None and self.function.of_floats):
             return "float32"
         own = {argument.kind(kinds) for argument in self.arguments}
+        if self.name == "shift" and "float32" in own:
+            raise OperatorError(f"{self}: expected an integer to shift, got a float: s32(...)")
         return "float32" if "float32" in own else "int32"
 
     def compute(self, variables: Mapping[str, Typed], by: Arithmetic) -> Typed:
@@ -263,8 +271,7 @@ def _converted(node: Node, kind: str, variables: Mapping[str, Typed], by: Arithm
 
 def _wrapped(node: Node, around: Node) -> str:
     """A part of a sum or product, in parentheses where it would bind otherwise."""
-    product = around.name in ("multiply", "divide")
-    right = node is around.arguments[1] and node.name in SIGNS
-    sums = node.name in ("add", "subtract")
-    apart = (sums and product) or (right and (sums or product))
-    return f"({node})" if apart else str(node)
+    if node.name not in SIGNS:
+        return str(node)
+    right = node is around.arguments[1]
+    return f"({node})" if _BINDING[node.name] < _BINDING[around.name] + right else str(node)

@@ -2,10 +2,11 @@
 
 Grammar, where ``index`` is that of :mod:`amos.ir.grammar`::
 
+    shift   := sum (">>" NUMBER)*
     sum     := product (("+" | "-") product)*
     product := unary (("*" | "/") unary)*
-    unary   := "-"* (NUMBER | VARIABLE | call | access | "(" sum ")")
-    call    := NAME "(" [sum ("," sum)*] ")"
+    unary   := "-"* (NUMBER | VARIABLE | call | access | "(" shift ")")
+    call    := NAME "(" [shift ("," shift)*] ")"
     access  := NAME "[" [index ("," index)*] "]"
 """
 
@@ -48,7 +49,7 @@ def functions() -> Mapping[str, Function]:
         name, _, inside = head.partition("(")
         parameters = tuple(each.strip(" )") for each in inside.split(","))
         reader = ExpressionReader(body, {}, {}, {}, "index", variables=parameters, table=table)
-        table[name] = Function(name, parameters, reader.sum(), text in OF_FLOATS)
+        table[name] = Function(name, parameters, reader.shift(), text in OF_FLOATS)
     return table
 
 
@@ -86,7 +87,7 @@ class ExpressionReader(IndexReader):
 
     def expression(self) -> tuple[Node, str | None]:
         """The whole text, and the dtype that it ends in if it says one."""
-        expression = self.sum()
+        expression = self.shift()
         if self.next.text in ("=", "+=", "*="):
             self.fail("an expression assigns and sums nothing: it is the value of one element")
         if self.next.kind != "end":
@@ -111,6 +112,16 @@ class ExpressionReader(IndexReader):
             self.fail(f"expressions are nested deeper than {DEPTH}")
         return node
 
+    def shift(self) -> Node:
+        """``sum (">>" NUMBER)*``"""
+        value = self.sum()
+        while self.accept(">>"):
+            token = self.take()
+            if not (token.text.isdecimal() and int(token.text) < 32):
+                self.fail("expected a whole number from 0 to 31 to shift by", token)
+            value = self.apply("shift", value, Node("number", value=int(token.text)))
+        return value
+
     def sum(self) -> Node:
         """``product (("+" | "-") product)*``"""
         total = self.product()
@@ -125,7 +136,7 @@ class ExpressionReader(IndexReader):
             name = "multiply" if sign.text == "*" else "divide"
             product = self.apply(name, product, self.unary())
         if self.next.text in ("//", "%"):
-            self.fail(f"{self.next.text} is no sign of an expression; signs are + - * /")
+            self.fail(f"{self.next.text} is no sign of an expression; signs are + - * / >>")
         return product
 
     def unary(self) -> Node:
@@ -153,11 +164,11 @@ class ExpressionReader(IndexReader):
         return Node("number", value=value)
 
     def atom_of_expression(self) -> Node:
-        """``VARIABLE | call | access | "(" sum ")"``"""
+        """``VARIABLE | call | access | "(" shift ")"``"""
         token = self.next
         if self.accept("("):
             self.descend(token)
-            inner = self.sum()
+            inner = self.shift()
             self.expect(")", "to close the parenthesis")
             self.depth -= 1
             return inner
@@ -174,13 +185,13 @@ class ExpressionReader(IndexReader):
         return Node(token.text)
 
     def call(self) -> Node:
-        """``NAME "(" [sum ("," sum)*] ")"``"""
+        """``NAME "(" [shift ("," shift)*] ")"``"""
         token = self.take()
         expected = self.arity(token)
         self.descend(self.take())
-        arguments = [] if self.next.text == ")" else [self.sum()]
+        arguments = [] if self.next.text == ")" else [self.shift()]
         while self.accept(","):
-            arguments.append(self.sum())
+            arguments.append(self.shift())
         self.expect(")", f"after the arguments of {token.text}(...)")
         self.depth -= 1
         if len(arguments) != expected:

@@ -189,6 +189,7 @@ _OPERATIONS: Mapping[str, Callable[..., Any]] = {
     "subtract": np.subtract,
     "multiply": np.multiply,
     "divide": np.divide,
+    "shift": np.right_shift,
     "round": np.rint,
     "sqrt": np.sqrt,
     "fma": _fma,

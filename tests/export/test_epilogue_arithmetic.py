@@ -298,6 +298,10 @@ def _whole(acc: Array) -> Array:
     [
         ("relu(acc * 65536)", lambda acc: np.maximum(_whole(acc * 65536), 0)),
         ("u8(acc * acc)", lambda acc: np.clip(_whole(acc * acc), 0, 255).astype(np.uint8)),
+        (
+            "s8(acc * 65536 * 9 - 5 >> 18)",
+            lambda acc: np.clip(_whole(acc * 589824 - 5) >> 18, -128, 127).astype(np.int8),
+        ),
         ("-2147483648 + acc", lambda acc: _whole(acc - 2**31)),
         ("acc * 0 + (acc - acc)", lambda acc: _whole(acc * 0)),
         ("s32(acc * 1e9)", lambda acc: np.clip(acc * 10**9, -(2**31), 2**31 - 1).astype(np.int32)),

@@ -72,6 +72,12 @@ class _Expression:
             return left, right
         return left.astype(np.float32), right.astype(np.float32)
 
+    def shift(self) -> np.ndarray:
+        value = self.sum()
+        while self.tokens.accept(">>"):
+            value = value // (1 << int(self.tokens.take()))
+        return value
+
     def sum(self) -> np.ndarray:
         value = self.product()
         while self.tokens.next in ("+", "-"):
@@ -101,7 +107,7 @@ class _Expression:
             value = self.atom()
             return self.keep(np.zeros((), value.dtype) - value)
         if token == "(":
-            value = self.sum()
+            value = self.shift()
             self.tokens.take(")")
             return value
         if token[0].isdigit():
@@ -117,9 +123,9 @@ class _Expression:
 
     def call(self, name: str) -> np.ndarray:
         self.tokens.take("(")
-        values = [self.sum()]
+        values = [self.shift()]
         while self.tokens.accept(","):
-            values.append(self.sum())
+            values.append(self.shift())
         self.tokens.take(")")
         return self.function(name, values)
 
@@ -158,7 +164,7 @@ class _Expression:
     def stored(self) -> tuple[np.ndarray, str]:
         """Values, and the dtype of the result."""
         name, rest = self.tokens.next, list(self.tokens.rest)
-        value = self.sum()
+        value = self.shift()
         self.tokens.take("")
         if name in _CASTS and rest[1] == "(" and _closes(rest):
             return value, _CASTS[name]

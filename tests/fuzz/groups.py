@@ -83,6 +83,8 @@ class Expressions:
             sign = str(self.rng.choice(["+", "-", "*", "*", "*", "/"]))
             return f"({below[0]}) {sign} ({below[1]})"
         name = str(self.rng.choice(_FUNCTIONS.split()))
+        if name == "s32" and chance(self.rng, 0.5):
+            return f"(s32({below[0]}) >> {int(self.rng.integers(32))})"
         count = {"max": 2, "min": 2, "clip": 3, "clamp": 3, "fma": 3}.get(name, 1)
         return f"{name}({', '.join(below[:count])})"
 

@@ -25,7 +25,7 @@ __all__ = [
     "shapes_of",
 ]
 
-_TOKEN = re.compile(r"\s*(\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+|\d+|[A-Za-z_]\w*|\+=|//|\S)")
+_TOKEN = re.compile(r"\s*(\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+|\d+|[A-Za-z_]\w*|\+=|//|>>|\S)")
 
 #: Smallest and largest value of each integer type.
 LIMITS = {

@@ -76,6 +76,7 @@ def _alu(rng: np.random.Generator, start: Problem) -> Problem:
     for _ in range(int(rng.integers(1, 4))):
         low, high = sorted(int(n) for n in rng.choice(_NUMBERS, 2))
         forms: tuple[str, ...] = (
+            f"({text} + 8 >> {high % 19})",
             f"{text} + {low}",
             f"{text} - {high}",
             f"max({text}, {low})",

@@ -32,6 +32,7 @@ _FUNCTIONS = {
 }
 #: Those that not every epilogue has: defined where they are called.
 _MORE = {
+    "i_shift": "int a, int b) { return a >> b; }",
     "f_divide": "float a, float b) { return __fdiv_rn(a, b); }",
     "f_sqrt": "float a) { return __fsqrt_rn(a); }",
     "f_fma": "float a, float b, float c) { return __fmaf_rn(a, b, c); }",
@@ -58,7 +59,9 @@ def epilogue_helpers(plan: GpuPlan) -> str:
     lines = ["// Integers wrap around; each operation on floats rounds once, and none is fused."]
     for name, (kind, body) in _FUNCTIONS.items():
         lines.append(f"{INLINE} {kind} {name}({kind} a, {kind} b) {{ return {body}; }}")
-    lines += [f"{INLINE} float {n}({text}" for n, text in _MORE.items() if n in by.operations]
+    for name, text in _MORE.items():
+        if name in by.operations:
+            lines.append(f"{INLINE} {text.partition(' ')[0]} {name}({text}")
     return "\n".join([*lines, *by.functions.values(), ""])
 
 

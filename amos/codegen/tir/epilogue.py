@@ -165,6 +165,8 @@ class _InTVM:
         if name in _CALLS:
             return tirx.call_intrin(kind, _CALLS[name], *values)
         left, right = values
+        if name == "shift":
+            return tirx.shift_right(left, right)
         if name in ("max", "min"):
             return (tirx.max if name == "max" else tirx.min)(left, right)
         if name == "add":

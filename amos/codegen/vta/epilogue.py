@@ -13,6 +13,8 @@ __all__ = ["AluStep", "alu_steps"]
 
 #: Numbers that an instruction has room for.
 _IMMEDIATES = range(-(2**15), 2**15)
+#: What the ALU does with an accumulator and a number, by what the language calls it.
+_OPCODES = {"add": "add", "subtract": "add", "max": "max", "min": "min", "shift": "shr"}
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,9 @@ class _Alu:
     whole: str
 
     def refuse(self, what: object) -> NoReturn:
-        raise BuildError(f"VTA's ALU adds numbers and takes max and min, no {what}: {self.whole}")
+        raise BuildError(
+            f"VTA's ALU adds and shifts by numbers, and takes max and min, no {what}: {self.whole}"
+        )
 
     def number(self, value: float, kind: str) -> int:
         return int(value) if isinstance(value, int) else self.refuse(value)
@@ -74,13 +78,14 @@ class _Alu:
     def apply(self, name: str, kind: str, values: list[Any]) -> _Steps:
         numbers = [value for value in values if isinstance(value, int)]
         chains = [value for value in values if not isinstance(value, int)]
-        signed = name == "subtract" and values[0] is chains[0]
-        if len(chains) != 1 or len(numbers) != 1 or not (signed or name in ("add", "max", "min")):
+        if len(chains) != 1 or len(numbers) != 1 or name not in _OPCODES:
             self.refuse(f"{name} of {'float' if kind == 'float32' else 'these'}")
-        number = -numbers[0] if signed else numbers[0]
+        if name == "subtract" and values[0] is not chains[0]:
+            self.refuse("number that an accumulator is subtracted from")
+        number = -numbers[0] if name == "subtract" else numbers[0]
         if number not in _IMMEDIATES:
             self.refuse(f"number of more than 16 bits ({number})")
-        return (*chains[0], AluStep("add" if signed else name, number))
+        return (*chains[0], AluStep(_OPCODES[name], number))
 
     def call(self, function: Function, kind: str, values: list[Any]) -> _Steps:
         steps: _Steps = inlined(function, kind, values, self)

@@ -315,6 +315,7 @@ _OPERATIONS: dict[str, Any] = {
     "subtract": np.subtract,
     "multiply": np.multiply,
     "divide": np.divide,
+    "shift": np.right_shift,
     "max": lambda a, b: np.where(a > b, a, b),
     "min": lambda a, b: np.where(a < b, a, b),
     "round": np.rint,

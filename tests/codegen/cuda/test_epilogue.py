@@ -37,6 +37,7 @@ TEXTS: list[tuple[str, dict[str, str]]] = [
     ("f16(exp(acc * -1e-4) * row[p] - erf(acc * scale[k]) / rsqrt(abs(acc) + 1))", {}),
     ("s8(round(acc / scale[k]) + zero[k])", {"zero": "int8"}),
     ("bf16((u8(acc * 0.01 + 9) - 9) * scale[k] + bf16(gelu_tanh(fma(acc, 1e-3, row[q]))))", {}),
+    ("s8(s32(acc) + 64 >> 3)", {}),
 ]
 UNITS = {
     "wmma_m16n16k16_s8_s32": "s8",

@@ -25,6 +25,7 @@ TEXTS = [
     ("bf16(acc * scale[k] + 0.1)", {}),
     ("s32(acc * scale[k] * 1000000)", {}),
     ("s16(clip(acc, -40000, 30000))", {}),
+    ("s8((acc + bias[k] + 64 >> 7) - 3)", {"bias": "int32"}),
     ("round(acc * 0.125) + f32(skip[n,p,q,k])", {"skip": "int8"}),
     ("u8(min(acc + skip[n,p,q,k], 100))", {"skip": "int16"}),
     # LLVM sees that neither term is NaN; products of 3e9 and odd numbers lie between two floats.

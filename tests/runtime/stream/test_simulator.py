@@ -143,6 +143,7 @@ def test_any_order_that_tokens_allow_computes_the_same() -> None:
 EPILOGUES = {
     "s8(max(acc - 300, 0))": lambda a: np.clip(np.maximum(a - 300, 0), -128, 127),
     "u8(relu(acc))": lambda a: np.clip(a, 0, 255),
+    "s8(acc + 64 >> 7)": lambda a: np.clip(np.floor(a / 128 + 0.5), -128, 127),
     "clip(acc + 5, -1000, 1000)": lambda a: np.clip(a + 5, -1000, 1000),
 }
 
@@ -161,11 +162,11 @@ def test_epilogues_run_on_the_alu(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("acc + bias[j]", "adds numbers and takes max and min, no bias"),
+        ("acc + bias[j]", "adds and shifts by numbers, and takes max and min, no bias"),
         ("u8(acc * 0.5)", "no float"),
         ("acc * 3", "no multiply of these"),
-        ("5 - acc", "no subtract of these"),
-        ("abs(acc)", "no subtract of these"),
+        ("5 - acc", "no number that an accumulator is subtracted from"),
+        ("abs(acc)", "no number that an accumulator is subtracted from"),
         ("max(acc, 40000)", r"no number of more than 16 bits \(40000\)"),
         ("f32(acc)", "no float"),
     ],
