@@ -19,8 +19,8 @@ __all__ = ["Figures", "Probe", "Stream"]
 _ROUNDS = 2
 #: Seconds after which no other round begins.
 _LONG = 20.0
-#: How often a clock that contradicts a rate is measured once more.
-_CLOCKS = 5
+#: How often figures that contradict each other are measured once more.
+_AGAIN = 5
 #: Figures of which less is better; of the others more is.
 _LESS = ("latency", "interval", "launch")
 
@@ -113,7 +113,7 @@ class Probe:
         for unit in self.intrinsics:
             kind = self.implementation or implementation(unit, cpu().features)
             rates = found.peaks[unit.name] = probe.probe_rates(unit, kind, self.cores)
-            for _ in range(_CLOCKS):
+            for _ in range(_AGAIN):
                 if probe.reachable(unit, kind, rates, clock):
                     break
                 # Neighbours can make a clock look slow, and never fast.
@@ -121,11 +121,27 @@ class Probe:
             probe.check_rates(unit, kind, rates, clock)
         for level, streams in self.levels.items():
             for figures, write in ((found.read, False), (found.write, True)):
-                figures[level] = {
-                    who: probe.probe_bandwidth(size, cores, write=write)
-                    for who, (size, cores) in streams.items()
-                }
+                figures[level] = _streamed(streams, write=write)
         if self.levels:
             found.launch = probe.probe_launch(self.cores)
             found.clock = max(clock, probe.probe_clock())
         return found
+
+
+def _streamed(streams: dict[str, Stream], *, write: bool) -> dict[str, float]:
+    """Bytes a second of each core, by who streams.
+
+    Cores that together get less than one of them alone were disturbed by neighbours: a model
+    that believed it would leave all cores but one idle.
+    """
+    from amos.codegen.probes.memory import probe_bandwidth
+
+    best: dict[str, float] = {}
+    for _ in range(_AGAIN):
+        fresh = {
+            who: probe_bandwidth(size, cores, write=write) for who, (size, cores) in streams.items()
+        }
+        best = _better(best, fresh)
+        if all(best[who] * cores >= best["one"] for who, (_, cores) in streams.items()):
+            break
+    return best

@@ -286,3 +286,20 @@ def test_a_native_rate_counts_before_loops(probe: _Probe) -> None:
     assert not _machine(probe, VNNI, implementation="native").peak(VNNI.name).generic
     assert _machine(probe, VNNI, implementation="generic").peak(VNNI.name).generic
     assert not _machine(probe, WMMA).peak(VNNI.name).generic
+
+
+def test_cores_that_neighbours_disturbed_are_measured_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two cores that together get less than one alone, then undisturbed; writing at once."""
+    said = iter([100.0, 30.0, 90.0, 80.0, 50.0, 40.0])
+    monkeypatch.setattr(probing, "probe_bandwidth", lambda size, cores, *, write: next(said))
+    monkeypatch.setattr(probing, "probe_launch", lambda cores: 1e-6)
+    monkeypatch.setattr(probing, "probe_clock", lambda: 2e9)
+    monkeypatch.setattr("amos.measure.probe._ROUNDS", 1)
+    levels = {"L3": {"one": Stream(1 << 20, 1), "all": Stream(1 << 20, 2)}}
+    figures = Probe((), levels, 2).run(Context(References(), lambda: None))
+    assert isinstance(figures, Figures)
+    assert figures.read["L3"] == {"one": 100.0, "all": 80.0}
+    assert figures.write["L3"] == {"one": 50.0, "all": 40.0}
+    assert next(said, None) is None
