@@ -173,30 +173,34 @@ def tune_all(pool: Pool, given: argparse.Namespace, tuned: Store) -> None:
     pool.close()
 
 
-def time_workload(
-    pool: Pool, given: argparse.Namespace, workload: str, tuned: Store
-) -> list[dict[str, Any]]:
-    """Rows of one workload, all its contenders in turns."""
-    work, turns = find(workload), []
+#: A contender, its trials, the kind of call, and the name under which it is loaded.
+Turn = tuple[str, int, str, str]
+
+
+def loaded(pool: Pool, given: argparse.Namespace, workload: str, tuned: Store) -> list[Turn]:
+    """What of all contenders is to be timed on one workload."""
+    turns = []
     for contender, trials in entries(given, workload):
         known = tuned.value.get(f"{workload} {contender} {trials}")
         if known and "error" in known:
             print(f"  {workload} {contender} {trials}: {known['error']}")
             continue
-        kinds = ("call", "primitive") if contender.startswith("onednn") else ("",)
-        for kind in kinds:
+        request = dict(workload=workload, contender=contender, tuned=known)
+        for kind in ("call", "primitive") if contender.startswith("onednn") else ("",):
             try:
-                made = pool.ask(
-                    family(contender, kind),
-                    "load",
-                    workload=workload,
-                    contender=contender,
-                    tuned=known,
-                )
+                made = pool.ask(family(contender, kind), "load", **request)
             except ContenderError as error:
                 print(f"  {workload} {contender} {trials}: {error}")
                 continue
             turns += [(contender, trials, kind, name) for name in made]
+    return turns
+
+
+def time_workload(
+    pool: Pool, given: argparse.Namespace, workload: str, tuned: Store
+) -> list[dict[str, Any]]:
+    """Rows of one workload, all its contenders in turns."""
+    work, turns = find(workload), loaded(pool, given, workload, tuned)
     seconds: dict[str, list[float]] = {name: [] for *_, name in turns}
     before = busy()
     for number in range(given.rounds):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import platform
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,7 +11,7 @@ import numpy as np
 from amos.errors import AmosError, ExploreError, MappingError, ScheduleError, UnknownNameError
 from amos.explore.options import SearchOptions
 from amos.explore.sampled import best_sampled
-from amos.intrinsics import Intrinsic, implementations, names
+from amos.intrinsics import Intrinsic, is_native, names
 from amos.intrinsics import get as get_intrinsic
 from amos.ir import Operator
 from amos.machine import Machine, catalogue
@@ -126,10 +125,7 @@ def executes(
     if getattr(machine, "name", machine) == "host":
         if not unit.requires:
             return isinstance(machine, Machine) and unit.name in machine.peaks
-        source = implementations(unit.name).get("llvm")
-        if source is None or source.machine not in ("", platform.machine()):
-            return False
-        return {*unit.requires, *source.requires} <= (features or cpu().features)
+        return is_native(unit, features or cpu().features)
     target = catalogue.get(machine)
     if unit.name in target.peaks or not unit.requires:
         return unit.name in target.peaks

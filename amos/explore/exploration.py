@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import platform
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -103,7 +102,7 @@ class Exploration(Shown):
         needed = {*self.intrinsic.requires, *(source.requires if source else ())}
         if lacking := needed - set(self.machine.features):
             return f"this CPU lacks {', '.join(sorted(lacking))}"
-        if source is None or source.machine not in ("", platform.machine()):
+        if source is None or not source.runs_here:
             return f"{self.intrinsic.name} has no LLVM implementation for this CPU"
         return "as asked"
 

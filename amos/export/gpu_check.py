@@ -58,7 +58,6 @@ TYPES: dict[str, tuple[str | tuple[str, ...], str]] = {
 _FINISHED = ("f16_f32", "s8_s32", "bf16_f32_mma", "s8_s32_mma")
 #: Extents are drawn up to this; windows, steps and padding stay as they are.
 _LARGEST = 40
-_KEPT = ("r", "s", "t", "stride", "dilation", "padding", "h", "w", "depth")
 #: Scalar statements of an operator that is written.
 _POINTS = 50_000_000
 #: What a folder was asked for; only the same request goes on with it.
@@ -223,11 +222,7 @@ def _finished(op: Operator) -> Operator:
 def _random_shape(name: str, dtype: str | tuple[str, ...], rng: np.random.Generator) -> Operator:
     builder = operators.builder(name)
     while True:
-        sizes = {
-            key: int(rng.integers(1, _LARGEST))
-            for key, size in builder.defaults.items()
-            if isinstance(size, int) and key not in _KEPT
-        }
+        sizes = {key: int(rng.integers(1, _LARGEST)) for key in builder.sizes}
         try:
             op = builder(dtype=dtype, **sizes)
         except AmosError:  # an image that such an output does not come from

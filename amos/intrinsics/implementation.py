@@ -7,6 +7,7 @@ are generated from its meaning.
 
 from __future__ import annotations
 
+import platform
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -65,6 +66,11 @@ class Implementation:
     architectures: tuple[str, ...] = ()
     partial: int = 1
     instruction: str = ""
+
+    @property
+    def runs_here(self) -> bool:
+        """Whether it is for processors of this kind, whatever their features."""
+        return self.machine in ("", platform.machine())
 
     def __post_init__(self) -> None:
         where = f"implementation of {self.intrinsic!r}"

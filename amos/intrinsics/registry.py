@@ -24,6 +24,7 @@ __all__ = [
     "broken",
     "get",
     "implementations",
+    "is_native",
     "load",
     "names",
     "provide",
@@ -102,6 +103,19 @@ def implementations(name: str) -> dict[str, Implementation]:
     """The implementations of an intrinsic by kind; none if it is not registered."""
     _load()
     return {kind: _implemented[name, kind] for kind in KINDS if (name, kind) in _implemented}
+
+
+def is_native(intrinsic: Intrinsic, features: frozenset[str]) -> bool:
+    """Whether kernels for a CPU of this kind have the instruction itself, or loops for it.
+
+    Args:
+        intrinsic: the intrinsic.
+        features: what the CPU has, as the intrinsic's ``requires`` spells it.
+    """
+    source = implementations(intrinsic.name).get("llvm")
+    if source is None or not source.runs_here:
+        return False
+    return {*intrinsic.requires, *source.requires} <= features
 
 
 def provide(objects: Iterable[Intrinsic | Implementation]) -> None:

@@ -17,6 +17,8 @@ Dtype = str | tuple[str, ...] | None
 
 #: Parameters that are no extents and have a type of their own.
 _WORDS = ("layout", "form", "dtype", "name")
+#: Parameters of windows and images.
+_WINDOW = ("r", "s", "t", "stride", "dilation", "padding", "h", "w", "depth")
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,15 @@ class Builder:
             [inspect.Parameter(key, kind, default=value) for key, value in self.defaults.items()],
             return_annotation=Operator,
         )
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Default extents, but for windows, their steps, and images that follow from others."""
+        return {
+            key: size
+            for key, size in self.defaults.items()
+            if isinstance(size, int) and key not in _WINDOW
+        }
 
     def __call__(self, *args: object, **kwargs: object) -> Operator:
         """Build the operator.

@@ -47,8 +47,6 @@ SPILL_LIMIT = 64
 _TRIALS = 16
 #: Largest number of scalar statements that is executed on the host for a row.
 _POINTS = 300_000
-#: Parameters that make an operator's loops, and are not made smaller.
-_KEPT = ("r", "s", "t", "stride", "dilation", "padding", "h", "w", "depth")
 
 
 @dataclass(frozen=True)
@@ -220,11 +218,7 @@ def _smaller(plan: GpuPlan, name: str, kind: str) -> GpuPlan:
 def _shrunk(name: str, kind: str) -> Operator:
     """The library's operator with extents made smaller, to odd ones, until it is quick."""
     builder = operators.builder(name)
-    sizes = {
-        key: size
-        for key, size in builder.defaults.items()
-        if isinstance(size, int) and key not in _KEPT
-    }
+    sizes = builder.sizes
     while (op := builder(dtype=kind, **sizes)).points > _POINTS:
         largest = max(sizes, key=lambda key: sizes[key])
         sizes[largest] = max(1, sizes[largest] * 2 // 3)

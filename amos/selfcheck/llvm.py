@@ -22,7 +22,7 @@ __all__ = ["check_llvm"]
 def check_llvm(unit: Intrinsic, given: Fragments, report: Report, runner: Runner) -> None:
     """Compile and run in the runner's worker process, so that a crash is only a failure."""
     source = implementations(unit.name).get("llvm")
-    if source is not None and source.machine in ("", platform.machine()):
+    if source is not None and source.runs_here:
         if missing := {*unit.requires, *source.requires} - cpu().features:
             report.skipped.append(f"llvm native: this CPU lacks {', '.join(sorted(missing))}")
         else:

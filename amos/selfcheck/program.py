@@ -35,7 +35,7 @@ _COMPILE, _RUN = 120.0, 60.0
 def check_c(unit: Intrinsic, given: Fragments, report: Report) -> None:
     """Compile for this machine; run if the CPU has the instruction."""
     source = implementations(unit.name).get("c")
-    if source is None or source.machine not in ("", platform.machine()):
+    if source is None or not source.runs_here:
         return
     compiler = next((found for name in _COMPILERS if (found := shutil.which(name))), None)
     if compiler is None:

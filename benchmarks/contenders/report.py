@@ -181,20 +181,27 @@ def picture(name: str, rows: list[Row], machine: dict[str, Any]) -> str:
             f"{work.partition(':')[2]}</text>"
         )
     if peak:
-        y = base - high * peak / top
-        parts.append(
-            f'<line x1="{left}" x2="{width - 10}" y1="{y:.1f}" y2="{y:.1f}" '
-            'stroke="#b00000" stroke-dasharray="5 3"/>'
-        )
-        parts.append(
-            f'<text x="{width - 12}" y="{y - 4:.1f}" text-anchor="end" '
-            'fill="#b00000">measured peak</text>'
-        )
-    for place, kind in enumerate(kinds):
-        x, y = left + place % 4 * 150, base + 40 + 16 * (place // 4)
-        parts.append(
-            f'<rect x="{x}" y="{y - 9}" width="10" height="10" '
-            f'fill="{_COLOURS[place % len(_COLOURS)]}"/>'
-        )
-        parts.append(f'<text x="{x + 14}" y="{y}">{kind}</text>')
+        parts += _peak(base - high * peak / top, left, width)
+    parts += _legend(kinds, left, base + 40)
     return "\n".join([*parts, "</svg>", ""])
+
+
+def _peak(y: float, left: int, width: int) -> list[str]:
+    """A line at what the machine can do."""
+    return [
+        f'<line x1="{left}" x2="{width - 10}" y1="{y:.1f}" y2="{y:.1f}" '
+        'stroke="#b00000" stroke-dasharray="5 3"/>',
+        f'<text x="{width - 12}" y="{y - 4:.1f}" text-anchor="end" '
+        'fill="#b00000">measured peak</text>',
+    ]
+
+
+def _legend(kinds: list[str], left: int, top: int) -> list[str]:
+    """Who has which colour, four in a row."""
+    parts = []
+    for place, kind in enumerate(kinds):
+        x, y = left + place % 4 * 150, top + 16 * (place // 4)
+        colour = _COLOURS[place % len(_COLOURS)]
+        parts.append(f'<rect x="{x}" y="{y - 9}" width="10" height="10" fill="{colour}"/>')
+        parts.append(f'<text x="{x + 14}" y="{y}">{kind}</text>')
+    return parts

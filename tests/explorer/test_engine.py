@@ -128,14 +128,10 @@ def test_what_is_no_message_is_refused(message: object, field: str) -> None:
     assert list(answer["errors"]) == [field]
 
 
+_KEYS = st.sampled_from(["kind", "state", "first", "words", "operator", "extents", "x"])
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["kind", "state", "first", "words", "operator", "extents", "x"]), inner
-        )
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_KEYS, inner),
     max_leaves=8,
 )
 

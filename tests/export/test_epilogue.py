@@ -226,6 +226,23 @@ def test_a_library_holds_it(tmp_path: Path) -> None:
     np.testing.assert_array_equal(called(library, found, inputs, tmp_path), expected)
 
 
+def _rounding_loop(lanes: int, kind: str) -> str:
+    """A function of C that applies every rounding to two arrays, so many lanes at once."""
+    tail = kind.replace("float", "f")
+    v, w = (f"load_{tail}({x} + i)" if lanes > 1 else f"{x}[i]" for x in "xy")
+    calls = dict(up=f"max_{tail}(v, w)", down=f"min_{tail}(v, w)", whole=f"round_{tail}(v)")
+    calls |= dict(root=f"sqrt_{tail}(v)", fused=f"fma_{tail}(v, w, -w)")
+    body = "".join(f"    made = {c}; memcpy({n} + i, &made, sizeof v);\n" for n, c in calls.items())
+    return (
+        f"void it{lanes}(const float *x, const float *y, float *up, float *down, float *whole,"
+        " float *root, float *fused, int32_t *near, int n) {\n"
+        f"  for (int i = 0; i < n; i += {lanes}) {{\n"
+        f"    {c_type(kind)} v = {v}, w = {w}, made;\n"
+        f"{body}    __typeof__(nearest_{tail}(v)) whole = nearest_{tail}(v);\n"
+        "    memcpy(near + i, &whole, sizeof whole);\n  }\n}\n"
+    )
+
+
 @pytest.mark.parametrize("flags", [(), ("-msse4.1",), ("-mavx2",), ("-mavx512f",)])
 def test_roundings_agree_on_every_cpu(flags: tuple[str, ...], tmp_path: Path) -> None:
     """Ties, zeros of both signs, the edges of what is an integer anyway, and random bits."""
@@ -239,22 +256,7 @@ def test_roundings_agree_on_every_cpu(flags: tuple[str, ...], tmp_path: Path) ->
     text, types = definitions({(name, kind) for name in names for kind in kinds.values()})
     source = "#include <stdint.h>\n#include <string.h>\n#include <immintrin.h>\n"
     source += f"{helpers(types | set(kinds.values()))}{text}\n"
-    for lanes, kind in kinds.items():
-        tail = kind.replace("float", "f")
-        v, w = (f"load_{tail}({x} + i)" if lanes > 1 else f"{x}[i]" for x in "xy")
-        calls = dict(up=f"max_{tail}(v, w)", down=f"min_{tail}(v, w)", whole=f"round_{tail}(v)")
-        calls |= dict(root=f"sqrt_{tail}(v)", fused=f"fma_{tail}(v, w, -w)")
-        body = "".join(
-            f"    made = {c}; memcpy({n} + i, &made, sizeof v);\n" for n, c in calls.items()
-        )
-        source += (
-            f"void it{lanes}(const float *x, const float *y, float *up, float *down, float *whole,"
-            " float *root, float *fused, int32_t *near, int n) {\n"
-            f"  for (int i = 0; i < n; i += {lanes}) {{\n"
-            f"    {c_type(kind)} v = {v}, w = {w}, made;\n"
-            f"{body}    __typeof__(nearest_{tail}(v)) whole = nearest_{tail}(v);\n"
-            "    memcpy(near + i, &whole, sizeof whole);\n  }\n}\n"
-        )
+    source += "".join(_rounding_loop(lanes, kind) for lanes, kind in kinds.items())
     (tmp_path / "it.c").write_text(source)
     command = ["cc", *OPTIONS, *flags, "-fPIC", "-shared", "it.c", "-o", "it.so"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)

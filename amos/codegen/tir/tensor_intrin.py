@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import keyword
-import platform
 import re
 import textwrap
 from collections.abc import Mapping
@@ -24,7 +23,7 @@ from amos.codegen.naming import Names
 from amos.codegen.tir.arrays import decoded_text, held
 from amos.codegen.tir.combining import joined_text, statement_text
 from amos.errors import BuildError
-from amos.intrinsics import Intrinsic, implementations
+from amos.intrinsics import Intrinsic, implementations, is_native
 from amos.ir import BufferLoad, Compute, Operator, dtype
 from amos.plan.cpu_plan import partial_sums
 
@@ -54,11 +53,7 @@ def implementation(intrinsic: Intrinsic, features: frozenset[str]) -> str:
         intrinsic: the intrinsic.
         features: what the CPU has, as the intrinsic's ``requires`` spells it.
     """
-    source = implementations(intrinsic.name).get("llvm")
-    if source is None or source.machine not in ("", platform.machine()):
-        return "generic"
-    needed = {*intrinsic.requires, *source.requires}
-    return "native" if needed <= features else "generic"
+    return "native" if is_native(intrinsic, features) else "generic"
 
 
 def holdable(intrinsic: Intrinsic) -> None:
