@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from amos.network.anchors import anchor_of
-from amos.network.graph import Node
+from amos.network.graph import Graph, Node
 from amos.network.program import read
 
 __all__ = ["channels_last"]
@@ -20,16 +20,20 @@ _LAYOUTS = {
 }
 
 
-def channels_last(module: Any) -> Any:
-    """The module with the channels of images as the last axis."""
+def channels_last(module: Any) -> Graph:
+    """The graph of a module with the channels of images as the last axis.
+
+    Raises:
+        NetworkError: it has control flow, or a shape that is not known.
+    """
     from tvm import relax
 
-    moved = relax.transform.ConvertLayout(_LAYOUTS)(module)
+    graph = read(relax.transform.ConvertLayout(_LAYOUTS)(module))
     # The engine has no transposed convolution with the channels last, and leaves those alone.
-    if all(_kernel_takes(node) for node in read(moved).nodes):
-        return moved
+    if all(_kernel_takes(node) for node in graph.nodes):
+        return graph
     layouts = {name: each for name, each in _LAYOUTS.items() if name != _TRANSPOSED}
-    return relax.transform.ConvertLayout(layouts)(module)
+    return read(relax.transform.ConvertLayout(layouts)(module))
 
 
 def _kernel_takes(node: Node) -> bool:

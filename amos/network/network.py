@@ -15,7 +15,6 @@ from amos.network.frontend import Shapes, import_model
 from amos.network.graph import Graph
 from amos.network.groups import Grouping, Task, grouped
 from amos.network.layouts import channels_last
-from amos.network.program import read
 from amos.network.quantized import integer_arithmetic
 from amos.network.simplify import simplified
 
@@ -116,7 +115,7 @@ def load_network(
         ToolchainError: TVM is missing, known not to work, or does not load.
     """
     original = integer_arithmetic(import_model(model, inputs, shapes))
-    graph = read(channels_last(simplified(original)))
+    graph = channels_last(simplified(original))
     path = isinstance(model, str | os.PathLike)
     title = name or (Path(model).stem if path else type(model).__name__)
     return Network(title, original, graph, grouped(graph))
