@@ -64,7 +64,7 @@ types: $(STAMP) ## check types
 bench: $(BENCH_STAMP) ## compare with oneDNN and MetaSchedule; BENCH=quick or short for less
 	@$(BIN)/python benchmarks/bench_cpu.py $(if $(BENCH),--$(BENCH))
 
-bench-networks: $(NETWORKS_STAMP) ## compare whole networks with onnxruntime and OpenVINO; NETWORKS=all
+bench-networks: $(NETWORKS_STAMP) ## compare whole networks with onnxruntime, OpenVINO, PyTorch; NETWORKS=all
 	@$(BIN)/python benchmarks/bench_networks.py $(if $(NETWORKS),--networks $(NETWORKS))
 
 bench-parts: $(STAMP) ## time the parts of AMOS itself

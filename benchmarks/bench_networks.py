@@ -1,12 +1,14 @@
-"""Whole networks: AMOS against onnxruntime, OpenVINO and TVM without tuning, on this CPU.
+"""Whole networks: AMOS against onnxruntime, OpenVINO, PyTorch and TVM, on this CPU.
 
     python benchmarks/bench_networks.py [--networks resnet18,…] [--dtypes f32,int8]
         [--batches 1,16] [--contenders …] [--rounds 11] [--records FILE]
 
 All contenders of a network are loaded and checked, each in a process of its own, and then
 timed in rounds, one after the other in each round, with the same number of threads. A
-contender that is not installed, or does not take a network, is named with its reason and
-left out. AMOS takes the best kernels of a record file; tune into it beforehand.
+contender that is not installed, does not take a network, or does not answer for an hour, is
+named with its reason and left out. Rows are written after each network. AMOS takes the best
+kernels of a record file; tune into it beforehand. MetaSchedule tunes when it is first asked
+for a network, which takes hours, and only runs if it is named.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import numpy as np
 import onnx
 from contenders.machine import machine
 from contenders.pool import ContenderError, Pool
-from networks.contenders import CONTENDERS
+from networks.contenders import CONTENDERS, USUAL
 from networks.graph import feeds
 from networks.zoo import DTYPES, NETWORKS, model_file
 
@@ -31,6 +33,8 @@ RESULTS = Path(__file__).parent / "results"
 WORKER = Path(__file__).parent / "networks" / "worker.py"
 #: Seconds between two turns, in which idle thread pools go to sleep.
 PAUSE = 0.05
+#: Seconds after which a contender has failed, unless MetaSchedule tunes.
+LIMIT = 3600.0
 #: Relative difference (2-norm) up to which a result counts as correct. A quantized network
 #: amplifies what one kernel rounds otherwise by a quantum, which all kernels may.
 CORRECT = {"f32": 1e-4, "int8": 0.3}
@@ -43,7 +47,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--networks", default=FIRST, help=f"all, or of {','.join(NETWORKS)}")
     parser.add_argument("--dtypes", default=",".join(DTYPES))
     parser.add_argument("--batches", default="1")
-    parser.add_argument("--contenders", default=",".join(CONTENDERS))
+    parser.add_argument("--contenders", default=",".join(USUAL), help=", ".join(CONTENDERS))
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--records", type=Path, default=RESULTS / "networks.work" / "records.db")
@@ -69,29 +73,29 @@ def measure(
     np.savez(inputs, **feeds(onnx.load(str(path)), seed=0))
     pool.ask("reference", "prepare", path=str(path), inputs=str(inputs))
     loaded: dict[str, dict[str, Any]] = {}
-    for contender in chosen.contenders:
+    seconds: dict[str, list[float]] = {}
+
+    def ask(contender: str, command: str, /, **arguments: Any) -> Any:
+        """Its answer; one that fails takes no further part."""
         try:
-            loaded[contender] = pool.ask(
-                contender,
-                "load",
-                contender=contender,
-                path=str(path),
-                inputs=str(inputs),
-                threads=chosen.threads,
-                records=str(chosen.records),
-            )
+            return pool.ask(contender, command, **arguments)
         except ContenderError as error:
             print(f"  {network} {dtype} {batch}: {contender} is left out: {error}", flush=True)
-    seconds: dict[str, list[float]] = {contender: [] for contender in loaded}
+            loaded.pop(contender, None)
+
+    files = dict(path=str(path), inputs=str(inputs), records=str(chosen.records))
+    for contender in chosen.contenders:
+        told = ask(contender, "load", contender=contender, threads=chosen.threads, **files)
+        if told is not None:
+            loaded[contender], seconds[contender] = told, []
     for number in range(chosen.rounds):
         # The order changes, so that nobody always follows the same one.
         for contender in list(loaded)[:: 1 if number % 2 else -1]:
             time.sleep(PAUSE)
-            seconds[contender].append(pool.ask(contender, "time"))
+            seconds[contender].append(ask(contender, "time"))
     rows = []
     for contender, told in loaded.items():
         low, middle, high = np.percentile(seconds[contender], [25, 50, 75])
-        pool.ask(contender, "drop")
         rows.append(
             {
                 "network": network,
@@ -107,6 +111,8 @@ def measure(
                 "rounds": chosen.rounds,
             }
         )
+    for contender in list(loaded):
+        ask(contender, "drop")
     return rows
 
 
@@ -124,12 +130,18 @@ def main() -> int:
     work = chosen.out.parent / f"{chosen.out.stem}.work"
     work.mkdir(parents=True, exist_ok=True)
     told = json.loads(chosen.out.read_text()) if chosen.out.exists() else {"rows": []}
-    pool = Pool(work, WORKER)
+    pool = Pool(work, WORKER, None if "metaschedule" in chosen.contenders else LIMIT)
+    failed = 0
     try:
         for network in chosen.networks:
             for dtype in chosen.dtypes:
                 for batch in map(int, chosen.batches.split(",")):
-                    fresh = measure(pool, chosen, network, dtype, batch)
+                    try:
+                        fresh = measure(pool, chosen, network, dtype, batch)
+                    except Exception as error:  # of a network that cannot be made or computed
+                        print(f"{network} {dtype} {batch}: not measured: {error}", flush=True)
+                        failed += 1
+                        continue
                     print("\n".join(map(line, fresh)), flush=True)
                     # Rows of one network are always of one run: old ones would not compare.
                     key = (network, dtype, batch)
@@ -138,14 +150,14 @@ def main() -> int:
                         for row in told["rows"]
                         if (row["network"], row["dtype"], row["batch"]) != key
                     ]
-                    packages = ("apache-tvm", "onnxruntime", "openvino", "numpy")
+                    packages = ("apache-tvm", "onnxruntime", "openvino", "torch", "numpy")
                     told = {"machine": machine(*packages), "rows": others + fresh}
                     new = chosen.out.with_suffix(".new")
                     new.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
                     new.replace(chosen.out)
     finally:
         pool.close()
-    return 0
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

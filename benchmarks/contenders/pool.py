@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 __all__ = ["ContenderError", "Pool"]
@@ -33,10 +34,11 @@ class Pool:
     Args:
         folder: where the processes log, and keep what they need.
         worker: the program that they run.
+        limit: seconds after which a process that does not answer is ended; ``None`` for ever.
     """
 
-    def __init__(self, folder: Path, worker: Path = WORKER) -> None:
-        self.folder, self.worker = folder, worker
+    def __init__(self, folder: Path, worker: Path = WORKER, limit: float | None = None) -> None:
+        self.folder, self.worker, self.limit = folder, worker, limit
         self.workers: dict[str, subprocess.Popen[str]] = {}
 
     def ask(self, family: str, command: str, **arguments: Any) -> Any:
@@ -49,12 +51,18 @@ class Pool:
         if worker is None or worker.poll() is not None:
             worker = self.workers[family] = self._start(family)
         assert worker.stdin is not None and worker.stdout is not None
+        timer = Timer(self.limit, worker.kill) if self.limit is not None else None
+        if timer is not None:
+            timer.start()
         try:
             worker.stdin.write(json.dumps([command, arguments]) + "\n")
             worker.stdin.flush()
             line = worker.stdout.readline()
         except BrokenPipeError:
             line = ""
+        finally:
+            if timer is not None:
+                timer.cancel()
         if not line:
             raise ContenderError(f"the process ended with status {worker.wait()}")
         answer = json.loads(line)
@@ -64,7 +72,7 @@ class Pool:
 
     def _start(self, family: str) -> subprocess.Popen[str]:
         environment = dict(os.environ)
-        if family.startswith(("onednn", "primitive", "pytorch")):
+        if family.startswith(("onednn", "primitive", "pytorch", "inductor")):
             environment |= ONE_EACH
         if family.startswith("primitive"):
             environment["ONEDNN_VERBOSE"] = "profile_exec"

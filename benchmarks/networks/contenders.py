@@ -13,7 +13,10 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["CONTENDERS", "Call", "load", "reference"]
+__all__ = ["CONTENDERS", "USUAL", "Call", "load", "reference"]
+
+#: Candidates that MetaSchedule measures, some of each kernel.
+_TRIALS = 2000
 
 Arrays = dict[str, np.ndarray]
 #: The first output of the network, of inputs that are given ahead.
@@ -65,8 +68,66 @@ def _openvino(path: Path, inputs: Arrays, threads: int, records: Path) -> Call:
     return lambda: request.infer(inputs, share_inputs=True)[0]
 
 
+def _eager(path: Path, inputs: Arrays, threads: int, records: Path) -> Call:
+    import onnx
+
+    model = onnx.load(str(path))
+    if any(node.op_type == "QuantizeLinear" for node in model.graph.node):
+        raise NotImplementedError("PyTorch without a compiler computes quantized models in floats")
+    return _pytorch_call(model, inputs, threads, lambda module: module)
+
+
+def _inductor(path: Path, inputs: Arrays, threads: int, records: Path) -> Call:
+    import onnx
+    import torch
+    from torch._inductor import config
+
+    config.freezing = True  # weights are constants, packed ahead
+    return _pytorch_call(onnx.load(str(path)), inputs, threads, torch.compile)
+
+
+def _pytorch_call(
+    model: Any, inputs: Arrays, threads: int, compiled: Callable[[Any], Callable[..., Any]]
+) -> Call:
+    import torch
+
+    from networks.pytorch import module_of
+
+    torch.set_num_threads(threads)
+    module, tensors = compiled(module_of(model)), [torch.from_numpy(a) for a in inputs.values()]
+
+    def call() -> np.ndarray:
+        with torch.no_grad():
+            result: np.ndarray = module(*tensors).numpy()
+        return result
+
+    call()  # it compiles now
+    return call
+
+
 def _relax(path: Path, inputs: Arrays, threads: int, records: Path) -> Call:
     """TVM's own road without tuning."""
+    return _tvm_call(path, inputs, threads, lambda module, _: module)
+
+
+def _metaschedule(path: Path, inputs: Arrays, threads: int, records: Path) -> Call:
+    """TVM's own tuning; what it finds stays beside the records, and is taken the next time."""
+    from tvm import relax
+
+    place = records.parent / f"metaschedule_{path.stem}"
+
+    def tuned(module: Any, target: Any) -> Any:
+        trials = 0 if (place / "database_tuning_record.json").exists() else _TRIALS
+        place.mkdir(parents=True, exist_ok=True)
+        pipeline = relax.get_pipeline(
+            "static_shape_tuning", total_trials=trials, target=target, work_dir=str(place)
+        )
+        return pipeline(module)
+
+    return _tvm_call(path, inputs, threads, tuned)
+
+
+def _tvm_call(path: Path, inputs: Arrays, threads: int, changed: Callable[[Any, Any], Any]) -> Call:
     import onnx
     import tvm
     from tvm import relax
@@ -74,10 +135,11 @@ def _relax(path: Path, inputs: Arrays, threads: int, records: Path) -> Call:
 
     shapes = {name: list(array.shape) for name, array in inputs.items()}
     module = from_onnx(onnx.load(str(path)), shape_dict=shapes)
+    names = [parameter.name for parameter in module["main"].params]
     cpu = str(tvm.target.codegen.llvm_get_system_cpu())
     target = tvm.target.Target({"kind": "llvm", "mcpu": cpu, "num-cores": threads})
-    machine = relax.VirtualMachine(tvm.compile(module, target=target), tvm.cpu())
-    names = [parameter.name for parameter in module["main"].params]
+    built = tvm.compile(changed(module, target), target=target)
+    machine = relax.VirtualMachine(built, tvm.cpu())
     arguments = [tvm.runtime.tensor(inputs[name]) for name in names]
     return lambda: _first(machine["main"](*arguments))
 
@@ -100,10 +162,15 @@ def _first(result: Any) -> np.ndarray:
 _LOADERS = {
     "onnxruntime": _onnxruntime,
     "openvino": _openvino,
+    "pytorch": _eager,
+    "inductor": _inductor,
     "relax": _relax,
+    "metaschedule": _metaschedule,
     "amos": _amos,
 }
 CONTENDERS = tuple(_LOADERS)
+#: Those that take no hours.
+USUAL = tuple(name for name in CONTENDERS if name != "metaschedule")
 
 
 def use_threads(count: int) -> None:
