@@ -155,7 +155,8 @@ def _optional(values: Mapping[str, Any], key: str) -> bool:
 def _entry(values: Any, step: str, whole: str) -> Any:
     named = values
     if isinstance(values, list):
-        named = {name: each for each in values for name in _names(each)}
+        # What is said of a buffer stands with its first operand.
+        named = {name: each for each in reversed(values) for name in _names(each)}
     if not isinstance(named, dict) or step not in named:
         raise UnknownNameError("value to set", whole, _keys(values))
     return named[step]

@@ -20,7 +20,10 @@ from amos._display import Shown
 from amos.errors import IntrinsicError, OperatorError, ParseError
 from amos.intrinsics.arithmetic import Arithmetic, ShapeFamily, Timing
 from amos.intrinsics.implementation import newest
-from amos.intrinsics.memory import PLACES, WINDOWS, Memory
+from amos.intrinsics.memory import WINDOWS, Memory
+from amos.intrinsics.memory_checks import memory_problems, placement_of, whole
+from amos.intrinsics.placement import PLACES, Placement
+from amos.intrinsics.scratchpad import Scratchpad, scratchpads
 from amos.ir import BufferLoad, Computation, Compute, dtype
 from amos.ir.limits import SOURCES
 
@@ -90,13 +93,16 @@ class Intrinsic(Shown, Computation):
     def __post_init__(self) -> None:
         self._refuse_first(_problems(self))
         loads = {load.tensor.name: load for load in self.operands}
-        memory = tuple(_whole(statement, loads[statement.operand]) for statement in self.memory)
+        memory = tuple(whole(statement, loads[statement.operand]) for statement in self.memory)
         object.__setattr__(self, "memory", memory)
-        for statement in memory:
-            self._refuse_first(_memory_problems(self, statement, loads[statement.operand]))
+        self._refuse_first(memory_problems(self))
 
     def _refuse_first(self, problems: Iterator[str]) -> None:
-        for problem in problems:
+        try:
+            problem = next(problems, None)
+        except IntrinsicError as error:
+            problem = str(error)
+        if problem is not None:
             raise IntrinsicError(f"intrinsic {self.name!r}: {problem}")
 
     @staticmethod
@@ -198,6 +204,44 @@ class Intrinsic(Shown, Computation):
     def open_registers(self) -> bool:
         """Whether software knows where each element of each fragment is in the registers."""
         return all(statement.layout is not None for statement in self.memory)
+
+    @cached_property
+    def placements(self) -> dict[str, Placement]:
+        """Where the elements of each operand's fragment are in memory, by its name."""
+        return {each.operand: placement_of(self, each) for each in self.memory}
+
+    @cached_property
+    def ordered(self) -> Intrinsic:
+        """The same with the indices of each fragment as memory has them, longest stride first.
+
+        Implementations take fragments so; iterations are in the order of the destination.
+        """
+        orders = {name: each.order for name, each in self.placements.items()}
+        if all(order == tuple(range(len(order))) for order in orders.values()):
+            return self
+
+        def moved(load: BufferLoad) -> BufferLoad:
+            order, tensor = orders[load.tensor.name], load.tensor
+            shape = tuple(tensor.shape[d] for d in order)
+            indices = tuple(load.indices[d] for d in order)
+            return replace(load, tensor=replace(tensor, shape=shape), indices=indices)
+
+        compute = self.compute.with_loads(moved)
+        outside = [index.names[0] for index in compute.dst.indices]
+        steps = sorted(
+            compute.iterations,
+            key=lambda it: outside.index(it.name) if it.name in outside else len(outside),
+        )
+        return replace(
+            self,
+            compute=replace(compute, iterations=tuple(steps)),
+            memory=tuple(each.reordered(orders[each.operand]) for each in self.memory),
+        )
+
+    @cached_property
+    def scratchpads(self) -> tuple[Scratchpad, ...]:
+        """Buffers on chip that fragments live in."""
+        return scratchpads(self.memory)
 
     @cached_property
     def affine_system(self) -> AffineSystem:
@@ -318,44 +362,3 @@ def _lane_problems(unit: Intrinsic) -> Iterator[str]:
     if len(set(unit.dtypes)) > 1 and compute.combiner in ("max", "min"):
         kinds = ", ".join(unit.dtypes)
         yield f"compute: {compute}: expected one dtype of all operands, got {kinds}"
-
-
-def _whole(statement: Memory, operand: BufferLoad) -> Memory:
-    """A statement without indices moves the whole fragment, which is contiguous outside."""
-    if statement.indices or not operand.indices:
-        return statement
-    shape = operand.tensor.shape
-    strides = tuple(str(prod(shape[d + 1 :])) for d in range(len(shape)))
-    indices = tuple(index.names[0] for index in operand.indices)
-    return replace(statement, indices=indices, strides=strides)
-
-
-def _memory_problems(unit: Intrinsic, statement: Memory, operand: BufferLoad) -> Iterator[str]:
-    """What keeps a memory statement from moving its operand."""
-    where = f"memory statement of {statement.operand!r}"
-    indices = tuple(index.names[0] for index in operand.indices)
-    if statement.indices != indices:
-        yield (
-            f"{where}: expected the fragment's indices {', '.join(indices) or 'none'}, "
-            f"got {', '.join(statement.indices) or 'none'}"
-        )
-    if unknown := [n for n in statement.broadcast if n not in unit.extents]:
-        yield f"{where}: broadcast along {unknown[0]!r}; iterations are {', '.join(unit.extents)}"
-    size = unit.fragment_bytes(operand)
-    if statement.capacity and statement.capacity < size:
-        yield (
-            f"{where}: capacity: expected at least one fragment, {size} bytes, "
-            f"got {statement.capacity}"
-        )
-    stored = operand is unit.destination
-    if statement.staged:
-        kind = dtype(str(operand.tensor.dtype))
-        if stored or not dtype(statement.staged).represents(kind):
-            yield (
-                f"{where}: staged: expected a dtype with every value of a source's {kind.name}, "
-                f"got {statement.staged}"
-            )
-    if statement.direction == "store" and not stored:
-        yield f"{where}: a source is loaded, not stored"
-    if statement.layout is not None:
-        statement.layout.check(statement.operand, indices, operand.tensor.shape)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NoReturn
 
 import numpy as np
 
 from amos.errors import IntrinsicError, OperatorError, shown
 from amos.intrinsics.expression import evaluate
+from amos.intrinsics.placement import PLACES, Placement, placement
 from amos.ir.dtypes import dtype
 
-__all__ = ["PLACES", "WINDOWS", "FragmentLayout", "Memory"]
+__all__ = ["MEMORIES", "REGISTERS", "WINDOWS", "FragmentLayout", "Memory"]
 
-#: Elements of a fragment, and places of a layout; a unit of hardware has far fewer.
-PLACES = 2**20
+#: Scopes that need no buffer: registers, and what every machine calls its memories.
+REGISTERS = ("reg", "vector", "tile", "acc")
+MEMORIES = ("global", "memory", "shared")
 
 _SIDE = re.compile(r"\s*([A-Za-z_]\w*)\s*\.\s*([A-Za-z_]\w*)\s*\[([^\[\]]*)\]\s*")
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -95,9 +97,10 @@ class Memory:
     """One statement of a memory abstraction: ``Memory(Tensor, String, BufferLoad)``.
 
     A load moves a fragment from ``scope`` into registers, a store moves it back.
-    The address of fragment element ``(x, y, …)`` in the instruction's own terms is
-    ``address + x*strides[0] + y*strides[1] + …``, in elements. A mapping has addresses and
-    strides of its own, those of the staged operand (:class:`amos.mapping.PhysicalMapping`).
+    The address of fragment element ``(x, y, …)`` is ``address + x*strides[0] +
+    y*strides[1] + …``, in elements. So is it in staged operands: strides that are numbers,
+    the order that they imply, and the alignment of the address hold there too
+    (:meth:`placement`); whoever cannot have it so refuses.
 
     Attributes:
         operand: the operand's name in the compute abstraction.
@@ -111,8 +114,11 @@ class Memory:
         broadcast: intrinsic iterations along which the hardware replicates the
             fragment by itself (VNNI's broadcast of four bytes to all lanes).
         register_scope: name of the scope that the fragment lives in.
-        capacity: bytes that the on-chip buffer of this operand holds
-            (``register_scope``); 0 if that is not a property of the instruction.
+        capacity: bytes that the buffer on chip holds (``register_scope``), which all
+            operands of that scope share; 0 if another statement says it, or if it is no buffer.
+        banks: of that buffer. With more than one, a tile that is filled or emptied while
+            another is in use begins at a bank of its own.
+        double: whether the buffer can be filled or emptied while it is in use at all.
         alignment: bytes that the base address must be a multiple of; 1 if any will do.
         explicit: false if the compute instruction takes the operand from
             ``scope`` itself, so that no load or store instruction is needed.
@@ -122,6 +128,8 @@ class Memory:
             to software.
         vectors: bytes that one access of a copy towards ``scope`` may have; none
             if the instruction has no say in that.
+        transposes: whether the instruction moves the fragment with its two strides exchanged
+            as well (``col_major`` of ``load_matrix_sync``).
         staged: dtype that the instruction reads from ``scope``, where the operator's
             values are converted to it as they are staged; it represents each of them
             exactly. Empty: the operand's own.
@@ -136,11 +144,14 @@ class Memory:
     broadcast: tuple[str, ...] = ()
     register_scope: str = "reg"
     capacity: int = 0
+    banks: int = 1
+    double: bool = True
     alignment: int = 1
     explicit: bool = True
     write_interval: int = 0
     layout: FragmentLayout | None = None
     vectors: tuple[int, ...] = ()
+    transposes: bool = False
     staged: str = ""
 
     def __post_init__(self) -> None:
@@ -156,6 +167,10 @@ class Memory:
                 raise IntrinsicError(
                     f"{where}: {name}: expected zero or more, got {getattr(self, name)!r}"
                 )
+        if self.banks < 1:
+            raise IntrinsicError(f"{where}: banks: expected 1 or more, got {self.banks!r}")
+        if bad := [s for s in self.strides if not (s.isdigit() or _NAME.fullmatch(s))]:
+            raise IntrinsicError(f"{where}: stride: expected a number or a name, got {bad[0]!r}")
         if self.staged:
             try:
                 object.__setattr__(self, "staged", dtype(self.staged).name)
@@ -217,6 +232,29 @@ class Memory:
             register_scope=fragment[0],
             **extra,
         )
+
+    def reordered(self, order: tuple[int, ...]) -> Memory:
+        """The same statement with the indices of the fragment in another order."""
+        indices, strides = (tuple(x[d] for d in order) for x in (self.indices, self.strides))
+        layout = self.layout
+        if layout is not None:
+            layout = replace(layout, where=tuple(layout.where[d] for d in order))
+        return replace(self, indices=indices, strides=strides, layout=layout)
+
+    def placement(self, shape: tuple[int, ...], bits: int) -> Placement:
+        """Where the elements of a fragment are, from its base address on.
+
+        Args:
+            shape: of the fragment.
+            bits: of an element.
+
+        Raises:
+            IntrinsicError: two of them are at one place.
+        """
+        try:
+            return placement(shape, self.strides, self.alignment, bits)
+        except IntrinsicError as error:
+            raise IntrinsicError(f"memory statement of {self.operand!r}: {error}") from None
 
     @property
     def statement(self) -> str:

@@ -92,7 +92,8 @@ def intrinsics() -> Iterator[Intrinsic | Implementation]:
             "Dst[i1, i2] += Src1[i1, r1] * Src2[r1, i2]",
             {"i1": m, "i2": n, "r1": k},
             {"Src1": variant.source, "Src2": variant.source, "Dst": variant.result},
-            [Memory.parse(text, layout=layout, vectors=VECTORS) for text, layout in texts],
+            # A lane loads its own elements, or has ldmatrix transpose them.
+            [Memory.parse(x, layout=y, vectors=VECTORS, transposes=True) for x, y in texts],
             family="mma",
             source=f"PTX ISA, Warp-level Matrix Instructions, mma.sync: Matrix Fragments for "
             f"mma.m{m}n{n}k{k}",

@@ -109,8 +109,15 @@ def _variant(what: _Variant) -> Iterator[Intrinsic | Implementation]:
         {"i1": m, "i2": n, "r1": k},
         {"Src1": what.source, "Src2": what.source, "Dst": what.result},
         [
-            *(Memory.parse(text, alignment=32, vectors=VECTORS) for text in loads),
-            Memory.parse("global.Dst[addr_c + i1 * stride_c + i2] = reg.Dst[i1, i2]", alignment=32),
+            *(
+                Memory.parse(x, alignment=32, vectors=VECTORS, transposes=not columns)
+                for x in loads
+            ),
+            Memory.parse(
+                "global.Dst[addr_c + i1 * stride_c + i2] = reg.Dst[i1, i2]",
+                alignment=32,
+                transposes=True,
+            ),
         ],
         family="wmma",
         source=_SOURCE,

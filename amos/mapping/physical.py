@@ -7,7 +7,10 @@ from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from amos._display import Shown
+from amos.validate.buffers import nest_addresses
 
 if TYPE_CHECKING:
     from amos.ir import BufferLoad
@@ -22,7 +25,7 @@ class Layout:
 
     Outermost come the unmatched iterations that index the operand, in loop
     order; then the tiles along each dimension of the fragment; then the fragment
-    itself, row-major. Strides and sizes are in elements.
+    itself, as the intrinsic's memory statement has it. Strides and sizes are in elements.
 
     Attributes:
         operand: the intrinsic's name for it (``"Src1"``).
@@ -31,6 +34,7 @@ class Layout:
         tiles: (intrinsic iteration, number of tiles, stride), one per dimension.
         fragment: shape of a fragment.
         strides: strides within a fragment.
+        step: elements from one fragment to the next, gaps for strides and alignment included.
     """
 
     operand: str
@@ -39,6 +43,7 @@ class Layout:
     tiles: tuple[tuple[str, int, int], ...]
     fragment: tuple[int, ...]
     strides: tuple[int, ...]
+    step: int
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -48,27 +53,39 @@ class Layout:
     @property
     def elements(self) -> int:
         """Size of the buffer."""
-        return prod(self.shape)
+        return prod(self.shape[: len(self.outer) + len(self.tiles)]) * self.step
+
+    @cached_property
+    def places(self) -> np.ndarray:
+        """Address of each element: int64 array of :attr:`shape`."""
+        strides = [*(s for _, _, s in (*self.outer, *self.tiles)), *self.strides]
+        return nest_addresses(zip(self.shape, strides, strict=True)).reshape(self.shape)
 
     @staticmethod
     def of(mapping: Mapping, m: int, sizes: dict[str, int]) -> Layout:
-        """Layout of operand ``m`` when a call covers ``sizes`` of each fused index."""
+        """Layout of operand ``m`` when a call covers ``sizes`` of each fused index.
+
+        Where these are not the intrinsic's own, its statement decides the order alone.
+        """
         operand, load = mapping.intrinsic.operands[m], mapping.pairing.loads[m]
         extents, fused = mapping.operator.extents, mapping.fused_extents
         axes = [index.names[0] for index in operand.indices]
         outer = [n for n in mapping.outer if n in load.names]
         counts = [-(-fused[t] // sizes[t]) for t in axes]
         fragment = tuple(sizes[t] for t in axes)
-        lengths = [*(extents[n] for n in outer), *counts, *fragment]
-        strides = [prod(lengths[i + 1 :]) for i in range(len(lengths))]
-        k, d = len(outer), len(axes)
+        own = mapping.intrinsic.placements[operand.tensor.name]
+        own = own if fragment == own.shape else own.resized(fragment)
+        lengths = [*(extents[n] for n in outer), *counts]
+        strides = [prod(lengths[i + 1 :]) * own.step for i in range(len(lengths))]
+        k = len(outer)
         return Layout(
             operand.tensor.name,
             load,
             tuple((n, extents[n], s) for n, s in zip(outer, strides[:k], strict=True)),
-            tuple(zip(axes, counts, strides[k : k + d], strict=True)),
+            tuple(zip(axes, counts, strides[k:], strict=True)),
             fragment,
-            tuple(strides[k + d :]),
+            own.strides,
+            own.step,
         )
 
 

@@ -67,7 +67,7 @@ def simulate(mapping: Mapping, inputs: Dict[str, np.ndarray]) -> Any:
         _run(physical, staged, accumulators)
     flat = FlatAccess.of(op.output, out, op.extents)
     addresses, inside = _elements(layouts[-1], flat, physical)
-    flat.buffer[addresses[inside]] = accumulators.reshape(addresses.shape)[inside]
+    flat.buffer[addresses[inside]] = accumulators[layouts[-1].places[inside]]
     with np.errstate(over="ignore"):
         result = flat.buffer.reshape(out.shape).astype(output_dtype(op, arrays))
     return finish(op, result, given)
@@ -106,7 +106,9 @@ def _stage(layout: Layout, array: np.ndarray, physical: PhysicalMapping) -> np.n
     addresses, inside = _elements(layout, flat, physical)
     read = flat.buffer[np.where(inside, addresses, 0)]
     empty = physical.mapping.operator.compute.neutral(str(layout.load.tensor.dtype))
-    return np.where(inside, read, empty).reshape(-1)
+    staged = np.full(layout.elements, empty, read.dtype)
+    staged[layout.places] = np.where(inside, read, empty)
+    return staged
 
 
 @dataclass(frozen=True)

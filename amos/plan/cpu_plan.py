@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from amos.errors import BuildError
 from amos.intrinsics import Intrinsic, implementations
 from amos.ir import dtype
 from amos.machine.limits import CpuLimits
@@ -29,6 +30,8 @@ __all__ = ["CpuPlan", "SourceCopy", "dividing_width", "live_fragments", "partial
 Form = Literal["in place", "packed", "strided", "gathered"]
 #: Where a copy stands: before the nest, in each range of shared steps, in each of them.
 Place = Literal["ahead", "range", "step"]
+#: Bytes that what TVM allocates begins at multiples of (``kAllocAlignment``).
+_ALIGNED = 64
 #: Tasks for each core that keep the cores evenly busy with a copy.
 _SHARES = 4
 
@@ -102,6 +105,20 @@ class CpuPlan(Plan):
     schedule: CpuSchedule
     limits: CpuLimits
     implementation: str = "native"
+
+    def __post_init__(self) -> None:
+        # Loops that stand for the instruction read any address.
+        for said in self.mapping.intrinsic.memory if self.implementation != "generic" else ():
+            if said.alignment == 1:
+                continue
+            (op,) = (x for x in (*self.sources, self.destination) if x.name == said.operand)
+            aligned = dtype(op.kind).bits // 8 if op.in_place else _ALIGNED
+            if said.alignment > aligned:
+                where = "in place" if op.in_place else "in a copy"
+                raise BuildError(
+                    f"{self.mapping.name}: {op.name} is read {where}, at multiples of {aligned} "
+                    f"bytes; {self.mapping.intrinsic.name} asks for {said.alignment}"
+                )
 
     @property
     def tiled(self) -> bool:

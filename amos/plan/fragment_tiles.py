@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from amos.intrinsics import Memory
 from amos.ir import dtype
 from amos.machine.gpu_costs import ROW_ALIGNMENT
 from amos.plan.banks import element_cycles, matrix_cycles, store_cycles
@@ -39,11 +40,16 @@ class Tile:
 
     Attributes:
         staged: the operand.
-        hidden: true if only the compiler knows which lane holds what.
+        statement: what the intrinsic says of it.
     """
 
     staged: StagedOperand
-    hidden: bool
+    statement: Memory
+
+    @property
+    def hidden(self) -> bool:
+        """Whether only the compiler knows which lane holds what."""
+        return self.statement.layout is None
 
     @property
     def dtype(self) -> str:
@@ -84,7 +90,7 @@ class Tile:
     @property
     def transposed(self) -> bool:
         """Whether the columns are the operand's first index (``col_major``)."""
-        return self.columns.target == self.staged.fragment[0]
+        return self.columns.target == self.statement.indices[0]
 
     @property
     def elements(self) -> int:
@@ -165,9 +171,11 @@ class Tile:
         Args:
             most: elements that one copy moves at most.
         """
-        runs = {t: self.run(self.nest.groups[t], most) for t in self.staged.fragment}
-        strides = {t: self.stride(self.nest.groups[t]) for t in self.staged.fragment}
-        best = min(reversed(self.staged.fragment), key=lambda t: (-runs[t], strides[t]))
+        # Innermost first: the only one that the statement has elements side by side along.
+        sides = self.staged.fragment[::-1][: None if self.statement.transposes else 1]
+        runs = {t: self.run(self.nest.groups[t], most) for t in sides}
+        strides = {t: self.stride(self.nest.groups[t]) for t in sides}
+        best = min(sides, key=lambda t: (-runs[t], strides[t]))
         return best, runs[best]
 
     def stride(self, group: Group) -> int:
@@ -257,5 +265,5 @@ def tiles(nest: Nest) -> tuple[Tile, ...]:
     staged = (*staged_sources(nest), staged_destination(nest))
     if any(len(op.fragment) != 2 for op in staged):
         return ()
-    known = {m.operand: m.layout is not None for m in nest.mapping.intrinsic.memory}
-    return tuple(Tile(op, not known.get(op.name, False)) for op in staged)
+    statements = {m.operand: m for m in nest.mapping.intrinsic.memory}
+    return tuple(Tile(op, statements[op.name]) for op in staged)

@@ -55,6 +55,8 @@ STATIC_LIMIT = 48 * 1024
 #: Blocks along the second dimension of a grid (CUDA C++ Programming Guide, Technical
 #: Specifications per Compute Capability), and the largest ``int``.
 _GRID_Y, _INT = 65535, 2**31 - 1
+#: Bytes that fragments in shared memory begin at multiples of.
+_ALIGNMENT = 32
 #: Accumulators that ``atomicAdd`` takes on every architecture.
 _ATOMIC = ("float32", "float64", "int32")
 
@@ -216,8 +218,10 @@ class GpuPlan(Plan):
     def by_columns(self) -> bool:
         """Whether the output is contiguous along the first index of its fragment."""
         result = self.structure.tiles[-1]
-        first, second = (result.stride(self.nest.groups[t]) for t in self.destination.fragment)
-        return first < second
+        first, second = result.statement.indices
+        if not result.statement.transposes:
+            return self.destination.fragment[-1] == first
+        return result.stride(self.nest.groups[first]) < result.stride(self.nest.groups[second])
 
     @property
     def scratch_shape(self) -> tuple[int, int]:
@@ -225,7 +229,7 @@ class GpuPlan(Plan):
 
         Stored by columns if the output is contiguous along the first index.
         """
-        m, n = (self.nest.groups[t].lanes for t in self.destination.fragment)
+        m, n = (self.nest.groups[t].lanes for t in self.structure.tiles[-1].statement.indices)
         return (n, m) if self.by_columns else (m, n)
 
     @property
@@ -263,6 +267,18 @@ class GpuPlan(Plan):
                 f"{intrinsic.name} needs sm_{intrinsic.architecture}, which {self.architecture} "
                 "is not"
             )
+        for said in intrinsic.memory:
+            strides = (intrinsic.placements[said.operand].strides, said.strides)
+            if any(value > 1 and text.isdigit() for value, text in zip(*strides, strict=True)):
+                yield (
+                    f"{intrinsic.name}: kernels choose how far rows of {said.operand} are apart; "
+                    f"expected a symbol as stride, got {said}"
+                )
+            if said.alignment > _ALIGNMENT:
+                yield (
+                    f"{intrinsic.name}: fragments of {said.operand} begin at multiples of "
+                    f"{_ALIGNMENT} bytes, not of {said.alignment}"
+                )
         for kind in map(dtype, intrinsic.dtypes):
             if kind.bits % 8:
                 yield (

@@ -88,7 +88,8 @@ class StagedOperand:
         load: the operator's access that it serves.
         dims: dimensions of the buffer, the fragment's last.
         nest: the loop nest it belongs to.
-        fragment: names of the intrinsic iterations of the fragment, in order.
+        fragment: names of the intrinsic iterations of the fragment, in the order of memory:
+            that of the longest stride first (:attr:`amos.intrinsics.Intrinsic.ordered`).
     """
 
     name: str
@@ -303,13 +304,13 @@ def staged_sources(nest: Nest) -> tuple[StagedOperand, ...]:
             nest,
             _fragment(operand),
         )
-        for m, operand in enumerate(mapping.intrinsic.sources)
+        for m, operand in enumerate(mapping.intrinsic.ordered.sources)
     )
 
 
 def staged_destination(nest: Nest) -> StagedOperand:
     """Staged form of the destination; every dimension is a loop, a tile or a lane."""
-    operand, load = nest.mapping.intrinsic.destination, nest.mapping.operator.output
+    operand, load = nest.mapping.intrinsic.ordered.destination, nest.mapping.operator.output
     dims = _dims(nest, load, operand, keep=False)
     return StagedOperand(operand.tensor.name, load, dims, nest, _fragment(operand))
 

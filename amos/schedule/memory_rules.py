@@ -7,11 +7,12 @@ there is nothing to choose.
 
 from __future__ import annotations
 
+from amos.intrinsics.scratchpad import Scratchpad
 from amos.plan.structure import Operand
 from amos.schedule.draft import Draft
 from amos.schedule.gpu_rules import shared_bytes, thread_registers
 
-__all__ = ["memories", "own_buffers", "registers"]
+__all__ = ["limit_buffer", "memories", "own_buffers", "registers"]
 
 
 def registers(draft: Draft) -> None:
@@ -72,19 +73,26 @@ def memories(draft: Draft) -> None:
 
 
 def own_buffers(draft: Draft) -> None:
-    """What a block of tiles needs of an operand, in the buffer that is its own (VTA has such)."""
+    """What a block of tiles needs of operands, in the buffer that they share (VTA has three)."""
     context = draft.context
-    own = {m.operand: m for m in context.mapping.intrinsic.memory if m.capacity}
-    for op in context.operands if context.spatial else ():
-        if op.name not in own:
-            continue
-        scope, capacity = own[op.name].register_scope, own[op.name].capacity
-        amount = (_fragment(draft, op), *context.along("span", op))
-        draft.limit(
-            draft.product(f"{scope}.used", amount, "other"),
-            draft.constant(f"{scope}.capacity", capacity),
-            f"{{left}} bytes of {op.name} in buffer {scope}, but it has {capacity}",
-        )
+    for pad in context.mapping.intrinsic.scratchpads if context.spatial else ():
+        held = [op for op in context.operands if op.name in pad.operands]
+        amounts = {op.name: (_fragment(draft, op), *context.along("span", op)) for op in held}
+        limit_buffer(draft, pad, amounts)
+
+
+def limit_buffer(draft: Draft, pad: Scratchpad, amounts: dict[str, tuple[str, ...]]) -> None:
+    """Let products of variables, bytes of each operand in a buffer, fit it together."""
+    each = [
+        draft.product(f"{pad.name}.used" + f".{name}" * (len(amounts) > 1), amount, "other")
+        for name, amount in amounts.items()
+    ]
+    draft.limit(
+        each[0] if len(each) == 1 else draft.sum(f"{pad.name}.used", each),
+        draft.constant(f"{pad.name}.capacity", pad.capacity),
+        f"{{left}} bytes of {' and '.join(amounts)} in buffer {pad.name}, but it has "
+        f"{pad.capacity}",
+    )
 
 
 def _fragment(draft: Draft, op: Operand) -> str:

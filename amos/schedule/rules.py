@@ -8,6 +8,8 @@ from __future__ import annotations
 import itertools
 from math import prod
 
+from amos.errors import ScheduleError
+from amos.intrinsics.memory import MEMORIES
 from amos.ir import dtype
 from amos.plan.nest import Loop
 from amos.schedule import gpu_rules
@@ -171,7 +173,15 @@ def described(draft: Draft) -> None:
         size = draft.constant(f"problem.{it.name}", it.extent)
         lanes = draft.constant(f"lanes.{it.name}", it.extent, "length")
         draft.require(Eq(lanes, size, draft.rule))
+    machine = draft.context.machine
+    levels = () if machine is None else (level.name for level in machine.levels)
+    scopes = {*MEMORIES, *levels, *(pad.name for pad in intrinsic.scratchpads)}
     for statement in intrinsic.memory:
+        if machine is not None and statement.scope not in scopes:
+            raise ScheduleError(
+                f"{intrinsic.name}: scope {statement.scope!r} of {statement.operand} is declared "
+                f"nowhere: {machine.name} and the intrinsic have {', '.join(sorted(scopes))}"
+            )
         if statement.vectors and "vector" in draft.variables and statement.direction == "load":
             draft.require(In("vector", statement.vectors, draft.rule))
         if (cycles := statement.write_interval) > 1 and draft.context.reduce:

@@ -39,7 +39,7 @@ def output_code(plan: GpuPlan) -> list[str]:
 def _through_memory(plan: GpuPlan, accumulator: str) -> list[str]:
     """WMMA hides which lane holds what: the fragment is stored, then read by element."""
     rows, columns = plan.scratch_shape
-    first, second = plan.destination.fragment
+    first, second = plan.structure.tiles[-1].statement.indices
     slow, fast = (second, first) if plan.by_columns else (first, second)
     lanes = dict(zip((slow, fast), _element(rows, columns), strict=True))
     return [

@@ -119,7 +119,7 @@ def register_program(intrinsic: Intrinsic, kind: str, chains: int, cores: int) -
     """
     chains = min(chains, MOST_CHAINS) if _numbered(intrinsic, kind) else chains
     tile = (chains, *[1] * (len(intrinsic.sources) - 1))
-    return _Calls(intrinsic, kind, tile, cores, 1, fed=False).program()
+    return _Calls(intrinsic.ordered, kind, tile, cores, 1, fed=False).program()
 
 
 def fed_program(intrinsic: Intrinsic, kind: str, tile: tuple[int, ...], cores: int) -> RateProgram:
@@ -138,7 +138,7 @@ def fed_program(intrinsic: Intrinsic, kind: str, tile: tuple[int, ...], cores: i
     )
     if not intrinsic.compute.accumulates:
         size += prod(tile) * intrinsic.fragment_bytes(intrinsic.destination)
-    return _Calls(intrinsic, kind, tile, cores, max(2, _BYTES // size)).program()
+    return _Calls(intrinsic.ordered, kind, tile, cores, max(2, _BYTES // size)).program()
 
 
 def _numbered(intrinsic: Intrinsic, kind: str) -> bool:

@@ -90,7 +90,7 @@ class Program:
     def lanes(self) -> tuple[str, ...]:
         """The loops inside a call, in the order of its iterations, parts before the rest."""
         groups = self.plan.nest.groups
-        lanes = [groups[it.name].lane for it in self.plan.mapping.intrinsic.iterations]
+        lanes = [groups[it.name].lane for it in self.plan.mapping.intrinsic.ordered.iterations]
         return (*lanes,) if self.plan.partial == 1 else (*lanes[:-1], PARTIAL, lanes[-1])
 
     @property

@@ -57,11 +57,22 @@ def implementation(intrinsic: Intrinsic, features: frozenset[str]) -> str:
 
 
 def holdable(intrinsic: Intrinsic) -> None:
-    """Raise unless a CPU kernel can hold every operand.
+    """Raise unless a CPU kernel can hold every operand as its memory statement has it.
 
     Raises:
-        BuildError: a dtype of the intrinsic cannot be held in a TVM buffer.
+        BuildError: a dtype of the intrinsic cannot be held in a TVM buffer, fragments have
+            gaps, or tile registers are not loaded row by row.
     """
+    for name, own in intrinsic.placements.items():
+        if not own.dense:
+            raise BuildError(
+                f"{intrinsic.name}: CPU kernels hold fragments without gaps; those of {name!r} "
+                f"have strides {own.strides} and begin every {own.step} elements"
+            )
+    if intrinsic.tile_registers and intrinsic.ordered is not intrinsic:
+        raise BuildError(
+            f"{intrinsic.name}: tile registers are loaded row by row; a statement has columns"
+        )
     for load in intrinsic.operands:
         if intrinsic.staged_dtype(load.tensor.name) in _UNHELD:
             raise BuildError(
@@ -125,7 +136,7 @@ def call_function(intrinsic: Intrinsic, kind: str, calls: int) -> Any:
     from tvm import s_tir
     from tvm.script import from_source
 
-    script = _Script(_named(intrinsic), partial_sums(intrinsic, kind), calls)
+    script = _Script(_named(intrinsic.ordered), partial_sums(intrinsic, kind), calls)
     sch = s_tir.Schedule(from_source(script.function(script.statement())))
     sch.tensorize(sch.get_loops(sch.get_sblock("update"))[1], name)
     return sch.mod["main"]
@@ -134,6 +145,7 @@ def call_function(intrinsic: Intrinsic, kind: str, calls: int) -> Any:
 def _texts(intrinsic: Intrinsic, kind: str) -> tuple[str, str, str]:
     """TVMScript of the pattern and of what is emitted, and the name of the two."""
     holdable(intrinsic)
+    intrinsic = intrinsic.ordered
     compute, parts = _named(intrinsic), partial_sums(intrinsic, kind)
     script = _Script(compute, parts)
     pattern = script.fragment_function(script.statement())

@@ -1,0 +1,48 @@
+"""Buffers on chip that an intrinsic's fragments live in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from amos.errors import IntrinsicError
+from amos.intrinsics.memory import Memory
+
+__all__ = ["Scratchpad", "scratchpads"]
+
+
+@dataclass(frozen=True)
+class Scratchpad:
+    """A buffer of the unit itself; those that a machine has are levels of it.
+
+    Attributes:
+        name: the scope that statements call it by.
+        capacity: bytes.
+        banks: parts that are accessed independently of each other.
+        double: whether it can be filled or emptied while it is in use.
+        operands: names of the operands that share it.
+    """
+
+    name: str
+    capacity: int
+    banks: int
+    double: bool
+    operands: tuple[str, ...]
+
+
+def scratchpads(memory: Sequence[Memory]) -> tuple[Scratchpad, ...]:
+    """The buffers that statements declare by a capacity, in their order.
+
+    Raises:
+        IntrinsicError: two statements say different things of one.
+    """
+    found = []
+    for scope in dict.fromkeys(each.register_scope for each in memory if each.capacity):
+        users = [each for each in memory if each.register_scope == scope]
+        said = {(each.capacity, each.banks, each.double) for each in users if each.capacity}
+        if len(said) > 1:
+            sizes = " and ".join(f"{size} bytes in {banks} banks" for size, banks, _ in said)
+            raise IntrinsicError(f"memory: buffer {scope!r} has {sizes}; let one statement say it")
+        operands = dict.fromkeys(each.operand for each in users)
+        found.append(Scratchpad(scope, *said.pop(), tuple(operands)))
+    return tuple(found)
