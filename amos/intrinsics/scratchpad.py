@@ -29,6 +29,11 @@ class Scratchpad:
     double: bool
     operands: tuple[str, ...]
 
+    def __str__(self) -> str:
+        banks = f" in {self.banks} banks, one for a tile" if self.banks > 1 else ""
+        single = "" if self.double else ", which cannot be filled while in use"
+        return f"{self.name}, which has {self.capacity} bytes{banks}{single}"
+
 
 def scratchpads(memory: Sequence[Memory]) -> tuple[Scratchpad, ...]:
     """The buffers that statements declare by a capacity, in their order.

@@ -9,7 +9,7 @@ from amos.errors import MachineError
 __all__ = ["ENCODINGS", "StreamUnit"]
 
 #: Instruction sets that streams can be written in.
-ENCODINGS = ("vta",)
+ENCODINGS = ("vta", "calls")
 
 
 @dataclass(frozen=True)
@@ -20,17 +20,18 @@ class StreamUnit:
     one port to DRAM, whose bandwidth is that of the machine's last level.
 
     Attributes:
-        encoding: instruction set, one of :data:`ENCODINGS`.
-        micro_ops: how many have room on chip.
+        encoding: instruction set, one of :data:`ENCODINGS`: that of VTA, or loops around calls
+            of any intrinsic, which have no binary form.
         instructions: the most that one stream has.
+        micro_ops: how many have room on chip; of VTA.
         issue: from the end of an instruction to the begin of the next one in its queue.
         drain: from the last operation of a compute instruction to its result.
         latency: from a request to DRAM to its first data.
     """
 
     encoding: str
-    micro_ops: int
     instructions: int
+    micro_ops: int = 0
     issue: int = 1
     drain: int = 0
     latency: int = 0
@@ -40,16 +41,22 @@ class StreamUnit:
             raise MachineError(
                 f"encoding: expected {' or '.join(ENCODINGS)}, got {self.encoding!r}"
             )
-        for name in ("micro_ops", "instructions"):
+        for name in ("micro_ops", "instructions") if self.clears else ("instructions",):
             if getattr(self, name) < 1:
                 raise MachineError(f"{name}: expected 1 or more, got {getattr(self, name)}")
         for name in ("issue", "drain", "latency"):
             if getattr(self, name) < 0:
                 raise MachineError(f"{name}: expected 0 or more cycles, got {getattr(self, name)}")
 
+    @property
+    def clears(self) -> bool:
+        """Whether accumulators are set to zero by instructions of their own."""
+        return self.encoding == "vta"
+
     def __str__(self) -> str:
+        micro = f"room for {self.micro_ops:,} micro-operations; " if self.micro_ops else ""
         return (
-            f"streams of {self.encoding} instructions, at most {self.instructions:,}; room for "
-            f"{self.micro_ops:,} micro-operations; cycles to issue {self.issue}, to drain "
+            f"streams of {self.encoding} instructions, at most {self.instructions:,}; "
+            f"{micro}cycles to issue {self.issue}, to drain "
             f"{self.drain}, to DRAM {self.latency}"
         )

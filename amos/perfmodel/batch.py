@@ -142,7 +142,7 @@ def overflows(structure: Structure, machine: Machine, batch: LoopBatch) -> list[
     """What the first schedule of a batch places beyond the capacity of a memory, in words."""
     if runs_streams(structure, machine):
         full = StreamTiles(structure, batch).overfull
-        return [f"tiles of {name} exceed their buffer" for name, over in full.items() if over[0]]
+        return [f"the tiles in buffer {name} exceed it" for name, over in full.items() if over[0]]
     steps = LoopNestBatch(structure, batch)
     nest = CoreNest(steps, np.minimum(machine.cores, steps.parallel), machine.line)
     said = []

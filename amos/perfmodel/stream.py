@@ -13,7 +13,7 @@ import numpy as np
 
 from amos.machine.machine import Machine
 from amos.perfmodel.terms import BatchPrediction
-from amos.plan.stream_tiles import StreamTiles
+from amos.plan.stream_tiles import StreamTiles, call_cycles
 from amos.plan.structure import LoopBatch, Structure
 
 __all__ = ["predict_streams"]
@@ -27,10 +27,11 @@ def predict_streams(structure: Structure, machine: Machine, batch: LoopBatch) ->
     level, cycle = machine.levels[-1], 1 / machine.clock
     port = level.read_bandwidth * cycle
     spatial = len(structure.spatial)
-    # Each output tile is cleared before its first sum.
-    cleared = float(prod(x.extent for x in structure.spatial))
-    starts = tiles.computes + tiles.counts[:spatial].prod(axis=0)
-    compute = structure.nest.calls + cleared + starts * float(unit.issue + unit.drain)
+    starts, work = tiles.computes, float(structure.nest.calls * call_cycles(structure, machine))
+    if unit.clears:  # Each output tile before its first sum.
+        work += float(prod(x.extent for x in structure.spatial))
+        starts = starts + tiles.counts[:spatial].prod(axis=0)
+    compute = work + starts * float(unit.issue + unit.drain)
     sizes, times, waiting, beside = [], [], np.zeros(len(batch)), [compute]
     for number, op in enumerate(tiles.operands):
         loads = tiles.loads(number)

@@ -14,6 +14,7 @@ from math import prod
 import numpy as np
 
 from amos.errors import BuildError
+from amos.intrinsics.scratchpad import Scratchpad
 from amos.ir import Affine, dtype
 from amos.plan.staging import StagedOperand, stage_array, staged_destination, staged_sources
 from amos.plan.structure import Structure
@@ -45,13 +46,26 @@ class StreamOperand:
 
     Attributes:
         staged: its staged form.
-        buffer: name of its buffer on chip.
-        depth: fragments that the buffer holds.
+        pad: its buffer on chip.
     """
 
     staged: StagedOperand
-    buffer: str
-    depth: int
+    pad: Scratchpad
+
+    @property
+    def buffer(self) -> str:
+        """Name of what it has of the buffer."""
+        return self.pad.name if len(self.pad.operands) == 1 else f"{self.pad.name}.{self.name}"
+
+    @property
+    def depth(self) -> int:
+        """Fragments that the whole buffer holds."""
+        return self.pad.capacity // self.bytes
+
+    @property
+    def bank(self) -> int:
+        """Fragments that one of its banks holds."""
+        return self.pad.capacity // self.pad.banks // self.bytes
 
     @property
     def name(self) -> str:
@@ -133,18 +147,20 @@ def stream_operands(structure: Structure) -> tuple[StreamOperand, ...]:
     """The operands of a mapping on a streamed unit: sources, then the destination.
 
     Raises:
-        BuildError: the intrinsic does not say what the buffer of an operand holds.
+        BuildError: the intrinsic does not say what the buffer of an operand holds, or has
+            gaps between elements.
     """
-    buffers = {m.operand: m for m in structure.mapping.intrinsic.memory}
+    unit = structure.mapping.intrinsic
+    pads = {name: pad for pad in unit.scratchpads for name in pad.operands}
     operands = []
     for staged in (*staged_sources(structure.nest), staged_destination(structure.nest)):
-        memory = buffers[staged.name]
-        size = prod(structure.nest.groups[t].lanes for t in staged.fragment)
-        depth = memory.capacity // (size * dtype(staged.kind).bits // 8)
-        if not depth:
+        if staged.name not in pads:
+            (scope,) = {m.register_scope for m in unit.memory if m.operand == staged.name}
+            raise BuildError(f"{unit.name}: expected the capacity of buffer {scope!r}, got none")
+        if not (own := unit.placements[staged.name]).dense:
             raise BuildError(
-                f"{structure.mapping.intrinsic.name}: expected the capacity of buffer "
-                f"{memory.register_scope!r}, got none"
+                f"{unit.name}: streams move fragments without gaps; those of {staged.name} have "
+                f"strides {own.strides} and begin every {own.step} elements"
             )
-        operands.append(StreamOperand(staged, memory.register_scope, depth))
+        operands.append(StreamOperand(staged, pads[staged.name]))
     return tuple(operands)

@@ -64,13 +64,14 @@ class StreamPlan(Plan):
         if not runs_streams(self.structure, self.machine):
             name = self.mapping.intrinsic.name
             raise BuildError(f"{where}: no streams of {name} run there")
-        for number, operand in enumerate(self.tiles.operands):
-            count, size = self._buffers(number), self._fragments(operand)
-            if count * size > operand.depth:
-                raise BuildError(
-                    f"{where}: {count} tiles of {size} fragments of {operand.name} in buffer "
-                    f"{operand.buffer}, which has {operand.depth}"
-                )
+        for pad in self.mapping.intrinsic.scratchpads:
+            if self.tiles.overfull[pad.name][0]:
+                held = [
+                    f"{self._buffers(n)} tiles of {self._fragments(op)} fragments of {op.name}"
+                    for n, op in enumerate(self.tiles.operands)
+                    if op.name in pad.operands
+                ]
+                raise BuildError(f"{where}: {' and '.join(held)} in buffer {pad}")
 
     @classmethod
     def of(cls, mapping: Mapping, schedule: Schedule, machine: Machine) -> StreamPlan:
@@ -115,8 +116,20 @@ class StreamPlan(Plan):
     def slots(self) -> dict[str, tuple[int, ...]]:
         """First fragment of each tile that an operand has room for, by its name."""
         return {
-            op.name: tuple(n * self._fragments(op) for n in range(self._buffers(number)))
+            op.name: tuple(n * self._pitch(op) for n in range(self._buffers(number)))
             for number, op in enumerate(self.tiles.operands)
+        }
+
+    def _pitch(self, operand: StreamOperand) -> int:
+        """Fragments from one tile on chip to the next: with banks each has its own."""
+        return operand.bank if operand.pad.banks > 1 else self._fragments(operand)
+
+    @cached_property
+    def depths(self) -> dict[str, int]:
+        """Fragments of the buffer that an operand has, by its name: all if it has it alone."""
+        return {
+            op.name: op.depth if len(op.pad.operands) == 1 else self._pitch(op) * self._buffers(n)
+            for n, op in enumerate(self.tiles.operands)
         }
 
     def output_tiles(self) -> Iterator[dict[str, Span]]:
@@ -141,7 +154,7 @@ class StreamPlan(Plan):
             loads, each = int(self.tiles.loads(number)[0]), int(self.tiles.transfers(op)[0])
             room = f"{_many(self._buffers(number), 'buffer')} of {self._fragments(op)}"
             lines.append(
-                f"  {op.name:6} {op.staged.load.tensor.name}: {room} in {op.buffer}, which has "
+                f"  {op.name:6} {op.staged.load.tensor.name}: {room} in {op.pad.name}, which has "
                 f"{op.depth}; {done} {loads} times, {_many(each, verb)} each"
             )
         return "\n".join(lines)

@@ -10,7 +10,7 @@ from amos.machine.machine import Machine
 from amos.plan.stream_operand import StreamOperand, stream_operands
 from amos.plan.structure import LoopBatch, Structure
 
-__all__ = ["StreamTiles", "runs_streams"]
+__all__ = ["StreamTiles", "call_cycles", "runs_streams"]
 
 
 def runs_streams(structure: Structure, machine: Machine | None) -> bool:
@@ -18,6 +18,11 @@ def runs_streams(structure: Structure, machine: Machine | None) -> bool:
     if machine is None or machine.stream is None:
         return False
     return structure.mapping.intrinsic.name in machine.peaks
+
+
+def call_cycles(structure: Structure, machine: Machine) -> int:
+    """Cycles from a call of the intrinsic to the next one."""
+    return max(1, round(machine.peaks[structure.mapping.intrinsic.name].interval * machine.clock))
 
 
 class StreamTiles:
@@ -113,11 +118,24 @@ class StreamTiles:
 
     @property
     def overfull(self) -> dict[str, np.ndarray]:
-        """Operand → whether its tiles exceed its buffer."""
-        return {
-            op.name: self.fragments(op) * self.buffers(number) > op.depth
-            for number, op in enumerate(self.operands)
-        }
+        """Buffer → whether the tiles in it exceed it.
+
+        With more than one bank, each tile has one to itself.
+        """
+        over = {}
+        for pad in self.structure.mapping.intrinsic.scratchpads:
+            own = [(n, op) for n, op in enumerate(self.operands) if op.name in pad.operands]
+            sizes = [self.fragments(op) * op.bytes for _, op in own]
+            counts = [self.buffers(n) for n, _ in own]
+            if pad.banks == 1:
+                need = sum(size * count for size, count in zip(sizes, counts, strict=True))
+                over[pad.name] = np.asarray(need > pad.capacity)
+            else:
+                fits = np.max(sizes, axis=0) * pad.banks <= pad.capacity
+                over[pad.name] = ~fits | (np.sum(counts, axis=0) > pad.banks)
+            if not pad.double:
+                over[pad.name] = over[pad.name] | (np.max(counts, axis=0) > 1)
+        return over
 
     @cached_property
     def computes(self) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from amos.plan.stream_operand import StreamOperand, stream_operands
 from amos.schedule.draft import Draft, Rule
+from amos.schedule.memory_rules import limit_buffer
 from amos.schedule.rules import described, fused, permutations, tile_sizes
 
 __all__ = ["STREAM_RULES"]
@@ -47,19 +48,34 @@ def orders(draft: Draft) -> None:
 
 
 def buffers(draft: Draft) -> None:
-    """C5: tiles of an operand fit the buffer that it has for itself (Heron, Table 6: S2, S3)."""
+    """C5: tiles of operands fit the buffer that these have (Heron, Table 6: S2, S3)."""
     kinds = dict.fromkeys((x.name for x in draft.context.reduce), "step")
     kinds |= dict.fromkeys((x.name for x in draft.context.spatial), "tile")
-    for op in stream_operands(draft.context):
-        draft.tunable(f"buffers.{op.name}", _BUFFERS)
+    operands, tiles = stream_operands(draft.context), dict[str, tuple[str, ...]]()
+    for op in operands:
+        draft.tunable(f"buffers.{op.name}", _BUFFERS if op.pad.double else _BUFFERS[:1])
         size = draft.constant(f"bytes.{op.name}", op.bytes)
         lines = [_line(draft, op, number, kinds) for number in range(len(op.dims))]
-        amount = (size, f"buffers.{op.name}", *(line for line in lines if line))
-        capacity = op.depth * op.bytes
+        tiles[op.name] = size, *(line for line in lines if line)
+    for pad in draft.context.mapping.intrinsic.scratchpads:
+        counts = [f"buffers.{name}" for name in pad.operands]
+        if pad.banks == 1:
+            limit_buffer(
+                draft, pad, {x: (tiles[x][0], f"buffers.{x}", *tiles[x][1:]) for x in pad.operands}
+            )
+            continue
+        # Each tile has a bank to itself: what fills one does not meet what uses another.
+        bank = draft.constant(f"{pad.name}.bank", pad.capacity // pad.banks)
+        for name in pad.operands:
+            draft.limit(
+                draft.product(f"{pad.name}.{name}", tiles[name], "other"),
+                bank,
+                f"a tile of {name} has {{left}} bytes, but a bank of {pad.name} {{right}}",
+            )
         draft.limit(
-            draft.product(f"{op.buffer}.used", amount, "other"),
-            draft.constant(f"{op.buffer}.capacity", capacity),
-            f"{{left}} bytes of {op.name} in buffer {op.buffer}, but it has {capacity}",
+            draft.sum(f"{pad.name}.tiles", counts),
+            draft.constant(f"{pad.name}.banks", pad.banks),
+            f"{{left}} tiles in buffer {pad.name}, but it has {{right}} banks",
         )
 
 

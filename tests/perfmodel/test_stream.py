@@ -50,5 +50,5 @@ def test_tiles_that_do_not_fit_take_forever() -> None:
     op = amos.operators.resolve("resnet18:C1", dtype="s8")
     mapping = {m.name: m for m in amos.enumerate_mappings(op, VTA)}["n-k-c"]
     large = StreamSchedule(tile={"p": 56, "q": 56})
-    with pytest.raises(MachineError, match="tiles of Src1 exceed their buffer"):
+    with pytest.raises(MachineError, match="the tiles in buffer inp exceed it"):
         amos.predict(mapping, PYNQ, large)

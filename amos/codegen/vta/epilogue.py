@@ -34,8 +34,6 @@ def alu_steps(op: Operator) -> tuple[list[AluStep], str]:
     Raises:
         BuildError: the ALU does not have it.
     """
-    if op.redirected:
-        raise BuildError(f"VTA stores one result where the statement puts it, not {op}")
     if op.epilogue is None:
         return [], "int32"
     kind, by = op.epilogue.result("int32"), _Alu(str(op.epilogue))

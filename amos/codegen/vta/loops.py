@@ -10,28 +10,12 @@ from math import prod
 
 import numpy as np
 
-__all__ = ["Arranged", "Step", "arranged"]
+from amos.codegen.stream.writer import Step
+
+__all__ = ["Arranged", "arranged"]
 
 #: Steps that a loop of an instruction has at most (``VTA_LOOP_ITER_WIDTH``).
 _ITERATIONS = 2**14 - 1
-
-
-@dataclass(frozen=True)
-class Step:
-    """A loop over fragments.
-
-    Attributes:
-        length: its steps.
-        moves: what one adds to the index of the destination, the source and the weight.
-    """
-
-    length: int
-    moves: tuple[int, int, int]
-
-    @property
-    def sums(self) -> bool:
-        """Whether it stays at one accumulator."""
-        return not self.moves[0]
 
 
 @dataclass(frozen=True)

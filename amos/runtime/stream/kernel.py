@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from amos.codegen import vta
+from amos.codegen.stream import calls
 from amos.codegen.stream.instructions import Stream
-from amos.codegen.vta import Encoding, program
 from amos.machine import Machine
 from amos.plan import Candidate
 from amos.plan.stream_plan import StreamPlan
@@ -31,9 +32,11 @@ class StreamKernel:
 
     def __init__(self, candidate: Candidate, machine: Machine) -> None:
         self.plan = StreamPlan.of(candidate.mapping, candidate.schedule, machine)
-        self.stream: Stream = program(self.plan)
-        self.encoding = Encoding.of(self.stream.buffers)
-        self.binary = self.encoding.binary(self.stream)
+        write = {"vta": vta.program, "calls": calls.program}[self.plan.unit.encoding]
+        self.stream: Stream = write(self.plan)
+        if self.plan.unit.encoding == "vta":
+            self.encoding = vta.Encoding.of(self.stream.buffers)
+            self.binary = self.encoding.binary(self.stream)
         self.last: Run | None = None
 
     def prepare(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -6,7 +6,8 @@ import itertools
 
 import numpy as np
 
-from amos.codegen.vta.loops import Step, arranged
+from amos.codegen.stream.writer import Step
+from amos.codegen.vta.loops import arranged
 
 
 def _walked(outer: Step, inner: Step, uops: np.ndarray) -> list[tuple[int, ...]]:

@@ -1,0 +1,219 @@
+"""A plan as a stream: what all units share, whatever their compute instructions are."""
+
+from __future__ import annotations
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from collections.abc import Mapping as MappingType
+from dataclasses import dataclass
+from math import lcm, prod
+
+import numpy as np
+
+from amos.codegen.stream.instructions import Buffer, Load, Region, Store, Stream
+from amos.codegen.stream.rectangles import Tile, tile_of
+from amos.codegen.stream.tokens import Draft
+from amos.errors import BuildError
+from amos.plan.stream_operand import StreamOperand
+from amos.plan.stream_plan import Span, StreamPlan
+
+__all__ = ["Step", "Writer", "refuse_extras"]
+
+#: DRAM is laid out in steps of so many bytes.
+_PAGE = 4096
+
+
+@dataclass(frozen=True)
+class Step:
+    """A loop over fragments.
+
+    Attributes:
+        length: its steps.
+        moves: what one adds to the index of the destination, then of each source.
+    """
+
+    length: int
+    moves: tuple[int, ...]
+
+    @property
+    def sums(self) -> bool:
+        """Whether it stays at one accumulator."""
+        return not self.moves[0]
+
+
+class Writer(ABC):
+    """Writes the stream of a plan: loads of tiles that are not on chip, their sums, stores.
+
+    Args:
+        plan: what to write.
+        buffers: memories on chip; that of an operand has :attr:`StreamOperand.buffer` as name.
+        leaving: the buffer whose fragments results are in DRAM; by default the destination's.
+    """
+
+    def __init__(self, plan: StreamPlan, buffers: Iterable[Buffer], leaving: str = "") -> None:
+        self.plan = plan
+        self.buffers = {b.name: b for b in buffers}
+        self.draft = Draft(self.buffers)
+        self._leaving = leaving or plan.destination.buffer
+        self.bases, self.end = self._bases()
+        #: Of each source the tiles on chip, by the spans that they are for, oldest first.
+        self.resident = {op.name: dict[tuple[Span, ...], int]() for op in plan.sources}
+
+    @abstractmethod
+    def multiply(
+        self, loops: tuple[Step, ...], tiles: Sequence[Tile], bases: Sequence[int], first: bool
+    ) -> None:
+        """Write the calls of one tile.
+
+        Args:
+            loops: around them.
+            tiles: of the destination, then of each source.
+            bases: fragment on chip of the first step of all loops, of the same.
+            first: whether accumulators have no sum yet.
+        """
+
+    @abstractmethod
+    def finish(self, result: Tile, slot: int) -> None:
+        """Write what follows the last sum of a tile, which is in a slot."""
+
+    def closing(self) -> dict[str, np.ndarray]:
+        """Write what ends the stream.
+
+        Returns:
+            tensors in DRAM that the stream itself brings, one row a fragment, by the names of
+            their buffers with an ``s``.
+        """
+        return {}
+
+    def stream(self) -> Stream:
+        """The whole stream.
+
+        Raises:
+            BuildError: it is too long.
+        """
+        plan, limit = self.plan, self.plan.unit.instructions
+        slots = itertools.cycle(plan.slots[plan.destination.name])
+        for spatial, slot in zip(plan.output_tiles(), slots, strict=False):
+            self._output(spatial, slot)
+            if len(self.draft.instructions) >= limit:
+                raise BuildError(
+                    f"{plan.mapping.name}: more than {limit} instructions; take larger tiles"
+                )
+        constants = self.closing()
+        regions = [
+            Region(op.staged.load.tensor.name, self._stored(op), self.bases[op.name], _rows(op))
+            for op in plan.tiles.operands
+        ]
+        for name, rows in constants.items():
+            kind = name.removesuffix("s")
+            regions.append(Region(name, kind, self.end // self.buffers[kind].bytes, len(rows)))
+        return Stream(
+            self.draft.finished(), tuple(self.buffers.values()), tuple(regions), constants
+        )
+
+    def _output(self, spatial: MappingType[str, Span], slot: int) -> None:
+        """Everything for one tile of the output."""
+        result = tile_of(self.plan.destination, spatial)
+        first = True
+        for reduction in self.plan.reduction_tiles():
+            spans = {**spatial, **reduction}
+            tiles = [result, *(tile_of(op, spans) for op in self.plan.sources)]
+            bases = [slot + result.first, *self._loaded(spans, tiles[1:])]
+            loops = tuple(
+                Step(span.length, tuple(tile.steps.get(name, 0) for tile in tiles))
+                for name, span in spans.items()
+            )
+            self.multiply(loops, tiles, bases, first)
+            first = False
+        self.finish(result, slot)
+        self._store(result, slot)
+
+    def touched(self, tiles: Sequence[Tile], bases: Sequence[int]) -> dict[str, slice]:
+        """Rows of each buffer that calls of one tile may touch."""
+        operands = [self.plan.destination, *self.plan.sources]
+        return {
+            op.buffer: slice(base - tile.first, base - tile.first + tile.fragments)
+            for op, base, tile in zip(operands, bases, tiles, strict=True)
+        }
+
+    def _loaded(self, spans: MappingType[str, Span], tiles: Sequence[Tile]) -> list[int]:
+        """Where the first steps of all loops are in tiles of the sources, which are loaded."""
+        pairs = list(zip(self.plan.sources, tiles, strict=True))
+        # What has a second buffer need not wait for the products that use the first.
+        pairs.sort(key=lambda pair: -len(self.plan.slots[pair[0].name]))
+        first = {op.name: self._load(op, spans, tile) + tile.first for op, tile in pairs}
+        return [first[op.name] for op in self.plan.sources]
+
+    def _load(self, op: StreamOperand, spans: MappingType[str, Span], tile: Tile) -> int:
+        """First fragment on chip of a tile, which is loaded unless it is there."""
+        key = tuple(spans[name] for name in sorted(tile.steps))
+        resident, slots = self.resident[op.name], self.plan.slots[op.name]
+        if key in resident:
+            resident[key] = resident.pop(key)  # the one in use is the newest
+            return resident[key]
+        free = [slot for slot in slots if slot not in resident.values()]
+        resident[key] = slot = free[0] if free else resident.pop(next(iter(resident)))
+        for part in tile.rectangles():
+            load = Load(
+                buffer=op.buffer,
+                sram=slot + part.sram,
+                dram=self.bases[op.name] + part.dram,
+                rows=part.rows,
+                columns=part.columns,
+                stride=part.stride,
+                before=part.before,
+                after=part.after,
+            )
+            self.draft.add(load, writes={op.buffer: slice(load.sram, load.sram + prod(load.shape))})
+        return slot
+
+    def _store(self, result: Tile, slot: int) -> None:
+        for part in result.rectangles():
+            store = Store(
+                buffer=self._leaving,
+                sram=slot + part.sram,
+                dram=self.bases[self.plan.destination.name] + part.dram,
+                rows=part.rows,
+                columns=part.columns,
+                stride=part.stride,
+            )
+            read = slice(store.sram, store.sram + store.moved)
+            self.draft.add(store, {self.plan.destination.buffer: read})
+
+    def _stored(self, op: StreamOperand) -> str:
+        """Name of the buffer whose fragments an operand consists of in DRAM."""
+        return self._leaving if op is self.plan.destination else op.buffer
+
+    def _bases(self) -> tuple[dict[str, int], int]:
+        """First fragment of each operand in DRAM, one after the other; bytes of all."""
+        aligned = {m.operand: m.alignment for m in self.plan.mapping.intrinsic.memory}
+        at, bases = 0, {}
+        for op in self.plan.tiles.operands:
+            size = self.buffers[self._stored(op)].bytes
+            unit = lcm(size, aligned[op.name])
+            at = -(-at // unit) * unit
+            bases[op.name] = at // size
+            at += -(-_rows(op) * size // _PAGE) * _PAGE
+        return bases, at
+
+
+def refuse_extras(plan: StreamPlan, who: str) -> None:
+    """Raise where an operator asks for more than loads and stores of whole fragments.
+
+    Raises:
+        BuildError: it has a prologue, or stores elements elsewhere.
+    """
+    op = plan.mapping.operator
+    if op.prologues:
+        raise BuildError(
+            f"{who} loads sources as they are: nothing computes {op.prologues[0]} there"
+        )
+    if op.store is not None:
+        raise BuildError(f"{who} stores whole fragments of the output, not {op.store}")
+    if op.redirected:
+        raise BuildError(f"{who} stores one result where the statement puts it, not {op}")
+
+
+def _rows(op: StreamOperand) -> int:
+    return prod(dim.extent for dim in op.dims)
