@@ -173,9 +173,12 @@ def _buffer(statement: Memory) -> dict[str, Any]:
     layout = statement.layout
     facts = {
         "capacity": statement.capacity or None,
+        "banks": statement.banks if statement.banks > 1 else None,
+        "double": False if not statement.double else None,
         "alignment": statement.alignment if statement.alignment > 1 else None,
         "explicit": False if not statement.explicit else None,
         "write_interval": statement.write_interval or None,
+        "transposes": statement.transposes or None,
         "vectors": " or ".join(map(str, statement.vectors)) or None,
         "layout": layout and ", ".join(f"{i} = {text}" for i, text in layout.where),
     }

@@ -22,7 +22,8 @@ def intrinsics() -> Iterator[Intrinsic]:
     """One micro-operation: a row of 16 inputs times a 16x16 block of weights.
 
     The runtime refuses a micro-operation that writes the accumulator which one
-    of the two before it has written, so three cycles lie between two writes.
+    of the two before it has written, so three cycles lie between two writes. Addresses in DRAM
+    count fragments, so that each begins at a multiple of its size.
     """
     yield Intrinsic.define(
         "vta_gemm_m1n16k16_s8_s32",
@@ -30,12 +31,11 @@ def intrinsics() -> Iterator[Intrinsic]:
         {"i1": 1, "i2": 16, "r1": 16},
         {"Src1": "s8", "Src2": "s8", "Dst": "s32"},
         [
-            Memory.parse("inp.Src1[] = global.Src1[addr_a]", capacity=32 << 10, alignment=16),
-            Memory.parse("wgt.Src2[] = global.Src2[addr_b]", capacity=256 << 10, alignment=256),
+            Memory.parse("inp.Src1[] = global.Src1[addr_a]", capacity=32 << 10),
+            Memory.parse("wgt.Src2[] = global.Src2[addr_b]", capacity=256 << 10),
             Memory.parse(
                 "global.Dst[addr_c] = acc.Dst[]",
                 capacity=128 << 10,
-                alignment=16,
                 write_interval=3,
             ),
         ],

@@ -64,10 +64,7 @@ def test_list_has_what_a_program_needs(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_show_tells_of_buffers_and_layouts(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["intrinsics", "show", "vta_gemm_m1n16k16_s8_s32"]) == 0
-    assert (
-        "capacity 131072 bytes; alignment 16 bytes; write_interval 3 cycles"
-        in capsys.readouterr().out
-    )
+    assert "capacity 131072 bytes; write_interval 3 cycles" in capsys.readouterr().out
     assert main(["intrinsics", "show", VNNI]) == 0
     assert "timing   latency 5, one every 0.5 cycles on xeon_6240 (" in capsys.readouterr().out
     row = _json(["intrinsics", "show", "wmma_m8n32k16_f16_f32"], capsys)

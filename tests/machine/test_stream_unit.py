@@ -47,7 +47,7 @@ def test_it_is_shown() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (("gemmini", 512), "encoding: expected vta, got 'gemmini'"),
+        (("gemmini", 512), "encoding: expected vta or calls, got 'gemmini'"),
         (("vta", 0), "micro_ops: expected 1 or more, got 0"),
     ],
 )
