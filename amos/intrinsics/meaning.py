@@ -6,8 +6,8 @@ in rounding and saturation, and knows nothing about any implementation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import reduce
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial, reduce
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from amos.intrinsics.description import Intrinsic
     from amos.ir import BufferLoad, Compute
 
-__all__ = ["combined", "execute"]
+__all__ = ["Unit", "execute", "scalar_unit"]
+
+#: One call: accumulator fragment and source fragments → new accumulator.
+Unit = Callable[[np.ndarray, Sequence[np.ndarray]], np.ndarray]
 
 _SMALLEST_NORMAL = float(np.finfo(np.float32).tiny)
 
@@ -52,23 +55,12 @@ def execute(intrinsic: Intrinsic, fragments: Mapping[str, np.ndarray]) -> np.nda
     given = _check(intrinsic, fragments)
     accumulator = given.pop(intrinsic.destination.tensor.name)
     kind = dtype(intrinsic.dtypes[-1])
+    work = np.dtype(np.int64 if kind.is_integer else np.float64)
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        if not intrinsic.compute.sums_products:
-            work = np.dtype(np.int64 if kind.is_integer else np.float64)
-            values = [given[load.tensor.name].astype(work) for load in intrinsic.sources]
-            total = combined(intrinsic.compute, accumulator.astype(work), values)
-            return quantize(total.astype(kind.numpy) if kind.is_integer else total, kind)
-        if not intrinsic.compute.accumulates:
-            accumulator = np.zeros_like(accumulator)
-        if kind.is_integer:
-            total = accumulator.astype(np.int64) + _sum(intrinsic, given, np.dtype(np.int64))
-            if intrinsic.arithmetic.saturate:
-                total = np.clip(total, *dtype(kind).limits)
-            return np.asarray(total).astype(kind.numpy)
         if intrinsic.arithmetic.bitwise:
             return _one_by_one(intrinsic, given, accumulator)
-        total = accumulator.astype(np.float64) + _sum(intrinsic, given, np.dtype(np.float64))
-        return quantize(total, kind)
+        values = [given[load.tensor.name].astype(work) for load in intrinsic.sources]
+        return quantize(scalar_unit(intrinsic)(accumulator.astype(work), values), kind)
 
 
 def _check(intrinsic: Intrinsic, fragments: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -91,21 +83,36 @@ def _check(intrinsic: Intrinsic, fragments: Mapping[str, np.ndarray]) -> dict[st
     return arrays
 
 
-def _sum(intrinsic: Intrinsic, given: Mapping[str, np.ndarray], work: np.dtype) -> np.ndarray:
-    """The exact sum of all products of a call, as wide as ``work``."""
-    letters = {it.name: chr(ord("a") + t) for t, it in enumerate(intrinsic.iterations)}
+def scalar_unit(intrinsic: Intrinsic) -> Unit:
+    """The intrinsic's own statement, on fragments of any extents.
+
+    Leading axes that all fragments share are calls of their own. Integers are clamped where
+    the intrinsic saturates.
+    """
+    statement = intrinsic.compute
+    if not statement.sums_products:
+        return partial(_combined, statement)
+    letters = {it.name: chr(ord("a") + n) for n, it in enumerate(statement.iterations)}
     *sources, target = (
         "".join(letters[index.names[0]] for index in load.indices) for load in intrinsic.operands
     )
-    # A number of ones stands for a dimension of the result that no source has.
-    lonely = [it for it in intrinsic.compute.spatial if letters[it.name] not in "".join(sources)]
-    spec = ",".join([f"...{s}" for s in sources] + [letters[it.name] for it in lonely])
-    arrays = [given[load.tensor.name].astype(work) for load in intrinsic.sources]
-    ones = [np.ones(it.extent, work) for it in lonely]
-    return np.asarray(np.einsum(f"{spec}->...{target}", *arrays, *ones))
+    # A dimension of the result that no source has repeats the value along it.
+    lonely = [x for x in target if x not in "".join(sources)]
+    spec = ",".join([*(f"...{source}" for source in sources), *lonely])
+    axes = [target.index(x) - len(target) for x in lonely]
+    limits = dtype(intrinsic.dtypes[-1]).limits if intrinsic.arithmetic.saturate else None
+
+    def compute(accumulator: np.ndarray, fragments: Sequence[np.ndarray]) -> np.ndarray:
+        ones = [np.ones(accumulator.shape[axis], accumulator.dtype) for axis in axes]
+        total = np.einsum(f"{spec}->...{target}", *fragments, *ones)
+        if statement.accumulates:
+            total = accumulator + total
+        return np.asarray(total if limits is None else np.clip(total, *limits))
+
+    return compute
 
 
-def combined(
+def _combined(
     compute: Compute, accumulator: np.ndarray, fragments: Sequence[np.ndarray]
 ) -> np.ndarray:
     """What any statement of an intrinsic makes of fragments of any extents.
@@ -156,7 +163,7 @@ def _one_by_one(
     points = list(product(*(range(it.extent) for it in summed)))
     if intrinsic.arithmetic.rounding == "fused-descending":
         points.reverse()
-    total = flush(accumulator)
+    total = flush(accumulator if intrinsic.compute.accumulates else np.zeros_like(accumulator))
     for point in points:
         at: Any = (..., *point)
         term = reduce(np.multiply, [source[at] for source in sources])

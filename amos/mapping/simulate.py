@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from amos.errors import MappingError
+from amos.intrinsics.meaning import scalar_unit
 from amos.validate.buffers import FlatAccess, check_inputs, nest_addresses, output_dtype, wide
 from amos.validate.epilogue import finish, source_values
-from amos.validate.execute import scalar_unit
 
 if TYPE_CHECKING:
     from amos.mapping.mapping import Mapping

@@ -8,6 +8,7 @@ from itertools import product
 import numpy as np
 
 from amos.intrinsics import Intrinsic, execute
+from amos.intrinsics.meaning import scalar_unit
 from amos.ir import DType, dtype
 from amos.ir.floats import limits, quantize
 
@@ -142,8 +143,6 @@ def _near(
 
 
 def _magnitude(intrinsic: Intrinsic, wide: Mapping[str, np.ndarray]) -> np.ndarray:
-    from amos.validate.execute import scalar_unit
-
     names = [load.tensor.name for load in intrinsic.operands]
     with np.errstate(over="ignore"):
         return scalar_unit(intrinsic)(wide[names[-1]], [wide[name] for name in names[:-1]])

@@ -6,15 +6,13 @@ store engine of any capacity, so nothing is tiled yet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from amos.intrinsics.meaning import combined
-from amos.ir import dtype
+from amos.intrinsics.meaning import Unit, scalar_unit
 from amos.validate.buffers import (
     FlatAccess,
     check_inputs,
@@ -31,10 +29,7 @@ if TYPE_CHECKING:
     from amos.intrinsics import Intrinsic
     from amos.ir import BufferLoad, Operator
 
-__all__ = ["Unit", "execute_matching", "scalar_unit"]
-
-#: One intrinsic call: accumulator fragment and source fragments → new accumulator.
-Unit = Callable[[np.ndarray, Sequence[np.ndarray]], np.ndarray]
+__all__ = ["execute_matching"]
 
 
 def execute_matching(
@@ -93,38 +88,6 @@ def execute_matching(
             target.store(call, run(target.load(call), loaded))
     result = target.buffer.reshape(out.shape).astype(output_dtype(op, arrays))
     return finish(op, result, given)
-
-
-def scalar_unit(intrinsic: Intrinsic) -> Unit:
-    """The intrinsic's own statement, on fragments of any extents.
-
-    Leading axes beyond the fragments' own are calls of their own. Integers are
-    clamped where the intrinsic saturates.
-    """
-    if not intrinsic.compute.sums_products:
-        return partial(combined, intrinsic.compute)
-    letters = {it.name: chr(ord("a") + t) for t, it in enumerate(intrinsic.iterations)}
-
-    def subscript(load: BufferLoad) -> str:
-        return "".join(letters[index.names[0]] for index in load.indices)
-
-    sources = [subscript(load) for load in intrinsic.sources]
-    target = subscript(intrinsic.destination)
-    # An iteration that indexes the destination alone repeats the value along it.
-    lonely = [x for x in target if not any(x in s for s in sources)]
-    inputs = [f"...{s}" for s in sources] + lonely
-    spec = f"{','.join(inputs)}->...{target}"
-    axis = {x: d - len(target) for d, x in enumerate(target)}
-    accumulate = intrinsic.compute.accumulates
-    limits = dtype(intrinsic.dtypes[-1]).limits if intrinsic.arithmetic.saturate else None
-
-    def compute(accumulator: np.ndarray, fragments: Sequence[np.ndarray]) -> np.ndarray:
-        ones = [np.ones(accumulator.shape[axis[x]], accumulator.dtype) for x in lonely]
-        added = np.einsum(spec, *fragments, *ones)
-        total = accumulator + added if accumulate else added
-        return np.asarray(total if limits is None else np.clip(total, *limits))
-
-    return compute
 
 
 @dataclass(frozen=True)

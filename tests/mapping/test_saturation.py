@@ -10,7 +10,7 @@ import pytest
 import amos
 from amos import intrinsics
 from amos.errors import MappingError
-from amos.validate.execute import scalar_unit
+from amos.intrinsics.meaning import scalar_unit
 
 NAME = "vnni_dpbusds_m16k4_u8_s8_s32"
 #: 255 · -128 is the largest product; so many of them just fit into 32 bits.

@@ -9,9 +9,9 @@ import pytest
 
 from amos import intrinsics
 from amos.errors import MappingError, OperatorError
+from amos.intrinsics.meaning import scalar_unit
 from amos.ir import Operator
 from amos.validate import evaluate, execute_matching, random_inputs
-from amos.validate.execute import scalar_unit
 
 WMMA = intrinsics.get("wmma_m16n16k16_f16_f32")
 OP = Operator.parse(
