@@ -25,7 +25,7 @@ from amos.network.comparison import compare
 from amos.network.groups import Task
 from amos.network.kernels import TaskKernel, build_kernel
 from amos.network.model import Check, CompiledNetwork, random_arrays
-from amos.network.network import Network
+from amos.network.network import Network, checked_network
 from amos.network.program import rebuilt
 from amos.records import Record, Records
 
@@ -57,6 +57,7 @@ def compile_network(
         NetworkError: a result is wrong, or the engine cannot compile the rest.
         RecordError: the record file cannot be read.
     """
+    checked_network(network)
     chooser = Chooser("host")
     best = _best(records)
     kernels: dict[Task, TaskKernel] = {}

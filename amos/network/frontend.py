@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Mapping, Sequence
+import traceback
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
 from amos._toolchain import load_tvm
@@ -53,7 +57,9 @@ def _onnx_file(path: str) -> Any:
         raise NetworkError(f"model {path!r}: there is no such file")
     try:
         model = onnx.load(path)
-        onnx.checker.check_model(path)
+        # Many writers leave out the shapes of results, which nothing here needs.
+        if all(each.type.tensor_type.HasField("shape") for each in model.graph.output):
+            onnx.checker.check_model(path)
     except Exception as error:  # protobuf and onnx each have errors of their own
         raise NetworkError(f"model {path!r} is no valid ONNX file: {last_line(error)}") from error
     return model
@@ -67,10 +73,27 @@ def _from_onnx(model: Any, name: str, shapes: Shapes) -> Any:
     known = _shapes(model, name, shapes)
     model = with_pairs(model, name)
     try:
-        with own_converters():
+        with own_converters(), redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             return from_onnx(model, shape_dict=known)
     except Exception as error:
-        raise NetworkError(f"model {name!r}: TVM cannot import it: {last_line(error)}") from error
+        said = f"model {name!r}: TVM cannot import it: {last_line(error)}"
+        with _silent():  # TVM complains where a builder ends before its work is done
+            traceback.clear_frames(error.__traceback__)
+        raise NetworkError(said) from error
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Nothing reaches standard error, from C++ either."""
+    with open(os.devnull, "w") as nowhere:
+        usual = os.dup(2)
+        os.dup2(nowhere.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(usual, 2)
+            os.close(usual)
 
 
 def _shapes(model: Any, name: str, given: Shapes) -> dict[str, list[int]]:
@@ -90,6 +113,11 @@ def _shapes(model: Any, name: str, given: Shapes) -> dict[str, list[int]]:
         if value.name in given:
             shapes[value.name] = _stated(value, name, given[value.name])
             continue
+        if not value.type.tensor_type.HasField("shape"):
+            raise NetworkError(
+                f"model {name!r}: input {value.name!r} has no shape; state it: "
+                f'shapes={{"{value.name}": (1, 3, 224, 224)}}'
+            )
         for position, dim in enumerate(dims):
             if dim.dim_value < 1:
                 example = tuple(d.dim_value or 1 for d in dims)
@@ -103,16 +131,16 @@ def _shapes(model: Any, name: str, given: Shapes) -> dict[str, list[int]]:
 
 
 def _stated(value: Any, name: str, shape: Sequence[int]) -> list[int]:
-    dims = value.type.tensor_type.shape.dim
-    fits = len(shape) == len(dims) and all(
-        isinstance(extent, int) and extent > 0 and dim.dim_value in (0, extent)
-        for extent, dim in zip(shape, dims, strict=True)
-    )
+    extents = isinstance(shape, Sequence) and all(isinstance(e, int) and e > 0 for e in shape)
+    dims, own = value.type.tensor_type.shape.dim, "any shape"
+    fits = extents
+    if value.type.tensor_type.HasField("shape"):
+        own = f"shape ({', '.join(dim.dim_param or str(dim.dim_value or '?') for dim in dims)})"
+        fits = extents and len(shape) == len(dims)
+        fits = fits and all(dim.dim_value in (0, e) for e, dim in zip(shape, dims, strict=True))
     if not fits:
-        own = ", ".join(dim.dim_param or str(dim.dim_value or "?") for dim in dims)
-        raise NetworkError(
-            f"model {name!r}: input {value.name!r} has shape ({own}), got {shown(tuple(shape))}"
-        )
+        got = tuple(shape) if isinstance(shape, Sequence) else shape
+        raise NetworkError(f"model {name!r}: input {value.name!r} has {own}, got {shown(got)}")
     return list(shape)
 
 

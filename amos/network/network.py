@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amos._display import Shown
+from amos.errors import NetworkError, shown
 from amos.machine import Machine
 from amos.network.frontend import Shapes, import_model
 from amos.network.graph import Graph
@@ -21,7 +22,7 @@ from amos.network.simplify import simplified
 if TYPE_CHECKING:
     from amos.network.report import Report
 
-__all__ = ["Network", "Port", "load_network"]
+__all__ = ["Network", "Port", "checked_network", "load_network"]
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,16 @@ class Network(Shown):
     def __str__(self) -> str:
         ports = ", ".join(map(str, self.inputs))
         return f"{self.name}({ports}): {len(self.grouping.groups)} groups, {len(self.tasks)} tasks"
+
+
+def checked_network(network: object) -> None:
+    """Refuse what is no network.
+
+    Raises:
+        NetworkError: it is something else.
+    """
+    if not isinstance(network, Network):
+        raise NetworkError(f"expected what amos.load_network returns, got {shown(network)}")
 
 
 def load_network(

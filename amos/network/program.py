@@ -62,10 +62,19 @@ class _Reader:
         results = self.operands(body.body)
         if not single and isinstance(results[0], Node) and results[0].operation == "tuple":
             results = results[0].operands
-        if not all(isinstance(result, Node) and result.dtype for result in results):
-            raise NetworkError("network: a result is a constant, or nested")
-        outputs = tuple(result for result in results if isinstance(result, Node))
+        if not all(result.dtype for result in results):
+            raise NetworkError("network: a result is a tuple of results")
+        outputs = tuple(map(self.node, results))
         return Graph(tuple(self.nodes), outputs, single, self.others)
+
+    def node(self, result: Operand) -> Node:
+        """A result as a node, also where it is a constant."""
+        if isinstance(result, Node):
+            return result
+        expression, number = const(result.array), len(self.nodes)
+        node = Node(number, "constant", (), result.shape, result.dtype, expression=expression)
+        self.nodes.append(node)
+        return node
 
     def bind(self, variable: Any, value: Any) -> None:
         relax = self.relax
@@ -129,7 +138,7 @@ def _tensor(kind: Any, what: str) -> tuple[tuple[int, ...], str]:
         return (), ""
     extents = getattr(kind.shape, "values", None)
     if extents is None or any(not hasattr(extent, "value") for extent in extents):
-        names = "?" if extents is None else ", ".join(map(str, extents))
+        names = "?" if extents is None else ", ".join(str(getattr(e, "value", e)) for e in extents)
         raise NetworkError(
             f"{what}: shape ({names}) is not known before the call; state the shapes of the "
             'inputs, as in shapes={"input": (1, 3, 224, 224)}'

@@ -21,7 +21,7 @@ from amos.explore.task_scheduler import scheduler as named_scheduler
 from amos.measure.executor import Executor, open_executor
 from amos.network.candidates import Choice, Chooser
 from amos.network.groups import Task
-from amos.network.network import Network
+from amos.network.network import Network, checked_network
 from amos.records import Records
 
 if TYPE_CHECKING:
@@ -190,6 +190,7 @@ def tune(
         MeasureError: there is nothing to measure with.
         RecordError: the record file cannot be written.
     """
+    checked_network(network)
     check_count("trials", trials)
     if retain is None:
         retain = _RETAIN if scheduler == "dual" else 1.0

@@ -1,0 +1,106 @@
+"""What is no model, or a model that cannot be taken: one clear line, and nothing else."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import amos
+from amos.errors import NetworkError
+from tests.network.models import Builder
+
+
+def _product() -> tuple[Builder, str]:
+    b = Builder()
+    return b, b.node("MatMul", b.input("x", (4, 16)), b.random(16, 8))
+
+
+def _unchecked(b: Builder, result: Any, inputs: list[Any] | None = None) -> Any:
+    graph = helper.make_graph(b.nodes, "g", inputs or b.inputs, [result], b.weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_a_result_may_be_a_constant() -> None:
+    b, y = _product()
+    model = b.model(y, b.node("Identity", b.constant([1.0, 2.0])))
+    compiled = amos.compile(amos.load_network(model), progress=False)
+    values = np.ones((4, 16), np.float32)
+    product, constant = compiled(values)
+    np.testing.assert_array_equal(constant, np.array([1, 2], np.float32))
+    np.testing.assert_array_equal(product, compiled(values)[0])
+    assert [(port.shape, port.dtype) for port in compiled.network.outputs] == [
+        ((4, 8), "float32"),
+        ((2,), "float32"),
+    ]
+
+
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT, None])
+def test_a_file_need_not_say_what_shape_results_have(tmp_path: Path, kind: int | None) -> None:
+    b, y = _product()
+    value = helper.make_empty_tensor_value_info(y)
+    if kind is not None:
+        value = helper.make_tensor_value_info(y, kind, None)
+    onnx.save(_unchecked(b, value), tmp_path / "model.onnx")
+    (output,) = amos.load_network(tmp_path / "model.onnx").outputs
+    assert output.shape == (4, 8)
+
+
+def test_weights_beside_the_file(tmp_path: Path) -> None:
+    b, y = _product()
+    path, weights = tmp_path / "model.onnx", tmp_path / "weights.bin"
+    onnx.save_model(
+        b.model(y), path, save_as_external_data=True, location=weights.name, size_threshold=0
+    )
+    assert len(amos.load_network(path).tasks) == 1
+    os.truncate(weights, 100)
+    with pytest.raises(NetworkError, match=r"model.onnx' is no valid ONNX file: .*exceeds"):
+        amos.load_network(path)
+    weights.unlink()
+    with pytest.raises(NetworkError, match=r"model.onnx' is no valid ONNX file: .*weights.bin"):
+        amos.load_network(path)
+
+
+def test_shapes_that_are_missing_or_wrong() -> None:
+    b = Builder()
+    weights = b.random(16, 8)
+    floats, bare = TensorProto.FLOAT, helper.make_tensor_value_info("x", TensorProto.FLOAT, None)
+    model = b.model(b.node("MatMul", b.input("x", ("batch", 16)), weights))
+    with pytest.raises(NetworkError, match=r"dimension 'batch' of input 'x' is dynamic; state it"):
+        amos.load_network(model)
+    for wrong in ((4, 17), (4,), (0, 16), 3):
+        with pytest.raises(NetworkError, match=r"input 'x' has shape \(batch, 16\), got"):
+            amos.load_network(model, shapes={"x": wrong})  # type: ignore[dict-item]
+    result = helper.make_tensor_value_info(b.nodes[-1].output[0], floats, None)
+    shapeless = _unchecked(b, result, [bare])
+    with pytest.raises(NetworkError, match="input 'x' has no shape; state it"):
+        amos.load_network(shapeless)
+    assert amos.load_network(shapeless, shapes={"x": (4, 16)}).outputs[0].shape == (4, 8)
+
+
+def test_the_engine_says_nothing_by_itself(capfd: pytest.CaptureFixture[str]) -> None:
+    """It prints the node that it fails at, and that its builder ended early."""
+    b = Builder()
+    x = b.node("Relu", b.input("x", (4, 16)))
+    y = b.node("MatMul", x, b.random(17, 8))
+    model = _unchecked(b, helper.make_tensor_value_info(y, TensorProto.FLOAT, None))
+    with pytest.raises(NetworkError, match="TVM cannot import it: .*16"):
+        amos.load_network(model)
+    b = Builder()
+    with pytest.raises(NetworkError, match="not supported for frontend ONNX: Det"):
+        amos.load_network(b.model(b.node("Det", b.input("x", (4, 4)))))
+    assert capfd.readouterr() == ("", "")
+
+
+def test_only_networks_are_compiled_and_tuned(tmp_path: Path) -> None:
+    said = "expected what amos.load_network returns, got 'model.onnx'"
+    with pytest.raises(NetworkError, match=said):
+        amos.compile("model.onnx")  # type: ignore[arg-type]
+    with pytest.raises(NetworkError, match=said):
+        amos.tune("model.onnx", trials=1, records=tmp_path / "r.db")  # type: ignore[arg-type]
+    assert not (tmp_path / "r.db").exists()
