@@ -9,7 +9,10 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from html import escape
 from typing import Any
+
+from amos._display import Shown
 
 __all__ = ["ProgressLine", "clock", "time_left"]
 
@@ -25,11 +28,13 @@ class ProgressLine:
 
     Attributes:
         shown: whether anybody sees it.
+        rich: whether pictures can be shown with it.
     """
 
     def __init__(self, shown: bool = True) -> None:
         self._display = _notebook_display() if shown else None
-        self.shown = shown and (self._display is not None or sys.stderr.isatty())
+        self.rich = self._display is not None
+        self.shown = shown and (self.rich or sys.stderr.isatty())
         self._handle: Any = None
         self._text, self._until = "", 0.0
 
@@ -39,34 +44,38 @@ class ProgressLine:
     def __exit__(self, *_: object) -> None:
         self.clear()
 
-    def show(self, text: str, *, at_once: bool = True) -> None:
+    def show(self, text: str, *, at_once: bool = True, picture: Shown | None = None) -> None:
         """Replace the line.
 
         Args:
             text: the new line; on a terminal what does not fit is left out.
             at_once: False for one of very many, which may be left out.
+            picture: what a notebook draws below it.
         """
         now = time.monotonic()
         if not self.shown or text == self._text or (now < self._until and not at_once):
             return
         self._until = now + _PAUSE
-        self._write(text)
+        self._write(text, picture)
 
     def clear(self) -> None:
         """Take the line away; the next text brings it back."""
         if self._text:
             self._write("")
 
-    def _write(self, text: str) -> None:
+    def _write(self, text: str, picture: Shown | None = None) -> None:
         self._text = text
+        data = {"text/plain": text}
+        if picture is not None:
+            data["text/html"] = f"<div>{escape(text)}</div>{picture._repr_html_()}"
         if self._display is None:
             width = shutil.get_terminal_size().columns - 1
             sys.stderr.write(f"\r\x1b[K{text[:width]}")
             sys.stderr.flush()
         elif self._handle is None:
-            self._handle = self._display({"text/plain": text}, raw=True, display_id=True)
+            self._handle = self._display(data, raw=True, display_id=True)
         else:
-            self._handle.update({"text/plain": text}, raw=True)
+            self._handle.update(data, raw=True)
 
 
 def clock(seconds: float) -> str:

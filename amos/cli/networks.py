@@ -11,6 +11,7 @@ from amos.cli import options
 from amos.cli.output import milliseconds as ms
 from amos.cli.output import print_json, print_line, print_table
 from amos.errors import NetworkError
+from amos.viz.results import allocated
 
 if TYPE_CHECKING:
     from amos.network import Network, Report
@@ -54,10 +55,12 @@ def tune_command(
     scheduler: Annotated[
         str,
         typer.Option(metavar="NAME", help="equal, round_robin, gradient, dual or bound."),
-    ] = "gradient",
+    ] = "bound",
     retain: Annotated[
         float | None,
-        typer.Option(metavar="SHARE", help="Of a task's mappings to search on; dual: 0.2."),
+        typer.Option(
+            metavar="SHARE", help="Of a task's mappings to search on; dual and bound: 0.2."
+        ),
     ] = None,
     seed: options.Seed = 0,
     shape: InputShapes = None,
@@ -79,14 +82,15 @@ def tune_command(
         print_json(tuning.to_dict())
         return
     print_table(
-        ["task", "count", "trials", "predicted ms", "best ms", "instruction"],
+        ["", "task", "count", "trials", "predicted ms", "best ms", "instruction"],
         [
-            [task.operator, task.count, task.trials, ms(task.predicted), ms(task.seconds)]
-            + [task.instruction or task.reason]
-            for task in tuning.tasks
+            [number, task.operator, task.count, task.trials]
+            + [ms(task.predicted), ms(task.seconds), task.instruction or task.reason]
+            for number, task in enumerate(tuning.order, 1)
         ],
         title=f"{tuning.network}: {tuning.seconds * 1e3:.4g} ms in kernels",
     )
+    print_line(str(allocated(tuning)))
 
 
 def compile_command(

@@ -136,6 +136,29 @@ def heron_table5_command(as_json: AsJson = False) -> None:
     )
 
 
+@app.command("gta-fig8")
+def gta_fig8_command(
+    seeds: Annotated[int, typer.Option(metavar="N", help="Replays of each network.")] = 9,
+    as_json: AsJson = False,
+) -> None:
+    """How many measurements each scheduler of a network's tasks needs, on stored samples."""
+    from amos import reproduce
+
+    rows = reproduce.gta_fig8(seeds)
+    if as_json:
+        print_json([asdict(row) for row in rows])
+        return
+    print_table(
+        ["network", "samples", "candidates", "scheduler", "mappings", "within 5%", "within 1%"],
+        [
+            [row.network, row.samples, "by the model" if row.model else "by chance"]
+            + [row.scheduler, f"{row.retain:.0%}", f"{row.within5:g}", f"{row.within1:g}"]
+            for row in rows
+        ],
+        title=f"GTA, Figure 8: measurements until a network is so fast, median of {seeds} seeds",
+    )
+
+
 @app.command("gta-fig10")
 def gta_fig10_command(
     budget: Annotated[float, typer.Option(help="Share of the samples to measure.")] = 0.2,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,7 +21,7 @@ from amos.records import Trial
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Exploration"]
+__all__ = ["Exploration", "none_ran"]
 
 
 @dataclass(frozen=True)
@@ -64,10 +65,7 @@ class Exploration(Shown):
         """
         best = min(self.trials, key=lambda trial: trial.seconds, default=None)
         if best is None or math.isinf(best.seconds):
-            first = next((t.measurement for t in self.trials if t.measurement), None)
-            detail = f"; the first says: {first.message}" if first else ""
-            kinds = ", ".join(sorted(self.failures))
-            raise ExploreError(f"none of {len(self.trials)} candidates ran ({kinds}){detail}")
+            raise ExploreError(none_ran(self.trials))
         return best
 
     @property
@@ -78,8 +76,7 @@ class Exploration(Shown):
     @property
     def failures(self) -> dict[str, int]:
         """How many trials failed, by kind."""
-        measured = (trial.measurement for trial in self.trials)
-        return dict(Counter(each.failure for each in measured if each and each.failure))
+        return _failures(self.trials)
 
     @property
     def tops(self) -> float:
@@ -220,6 +217,18 @@ class Exploration(Shown):
             said.append(f"chosen: {self.intrinsic.name}, of {len(compared)} compared")
             said += [f"  {each.intrinsic.name:{width}}  {_fate(each)}" for each in compared]
         return "\n".join(said)
+
+
+def none_ran(trials: Sequence[Trial]) -> str:
+    """Why there is no best one among trials, in a line."""
+    first = next((trial.measurement for trial in trials if trial.measurement), None)
+    detail = f"; the first says: {first.message}" if first else ""
+    return f"none of {len(trials)} candidates ran ({', '.join(sorted(_failures(trials)))}){detail}"
+
+
+def _failures(trials: Sequence[Trial]) -> dict[str, int]:
+    measured = (trial.measurement for trial in trials)
+    return dict(Counter(each.failure for each in measured if each and each.failure))
 
 
 def _fate(each: Contender) -> str:

@@ -44,6 +44,10 @@ class Guided:
         epsilon: share of each batch that is drawn by chance, 0 to 1.
         retain: share of the mappings that the rest of a batch comes from; see
             :mod:`amos.explore.retention`.
+
+    Attributes:
+        search: the method under way.
+        rivals: those whose mappings compete with its own, itself among them.
     """
 
     def __init__(
@@ -57,6 +61,7 @@ class Guided:
         self._problem, self._rng, self._epsilon = problem, rng, epsilon
         self._retain = retain
         self.search = method(problem, rng)
+        self.rivals: list[Guided] = [self]
 
     def ask(self, count: int) -> list[Candidate]:
         """Propose up to ``count`` candidates that were not measured yet."""
@@ -76,21 +81,33 @@ class Guided:
         return chosen
 
     def _kept(self) -> frozenset[str]:
-        """Names of the mappings that are searched on.
+        """Names of the mappings that are searched on; at least the best one.
+
+        The mappings of all instructions of a contest are ranked together (GTA's sub-tasks).
+        """
+        if self._retain == 1:
+            return frozenset(mapping.name for mapping in self._problem.mappings)
+        worth = [each._worth() for each in self.rivals]
+        seconds = {(n, x): t for n, (best, _) in enumerate(worth) for x, t in best.items()}
+        measured = {(n, x): k for n, (_, counts) in enumerate(worth) for x, k in counts.items()}
+        own, kept = self.rivals.index(self), retained(seconds, measured, self._retain)
+        return frozenset(name for number, name in kept if number == own) or retained(
+            *worth[own], 1 / len(worth[own][0])
+        )
+
+    def _worth(self) -> tuple[dict[str, float], Counter[str]]:
+        """Seconds of each mapping, and how many of its candidates were measured.
 
         A mapping is worth its best kernel, or what the corrected model says of it before any
         has been measured: the model stands for the warm-up of the paper.
         """
-        names = [mapping.name for mapping in self._problem.mappings]
-        if self._retain == 1:
-            return frozenset(names)
-        seconds = dict.fromkeys(names, math.inf)
+        seconds = {mapping.name: math.inf for mapping in self._problem.mappings}
         for candidate, score in self.search.results:
             seconds[candidate.mapping.name] = min(seconds[candidate.mapping.name], score)
         trials = [trial for trial in self._problem.trials if math.isfinite(trial.seconds)]
         measured = Counter(trial.mapping.name for trial in trials)
         best = {trial.mapping.name: trial.seconds for trial in sorted(trials, key=_slowest)}
-        return retained(seconds | best, measured, self._retain)
+        return seconds | best, measured
 
     def _look(self) -> None:
         """Let the method search on the model for a while."""

@@ -2,13 +2,15 @@
 
 A mapping is worth the inverse of the time of its best kernel, ``P ~ 1/V``; those that were
 measured least are worth more, ``P' ~ (1 + beta) P``; and of ``n`` mappings the ``ceil(kappa n)``
-with the largest ``P'`` are retained (equation 3).
+with the largest ``P'`` are retained (equation 3). Where instructions compete, a sub-task is an
+instruction with a mapping.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,6 +18,7 @@ from amos.errors import ExploreError, shown
 
 __all__ = ["check_retain", "probabilities", "retained"]
 
+Name = TypeVar("Name", bound=Hashable)
 #: How much more a mapping is worth that was measured least (``beta`` in the paper).
 _BOOST = 0.1
 
@@ -31,7 +34,7 @@ def check_retain(share: float) -> float:
     return float(share)
 
 
-def probabilities(seconds: Mapping[str, float], measured: Mapping[str, int]) -> dict[str, float]:
+def probabilities(seconds: Mapping[Name, float], measured: Mapping[Name, int]) -> dict[Name, float]:
     """P' of each mapping; they add up to 1.
 
     Args:
@@ -52,8 +55,8 @@ def probabilities(seconds: Mapping[str, float], measured: Mapping[str, int]) -> 
 
 
 def retained(
-    seconds: Mapping[str, float], measured: Mapping[str, int], share: float
-) -> frozenset[str]:
+    seconds: Mapping[Name, float], measured: Mapping[Name, int], share: float
+) -> frozenset[Name]:
     """The mappings that are searched on; arguments as of :func:`probabilities`."""
     ranked = probabilities(seconds, measured)
     best = sorted(ranked, key=lambda name: -ranked[name])

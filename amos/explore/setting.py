@@ -80,6 +80,9 @@ class Setting:
             raise _none(self.operator, refused)
         target = self._target([each.intrinsic for each in taking])
         entries = [Entry(each, self.session(each.intrinsic, target)) for each in taking]
+        guides = [entry.session.search for entry in entries]
+        for guide in guides:
+            guide.rivals = guides
         return Contest(entries, refused)
 
     def _taking_part(self, units: Sequence[Intrinsic]) -> tuple[list[Contender], list[Contender]]:

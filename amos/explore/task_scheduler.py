@@ -9,7 +9,8 @@ is one batch of measurements of one task.
 * ``gradient``: the task whose next slice promises most by Ansor's estimate (GTA, equation 2);
 * ``dual``: the same, and within a task only the mappings that are retained
   (:mod:`amos.explore.retention`) are searched;
-* ``bound``: the task with the widest gap between its kernel and the model's bound.
+* ``bound``: the task with the widest gap between its kernel and the model's bound, for the slices
+  it had; on the retained mappings as well.
 
 GTA's paper has slips, which are settled so: the counter of samples is one for each task, and
 counts candidates that were measured; line 22 of Algorithm 1 stands inside of the ``if`` of line
@@ -27,7 +28,7 @@ from typing import Protocol
 
 from amos.errors import ExploreError, UnknownNameError
 
-__all__ = ["SCHEDULERS", "TaskScheduler", "TaskState", "scheduler"]
+__all__ = ["RETAINED", "SCHEDULERS", "TaskScheduler", "TaskState", "scheduler"]
 
 #: Trust in what the last slices gained against what the next may gain; slices looked back on;
 #: how much slower than the best similar task one may be expected to stay (Ansor, section 6.2).
@@ -45,6 +46,9 @@ class TaskState:
         bound: seconds that the model says no kernel of it can beat.
         best: seconds of its fastest kernel after each slice; infinite while none ran.
         ended: whether nothing is left to try.
+
+    Raises:
+        ExploreError: a weight below 0, or operations or a bound that are not above it.
     """
 
     weight: float
@@ -54,15 +58,27 @@ class TaskState:
     best: tuple[float, ...] = ()
     ended: bool = False
 
+    def __post_init__(self) -> None:
+        if not (self.weight >= 0 and self.operations > 0 and self.bound > 0):
+            raise ExploreError(
+                f"task of weight {self.weight}, {self.operations} operations and a bound of "
+                f"{self.bound} s: expected a weight from 0 on and the others above it"
+            )
+
     @property
     def slices(self) -> int:
         """How many it got."""
         return len(self.best)
 
     @property
+    def ran(self) -> bool:
+        """Whether it has a kernel."""
+        return bool(self.best) and math.isfinite(self.best[-1])
+
+    @property
     def seconds(self) -> float:
         """Of its fastest kernel; the bound, which nothing contradicts, while none ran."""
-        return self.best[-1] if self.best and math.isfinite(self.best[-1]) else self.bound
+        return self.best[-1] if self.ran else self.bound
 
 
 class TaskScheduler(Protocol):
@@ -78,7 +94,7 @@ class _Equal:
 
     def next(self, tasks: Sequence[TaskState]) -> int | None:
         live = _live(tasks)
-        each, rest = divmod(self.slices, len(tasks))
+        each, rest = divmod(self.slices, max(len(tasks), 1))
         short = (n for n in live if tasks[n].slices < each + (n < rest))
         # What a task that has ended leaves goes to the others in turn.
         return next(short, _fewest(tasks, live))
@@ -99,7 +115,8 @@ class _ByGain:
         live = _live(tasks)
         if fresh := [n for n in live if not tasks[n].slices]:
             return fresh[0]
-        return max(live, key=lambda n: self.gain(tasks, tasks[n]), default=None)
+        # Where nothing promises anything, as with weights of zero, each gets its turn.
+        return max(live, key=lambda n: (self.gain(tasks, tasks[n]), -tasks[n].slices), default=None)
 
 
 def _live(tasks: Sequence[TaskState]) -> list[int]:
@@ -116,20 +133,25 @@ def gradient(tasks: Sequence[TaskState], task: TaskState) -> float:
     window = min(_WINDOW, count - 1)
     before = task.best[count - 1 - window]
     gained = (before - seconds) / window if window and math.isfinite(before) else 0.0
-    rate = max(each.operations / each.seconds for each in tasks if each.kind == task.kind)
-    hoped = max(seconds / count, seconds - _SIMILAR * task.operations / rate)
+    similar = [each for each in tasks if each.kind == task.kind and each.ran]
+    pace = min((each.seconds / each.operations for each in similar), default=math.inf)
+    hoped = max(seconds / count, seconds - _SIMILAR * task.operations * pace)
     return task.weight * (_ALPHA * gained + (1 - _ALPHA) * hoped)
 
 
-def gap(_: Sequence[TaskState], task: TaskState) -> float:
+def gap(tasks: Sequence[TaskState], task: TaskState) -> float:
     """What a task could still save at the best, and the less likely the longer it was tried.
 
     Optimism under uncertainty: the bound is taken to be in reach, and each slice without
-    reaching it makes that less credible.
+    reaching it makes that less credible. Where a task came below its own, a model that is
+    slow by a factor is slow for all.
     """
-    return task.weight * max(task.seconds - task.bound, 0.0) / task.slices
+    slow = min([1.0, *(each.seconds / each.bound for each in tasks if each.ran)])
+    return task.weight * max(task.seconds - slow * task.bound, 0.0) / task.slices
 
 
+#: Share of a task's mappings that is searched on, where that is less than all.
+RETAINED = {"dual": 0.2, "bound": 0.2}
 #: Schedulers by name, each made for a number of slices.
 SCHEDULERS: dict[str, Callable[[int], TaskScheduler]] = {
     "equal": _Equal,

@@ -32,7 +32,14 @@ from amos.records import Record
 from amos.records.canonical import digest, operator_values
 from amos.records.exchange import best_records
 
-__all__ = ["Choice", "Chooser", "best_by_operator", "choice_of_record", "operator_key"]
+__all__ = [
+    "Choice",
+    "Chooser",
+    "best_by_operator",
+    "best_predicted",
+    "choice_of_record",
+    "operator_key",
+]
 
 _RULE = "access"
 
@@ -104,9 +111,7 @@ class Chooser:
         space = enumerate_mappings(operator, best.intrinsic, _RULE, commute=True)
         target = self.target([best.intrinsic])
         problem = Problem(searched(space), target)
-        search = GeneticSearch if thorough else _Quick
-        guided = Guided(problem, np.random.default_rng(0), search, epsilon=0.0)
-        (candidate, *_) = guided.ask(1)
+        candidate = best_predicted(problem, thorough=thorough)
         return Choice(candidate, space.count, problem.predict(candidate))
 
     def _fastest(self, operator: Operator) -> Contender:
@@ -125,6 +130,13 @@ class Chooser:
             why = "; ".join(reasons(refused)[:2]) or "no schedule fits"
             raise MappingError(f"no instruction can be used: {why}")
         return min(ranked, key=lambda each: each.predicted)
+
+
+def best_predicted(problem: Problem, *, thorough: bool = False) -> Candidate:
+    """What the model thinks best of a space of which nothing has been measured."""
+    search = GeneticSearch if thorough else _Quick
+    guided = Guided(problem, np.random.default_rng(0), search, epsilon=0.0)
+    return guided.ask(1)[0]
 
 
 class _Quick(GeneticSearch):

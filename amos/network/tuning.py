@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +15,13 @@ from amos._display import Shown
 from amos._progress import ProgressLine, clock, time_left
 from amos.errors import AmosError, ExploreError
 from amos.explore.contest import Contest
+from amos.explore.exploration import none_ran
 from amos.explore.options import MeasureOptions, SearchOptions, check_count
 from amos.explore.setting import Setting
-from amos.explore.task_scheduler import TaskScheduler, TaskState
+from amos.explore.task_scheduler import RETAINED, TaskState
 from amos.explore.task_scheduler import scheduler as named_scheduler
-from amos.measure.executor import Executor, open_executor
-from amos.network.candidates import Choice, Chooser
+from amos.measure.executor import open_executor
+from amos.network.candidates import best_predicted
 from amos.network.groups import Task
 from amos.network.network import Network, checked_network
 from amos.records import Records
@@ -34,8 +36,6 @@ Progress = Callable[[int, int, float], None]
 
 #: Trials of a slice: what a session proposes at a time.
 _SLICE = 8
-#: Share of a task's mappings that ``dual`` searches on.
-_RETAIN = 0.2
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def tune(
     *,
     trials: int,
     records: str | Path,
-    scheduler: str = "gradient",
+    scheduler: str = "bound",
     retain: float | None = None,
     seed: int = 0,
     measure: MeasureOptions = MeasureOptions(),  # noqa: B008 (frozen)
@@ -177,7 +177,7 @@ def tune(
         scheduler: who gets the next trials: ``"equal"``, ``"round_robin"``, ``"gradient"``,
             ``"dual"`` or ``"bound"``; see :mod:`amos.explore.task_scheduler`.
         retain: share of a task's mappings that is searched on, above 0 and at most 1; by
-            default 0.2 for ``"dual"``, and all for others.
+            default 0.2 for ``"dual"`` and ``"bound"``, and all for others.
         seed: of the searches.
         measure: how to measure.
         progress: True for a line on a terminal and in a notebook, False for none; a function
@@ -192,179 +192,208 @@ def tune(
     """
     checked_network(network)
     check_count("trials", trials)
-    if retain is None:
-        retain = _RETAIN if scheduler == "dual" else 1.0
-    search = SearchOptions(commute=True, retain=retain)
     named_scheduler(scheduler, 1)
+    share = RETAINED.get(scheduler, 1.0) if retain is None else retain
+    search = SearchOptions(commute=True, retain=share)
     if not network.tasks:
         raise ExploreError(f"{network.name} has no task to tune")
     with ExitStack() as stack:
         line = stack.enter_context(ProgressLine(progress is True))
-        run = _Run(network, trials, line, progress)
         workers = open_executor(
             measure.executor, measure.timeout, measure.memory, None, measure.implementation
         )
         if workers is not None:
             stack.enter_context(workers)
         store = stack.enter_context(Records(records))
-        run.open(workers, store, seed, search, measure)
-        run.search(named_scheduler(scheduler, run.slices_in_all))
+        setting = partial(
+            Setting,
+            machine="host",
+            workers=workers,
+            method="ga",
+            seed=seed,
+            rule="access",
+            search=search,
+            measure=measure,
+            store=store,
+        )
+        run = _Run(network, trials, line, progress)
+        run.open(setting)
+        run.search(scheduler)
         store.check_place()
-    if all(task.seconds is None for task in run.tasks):
-        raise ExploreError(f"no task of {network.name} could be tuned: {run.tasks[0].reason}")
-    ranked = sorted(run.tasks, key=lambda each: -each.expected)
-    return Tuning(network.name, tuple(ranked), tuple(run.tasks), tuple(run.slices))
+    if all(task.seconds is None for task in run.order):
+        raise ExploreError(f"no task of {network.name} could be tuned: {run.order[0].reason}")
+    return run.tuning
 
 
-class _Run:
-    """One tuning under way: a contest of instructions for each task."""
+@dataclass
+class _Search:
+    """A task under way.
 
-    def __init__(
-        self, network: Network, trials: int, line: ProgressLine, progress: Progress | bool
-    ) -> None:
-        self.line = line
-        self._call = progress if callable(progress) else None
-        line.show("asking the model")
-        chooser = Chooser("host")
-        asked = [(task, *_untuned(task, chooser)) for task in network.tasks]
-        # The longest first: who stops early has tuned what matters.
-        asked.sort(key=lambda each: -each[1].expected)
-        self.network = [task for task, _, _ in asked]
-        self.tasks = [row for _, row, _ in asked]
-        self.bounds = [choice.prediction.rows[0].compute if choice else 0.0 for *_, choice in asked]
-        self.best: list[list[float]] = [[] for _ in asked]
-        self.contests: list[Contest | None] = [None] * len(asked)
-        self.ended = [choice is None for *_, choice in asked]
-        self.total = max(trials, len(asked) - sum(self.ended))
-        self.size = max(1, min(_SLICE, self.total // max(len(asked) - sum(self.ended), 1)))
-        self.done = 0
-        self.slices: list[Slice] = []
-        self._start = time.monotonic()
+    Attributes:
+        task: what is searched.
+        row: what it has reached.
+        contest: of the instructions that may win; ``None`` if it cannot be tuned.
+        bound: seconds that its calls take at the least, by the model.
+        best: seconds of its fastest kernel after each slice; infinite while none ran.
+        ended: whether nothing is left to try.
+    """
 
-    @property
-    def slices_in_all(self) -> int:
-        """How many slices the trials make."""
-        return -(-self.total // self.size)
+    task: Task
+    row: TunedTask
+    contest: Contest | None = None
+    bound: float = 0.0
+    best: list[float] = field(default_factory=list)
+    ended: bool = False
 
-    def open(
-        self,
-        workers: Executor | None,
-        store: Records,
-        seed: int,
-        search: SearchOptions,
-        measure: MeasureOptions,
-    ) -> None:
-        """Begin, or continue, the search of each task."""
-        share = max(1, self.total // len(self.tasks))
-        for number, task in enumerate(self.network):
-            if self.ended[number]:
-                continue
-            self.line.show(f"beginning task {number + 1} of {len(self.tasks)}")
-            with self._told(number):
-                setting = Setting(
-                    operator=task.operator,
-                    machine="host",
-                    workers=workers,
-                    method="ga",
-                    seed=seed,
-                    rule="access",
-                    search=search,
-                    measure=measure,
-                    store=store,
-                )
-                self.contests[number] = setting.contest(setting.units(None), share)
+    def open(self, setting: Setting, share: int) -> None:
+        """Begin, or continue, with about so many trials ahead.
+
+        What the model says is asked of the machine as it was when the run began.
+        """
+        with self._told():
+            contest = setting.contest(setting.units(None), share)
+            problem = contest.winner.session.problem
+            prediction = problem.predict(best_predicted(problem))
+            self.bound = prediction.rows[0].compute
+            self.row = replace(self.row, predicted=prediction.seconds)
+            self.contest = contest
 
     @contextmanager
-    def _told(self, number: int) -> Iterator[None]:
+    def _told(self) -> Iterator[None]:
         """What keeps a task from being tuned is its reason, and no end of the others."""
         try:
             yield
         except AmosError as error:
-            self.ended[number] = True
-            self.tasks[number] = replace(self.tasks[number], reason=str(error).splitlines()[0])
+            self.ended = True
+            self.row = replace(self.row, reason=" ".join(str(error).split("\n")[:2]))
 
-    def search(self, among: TaskScheduler) -> None:
-        """Make the trials, then measure the leaders of each task again."""
-        while self.done < self.total and (number := among.next(self._states())) is not None:
-            before = self.done
-            with self._told(number):
-                self._slice(number, min(self.size, self.total - self.done))
-            self.ended[number] |= self.done == before
-            self.best[number].append(self._fastest(number))
-            self.slices.append(
-                Slice(
-                    slice=len(self.slices),
-                    task=number,
-                    trials=self.tasks[number].trials,
-                    best_seconds=self.best[number][-1],
-                    network_seconds=self.seconds,
-                )
-            )
-        for number, contest in enumerate(self.contests):
-            if contest is not None and math.isfinite(self._fastest(number)):
-                self.line.show(f"confirming task {number + 1} of {len(self.tasks)}")
-                contest.confirm(lambda _: None)
-                self._take(number, contest)
-
-    def _states(self) -> list[TaskState]:
-        return [
-            TaskState(
-                weight=row.count,
-                operations=task.operator.operations,
-                kind=row.kind,
-                bound=bound,
-                best=tuple(best),
-                ended=ended,
-            )
-            for task, row, bound, best, ended in zip(
-                self.network, self.tasks, self.bounds, self.best, self.ended, strict=True
-            )
-        ]
-
-    def _slice(self, number: int, count: int) -> None:
-        contest = self.contests[number]
-        assert contest is not None
-        for _ in contest.run(len(contest.trials) + count):
-            self.done += 1
-            self._take(number, contest)
-            self.tell(number)
-
-    def _take(self, number: int, contest: Contest) -> None:
-        """What a task has reached."""
-        best = contest.best(1)
-        self.tasks[number] = replace(
-            self.tasks[number],
-            trials=len(contest.trials),
-            replayed=sum(entry.session.replayed for entry in contest.entries),
-            seconds=best[0].seconds if best else None,
-            instruction=contest.winner.contender.intrinsic.name if best else "",
-            reason="" if best else f"none of {len(contest.trials)} candidates ran",
+    @property
+    def state(self) -> TaskState:
+        """What a scheduler is told."""
+        return TaskState(
+            weight=self.row.count,
+            operations=self.task.operator.operations,
+            kind=self.row.kind,
+            bound=self.bound,
+            best=tuple(self.best),
+            ended=self.ended,
         )
 
-    def _fastest(self, number: int) -> float:
-        return self.tasks[number].seconds or math.inf
+    @property
+    def seconds(self) -> float:
+        """Of its fastest kernel; infinite while none ran."""
+        return self.row.seconds or math.inf
+
+    def slice(self, count: int) -> Iterator[None]:
+        """Make so many trials."""
+        assert self.contest is not None
+        before = len(self.contest.trials)
+        with self._told():
+            for _ in self.contest.run(before + count):
+                self.take()
+                yield
+        self.ended |= len(self.contest.trials) == before
+        self.best.append(self.seconds)
+
+    def confirm(self) -> None:
+        """Measure the leaders again."""
+        if self.contest is not None and math.isfinite(self.seconds):
+            with self._told():
+                self.contest.confirm(lambda _: None)
+                self.take()
+
+    def take(self) -> None:
+        """What it has reached."""
+        assert self.contest is not None
+        trials, best = self.contest.trials, self.contest.best(1)
+        self.row = replace(
+            self.row,
+            trials=len(trials),
+            replayed=sum(entry.session.replayed for entry in self.contest.entries),
+            seconds=best[0].seconds if best else None,
+            instruction=self.contest.winner.contender.intrinsic.name if best else "",
+            reason="" if best else none_ran(trials),
+        )
+
+
+class _Run:
+    """One tuning under way."""
+
+    def __init__(
+        self, network: Network, trials: int, line: ProgressLine, progress: Progress | bool
+    ) -> None:
+        self.network, self.total, self.line = network.name, trials, line
+        self._call = progress if callable(progress) else None
+        self.searches = [
+            _Search(task, TunedTask(task.operator.name, str(task.operator), task.weight))
+            for task in network.tasks
+        ]
+        self.done = 0
+        self.slices: list[Slice] = []
+        self._start = time.monotonic()
+
+    def open(self, setting: Callable[..., Setting]) -> None:
+        """Begin, or continue, the search of each task."""
+        share = max(1, self.total // len(self.searches))
+        for number, search in enumerate(self.searches):
+            self.line.show(f"beginning task {number + 1} of {len(self.searches)}")
+            search.open(setting(operator=search.task.operator), share)
+        # The longest first: who stops early has tuned what matters.
+        self.searches.sort(key=lambda search: -search.row.expected)
+
+    def search(self, scheduler: str) -> None:
+        """Make the trials, then measure the leaders of each task again."""
+        tuned = [number for number, search in enumerate(self.searches) if search.contest]
+        self.total = max(self.total, len(tuned))
+        size = max(1, min(_SLICE, self.total // max(len(tuned), 1)))
+        among = named_scheduler(scheduler, -(-self.total // size))
+        while self.done < self.total:
+            chosen = among.next([self.searches[number].state for number in tuned])
+            if chosen is None:
+                break
+            self._slice(tuned[chosen], min(size, self.total - self.done))
+        for number, search in enumerate(self.searches):
+            self.line.show(f"confirming task {number + 1} of {len(self.searches)}")
+            search.confirm()
+
+    def _slice(self, number: int, count: int) -> None:
+        search = self.searches[number]
+        for _ in search.slice(count):
+            self.done += 1
+            self._tell(number)
+        self.slices.append(
+            Slice(
+                slice=len(self.slices),
+                task=number,
+                trials=search.row.trials,
+                best_seconds=search.seconds,
+                network_seconds=self.seconds,
+            )
+        )
+
+    @property
+    def order(self) -> tuple[TunedTask, ...]:
+        """What became of the tasks."""
+        return tuple(search.row for search in self.searches)
+
+    @property
+    def tuning(self) -> Tuning:
+        """What was reached."""
+        ranked = sorted(self.order, key=lambda each: -each.expected)
+        return Tuning(self.network, tuple(ranked), self.order, tuple(self.slices))
 
     @property
     def seconds(self) -> float:
         """Of all tasks."""
-        return sum(task.expected for task in self.tasks)
+        return sum(task.expected for task in self.order)
 
-    def tell(self, number: int) -> None:
+    def _tell(self, number: int) -> None:
         """Say how far it is."""
         if self._call is not None:
             self._call(self.done, self.total, self.seconds)
         left = time_left(time.monotonic() - self._start, self.done, self.total)
         self.line.show(
-            f"task {number + 1} of {len(self.tasks)}, trial {self.done}/{self.total}, "
-            f"kernels {self.seconds * 1e3:.4g} ms, {clock(left)} left"
+            f"task {number + 1} of {len(self.searches)}, trial {self.done}/{self.total}, "
+            f"kernels {self.seconds * 1e3:.4g} ms, {clock(left)} left",
+            picture=self.tuning if self.line.rich else None,
         )
-
-
-def _untuned(task: Task, chooser: Chooser) -> tuple[TunedTask, Choice | None]:
-    operator = task.operator
-    row = TunedTask(operator.name, str(operator), task.weight)
-    try:
-        choice = chooser.predicted(operator)
-    except AmosError as error:
-        return replace(row, reason=str(error).splitlines()[0]), None
-    return replace(row, predicted=choice.prediction.seconds), choice

@@ -121,10 +121,26 @@ class LayerSamples:
 
     def predict(self, machine: Machine, model: str) -> np.ndarray:
         """Seconds of each candidate by a model."""
-        seconds = np.empty(len(self.measured))
+        return self._evaluated(machine, model).seconds
+
+    def calls(self, machine: Machine) -> np.ndarray:
+        """Seconds that the calls of each candidate take at the least by the model."""
+        return self._evaluated(machine, "amos+").compute
+
+    def _evaluated(self, machine: Machine, model: str) -> _Evaluated:
+        rows = _Evaluated(np.empty(len(self.measured)), np.empty(len(self.measured)))
         for structure, batch, numbers in self._batches:
-            seconds[numbers] = evaluate(structure, machine, batch, model).seconds
-        return seconds
+            batched = evaluate(structure, machine, batch, model)
+            rows.seconds[numbers], rows.compute[numbers] = batched.seconds, batched.compute
+        return rows
+
+
+@dataclass(frozen=True, eq=False)
+class _Evaluated:
+    """Of each sample by a model: all seconds, and those of its calls alone."""
+
+    seconds: np.ndarray
+    compute: np.ndarray
 
 
 def candidates(layer: str, intrinsic: str, count: int, seed: int) -> list[Candidate]:

@@ -25,6 +25,7 @@ _PAGES: dict[str, Callable[[Any], list[Block]]] = {
     "Prediction": results.prediction,
     "ScheduleSpace": results.schedules,
     "Trial": results.trial,
+    "Tuning": results.tuning,
     "Verdict": pages.verdict,
     "VirtualMapping": pages.placing,
 }

@@ -6,23 +6,38 @@ import math
 from dataclasses import astuple
 from typing import TYPE_CHECKING
 
-from amos.viz.blocks import Block, Code, Heading, Note, Table
+from amos.viz.blocks import Block, Code, Heading, Note, Table, aligned
 from amos.viz.drawings import Bar, Bars, Curve
 
 if TYPE_CHECKING:
     from amos.explore import Exploration
+    from amos.network import Tuning
     from amos.perfmodel import Prediction
     from amos.plan import Candidate
     from amos.records import Trial
     from amos.runtime.kernel import Kernel
     from amos.schedule import ScheduleSpace
 
-__all__ = ["candidate", "exploration", "kernel", "machine", "prediction", "schedules", "trial"]
+__all__ = [
+    "candidate",
+    "exploration",
+    "kernel",
+    "machine",
+    "prediction",
+    "schedules",
+    "trial",
+    "tuning",
+]
 
 #: Values of a variable that are listed.
 _VALUES = 12
+<<<<<<< HEAD
 #: Colour of each kind of term of a prediction.
 _COLOURS = {"compute": 0, "read": 1, "write": 2, "other": 3}
+=======
+#: Columns that slices are drawn in at the most, and marks by a task's share of those of one.
+_COLUMNS, _SHADES = 60, " ░▒▓█"
+>>>>>>> 5ccffd8 (network, explore: bound divides trials by default; runs go on as they would have, mappings of rival instructions are retained together; a live picture of who gets the trials; contract of schedulers; gta-fig8)
 
 
 def seconds(value: float) -> str:
@@ -81,6 +96,35 @@ def exploration(found: Exploration) -> list[Block]:
     if found.prediction is not None:
         blocks += prediction(found.prediction)
     return blocks
+
+
+def tuning(found: Tuning) -> list[Block]:
+    """What a network's tasks reached, and who got the trials when."""
+    head = ("", "count", "task", "predicted s", "best s", "instruction")
+    rows = tuple(
+        (number, task.count, task.operator, task.predicted or "", task.seconds or "")
+        + (task.instruction or task.reason,)
+        for number, task in enumerate(found.order, 1)
+    )
+    reached = tuple(one.network_seconds for one in found.slices)
+    return [
+        Heading(f"{found.network}: {seconds(found.seconds)} in kernels", f"{found.trials} trials"),
+        allocated(found),
+        Curve("seconds in kernels after each slice", reached),
+        Table(head, rows, sortable=True),
+    ]
+
+
+def allocated(found: Tuning) -> Code:
+    """Which task got the trials when, a row each (GTA, Figure 1)."""
+    each = max(1, math.ceil(len(found.slices) / _COLUMNS))
+    columns = [found.slices[n : n + each] for n in range(0, len(found.slices), each)]
+    rows = [("", "task", "slices in order" + (f", {each} a column" if each > 1 else ""), "trials")]
+    for number, task in enumerate(found.order):
+        shares = (sum(one.task == number for one in own) / len(own) for own in columns)
+        marks = "".join(_SHADES[math.ceil(share * (len(_SHADES) - 1))] for share in shares)
+        rows.append((str(number + 1), f"{task.count} x {task.kind}", marks, str(task.trials)))
+    return Code("\n".join(aligned(rows, [True, False, False, True])))
 
 
 def _contest(found: Exploration) -> Table:

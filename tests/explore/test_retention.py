@@ -41,23 +41,47 @@ def test_a_share_that_is_none_is_refused(share: object) -> None:
         SearchOptions(retain=share)  # type: ignore[arg-type]
 
 
-def test_a_search_keeps_to_them_but_for_chance() -> None:
-    """The best mapping by measurement is searched on; what is drawn by chance is any."""
+def _problem() -> Problem:
     op = amos.Operator.parse(
         "out[p,q,k] += image[p+r,q+s,c] * weight[k,c,r,s]",
         extents=dict(p=8, q=8, k=32, c=16, r=3, s=3),
     )
     mappings = list(amos.enumerate_mappings(op, VNNI, commute=True))[:8]
-    problem = Problem(mappings, amos.machines.get("xeon_6240"))
-    rng = np.random.default_rng(0)
-    fast = problem.mappings[-1].name
+    return Problem(mappings, amos.machines.get("xeon_6240"))
+
+
+def _tell(problem: Problem, rng: np.random.Generator, seconds: dict[str, float]) -> None:
+    """A measurement of each mapping, of a millisecond unless said otherwise."""
     for n, mapping in enumerate(problem.mappings):
         candidate = problem.sample(mapping, rng)
-        seconds = 1e-6 if mapping.name == fast else 1e-3
-        problem.tell(Trial(n, candidate, float(problem.seconds([candidate])[0]),
-                           Measurement((seconds,))))  # fmt: skip
-    narrow = Guided(problem, rng, GeneticSearch, epsilon=0.0, retain=1 / len(mappings))
-    asked = narrow.ask(8)
-    assert asked and {candidate.mapping.name for candidate in asked} == {fast}
-    chance = Guided(problem, rng, GeneticSearch, epsilon=1.0, retain=1 / len(mappings))
-    assert len({candidate.mapping.name for candidate in chance.ask(8)}) > 1
+        measured = Measurement((seconds.get(mapping.name, 1e-3),))
+        problem.tell(Trial(n, candidate, float(problem.seconds([candidate])[0]), measured))
+
+
+def _asked(guide: Guided) -> set[str]:
+    return {candidate.mapping.name for candidate in guide.ask(200)}
+
+
+def test_a_search_keeps_to_them_but_for_chance() -> None:
+    """The best mapping by measurement is searched on; what is drawn by chance is any."""
+    problem, rng = _problem(), np.random.default_rng(0)
+    fast, share = problem.mappings[-1].name, 1 / len(problem.mappings)
+    _tell(problem, rng, {fast: 1e-6})
+    assert _asked(Guided(problem, rng, GeneticSearch, epsilon=0.0, retain=share)) == {fast}
+    assert len(_asked(Guided(problem, rng, GeneticSearch, epsilon=1.0, retain=share))) > 1
+
+
+def test_mappings_of_several_instructions_are_ranked_together() -> None:
+    """Two of 16: both of the faster instruction, and of the other one only its best."""
+    first, second, rng = _problem(), _problem(), np.random.default_rng(0)
+    names = [mapping.name for mapping in first.mappings]
+    _tell(first, rng, {names[2]: 1e-6, names[5]: 2e-6})
+    _tell(second, rng, {names[3]: 3e-6, names[4]: 4e-6})
+    guides = [
+        Guided(problem, rng, GeneticSearch, epsilon=0.0, retain=1 / 8)
+        for problem in (first, second)
+    ]
+    assert [_asked(guide) for guide in guides] == [{names[2]}, {names[3]}]
+    for guide in guides:
+        guide.rivals = guides
+    assert [_asked(guide) for guide in guides] == [{names[2], names[5]}, {names[3]}]

@@ -3,94 +3,52 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from amos.errors import ExploreError, UnknownNameError
-from amos.explore.task_scheduler import SCHEDULERS, TaskState, gradient, scheduler
-
-#: Seconds of a task after so many slices: it goes down towards a floor, at its own speed.
-Curve = tuple[float, float, float]
+from amos.explore.task_scheduler import SCHEDULERS, TaskState, gap, gradient, scheduler
+from amos.testing.schedulers import Falling, SchedulerContract, divided
 
 
-def _seconds(curve: Curve, slices: int) -> float:
-    floor, above, speed = curve
-    return floor + above * math.exp(-speed * slices)
+class TestEqual(SchedulerContract):
+    make = staticmethod(SCHEDULERS["equal"])
+    tries_all = False
 
 
-def _tuned(
-    name: str, curves: list[Curve], weights: list[float], slices: int, ends: int = 10**6
-) -> tuple[list[int], list[TaskState]]:
-    """Who got the slices, and what became of the tasks."""
-    tasks = [TaskState(weight=w, operations=1000, kind="conv", bound=c[0]) for c, w in
-             zip(curves, weights, strict=True)]  # fmt: skip
-    among, order = scheduler(name, slices), []
-    for _ in range(slices):
-        n = among.next(tasks)
-        if n is None:
-            break
-        assert not tasks[n].ended
-        order.append(n)
-        best = (*tasks[n].best, _seconds(curves[n], tasks[n].slices + 1))
-        tasks[n] = replace(tasks[n], best=best, ended=len(best) >= ends)
-    return order, tasks
+class TestRoundRobin(SchedulerContract):
+    make = staticmethod(SCHEDULERS["round_robin"])
 
 
-curves = st.lists(
-    st.tuples(st.floats(1e-6, 1e-2), st.floats(0, 1e-2), st.floats(0.05, 2)), min_size=1, max_size=6
-)
+class TestGradient(SchedulerContract):
+    make = staticmethod(SCHEDULERS["gradient"])
 
 
-@pytest.mark.parametrize("name", SCHEDULERS)
-@settings(max_examples=20, deadline=None)
-@given(curves, st.integers(1, 40), st.integers(1, 5))
-def test_a_scheduler_keeps_the_contract(
-    name: str, some: list[Curve], slices: int, ends: int
-) -> None:
-    weights = [float(n % 3) for n in range(len(some))]
-    order, tasks = _tuned(name, some, weights, slices, ends)
-    # Every slice goes to a task that can use it, as long as there is one.
-    assert len(order) == min(slices, ends * len(some))
-    # Whoever sees the same results decides the same, so that a run may be continued.
-    assert order == _tuned(name, some, weights, slices, ends)[0]
-    # Every task is tried before one is tried for long.
-    if name != "equal" and slices >= len(some):
-        assert min(task.slices for task in tasks) >= 1
+class TestDual(SchedulerContract):
+    make = staticmethod(SCHEDULERS["dual"])
 
 
-@pytest.mark.parametrize("name", SCHEDULERS)
-def test_a_task_that_never_runs_does_not_hold_the_others_up(name: str) -> None:
-    tasks = [TaskState(1.0, 1000, "conv", 1e-3), TaskState(1.0, 1000, "conv", 1e-3)]
-    counts: Counter[int] = Counter()
-    for _ in range(20):
-        n = scheduler(name, 20).next(tasks)
-        assert n is not None
-        counts[n] += 1
-        reached = math.inf if n == 0 else 2e-3
-        tasks[n] = replace(tasks[n], best=(*tasks[n].best, reached))
-    assert min(counts.values()) >= 1 and counts[1] >= 10
+class TestBound(SchedulerContract):
+    make = staticmethod(SCHEDULERS["bound"])
 
 
 def test_equal_shares_and_turns() -> None:
-    some = [(1e-3, 1e-3, 0.5)] * 3
-    assert _tuned("equal", some, [1.0] * 3, 7)[0] == [0, 0, 0, 1, 1, 2, 2]
-    assert _tuned("round_robin", some, [1.0] * 3, 7)[0] == [0, 1, 2, 0, 1, 2, 0]
+    assert divided(scheduler("equal", 7), [Falling()] * 3, 7)[0] == [0, 0, 0, 1, 1, 2, 2]
+    assert divided(scheduler("round_robin", 7), [Falling()] * 3, 7)[0] == [0, 1, 2, 0, 1, 2, 0]
 
 
 @pytest.mark.parametrize("name", ["gradient", "dual", "bound"])
 def test_slices_go_where_the_network_gains(name: str) -> None:
     """One task is long and far from its bound, one is at its bound, one hardly occurs."""
-    some = [(1e-3, 4e-3, 0.2), (1e-3, 0.0, 1.0), (1e-3, 1e-3, 0.2)]
-    order, tasks = _tuned(name, some, [4.0, 4.0, 0.1], 24)
+    some = [Falling(above=4e-3, speed=0.2, weight=4.0), Falling(above=0.0, weight=4.0)]
+    some.append(Falling(speed=0.2, weight=0.1))
+    order, tasks = divided(scheduler(name, 24), some, 24)
     assert tasks[0].slices > 12 and tasks[2].slices < 6
-    equal = _tuned("equal", some, [4.0, 4.0, 0.1], 24)[1]
+    equal = divided(scheduler("equal", 24), some, 24)[1]
 
     def total(states: list[TaskState]) -> float:
-        return sum(task.seconds * w for task, w in zip(states, [4.0, 4.0, 0.1], strict=True))
+        return sum(state.seconds * state.weight for state in states)
 
     assert total(tasks) < total(equal)
     assert order[:3] == [0, 1, 2]
@@ -104,9 +62,18 @@ def test_the_gradient_is_ansors() -> None:
     # Another convolution does 400 a second, so that 0.5 s are hoped for.
     other = TaskState(1.0, 400, "conv", 0.1, best=(1.0,))
     assert gradient([task, other], task) == pytest.approx(2.0 * (0.2 * 4 / 3 + 0.8 * 3.5))
-    # One of another kind says nothing of it.
-    alien = replace(other, kind="matmul")
-    assert gradient([task, alien], task) == gradient([task], task)
+    # One of another kind says nothing of it, nor does one of which no kernel ran.
+    for silent in (replace(other, kind="matmul"), replace(other, best=(math.inf,))):
+        assert gradient([task, silent], task) == gradient([task], task)
+
+
+def test_the_gap_is_to_the_bound() -> None:
+    task = TaskState(2.0, 100, "conv", 1.0, best=(10.0, 4.0))
+    assert gap([task], task) == pytest.approx(2.0 * (4 - 1) / 2)
+    # The model is slow by a factor of 4, as another task shows: a quarter of each bound counts.
+    other = TaskState(1.0, 400, "matmul", 2.0, best=(0.5,))
+    assert gap([task, other], task) == pytest.approx(2.0 * (4 - 0.25) / 2)
+    assert gap([task, other], other) == 0.0
 
 
 def test_what_is_no_scheduler_is_refused() -> None:
@@ -114,4 +81,6 @@ def test_what_is_no_scheduler_is_refused() -> None:
         scheduler("best", 4)
     with pytest.raises(ExploreError, match="expected at least one slice, got 0"):
         scheduler("equal", 0)
-    assert scheduler("dual", 1).next([]) is None
+    for weight, operations, bound in ((-1, 1, 1), (1, 0, 1), (1, 1, 0.0), (math.nan, 1, 1)):
+        with pytest.raises(ExploreError, match="expected a weight from 0 on"):
+            TaskState(weight, operations, "conv", bound)

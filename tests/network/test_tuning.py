@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,12 @@ import pytest
 
 import amos
 from amos.errors import ExploreError, UnknownNameError
+from amos.explore.task_scheduler import SCHEDULERS
+from amos.machine import Machine
+from amos.network import Tuning
+from amos.records import Measurement
 from tests.network.models import Builder
+from tests.support.fake import Answering
 
 
 def _two_products() -> Any:
@@ -52,6 +59,87 @@ def test_records_are_shared_resumed_and_compiled(tmp_path: Path) -> None:
     named = compiled.profile(values, repeat=2).to_frame()
     assert list(named["count"]) == [1, 1]
     assert (named["seconds"] > 0).all()
+
+
+class _Stop(Exception):
+    """The run is over before its time."""
+
+
+def _tuned(records: Path, executor: Answering, trials: int = 40, **options: Any) -> Tuning:
+    measure = amos.MeasureOptions(executor=executor)
+    network = amos.load_network(_two_products())
+    return amos.tune(
+        network, trials=trials, records=records, measure=measure, progress=False, **options
+    )
+
+
+def test_a_run_that_was_stopped_divides_its_trials_as_it_would_have(tmp_path: Path) -> None:
+    whole = Answering()
+    expected = _tuned(tmp_path / "whole.db", whole)
+    for stop in (3, 21, whole.count - 1):
+        records = tmp_path / f"{stop}.db"
+        with pytest.raises(_Stop):
+            _tuned(records, Answering(most=stop, stop=_Stop))
+        rest = Answering()
+        again = _tuned(records, rest)
+        assert again.slices == expected.slices
+        assert [task.seconds for task in again.order] == [task.seconds for task in expected.order]
+        assert rest.count == whole.count - stop
+
+
+def test_a_machine_that_is_described_anew_changes_no_division(tmp_path: Path) -> None:
+    """What the model said when the run began counts."""
+
+    class Slower(Answering):
+        def machine(self, intrinsics: Any, **options: Any) -> Machine:
+            target = super().machine(intrinsics, **options)
+            return replace(target, launch=1e-3)
+
+    records = tmp_path / "records.db"
+    expected = _tuned(records, Answering())
+    again = _tuned(records, Slower())
+    assert again.slices == expected.slices
+    assert [task.predicted for task in again.order] == [task.predicted for task in expected.order]
+    other = _tuned(tmp_path / "other.db", Slower(model="slower"))
+    assert [task.predicted for task in other.order] != [task.predicted for task in expected.order]
+
+
+def test_who_gets_the_trials_is_shown(tmp_path: Path) -> None:
+    tuned = _tuned(tmp_path / "records.db", Answering())
+    rows = amos.viz.text(tuned).splitlines()[2:4]
+    assert [row.count("█") for row in rows] == [
+        sum(each.task == number for each in tuned.slices) for number in (0, 1)
+    ]
+    assert "█" in amos.viz.html(tuned)
+
+
+def test_one_task_gets_all(tmp_path: Path) -> None:
+    b = Builder()
+    network = amos.load_network(b.model(b.node("MatMul", b.input("x", (4, 16)), b.random(16, 32))))
+    for name in SCHEDULERS:
+        measure = amos.MeasureOptions(executor=Answering())
+        records = tmp_path / f"{name}.db"
+        tuned = amos.tune(
+            network, trials=20, records=records, scheduler=name, measure=measure, progress=False
+        )
+        assert [each.trials for each in tuned.slices] == [8, 16, 20]
+
+
+def test_a_task_that_fails_does_not_end_the_others(tmp_path: Path) -> None:
+    wide = str(amos.load_network(_two_products()).tasks[0].operator.extents["n"])
+
+    def answer(task: Any) -> Measurement:
+        if str(task.candidate.mapping.operator.extents["n"]) == wide:
+            return Measurement((), failure="crash", message="signal 11")
+        return Measurement((1e-5,) * 9, 1, 0.0, "generic")
+
+    tuned = _tuned(tmp_path / "some.db", Answering(answer))
+    failed = [task for task in tuned.order if task.seconds is None]
+    said = r"none of \d+ candidates ran \(crash\); the first says: signal 11"
+    assert len(failed) == 1 and re.fullmatch(said, failed[0].reason)
+    crash = Measurement((), failure="crash", message="signal 11")
+    with pytest.raises(ExploreError, match=f"no task of ModelProto could be tuned: {said}"):
+        _tuned(tmp_path / "none.db", Answering(lambda _: crash))
 
 
 def test_what_cannot_be_divided_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,70 @@
+"""A search replayed on stored samples of a layer, on the mappings that it retains (GTA).
+
+What was measured then stands for the machine, so that the result is the same everywhere. A batch
+takes the candidates of the retained mappings that the corrected model ranks first, and now and
+then one by chance; without a model, all come by chance, and a mapping is as good as the best
+until it was measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from amos.explore.guided import EPSILON
+from amos.explore.objective import corrections
+from amos.explore.retention import retained
+from amos.reproduce.samples import LayerSamples
+
+__all__ = ["BATCH", "searched"]
+
+#: Candidates between two looks at the results.
+BATCH = 4
+
+
+def searched(
+    layer: LayerSamples, rate: float, seed: int | Sequence[int], predicted: np.ndarray | None
+) -> Iterator[int]:
+    """The samples in the order in which a search measures them.
+
+    Args:
+        layer: samples.
+        rate: share of the mappings that is retained.
+        seed: of what chance decides.
+        predicted: seconds of each sample by the model; ``None`` to search without.
+    """
+    rng, names = np.random.default_rng(seed), layer.mappings
+    order: list[int] = []
+    chance = rng.permutation(len(names)).astype(float) if predicted is None else None
+    while len(order) < len(names):
+        best: dict[str, float] = {}
+        for n in order:
+            best[names[n]] = min(best.get(names[n], math.inf), float(layer.measured[n]))
+        if chance is None:
+            assert predicted is not None
+            scores = _corrected(layer, predicted, order)
+            seconds = dict.fromkeys(names, math.inf)
+            for n, name in enumerate(names):
+                seconds[name] = min(seconds[name], float(scores[n]))
+        else:
+            scores, seconds = chance, dict.fromkeys(names, min(best.values(), default=1.0))
+        kept = retained(seconds | best, Counter(names[n] for n in order), rate)
+        left = [int(n) for n in np.argsort(scores) if n not in order]
+        ranked = [n for n in left if names[n] in kept] + [n for n in left if names[n] not in kept]
+        for _ in range(min(BATCH, len(left))):
+            lucky = rng.random() < EPSILON
+            order.append(ranked.pop(int(rng.integers(len(ranked))) if lucky else 0))
+            yield order[-1]
+
+
+def _corrected(layer: LayerSamples, predicted: np.ndarray, order: Sequence[int]) -> np.ndarray:
+    """Predicted seconds, scaled by how wrong the model was for each mapping so far."""
+    ratios: dict[str, list[float]] = {name: [] for name in layer.mappings}
+    for n in order:
+        ratios[layer.mappings[n]].append(math.log(layer.measured[n] / predicted[n]))
+    factors = corrections(ratios)
+    corrected: np.ndarray = predicted * np.array([factors[name] for name in layer.mappings])
+    return corrected
