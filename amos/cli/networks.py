@@ -11,7 +11,6 @@ from amos.cli import options
 from amos.cli.output import milliseconds as ms
 from amos.cli.output import print_json, print_line, print_table
 from amos.errors import NetworkError
-from amos.viz.results import allocated
 
 if TYPE_CHECKING:
     from amos.network import Network, Report
@@ -68,6 +67,7 @@ def tune_command(
 ) -> None:
     """Measure candidates for every kernel of a network, and record them."""
     import amos
+    from amos.viz.results import allocated
 
     tuning = amos.tune(
         _load(model, shape),

@@ -31,13 +31,10 @@ __all__ = [
 
 #: Values of a variable that are listed.
 _VALUES = 12
-<<<<<<< HEAD
 #: Colour of each kind of term of a prediction.
 _COLOURS = {"compute": 0, "read": 1, "write": 2, "other": 3}
-=======
 #: Columns that slices are drawn in at the most, and marks by a task's share of those of one.
 _COLUMNS, _SHADES = 60, " ░▒▓█"
->>>>>>> 5ccffd8 (network, explore: bound divides trials by default; runs go on as they would have, mappings of rival instructions are retained together; a live picture of who gets the trials; contract of schedulers; gta-fig8)
 
 
 def seconds(value: float) -> str:
