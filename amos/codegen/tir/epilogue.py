@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from amos.codegen.tir.arrays import decoded, encoded, held
-from amos.codegen.tir.rounding import NEAREST, ROUNDED
+from amos.codegen.tir.rounding import NEAREST, ROUNDED, settled
 from amos.ir import BufferLoad, Operator, Prologue, dtype
 from amos.ir.expression import Function, inlined
 
@@ -98,6 +98,8 @@ class _InTVM:
     def __init__(self, at: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
         self.at, self.tensors = at, tensors
         self._names: list[tuple[Any, Any]] = []
+        #: Functions that are being computed, and names that were given before the outermost.
+        self._calls, self._settled = 0, 0
 
     def named(self, value: Any) -> Any:
         """A value, around which the names that it uses are given."""
@@ -107,7 +109,7 @@ class _InTVM:
             value = tirx.Let(name, meaning, value)
         return value
 
-    def _bind(self, value: Any, kind: str) -> Any:
+    def _bind(self, value: Any, kind: str, apart: bool = False) -> Any:
         from tvm import tirx
 
         value = tirx.convert(_wrapped(value))
@@ -115,12 +117,18 @@ class _InTVM:
             return value
         # TVM refuses a name of integers whose range it finds to be another in a copy of a loop.
         value = _opaque(value, kind) if kind == "int32" else value
+        value = settled(value) if apart else value
         name = tirx.Var(f"x{len(self._names)}", kind)
         self._names.append((name, value))
         return name
 
     def call(self, function: Function, kind: str, values: list[Any]) -> Any:
-        return inlined(function, kind, values, self, lambda value: self._bind(value, kind))
+        apart = not self._calls and kind == "float32" and len(self._names) > self._settled
+        self._settled = len(self._names) if apart else self._settled
+        self._calls += 1
+        value = inlined(function, kind, values, self, lambda value: self._bind(value, kind, apart))
+        self._calls -= 1
+        return value
 
     def rounded(self, value: Any, kind: str, final: str) -> Any:
         value = _wrapped(value)

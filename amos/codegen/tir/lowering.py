@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from amos._toolchain import load_tvm
+from amos.codegen.tir.rounding import unsettled
 from amos.codegen.tir.statements import gives_names
 
 __all__ = ["lowered"]
@@ -59,7 +60,7 @@ def lowered(module: Any, share: bool = True) -> Any:
         module = flat.VectorizeLoop(True)(_replaced(module, "nearbyint", "round"))
         module = tvm.ir.transform.Sequential(simplify)(_replaced(module, "round", "nearbyint"))
     (function,) = module.functions.values()
-    return function
+    return unsettled(function)
 
 
 def _replaced(module: Any, given: str, instead: str) -> Any:

@@ -18,8 +18,8 @@ from math import prod
 from typing import Any
 
 from amos._toolchain import load_tvm
-from amos.codegen.tir.rounding import as_meant
-from amos.codegen.tir.statements import rewritten
+from amos.codegen.tir.rounding import as_meant, is_settled
+from amos.codegen.tir.statements import occurs, rewritten
 
 __all__ = ["aligned_to_elements", "pipeline"]
 
@@ -50,7 +50,7 @@ def pipeline(tiles: bool = False) -> str:
 
     def place(module: Any, _: Any) -> Any:
         made = {
-            name: function.with_body(as_meant(_placed(function.body, largest)))
+            name: function.with_body(as_meant(_stepwise(_placed(function.body, largest))))
             for name, function in module.functions.items()
         }
         return tvm.IRModule(made, attrs=module.attrs)
@@ -75,6 +75,41 @@ def _placed(body: Any, largest: int) -> Any:
         return tirx.AllocBuffer(stmt.buffer, marked)
 
     return rewritten(body, "AllocBuffer", allocated)
+
+
+def _stepwise(body: Any) -> Any:
+    """The body of a function with settled values in memory, which LLVM makes registers of.
+
+    LLVM's code generator puts values in the place of names as other passes do, for each use.
+    """
+    from tvm import tirx
+
+    def divided(store: Any) -> Any:
+        value, names, steps = store.value, list[tuple[Any, Any]](), list[Any]()
+        while isinstance(value, tirx.Let):
+            name, meaning, value = value.var, value.value, value.body
+            if is_settled(meaning):
+                (meaning,) = meaning.args
+                local = tirx.decl_buffer((1,), meaning.ty.dtype, name.name, scope="local")
+                steps.append(tirx.AllocBuffer(local, {_AS_IT_IS: tirx.const(True, "bool")}))
+                steps.append(tirx.BufferStore(local, _around(names, meaning), [0]))
+                meaning = tirx.BufferLoad(local, [0])
+            names.append((name, meaning))
+        if not steps:
+            return None
+        last = tirx.BufferStore(store.buffer, _around(names, value), store.indices)
+        return tirx.SeqStmt([*steps, last])
+
+    return rewritten(body, "BufferStore", divided)
+
+
+def _around(names: list[tuple[Any, Any]], value: Any) -> Any:
+    """A value with those names around it that it uses."""
+    from tvm import tirx
+
+    for name, meaning in reversed(names):
+        value = tirx.Let(name, meaning, value) if occurs(name, value) else value
+    return value
 
 
 def _bytes(buffer: Any) -> int:

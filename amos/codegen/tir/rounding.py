@@ -7,14 +7,50 @@ scalars of a loop with either of them, and of no loop with operators that no ker
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
-__all__ = ["NEAREST", "ROUNDED", "as_meant"]
+__all__ = ["NEAREST", "ROUNDED", "as_meant", "is_settled", "settled", "unsettled"]
 
 #: Stands for the fence around a product.
 ROUNDED = "tirx.sinh"
 #: Stands for the nearest integer, ties to even; on its own it has them go away from zero.
 NEAREST = "tirx.round"
+
+
+@cache
+def _settled() -> Any:
+    """An operator that is its argument, of which TVM believes that it reads memory.
+
+    TVM's analyzer puts the value of a pure name in the place of each of its uses, and so on
+    in what these are used for, which takes exponential time in the depth of names.
+    """
+    from tvm import ir
+
+    name = "amos_settled"
+    ir._ffi_api.RegisterOp(f"tirx.{name}", "Its argument.")
+    reads_memory = 2
+    for key, value in (
+        ("TCallEffectKind", reads_memory),
+        ("TVectorizable", True),
+        ("TScriptPrinterName", name),
+    ):
+        ir.register_op_attr(f"tirx.{name}", key, value)
+    return ir.Op.get(f"tirx.{name}")
+
+
+def settled(value: Any) -> Any:
+    """A float as one that TVM names and does not look into."""
+    from tvm import tirx
+
+    return tirx.call_intrin(value.ty.dtype, _settled(), value)
+
+
+def is_settled(value: Any) -> bool:
+    """Whether :func:`settled` has made a value."""
+    from tvm import ir
+
+    return isinstance(value, ir.Call) and bool(value.op.same_as(_settled()))
 
 
 def as_meant(body: Any) -> Any:
@@ -28,6 +64,19 @@ def as_meant(body: Any) -> Any:
         if call.op.same_as(rounded):
             kind = str(call.ty.dtype)
             return tirx.call_llvm_pure_intrin(kind, "llvm.arithmetic.fence", *call.args)
+        if is_settled(call):
+            return call.args[0]
         return tirx.nearbyint(*call.args) if call.op.same_as(nearest) else call
 
     return tvm_ffi.structural_map(body, (ir.Call, meant))
+
+
+def unsettled(function: Any) -> Any:
+    """A function, or a value, in which settled values are what they are."""
+    import tvm_ffi
+    from tvm import ir
+
+    def plain(call: Any) -> Any:
+        return call.args[0] if is_settled(call) else call
+
+    return tvm_ffi.structural_map(function, (ir.Call, plain))
