@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -37,11 +38,12 @@ def sweep_command(
     seed: Seed = 0,
     extent: Extents = None,
     dtype: Dtypes = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="Draw what each size is worth.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare sizes of an instruction, its buffers and its machine on some operators."""
-    from pathlib import Path
-
     import amos
     from amos.cli.options import read_operator
     from amos.explore.sweep import sweep
@@ -53,16 +55,21 @@ def sweep_command(
     axes = dict(_axis(text) for text in settings or ())
     described = catalogue.get(machine, [unit])
     points = list(sweep(unit, described, axes, ops, trials=trials, seed=seed))
+    if plot is not None:
+        from amos import viz
+
+        viz.write(viz.sizes(points), plot)
     if as_json:
         print_json([asdict(point) for point in points])
         return
     print_table(
         [*axes, "operator", "mappings", "unit used", "predicted ms", "simulated ms", "of peak"]
-        + ["why not"],
+        + ["energy uJ", "why not"],
         [
             [*(str(value) for value in point.settings.values()), point.operator, point.mappings]
             + [percent(point.utilization), milliseconds(point.predicted)]
-            + [milliseconds(point.simulated), percent(point.share), point.reason]
+            + [milliseconds(point.simulated), percent(point.share)]
+            + [None if point.energy is None else point.energy * 1e6, point.reason]
             for point in points
         ],
     )

@@ -12,6 +12,8 @@ from amos.explore.run import explore
 from amos.intrinsics import Intrinsic, Memory, toml_file
 from amos.ir import Operator
 from amos.machine import Machine
+from amos.perfmodel.stream import energy_of_stream
+from amos.plan import Structure
 from amos.records.canonical import machine_from, machine_values
 
 __all__ = ["Point", "sweep"]
@@ -33,6 +35,7 @@ class Point:
         predicted: seconds of the best candidate by the model.
         simulated: seconds of it in the simulator, if the machine has one.
         share: of the unit's peak that it reaches.
+        energy: joules by what the machine says of accesses, if it has streams and does.
         reason: why there is nothing of this.
     """
 
@@ -43,6 +46,7 @@ class Point:
     predicted: float | None = None
     simulated: float | None = None
     share: float | None = None
+    energy: float | None = None
     reason: str = ""
 
 
@@ -97,6 +101,10 @@ def _point(
         best = result.best
     except AmosError as error:
         return Point(settings, op.name, reason=str(error).splitlines()[0])
+    structure, energy = Structure(best.mapping), None
+    if machine.stream is not None:
+        batch = best.schedule.batch(structure)
+        energy = energy_of_stream(structure, machine.stream, batch)
     return Point(
         settings,
         op.name,
@@ -105,6 +113,7 @@ def _point(
         predicted=best.predicted,
         simulated=best.seconds if result.simulated else None,
         share=result.peak_fraction,
+        energy=energy,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from amos.errors import MachineError
@@ -27,6 +28,9 @@ class StreamUnit:
         issue: from the end of an instruction to the begin of the next one in its queue.
         drain: from the last operation of a compute instruction to its result.
         latency: from a request to DRAM to its first data.
+        mac_energy: joules of a product that is added; 0 where nobody says.
+        buffer_energy: joules of a byte that a buffer is read or written.
+        dram_energy: joules of a byte from or to DRAM.
     """
 
     encoding: str
@@ -35,6 +39,9 @@ class StreamUnit:
     issue: int = 1
     drain: int = 0
     latency: int = 0
+    mac_energy: float = 0.0
+    buffer_energy: float = 0.0
+    dram_energy: float = 0.0
 
     def __post_init__(self) -> None:
         if self.encoding not in ENCODINGS:
@@ -47,6 +54,9 @@ class StreamUnit:
         for name in ("issue", "drain", "latency"):
             if getattr(self, name) < 0:
                 raise MachineError(f"{name}: expected 0 or more cycles, got {getattr(self, name)}")
+        for name in ("mac_energy", "buffer_energy", "dram_energy"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise MachineError(f"{name}: expected 0 or more joules, got {getattr(self, name)}")
 
     @property
     def clears(self) -> bool:

@@ -9,6 +9,7 @@ from amos.viz.matrices import matching
 from amos.viz.plotting import write
 from amos.viz.rooflines import roofline
 from amos.viz.searches import accuracy, allocation, distribution, progress
+from amos.viz.sizes import sizes
 from amos.viz.slots import fragments
 from amos.viz.spaces import landscape, space
 
@@ -22,6 +23,7 @@ __all__ = [
     "matching",
     "progress",
     "roofline",
+    "sizes",
     "space",
     "text",
     "write",

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from amos import viz
 from amos.cli.app import main
 from amos.errors import ExploreError, IntrinsicError, UnknownNameError
 from amos.explore.sweep import _changed, sweep
@@ -34,6 +35,34 @@ def test_sizes_of_a_unit_and_its_machine() -> None:
         assert point.utilization == pytest.approx(21 * 40 * 70 / (calls * width * 16))
         assert point.simulated * 1e8 >= calls
         assert point.share == pytest.approx(point.utilization * calls / (point.simulated * 1e8))
+
+
+def test_energy_is_that_of_every_access() -> None:
+    """One at a time of: a product, a byte in a buffer, a byte to or from DRAM."""
+    names = ("mac_energy", "buffer_energy", "dram_energy")
+    axes: dict[str, Any] = {f"machine.stream.{name}": [0.0, 1.0] for name in names}
+    points = {tuple(p.settings.values()): p.energy for p in _points(axes)}
+    calls = 21 * 3 * 5
+    assert points[0, 0, 0] is None
+    assert points[1, 0, 0] == calls * 256
+    moved = points[0, 0, 1]
+    # Each operand at least once, with its padding.
+    assert moved >= 21 * 80 + 48 * 80 + 21 * 48 * 4
+    assert points[0, 1, 0] == calls * (16 + 256 + 2 * 64) + moved
+    assert points[1, 1, 1] == points[1, 0, 0] + points[0, 1, 0] + moved
+
+
+def test_a_picture_has_a_row_for_each_quantity() -> None:
+    points = _points({"memory.acc.capacity": [65536, 131072], "dtypes.Src1": ["s8", "u8"]})
+    figure = viz.sizes(points)
+    titles = [figure.layout[f"yaxis{n}"].title.text for n in ("", 2, 3, 4, 5)]
+    assert titles == ["unit used, %", "mappings", "predicted ms", "simulated ms", "energy, uJ"]
+    times = figure.data[3]
+    assert times.x[0] == "acc.capacity 65536<br>dtypes.Src1 s8"
+    assert times.y[0] == points[0].simulated * 1e3
+    assert times.y[1] is None
+    with pytest.raises(ExploreError, match="no size to draw: .*uint8"):
+        viz.sizes([point for point in points if point.reason])
 
 
 def test_a_point_that_cannot_be_says_why() -> None:
