@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from amos.cli.options import AsJson, Dtypes, Extents, Seed
 from amos.cli.output import milliseconds, percent, print_json, print_table
+
+if TYPE_CHECKING:
+    from amos.explore.sweep import Point
 
 __all__ = ["sweep_command"]
 
@@ -61,9 +65,21 @@ def sweep_command(
         viz.write(viz.sizes(points), plot)
     if as_json:
         print_json([asdict(point) for point in points])
-        return
+    else:
+        _print(points)
+
+
+def _print(points: Sequence[Point]) -> None:
     print_table(
-        [*axes, "operator", "mappings", "unit used", "predicted ms", "simulated ms", "of peak"]
+        [
+            *points[0].settings,
+            "operator",
+            "mappings",
+            "unit used",
+            "predicted ms",
+            "simulated ms",
+            "of peak",
+        ]
         + ["energy uJ", "why not"],
         [
             [*(str(value) for value in point.settings.values()), point.operator, point.mappings]
