@@ -140,5 +140,10 @@ class Mapping(Shown):
         steps = ", ".join(it.name for it in self.intrinsic.iterations)
         return f"[{steps}] ← [{', '.join(parts)}]"
 
+    @property
+    def title(self) -> str:
+        """What it is called among mappings of other operators: ``m-n-k of gemm on UNIT``."""
+        return f"{self.name} of {self.operator.name} on {self.intrinsic.name}"
+
     def __repr__(self) -> str:
-        return f"<Mapping {self.name} of {self.operator.name} on {self.intrinsic.name}>"
+        return f"<Mapping {self.title}>"

@@ -318,8 +318,7 @@ def described(plan: CpuPlan) -> list[str]:
     """A plan in words: who runs what, the loops from the outermost in, and the operands."""
     limits, each = plan.limits, plan.steps // plan.ranges
     lines = [
-        f"{plan.mapping.name} of {plan.mapping.operator.name} on "
-        f"{plan.mapping.intrinsic.name} ({plan.implementation})",
+        f"{plan.mapping.title} ({plan.implementation})",
         f"  machine   {limits.cores} cores, {limits.cache >> 10} KiB of cache for each alone",
     ]
     if plan.padded:

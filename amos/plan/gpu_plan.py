@@ -349,8 +349,7 @@ class GpuPlan(Plan):
         opened = self.mapping.intrinsic.open_registers
         way = "from registers" if opened else "through shared memory"
         lines[self.destination.name] = f"{self.mapping.operator.result.name}: {way}"
-        head = f"{self.mapping.name} of {self.mapping.operator.name} on "
-        head += f"{self.mapping.intrinsic.name} ({self.architecture})"
+        head = f"{self.mapping.title} ({self.architecture})"
         return "\n".join([head, *(f"  {name:9} {line}" for name, line in lines.items())])
 
 

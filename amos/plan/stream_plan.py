@@ -141,8 +141,7 @@ class StreamPlan(Plan):
         return _tiled(self.reduce_loops, self.schedule.steps)
 
     def __str__(self) -> str:
-        head = f"{self.mapping.name} of {self.mapping.operator.name} on "
-        lines = [f"{head}{self.mapping.intrinsic.name} ({self.machine.name})"]
+        lines = [f"{self.mapping.title} ({self.machine.name})"]
         for what, loops, sizes in (
             ("tiles", self.spatial, self.schedule.tile),
             ("sums", self.reduce_loops, self.schedule.steps),

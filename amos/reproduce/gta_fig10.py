@@ -47,16 +47,13 @@ class Fig10Row:
     measurements: float
 
 
-def fig10(
-    budget: float = 0.2, rates: Sequence[float] = RATES, seeds: int = 10, samples: str = "fig5"
-) -> list[Fig10Row]:
+def fig10(budget: float = 0.2, rates: Sequence[float] = RATES, seeds: int = 10) -> list[Fig10Row]:
     """Replay every layer of the stored samples at some rates.
 
     Args:
         budget: share of a layer's samples that may be measured.
         rates: shares of the mappings to retain.
         seeds: replays of each layer.
-        samples: name of the stored samples; see :func:`amos.reproduce.fig5.stored`.
 
     Raises:
         ExploreError: a share is not above 0 and at most 1, or there is no replay.
@@ -64,7 +61,7 @@ def fig10(
     check_retain(budget)
     if seeds < 1:
         raise ExploreError(f"seeds: expected at least one, got {shown(seeds)}")
-    dataset = stored(samples)
+    dataset = stored()
     machine = dataset.machine_with(None)
     layers = dataset.of(dataset.layers)
     return [_row(layers, machine, budget, check_retain(rate), seeds) for rate in rates]
