@@ -6,6 +6,7 @@ figure; plotly is loaded when the first one is made.
 
 from amos.viz.display import html, text
 from amos.viz.matrices import matching
+from amos.viz.networks import report
 from amos.viz.plotting import write
 from amos.viz.rooflines import roofline
 from amos.viz.searches import accuracy, allocation, distribution, progress
@@ -22,6 +23,7 @@ __all__ = [
     "landscape",
     "matching",
     "progress",
+    "report",
     "roofline",
     "sizes",
     "space",

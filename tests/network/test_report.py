@@ -32,6 +32,20 @@ def test_a_report_adds_up() -> None:
     }
 
 
+def test_the_picture_has_a_bar_for_each_row() -> None:
+    pytest.importorskip("plotly", reason="plotly is not installed")
+    report = amos.load_network(residual_network()).report("xeon_6240")
+    figure = amos.viz.report(report)
+    bars = {name: x for trace in figure.data for name, x in zip(trace.y, trace.x, strict=True)}
+    assert len(bars) == len(report.tasks) + len(report.engine)
+    assert sum(bars.values()) == pytest.approx(report.seconds)
+    top = figure.layout.yaxis.categoryarray[::-1]
+    assert [bars[name] for name in top] == sorted(bars.values(), reverse=True)
+    assert {trace.name for trace in figure.data if trace.name != "engine"} == {
+        f"bound by {row.bound}" for row in report.tasks
+    }
+
+
 def test_what_no_instruction_computes_stays_with_a_reason() -> None:
     """float64 is no dtype of any instruction."""
     b = Builder()

@@ -1,0 +1,78 @@
+"""What a network would spend its time on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from amos.viz.palette import line_colour
+from amos.viz.plotting import graph_objects, styled
+
+if TYPE_CHECKING:
+    from amos.network import Report
+
+__all__ = ["report"]
+
+
+@dataclass(frozen=True)
+class _Bar:
+    """A row of a report: seconds are of all occurrences, ``bound`` is what they are due to."""
+
+    name: str
+    seconds: float
+    bound: str
+    text: str
+
+
+def report(report: Report) -> Any:
+    """Predicted time of each distinct kernel, and of what stays with the engine.
+
+    Args:
+        report: what :meth:`amos.network.Network.report` returned.
+
+    Returns:
+        A plotly figure with a bar for each, the longest on top, and one trace for each bound.
+
+    Raises:
+        ToolchainError: plotly is not installed.
+    """
+    bars = _bars(report)
+    figure = graph_objects().Figure()
+    for number, bound in enumerate(sorted({bar.bound for bar in bars})):
+        own = [bar for bar in bars if bar.bound == bound]
+        figure.add_bar(
+            x=[bar.seconds for bar in own],
+            y=[bar.name for bar in own],
+            name=bound,
+            orientation="h",
+            marker_color=line_colour(number),
+            customdata=[bar.text for bar in own],
+            hovertemplate="%{customdata}<br>%{x:.3s}s<extra></extra>",
+        )
+    names = [bar.name for bar in bars]
+    figure.update_yaxes(categoryorder="array", categoryarray=names[::-1], automargin=True)
+    what = f"{report.network} on {report.machine}: {report.seconds * 1e3:.3g} ms predicted"
+    return styled(figure, what, x="seconds of all occurrences", height=160 + 22 * len(bars))
+
+
+def _bars(report: Report) -> list[_Bar]:
+    """The longest first; a number makes the names of rows distinct."""
+    bars = [
+        _Bar(
+            name=f"{row.count} x {row.kind} ({number})",
+            seconds=row.count * (row.seconds or 0.0),
+            bound=f"bound by {row.bound}" if row.bound else "engine",
+            text=f"{row.operator}<br>{row.instruction or row.reason}",
+        )
+        for number, row in enumerate(report.tasks, 1)
+    ]
+    bars += [
+        _Bar(
+            name=f"{row.count} x {row.operation} (engine {number})",
+            seconds=row.seconds or 0.0,
+            bound="engine",
+            text=row.reason,
+        )
+        for number, row in enumerate(report.engine, 1)
+    ]
+    return sorted(bars, key=lambda bar: -bar.seconds)
