@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -22,25 +22,6 @@ def launch_of(plan: GpuPlan, name: str) -> dict[str, Any]:
         name: of its function.
     """
     op = plan.mapping.operator
-    tensors = {tensor.name: tensor for tensor in (*op.inputs, op.result)}
-    sources = {load.tensor.name for load in op.sources}
-    before = {tensor.name: each for each in op.prologues for tensor in each.tensors}
-    arguments: list[dict[str, Any]] = []
-    for key, kind in plan.arguments.items():
-        role = "output" if key == op.result.name else "epilogue"
-        arguments.append(
-            {
-                "name": key,
-                "dtype": kind,
-                "shape": list(tensors[key].shape),
-                "role": "input" if key in sources else role,
-                "zeroed": role == "output" and plan.zeroed,
-                **({"kept": True} if role == "output" and plan.kept else {}),
-            }
-        )
-        if key in before:
-            whole = dtype(before[key].dtype).is_integer
-            arguments[-1] |= {"role": "prologue", "largest": 16 if whole else 1}
     return {
         "kernel": name,
         "architecture": plan.architecture,
@@ -48,7 +29,7 @@ def launch_of(plan: GpuPlan, name: str) -> dict[str, Any]:
         "block": [plan.threads, 1, 1],
         "shared_bytes": plan.shared_bytes,
         "dynamic_shared_bytes": plan.dynamic_bytes,
-        "arguments": arguments,
+        "arguments": list(_arguments(plan)),
         "operations": op.operations,
         "intrinsic": plan.mapping.intrinsic.name,
         "mapping": plan.mapping.name,
@@ -67,12 +48,33 @@ def launch_of(plan: GpuPlan, name: str) -> dict[str, Any]:
     }
 
 
+def _arguments(plan: GpuPlan) -> Iterator[dict[str, Any]]:
+    """What the function takes, in order."""
+    op = plan.mapping.operator
+    tensors = {tensor.name: tensor for tensor in (*op.inputs, op.result)}
+    sources = {load.tensor.name for load in op.sources}
+    before = {tensor.name: each for each in op.prologues for tensor in each.tensors}
+    for key, kind in plan.arguments.items():
+        role = "output" if key == op.result.name else "epilogue"
+        argument = {
+            "name": key,
+            "dtype": kind,
+            "shape": list(tensors[key].shape),
+            "role": "input" if key in sources else role,
+            "zeroed": role == "output" and plan.zeroed,
+            **({"kept": True} if role == "output" and plan.kept else {}),
+        }
+        if key in before:
+            whole = dtype(before[key].dtype).is_integer
+            argument |= {"role": "prologue", "largest": 16 if whole else 1}
+        yield argument
+
+
 def _epilogue(plan: GpuPlan) -> dict[str, Any]:
     """What is stored instead of a sum; nothing if it is the sum."""
     epilogue, accumulator = plan.mapping.operator.epilogue, plan.accumulator
     if epilogue is None:
         return {}
-
     return {
         "accumulator": accumulator,
         "epilogue": _described(epilogue.expression, {ACC: accumulator}),
