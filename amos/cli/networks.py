@@ -107,7 +107,8 @@ def compile_command(
         bool, typer.Option("--verify/--no-verify", help="Compare kernels and the whole.")
     ] = True,
     measure: Annotated[
-        bool, typer.Option("--measure", help="Keep the engine's code where it is faster.")
+        bool,
+        typer.Option("--measure", help="Time some kernels of each task, and the engine's code."),
     ] = False,
     shape: InputShapes = None,
     as_json: options.AsJson = False,

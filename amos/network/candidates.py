@@ -97,8 +97,18 @@ class Chooser:
         """
         key = operator, thorough
         if key not in self._best:
-            self._best[key] = self._search(operator, thorough)
+            self._best[key] = self._search(operator, thorough, 1)[0]
         return self._best[key]
+
+    def promising(self, operator: Operator, count: int) -> list[Choice]:
+        """The kernels of which one should be fast, the one of :meth:`predicted` first.
+
+        The model cannot tell those apart that a core's arithmetic bounds.
+
+        Raises:
+            MappingError: no instruction can be used; the message says why.
+        """
+        return self._search(operator, True, count)
 
     def target(self, units: Sequence[Intrinsic]) -> Machine:
         """The machine with the rates of some instructions."""
@@ -106,13 +116,13 @@ class Chooser:
             return catalogue.get(self.machine, units)
         return machines.get(self.machine, units)
 
-    def _search(self, operator: Operator, thorough: bool) -> Choice:
+    def _search(self, operator: Operator, thorough: bool, count: int) -> list[Choice]:
         best = self._fastest(operator)
         space = enumerate_mappings(operator, best.intrinsic, _RULE, commute=True)
         target = self.target([best.intrinsic])
         problem = Problem(searched(space), target)
-        candidate = best_predicted(problem, thorough=thorough)
-        return Choice(candidate, space.count, problem.predict(candidate))
+        candidates = best_predicted(problem, count, thorough=thorough)
+        return [Choice(each, space.count, problem.predict(each)) for each in candidates]
 
     def _fastest(self, operator: Operator) -> Contender:
         """The instruction that is predicted fastest.
@@ -132,11 +142,13 @@ class Chooser:
         return min(ranked, key=lambda each: each.predicted)
 
 
-def best_predicted(problem: Problem, *, thorough: bool = False) -> Candidate:
+def best_predicted(
+    problem: Problem, count: int = 1, *, thorough: bool = False
+) -> Sequence[Candidate]:
     """What the model thinks best of a space of which nothing has been measured."""
     search = GeneticSearch if thorough else _Quick
     guided = Guided(problem, np.random.default_rng(0), search, epsilon=0.0)
-    return guided.ask(1)[0]
+    return guided.ask(count)
 
 
 class _Quick(GeneticSearch):

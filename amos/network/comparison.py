@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import statistics
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,38 +18,40 @@ from amos.network.program import rebuilt
 
 __all__ = ["compare"]
 
-#: Rounds in which both are timed in turn, and seconds that all runs of a round may take.
-_ROUNDS, _SECONDS = 7, 0.05
-#: What is so much slower in its first run is not timed again.
+#: Rounds in which all are timed in turn, and seconds of a turn. The fastest call counts: the
+#: others were disturbed.
+_ROUNDS, _SECONDS = 7, 0.02
+#: What is so much slower in its first call is not timed again.
 _HOPELESS = 5.0
 
 
-def compare(kernel: TaskKernel, group: Group) -> tuple[float, float]:
-    """Seconds of a kernel, and of the engine's code, for one group of a network.
+def compare(kernels: Sequence[TaskKernel], group: Group) -> list[float]:
+    """Seconds of each kernel for one group of a network, and at last of the engine's own code.
 
-    Both are compiled with the rest of the engine around them, and take turns.
+    All are compiled with the rest of the engine around them, and take turns.
     """
     graph = _alone(group)
-    number = group.result.number
-    skip = frozenset(node.number for node in group.nodes if node.number != number)
-    own = rebuilt(graph, {number: lambda writer: kernel.call(group, writer)}, skip)
-    own = own.with_attr("external_mods", [kernel.library.mod])
-    calls = [
-        engine.machine_of(engine.executable(each))["main"] for each in (own, rebuilt(graph, {}))
-    ]
+    modules = [*(_calling(kernel, group, graph) for kernel in kernels), rebuilt(graph, {})]
+    calls = [engine.machine_of(engine.executable(each))["main"] for each in modules]
     arrays = _arrays(graph)
-    first = []
+    best = []
     for call in calls:
         call(*arrays)
-        first.append(_seconds(call, arrays, 1))
-    if first[1] > _HOPELESS * first[0]:
-        return first[0], first[1]
-    runs = [max(1, min(100, int(_SECONDS / max(once, 1e-9)))) for once in first]
-    times: list[list[float]] = [[], []]
+        best.append(_least(call, arrays, 0))
+    hopeless = _HOPELESS * min(best)
     for _ in range(_ROUNDS):
         for n, call in enumerate(calls):
-            times[n].append(_seconds(call, arrays, runs[n]))
-    return statistics.median(times[0]), statistics.median(times[1])
+            if best[n] <= hopeless:
+                best[n] = min(best[n], _least(call, arrays, _SECONDS))
+    return best
+
+
+def _calling(kernel: TaskKernel, group: Group, graph: Graph) -> Any:
+    """A module in which a kernel stands for a group."""
+    number = group.result.number
+    skip = frozenset(node.number for node in group.nodes if node.number != number)
+    module = rebuilt(graph, {number: lambda writer: kernel.call(group, writer)}, skip)
+    return module.with_attr("external_mods", [kernel.library.mod])
 
 
 def _alone(group: Group) -> Graph:
@@ -77,9 +79,13 @@ def _arrays(graph: Graph) -> list[Any]:
     return [tvm.runtime.tensor(each) for each in values]
 
 
-def _seconds(call: Any, arrays: list[Any], runs: int) -> float:
-    """Of one of some runs, one after the other."""
-    start = time.perf_counter()
-    for _ in range(runs):
+def _least(call: Any, arrays: list[Any], span: float) -> float:
+    """Seconds of the fastest of the calls that some time has room for, at least one."""
+    least, end = math.inf, time.perf_counter() + span
+    while True:
+        start = time.perf_counter()
         call(*arrays)
-    return max((time.perf_counter() - start) / runs, math.ulp(1.0))
+        now = time.perf_counter()
+        least = min(least, max(now - start, math.ulp(1.0)))
+        if now >= end:
+            return least

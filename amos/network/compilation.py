@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,9 @@ from amos.records import Record, Records
 
 __all__ = ["compile_network"]
 
+#: Kernels of a task that are measured.
+_MEASURED = 6
+
 
 def compile_network(
     network: Network,
@@ -49,8 +52,8 @@ def compile_network(
         network: what :func:`amos.load_network` returned.
         records: file of earlier measurements.
         verify: compare each kernel with NumPy, and the whole with the engine alone.
-        measure: time each kernel beside the engine's own code for the group, which stays where
-            it is faster.
+        measure: time the kernels that the model thinks best, or the one of the records, beside
+            the engine's own code for the group. The fastest stays.
         progress: show how far it is, on a terminal and in a notebook.
 
     Raises:
@@ -67,16 +70,18 @@ def compile_network(
         for number, task in enumerate(network.tasks):
             line.show(f"kernel {number + 1} of {len(network.tasks)}: {task.operator.name}")
             try:
-                kernel = build_kernel(_choice(task, chooser, best), f"amos_task_{number}")
+                choices = _choices(task, chooser, best, _MEASURED if measure else 1)
+                several = [build_kernel(choice, f"amos_task_{number}") for choice in choices]
             except (BuildError, MappingError, ScheduleError) as error:
                 left[task] = str(error).splitlines()[0]
                 continue
+            kernel, why = _fastest(several, task) if measure else (several[0], "")
             if verify:
                 checks.append(_checked(kernel))
-            if measure and (why := _loses(kernel, task)):
+            if why:
                 left[task] = why
-                continue
-            kernels[task] = kernel
+            else:
+                kernels[task] = kernel
         line.show("compiling the rest")
         built = _linked(network, kernels)
         model = CompiledNetwork(network, built, kernels, left, tuple(checks))
@@ -93,18 +98,27 @@ def _best(records: str | Path | None) -> Mapping[str, Record]:
         return best_by_operator(store.all())
 
 
-def _choice(task: Task, chooser: Chooser, best: Mapping[str, Record]) -> Choice:
+def _choices(
+    task: Task, chooser: Chooser, best: Mapping[str, Record], count: int
+) -> Sequence[Choice]:
+    """The kernel of the records, or some that the model thinks best."""
     record = best.get(operator_key(task.operator))
     recorded = choice_of_record(record, chooser) if record is not None else None
-    return recorded or chooser.predicted(task.operator, thorough=True)
+    if recorded is not None:
+        return [recorded]
+    if count == 1:
+        return [chooser.predicted(task.operator, thorough=True)]
+    return chooser.promising(task.operator, count)
 
 
-def _loses(kernel: TaskKernel, task: Task) -> str:
-    """That the engine's own code is faster, if it is."""
-    own, engines = compare(kernel, task.groups[0])
-    if own <= engines:
-        return ""
-    return f"the kernel takes {own * 1e3:.4g} ms, the engine's own code {engines * 1e3:.4g} ms"
+def _fastest(kernels: Sequence[TaskKernel], task: Task) -> tuple[TaskKernel, str]:
+    """The fastest of some kernels, and that the engine's own code is faster, if it is."""
+    *own, engines = compare(kernels, task.groups[0])
+    best = own.index(min(own))
+    if own[best] <= engines:
+        return kernels[best], ""
+    why = f"the kernel takes {own[best] * 1e3:.4g} ms, the engine's own code {engines * 1e3:.4g} ms"
+    return kernels[best], why
 
 
 def _checked(kernel: TaskKernel) -> Check:

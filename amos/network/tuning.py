@@ -253,7 +253,7 @@ class _Search:
         with self._told():
             contest = setting.contest(setting.units(None), share)
             problem = contest.winner.session.problem
-            prediction = problem.predict(best_predicted(problem))
+            prediction = problem.predict(best_predicted(problem)[0])
             self.bound = prediction.rows[0].compute
             self.row = replace(self.row, predicted=prediction.seconds)
             self.contest = contest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ import amos
 from amos.errors import BuildError, NetworkError
 from amos.network import CompiledNetwork
 from amos.network.comparison import compare
+from amos.network.groups import Group
+from amos.network.kernels import TaskKernel
 from tests.network.models import Builder, residual_network
 
 
@@ -84,25 +87,36 @@ def test_depthwise_and_transposed_convolutions() -> None:
     np.testing.assert_allclose(compiled(values), _reference(model, x=values), rtol=1e-4, atol=1e-5)
 
 
-def test_the_engine_keeps_what_it_is_faster_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both are really run; a kernel that is told to have lost is not in the network."""
+def test_the_fastest_of_some_kernels_and_the_engines_code_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All are really run; what is told to be the fastest is in the network."""
     b = Builder()
     model = b.model(b.node("Relu", b.node("MatMul", b.input("x", (4, 16)), b.random(16, 32))))
     network = amos.load_network(model)
     values = np.random.default_rng(2).standard_normal((4, 16)).astype(np.float32)
-    compared: list[tuple[float, float]] = []
+    expected = _reference(model, x=values)
+    compared: list[TaskKernel] = []
+    told: list[float] = []
 
-    def reversed_(*what: Any) -> tuple[float, float]:
-        own, engines = compare(*what)
-        compared.append((own, engines))
-        return 2.0, 1.0
+    def rigged(kernels: Sequence[TaskKernel], group: Group) -> list[float]:
+        seconds = compare(kernels, group)
+        assert len(seconds) == len(kernels) + 1 == len(told)
+        assert all(0 < each < 1 for each in seconds)
+        compared[:] = kernels
+        return told
 
-    monkeypatch.setattr("amos.network.compilation.compare", reversed_)
-    compiled = amos.compile(network, measure=True, verify=False, progress=False)
-    ((own, engines),) = compared
-    assert 0 < own < 1 and 0 < engines < 1
-    assert not compiled.kernels
-    assert list(compiled.left.values()) == [
-        "the kernel takes 2000 ms, the engine's own code 1000 ms"
-    ]
-    np.testing.assert_allclose(compiled(values), _reference(model, x=values), rtol=1e-5, atol=1e-6)
+    def compiled(count: int, seconds: list[float]) -> CompiledNetwork:
+        told[:] = seconds
+        monkeypatch.setattr("amos.network.compilation._MEASURED", count)
+        return amos.compile(network, measure=True, verify=False, progress=False)
+
+    monkeypatch.setattr("amos.network.compilation.compare", rigged)
+    first = compiled(2, [3.0, 2.0, 2.5])
+    assert list(first.kernels.values()) == compared[1:]
+    assert compared[0].choice.candidate.key != compared[1].choice.candidate.key
+    second = compiled(1, [2.0, 1.0])
+    assert not second.kernels
+    assert list(second.left.values()) == ["the kernel takes 2000 ms, the engine's own code 1000 ms"]
+    for model_ in (first, second):
+        np.testing.assert_allclose(model_(values), expected, rtol=1e-5, atol=1e-6)
