@@ -159,6 +159,33 @@ def gta_fig8_command(
     )
 
 
+@app.command("vta")
+def vta_command(
+    layer: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this layer; repeat for more.")
+    ] = None,
+    trials: Annotated[int, typer.Option(min=1, help="Candidates of each search.")] = 24,
+    as_json: AsJson = False,
+) -> None:
+    """ResNet-18 on the simulated VTA: the best of a search beside a plain schedule."""
+    from amos.reproduce.vta import LAYERS, vta
+
+    rows = list(vta(layer or LAYERS, trials=trials))
+    if as_json:
+        print_json([asdict(row) for row in rows])
+        return
+    print_table(
+        ["layer", "best, cycles", "of the peak", "of what bounds it"]
+        + ["plain schedule, times as long", "failed"],
+        [
+            [row.layer, f"{row.cycles:,}", f"{row.peak:.1%}", f"{row.bound:.1%}"]
+            + [f"{row.plain / row.cycles:.1f}", row.failed]
+            for row in rows
+        ],
+        title=f"ResNet-18, batch 1, on vta_pynq: the best of {trials} trials",
+    )
+
+
 @app.command("gta-fig10")
 def gta_fig10_command(
     budget: Annotated[float, typer.Option(help="Share of the samples to measure.")] = 0.2,
