@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
+from math import prod
 from pathlib import Path
 
 from amos.codegen.c.source import CKernel, Parameter, c_kernel
@@ -83,8 +84,6 @@ def library(request: Request) -> dict[str, str | bytes]:
 
 
 def _kernel(request: Request) -> CKernel:
-    if further := request.candidate.mapping.operator.further:
-        raise ExportError(f"C kernels store one result, not also {further[0]}")
     return c_kernel(request.candidate, cpu_limits(request.machine), request.implementation)
 
 
@@ -99,11 +98,9 @@ def _texts(request: Request, kernel: CKernel) -> dict[str, str]:
 
 
 def _prototype(name: str, kernel: CKernel) -> str:
-    *inputs, output = kernel.parameters
-    given = [f"const {p.kind} *restrict {p.name}" for p in inputs]
-    return (
-        f"void {name}({', '.join(given)}, {output.kind} *restrict {output.name}, void *workspace)"
-    )
+    inputs = [f"const {p.kind} *restrict {p.name}" for p in kernel.inputs]
+    results = [f"{p.kind} *restrict {p.name}" for p in kernel.results]
+    return f"void {name}({', '.join([*inputs, *results])}, void *workspace)"
 
 
 def _packer(name: str, kernel: CKernel, parameter: Parameter) -> str:
@@ -146,7 +143,7 @@ extern "C" {{
  * Calls that run at the same time need scratch memory of their own. */
 #define {name.upper()}_WORKSPACE {kernel.workspace}
 
-/* Contiguous arrays, the last index fastest; the output overlaps no input.
+/* Contiguous arrays, the last index fastest; results overlap nothing.
 {told} */
 {prototypes}/* Whether this CPU has what the kernel needs: {needs}. */
 int {name}_supported(void);
@@ -159,12 +156,14 @@ int {name}_supported(void);
 
 
 def _parameter(operator: Operator, parameter: Parameter) -> str:
-    tensors = {tensor.name: tensor for tensor in (*operator.inputs, operator.result)}
+    tensors = {tensor.name: tensor for tensor in (*operator.inputs, *operator.results)}
     read = [given.tensor for given in parameter.packed] or [parameter.tensor]
     told = "; ".join(_described(tensors[name]) for name in read)
     packed = f", packed into {parameter.elements} elements" if parameter.packed else ""
-    kept = parameter.tensor == operator.result.name and not operator.whole and operator.store
-    rest = f"; what {kept} does not reach is left as it is" if kept else ""
+    stores = [operator.store, *(result.store for result in operator.further)]
+    store = next((x for x in stores if x and x.tensor.name == parameter.tensor), None)
+    part = store and prod(operator.extents[name] for name in store.names) < store.tensor.elements
+    rest = f"; what {store} does not reach is left as it is" if part else ""
     return f"{parameter.name}: {told}{packed}{rest}"
 
 

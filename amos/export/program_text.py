@@ -139,10 +139,8 @@ int main(int argc, char **argv) {{
     return 77;
   }}
   atexit(release);
-{made}  {kind} *{out} = allocate({elements}, sizeof *{out});
-  void *workspace = allocate({upper}_WORKSPACE, 1);
-  memset({out}, {filled}, {elements} * sizeof *{out});
-  {call};
+{made}{results}  void *workspace = allocate({upper}_WORKSPACE, 1);
+{filled}  {call};
 {digest}  size_t wrong = 0;
 {reference}
   if (wrong) {{

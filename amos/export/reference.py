@@ -19,6 +19,7 @@ from amos.errors import ExportError
 from amos.export.inputs import EIGHTHS, ODD, drawn_inputs, drawn_value
 from amos.export.loops import InC, flat, loop, named, start, statement, stored
 from amos.export.program_text import DIGEST, FUNCTIONS, PROGRAM
+from amos.export.reductions import Reduction
 from amos.export.request import Request
 from amos.ir import Operator, dtype
 from amos.ir.floats import unpack
@@ -43,12 +44,12 @@ class Example:
     Attributes:
         trial: which of the choices of an epilogue's tensors this is.
         inputs: an array for each input.
-        output: NumPy's result.
+        outputs: NumPy's results.
     """
 
     trial: int
     inputs: dict[str, np.ndarray]
-    output: np.ndarray
+    outputs: tuple[np.ndarray, ...]
 
     @staticmethod
     def of(operator: Operator) -> Example:
@@ -58,15 +59,20 @@ class Example:
         sum would not be seen.
         """
         inputs = drawn_inputs(operator, 0)
-        plain = replace(operator, epilogue=None, store=None)
+        plain = replace(operator, epilogue=None, store=None, further=())
         sums = evaluate(plain, {tensor.name: inputs[tensor.name] for tensor in plain.inputs})
-        if operator.epilogue is None:
-            return Example(0, inputs, finish(operator, sums, inputs))
         examples = []
-        for trial in range(_TRIALS if operator.epilogue.loads else 1):
+        loads = any(epilogue.loads for epilogue in operator.epilogues)
+        for trial in range(_TRIALS if loads else 1):
             inputs = drawn_inputs(operator, trial)
-            examples.append(Example(trial, inputs, finish(operator, sums, inputs)))
-        return max(examples, key=lambda each: (len(np.unique(each.output)), -each.trial))
+            outputs = finish(operator, sums, inputs)
+            every = outputs if operator.further else (outputs,)
+            examples.append(Example(trial, inputs, every))
+        return max(examples, key=lambda each: (_distinct(each.outputs), -each.trial))
+
+
+def _distinct(outputs: tuple[np.ndarray, ...]) -> int:
+    return sum(len(np.unique(output)) for output in outputs)
 
 
 def output_digest(output: np.ndarray) -> int:
@@ -93,7 +99,7 @@ def _check_exact(operator: Operator) -> None:
         ExportError: the program could not tell a wrong kernel from a right one.
     """
     integer = dtype(str(operator.output.tensor.dtype)).is_integer
-    if integer or operator.epilogue is None:
+    if integer or not operator.epilogues:
         return
     if operator.compute.combiner == "*":
         raise ExportError(
@@ -133,7 +139,7 @@ def _is_exact(operator: Operator) -> bool:
     An epilogue's sums of floats do not, for the values that the program takes.
     """
     integer = dtype(str(operator.output.tensor.dtype)).is_integer
-    return integer or operator.epilogue is not None
+    return integer or bool(operator.epilogues)
 
 
 def test_program(request: Request, kernel: CKernel) -> str:
@@ -142,7 +148,10 @@ def test_program(request: Request, kernel: CKernel) -> str:
     example = Example.of(request.candidate.mapping.operator)
     operator, name = kernel.names.operator(request.candidate.mapping.operator), request.name
     # Each tensor is called what it is called in C.
-    *inputs, output = (replace(p, tensor=kernel.names.tensors[p.tensor]) for p in kernel.parameters)
+    inputs, outputs = (
+        [replace(p, tensor=kernel.names.tensors[p.tensor]) for p in several]
+        for several in (kernel.inputs, kernel.results)
+    )
     kinds = {t.name: c_type(held(str(t.dtype))) for t in operator.inputs}
     drawn = "".join(
         f"  {kinds[t.name]} *{named(t.name)} = allocate({t.elements}, sizeof *{named(t.name)});\n"
@@ -157,26 +166,42 @@ def test_program(request: Request, kernel: CKernel) -> str:
         for p in inputs
         if p.packed
     )
-    arguments = ", ".join(f"of_{p.name}" for p in (*inputs, output))
-    digest = ""
-    if _is_exact(operator):
-        output_ = _left_alone(request.candidate.mapping.operator, example.output)
-        expected = f"UINT64_C({output_digest(output_)})"
-        digest = DIGEST.format(element=_word(operator), elements=output.elements, digest=expected)
+    arguments = ", ".join(f"of_{p.name}" for p in (*inputs, *outputs))
+    results = [(p.kind, named(p.tensor), p.elements) for p in outputs]
     return PROGRAM.format(
         name=name,
         upper=name.upper(),
         functions=_functions(operator),
         made=drawn + packed,
         call=f"{name}({arguments}, workspace)",
-        kind=output.kind,
-        out=named(output.tensor),
-        filled=hex(_FILLED),
-        elements=output.elements,
+        results="".join(f"  {k} *{x} = allocate({n}, sizeof *{x});\n" for k, x, n in results),
+        filled="".join(
+            f"  memset({x}, {hex(_FILLED)}, {n} * sizeof *{x});\n" for _, x, n in results
+        ),
+        elements=sum(p.elements for p in outputs),
         odd=f"UINT64_C({ODD})",
-        reference=_reference(operator, output),
-        digest=digest,
+        reference=_reference(operator, outputs),
+        digest=_digests(operator, outputs, example) if _is_exact(operator) else "",
     )
+
+
+def _digests(operator: Operator, outputs: list[Parameter], example: Example) -> str:
+    """C that compares each result with NumPy's, but for reductions."""
+    texts = []
+    for number, (alone, output) in enumerate(zip(_each(operator), outputs, strict=True)):
+        if number and operator.further[number - 1].reduces:
+            continue
+        digest = output_digest(_left_alone(alone, example.outputs[number]))
+        text = DIGEST.format(
+            element=_word(alone), elements=output.elements, digest=f"UINT64_C({digest})"
+        )
+        texts.append(text)
+    return texts[0] if len(texts) == 1 else "".join(f"  {{\n{text}  }}\n" for text in texts)
+
+
+def _each(operator: Operator) -> list[Operator]:
+    """The operator with each of its results for its only one."""
+    return [replace(operator, further=()), *map(operator.alone, operator.further)]
 
 
 def _read_by(kernel: CKernel, parameter: Parameter) -> list[str]:
@@ -208,34 +233,48 @@ def _bits_of(operator: Operator, element: str) -> str:
     return f"float_bits({wide})"
 
 
-def _reference(operator: Operator, output: Parameter) -> str:
+def _reference(operator: Operator, outputs: list[Parameter]) -> str:
     """Loops of the operator that count the elements where the kernel says otherwise."""
     integer = dtype(str(operator.output.tensor.dtype)).is_integer
     exact = _is_exact(operator)
     pad = "  " * (len(operator.spatial) + 1)
+    each, reductions = list(zip(_each(operator), outputs, strict=True)), []
+    for number, result in reversed([*enumerate(operator.further, 1)]):
+        if result.reduces:
+            reductions.append(Reduction(operator, result, *each.pop(number)))
     lines = [
+        *(line for reduction in reductions for line in reduction.before()),
         *("  " * depth + loop(it) for depth, it in enumerate(operator.spatial, 1)),
         f"{pad[2:]}{{",
         f"{pad}{'int64_t' if integer else 'double'} sum = {start(operator, integer)};",
         *([] if exact else [f"{pad}double size = 0;"]),
         *(pad + loop(it) for it in operator.reduce),
         f"{pad}  {statement(operator, integer, exact)}",
-        f"{pad}wrong += {_is_wrong(operator, output)};",
+        *(f"{pad}wrong += {_is_wrong(alone, output, exact)};" for alone, output in each),
+        *(
+            pad + reduction.added(_finished(reduction.alone, _sum(operator)))
+            for reduction in reductions
+        ),
         f"{pad[2:]}}}",
+        *(line for reduction in reductions for line in reduction.after()),
     ]
     return "\n".join(lines)
 
 
-def _is_wrong(operator: Operator, output: Parameter) -> str:
+def _sum(operator: Operator) -> str:
+    """C expression of the accumulator as epilogues take it."""
+    return f"(({'int32_t' if str(operator.output.tensor.dtype) == 'int32' else 'float'})sum)"
+
+
+def _is_wrong(operator: Operator, output: Parameter, exact: bool) -> str:
     """C expression that compares an element of the kernel's with ``sum``."""
     got = f"{named(output.tensor)}[{flat(operator.stored)}]"
     if operator.epilogue is not None:
-        kind = "int32_t" if str(operator.output.tensor.dtype) == "int32" else "float"
-        expected = _finished(operator, f"(({kind})sum)")
+        expected = _finished(operator, _sum(operator))
         if dtype(str(operator.result_dtype)).is_integer:
             return f"{got} != ({output.kind}){expected}"
         return f"{_bits_of(operator, got)} != {_bits_of(operator, expected)}"
-    if _is_exact(operator):
+    if exact:
         return f"{got} != ({output.kind})sum"
     terms = max(1, int(np.prod([it.extent for it in operator.reduce])))
     unit = "0x1p-10" if operator.output.tensor.dtype == "float16" else "0x1p-23"
@@ -252,11 +291,11 @@ def _finished(op: Operator, accumulator: str) -> str:
 
 def _functions(operator: Operator) -> str:
     """C of what prologues and the epilogue call."""
-    if operator.epilogue is None and not operator.prologues:
+    if not operator.epilogues and not operator.prologues:
         return ""
     by = InC()
     for prologue in operator.prologues:
         prologue.compute(by)
-    if operator.epilogue is not None:
-        operator.epilogue.compute("sum", str(operator.output.tensor.dtype), by)
+    for epilogue in operator.epilogues:
+        epilogue.compute("sum", str(operator.output.tensor.dtype), by)
     return FUNCTIONS + "".join(f"{text}\n" for text in by.functions.values())

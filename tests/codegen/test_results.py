@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import amos
-from amos.errors import BuildError, ExportError
-from amos.export import export
+from amos.errors import BuildError
 from amos.ir import Operator
 from amos.measure.reference import tolerance
 from amos.plan import Candidate, GpuSchedule, Schedule
@@ -125,16 +123,13 @@ def test_mappings_are_those_without_them() -> None:
     assert [mapping.name for mapping in amos.enumerate_mappings(op, VNNI)] == names
 
 
-def test_where_there_is_one_result_only(tmp_path: Path) -> None:
+def test_where_there_is_one_result_only() -> None:
     op = Operator.parse("out[i,j] += a[i,k] * b[k,j]", dict(i=16, j=16, k=16))
     mapping = amos.enumerate_mappings(op.with_result("top[i] max= acc"), "wmma_m16n16k16_f16_f32")[
         0
     ]
     with pytest.raises(BuildError, match=r"CUDA kernels store one result, not also top\[i\]"):
         GpuPlan(mapping, GpuSchedule(), "sm_80")
-    mapping = amos.enumerate_mappings(_operator(0), VNNI)[0]
-    with pytest.raises(ExportError, match="C kernels store one result"):
-        export(candidate_of(mapping, None), "c", tmp_path, name="kernel")
 
 
 def test_indices_that_are_shared_with_what_is_computed_once() -> None:

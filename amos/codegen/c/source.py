@@ -66,7 +66,7 @@ class CKernel:
     """What was generated.
 
     Attributes:
-        parameters: inputs, then the output.
+        parameters: inputs, then the results, as many as the operator has.
         names: what the operator's names are called in C.
         helpers: definitions before the functions.
         body: of the kernel.
@@ -75,6 +75,7 @@ class CKernel:
         implementation: ``"native"`` or ``"generic"``.
         features: what the CPU must have, as the system spells it.
         flags: options of the C compiler.
+        count: how many results there are.
         rounds: whether the compiler must not fuse a product and a sum.
     """
 
@@ -87,7 +88,18 @@ class CKernel:
     implementation: str
     features: tuple[str, ...]
     flags: tuple[str, ...]
+    count: int
     rounds: bool = False
+
+    @property
+    def inputs(self) -> tuple[Parameter, ...]:
+        """The parameters that are read."""
+        return self.parameters[: -self.count]
+
+    @property
+    def results(self) -> tuple[Parameter, ...]:
+        """Those that are written."""
+        return self.parameters[-self.count :]
 
 
 def c_kernel(candidate: Candidate, limits: CpuLimits, implementation: str | None = None) -> CKernel:
@@ -165,6 +177,7 @@ def _generated(candidate: Candidate, limits: CpuLimits, kind: str) -> CKernel:
         implementation="generic" if kind == "generic" else "native",
         features=tuple(dict.fromkeys((*unit.requires, *source.requires))) if source else (),
         flags=flags,
+        count=len(operator.results),
         rounds=printer.rounds,
     )
 

@@ -1,0 +1,84 @@
+"""Several results in C: under sanitizers, against the operator's loops and NumPy."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import amos
+from amos.export import export
+from amos.plan import Candidate
+from amos.schedule import ScheduleSpace
+
+BYTES = amos.Operator.parse(
+    "out[i,j] += a[i,k] * weight[j,k]",
+    extents=dict(i=5, j=32, k=16),
+    dtypes=dict(a="u8", weight="s8", out="s32"),
+)
+FLOATS = amos.Operator.parse(
+    "out[i,j] += a[i,k] * weight[k,j]",
+    extents=dict(i=5, j=19, k=6),
+    dtypes=dict(a="f32", weight="f32", out="f32"),
+)
+RESULTS = [
+    "exact[j,i] = f32(acc) * s[j]",
+    "wide[i,j+1] = bf16(acc)",
+    "pooled[j] += relu(acc) * 0.125",
+    "top[i] max= acc",
+    "least[] min= s8(acc * 0.01)",
+    "count[i] += s8(acc)",
+]
+OPTIONS = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fwrapv -Wno-psabi"
+
+
+def _checked(folder: Path) -> subprocess.CompletedProcess[str]:
+    """The test program of an export, built and run."""
+    compiler = shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no gcc here")
+    flags = [*OPTIONS.split(), "-march=native", "-ffp-contract=off"]
+    command = [compiler, *flags, "-o", "check", "kernel.c", "kernel_test.c", "-lm"]
+    built = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    return subprocess.run(["./check"], cwd=folder, capture_output=True, text=True)
+
+
+@pytest.mark.features
+@pytest.mark.parametrize(
+    ("op", "unit", "count"),
+    [(BYTES, "vnni_dpbusd_m16k4_u8_s8_s32", 528), (FLOATS, "avx2_fmadd_m8_f32_f32", 320)],
+)
+def test_every_result_is_right(op: amos.Operator, unit: str, count: int, tmp_path: Path) -> None:
+    for text in RESULTS:
+        op = op.with_result(text)
+    mapping = amos.enumerate_mappings(op.with_epilogue("u8(relu(acc * s[j]))"), unit)[0]
+    for number, schedule in enumerate(ScheduleSpace(mapping).draw(2, np.random.default_rng(1))):
+        folder = tmp_path / str(number)
+        export(Candidate(mapping, schedule), "c", folder, name="kernel")
+        ran = _checked(folder)
+        if ran.returncode == 77:
+            pytest.skip(ran.stdout)
+        assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout + ran.stderr
+        assert f"{count} elements are right" in ran.stdout
+
+
+@pytest.mark.parametrize("text", ["top[i] max= acc", "sums[j] += acc", "more[i,j] = acc * 3"])
+def test_a_wrong_result_is_told(text: str, tmp_path: Path) -> None:
+    mapping = amos.enumerate_mappings(FLOATS.with_result(text), "avx2_fmadd_m8_f32_f32")[0]
+    export(mapping, "c", tmp_path, name="kernel", implementation="generic")
+    assert _checked(tmp_path).returncode == 0
+    source = tmp_path / "kernel_test.c"
+    call = "kernel(of_a, of_packed_weight, of_out, of_"
+    assert call in source.read_text()
+    name = text.partition("[")[0]
+    spoiled = source.read_text().replace(
+        "size_t wrong = 0;", f"size_t wrong = 0; of_{name}[0] += 1;"
+    )
+    source.write_text(spoiled)
+    ran = _checked(tmp_path)
+    assert ran.returncode == 1
+    assert f"1 of {95 + dict(top=5, sums=19, more=95)[name]} elements are wrong" in ran.stdout
