@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from amos._display import Shown
+from amos.codegen.tir.arrays import from_tensor
 from amos.errors import NetworkError
-from amos.ir import Tensor, aligned
+from amos.ir import Tensor, aligned, dtype
 from amos.network import engine
 from amos.network.groups import Task
 from amos.network.kernels import TaskKernel
@@ -104,11 +105,16 @@ class CompiledNetwork(Shown):
         with self._lock:  # the engine's machine has one stack
             results = self._main(*values)
         tensors = [results] if self.network.graph.single else list(results)
-        return tuple(tensor.numpy() for tensor in tensors)
+        ports = self.network.outputs
+        return tuple(from_tensor(t, port.dtype) for t, port in zip(tensors, ports, strict=True))
 
     def tensors(self, arrays: Sequence[Any]) -> list[Any]:
         """The engine's arrays of inputs in order."""
-        return list(map(_aligned, self._adapters, arrays))
+        ports = self.network.inputs
+        return [
+            _aligned(adapter, value, port.dtype)
+            for adapter, value, port in zip(self._adapters, arrays, ports, strict=True)
+        ]
 
     def profile(self, /, *arrays: Any, repeat: int = 20, **named: Any) -> Profile:
         """What each function takes inside the network, with what was predicted of it.
@@ -201,19 +207,23 @@ class CompiledNetwork(Shown):
 def random_arrays(network: Network) -> list[np.ndarray]:
     """Inputs of a network: floats around zero, integers that are 0 or 1."""
     rng = np.random.default_rng(0)
+    kinds = [dtype(port.dtype).numpy for port in network.inputs]
     return [
-        rng.standard_normal(port.shape).astype(port.dtype)
-        if port.dtype.startswith("float")
-        else rng.integers(0, 2, port.shape).astype(port.dtype)
-        for port in network.inputs
+        rng.standard_normal(port.shape).astype(kind)
+        if kind.kind == "f"
+        else rng.integers(0, 2, port.shape).astype(kind)
+        for port, kind in zip(network.inputs, kinds, strict=True)
     ]
 
 
-def _aligned(adapter: ArgumentAdapter, value: Any) -> Any:
-    """A TVM array of an input, at a place that the engine can read."""
+def _aligned(adapter: ArgumentAdapter, value: Any, kind: str) -> Any:
+    """A TVM array of an input of a dtype, at a place that the engine can read."""
+    if kind == "bool" and np.asarray(value).dtype == np.bool_:
+        value = np.asarray(value).view(np.uint8)  # as adapters know truth values
     tensor = adapter(value)
-    if tensor.data_ptr() % _ALIGNMENT == 0:
-        return tensor
-    copy = aligned(tuple(tensor.shape), np.dtype(str(tensor.dtype)))
-    copy[...] = tensor.numpy()
-    return adapter(copy)
+    if tensor.data_ptr() % _ALIGNMENT:
+        copy = aligned(tuple(tensor.shape), np.dtype(str(tensor.dtype)))
+        copy[...] = tensor.numpy()
+        tensor = adapter(copy)
+    # Kernels take bfloat16 as bits, the engine as such.
+    return tensor if str(tensor.dtype) == kind else tensor._create_view(tensor.shape, kind)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 import amos
@@ -120,3 +121,45 @@ def test_the_fastest_of_some_kernels_and_the_engines_code_stays(
     assert list(second.left.values()) == ["the kernel takes 2000 ms, the engine's own code 1000 ms"]
     for model_ in (first, second):
         np.testing.assert_allclose(model_(values), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+def test_half_precision_stays_with_the_engine(kind: str) -> None:
+    """Values of bfloat16 come and go as float32."""
+    number = getattr(TensorProto, kind.upper())
+    rng = np.random.default_rng(0)
+    values = {"x": rng.integers(-8, 9, (4, 16)), "w": rng.integers(-4, 5, (16, 8))}
+    weight = helper.make_tensor("w", number, (16, 8), values["w"].astype(np.float32).reshape(-1))
+    ports = [
+        helper.make_tensor_value_info(name, number, shape)
+        for name, shape in (("x", (4, 16)), ("y", (4, 8)))
+    ]
+    product = helper.make_node("MatMul", ["x", "w"], ["y"])
+    graph = helper.make_graph([product], "half", ports[:1], ports[1:], [weight])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    network = amos.load_network(model)
+    (row,) = network.report("xeon_6240").engine
+    assert row.reason == f"dtype {kind} is not supported"
+    x = values["x"].astype(np.float16 if kind == "float16" else np.float32)
+    result = amos.compile(network, progress=False)(x)
+    # Sums of up to 16 products of 32 at most, of which bfloat16 keeps 8 binary digits.
+    np.testing.assert_allclose(result, values["x"] @ values["w"], rtol=2**-7, atol=4)
+
+
+def test_truth_values_are_inputs_and_results() -> None:
+    b = Builder()
+    mask = b.input("mask", (4, 8), TensorProto.BOOL)
+    x = b.node("Where", mask, b.input("x", (4, 8)), b.constant(0.0))
+    y = b.node("MatMul", x, b.random(8, 8))
+    ports = [helper.make_tensor_value_info(y, TensorProto.FLOAT, None)]
+    ports += [helper.make_tensor_value_info(b.node("Not", mask), TensorProto.BOOL, None)]
+    graph = helper.make_graph(b.nodes, "masked", b.inputs, ports, b.weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    compiled = amos.compile(amos.load_network(model), progress=False)
+    rng = np.random.default_rng(0)
+    values = {"mask": rng.random((4, 8)) < 0.5, "x": rng.standard_normal((4, 8), np.float32)}
+    product, inverse = compiled(**values)
+    np.testing.assert_array_equal(inverse, ~values["mask"])
+    np.testing.assert_allclose(product, _reference(model, **values), rtol=1e-5, atol=1e-6)
+    bytes_ = compiled(values["mask"].astype(np.uint8), values["x"])
+    np.testing.assert_array_equal(bytes_[0], product)
