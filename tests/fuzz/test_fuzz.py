@@ -89,3 +89,7 @@ def test_the_oracle_computes_what_is_written() -> None:
     assert (stored.kind, bool(stored.defined.all())) == ("uint8", True)
     wrapped = expressions.finish("acc * 65536 * 100", state, {}, "int32").output
     assert wrapped.tolist()[1] == (12 * 6553600 + 2**31) % 2**32 - 2**31
+    every = expressions.combined("acc * scale[i]", state, arrays, "int32", "top[1]", (3,), "max=")
+    assert (every.output.tolist(), every.left.tolist()) == ([0, 920, 0], [True, False, True])
+    total = expressions.combined("u8(acc)", state, {}, "int32", "sum[]", (), "+=")
+    assert (int(total.output), total.kind) == (12 + 123 + 230, "int32")
