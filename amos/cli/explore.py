@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from amos.cli import options
 from amos.cli.gpu_records import check_target, export_top
 from amos.cli.output import (
     milliseconds,
+    notes_of_an_interrupt,
     print_checked,
     print_json,
     print_line,
@@ -81,7 +80,7 @@ def _explored(
     """The search, which says what it searches and what Ctrl-C leaves."""
     import amos
 
-    with _notes_of_an_interrupt():
+    with notes_of_an_interrupt():
         return amos.explore(
             op,
             units,
@@ -131,17 +130,6 @@ def _measure(
         memory=None if memory is None else memory << 20,
         flush=flushed if flush_cache else 0,
     )
-
-
-@contextlib.contextmanager
-def _notes_of_an_interrupt() -> Iterator[None]:
-    """What Ctrl-C leaves is told: the best so far, and how to go on."""
-    try:
-        yield
-    except KeyboardInterrupt as stop:
-        for note in getattr(stop, "__notes__", ()):
-            print_warning(note)
-        raise
 
 
 class _Announcement:

@@ -9,7 +9,7 @@ import typer
 
 from amos.cli import options
 from amos.cli.output import milliseconds as ms
-from amos.cli.output import print_json, print_line, print_table
+from amos.cli.output import notes_of_an_interrupt, print_json, print_line, print_table
 from amos.errors import NetworkError
 
 if TYPE_CHECKING:
@@ -69,15 +69,16 @@ def tune_command(
     import amos
     from amos.viz.results import allocated
 
-    tuning = amos.tune(
-        _load(model, shape),
-        trials=trials,
-        records=records,
-        scheduler=scheduler,
-        retain=retain,
-        seed=seed,
-        progress=not as_json,
-    )
+    with notes_of_an_interrupt():
+        tuning = amos.tune(
+            _load(model, shape),
+            trials=trials,
+            records=records,
+            scheduler=scheduler,
+            retain=retain,
+            seed=seed,
+            progress=not as_json,
+        )
     if as_json:
         print_json(tuning.to_dict())
         return

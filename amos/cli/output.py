@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "counting",
     "milliseconds",
+    "notes_of_an_interrupt",
     "percent",
     "print_checked",
     "print_json",
@@ -144,3 +145,14 @@ def _plain(value: object) -> object:
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
     return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+@contextlib.contextmanager
+def notes_of_an_interrupt() -> Iterator[None]:
+    """What Ctrl-C leaves is told: the best so far, and how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        for note in getattr(stop, "__notes__", ()):
+            print_warning(note)
+        raise

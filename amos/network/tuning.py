@@ -217,8 +217,15 @@ def tune(
             store=store,
         )
         run = _Run(network, trials, line, progress)
-        run.open(setting)
-        run.search(scheduler)
+        try:
+            run.open(setting)
+            run.search(scheduler)
+        except KeyboardInterrupt as stop:
+            told = (
+                f"interrupted after {run.done} of {run.total} trials; {str(records)!r} keeps them"
+            )
+            stop.add_note(f"{told}: the same run again goes on from there")
+            raise
         store.check_place()
     if all(task.seconds is None for task in run.order):
         raise ExploreError(f"no task of {network.name} could be tuned: {run.order[0].reason}")
@@ -279,11 +286,6 @@ class _Search:
             ended=self.ended,
         )
 
-    @property
-    def seconds(self) -> float:
-        """Of its fastest kernel; infinite while none ran."""
-        return self.row.seconds or math.inf
-
     def slice(self, count: int) -> Iterator[None]:
         """Make so many trials."""
         assert self.contest is not None
@@ -293,11 +295,11 @@ class _Search:
                 self.take()
                 yield
         self.ended |= len(self.contest.trials) == before
-        self.best.append(self.seconds)
+        self.best.append(self.row.seconds or math.inf)
 
     def confirm(self) -> None:
         """Measure the leaders again."""
-        if self.contest is not None and math.isfinite(self.seconds):
+        if self.contest is not None and self.row.seconds is not None:
             with self._told():
                 self.contest.confirm(lambda _: None)
                 self.take()
@@ -366,8 +368,8 @@ class _Run:
                 slice=len(self.slices),
                 task=number,
                 trials=search.row.trials,
-                best_seconds=search.seconds,
-                network_seconds=self.seconds,
+                best_seconds=search.best[-1],
+                network_seconds=self.tuning.seconds,
             )
         )
 
@@ -382,18 +384,14 @@ class _Run:
         ranked = sorted(self.order, key=lambda each: -each.expected)
         return Tuning(self.network, tuple(ranked), self.order, tuple(self.slices))
 
-    @property
-    def seconds(self) -> float:
-        """Of all tasks."""
-        return sum(task.expected for task in self.order)
-
     def _tell(self, number: int) -> None:
         """Say how far it is."""
+        reached = self.tuning
         if self._call is not None:
-            self._call(self.done, self.total, self.seconds)
+            self._call(self.done, self.total, reached.seconds)
         left = time_left(time.monotonic() - self._start, self.done, self.total)
         self.line.show(
             f"task {number + 1} of {len(self.searches)}, trial {self.done}/{self.total}, "
-            f"kernels {self.seconds * 1e3:.4g} ms, {clock(left)} left",
-            picture=self.tuning if self.line.rich else None,
+            f"kernels {reached.seconds * 1e3:.4g} ms, {clock(left)} left",
+            picture=reached if self.line.rich else None,
         )

@@ -12,12 +12,19 @@ from typing import Any
 import pytest
 
 import amos
+from amos._display import Shown
+from amos._progress import ProgressLine
 from amos.cli import main
 from amos.explore import Exploration
 from amos.measure.executor import Task
 from amos.records import Measurement
 from tests.support.exploring import grouped
 from tests.support.fake import INTRINSIC, OPERATOR, Answering, fake_seconds
+
+
+class _Picture(Shown):
+    def _repr_html_(self) -> str:
+        return "<b>drawn</b>"
 
 
 class _Terminal(io.StringIO):
@@ -86,14 +93,16 @@ def test_nothing_is_shown_where_nobody_looks(capfd: pytest.CaptureFixture[str]) 
 
 def test_a_notebook_has_it_below_the_cell(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[str] = []
+    drawn: list[str] = []
 
     class Handle:
         def update(self, data: dict[str, str], raw: bool) -> None:
             shown.append(data["text/plain"])
+            drawn.extend([data["text/html"]] if "text/html" in data else [])
 
     def display(data: dict[str, str], raw: bool, display_id: bool) -> Handle:
-        assert raw and display_id and not shown
-        shown.append(data["text/plain"])
+        assert raw and display_id
+        Handle().update(data, raw)
         return Handle()
 
     def module(name: str, **names: object) -> None:
@@ -109,6 +118,11 @@ def test_a_notebook_has_it_below_the_cell(monkeypatch: pytest.MonkeyPatch) -> No
     assert shown[0] == "probing the machine"
     assert [line for line in shown if line.startswith("confirming")]
     assert shown[-1] == ""
+    # What can be drawn is drawn below the line, and goes with it.
+    with ProgressLine() as line:
+        line.show("slice 1", picture=_Picture())
+    assert shown[-2:] == ["slice 1", ""]
+    assert drawn == ["<div>slice 1</div><b>drawn</b>"]
     del shell.kernel  # IPython in a terminal that is none
     shown.clear()
     _run()

@@ -60,10 +60,6 @@ def test_records_are_shared_resumed_and_compiled(tmp_path: Path) -> None:
     assert (named["seconds"] > 0).all()
 
 
-class _Stop(Exception):
-    """The run is over before its time."""
-
-
 def _tuned(records: Path, executor: Answering, trials: int = 40, **options: Any) -> Tuning:
     measure = amos.MeasureOptions(executor=executor)
     network = amos.load_network(_two_products())
@@ -76,8 +72,10 @@ def test_a_run_that_was_stopped_divides_its_trials_as_it_would_have(tmp_path: Pa
     whole = Answering()
     expected = _tuned(tmp_path / "whole.db", whole)
     records = tmp_path / "records.db"
-    with pytest.raises(_Stop):
-        _tuned(records, Answering(most=21, stop=_Stop))
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        _tuned(records, Answering(most=21))
+    (told,) = stopped.value.__notes__
+    assert re.match("interrupted after 21 of 40 trials; '.*records.db' keeps them: the same", told)
     rest = Answering()
     again = _tuned(records, rest)
     assert again.slices == expected.slices
