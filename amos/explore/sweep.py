@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from amos.errors import AmosError, ExploreError, UnknownNameError
+from amos.errors import AmosError, ExploreError, MachineError, RecordError, UnknownNameError
 from amos.explore.run import explore
 from amos.intrinsics import Intrinsic, Memory, toml_file
 from amos.ir import Operator
@@ -134,7 +134,11 @@ def _changed(
     values["name"] = f"{unit.name}_{number}"
     sized = toml_file.read_values(values, f"intrinsic {unit.name}")[0]
     assert isinstance(sized, Intrinsic)
-    moved = machine_from(there)
+    try:
+        moved = machine_from(there)
+    except RecordError as error:
+        what = str(error).partition(": ")[2]
+        raise MachineError(f"machine {machine.name}: {what}") from None
     return sized, replace(moved, peaks={**moved.peaks, sized.name: machine.peak(unit.name)})
 
 

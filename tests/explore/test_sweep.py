@@ -10,7 +10,7 @@ import pytest
 
 from amos import viz
 from amos.cli.app import main
-from amos.errors import ExploreError, IntrinsicError, UnknownNameError
+from amos.errors import ExploreError, IntrinsicError, MachineError, UnknownNameError
 from amos.explore.sweep import _changed, sweep
 from amos.intrinsics import Memory
 from tests.support.streams import OPERATORS, PYNQ, VTA
@@ -90,6 +90,8 @@ def test_paths_and_values_are_checked() -> None:
         _points({"machine.stream.latencyy": [1]})
     with pytest.raises(IntrinsicError, match="at least one fragment, 256 bytes, got 100"):
         _points({"memory.wgt.capacity": [100]})
+    with pytest.raises(MachineError, match="machine vta_pynq: stream: latency: expected 0 or more"):
+        _points({"machine.stream.latency": [-1]})
     with pytest.raises(ExploreError, match="at most 4096 points, got 5000"):
         _points({"machine.clock": range(1, 5001)})
 
