@@ -159,7 +159,7 @@ def test_truth_values_are_inputs_and_results() -> None:
     rng = np.random.default_rng(0)
     values = {"mask": rng.random((4, 8)) < 0.5, "x": rng.standard_normal((4, 8), np.float32)}
     product, inverse = compiled(**values)
-    np.testing.assert_array_equal(inverse, ~values["mask"])
+    np.testing.assert_array_equal(inverse, np.logical_not(values["mask"]))
     np.testing.assert_allclose(product, _reference(model, **values), rtol=1e-5, atol=1e-6)
     bytes_ = compiled(values["mask"].astype(np.uint8), values["x"])
     np.testing.assert_array_equal(bytes_[0], product)
