@@ -193,8 +193,8 @@ def tune(
     checked_network(network)
     check_count("trials", trials)
     named_scheduler(scheduler, 1)
-    share = RETAINED.get(scheduler, 1.0) if retain is None else retain
-    search = SearchOptions(commute=True, retain=share)
+    retain = RETAINED.get(scheduler, 1.0) if retain is None else retain
+    search = SearchOptions(commute=True, retain=retain)
     if not network.tasks:
         raise ExploreError(f"{network.name} has no task to tune")
     with ExitStack() as stack:
@@ -221,10 +221,9 @@ def tune(
             run.open(setting)
             run.search(scheduler)
         except KeyboardInterrupt as stop:
-            told = (
-                f"interrupted after {run.done} of {run.total} trials; {str(records)!r} keeps them"
-            )
-            stop.add_note(f"{told}: the same run again goes on from there")
+            told = f"interrupted after {run.done} of {run.total} trials"
+            kept = f"{str(records)!r} keeps them: the same run again goes on from there"
+            stop.add_note(f"{told}; {kept}")
             raise
         store.check_place()
     if all(task.seconds is None for task in run.order):
