@@ -34,6 +34,9 @@ __all__ = ["Slice", "TunedTask", "Tuning", "tune"]
 #: Called after each trial with those made and those asked for, and the seconds of the whole.
 Progress = Callable[[int, int, float], None]
 
+_INTERRUPTED = (
+    "interrupted after %s of %s trials; %r keeps them: the same run again goes on from there"
+)
 #: Trials of a slice: what a session proposes at a time.
 _SLICE = 8
 
@@ -221,9 +224,7 @@ def tune(
             run.open(setting)
             run.search(scheduler)
         except KeyboardInterrupt as stop:
-            told = f"interrupted after {run.done} of {run.total} trials"
-            kept = f"{str(records)!r} keeps them: the same run again goes on from there"
-            stop.add_note(f"{told}; {kept}")
+            stop.add_note(_INTERRUPTED % (run.done, run.total, str(records)))
             raise
         store.check_place()
     if all(task.seconds is None for task in run.order):
