@@ -41,7 +41,7 @@ def scratchpads(memory: Sequence[Memory]) -> tuple[Scratchpad, ...]:
     Raises:
         IntrinsicError: two statements say different things of one.
     """
-    found = []
+    pads = []
     for scope in dict.fromkeys(each.register_scope for each in memory if each.capacity):
         users = [each for each in memory if each.register_scope == scope]
         said = {(each.capacity, each.banks, each.double) for each in users if each.capacity}
@@ -49,5 +49,5 @@ def scratchpads(memory: Sequence[Memory]) -> tuple[Scratchpad, ...]:
             sizes = " and ".join(f"{size} bytes in {banks} banks" for size, banks, _ in said)
             raise IntrinsicError(f"memory: buffer {scope!r} has {sizes}; let one statement say it")
         operands = dict.fromkeys(each.operand for each in users)
-        found.append(Scratchpad(scope, *said.pop(), tuple(operands)))
-    return tuple(found)
+        pads.append(Scratchpad(scope, *said.pop(), tuple(operands)))
+    return tuple(pads)

@@ -66,12 +66,12 @@ class StreamPlan(Plan):
             raise BuildError(f"{where}: no streams of {name} run there")
         for pad in self.mapping.intrinsic.scratchpads:
             if self.tiles.overfull[pad.name][0]:
-                held = [
+                sharing = [
                     f"{self._buffers(n)} tiles of {self._fragments(op)} fragments of {op.name}"
                     for n, op in enumerate(self.tiles.operands)
                     if op.name in pad.operands
                 ]
-                raise BuildError(f"{where}: {' and '.join(held)} in buffer {pad}")
+                raise BuildError(f"{where}: {' and '.join(sharing)} in buffer {pad}")
 
     @classmethod
     def of(cls, mapping: Mapping, schedule: Schedule, machine: Machine) -> StreamPlan:

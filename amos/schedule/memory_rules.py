@@ -50,11 +50,11 @@ def memories(draft: Draft) -> None:
     if not scopes and inner.capacity:
         scopes = {op.name: inner.name for op in context.operands}
     for level in sorted(context.machine.levels, key=lambda level: level.name):
-        held = [op for op in context.operands if scopes.get(op.name) == level.name]
-        if not held:
+        sharing = [op for op in context.operands if scopes.get(op.name) == level.name]
+        if not sharing:
             continue
         if context.warps:
-            shared_bytes(draft, level.name, held)
+            shared_bytes(draft, level.name, sharing)
             continue
         # What one step of the reduction needs.
         kind = "span" if context.scratchpads else "tile"
@@ -62,7 +62,7 @@ def memories(draft: Draft) -> None:
             draft.product(
                 f"{level.name}.{op.name}", (_fragment(draft, op), *context.along(kind, op)), "other"
             )
-            for op in held
+            for op in sharing
         ]
         room = level.capacity // -(-context.machine.cores // level.units)
         draft.limit(
@@ -76,8 +76,8 @@ def own_buffers(draft: Draft) -> None:
     """What a block of tiles needs of operands, in the buffer that they share (VTA has three)."""
     context = draft.context
     for pad in context.mapping.intrinsic.scratchpads if context.spatial else ():
-        held = [op for op in context.operands if op.name in pad.operands]
-        amounts = {op.name: (_fragment(draft, op), *context.along("span", op)) for op in held}
+        sharing = [op for op in context.operands if op.name in pad.operands]
+        amounts = {op.name: (_fragment(draft, op), *context.along("span", op)) for op in sharing}
         limit_buffer(draft, pad, amounts)
 
 
