@@ -13,11 +13,18 @@ from amos.cli.output import notes_of_an_interrupt, print_json, print_line, print
 from amos.errors import NetworkError
 
 if TYPE_CHECKING:
-    from amos.network import Network, Report
+    from amos.network import Report
+    from amos.network.buckets import Loaded
 
 __all__ = ["compile_command", "report_command", "tune_command"]
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")]
+BucketSizes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--bucket", metavar="DIM=SIZES", help="Sizes of a named dynamic dimension: batch=1,4,16."
+    ),
+]
 InputShapes = Annotated[
     list[str] | None,
     typer.Option(
@@ -30,17 +37,21 @@ def report_command(
     model: Model,
     machine: options.MachineName = "host",
     shape: InputShapes = None,
+    bucket: BucketSizes = None,
     as_json: options.AsJson = False,
 ) -> None:
     """What of a network would run where and how fast.
 
     Nothing is tuned or measured.
     """
-    report = _load(model, shape).report(machine)
+    from amos.network.report import BucketReports
+
+    report = _load(model, shape, bucket).report(machine)
     if as_json:
         print_json(report.to_dict())
-    else:
-        _print_report(report)
+        return
+    for each in report.reports if isinstance(report, BucketReports) else [report]:
+        _print_report(each)
 
 
 def tune_command(
@@ -63,6 +74,7 @@ def tune_command(
     ] = None,
     seed: options.Seed = 0,
     shape: InputShapes = None,
+    bucket: BucketSizes = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Measure candidates for every kernel of a network, and record them."""
@@ -71,7 +83,7 @@ def tune_command(
 
     with notes_of_an_interrupt():
         tuning = amos.tune(
-            _load(model, shape),
+            _load(model, shape, bucket),
             trials=trials,
             records=records,
             scheduler=scheduler,
@@ -112,12 +124,13 @@ def compile_command(
         typer.Option("--measure", help="Time some kernels of each task, and the engine's code."),
     ] = False,
     shape: InputShapes = None,
+    bucket: BucketSizes = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Compile a network: AMOS's kernels, and the engine for the rest."""
     import amos
 
-    network = _load(model, shape)
+    network = _load(model, shape, bucket)
     compiled = amos.compile(
         network, records=records, verify=verify, measure=measure, progress=not as_json
     )
@@ -130,20 +143,25 @@ def compile_command(
         print_line(f"exported   {path}")
 
 
-def _load(model: Path, shapes: list[str] | None) -> Network:
+def _load(model: Path, shapes: list[str] | None, buckets: list[str] | None) -> Loaded:
     import amos
 
-    return amos.load_network(str(model), shapes=dict(map(_shape, shapes or ())))
+    return amos.load_network(
+        str(model),
+        shapes=_sizes("--shape", "INPUT=SIZES, as input=1,3,224,224", shapes),
+        buckets=_sizes("--bucket", "DIM=SIZES, as batch=1,4,16", buckets) or None,
+    )
 
 
-def _shape(text: str) -> tuple[str, tuple[int, ...]]:
-    name, _, sizes = text.partition("=")
-    try:
-        return name, tuple(int(size) for size in sizes.split(","))
-    except ValueError:
-        raise NetworkError(
-            f"--shape {text!r}: expected INPUT=SIZES, as input=1,3,224,224"
-        ) from None
+def _sizes(option: str, expected: str, texts: list[str] | None) -> dict[str, tuple[int, ...]]:
+    sizes = {}
+    for text in texts or ():
+        name, _, numbers = text.partition("=")
+        try:
+            sizes[name] = tuple(int(size) for size in numbers.split(","))
+        except ValueError:
+            raise NetworkError(f"{option} {text!r}: expected {expected}") from None
+    return sizes
 
 
 def _print_report(report: Report) -> None:

@@ -1,5 +1,7 @@
 """Networks: models in; groups, a report, and compiled networks out."""
 
+from amos.network.bucketed import CompiledBuckets
+from amos.network.buckets import BucketedNetwork
 from amos.network.compilation import compile_network as compile
 from amos.network.groups import Group, Task
 from amos.network.model import CompiledNetwork
@@ -8,6 +10,8 @@ from amos.network.report import Report
 from amos.network.tuning import Tuning, tune
 
 __all__ = [
+    "BucketedNetwork",
+    "CompiledBuckets",
     "CompiledNetwork",
     "Group",
     "Network",

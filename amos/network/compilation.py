@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import Any, overload
 
 from amos._progress import ProgressLine
 from amos.codegen.scheduled import last_line
 from amos.errors import BuildError, MappingError, NetworkError, ScheduleError
 from amos.measure.reference import References, compared, tolerance
 from amos.network import engine
+from amos.network.bucketed import CompiledBuckets, compiled_buckets
+from amos.network.buckets import BucketedNetwork, Loaded
 from amos.network.candidates import (
     Choice,
     Chooser,
@@ -24,7 +25,7 @@ from amos.network.candidates import (
 from amos.network.comparison import compare
 from amos.network.groups import Task
 from amos.network.kernels import TaskKernel, build_kernel
-from amos.network.model import Check, CompiledNetwork, random_arrays
+from amos.network.model import Check, CompiledNetwork, check_outputs, random_arrays
 from amos.network.network import Network, checked_network
 from amos.network.program import rebuilt
 from amos.records import Record, Records
@@ -35,6 +36,7 @@ __all__ = ["compile_network"]
 _MEASURED = 6
 
 
+@overload
 def compile_network(
     network: Network,
     *,
@@ -42,7 +44,28 @@ def compile_network(
     verify: bool = True,
     measure: bool = False,
     progress: bool = True,
-) -> CompiledNetwork:
+) -> CompiledNetwork: ...
+
+
+@overload
+def compile_network(
+    network: BucketedNetwork,
+    *,
+    records: str | Path | None = None,
+    verify: bool = True,
+    measure: bool = False,
+    progress: bool = True,
+) -> CompiledBuckets: ...
+
+
+def compile_network(
+    network: Loaded,
+    *,
+    records: str | Path | None = None,
+    verify: bool = True,
+    measure: bool = False,
+    progress: bool = True,
+) -> CompiledNetwork | CompiledBuckets:
     """Build a network for this CPU.
 
     A task gets the fastest kernel that the records have of it on this machine, or else the
@@ -61,8 +84,17 @@ def compile_network(
         RecordError: the record file cannot be read.
     """
     checked_network(network)
-    chooser = Chooser("host")
     best = _best(records)
+    if isinstance(network, BucketedNetwork):
+        build = partial(_compiled, best=best, verify=verify, measure=measure, progress=progress)
+        return compiled_buckets(network, build, verify)
+    return _compiled(network, best, verify, measure, progress)
+
+
+def _compiled(
+    network: Network, best: Mapping[str, Record], verify: bool, measure: bool, progress: bool
+) -> CompiledNetwork:
+    chooser = Chooser("host")
     kernels: dict[Task, TaskKernel] = {}
     left: dict[Task, str] = {}
     checks: list[Check] = []
@@ -181,20 +213,12 @@ def _compared_with_engine(network: Network, model: CompiledNetwork) -> Check:
     """
     inputs = random_arrays(network)
     alone = CompiledNetwork(network, engine.executable(network.original), {}, {}, ())
-    difference, scale = 0.0, 1.0
-    for got, expected in zip(model.outputs_of(inputs), alone.outputs_of(inputs), strict=True):
-        apart, strange = compared(got, expected)
-        difference = max(difference, np.inf if strange else apart)
-        scale = max(scale, float(np.abs(expected).max(initial=0)))
-    allowed = max(_RELATIVE.get(port.dtype, _EXACT) for port in network.outputs) * scale
-    if not difference <= allowed:
+    check = check_outputs(
+        network, "the engine alone", model.outputs_of(inputs), alone.outputs_of(inputs)
+    )
+    if not check.passed:
         raise NetworkError(
-            f"{network.name}: differs from the engine alone by {difference:g}, "
-            f"{allowed:g} is allowed"
+            f"{network.name}: differs from the engine alone by {check.difference:g}, "
+            f"{check.allowed:g} is allowed"
         )
-    return Check(network.name, "the engine alone", difference, allowed)
-
-
-#: Share of the largest result that a network may differ by: sums in another order, which the
-#: engine keeps in the dtype of the results.
-_EXACT, _RELATIVE = 1e-3, {"float16": 2e-2, "bfloat16": 1e-1}
+    return check

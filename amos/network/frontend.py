@@ -14,8 +14,9 @@ from amos._toolchain import load_tvm
 from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError, shown
 from amos.network.qlinear import with_pairs
+from amos.network.torch_programs import exported, from_program, named_shapes
 
-__all__ = ["Shapes", "import_model"]
+__all__ = ["Shapes", "import_model", "open_shapes", "opened"]
 
 #: Extents of inputs by name.
 Shapes = Mapping[str, Sequence[int]]
@@ -35,17 +36,56 @@ def import_model(source: Any, inputs: Sequence[Any] | None, shapes: Shapes | Non
         ToolchainError: onnx is not installed.
     """
     load_tvm()
+    model = opened(source)
+    if _is_onnx(model):
+        path = isinstance(source, str | os.PathLike)
+        name = os.fspath(source) if path else model.graph.name or "model"
+        return _from_onnx(model, name, _closed(name, open_shapes(model), shapes or {}))
+    program = exported(model, inputs)
+    return from_program(program, _closed(type(source).__name__, open_shapes(program), shapes or {}))
+
+
+#: Extents of an input, or names of what is open; ``None`` where not even their number is known.
+OpenShape = tuple[int | str, ...] | None
+
+
+def open_shapes(model: Any) -> dict[str, OpenShape]:
+    """What an opened model says of the shapes of its inputs, by name."""
+    if not _is_onnx(model):
+        return dict(named_shapes(model))
+    weights = {tensor.name for tensor in model.graph.initializer}
+    return {
+        value.name: tuple(dim.dim_value or dim.dim_param for dim in kind.shape.dim)
+        if kind.HasField("shape")
+        else None
+        for value in model.graph.input
+        for kind in [value.type.tensor_type]
+        if value.name not in weights
+    }
+
+
+def opened(source: Any) -> Any:
+    """A model in memory: what a file holds, or else the model itself.
+
+    Raises:
+        NetworkError: this is no model, or no valid file.
+    """
     if isinstance(source, str | os.PathLike):
-        return _from_onnx(_onnx_file(os.fspath(source)), os.fspath(source), shapes or {})
-    kinds = {f"{each.__module__.partition('.')[0]}.{each.__name__}" for each in type(source).mro()}
-    if "onnx.ModelProto" in kinds:
-        return _from_onnx(source, source.graph.name or "model", shapes or {})
-    if kinds & {"torch.Module", "torch.ExportedProgram"}:
-        return _from_torch(source, inputs)
-    raise NetworkError(
-        "expected the path of an ONNX file, a torch.nn.Module or an ExportedProgram, "
-        f"got {shown(source)}"
-    )
+        return _onnx_file(os.fspath(source))
+    if not _is_onnx(source) and not _kinds(source) & {"torch.Module", "torch.ExportedProgram"}:
+        raise NetworkError(
+            "expected the path of an ONNX file, a torch.nn.Module or an ExportedProgram, "
+            f"got {shown(source)}"
+        )
+    return source
+
+
+def _kinds(source: Any) -> set[str]:
+    return {f"{each.__module__.partition('.')[0]}.{each.__name__}" for each in type(source).mro()}
+
+
+def _is_onnx(model: Any) -> bool:
+    return "onnx.ModelProto" in _kinds(model)
 
 
 def _onnx_file(path: str) -> Any:
@@ -65,17 +105,16 @@ def _onnx_file(path: str) -> Any:
     return model
 
 
-def _from_onnx(model: Any, name: str, shapes: Shapes) -> Any:
+def _from_onnx(model: Any, name: str, shapes: dict[str, list[int]]) -> Any:
     from tvm.relax.frontend.onnx import from_onnx
 
     from amos.network.converters import own_converters
 
-    known = _shapes(model, name, shapes)
     model = with_pairs(model, name)
     try:
         with own_converters(), redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return from_onnx(model, shape_dict=known)
+            return from_onnx(model, shape_dict=shapes)
     except Exception as error:
         said = f"model {name!r}: TVM cannot import it: {last_line(error)}"
         with _silent():  # TVM complains where a builder ends before its work is done
@@ -96,71 +135,44 @@ def _silent() -> Iterator[None]:
             os.close(usual)
 
 
-def _shapes(model: Any, name: str, given: Shapes) -> dict[str, list[int]]:
+def _closed(model: str, own: Mapping[str, OpenShape], stated: Shapes) -> dict[str, list[int]]:
     """Extents of each input.
 
     Raises:
         NetworkError: one is not known, or there is no such input.
     """
-    weights = {tensor.name for tensor in model.graph.initializer}
-    inputs = [value for value in model.graph.input if value.name not in weights]
-    if unknown := [each for each in given if each not in {value.name for value in inputs}]:
-        names = ", ".join(value.name for value in inputs)
-        raise NetworkError(f"model {name!r} has no input {unknown[0]!r}; inputs are {names}")
-    shapes: dict[str, list[int]] = {}
-    for value in inputs:
-        dims = value.type.tensor_type.shape.dim
-        if value.name in given:
-            shapes[value.name] = _stated(value, name, given[value.name])
+    if unknown := [name for name in stated if name not in own]:
+        names = ", ".join(own)
+        raise NetworkError(f"model {model!r} has no input {unknown[0]!r}; inputs are {names}")
+    closed: dict[str, list[int]] = {}
+    for name, shape in own.items():
+        if name in stated:
+            closed[name] = _stated(model, name, shape, stated[name])
             continue
-        if not value.type.tensor_type.HasField("shape"):
+        if shape is None:
             raise NetworkError(
-                f"model {name!r}: input {value.name!r} has no shape; state it: "
-                f'shapes={{"{value.name}": (1, 3, 224, 224)}}'
+                f"model {model!r}: input {name!r} has no shape; state it: "
+                f'shapes={{"{name}": (1, 3, 224, 224)}}'
             )
-        for position, dim in enumerate(dims):
-            if dim.dim_value < 1:
-                example = tuple(d.dim_value or 1 for d in dims)
+        extents = [extent if isinstance(extent, int) else 0 for extent in shape]
+        for position, extent in enumerate(extents):
+            if extent < 1:
+                example = tuple(each or 1 for each in extents)
                 raise NetworkError(
-                    f"model {name!r}: dimension {dim.dim_param or position!r} of input "
-                    f"{value.name!r} is dynamic; state it: "
-                    f'shapes={{"{value.name}": {example}}}'
+                    f"model {model!r}: dimension {shape[position] or position!r} of input "
+                    f'{name!r} is dynamic; state it: shapes={{"{name}": {example}}}'
                 )
-        shapes[value.name] = [dim.dim_value for dim in dims]
-    return shapes
+        closed[name] = extents
+    return closed
 
 
-def _stated(value: Any, name: str, shape: Sequence[int]) -> list[int]:
-    extents = isinstance(shape, Sequence) and all(isinstance(e, int) and e > 0 for e in shape)
-    dims, own = value.type.tensor_type.shape.dim, "any shape"
-    fits = extents
-    if value.type.tensor_type.HasField("shape"):
-        own = f"shape ({', '.join(dim.dim_param or str(dim.dim_value or '?') for dim in dims)})"
-        fits = extents and len(shape) == len(dims)
-        fits = fits and all(dim.dim_value in (0, e) for e, dim in zip(shape, dims, strict=True))
+def _stated(model: str, name: str, own: OpenShape, shape: Sequence[int]) -> list[int]:
+    fits = isinstance(shape, Sequence) and all(isinstance(e, int) and e > 0 for e in shape)
+    if own is not None:
+        fits = fits and len(shape) == len(own)
+        fits = fits and all(not n or n in (s, str(n)) for n, s in zip(own, shape, strict=True))
     if not fits:
         got = tuple(shape) if isinstance(shape, Sequence) else shape
-        raise NetworkError(f"model {name!r}: input {value.name!r} has {own}, got {shown(got)}")
+        has = "any shape" if own is None else f"shape ({', '.join(str(e or '?') for e in own)})"
+        raise NetworkError(f"model {model!r}: input {name!r} has {has}, got {shown(got)}")
     return list(shape)
-
-
-def _from_torch(source: Any, inputs: Sequence[Any] | None) -> Any:
-    import torch
-    from tvm.relax.frontend.torch import from_exported_program
-
-    name = type(source).__name__
-    try:
-        if isinstance(source, torch.nn.Module):
-            if inputs is None:
-                raise NetworkError(
-                    f"module {name}: give example inputs, as in load_network(module, inputs=(x,))"
-                )
-            with torch.no_grad():
-                source = torch.export.export(source.eval(), tuple(inputs))
-        return from_exported_program(
-            source, keep_params_as_input=False, unwrap_unit_return_tuple=True
-        )
-    except NetworkError:
-        raise
-    except Exception as error:  # what torch and TVM refuse, they refuse with many types
-        raise NetworkError(f"module {name}: TVM cannot import it: {last_line(error)}") from error

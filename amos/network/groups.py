@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from amos.errors import AmosError
@@ -10,7 +11,7 @@ from amos.network.anchors import Anchor, anchor_of
 from amos.network.followers import Chain, chain_behind
 from amos.network.graph import Constant, Graph, Node, Operand
 
-__all__ = ["Group", "Grouping", "Task", "grouped"]
+__all__ = ["Group", "Grouping", "Task", "grouped", "merged"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,10 +77,15 @@ class Grouping:
     @property
     def tasks(self) -> tuple[Task, ...]:
         """The distinct operators, in order of first appearance."""
-        same: dict[Operator, list[Group]] = {}
-        for group in self.groups:
-            same.setdefault(group.operator, []).append(group)
-        return tuple(Task(operator, tuple(groups)) for operator, groups in same.items())
+        return merged(Task(group.operator, (group,)) for group in self.groups)
+
+
+def merged(tasks: Iterable[Task]) -> tuple[Task, ...]:
+    """Tasks of which equal ones are one, in order of first appearance."""
+    same: dict[Operator, list[Group]] = {}
+    for task in tasks:
+        same.setdefault(task.operator, []).extend(task.groups)
+    return tuple(Task(operator, tuple(groups)) for operator, groups in same.items())
 
 
 def grouped(graph: Graph) -> Grouping:

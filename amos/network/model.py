@@ -15,16 +15,17 @@ from amos._display import Shown
 from amos.codegen.tir.arrays import from_tensor
 from amos.errors import NetworkError
 from amos.ir import Tensor, aligned, dtype
+from amos.measure.reference import compared
 from amos.network import engine
 from amos.network.groups import Task
 from amos.network.kernels import TaskKernel
-from amos.network.network import Network
+from amos.network.network import Network, Port
 from amos.runtime.borrow import ArgumentAdapter
 
 if TYPE_CHECKING:
     from amos.network.profile import Profile
 
-__all__ = ["Check", "CompiledNetwork", "random_arrays"]
+__all__ = ["Check", "CompiledNetwork", "bound", "check_outputs", "random_arrays"]
 
 #: Bytes to which the engine takes its inputs to be aligned.
 _ALIGNMENT = 64
@@ -45,6 +46,11 @@ class Check:
     reference: str
     difference: float
     allowed: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether it is right."""
+        return self.difference <= self.allowed
 
     def __str__(self) -> str:
         return (
@@ -96,7 +102,7 @@ class CompiledNetwork(Shown):
             NetworkError: an input is missing or unknown.
             BuildError: an input is of another shape, dtype or device.
         """
-        outputs = self.outputs_of(self._bound(arrays, named))
+        outputs = self.outputs_of(bound(self.network.inputs, arrays, named))
         return outputs[0] if self.network.graph.single else outputs
 
     def outputs_of(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
@@ -130,8 +136,8 @@ class CompiledNetwork(Shown):
         from amos.network.profile import profile
 
         given = arrays or named
-        bound = self._bound(arrays, named) if given else random_arrays(self.network)
-        return profile(self, bound, repeat)
+        values = bound(self.network.inputs, arrays, named) if given else random_arrays(self.network)
+        return profile(self, values, repeat)
 
     def export(self, folder: str | Path) -> tuple[Path, ...]:
         """Write a library that runs without Python, and C++ that loads, runs and tests it.
@@ -151,23 +157,6 @@ class CompiledNetwork(Shown):
         from amos.network.export import export_network
 
         return export_network(self, folder)
-
-    def _bound(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
-        names = [port.name for port in self.network.inputs]
-        if len(arrays) > len(names):
-            raise NetworkError(
-                f"expected {len(names)} arrays ({', '.join(names)}), got {len(arrays)}"
-            )
-        bound = dict(zip(names, arrays, strict=False))
-        for name, array in named.items():
-            if name not in names:
-                raise NetworkError(f"unknown input {name!r}; inputs are {', '.join(names)}")
-            if name in bound:
-                raise NetworkError(f"input {name!r} is given twice")
-            bound[name] = array
-        if missing := [name for name in names if name not in bound]:
-            raise NetworkError(f"missing input {', '.join(missing)}")
-        return [bound[name] for name in names]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; seconds."""
@@ -204,9 +193,48 @@ class CompiledNetwork(Shown):
         return "\n".join([*lines, *(f"  {check}" for check in self.checks)])
 
 
-def random_arrays(network: Network) -> list[np.ndarray]:
+def bound(ports: Sequence[Port], arrays: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
+    """The arrays of a call in the order of the ports.
+
+    Raises:
+        NetworkError: an input is missing or unknown.
+    """
+    names = [port.name for port in ports]
+    if len(arrays) > len(names):
+        raise NetworkError(f"expected {len(names)} arrays ({', '.join(names)}), got {len(arrays)}")
+    values = dict(zip(names, arrays, strict=False))
+    for name, array in named.items():
+        if name not in names:
+            raise NetworkError(f"unknown input {name!r}; inputs are {', '.join(names)}")
+        if name in values:
+            raise NetworkError(f"input {name!r} is given twice")
+        values[name] = array
+    if missing := [name for name in names if name not in values]:
+        raise NetworkError(f"missing input {', '.join(missing)}")
+    return [values[name] for name in names]
+
+
+def check_outputs(
+    network: Network, reference: str, got: Sequence[np.ndarray], expected: Sequence[np.ndarray]
+) -> Check:
+    """Results of a network held against others of the same inputs."""
+    difference, scale = 0.0, 1.0
+    for one, other in zip(got, expected, strict=True):
+        apart, strange = compared(one, other)
+        difference = max(difference, np.inf if strange else apart)
+        scale = max(scale, float(np.abs(other).max(initial=0)))
+    allowed = max(_RELATIVE.get(port.dtype, _EXACT) for port in network.outputs) * scale
+    return Check(network.name, reference, difference, allowed)
+
+
+#: Share of the largest result that a network may differ by: sums in another order, which the
+#: engine keeps in the dtype of the results.
+_EXACT, _RELATIVE = 1e-3, {"float16": 2e-2, "bfloat16": 1e-1}
+
+
+def random_arrays(network: Network, seed: int = 0) -> list[np.ndarray]:
     """Inputs of a network: floats around zero, integers that are 0 or 1."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     kinds = [dtype(port.dtype).numpy for port in network.inputs]
     return [
         rng.standard_normal(port.shape).astype(kind)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from amos._display import Shown
 from amos.errors import NetworkError, shown
@@ -20,6 +20,7 @@ from amos.network.quantized import integer_arithmetic
 from amos.network.simplify import simplified
 
 if TYPE_CHECKING:
+    from amos.network.buckets import BucketedNetwork, Buckets
     from amos.network.report import Report
 
 __all__ = ["Network", "Port", "checked_network", "load_network"]
@@ -101,8 +102,32 @@ def checked_network(network: object) -> None:
     Raises:
         NetworkError: it is something else.
     """
-    if not isinstance(network, Network):
+    from amos.network.buckets import BucketedNetwork
+
+    if not isinstance(network, Network | BucketedNetwork):
         raise NetworkError(f"expected what amos.load_network returns, got {shown(network)}")
+
+
+@overload
+def load_network(
+    model: Any,
+    inputs: Sequence[Any] | None = None,
+    *,
+    shapes: Shapes | None = None,
+    buckets: None = None,
+    name: str | None = None,
+) -> Network: ...
+
+
+@overload
+def load_network(
+    model: Any,
+    inputs: Sequence[Any] | None = None,
+    *,
+    shapes: Shapes | None = None,
+    buckets: Buckets,
+    name: str | None = None,
+) -> BucketedNetwork: ...
 
 
 def load_network(
@@ -110,8 +135,9 @@ def load_network(
     inputs: Sequence[Any] | None = None,
     *,
     shapes: Shapes | None = None,
+    buckets: Buckets | None = None,
     name: str | None = None,
-) -> Network:
+) -> Network | BucketedNetwork:
     """Read a model and divide it into groups.
 
     Args:
@@ -119,12 +145,19 @@ def load_network(
             ``torch.export.ExportedProgram``.
         inputs: example inputs of a ``torch.nn.Module``.
         shapes: extents of inputs that the model leaves open, by name.
+        buckets: sizes of dimensions that the model leaves open, by name: of ONNX a
+            ``dim_param``, of PyTorch a ``torch.export.Dim``. There is a network for each
+            combination of them.
         name: what to call it; by default the file's name, or the module's class.
 
     Raises:
         NetworkError: this is no model, or one with something that is not supported.
         ToolchainError: TVM is missing, known not to work, or does not load.
     """
+    if buckets is not None:
+        from amos.network.buckets import load_buckets
+
+        return load_buckets(model, inputs, shapes or {}, name, buckets)
     original = integer_arithmetic(import_model(model, inputs, shapes))
     graph = channels_last(simplified(original))
     path = isinstance(model, str | os.PathLike)

@@ -19,7 +19,7 @@ from amos.network.network import Network
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["EngineRow", "Report", "TaskRow", "report"]
+__all__ = ["BucketReports", "EngineRow", "Report", "TaskRow", "report"]
 
 #: What moves nothing: names for values that are there.
 _FREE = ("tuple", "item", "reshape", "constant")
@@ -129,6 +129,26 @@ class Report(Shown):
             lines.append(f"        {row.operator}")
         lines += [f"  {row.count:3} x {row.operation}: engine: {row.reason}" for row in self.engine]
         return "\n".join(lines)
+
+
+@dataclass(frozen=True, eq=False)
+class BucketReports(Shown):
+    """What would run where, for each bucket.
+
+    Attributes:
+        network: its name.
+        reports: one a bucket, the smallest first.
+    """
+
+    network: str
+    reports: tuple[Report, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; seconds."""
+        return {"network": self.network, "buckets": [each.to_dict() for each in self.reports]}
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.reports))
 
 
 def report(network: Network, machine: str | Machine) -> Report:

@@ -21,9 +21,10 @@ from amos.explore.setting import Setting
 from amos.explore.task_scheduler import RETAINED, TaskState
 from amos.explore.task_scheduler import scheduler as named_scheduler
 from amos.measure.executor import open_executor
+from amos.network.buckets import Loaded
 from amos.network.candidates import best_predicted
 from amos.network.groups import Task
-from amos.network.network import Network, checked_network
+from amos.network.network import checked_network
 from amos.records import Records
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ class Tuning(Shown):
 
 
 def tune(
-    network: Network,
+    network: Loaded,
     *,
     trials: int,
     records: str | Path,
@@ -322,7 +323,11 @@ class _Run:
     """One tuning under way."""
 
     def __init__(
-        self, network: Network, trials: int, line: ProgressLine, progress: Progress | bool
+        self,
+        network: Loaded,
+        trials: int,
+        line: ProgressLine,
+        progress: Progress | bool,
     ) -> None:
         self.network, self.total, self.line = network.name, trials, line
         self._call = progress if callable(progress) else None

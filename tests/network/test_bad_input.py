@@ -100,7 +100,7 @@ def test_the_engine_says_nothing_by_itself(capfd: pytest.CaptureFixture[str]) ->
 def test_only_networks_are_compiled_and_tuned(tmp_path: Path) -> None:
     said = "expected what amos.load_network returns, got 'model.onnx'"
     with pytest.raises(NetworkError, match=said):
-        amos.compile("model.onnx")  # type: ignore[arg-type]
+        amos.compile("model.onnx")  # type: ignore[call-overload]
     with pytest.raises(NetworkError, match=said):
         amos.tune("model.onnx", trials=1, records=tmp_path / "r.db")  # type: ignore[arg-type]
     assert not (tmp_path / "r.db").exists()

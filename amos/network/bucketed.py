@@ -1,0 +1,300 @@
+"""A compiled network with buckets: a call takes the smallest that holds its inputs.
+
+Between two buckets inputs are padded with zeros and outputs are cut, which is right where the
+rows of a dimension do not depend on each other. That is tried when the network is compiled; a
+dimension that fails takes only the sizes of its buckets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from amos._display import Shown
+from amos.errors import NetworkError
+from amos.network.buckets import BucketedNetwork
+from amos.network.model import CompiledNetwork, bound, check_outputs, random_arrays
+
+if TYPE_CHECKING:
+    from amos.network.profile import Profile
+
+__all__ = ["CompiledBuckets", "Dimension", "compiled_buckets"]
+
+#: Random padding that must not matter is multiplied by these.
+_FACTORS = (1, -30, 1000)
+#: Sizes of the open dimensions.
+_Sizes = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Where an output grows with a dimension.
+
+    Attributes:
+        axis: of the output.
+        each: its extent over the dimension's size.
+    """
+
+    axis: int
+    each: int
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """An open dimension of a compiled network.
+
+    Attributes:
+        name: the model's.
+        sizes: its buckets, rising.
+        rows: of each output; ``None`` where it does not grow.
+        exact: why it takes only the sizes of its buckets; empty where padding is right.
+    """
+
+    name: str
+    sizes: tuple[int, ...]
+    rows: tuple[Rows | None, ...] = ()
+    exact: str = ""
+
+    def bucket(self, size: int) -> int:
+        """The smallest that holds a size.
+
+        Raises:
+            NetworkError: none does.
+        """
+        holding = [own for own in self.sizes if own == size or (0 < size < own and not self.exact)]
+        if not holding:
+            only = f" and nothing between: {self.exact}" if size < self.sizes[-1] else ""
+            raise NetworkError(
+                f"{self.name!r} is {size}, its buckets are {', '.join(map(str, self.sizes))}{only}"
+            )
+        return holding[0]
+
+    def cut(self, outputs: Sequence[np.ndarray], size: int) -> tuple[np.ndarray, ...]:
+        """The rows of outputs that belong to a size."""
+        return tuple(
+            output
+            if rows is None
+            else np.ascontiguousarray(output.take(range(size * rows.each), rows.axis))
+            for output, rows in zip(outputs, self.rows, strict=True)
+        )
+
+    def __str__(self) -> str:
+        every = ", ".join(map(str, self.sizes))
+        return f"{self.name}: {f'only {every}: {self.exact}' if self.exact else f'up to {every}'}"
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledBuckets(Shown):
+    """A network, compiled for some sizes of its open dimensions.
+
+    Called as :class:`CompiledNetwork <amos.network.model.CompiledNetwork>` is.
+
+    Attributes:
+        network: what it was made of.
+        models: the compiled network for each combination of sizes.
+        dimensions: what is open.
+    """
+
+    network: BucketedNetwork
+    models: Mapping[_Sizes, CompiledNetwork]
+    dimensions: tuple[Dimension, ...]
+
+    def __call__(self, /, *arrays: Any, **named: Any) -> Any:
+        """Run the smallest bucket that holds the inputs.
+
+        Raises:
+            NetworkError: an input is missing, unknown or of another shape, or no bucket holds it.
+            BuildError: an input is of another dtype or device.
+        """
+        values = self._bound(arrays, named)
+        sizes = self._sizes(values)
+        model = self.models[self._bucket(sizes)]
+        outputs = model.outputs_of(padded(self.network, values, self._bucket(sizes)))
+        for dimension, size in zip(self.dimensions, sizes, strict=True):
+            if size not in dimension.sizes:
+                outputs = dimension.cut(outputs, size)
+        return outputs[0] if model.network.graph.single else outputs
+
+    def profile(self, /, *arrays: Any, repeat: int = 20, **named: Any) -> Profile:
+        """What each function takes in the bucket of a call; in the largest without inputs.
+
+        Args:
+            arrays: inputs in order.
+            repeat: runs, of which the median counts.
+            named: inputs by name.
+
+        Raises:
+            NetworkError, BuildError: as of a call.
+        """
+        if not arrays and not named:
+            return self.models[max(self.models)].profile(repeat=repeat)
+        values = self._bound(arrays, named)
+        sizes = self._bucket(self._sizes(values))
+        return self.models[sizes].profile(*padded(self.network, values, sizes), repeat=repeat)
+
+    def export(self, folder: str | Path) -> tuple[Path, ...]:
+        """Write each bucket in a folder of its own, as :meth:`CompiledNetwork.export` does.
+
+        Raises:
+            NetworkError: there is no C++ compiler, or nothing can be written there.
+        """
+        files: list[Path] = []
+        for sizes, model in self.models.items():
+            parts = zip(self.network.sizes, sizes, strict=True)
+            name = "_".join(re.sub(r"\W", "_", f"{name}{size}") for name, size in parts)
+            files += model.export(Path(folder) / name)
+        return tuple(files)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; seconds."""
+        return {
+            "network": self.network.name,
+            "buckets": [model.to_dict() for model in self.models.values()],
+            "exact": {each.name: each.exact for each in self.dimensions if each.exact},
+        }
+
+    def __str__(self) -> str:
+        return "\n".join([*map(str, self.models.values()), *map(str, self.dimensions)])
+
+    def _bound(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
+        return bound(next(iter(self.network.networks.values())).inputs, arrays, named)
+
+    def _sizes(self, values: Sequence[Any]) -> _Sizes:
+        """What the inputs say of each open dimension.
+
+        Raises:
+            NetworkError: an input is of another shape, or two of them disagree.
+        """
+        sizes: dict[str, int] = {}
+        for value, (name, shape) in zip(values, self.network.shapes.items(), strict=True):
+            got = tuple(map(int, getattr(value, "shape", ())))
+            fits = len(got) == len(shape) and all(
+                extent == (sizes.setdefault(own, extent) if isinstance(own, str) else own)
+                for own, extent in zip(shape, got, strict=True)
+            )
+            if not fits:
+                expected = ", ".join(str(sizes.get(str(own), own)) for own in shape)
+                raise NetworkError(f"input {name!r}: expected shape ({expected}), got {got}")
+        return tuple(sizes[dimension.name] for dimension in self.dimensions)
+
+    def _bucket(self, sizes: _Sizes) -> _Sizes:
+        return tuple(
+            dimension.bucket(size) for dimension, size in zip(self.dimensions, sizes, strict=True)
+        )
+
+
+def compiled_buckets(
+    network: BucketedNetwork, build: Callable[[Any], CompiledNetwork], verify: bool
+) -> CompiledBuckets:
+    """Each bucket compiled, and what is right between them.
+
+    Args:
+        network: the buckets.
+        build: compiles one of them.
+        verify: try padding; otherwise only the sizes of the buckets are taken.
+    """
+    models = {sizes: build(each) for sizes, each in network.networks.items()}
+    dimensions = [
+        _dimension(network, models, position, verify) for position in range(len(network.sizes))
+    ]
+    return CompiledBuckets(network, models, tuple(dimensions))
+
+
+def padded(network: BucketedNetwork, values: Sequence[Any], bucket: Sequence[int]) -> list[Any]:
+    """Inputs with zeros up to the sizes of a bucket."""
+    sizes: dict[Any, int] = dict(zip(network.sizes, bucket, strict=True))
+    arrays = []
+    for value, shape in zip(values, network.shapes.values(), strict=True):
+        full = tuple(sizes.get(extent, extent) for extent in shape)
+        if full != tuple(value.shape):
+            array = np.asarray(value)
+            value = np.zeros(full, array.dtype)
+            value[tuple(map(slice, array.shape))] = array
+        arrays.append(value)
+    return arrays
+
+
+def _dimension(
+    network: BucketedNetwork, models: Mapping[_Sizes, CompiledNetwork], position: int, verify: bool
+) -> Dimension:
+    name, sizes = [*network.sizes.items()][position]
+    if not verify:
+        return Dimension(name, sizes, exact="padding was not verified")
+    if len(sizes) == 1:
+        return Dimension(name, sizes, exact="there is no other bucket to compare with")
+    pairs = [
+        (small, (*small[:position], larger, *small[position + 1 :]))
+        for size, larger in pairwise(sizes)
+        for small in models
+        if small[position] == size
+    ]
+    rows = _rows(models, *pairs[0], position)
+    dimension = Dimension(name, sizes, rows=rows or ())
+    faults = (
+        "its outputs do not grow with it" if rows is None else "",
+        *(_fault(network, models, dimension, position, *pair) for pair in pairs if rows),
+    )
+    return Dimension(name, sizes, dimension.rows, next(filter(None, faults), ""))
+
+
+def _rows(
+    models: Mapping[_Sizes, CompiledNetwork], small: _Sizes, large: _Sizes, position: int
+) -> tuple[Rows | None, ...] | None:
+    """Where outputs grow with a dimension; ``None`` if one does so in no plain way."""
+    rows: list[Rows | None] = []
+    ports = (models[sizes].network.outputs for sizes in (small, large))
+    for one, other in zip(*ports, strict=True):
+        extents = enumerate(zip(one.shape, other.shape, strict=True))
+        grown = [Rows(axis, n // small[position]) for axis, (n, m) in extents if n != m]
+        if len(grown) > 1 or any(
+            port.shape[row.axis] != row.each * sizes[position]
+            for row in grown
+            for port, sizes in ((one, small), (other, large))
+        ):
+            return None
+        rows.append(grown[0] if grown else None)
+    return tuple(rows)
+
+
+def _fault(
+    network: BucketedNetwork,
+    models: Mapping[_Sizes, CompiledNetwork],
+    dimension: Dimension,
+    position: int,
+    small: _Sizes,
+    large: _Sizes,
+) -> str:
+    """Why a larger bucket cannot stand for a smaller one; empty if it can."""
+    one, other = models[small], models[large]
+    size, full = small[position], large[position]
+    arrays = random_arrays(one.network)
+    result = dimension.cut(other.outputs_of(padded(network, arrays, large)), size)
+    check = check_outputs(one.network, "", result, one.outputs_of(arrays))
+    if not check.passed:
+        return f"padded from {size} to {full} it differs by {check.difference:.3g}"
+    arrays, noise = random_arrays(other.network), random_arrays(other.network, seed=1)
+    every = other.outputs_of(arrays)
+    for rows, factor in product(sorted({1, size, full - 1}), _FACTORS):
+        mixed = [
+            _mixed(values, factor, tuple(slice(rows if e == dimension.name else None) for e in s))
+            for *values, s in zip(arrays, noise, network.shapes.values(), strict=True)
+        ]
+        first = dimension.cut(other.outputs_of(mixed), rows)
+        pairs = zip(first, dimension.cut(every, rows), strict=True)
+        if not all(np.array_equal(a, b, equal_nan=True) for a, b in pairs):
+            return f"the first {rows} rows of {full} depend on the others"
+    return ""
+
+
+def _mixed(values: Sequence[np.ndarray], factor: int, inside: tuple[slice, ...]) -> np.ndarray:
+    """An array with what is outside of a block taken from another one, times a factor."""
+    own, noise = values
+    mixed = noise * noise.dtype.type(factor) if noise.dtype.kind == "f" else noise.copy()
+    mixed[inside] = own[inside]
+    return mixed

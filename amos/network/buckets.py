@@ -1,0 +1,139 @@
+"""A network with open dimensions, loaded for some sizes of each: its buckets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from amos._display import Shown
+from amos.errors import NetworkError, shown
+from amos.machine import Machine
+from amos.network.frontend import Shapes, open_shapes, opened
+from amos.network.groups import Task, merged
+from amos.network.network import Network, load_network
+
+if TYPE_CHECKING:
+    from amos.network.report import BucketReports
+
+__all__ = ["BucketedNetwork", "Buckets", "Loaded", "load_buckets"]
+
+#: Sizes of dimensions by name.
+Buckets = Mapping[str, Sequence[int]]
+
+
+@dataclass(frozen=True, eq=False)
+class BucketedNetwork(Shown):
+    """A model with open dimensions, once for each combination of their sizes.
+
+    Attributes:
+        name: what it is called.
+        sizes: of each open dimension, by its name, rising.
+        shapes: of the inputs, with the names of open dimensions.
+        networks: the model for each combination of sizes, in the order of :attr:`sizes`.
+    """
+
+    name: str
+    sizes: Mapping[str, tuple[int, ...]]
+    shapes: Mapping[str, tuple[int | str, ...]]
+    networks: Mapping[tuple[int, ...], Network]
+
+    @cached_property
+    def tasks(self) -> tuple[Task, ...]:
+        """The distinct groups of all buckets, each with how often it occurs."""
+        return merged(task for network in self.networks.values() for task in network.tasks)
+
+    def report(self, machine: str | Machine = "host") -> BucketReports:
+        """A report of each bucket; see :meth:`Network.report`."""
+        from amos.network.report import BucketReports
+
+        reports = tuple(network.report(machine) for network in self.networks.values())
+        return BucketReports(self.name, reports)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.networks.values()))
+
+
+#: What :func:`load_network <amos.network.network.load_network>` returns.
+Loaded = Network | BucketedNetwork
+
+
+def load_buckets(
+    model: Any,
+    inputs: Sequence[Any] | None,
+    shapes: Shapes,
+    title: str | None,
+    buckets: Buckets,
+) -> BucketedNetwork:
+    """Read a model for each combination of sizes of its open dimensions.
+
+    Raises:
+        NetworkError: it has no such dimension, sizes are wrong, or as of :func:`load_network`.
+    """
+    source = opened(model)
+    if title is None:
+        path = isinstance(model, str | os.PathLike)
+        title = Path(model).stem if path else type(model).__name__
+    own = {n: shape for n, shape in open_shapes(source).items() if shape and n not in shapes}
+    sizes = _checked(buckets, own, title)
+    used = {name: shape for name, shape in own.items() if set(shape) & set(sizes)}
+    networks = {}
+    for combination in product(*sizes.values()):
+        chosen = dict(zip(sizes, combination, strict=True))
+        stated = {
+            name: [chosen.get(str(extent), extent) for extent in shape]
+            for name, shape in used.items()
+        }
+        said = ", ".join(f"{name}={size}" for name, size in chosen.items())
+        networks[combination] = load_network(
+            source, inputs, shapes={**shapes, **_closed(stated, title)}, name=f"{title}[{said}]"
+        )
+    first = next(iter(networks.values()))
+    every = {port.name: used.get(port.name, port.shape) for port in first.inputs}
+    return BucketedNetwork(title, sizes, every, networks)
+
+
+def _checked(
+    buckets: Buckets, own: Mapping[str, tuple[int | str, ...]], title: str
+) -> dict[str, tuple[int, ...]]:
+    """The sizes of each dimension, rising.
+
+    Raises:
+        NetworkError: there is no such dimension, or a size is none.
+    """
+    dimensions = {extent for shape in own.values() for extent in shape if isinstance(extent, str)}
+    sizes = {}
+    for name, some in buckets.items():
+        if name not in dimensions - {""}:
+            named = ", ".join(map(repr, sorted(dimensions - {""}))) or "none"
+            raise NetworkError(
+                f"model {title!r} has no open dimension {name!r} for buckets; those with a name: "
+                f"{named}"
+            )
+        whole = isinstance(some, Sequence) and all(type(size) is int and size > 0 for size in some)
+        if not whole or not some:
+            raise NetworkError(f"buckets of {name!r}: expected sizes above 0, got {shown(some)}")
+        sizes[name] = tuple(sorted(set(some)))
+    return sizes
+
+
+def _closed(shapes: Mapping[str, Sequence[int | str]], title: str) -> dict[str, list[int]]:
+    """Shapes of which nothing is open any more.
+
+    Raises:
+        NetworkError: something is.
+    """
+    closed: dict[str, list[int]] = {}
+    for name, shape in shapes.items():
+        for position, extent in enumerate(shape):
+            if isinstance(extent, str) or not extent:
+                raise NetworkError(
+                    f"model {title!r}: dimension {extent or position!r} of input {name!r} is "
+                    "dynamic too; it needs buckets as well, one at the least"
+                )
+        closed[name] = [int(extent) for extent in shape]
+    return closed
