@@ -323,11 +323,7 @@ class _Run:
     """One tuning under way."""
 
     def __init__(
-        self,
-        network: Loaded,
-        trials: int,
-        line: ProgressLine,
-        progress: Progress | bool,
+        self, network: Loaded, trials: int, line: ProgressLine, progress: Progress | bool
     ) -> None:
         self.network, self.total, self.line = network.name, trials, line
         self._call = progress if callable(progress) else None
