@@ -45,7 +45,7 @@ def baseline(launch: dict[str, Any]) -> dict[str, float]:
     if not torch.cuda.is_available() or any(a["dtype"] not in _TYPES for a in inputs):
         return {}
     operator = launch["operator"]
-    fused = any(operator.get(key) for key in ("epilogue", "store"))
+    fused = any(operator.get(key) for key in ("epilogue", "store", "further"))
     if fused or any("prologue" in operand for operand in operator["operands"]):
         return {}
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True

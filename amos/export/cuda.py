@@ -15,6 +15,7 @@ from types import ModuleType
 
 from amos.codegen.cuda.kernel import KernelText
 from amos.codegen.cuda.launch import launch_of
+from amos.codegen.cuda.reductions import START_THREADS, start_blocks
 from amos.codegen.cuda.text import GLOBALS
 from amos.codegen.cuda.toolchain import compilers, portable_code
 from amos.errors import ExportError
@@ -72,18 +73,21 @@ def files(request: Request) -> dict[str, str | bytes]:
 
 def _header(plan: GpuPlan, text: KernelText) -> str:
     op = plan.mapping.operator
-    names = [text.names.tensors[t.name] for t in (*op.inputs, op.result)]
+    names = [text.names.tensors[t.name] for t in (*op.inputs, *op.results)]
     dynamic = plan.dynamic_bytes
     opt_in = f"""  cudaError_t allowed = cudaFuncSetAttribute(
       {text.name}, cudaFuncAttributeMaxDynamicSharedMemorySize, {dynamic});
   if (allowed != cudaSuccess) return allowed;
 """
     size = op.result.elements * dtype(plan.stored_dtype).bits // 8
-    clear = f"""  cudaError_t cleared = cudaMemsetAsync({names[-1]}, 0, {size}, stream);
+    clear = f"""  cudaError_t cleared = cudaMemsetAsync({names[len(op.inputs)]}, 0, {size}, stream);
   if (cleared != cudaSuccess) return cleared;
 """
     launch = f"dim3({', '.join(map(str, plan.grid))}), dim3({plan.threads}), {dynamic}"
     call = f"{text.name}<<<{launch}, stream>>>({', '.join(names)});"
+    if text.start:
+        before = f"dim3({start_blocks(plan)}), dim3({START_THREADS}), 0"
+        call = f"{text.start}<<<{before}, stream>>>({', '.join(names)});\n  {call}"
     return f"""// Launches {text.name} of kernel.cu.
 // Compile with nvcc for {plan.architecture} or later.
 #pragma once

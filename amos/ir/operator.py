@@ -293,11 +293,11 @@ class Operator(Shown, Computation):
     @property
     def whole(self) -> bool:
         """Whether each element of each result is stored."""
-        stores = [self.stored, *(each.store for each in self.further)]
-        return all(
-            prod(self.extents[name] for name in store.names) == store.tensor.elements
-            for store in stores
-        )
+        return all(map(self.fills, (self.stored, *(each.store for each in self.further))))
+
+    def fills(self, store: Store) -> bool:
+        """Whether each element of a store's tensor is stored."""
+        return prod(self.extents[name] for name in store.names) == store.tensor.elements
 
     def alone(self, result: Result) -> Operator:
         """The operator with a further result for its only one; a reduction's elements."""

@@ -23,14 +23,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from collections.abc import Mapping as MappingType
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from math import prod
 
 import numpy as np
 
 from amos.errors import BuildError
-from amos.ir import dtype
+from amos.ir import Tensor, dtype
 from amos.machine.gpu_costs import (
     ASYNC,
     MAX_THREADS,
@@ -205,14 +205,20 @@ class GpuPlan(Plan):
 
     @cached_property
     def arguments(self) -> dict[str, str]:
-        """Canonical type of each argument of the kernel: inputs in order, then the output."""
+        """Canonical type of each argument of the kernel: inputs in order, then the results."""
         op = self.mapping.operator
         kinds = {t.staged.load.tensor.name: t.dtype for t in self.structure.tiles[:-1]}
-        every = [*op.prologues, *([op.epilogue] if op.epilogue is not None else [])]
-        for load in (load for each in every for load in each.loads):
+        for load in (load for each in (*op.prologues, *op.epilogues) for load in each.loads):
             kinds[load.tensor.name] = str(load.tensor.dtype)
         inputs = {tensor.name: kinds[tensor.name] for tensor in op.inputs}
-        return inputs | {op.result.name: self.stored_dtype}
+        return inputs | {tensor.name: str(tensor.dtype) for tensor in self.results}
+
+    @cached_property
+    def results(self) -> tuple[Tensor, ...]:
+        """The tensors that are stored, the output first, with the dtypes of their elements."""
+        op = self.mapping.operator
+        first = replace(op.result, dtype=self.stored_dtype)
+        return (first, *(each.tensor(self.accumulator) for each in op.further))
 
     @cached_property
     def by_columns(self) -> bool:
@@ -245,13 +251,14 @@ class GpuPlan(Plan):
     @cached_property
     def zeroed(self) -> bool:
         """Whether the output must be zero before the launch: added to, or not written whole."""
-        return self.parts > 1 or not (self.mapping.operator.whole or self.kept)
+        operator = self.mapping.operator
+        return self.parts > 1 or not (operator.fills(operator.stored) or self.kept)
 
     @cached_property
     def kept(self) -> bool:
-        """Whether elements that are not written keep what they hold."""
+        """Whether elements of the output that are not written keep what they hold."""
         operator = self.mapping.operator
-        return operator.store is not None and not operator.whole
+        return operator.store is not None and not operator.fills(operator.store)
 
     def _refuse(self, problems: Iterable[str]) -> None:
         for problem in problems:
@@ -286,14 +293,11 @@ class GpuPlan(Plan):
                 )
         if self.schedule.stages > 2 and here < ASYNC:
             yield f"{self.schedule.stages} stages need cp.async, which begins with sm_80"
-        epilogue = self.mapping.operator.epilogue
-        if self.schedule.split > 1 and epilogue is not None:
+        if self.schedule.split > 1 and (epilogues := self.mapping.operator.epilogues):
             yield (
                 "a split reduction has no whole sum in any block, which the epilogue "
-                f"{epilogue} needs"
+                f"{epilogues[0]} needs"
             )
-        if self.mapping.operator.further:
-            yield f"CUDA kernels store one result, not also {self.mapping.operator.further[0]}"
         if self.schedule.split > 1 and self.kept:
             yield (
                 "a split reduction adds to zeros, but an output that is not written whole, "

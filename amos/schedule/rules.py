@@ -117,7 +117,7 @@ def _most_parts(context: TilingContext) -> int:
         return 1
     if context.warps:
         operator = context.mapping.operator
-        sums = operator.epilogue is not None or (operator.store is not None and not operator.whole)
+        sums = operator.epilogues or (operator.store is not None and not operator.whole)
         return 1 if sums else max(_GRID_SPLITS)
     if machine is not None:
         most = min(most, machine.cores) if machine.cached else 1

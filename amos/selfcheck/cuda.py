@@ -167,7 +167,7 @@ def main(library: str, image: str, name: str, *sizes: str) -> None:
             "dynamic_shared_bytes": 0,
             "grid": (int(calls), 1, 1),
             "block": (WARP, 1, 1),
-            "arguments": [{"zeroed": False}],
+            "arguments": [],
         }
         kernel = Kernel(name, device, launch=launch, image=Path(image).read_bytes())
         with device.holding(operands) as pointers:

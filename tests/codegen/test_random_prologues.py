@@ -243,7 +243,7 @@ def _ran(
 ) -> np.ndarray:
     if cuda:
         schedule = ScheduleSpace(mapping, amos.machines.get("a100")).sample(rng)
-        return emulate(GpuPlan.of(mapping, schedule, "sm_80"), inputs).outputs[0]
+        return emulate(GpuPlan.of(mapping, schedule, "sm_80"), inputs).outputs[0][0]
     candidate = Candidate(mapping, ScheduleSpace(mapping).sample(rng))
     kernel = amos.build(candidate, implementation="generic")
     got: np.ndarray = kernel(**inputs)

@@ -8,11 +8,16 @@ import numpy as np
 import pytest
 
 import amos
+from amos.codegen.cuda import KernelText, draw_inputs, emulate
+from amos.codegen.cuda.emulate import compiler
+from amos.codegen.cuda.toolchain import compiler_for, compilers
+from amos.codegen.vta import program
 from amos.errors import BuildError
 from amos.ir import Operator
 from amos.measure.reference import tolerance
-from amos.plan import Candidate, GpuSchedule, Schedule
+from amos.plan import Candidate, GpuSchedule, Schedule, StreamSchedule
 from amos.plan.gpu_plan import GpuPlan
+from amos.plan.stream_plan import StreamPlan
 from amos.runtime import build
 from amos.schedule import ScheduleSpace, candidate_of
 from amos.validate import evaluate, random_inputs
@@ -123,13 +128,80 @@ def test_mappings_are_those_without_them() -> None:
     assert [mapping.name for mapping in amos.enumerate_mappings(op, VNNI)] == names
 
 
-def test_where_there_is_one_result_only() -> None:
-    op = Operator.parse("out[i,j] += a[i,k] * b[k,j]", dict(i=16, j=16, k=16))
-    mapping = amos.enumerate_mappings(op.with_result("top[i] max= acc"), "wmma_m16n16k16_f16_f32")[
-        0
-    ]
-    with pytest.raises(BuildError, match=r"CUDA kernels store one result, not also top\[i\]"):
-        GpuPlan(mapping, GpuSchedule(), "sm_80")
+#: Results of CUDA kernels; ``top`` is part of a larger tensor, and so is ``f``.
+GPU_RESULTS = [
+    "f[q, p, k, n + 1] = bf16(acc * s[k])", "top[n, p*2 + 1] max= acc", "least[] min= acc * -0.5",
+    "pool[k, n] += relu(acc) * 0.25", "total[q] += u8(acc)", "low[k, p] min= s8(acc)",
+]  # fmt: skip
+
+
+@pytest.mark.skipif(compiler() is None, reason="kernels run on the host with a C++ compiler")
+@pytest.mark.parametrize(
+    ("unit", "epilogue"),
+    [
+        ("wmma_m16n16k16_s8_s32", None),
+        ("mma_sync_m16n8k32_s8_s32", "u8(acc * 0.1)"),
+        ("wmma_m16n16k16_f16_f32", "f16(gelu(acc))"),
+        ("mma_sync_m16n8k16_bf16_f32", None),
+    ],
+)
+def test_cuda_kernels_compute_what_numpy_does(unit: str, epilogue: str | None) -> None:
+    kind = next(kind for kind in ("s8", "bf16", "f16") if f"_{kind}_" in unit)
+    op = amos.operators.get("conv2d", dtype=kind, n=2, c=5, k=19, p=3, q=7, r=2, s=3)
+    op = op if epilogue is None else op.with_epilogue(epilogue)
+    for result in GPU_RESULTS:
+        op = op.with_result(result)
+    rng = np.random.default_rng(1)
+    space = amos.enumerate_mappings(op, unit, "gather")
+    mapping = space[int(rng.integers(len(space)))]
+    schedules = ScheduleSpace(mapping, amos.machines.get("a100"))
+    assert "split" not in schedules.variables or set(schedules.variables["split"]) == {1}
+    plan = GpuPlan.of(mapping, schedules.sample(rng), "sm_80")
+    inputs = draw_inputs(plan, rng)
+    emulated = emulate(plan, inputs)
+    assert emulated.problem == ""
+    for got in emulated.outputs:
+        _compare(op, got, evaluate(op, inputs))
+    # Without what is launched before, or with another function, some results are others.
+    source = KernelText(plan).source
+    for before, after in (("if (thread < ", "if (-1 > "), ("atomicMax(", "atomicMin(")):
+        assert before in source
+        problem = emulate(plan, inputs, source.replace(before, after)).problem
+        assert ", result " in problem and "elements differ" in problem
+
+
+def test_results_of_cuda_kernels_compile() -> None:
+    if not any("sm_90" in each.architectures for each in compilers()):
+        pytest.skip("there is no CUDA compiler")
+    op = amos.operators.get("conv2d", dtype="f16", n=2, c=5, k=19, p=3, q=7, r=2, s=3)
+    for result in GPU_RESULTS:
+        op = op.with_result(result)
+    mapping = amos.enumerate_mappings(op, "mma_sync_m16n8k16_f16_f32")[0]
+    plan = GpuPlan(mapping, GpuSchedule(), "sm_90")
+    done = compiler_for("sm_90").compile(KernelText(plan).source, "sm_90")
+    assert done.instructions["HMMA"] > 0
+
+
+def test_a_split_reduction_has_no_whole_sums_on_a_gpu() -> None:
+    op = Operator.parse("out[i,j] += a[i,k] * b[k,j]", dict(i=16, j=16, k=64))
+    mapping = amos.enumerate_mappings(
+        op.with_result("top[i] max= acc * 2"), "wmma_m16n16k16_f16_f32"
+    )[0]
+    with pytest.raises(BuildError, match=r"has no whole sum in any block, .* acc \* 2 needs"):
+        GpuPlan(mapping, GpuSchedule(split=2), "sm_80")
+
+
+def test_streams_store_one_result() -> None:
+    op = Operator.parse(
+        "out[i,j] += a[i,k] * weight[j,k]",
+        dict(i=16, j=16, k=16),
+        dict(a="int8", weight="int8", out="int32"),
+    )
+    mapping = amos.enumerate_mappings(
+        op.with_result("top[i] max= acc"), "vta_gemm_m1n16k16_s8_s32"
+    )[0]
+    with pytest.raises(BuildError, match=r"VTA stores one result, not also top\[i\] max= acc$"):
+        program(StreamPlan.of(mapping, StreamSchedule(), amos.machines.get("vta_pynq")))
 
 
 def test_indices_that_are_shared_with_what_is_computed_once() -> None:

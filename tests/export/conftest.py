@@ -7,7 +7,7 @@ host. So every call that the loader makes is made, with the arguments a driver g
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +37,7 @@ def _exported(
     seed: int = 0,
     name: str = "",
     epilogue: tuple[str, dict[str, str]] | None = None,
+    results: Sequence[str] = (),
 ) -> Candidate:
     unit = {
         "f16": "wmma_m16n16k16_f16_f32",
@@ -48,6 +49,8 @@ def _exported(
     machine = "h200" if dtype.startswith("e") else "a100"
     op = operators.get("conv2d", dtype=dtype, **CONV)
     op = op.with_epilogue(*epilogue) if epilogue else op
+    for result in results:
+        op = op.with_result(result)
     mapping = amos.enumerate_mappings(op, amos.intrinsics.get(unit))[seed]
     space = ScheduleSpace(mapping, machines.get(machine))
     candidate = Candidate(mapping, space.sample(np.random.default_rng(seed)))

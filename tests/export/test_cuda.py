@@ -54,12 +54,13 @@ def test_launches_from_cpp(exported: Exporter, tmp_path: Path) -> None:
     nvcc = shutil.which("nvcc")
     if nvcc is None:
         pytest.skip("nvcc is not installed")
-    exported(tmp_path, "s8", epilogue=(EPILOGUE, {"bias": "int32", "skip": "uint8"}))
+    finish = EPILOGUE, {"bias": "int32", "skip": "uint8"}
+    exported(tmp_path, "s8", epilogue=finish, results=["top[n,p] max= f32(acc)", "t[k] += acc"])
     (tmp_path / "main.cu").write_text(
         '#include "load.hpp"\n'
         "int main() {\n"
         "  signed char *in = 0; int *bias = 0; float *scale = 0; unsigned char *out = 0;\n"
-        "  return launch_conv2d(in, in, bias, scale, out, out);\n}\n"
+        "  return launch_conv2d(in, in, bias, scale, out, out, scale, bias);\n}\n"
     )
     command = [nvcc, "-std=c++17", "-arch=sm_80", "-c", "main.cu", "-o", "main.o"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
@@ -111,6 +112,32 @@ def test_an_epilogue_goes_along(
     relu["body"]["name"] = "min"
     path.write_text(json.dumps(launch))
     assert not gpu_check.check_folder(tmp_path / "one", timed=False, library=driver)[0].correct
+
+
+@pytest.mark.parametrize("dtype", ["s8", "bf16"])
+def test_further_results_go_along(
+    exported: Exporter, tmp_path: Path, dtype: str, driver: str, nvcc: None
+) -> None:
+    """Described, started by a kernel of their own, and checked."""
+    texts = ["f[k,n,p*6 + q] = bf16(acc * s[k])", "top[n,p + 1] max= acc", "least[] min= f32(acc)"]
+    texts += ["pool[n,k] += relu(acc) * 0.25", "total[k] += u8(acc)"]
+    candidate = exported(tmp_path / "one", dtype, results=texts)
+    path = tmp_path / "one" / "launch.json"
+    launch = json.loads(path.read_text())
+    assert launch["start"]["kernel"] == launch["kernel"] + "_start"
+    outputs = [a for a in launch["arguments"] if a["role"] == "output"]
+    assert [a["name"] for a in outputs] == [x.name for x in candidate.mapping.operator.results]
+    assert [a.get("kept", False) for a in outputs] == [False, False, True, False, False, False]
+    (row,) = gpu_check.check_folder(tmp_path / "one", pytorch=False, library=driver)
+    assert row.problem == "" and row.correct and row.seconds
+    assert row.elements == 2 * 9 * 5 * 6 * 2 + 2 * 5 + 1 + 2 * 9 + 9
+    # With another function in its description the same kernel is wrong.
+    for further in launch["operator"]["further"][1:]:
+        before, further["combination"] = further["combination"], "min="
+        further["combination"] = "max=" if before == "min=" else "min="
+        path.write_text(json.dumps(launch))
+        assert not gpu_check.check_folder(tmp_path / "one", timed=False, library=driver)[0].correct
+        further["combination"] = before
 
 
 class Array:

@@ -165,7 +165,9 @@ def cuda(rng: np.random.Generator, about: About, *, grouped: bool = False) -> st
     from amos.plan.gpu_plan import GpuPlan
 
     finished = not grouped and bool(rng.random() < 0.3)
-    drawn = case(rng, about, _gpu_unit, finished=finished, grouped=grouped, most=6000)
+    drawn = case(
+        rng, about, _gpu_unit, finished=finished, grouped=grouped, several=grouped, most=6000
+    )
     needed = max(int(name[3:]) for name in drawn.unit.requires)
     machine = next(m for m in map(machines.get, _GPUS) if m.architecture >= needed)
     schedule = schedule_of(rng, drawn, about, machine)

@@ -132,6 +132,18 @@ def test_an_epilogue_is_measured(fakes: Fakes, executor: GpuExecutor) -> None:
     assert fakes.calls("cuMemcpyDtoH") == [["960"]]
 
 
+def test_further_results_are_measured(fakes: Fakes, executor: GpuExecutor) -> None:
+    """Each comes back; what starts a reduction is launched before."""
+    op = operators.get("gemm", dtype="s8", m=40, n=24, k=48)
+    op = op.with_result("top[m] max= acc").with_result("f[n,m] = f32(acc)")
+    mapping = amos.enumerate_mappings(op, amos.intrinsics.get("mma_sync_m16n8k32_s8_s32"))[0]
+    schedule = ScheduleSpace(mapping, machines.get("a100")).smallest()
+    result = measured(executor, Candidate(mapping, schedule))
+    assert result.ok, result.message
+    assert result.max_difference == 0 and result.verified_elements == 960 * 2 + 40
+    assert fakes.calls("cuMemcpyDtoH") == [["3840"], ["160"], ["3840"]]
+
+
 def test_more_than_48_kib_is_asked_for(fakes: Fakes, executor: GpuExecutor) -> None:
     """Dynamic shared memory, and an output that is added to."""
     found = candidate(large=True)

@@ -46,14 +46,15 @@ def main(headers: str, architectures: str, *arguments: str) -> int:
     if "-ptx" in arguments:
         Path(output).write_text("// PTX of a fake compiler\n", encoding="utf-8")
         return 0
-    if (found := _KERNEL.search(source)) is None:
+    kernels = [(each.group(2), each.group(3)) for each in _KERNEL.finditer(source)]
+    if not kernels:
         sys.stderr.write("kernel.cu(1): error: there is no kernel\n")
         return 1
     static = re.search(r"^__shared__ __align__\(128\) .*\[(\d+)\];", source, re.MULTILINE)
     text = source.replace(_DYNAMIC, f"alignas(128) unsigned char shared_memory[{_MOST}];")
     if static is None and text == source:
         text += "\nalignas(128) static unsigned char shared_memory[128];"
-    text += _launch(found.group(2), found.group(3), _DYNAMIC in source)
+    text += "".join(_launch(*kernel, _DYNAMIC in source) for kernel in kernels)
     size = static.group(1) if static else 0
     sys.stderr.write(f"ptxas info    : Used 32 registers, {size} bytes smem\n")
     return _library(text, headers, output)

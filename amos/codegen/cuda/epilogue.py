@@ -12,9 +12,10 @@ from amos.codegen.cuda.expression import Value
 from amos.codegen.cuda.text import INLINE, element_at
 from amos.codegen.scalar_text import ScalarText
 from amos.ir import BufferLoad, Prologue, dtype
+from amos.ir.epilogue import Epilogue
 from amos.plan.gpu_plan import GpuPlan
 
-__all__ = ["SUM", "computed", "epilogue_helpers", "finished"]
+__all__ = ["SUM", "computed", "epilogue_helpers", "finished", "widened"]
 
 #: What the accumulator is called where it is stored.
 SUM = "sum"
@@ -49,11 +50,11 @@ _WIDENED = {"bfloat16": "__bfloat162float", "float16": "__half2float"}
 def epilogue_helpers(plan: GpuPlan) -> str:
     """The functions of an epilogue's and a prologue's arithmetic; nothing if there is none."""
     op = plan.mapping.operator
-    if op.epilogue is None and not op.prologues:
+    if not op.epilogues and not op.prologues:
         return ""
     by = _InCuda({})
-    if op.epilogue is not None:
-        by.finished(plan)
+    for epilogue in op.epilogues:
+        by.finished(epilogue, plan.accumulator)
     for prologue in op.prologues:
         by.computed(prologue)
     lines = ["// Integers wrap around; each operation on floats rounds once, and none is fused."]
@@ -65,14 +66,24 @@ def epilogue_helpers(plan: GpuPlan) -> str:
     return "\n".join([*lines, *by.functions.values(), ""])
 
 
-def finished(plan: GpuPlan, at: Mapping[str, Value]) -> str:
+def finished(epilogue: Epilogue, accumulator: str, at: Mapping[str, Value]) -> str:
     """C text of what is stored for the accumulator :data:`SUM`.
 
     Args:
-        plan: a kernel of an operator with an epilogue.
+        epilogue: what it becomes.
+        accumulator: its dtype.
         at: the spatial iterations of the element.
     """
-    return _InCuda(at).finished(plan)
+    return _InCuda(at).finished(epilogue, accumulator)
+
+
+def widened(epilogue: Epilogue, accumulator: str, at: Mapping[str, Value]) -> str:
+    """What :func:`finished` says, as ``int`` or ``float``."""
+    by, final = _InCuda(at), epilogue.result(accumulator)
+    value, kind = epilogue.compute(SUM, accumulator, by), epilogue.kind(accumulator)
+    if final == "float32":
+        return value if kind == "float32" else by.convert(value)
+    return by.rounded(value, kind, final)
 
 
 def computed(prologue: Prologue, at: Mapping[str, Value]) -> str:
@@ -92,12 +103,10 @@ class _InCuda(ScalarText):
         super().__init__({"int32": "int", "float32": "float"}, INLINE)
         self.at = at
 
-    def finished(self, plan: GpuPlan) -> str:
-        """What is stored for the accumulator."""
-        epilogue, kind = plan.mapping.operator.epilogue, plan.accumulator
-        assert epilogue is not None
+    def finished(self, epilogue: Epilogue, kind: str) -> str:
+        """What is stored for an accumulator of that dtype."""
         value = epilogue.compute(SUM, kind, self)
-        return self._stored(value, epilogue.kind(kind), plan.stored_dtype)
+        return self._stored(value, epilogue.kind(kind), epilogue.result(kind))
 
     def computed(self, prologue: Prologue) -> str:
         """What is staged of a source."""

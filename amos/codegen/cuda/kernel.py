@@ -15,6 +15,7 @@ from amos.codegen.cuda.copies import copy_code, may_part
 from amos.codegen.cuda.epilogue import epilogue_helpers
 from amos.codegen.cuda.fragments import copy_helpers, fragment_code, lane_place
 from amos.codegen.cuda.output import output_code
+from amos.codegen.cuda.reductions import START_THREADS, reduction_helpers, start_blocks, start_code
 from amos.codegen.cuda.text import (
     OWN,
     block,
@@ -71,7 +72,7 @@ class KernelText:
             [
                 self._comment(),
                 _HEADERS,
-                copy_helpers(p) + epilogue_helpers(p) + fragment_code(p),
+                copy_helpers(p) + epilogue_helpers(p) + reduction_helpers(p) + fragment_code(p),
                 "",
                 self._shared(),
                 "",
@@ -80,16 +81,37 @@ class KernelText:
                 f"{self.name or kernel_name(self.plan)}({self.parameters}) {{",
                 *block(self._body()),
                 "}",
+                *self._start(),
                 "",
             ]
         )
 
     @cached_property
+    def start(self) -> str:
+        """Name of the function that is launched before; empty if there is none."""
+        name = self.name or kernel_name(self.plan)
+        return f"{name}_start" if start_blocks(self.plan) else ""
+
+    def _start(self) -> list[str]:
+        if not self.start:
+            return []
+        return [
+            "",
+            "// What is launched before, with the same arguments.",
+            f'extern "C" __global__ void __launch_bounds__({START_THREADS})',
+            f"{self.start}({self.parameters}) {{",
+            *start_code(self._named),
+            "}",
+        ]
+
+    @cached_property
     def parameters(self) -> str:
-        """The function's parameters: each input once, then the output."""
-        *inputs, (out, kind) = self._named.arguments.items()
-        sources = [f"const {cuda_type(k)} *__restrict__ {n}" for n, k in inputs]
-        return ", ".join([*sources, f"{cuda_type(kind)} *__restrict__ {out}"])
+        """The function's parameters: each input once, then the results."""
+        results = {tensor.name for tensor in self._named.results}
+        return ", ".join(
+            f"{'' if name in results else 'const '}{cuda_type(kind)} *__restrict__ {name}"
+            for name, kind in self._named.arguments.items()
+        )
 
     def _comment(self) -> str:
         p = self.plan

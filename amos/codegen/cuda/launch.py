@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from amos.ir import BufferLoad, Operator, Store, dtype
-from amos.ir.epilogue import ACC
+from amos.codegen.cuda.kernel import KernelText
+from amos.codegen.cuda.reductions import START_THREADS, start_blocks
+from amos.ir import BufferLoad, Operator, Result, Store, dtype
+from amos.ir.epilogue import ACC, Epilogue
 from amos.ir.expression import Node
 from amos.plan.gpu_plan import GpuPlan
 
@@ -21,9 +23,10 @@ def launch_of(plan: GpuPlan, name: str) -> dict[str, Any]:
         plan: the kernel.
         name: of its function.
     """
-    op = plan.mapping.operator
+    op, start = plan.mapping.operator, KernelText(plan, name).start
     return {
         "kernel": name,
+        **({"start": {"kernel": start, **_start(plan)}} if start else {}),
         "architecture": plan.architecture,
         "grid": list(plan.grid),
         "block": [plan.threads, 1, 1],
@@ -39,30 +42,48 @@ def launch_of(plan: GpuPlan, name: str) -> dict[str, Any]:
             "text": str(op.compute)
             + "".join(f" where {prologue}" for prologue in op.prologues)
             + (f" then {op.epilogue}" if op.epilogue else "")
-            + (f" to {op.store}" if op.store else ""),
+            + (f" to {op.store}" if op.store else "")
+            + "".join(f" and {result}" for result in op.further),
             "iterations": {it.name: it.extent for it in op.iterations},
             "operands": [described_operand(load) | _computed(op, load) for load in op.operands],
             **({"store": described_operand(op.store)} if op.store else {}),
-            **_epilogue(plan),
+            **_epilogue(op.epilogue, plan.accumulator),
+            **({"further": [_further(plan, each) for each in op.further]} if op.further else {}),
         },
+    }
+
+
+def _start(plan: GpuPlan) -> dict[str, Any]:
+    """How the function is launched that stands before, with the same arguments."""
+    return {"grid": [start_blocks(plan), 1, 1], "block": [START_THREADS, 1, 1]}
+
+
+def _further(plan: GpuPlan, result: Result) -> dict[str, Any]:
+    """A further result."""
+    return {
+        "combination": result.combination,
+        "store": described_operand(result.store),
+        **_epilogue(result.epilogue, plan.accumulator),
     }
 
 
 def _arguments(plan: GpuPlan) -> Iterator[dict[str, Any]]:
     """What the function takes, in order."""
     op = plan.mapping.operator
-    tensors = {tensor.name: tensor for tensor in (*op.inputs, op.result)}
+    tensors = {tensor.name: tensor for tensor in (*op.inputs, *plan.results)}
+    kept = {each.store.tensor.name: not op.fills(each.store) for each in op.further}
+    kept[op.result.name] = plan.kept
     sources = {load.tensor.name for load in op.sources}
     before = {tensor.name: each for each in op.prologues for tensor in each.tensors}
     for key, kind in plan.arguments.items():
-        role = "output" if key == op.result.name else "epilogue"
+        role = "output" if key in kept else "epilogue"
         argument = {
             "name": key,
             "dtype": kind,
             "shape": list(tensors[key].shape),
             "role": "input" if key in sources else role,
-            "zeroed": role == "output" and plan.zeroed,
-            **({"kept": True} if role == "output" and plan.kept else {}),
+            "zeroed": key == op.result.name and plan.zeroed,
+            **({"kept": True} if kept.get(key) else {}),
         }
         if key in before:
             whole = dtype(before[key].dtype).is_integer
@@ -70,15 +91,14 @@ def _arguments(plan: GpuPlan) -> Iterator[dict[str, Any]]:
         yield argument
 
 
-def _epilogue(plan: GpuPlan) -> dict[str, Any]:
+def _epilogue(epilogue: Epilogue | None, accumulator: str) -> dict[str, Any]:
     """What is stored instead of a sum; nothing if it is the sum."""
-    epilogue, accumulator = plan.mapping.operator.epilogue, plan.accumulator
     if epilogue is None:
         return {}
     return {
         "accumulator": accumulator,
         "epilogue": _described(epilogue.expression, {ACC: accumulator}),
-        "result": plan.stored_dtype,
+        "result": epilogue.result(accumulator),
     }
 
 

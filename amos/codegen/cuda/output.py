@@ -8,6 +8,7 @@ from amos.codegen.cuda.copies import loop_values
 from amos.codegen.cuda.epilogue import SUM, finished
 from amos.codegen.cuda.expression import Expr, Value, at_most, text, variable
 from amos.codegen.cuda.fragments import result_layout
+from amos.codegen.cuda.reductions import combined
 from amos.codegen.cuda.text import (
     block,
     cuda_type,
@@ -18,6 +19,7 @@ from amos.codegen.cuda.text import (
     unrolled,
 )
 from amos.intrinsics.expression import to_c
+from amos.ir import Store
 from amos.machine.gpu_costs import WARP
 from amos.plan.gpu_plan import GpuPlan
 
@@ -89,18 +91,32 @@ def _store(plan: GpuPlan, lanes: dict[str, Value], value: str) -> list[str]:
         if at_most(fused) >= group.size:
             guards.append(f"{text(fused)} < {group.size}")
         values |= group.decode(fused)
-    stored = plan.mapping.operator.stored
     known = {it.name: values.get(it.name, 0) for it in plan.mapping.operator.spatial}
-    place = element_at(stored.tensor.shape, stored.at(known))
-    out = stored.tensor.name
-    if plan.mapping.operator.epilogue is not None:
-        lines = [
-            f"const {cuda_type(plan.accumulator)} {SUM} = {value};",
-            f"{out}[{place}] = {finished(plan, known)};",
-        ]
-    elif plan.parts > 1:
-        lines = [f"atomicAdd({out} + {place}, {value});"]
-    else:
-        lines = [f"{out}[{place}] = {value};"]
+    lines = _results(plan, known, value)
     when = f"if ({' && '.join(dict.fromkeys(guards))}) " if guards else ""
     return [f"{when}{{", *block(lines), "}"] if when or len(lines) > 1 else lines
+
+
+def _results(plan: GpuPlan, known: dict[str, Value], value: str) -> list[str]:
+    """The statements that store each result of an accumulator."""
+    op, kind, lines = plan.mapping.operator, plan.accumulator, []
+    if op.epilogues:
+        lines, value = [f"const {cuda_type(kind)} {SUM} = {value};"], SUM
+    if op.epilogue is not None:
+        value = finished(op.epilogue, kind, known)
+    out, place = op.stored.tensor.name, _place(op.stored, known)
+    if plan.parts > 1:
+        lines.append(f"atomicAdd({out} + {place}, {value});")
+    else:
+        lines.append(f"{out}[{place}] = {value};")
+    for result in op.further:
+        out, place = result.store.tensor.name, _place(result.store, known)
+        if result.reduces:
+            lines.append(combined(result, kind, f"{out} + {place}", known))
+        else:
+            lines.append(f"{out}[{place}] = {finished(result.epilogue, kind, known)};")
+    return lines
+
+
+def _place(store: Store, known: dict[str, Value]) -> str:
+    return element_at(store.tensor.shape, store.at(known))

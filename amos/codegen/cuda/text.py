@@ -27,7 +27,7 @@ __all__ = [
 #: What CUDA's headers, and the functions around every kernel, are called.
 GLOBALS = re.compile(
     r"half|nvcuda|wmma|threadIdx|blockIdx|blockDim|gridDim|warpSize|dim3|uint2|uint4|rintf|main"
-    r"|atomicAdd|shared_memory|clear|element|multiply_add|copy_async|commit_copies|wait_copies"
+    r"|atomic(?:Add|Max|Min)|shared_memory|clear|element|multiply_add|copy_async|commit_copies|wait_copies"
     r"|amos_emulation|Fragment[ABC]|[if]_\w+|cuda\w*"
     r"|(?:load|store|lane)_\w+"
 )

@@ -100,7 +100,7 @@ class Compiler:
         """Machine code of one kernel.
 
         Args:
-            source: CUDA C++ with one kernel.
+            source: CUDA C++ with one kernel, and perhaps what is launched before it.
             architecture: as ``"sm_80"``.
             where: what messages call the kernel.
 
@@ -115,10 +115,10 @@ class Compiler:
             raise BuildError(f"{where}: the compiler's report says nothing of registers")
         return Compiled(
             cubin,
-            registers=numbers["registers"][0],
+            registers=max(numbers["registers"]),
             spills=sum(numbers["spills"]),
             stack=sum(numbers["stack"]),
-            static_shared=sum(numbers["shared"][:1]),
+            static_shared=max(numbers["shared"], default=0),
             compiler=self.name,
         )
 

@@ -211,8 +211,8 @@ def refuse_extras(plan: StreamPlan, who: str) -> None:
         )
     if op.store is not None:
         raise BuildError(f"{who} stores whole fragments of the output, not {op.store}")
-    if op.redirected:
-        raise BuildError(f"{who} stores one result where the statement puts it, not {op}")
+    if op.further:
+        raise BuildError(f"{who} stores one result, not also {op.further[0]}")
 
 
 def _rows(op: StreamOperand) -> int:

@@ -43,7 +43,7 @@ class GpuKernel:
         plan = GpuPlan.of(candidate.mapping, candidate.schedule, architecture)
         text, name = KernelText(plan), kernel_name(plan)
         self._operator = candidate.mapping.operator
-        self._result = plan.stored_dtype
+        self._results = plan.results
         try:
             device = _device(library)
             image = image_for(text.source, architecture, device.capability, name)
@@ -62,13 +62,15 @@ class GpuKernel:
         return [pack(quantize(inputs[name], kind), kind) for name, kind in kinds.items()]
 
     def run(self, arguments: list[np.ndarray]) -> None:
-        """Run once; the output's bytes become the last of the arguments."""
+        """Run once; the bytes of each result become the last of the arguments."""
         inputs = len(self._operator.inputs)
-        arguments[inputs:] = [self._kernel.compute(arguments[:inputs])]
+        arguments[inputs:] = self._kernel.compute(arguments[:inputs])
 
-    def result(self, arguments: list[np.ndarray]) -> np.ndarray:
-        """The output of :meth:`run`."""
-        return unpack(arguments[-1], self._result, self._operator.result.shape)
+    def result(self, arguments: list[np.ndarray]) -> np.ndarray | tuple[np.ndarray, ...]:
+        """The output of :meth:`run`; a tuple of all results if there are several."""
+        written = zip(arguments[-len(self._results) :], self._results, strict=True)
+        every = tuple(unpack(data, str(x.dtype), x.shape) for data, x in written)
+        return every[0] if len(every) == 1 else every
 
     def times(
         self, inputs: Mapping[str, np.ndarray], *, repeat: int = 10, flush: int = 0

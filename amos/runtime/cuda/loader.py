@@ -28,7 +28,7 @@ import numpy as np
 
 from amos.runtime.cuda.driver import Device, KernelError, address, current_stream, images, misfit
 from amos.runtime.cuda.timing import Timer
-from amos.runtime.cuda.values import compared, drawn, encode, size_of
+from amos.runtime.cuda.values import compared, drawn, encode, inputs_of, size_of
 
 __all__ = ["Device", "Kernel", "KernelError", "read_launch"]
 
@@ -76,12 +76,11 @@ class Kernel:
                 f"and {self.device.name} has {self.device.shared}"
             )
         self.device.enter()
-        self._module, self._function = ctypes.c_void_p(), ctypes.c_void_p()
+        self._module = ctypes.c_void_p()
         self._load([image] if image else images(self.folder, self.device.capability))
-        self.device.call(
-            "cuModuleGetFunction", ctypes.byref(self._function), self._module,
-            self.launch["kernel"].encode(),
-        )  # fmt: skip
+        self._function = self._named(self.launch["kernel"])
+        start = self.launch.get("start")
+        self._start = self._named(start["kernel"]) if start else None
         if dynamic > _STATIC_LIMIT:
             self.device.call("cuFuncSetAttribute", self._function, _DYNAMIC_SHARED, dynamic)
 
@@ -97,6 +96,12 @@ class Kernel:
                 return
         raise first or KernelError(f"{self.folder}: there is no machine code")
 
+    def _named(self, name: str) -> ctypes.c_void_p:
+        """A function of the module."""
+        function = ctypes.c_void_p()
+        self.device.call("cuModuleGetFunction", ctypes.byref(function), self._module, name.encode())
+        return function
+
     def close(self) -> None:
         """Give the module back; the kernel cannot be launched any more."""
         if self._module.value:
@@ -110,7 +115,7 @@ class Kernel:
         self.close()
 
     def __call__(self, *arrays: Any, stream: int | None = None) -> None:
-        """Launch on arrays of the GPU: the inputs in order, then the output.
+        """Launch on arrays of the GPU: the inputs in order, then the results.
 
         Args:
             arrays: of PyTorch or CuPy.
@@ -135,52 +140,59 @@ class Kernel:
             self.run([ctypes.c_uint64(address(a)) for a in arrays], where)
 
     def run(self, pointers: list[ctypes.c_uint64], stream: int = 0) -> None:
-        """Launch on addresses; the output is cleared first where the kernel asks for it.
+        """Launch on addresses; what the kernel asks for is done first, such as clearing.
 
         Raises:
             KernelError: the driver refuses, or the kernel was closed.
         """
         if not self._module.value:
             raise KernelError(f"{self.launch['kernel']}: it was closed")
-        last = self.launch["arguments"][-1]
-        if last["zeroed"]:
-            self._fill(pointers[-1], size_of(last), stream)
+        for argument, pointer in zip(self.launch["arguments"], pointers, strict=False):
+            if argument["zeroed"]:
+                self._fill(pointer, size_of(argument), stream)
         addresses = (ctypes.c_void_p * len(pointers))(
             *(ctypes.cast(ctypes.byref(p), ctypes.c_void_p) for p in pointers)
         )
-        self.device.call(
-            "cuLaunchKernel", self._function, *self.launch["grid"], *self.launch["block"],
-            self.launch["dynamic_shared_bytes"], ctypes.c_void_p(stream), addresses, None,
-        )  # fmt: skip
+        if self._start is not None:
+            self._go(self._start, self.launch["start"], 0, stream, addresses)
+        dynamic = self.launch["dynamic_shared_bytes"]
+        self._go(self._function, self.launch, dynamic, stream, addresses)
 
-    def compute(self, inputs: list[np.ndarray]) -> np.ndarray:
+    def _go(
+        self, function: ctypes.c_void_p, how: dict[str, Any], dynamic: int, stream: int, given: Any
+    ) -> None:
+        where = ctypes.c_void_p(stream)
+        sizes = (*how["grid"], *how["block"], dynamic)
+        self.device.call("cuLaunchKernel", function, *sizes, where, given, None)
+
+    def compute(self, inputs: list[np.ndarray]) -> list[np.ndarray]:
         """Run once on arrays of the host.
 
         Args:
             inputs: bit patterns of each input as the GPU reads them, of any shape.
 
         Returns:
-            the bytes of the output, which were not zero before unless the kernel asks
+            the bytes of each result, which were not zero before unless the kernel asks
             for that, or keeps some.
         """
-        last = self.launch["arguments"][-1]
-        made = np.full(size_of(last), 0 if last.get("kept") else 0xCD, np.uint8)
-        with self.device.holding((*map(np.ascontiguousarray, inputs), made)) as pointers:
+        every = self.launch["arguments"][len(inputs) :]
+        made = [np.full(size_of(x), 0 if x.get("kept") else 0xCD, np.uint8) for x in every]
+        with self.device.holding((*map(np.ascontiguousarray, inputs), *made)) as pointers:
             self.run(pointers)
             self.device.call("cuCtxSynchronize")
-            self.device.download(made, pointers[-1])
+            for array, pointer in zip(made, pointers[len(inputs) :], strict=True):
+                self.device.download(array, pointer)
         return made
 
     def check(self, seed: int = 0) -> dict[str, Any]:
-        """Run on random data, and compare some elements of the output with NumPy.
+        """Run on random data, and compare some elements of the results with NumPy.
 
         Returns:
             ``correct``, ``largest_difference`` and the number of ``elements`` compared.
         """
         rng = np.random.default_rng(seed)
         values = drawn(self.launch, rng)
-        inputs = self.launch["arguments"][:-1]
-        made = self.compute([encode(values[a["name"]], a["dtype"]) for a in inputs])
+        made = self.compute([encode(values[a["name"]], a["dtype"]) for a in inputs_of(self.launch)])
         return compared(self.launch, values, made, rng)
 
     def times(
@@ -196,13 +208,13 @@ class Kernel:
             inputs: bit patterns of each input; random ones by default. Zeros would
                 take less power, and less time.
         """
-        *described, out = self.launch["arguments"]
         if inputs is None:
             values = drawn(self.launch, np.random.default_rng(0))
-            inputs = [encode(values[a["name"]], a["dtype"]) for a in described]
+            inputs = [encode(values[a["name"]], a["dtype"]) for a in inputs_of(self.launch)]
         with self.device.holding(map(np.ascontiguousarray, inputs)) as pointers:
-            pointers.append(self.device.allocate(size_of(out)))
-            self._fill(pointers[-1], size_of(out))
+            for out in self.launch["arguments"][len(inputs) :]:
+                pointers.append(self.device.allocate(size_of(out)))
+                self._fill(pointers[-1], size_of(out))
             arguments = list(pointers)
             timer = Timer(self.device, lambda stream: self.run(arguments, stream))
             with contextlib.closing(timer):

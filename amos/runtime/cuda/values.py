@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["compared", "decode", "drawn", "encode", "reference", "size_of"]
+__all__ = ["compared", "decode", "drawn", "encode", "inputs_of", "reference", "size_of"]
 
 #: Output elements that are compared.
 _SAMPLES = 4096
@@ -46,6 +46,11 @@ def size_of(argument: dict[str, Any]) -> int:
     return int(np.prod(argument["shape"], dtype=np.int64)) * _BITS[argument["dtype"]].itemsize
 
 
+def inputs_of(launch: dict[str, Any]) -> list[dict[str, Any]]:
+    """The arguments that a kernel reads, in order; results follow them."""
+    return [argument for argument in launch["arguments"] if argument["role"] != "output"]
+
+
 def drawn(launch: dict[str, Any], rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Values of each input, by name, that its type holds exactly.
 
@@ -54,8 +59,8 @@ def drawn(launch: dict[str, Any], rng: np.random.Generator) -> dict[str, np.ndar
     is long. What an epilogue reads has many magnitudes, and what a prologue reads is large
     enough to fill integers that it makes.
     """
-    *inputs, out = launch["arguments"]
-    share = 0.0
+    inputs = inputs_of(launch)
+    out, share = launch["arguments"][len(inputs)], 0.0
     if launch["operator"].get("accumulator", out["dtype"]) == "float16":
         share = min(1.0, _FEW / max(1, _length(launch["operator"])))
     return {a["name"]: _draw(a, share, rng) for a in inputs}
@@ -123,37 +128,66 @@ def decode(data: np.ndarray, kind: str) -> np.ndarray:
 def compared(
     launch: dict[str, Any],
     values: dict[str, np.ndarray],
-    made: np.ndarray,
+    made: list[np.ndarray],
     rng: np.random.Generator,
 ) -> dict[str, Any]:
-    """Compare some elements of an output with what the operator says.
+    """Compare some elements of each result with what the operator says.
 
     Args:
         launch: what ``launch.json`` says.
         values: of each input, by name.
-        made: bytes of the output.
+        made: bytes of each result.
         rng: chooses the elements.
 
     Returns:
         ``correct``, ``largest_difference`` and the number of ``elements`` compared.
     """
-    *inputs, out = launch["arguments"]
-    operator = launch["operator"]
-    got = decode(made, out["dtype"]).astype(np.float64)
-    at = _some(operator, rng)
+    inputs, operator = inputs_of(launch), launch["operator"]
+    every = [operator, *(operator | each for each in operator.get("further", []))]
+    correct, largest, elements = True, 0.0, 0
+    for how, out, data in zip(every, launch["arguments"][len(inputs) :], made, strict=True):
+        tolerance = _tolerance(inputs, how.get("accumulator", out["dtype"]))
+        where, total, allowed = _expected(how, values, tolerance, rng)
+        got = decode(data, out["dtype"]).astype(np.float64)[where]
+        with np.errstate(invalid="ignore"):
+            difference = np.abs(got - total)
+        difference[~np.isfinite(got)] = np.inf
+        difference[(got == total) | (np.isnan(got) & np.isnan(total))] = 0
+        correct &= bool((difference <= allowed).all())
+        largest, elements = max(largest, float(difference.max())), elements + len(where)
+    return {"correct": correct, "largest_difference": largest, "elements": elements}
+
+
+def _expected(
+    operator: dict[str, Any],
+    values: dict[str, np.ndarray],
+    tolerance: float,
+    rng: np.random.Generator,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Some elements of a result: flat positions, values, by how much each may be off."""
+    extents, together = operator["iterations"], operator.get("combination", "=")
+    every = _names(operator["operands"][-1])
+    kept = every if together == "=" else _names(operator["store"])
+    gone = [name for name in every if name not in kept]
+    count, size = (int(np.prod([extents[n] for n in x], dtype=np.int64)) for x in (gone, kept))
+    most = max(1, _SAMPLES // count)
+    flat = np.unique(rng.integers(0, size, most)) if size > most else np.arange(size)
+    at = _digits_of(np.repeat(flat, count), extents, kept)
+    at |= _digits_of(np.tile(np.arange(count), len(flat)), extents, gone)
     where, total, scale = reference(operator, values, at)
-    allowed = scale * _tolerance(inputs, operator.get("accumulator", out["dtype"]))
+    allowed = scale * tolerance
     if operator.get("epilogue"):
         total, allowed = _finished(operator, values, at, total, allowed)
-    with np.errstate(invalid="ignore"):
-        difference = np.abs(got[where] - total)
-    difference[~np.isfinite(got[where])] = np.inf
-    difference[(got[where] == total) | (np.isnan(got[where]) & np.isnan(total))] = 0
-    return {
-        "correct": bool((difference <= allowed).all()),
-        "largest_difference": float(difference.max()),
-        "elements": len(where),
-    }
+    if together == "=":
+        return where, total, allowed
+    where, total, allowed = (x.reshape(-1, count) for x in (where, total, allowed))
+    if together != "+=":
+        best = np.max if together == "max=" else np.min
+        return where[:, 0], best(total, axis=1), allowed.max(axis=1)
+    allowed = allowed.sum(axis=1)
+    if operator["result"] not in ("float32", "bfloat16", "float16"):
+        return where[:, 0], _as(total.sum(axis=1), "int32").astype(np.float64), allowed
+    return where[:, 0], total.sum(axis=1), allowed + 1e-6 * np.abs(total).sum(axis=1)
 
 
 def _tolerance(inputs: list[dict[str, Any]], accumulator: str) -> float:
@@ -162,12 +196,17 @@ def _tolerance(inputs: list[dict[str, Any]], accumulator: str) -> float:
     return _TOLERANCE[accumulator]
 
 
-def _some(operator: dict[str, Any], rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Values of the iterations of some elements of the output; of all if they are few."""
-    extents = operator["iterations"]
-    names = sorted({n for index in operator["operands"][-1]["indices"] for n in index["terms"]})
-    size = int(np.prod([extents[n] for n in names], dtype=np.int64))
-    flat = np.unique(rng.integers(0, size, _SAMPLES)) if size > _SAMPLES else np.arange(size)
+def _names(access: dict[str, Any]) -> list[str]:
+    """The iterations that index an access, also by their digits."""
+    digits = access.get("digits", {})
+    names = {name for index in access["indices"] for name in index["terms"]}
+    return sorted({digits[name]["iteration"] if name in digits else name for name in names})
+
+
+def _digits_of(
+    flat: np.ndarray, extents: dict[str, int], names: list[str]
+) -> dict[str, np.ndarray]:
+    """Values of iterations by the number of their point."""
     at: dict[str, np.ndarray] = {}
     for name in names:
         at[name] = flat % extents[name]
@@ -180,7 +219,8 @@ def reference(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Some sums of an operator: flat positions, values, sums of absolute terms."""
     extents = operator["iterations"]
-    where = np.atleast_1d(_flat(operator.get("store", operator["operands"][-1]), at)[0])
+    store = operator.get("store", operator["operands"][-1])
+    where = np.broadcast_to(_flat(store, at)[0], max(map(len, at.values()), default=1))
     inner = [n for n in extents if n not in at]
     total, scale = np.zeros(len(where)), np.zeros(len(where))
     for first in np.ndindex(*(extents[n] for n in inner[:-1])):

@@ -295,8 +295,23 @@ inline void __syncwarp() { amos_emulation::wait("__syncwarp"); }
 
 template <typename T>
 T atomicAdd(T *to, T value) {
+  using Wide = std::conditional_t<std::is_same_v<T, int>, unsigned, T>;
   const T before = *to;
-  *to = before + value;
+  *to = static_cast<T>(static_cast<Wide>(before) + static_cast<Wide>(value));
+  return before;
+}
+
+template <typename T>
+T atomicMax(T *to, T value) {
+  const T before = *to;
+  if (value > before) *to = value;
+  return before;
+}
+
+template <typename T>
+T atomicMin(T *to, T value) {
+  const T before = *to;
+  if (value < before) *to = value;
   return before;
 }
 
