@@ -121,7 +121,9 @@ def compile_command(
     ] = True,
     measure: Annotated[
         bool,
-        typer.Option("--measure", help="Time some kernels of each task, and the engine's code."),
+        typer.Option(
+            "--measure", help="Time some kernels of each task, the engine's code, and all inside."
+        ),
     ] = False,
     shape: InputShapes = None,
     bucket: BucketSizes = None,

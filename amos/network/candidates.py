@@ -30,15 +30,15 @@ from amos.perfmodel import Prediction, predict
 from amos.plan import Candidate
 from amos.records import Record
 from amos.records.canonical import digest, operator_values
-from amos.records.exchange import best_records
+from amos.records.exchange import right_records
 
 __all__ = [
     "Choice",
     "Chooser",
-    "best_by_operator",
     "best_predicted",
     "choice_of_record",
     "operator_key",
+    "records_by_operator",
 ]
 
 _RULE = "access"
@@ -157,14 +157,13 @@ class _Quick(GeneticSearch):
     inner = 128
 
 
-def best_by_operator(records: Sequence[Record]) -> dict[str, Record]:
-    """The fastest right record that counts here of each operator, by :func:`operator_key`."""
-    best: dict[str, Record] = {}
-    for record in best_records(list(records)):
-        key = _key(record.canonical)
-        if record.counts_here and (key not in best or record.seconds < best[key].seconds):
-            best[key] = record
-    return best
+def records_by_operator(records: Sequence[Record]) -> dict[str, list[Record]]:
+    """Right records that count here, the fastest first, by :func:`operator_key`."""
+    ranked: dict[str, list[Record]] = {}
+    for record in sorted(right_records(list(records)), key=lambda each: each.seconds):
+        if record.counts_here:
+            ranked.setdefault(_key(record.canonical), []).append(record)
+    return ranked
 
 
 def operator_key(operator: Operator) -> str:

@@ -1,28 +1,56 @@
-"""Kernels held against the engine's own code for the same group, each called by the engine."""
+"""Kernels of a task in turns: beside the engine's own code, and then inside the network."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from amos.network import engine
 from amos.network.graph import Graph, Node
-from amos.network.groups import Group
+from amos.network.groups import Group, Task
 from amos.network.kernels import TaskKernel
+from amos.network.model import CompiledNetwork, random_arrays
+from amos.network.profile import observed
 from amos.network.program import rebuilt
 
-__all__ = ["compare"]
+__all__ = ["Comparison", "compare", "compare_inside"]
 
 #: Rounds in which all are timed in turn, and seconds of a turn. The fastest call counts: the
 #: others were disturbed.
 _ROUNDS, _SECONDS = 7, 0.02
 #: What is so much slower in its first call is not timed again.
 _HOPELESS = 5.0
+#: Rounds inside a network, and its runs in a row: the first one fetches its own weights.
+_TURNS, _RUNS = 16, 2
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Kernels of a task, timed where they stand in the network.
+
+    Attributes:
+        operator: of the task.
+        count: how often it occurs.
+        seconds: of all occurrences, for each kernel: in order of what they take alone.
+    """
+
+    operator: str
+    count: int
+    seconds: tuple[float, ...]
+
+    @property
+    def chosen(self) -> int:
+        """The fastest."""
+        return self.seconds.index(min(self.seconds))
+
+    def __str__(self) -> str:
+        times = ", ".join(f"{each * 1e6:.1f}" for each in self.seconds)
+        return f"{times} us in the network, of {self.count} x {self.operator}"
 
 
 def compare(kernels: Sequence[TaskKernel], group: Group) -> list[float]:
@@ -44,6 +72,32 @@ def compare(kernels: Sequence[TaskKernel], group: Group) -> list[float]:
             if best[n] <= hopeless:
                 best[n] = min(best[n], _least(call, arrays, _SECONDS))
     return best
+
+
+def compare_inside(
+    models: Sequence[CompiledNetwork], kernels: Mapping[Task, Sequence[TaskKernel]]
+) -> dict[Task, Comparison]:
+    """Time kernels in the network.
+
+    What is fast alone may be slow there, where weights come from memory.
+
+    Args:
+        models: a network with the first kernel of each task, with the second, and so on.
+        kernels: of each task, under one name; with fewer than models, the last stands in.
+    """
+    turns = [n for _ in range(_TURNS) for n in range(len(models)) for _ in range(_RUNS)]
+    runs = observed(models, random_arrays(models[0].network), turns)
+
+    def least(kernel: TaskKernel, n: int) -> float:
+        calls = zip(*(run.get(kernel.symbol, ()) for run in runs[n]), strict=True)
+        return float(sum(min(each) for each in calls))
+
+    return {
+        task: Comparison(
+            str(task.operator), task.weight, tuple(least(k, n) for n, k in enumerate(each))
+        )
+        for task, each in kernels.items()
+    }
 
 
 def _calling(kernel: TaskKernel, group: Group, graph: Graph) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, overload
 
@@ -18,11 +19,11 @@ from amos.network.buckets import BucketedNetwork, Loaded
 from amos.network.candidates import (
     Choice,
     Chooser,
-    best_by_operator,
     choice_of_record,
     operator_key,
+    records_by_operator,
 )
-from amos.network.comparison import compare
+from amos.network.comparison import Comparison, compare, compare_inside
 from amos.network.groups import Task
 from amos.network.kernels import TaskKernel, build_kernel
 from amos.network.model import Check, CompiledNetwork, check_outputs, random_arrays
@@ -32,8 +33,8 @@ from amos.records import Record, Records
 
 __all__ = ["compile_network"]
 
-#: Kernels of a task that are measured.
-_MEASURED = 6
+#: Kernels of a task that are measured alone, and of those the ones that are inside the network.
+_MEASURED, _INSIDE = 6, 4
 
 
 @overload
@@ -75,8 +76,9 @@ def compile_network(
         network: what :func:`amos.load_network` returned.
         records: file of earlier measurements.
         verify: compare each kernel with NumPy, and the whole with the engine alone.
-        measure: time the kernels that the model thinks best, or the one of the records, beside
-            the engine's own code for the group. The fastest stays.
+        measure: time the best kernels of the records, or those that the model thinks best,
+            beside the engine's own code for the group, and the fastest of them inside the
+            network. The fastest there stays.
         progress: show how far it is, on a terminal and in a notebook.
 
     Raises:
@@ -84,73 +86,97 @@ def compile_network(
         RecordError: the record file cannot be read.
     """
     checked_network(network)
-    best = _best(records)
+    ranked = _ranked(records)
     if isinstance(network, BucketedNetwork):
-        build = partial(_compiled, best=best, verify=verify, measure=measure, progress=progress)
+        build = partial(_compiled, ranked=ranked, verify=verify, measure=measure, progress=progress)
         return compiled_buckets(network, build, verify)
-    return _compiled(network, best, verify, measure, progress)
+    return _compiled(network, ranked, verify, measure, progress)
 
 
 def _compiled(
-    network: Network, best: Mapping[str, Record], verify: bool, measure: bool, progress: bool
+    network: Network,
+    ranked: Mapping[str, Sequence[Record]],
+    verify: bool,
+    measure: bool,
+    progress: bool,
 ) -> CompiledNetwork:
     chooser = Chooser("host")
-    kernels: dict[Task, TaskKernel] = {}
+    finalists: dict[Task, Sequence[TaskKernel]] = {}
     left: dict[Task, str] = {}
-    checks: list[Check] = []
     with ProgressLine(progress) as line:
         for number, task in enumerate(network.tasks):
             line.show(f"kernel {number + 1} of {len(network.tasks)}: {task.operator.name}")
             try:
-                choices = _choices(task, chooser, best, _MEASURED if measure else 1)
-                several = [build_kernel(choice, f"amos_task_{number}") for choice in choices]
+                choices = _choices(task, chooser, ranked, _MEASURED if measure else 1)
+                built = [build_kernel(choice, f"amos_task_{number}") for choice in choices]
             except (BuildError, MappingError, ScheduleError) as error:
                 left[task] = str(error).splitlines()[0]
                 continue
-            kernel, why = _fastest(several, task) if measure else (several[0], "")
-            if verify:
-                checks.append(_checked(kernel))
+            several, why = _fastest(built, task) if measure else (built, "")
             if why:
                 left[task] = why
             else:
-                kernels[task] = kernel
+                finalists[task] = several
         line.show("compiling the rest")
-        built = _linked(network, kernels)
-        model = CompiledNetwork(network, built, kernels, left, tuple(checks))
+        inside = _inside(network, finalists)
+        kernels = {
+            task: each[inside[task].chosen if inside else 0] for task, each in finalists.items()
+        }
+        checks = tuple(map(_checked, kernels.values())) if verify else ()
+        linked = _linked(network, kernels)
+        model = CompiledNetwork(network, linked, kernels, left, checks, tuple(inside.values()))
         if verify:
             line.show("comparing with the engine alone")
             model = model.with_check(_compared_with_engine(network, model))
     return model
 
 
-def _best(records: str | Path | None) -> Mapping[str, Record]:
+def _ranked(records: str | Path | None) -> Mapping[str, Sequence[Record]]:
     if records is None:
         return {}
     with Records(records, readonly=True) as store:
-        return best_by_operator(store.all())
+        return records_by_operator(store.all())
 
 
 def _choices(
-    task: Task, chooser: Chooser, best: Mapping[str, Record], count: int
+    task: Task, chooser: Chooser, ranked: Mapping[str, Sequence[Record]], count: int
 ) -> Sequence[Choice]:
-    """The kernel of the records, or some that the model thinks best."""
-    record = best.get(operator_key(task.operator))
-    recorded = choice_of_record(record, chooser) if record is not None else None
-    if recorded is not None:
-        return [recorded]
+    """The best of the records, or of what the model thinks of."""
+    rebuilt = (
+        choice_of_record(each, chooser) for each in ranked.get(operator_key(task.operator), ())
+    )
+    if recorded := [*islice(filter(None, rebuilt), count)]:
+        return recorded
     if count == 1:
         return [chooser.predicted(task.operator, thorough=True)]
     return chooser.promising(task.operator, count)
 
 
-def _fastest(kernels: Sequence[TaskKernel], task: Task) -> tuple[TaskKernel, str]:
-    """The fastest of some kernels, and that the engine's own code is faster, if it is."""
+def _fastest(kernels: Sequence[TaskKernel], task: Task) -> tuple[Sequence[TaskKernel], str]:
+    """The fastest of some kernels in order, and that the engine's own code is faster, if it is."""
     *own, engines = compare(kernels, task.groups[0])
-    best = own.index(min(own))
-    if own[best] <= engines:
-        return kernels[best], ""
-    why = f"the kernel takes {own[best] * 1e3:.4g} ms, the engine's own code {engines * 1e3:.4g} ms"
-    return kernels[best], why
+    least = min(own)
+    order = sorted(range(len(own)), key=own.__getitem__)[:_INSIDE]
+    if least <= engines:
+        return [kernels[n] for n in order], ""
+    return (
+        (),
+        f"the kernel takes {least * 1e3:.4g} ms, the engine's own code {engines * 1e3:.4g} ms",
+    )
+
+
+def _inside(
+    network: Network, kernels: Mapping[Task, Sequence[TaskKernel]]
+) -> Mapping[Task, Comparison]:
+    """The kernels of each task timed in the network, if there are several of any."""
+    count = max(map(len, kernels.values()), default=1)
+    if count == 1:
+        return {}
+    models = []
+    for n in range(count):
+        lineup = {task: each[min(n, len(each) - 1)] for task, each in kernels.items()}
+        models.append(CompiledNetwork(network, _linked(network, lineup), lineup))
+    return compare_inside(models, kernels)
 
 
 def _checked(kernel: TaskKernel) -> Check:

@@ -23,6 +23,7 @@ from amos.network.network import Network, Port
 from amos.runtime.borrow import ArgumentAdapter
 
 if TYPE_CHECKING:
+    from amos.network.comparison import Comparison
     from amos.network.profile import Profile
 
 __all__ = ["Check", "CompiledNetwork", "bound", "check_outputs", "random_arrays"]
@@ -71,6 +72,7 @@ class CompiledNetwork(Shown):
         kernels: what tasks run as.
         left: why tasks stay with the engine.
         checks: what was compared with a reference.
+        comparisons: kernels of tasks that were timed inside the network.
     """
 
     network: Network
@@ -78,6 +80,7 @@ class CompiledNetwork(Shown):
     kernels: Mapping[Task, TaskKernel]
     left: Mapping[Task, str] = field(default_factory=dict)
     checks: tuple[Check, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
     _lock: Any = field(default_factory=Lock, repr=False)
 
     def with_check(self, check: Check) -> CompiledNetwork:
@@ -180,6 +183,7 @@ class CompiledNetwork(Shown):
                 for task, reason in self.left.items()
             ],
             "checks": [asdict(check) for check in self.checks],
+            "comparisons": [asdict(each) | {"chosen": each.chosen} for each in self.comparisons],
         }
 
     def __str__(self) -> str:
@@ -190,7 +194,7 @@ class CompiledNetwork(Shown):
             f"{measured} from records"
         ]
         lines += [f"  engine: {task.operator}: {why}" for task, why in self.left.items()]
-        return "\n".join([*lines, *(f"  {check}" for check in self.checks)])
+        return "\n".join([*lines, *(f"  {each}" for each in (*self.comparisons, *self.checks))])
 
 
 def bound(ports: Sequence[Port], arrays: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:

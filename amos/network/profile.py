@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from amos.network.model import CompiledNetwork
 
-__all__ = ["Profile", "ProfileRow", "profile"]
+__all__ = ["Profile", "ProfileRow", "observed", "profile"]
 
 #: Runs before the first that counts.
 _WARM = 2
@@ -89,14 +89,30 @@ def profile(model: CompiledNetwork, arrays: Sequence[Any], repeat: int) -> Profi
         start = time.perf_counter()
         model.outputs_of(arrays)
         whole.append(time.perf_counter() - start)
-    observer = _Observer()
-    observed = engine.machine_of(model.executable)
-    observed.set_instrument(observer)
-    for _ in range(repeat):
-        observer.runs.append({})
-        observed["main"](*model.tensors(arrays))
-    rows = _rows(model, observer.runs)
+    (runs,) = observed([model], arrays, [0] * repeat)
+    rows = _rows(model, runs)
     return Profile(model.network.name, statistics.median(whole), rows)
+
+
+def observed(
+    models: Sequence[CompiledNetwork], arrays: Sequence[Any], turns: Iterable[int]
+) -> list[list[dict[str, list[float]]]]:
+    """Seconds of each call of each function, for each model and run.
+
+    Args:
+        models: what runs, on the same inputs.
+        arrays: inputs in order.
+        turns: positions of the models that run, one after the other.
+    """
+    observers = [_Observer() for _ in models]
+    machines = [engine.machine_of(model.executable) for model in models]
+    for machine, observer in zip(machines, observers, strict=True):
+        machine.set_instrument(observer)
+    values = models[0].tensors(arrays)
+    for n in turns:
+        observers[n].runs.append({})
+        machines[n]["main"](*values)
+    return [observer.runs for observer in observers]
 
 
 class _Observer:

@@ -13,7 +13,15 @@ from amos.records.record import Record
 from amos.records.rows import record_of, row_of
 from amos.records.store import Records
 
-__all__ = ["Added", "best_records", "export_lines", "import_lines", "merge", "prunable"]
+__all__ = [
+    "Added",
+    "best_records",
+    "export_lines",
+    "import_lines",
+    "merge",
+    "prunable",
+    "right_records",
+]
 
 
 @dataclass(frozen=True)
@@ -80,21 +88,26 @@ def _add(records: Records, candidates: list[Record]) -> Added:
 def best_records(records: list[Record]) -> list[Record]:
     """The fastest right record of each operator, intrinsic, version and machine.
 
-    A leader that was measured again counts by its last measurement. Those of one operator
-    stand together, the fastest first.
+    Those of one operator stand together, the fastest first.
+    """
+    best: dict[tuple[str, ...], Record] = {}
+    for record in right_records(records):
+        key = record.operator, record.intrinsic, record.fingerprint, record.machine_key
+        best.setdefault(key, record)
+    return list(best.values())
+
+
+def right_records(records: list[Record]) -> list[Record]:
+    """Records of candidates that ran, those of one operator together, the fastest first.
+
+    A leader that was measured again counts by its last measurement.
     """
     last: dict[tuple[str, str], Record] = {}
     order = {"search": 0, "confirm": 1}
     for record in sorted(records, key=lambda each: (order[each.phase], each.attempt)):
         last[record.key, record.candidate] = record
-    best: dict[tuple[str, ...], Record] = {}
-    for record in last.values():
-        key = record.operator, record.intrinsic, record.fingerprint, record.machine_key
-        if record.failure:
-            continue
-        if key not in best or record.seconds < best[key].seconds:
-            best[key] = record
-    return sorted(best.values(), key=lambda record: (record.operator, record.seconds))
+    right = (record for record in last.values() if not record.failure)
+    return sorted(right, key=lambda record: (record.operator, record.seconds))
 
 
 def prunable(

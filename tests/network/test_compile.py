@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import ModelProto, TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 import amos
 from amos.errors import BuildError, NetworkError
 from amos.network import CompiledNetwork
-from amos.network.comparison import compare
-from amos.network.groups import Group
+from amos.network.comparison import Comparison, compare, compare_inside
+from amos.network.groups import Group, Task
 from amos.network.kernels import TaskKernel
 from tests.network.models import Builder, residual_network
 
@@ -88,39 +90,66 @@ def test_depthwise_and_transposed_convolutions() -> None:
     np.testing.assert_allclose(compiled(values), _reference(model, x=values), rtol=1e-4, atol=1e-5)
 
 
-def test_the_fastest_of_some_kernels_and_the_engines_code_stays(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """All are really run; what is told to be the fastest is in the network."""
+@pytest.fixture
+def product() -> tuple[ModelProto, np.ndarray]:
     b = Builder()
     model = b.model(b.node("Relu", b.node("MatMul", b.input("x", (4, 16)), b.random(16, 32))))
-    network = amos.load_network(model)
-    values = np.random.default_rng(2).standard_normal((4, 16)).astype(np.float32)
-    expected = _reference(model, x=values)
-    compared: list[TaskKernel] = []
-    told: list[float] = []
+    return model, np.random.default_rng(2).standard_normal((4, 16)).astype(np.float32)
+
+
+def test_kernels_slower_than_the_engines_code_stay_out(
+    monkeypatch: pytest.MonkeyPatch, product: tuple[ModelProto, np.ndarray]
+) -> None:
+    model, values = product
 
     def rigged(kernels: Sequence[TaskKernel], group: Group) -> list[float]:
         seconds = compare(kernels, group)
-        assert len(seconds) == len(kernels) + 1 == len(told)
         assert all(0 < each < 1 for each in seconds)
-        compared[:] = kernels
-        return told
-
-    def compiled(count: int, seconds: list[float]) -> CompiledNetwork:
-        told[:] = seconds
-        monkeypatch.setattr("amos.network.compilation._MEASURED", count)
-        return amos.compile(network, measure=True, verify=False, progress=False)
+        return [2.0] * len(kernels) + [1.0]
 
     monkeypatch.setattr("amos.network.compilation.compare", rigged)
-    first = compiled(2, [3.0, 2.0, 2.5])
-    assert list(first.kernels.values()) == compared[1:]
-    assert compared[0].choice.candidate.key != compared[1].choice.candidate.key
-    second = compiled(1, [2.0, 1.0])
-    assert not second.kernels
-    assert list(second.left.values()) == ["the kernel takes 2000 ms, the engine's own code 1000 ms"]
-    for model_ in (first, second):
-        np.testing.assert_allclose(model_(values), expected, rtol=1e-5, atol=1e-6)
+    network = amos.load_network(model)
+    compiled = amos.compile(network, measure=True, verify=False, progress=False)
+    assert not compiled.kernels and not compiled.comparisons
+    (why,) = compiled.left.values()
+    assert why == "the kernel takes 2000 ms, the engine's own code 1000 ms"
+    np.testing.assert_allclose(compiled(values), _reference(model, x=values), rtol=1e-5, atol=1e-6)
+
+
+def test_the_kernel_that_is_fastest_inside_the_network_stays(
+    monkeypatch: pytest.MonkeyPatch, product: tuple[ModelProto, np.ndarray]
+) -> None:
+    """All are really run there, in the order of what they take alone."""
+    model, values = product
+    alone: list[TaskKernel] = []
+
+    def backwards(kernels: Sequence[TaskKernel], group: Group) -> list[float]:
+        alone[:] = kernels[::-1]
+        return [float(len(kernels) - n) for n in range(len(kernels))] + [math.inf]
+
+    def rigged(
+        models: Sequence[CompiledNetwork], kernels: Mapping[Task, Sequence[TaskKernel]]
+    ) -> dict[Task, Comparison]:
+        for each in models:
+            np.testing.assert_allclose(each(values), expected, rtol=1e-5, atol=1e-6)
+        ((task, comparison),) = compare_inside(models, kernels).items()
+        assert [each.kernels[task] for each in models] == alone[:2] == kernels[task]
+        assert len(comparison.seconds) == 2
+        assert all(0 < each < 1 for each in comparison.seconds)
+        return {task: replace(comparison, seconds=(2.0, 1.0))}
+
+    expected = _reference(model, x=values)
+    monkeypatch.setattr("amos.network.compilation._MEASURED", 3)
+    monkeypatch.setattr("amos.network.compilation._INSIDE", 2)
+    monkeypatch.setattr("amos.network.compilation.compare", backwards)
+    monkeypatch.setattr("amos.network.compilation.compare_inside", rigged)
+    compiled = amos.compile(amos.load_network(model), measure=True, progress=False)
+    assert list(compiled.kernels.values()) == [alone[1]]
+    assert len({each.choice.candidate.key for each in alone}) == 3
+    (told,) = compiled.to_dict()["comparisons"]
+    assert (told["chosen"], told["count"], told["seconds"]) == (1, 1, (2.0, 1.0))
+    assert "2000000.0, 1000000.0 us in the network, of 1 x out[m, n]" in str(compiled)
+    np.testing.assert_allclose(compiled(values), expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
