@@ -124,9 +124,9 @@ class Engine:
             predict = partial(self._seconds, subject.machine)
         return self._listing(subject.space).rows(read_fields(Query, message), predict)
 
-    def _seconds(self, machine: Machine, found: Placement) -> float | None:
+    def _seconds(self, machine: Machine, mapping: Placement) -> float | None:
         """What the model says of a mapping; nothing where it cannot say anything."""
-        best = self._predicted(found, machine.name)
+        best = self._predicted(mapping, machine.name)
         return None if isinstance(best, str) else best[0].seconds
 
     def _judge(self, state: State) -> dict[str, Any]:
@@ -134,38 +134,31 @@ class Engine:
         op, unit, rule = subject.space.operator, subject.space.intrinsic, subject.space.rule
         verdict = subject.judged(rule)
         pairing = Pairing.of(op, unit, subject.order)
-        fed = zip(unit.operands, pairing.loads, strict=True)
         # What one rule accepts, all wider ones do: the narrowest is the one to look at.
         accepted = [each for each in RULES if subject.judged(each)]
         by = rule if verdict else next(iter(accepted), "")
-        found = subject.placed(by) if by else None
+        mapping = subject.placed(by) if by else None
         return {
             "state": asdict(replace(state, assignment=subject.assignment, order=subject.order)),
             "operator": {"text": str(op), "loops": list(map(asdict, op.iterations))},
             "intrinsic": {"text": str(unit), "steps": list(map(asdict, unit.iterations))},
             "orders": [[list(one), subject.sources(one)] for one in subject.space.orders],
-            "x": {
-                "rows": list(pairing.labels),
-                "values": op.access_matrix[[*subject.order, -1]].astype(int).tolist(),
-            },
-            "z": {
-                "rows": [f"{operand.tensor.name} = {load.tensor.name}" for operand, load in fed],
-                "values": unit.access_matrix.astype(int).tolist(),
-            },
+            "x": _matrix(pairing.labels, pairing.access_matrix),
+            "z": _matrix(pairing.fed, unit.access_matrix),
             "verdict": _verdict(verdict)
             | {"accepted_by": accepted, "accepted_in": [] if verdict else subject.accepting()},
             "count": f"{subject.space.count:,}",
-            "mapping": None if found is None else _physical(found) | {"refused": not verdict},
-            "prediction": self._prediction(subject.machine, found),
-            "code": script(state, subject, self.offer, found),
+            "mapping": None if mapping is None else _physical(mapping) | {"refused": not verdict},
+            "prediction": self._prediction(subject.machine, mapping),
+            "code": script(state, subject, self.offer, mapping),
         }
 
     def _prediction(
-        self, machine: Machine | None, found: Placement | None
+        self, machine: Machine | None, mapping: Placement | None
     ) -> dict[str, Any] | None:
-        if found is None or machine is None:
+        if mapping is None or machine is None:
             return None
-        best = self._predicted(found, machine.name)
+        best = self._predicted(mapping, machine.name)
         if isinstance(best, str):
             return {"error": best}
         said, candidate = best
@@ -177,15 +170,19 @@ class Engine:
             "machine": machine.name,
         }
 
-    def _predict(self, found: Placement, machine: str) -> tuple[Prediction, Candidate] | str:
+    def _predict(self, mapping: Placement, machine: str) -> tuple[Prediction, Candidate] | str:
         """The best of some schedules, or why there is none."""
         try:
-            target = self.offer.machine(machine, found.intrinsic)
+            target = self.offer.machine(machine, mapping.intrinsic)
             assert target is not None
-            best = best_sampled(found, target, SAMPLES, np.random.default_rng(0))
+            best = best_sampled(mapping, target, SAMPLES, np.random.default_rng(0))
         except AmosError as error:
             return str(error)
         return best or f"no schedule that was drawn fits {machine}"
+
+
+def _matrix(rows: tuple[str, ...], values: np.ndarray) -> dict[str, Any]:
+    return {"rows": list(rows), "values": values.astype(int).tolist()}
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:
@@ -204,13 +201,13 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _physical(found: Placement) -> dict[str, Any]:
-    physical = found.physical()
+def _physical(mapping: Placement) -> dict[str, Any]:
+    physical = mapping.physical()
     return {
-        "name": found.name,
-        "rule": found.rule,
-        "expression": str(found),
-        "outer": list(found.outer),
+        "name": mapping.name,
+        "rule": mapping.rule,
+        "expression": str(mapping),
+        "outer": list(mapping.outer),
         "calls": f"{physical.calls:,}",
         "utilization": physical.utilization,
         "physical": str(physical),

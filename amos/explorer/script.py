@@ -37,14 +37,14 @@ if best is not None:
 """
 
 
-def script(state: State, subject: Subject, offer: Offer, found: Mapping | None) -> str:
+def script(state: State, subject: Subject, offer: Offer, mapping: Mapping | None) -> str:
     """A program that judges the matching and, if some rule makes a mapping of it, predicts it.
 
     Args:
         state: what the page is set to; every text goes in as a literal.
         subject: what it stands for.
         offer: files that intrinsics come from.
-        found: the mapping, by the rule of the page or a wider one, or ``None``.
+        mapping: the mapping, by the rule of the page or a wider one, or ``None``.
     """
     unit, rule, machine = subject.space.intrinsic, subject.space.rule, subject.machine
     resolve = [repr(state.operator)]
@@ -63,12 +63,12 @@ def script(state: State, subject: Subject, offer: Offer, found: Mapping | None) 
         rule=rule,
         order="" if subject.as_given else f", order={subject.order}",
     )
-    if found is None:
+    if mapping is None:
         return f"import amos\n\n{text}"
-    if found.rule != rule:
-        text += f"\n# Refused under rule {rule!r}; {found.rule!r} makes this of it."
+    if mapping.rule != rule:
+        text += f"\n# Refused under rule {rule!r}; {mapping.rule!r} makes this of it."
     commute = "" if subject.as_given else ", commute=True"
-    text += _MAPPED.format(rule=found.rule, commute=commute, name=found.name)
+    text += _MAPPED.format(rule=mapping.rule, commute=commute, name=mapping.name)
     if machine is None or unit.name not in machine.peaks or machine.name in offer.machines:
         return f"import amos\n\n{text}"
     text += _PREDICTED.format(machine=machine.name, samples=SAMPLES)

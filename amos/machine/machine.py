@@ -42,13 +42,8 @@ class Costs:
             caches near a core.
         exchange: getting a line back that another core fetched because it writes nearby.
         ahead: lines that hardware fetches ahead of a sequence of stores.
-        retain: how fast a cache forgets what a loop sweeps over: what a sweep over ``x``
-            times its capacity finds of it again goes with ``x ** -retain``; infinite would
-            be strict replacement of the oldest line.
-        overlap: how well levels overlap: terms are added as powers with this
-            exponent; infinite would be the plain maximum.
-        far: the same for what comes from beyond the caches near a core against the rest,
-            which hides less of it.
+        overlap: how well calls and the caches near a core overlap: terms are added as
+            powers with this exponent; infinite would be the plain maximum.
         unrolled: loads and calls of the longest loop that compilers unroll completely.
         copied: elements of the longest step of a copy that they unroll; half as many if
             finding one takes divisions.
@@ -64,9 +59,7 @@ class Costs:
     late: float = 0.0
     exchange: float = 0.0
     ahead: float = 4.0
-    retain: float = math.inf
     overlap: float = math.inf
-    far: float = math.inf
     unrolled: float = 0.0
     copied: float = 0.0
 

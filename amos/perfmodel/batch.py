@@ -129,12 +129,11 @@ def _evaluate(
 
 
 def _together(terms: list[np.ndarray], machine: Machine, cpu: bool) -> np.ndarray:
-    """Seconds of work that goes on at the same time, that of the outer levels of a CPU apart."""
+    """Seconds of work that goes on at the same time; the outer levels of a CPU hinder nothing."""
     near = terms[: _BUSY + _BEYOND] if cpu else terms
     bound = overlapped(near, machine.costs.overlap)
-    if len(terms) > len(near):
-        far = np.max(terms[len(near) :], axis=0)
-        bound = overlapped([bound, far], machine.costs.far)
+    for far in terms[len(near) :]:
+        bound = np.maximum(bound, far)
     return bound
 
 
@@ -256,8 +255,7 @@ def _level(
         moved = [_register_traffic(op, nest) for op in operands]
     else:
         inner = machine.levels[number - 1]
-        retain = machine.costs.retain if refined else None
-        depth, moved = _cache_traffic(nest, inner.capacity, operands, retain)
+        depth, moved = _cache_traffic(nest, inner.capacity, operands, refined)
     name = level.name
     reads = np.stack(moved[:-1])
     together = np.ceil(cores / groups)
@@ -278,31 +276,14 @@ def _level(
 
 
 def _cache_traffic(
-    nest: CoreNest, capacity: int, operands: tuple[Operand, ...], retain: float | None
+    nest: CoreNest, capacity: int, operands: tuple[Operand, ...], windows: bool
 ) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Depth whose data fits the memory inside, and the bytes of each operand that cross it.
-
-    With ``retain``, loops just outside of that depth find part of their data still
-    there, as caches do not replace strictly the oldest line: of a sweep over ``x`` times
-    the capacity the share ``x ** -retain``.
-    """
-    used = nest.used(operands)
-    depth = first_fitting_depth(used, capacity)
-    here, whole = places(depth), depth == 0
-    if retain is None:
-        plain = [pick_at(nest.traffic(op, windows=False), here) for op in operands]
-        return depth, [np.where(whole, 0.0, traffic) for traffic in plain]
-    around = np.maximum(depth - 1, 0)
-    outside = places(around)
-    kept = np.minimum(1.0, capacity / pick_at(used, outside)) ** retain
-    moved = []
-    for op in operands:
-        traffic = nest.traffic(op, windows=True)
-        # What fits as a whole stays in the memory inside from one run to the next.
-        missed = np.where(whole, 0.0, pick_at(traffic, here))
-        least = np.where(around == 0, 0.0, pick_at(traffic, outside))
-        moved.append(missed - np.where(whole, 0.0, (missed - least) * kept))
-    return depth, moved
+    """Depth whose data fits the memory inside, and the bytes of each operand that cross it."""
+    depth = first_fitting_depth(nest.used(operands), capacity)
+    here = places(depth)
+    moved = [pick_at(nest.traffic(op, windows=windows), here) for op in operands]
+    # What fits as a whole stays in the memory inside from one run to the next.
+    return depth, [np.where(depth == 0, 0.0, traffic) for traffic in moved]
 
 
 def _register_traffic(operand: Operand, nest: CoreNest) -> np.ndarray:

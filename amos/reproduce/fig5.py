@@ -61,9 +61,7 @@ TERMS: Mapping[str, Mapping[str, float]] = {
     "reads in order": {"sweep": 1.0},
     "lines that nothing fetched ahead": {"late": 0.0},
     "lines that cores take from each other": {"exchange": 0.0},
-    "caches that keep part": {"retain": math.inf},
     "levels in each other's way": {"overlap": math.inf},
-    "far memory that little hides": {"far": math.inf},
 }
 #: Logarithm by which two predictions must differ to count as well apart while fitting:
 #: about what two measurements of one candidate differ by.

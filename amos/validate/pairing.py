@@ -15,6 +15,8 @@ from math import prod
 from operator import index as as_index
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from amos.errors import MappingError, OperatorError, shown
 from amos.intrinsics import Intrinsic
 from amos.ir import Operator, dtype
@@ -180,6 +182,18 @@ class Pairing:
             str(load) if tensors.count(load.tensor.name) > 1 else load.tensor.name
             for load in self.loads
         )
+
+    @cached_property
+    def fed(self) -> tuple[str, ...]:
+        """Which tensor feeds each operand, as ``a = image``: the rows of Z."""
+        pairs = zip(self.intrinsic.operands, self.loads, strict=True)
+        return tuple(f"{operand.tensor.name} = {load.tensor.name}" for operand, load in pairs)
+
+    @property
+    def access_matrix(self) -> np.ndarray:
+        """X with a row for each operand of the intrinsic, as in :attr:`labels`."""
+        rows: np.ndarray = self.operator.access_matrix[[*self.order, -1]]
+        return rows
 
     @cached_property
     def conflicts(self) -> tuple[int, ...]:

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 __all__ = ["matching"]
 
 
-def matching(found: Mapping | Verdict) -> Any:
+def matching(judged: Mapping | Verdict) -> Any:
     """X, Y and Z of a mapping side by side, or of a verdict with the cells at fault.
 
     Args:
-        found: a mapping, or what :func:`amos.check_matching` said.
+        judged: a mapping, or what :func:`amos.check_matching` said.
 
     Returns:
         A plotly figure of three heat maps. A cell is 0, or the number of its
@@ -32,7 +32,7 @@ def matching(found: Mapping | Verdict) -> Any:
         MappingError: the verdict does not say what was judged.
         ToolchainError: plotly is not installed.
     """
-    shown = xyz(found).shown
+    shown = xyz(judged).shown
     steps = len(shown[1].rows)
     figure = side_by_side(
         [_heatmap(matrix, steps) for matrix in shown],
@@ -42,9 +42,9 @@ def matching(found: Mapping | Verdict) -> Any:
     for r, c in sorted(shown[1].wrong):
         edges = dict(x0=c - 0.5, x1=c + 0.5, y0=r - 0.5, y1=r + 0.5)
         figure.add_shape(type="rect", **edges, line=dict(color=MARK, width=3), row=1, col=2)
-    pairing = found.pairing
+    pairing = judged.pairing
     assert pairing is not None
-    name = str(found).split(":")[0] if isinstance(found, Verdict) else found.name
+    name = str(judged).split(":")[0] if isinstance(judged, Verdict) else judged.name
     what = f"{name}: {pairing.operator.name} on {pairing.intrinsic.name}"
     return styled(figure, what, height=310)
 

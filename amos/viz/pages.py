@@ -72,22 +72,22 @@ def intrinsic(unit: Intrinsic) -> list[Block]:
     ]
 
 
-def mapping(found: Mapping) -> list[Block]:
+def mapping(mapping: Mapping) -> list[Block]:
     """X, Y and Z side by side (Figure 4), groups, and the physical mapping."""
-    physical, fused = found.physical(), found.fused_extents
+    physical, fused = mapping.physical(), mapping.fused_extents
     groups = tuple(
         (t, ", ".join(group) or "nothing", fused[t], physical.sizes[t], physical.tiles[t])
-        for t, group in found.groups.items()
+        for t, group in mapping.groups.items()
     )
     lines = (
-        f"loops around the call: {', '.join(found.outer) or 'none'}",
+        f"loops around the call: {', '.join(mapping.outer) or 'none'}",
         f"{physical.calls:,} calls, utilization {physical.utilization:.1%}",
-        f"found under rule {found.rule!r}",
+        f"found under rule {mapping.rule!r}",
     )
     return [
-        Heading(f"Mapping {found.name}", f"{found.operator.name} on {found.intrinsic.name}"),
-        Code(str(found)),
-        xyz(found),
+        Heading(f"Mapping {mapping.name}", f"{mapping.operator.name} on {mapping.intrinsic.name}"),
+        Code(str(mapping)),
+        xyz(mapping),
         Table(("dimension", "loops", "extent", "problem size", "tiles"), groups),
         Note(lines),
         *placing(physical),
@@ -125,43 +125,41 @@ def fusion(said: FusionVerdict) -> list[Block]:
     return [*blocks, Note(said.reasons, bad=True)]
 
 
-def space(found: MappingSpace) -> list[Block]:
+def space(mappings: MappingSpace) -> list[Block]:
     """A table that can be sorted; the first ones of a large space."""
-    frame = found.to_frame(_LISTED).round({"utilization": 6})
-    note = f"{found.count:,} mapping{'' if found.count == 1 else 's'} under rule {found.rule!r}"
-    if found.count > len(frame):
+    frame = mappings.to_frame(_LISTED).round({"utilization": 6})
+    count, plural = mappings.count, "" if mappings.count == 1 else "s"
+    note = f"{count:,} mapping{plural} under rule {mappings.rule!r}"
+    if count > len(frame):
         note += f"; the first {len(frame)} are shown, to_frame() or an index give the others"
     rows = tuple(frame.itertuples(index=False, name=None))
     return [
-        Heading(f"{found.operator.name} on {found.intrinsic.name}", note),
+        Heading(f"{mappings.operator.name} on {mappings.intrinsic.name}", note),
         Table(("mapping", *frame.columns[1:]), rows, sortable=True),
     ]
 
 
-def xyz(found: Mapping | Verdict) -> Matrices:
+def xyz(judged: Mapping | Verdict) -> Matrices:
     """X, Y and Z of Algorithm 1, one colour for each intrinsic iteration.
 
     Raises:
         MappingError: the verdict does not say what was judged.
     """
-    pairing, matching = found.pairing, found.matching
+    pairing, matching = judged.pairing, judged.matching
     if pairing is None or matching is None:
         raise MappingError("this verdict was made by hand: it does not say what was judged")
     op, unit = pairing.operator, pairing.intrinsic
     loops, steps = _names(op), _names(unit)
-    cells, rows = (found.cells, found.rows) if isinstance(found, Verdict) else ((), ())
+    cells, rows = (judged.cells, judged.rows) if isinstance(judged, Verdict) else ((), ())
     wrong = frozenset((steps.index(t), loops.index(s)) for t, s in cells)
     idle = frozenset(map(steps.index, rows))
     targets = tuple(int(column.argmax()) if column.any() else None for column in matching.T)
-    names = zip(unit.operands, pairing.loads, strict=True)
-    fed = tuple(f"{operand.tensor.name} = {load.tensor.name}" for operand, load in names)
-    own = tuple(range(len(steps)))
-    x = op.access_matrix[[*pairing.order, -1]]
+    own, x = tuple(range(len(steps))), pairing.access_matrix
     return Matrices(
         (
             Matrix("X: tensors × loops", pairing.labels, loops, x, targets),
             Matrix("Y: dimensions × loops", steps, loops, matching, targets, wrong, idle),
-            Matrix("Z: operands × dimensions", fed, steps, unit.access_matrix, own),
+            Matrix("Z: operands × dimensions", pairing.fed, steps, unit.access_matrix, own),
         )
     )
 

@@ -65,89 +65,89 @@ def prediction(said: Prediction) -> list[Block]:
     ]
 
 
-def exploration(found: Exploration) -> list[Block]:
+def exploration(run: Exploration) -> list[Block]:
     """The winner, the way to it, failures, and what each mapping reached."""
-    title = f"Exploration of {found.operator.name} on {found.intrinsic.name}"
-    counts = ", ".join(f"{name} {count}" for name, count in found.counts.items())
+    title = f"Exploration of {run.operator.name} on {run.intrinsic.name}"
+    counts = ", ".join(f"{name} {count}" for name, count in run.counts.items())
     lines = (
-        f"machine {found.machine.name}, method {found.method!r}, seed {found.seed}, "
-        f"{len(found.trials)} trials" + (f", {found.replayed} replayed" if found.replayed else ""),
-        f"mappings by rule: {counts}; {found.searched} searched, "
-        f"{found.space_size:,} assignments of mapping and schedule",
+        f"machine {run.machine.name}, method {run.method!r}, seed {run.seed}, "
+        f"{len(run.trials)} trials" + (f", {run.replayed} replayed" if run.replayed else ""),
+        f"mappings by rule: {counts}; {run.searched} searched, "
+        f"{run.space_size:,} assignments of mapping and schedule",
     )
     blocks: list[Block] = [Heading(title), Note(lines)]
-    if any(math.isfinite(trial.seconds) for trial in found.trials):
-        best = found.best
+    if any(math.isfinite(trial.seconds) for trial in run.trials):
+        best = run.best
         name = f"Best: {best.mapping.name}, {seconds(best.seconds)}"
-        blocks += [Heading(name, found.speed, good=True), Code(str(best.candidate))]
-        if found.note:
-            blocks.append(Note((found.note,), bad=True))
-    if len(found.intrinsics) > 1:
-        blocks.append(_contest(found))
-    what = "measured" if any(t.measurement for t in found.trials) else "predicted"
-    blocks.append(Curve(f"best {what} seconds so far", tuple(found.history)))
-    if found.failures:
-        told = ", ".join(f"{count} {kind}" for kind, count in found.failures.items())
+        blocks += [Heading(name, run.speed, good=True), Code(str(best.candidate))]
+        if run.note:
+            blocks.append(Note((run.note,), bad=True))
+    if len(run.intrinsics) > 1:
+        blocks.append(_contest(run))
+    what = "measured" if any(t.measurement for t in run.trials) else "predicted"
+    blocks.append(Curve(f"best {what} seconds so far", tuple(run.history)))
+    if run.failures:
+        told = ", ".join(f"{count} {kind}" for kind, count in run.failures.items())
         blocks.append(Note((f"failed: {told}",), bad=True))
-    blocks.append(_reached(found))
-    if found.prediction is not None:
-        blocks += prediction(found.prediction)
+    blocks.append(_reached(run))
+    if run.prediction is not None:
+        blocks += prediction(run.prediction)
     return blocks
 
 
-def tuning(found: Tuning) -> list[Block]:
+def tuning(tuning: Tuning) -> list[Block]:
     """What a network's tasks reached, and who got the trials when."""
     head = ("", "count", "task", "predicted s", "best s", "instruction")
     rows = tuple(
         (number, task.count, task.operator, task.predicted or "", task.seconds or "")
         + (task.instruction or task.reason,)
-        for number, task in enumerate(found.order, 1)
+        for number, task in enumerate(tuning.order, 1)
     )
-    reached = tuple(one.network_seconds for one in found.slices)
+    reached = tuple(one.network_seconds for one in tuning.slices)
     return [
-        Heading(f"{found.network}: {seconds(found.seconds)} in kernels", f"{found.trials} trials"),
-        allocated(found),
+        Heading(
+            f"{tuning.network}: {seconds(tuning.seconds)} in kernels", f"{tuning.trials} trials"
+        ),
+        allocated(tuning),
         Curve("seconds in kernels after each slice", reached),
         Table(head, rows, sortable=True),
     ]
 
 
-def allocated(found: Tuning) -> Code:
+def allocated(tuning: Tuning) -> Code:
     """Which task got the trials when, a row each (GTA, Figure 1)."""
-    each = max(1, math.ceil(len(found.slices) / _COLUMNS))
-    columns = [found.slices[n : n + each] for n in range(0, len(found.slices), each)]
+    each = max(1, math.ceil(len(tuning.slices) / _COLUMNS))
+    columns = [tuning.slices[n : n + each] for n in range(0, len(tuning.slices), each)]
     rows = [("", "task", "slices in order" + (f", {each} a column" if each > 1 else ""), "trials")]
-    for number, task in enumerate(found.order):
+    for number, task in enumerate(tuning.order):
         shares = (sum(one.task == number for one in own) / len(own) for own in columns)
         marks = "".join(_SHADES[math.ceil(share * (len(_SHADES) - 1))] for share in shares)
         rows.append((str(number + 1), f"{task.count} x {task.kind}", marks, str(task.trials)))
     return Code("\n".join(aligned(rows, [True, False, False, True])))
 
 
-def _contest(found: Exploration) -> Table:
-    compared = [each for each in found.intrinsics if each.compared]
+def _contest(run: Exploration) -> Table:
+    compared = [each for each in run.intrinsics if each.compared]
     rows = tuple(
         (each.intrinsic.name, each.trials)
         + (each.seconds * 1e3 if math.isfinite(each.seconds) else "", each.reason)
         for each in compared
     )
-    left = len(found.intrinsics) - len(compared)
-    note = f"chosen: {found.intrinsic.name}" + (
-        f"; {left} others were not compared" if left else ""
-    )
+    left = len(run.intrinsics) - len(compared)
+    note = f"chosen: {run.intrinsic.name}" + (f"; {left} others were not compared" if left else "")
     return Table(("instruction", "trials", "best ms", "why left out"), rows, note=note)
 
 
-def _reached(found: Exploration) -> Table:
+def _reached(run: Exploration) -> Table:
     # Mappings of several instructions may have one name.
     tried: dict[tuple[str, ...], list[Trial]] = {}
-    several = len(found.intrinsics) > 1
-    for one in found.trials:
+    several = len(run.intrinsics) > 1
+    for one in run.trials:
         unit = (one.mapping.intrinsic.name,) if several else ()
         tried.setdefault((*unit, one.mapping.name), []).append(one)
     best = {name: min(trials, key=lambda one: one.seconds) for name, trials in tried.items()}
     rows = tuple(
-        (*name, len(tried[name]), found.expected(one) or "", one.seconds, str(one.schedule))
+        (*name, len(tried[name]), run.expected(one) or "", one.seconds, str(one.schedule))
         for name, one in sorted(best.items(), key=lambda item: item[1].seconds)
     )
     head = ("mapping", "trials", "predicted s", "best s", "schedule of the best")
@@ -159,20 +159,20 @@ def _reached(found: Exploration) -> Table:
     )
 
 
-def candidate(found: Candidate) -> list[Block]:
+def candidate(candidate: Candidate) -> list[Block]:
     """Mapping and schedule."""
-    values = tuple((name, str(value)) for name, value in found.schedule.values)
-    title = f"Candidate {found.mapping.name}"
-    note = f"{found.mapping.operator.name} on {found.mapping.intrinsic.name}"
-    blocks: list[Block] = [Heading(title, note), Code(str(found.mapping))]
+    values = tuple((name, str(value)) for name, value in candidate.schedule.values)
+    title = f"Candidate {candidate.mapping.name}"
+    note = f"{candidate.mapping.operator.name} on {candidate.mapping.intrinsic.name}"
+    blocks: list[Block] = [Heading(title, note), Code(str(candidate.mapping))]
     return [*blocks, Table(("schedule variable", "value"), values)]
 
 
-def trial(found: Trial) -> list[Block]:
+def trial(trial: Trial) -> list[Block]:
     """A candidate, what the model expected and what was measured."""
-    said = found.measurement
+    said = trial.measurement
     loops = said is not None and said.implementation == "generic"
-    lines = [] if loops else [f"predicted {seconds(found.predicted)}"]
+    lines = [] if loops else [f"predicted {seconds(trial.predicted)}"]
     if said is None:
         lines.append("not run")
     elif said.failure:
@@ -181,30 +181,30 @@ def trial(found: Trial) -> list[Block]:
         lines.append(f"measured {seconds(said.seconds)} ± {said.noise:.1%}, {said.implementation}")
         lines.append(f"{said.verified_elements:,} elements checked against NumPy")
     note = Note(tuple(lines), bad=said is not None and bool(said.failure))
-    return [Heading(f"Trial {found.number}"), note, *candidate(found.candidate)]
+    return [Heading(f"Trial {trial.number}"), note, *candidate(trial.candidate)]
 
 
-def schedules(found: ScheduleSpace) -> list[Block]:
+def schedules(space: ScheduleSpace) -> list[Block]:
     """Variables and their values."""
     rows = []
-    for name, domain in found.variables.items():
+    for name, domain in space.variables.items():
         more = " …" if len(domain) > _VALUES else ""
         rows.append((name, len(domain), ", ".join(map(str, domain[:_VALUES])) + more))
-    where = f" on {found.machine.name}" if found.machine is not None else ""
-    note = f"{found.size:,} assignments, {len(found.csp.constraints)} constraints"
+    where = f" on {space.machine.name}" if space.machine is not None else ""
+    note = f"{space.size:,} assignments, {len(space.csp.constraints)} constraints"
     return [
-        Heading(f"Schedules of {found.mapping.name}{where}", note),
+        Heading(f"Schedules of {space.mapping.name}{where}", note),
         Table(("variable", "values", ""), tuple(rows)),
     ]
 
 
-def kernel(found: Kernel) -> list[Block]:
+def kernel(kernel: Kernel) -> list[Block]:
     """What was compiled, and its source."""
-    note = f"{found.implementation}, inputs {', '.join(found.inputs)}"
-    return [Heading(f"Kernel {found.candidate.mapping.name}", note), Code(found.source)]
+    note = f"{kernel.implementation}, inputs {', '.join(kernel.inputs)}"
+    return [Heading(f"Kernel {kernel.candidate.mapping.name}", note), Code(kernel.source)]
 
 
-def machine(found: object) -> list[Block]:
+def machine(machine: object) -> list[Block]:
     """Cores, levels and rates."""
-    first, *rest = str(found).split("\n")
+    first, *rest = str(machine).split("\n")
     return [Heading(f"Machine {first}"), Code("\n".join(rest))]

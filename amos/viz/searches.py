@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 __all__ = ["accuracy", "allocation", "distribution", "progress"]
 
 
-def progress(found: Exploration | Mapping[str, Exploration | Sequence[float]]) -> Any:
+def progress(runs: Exploration | Mapping[str, Exploration | Sequence[float]]) -> Any:
     """Best seconds after each trial, one staircase a method.
 
     Args:
-        found: an exploration, or several under names of their own; also lists of
+        runs: an exploration, or several under names of their own; also lists of
             the best seconds so far.
 
     Returns:
@@ -33,7 +33,7 @@ def progress(found: Exploration | Mapping[str, Exploration | Sequence[float]]) -
         ToolchainError: plotly is not installed.
     """
     figure = graph_objects().Figure()
-    for name, one in _named(found).items():
+    for name, one in _named(runs).items():
         values = one if isinstance(one, Sequence) else one.history
         figure.add_scatter(
             x=list(range(1, len(values) + 1)),
@@ -46,11 +46,11 @@ def progress(found: Exploration | Mapping[str, Exploration | Sequence[float]]) -
     return styled(figure, "Best candidate so far", x="trials", y="best seconds so far", log="y")
 
 
-def distribution(found: Exploration | Mapping[str, Exploration | Sequence[float]]) -> Any:
+def distribution(runs: Exploration | Mapping[str, Exploration | Sequence[float]]) -> Any:
     """How many candidates are how fast (Hidet, Figure 18).
 
     Args:
-        found: an exploration, or several under names of their own; also lists of
+        runs: an exploration, or several under names of their own; also lists of
             seconds. Failures are left out.
 
     Returns:
@@ -62,7 +62,7 @@ def distribution(found: Exploration | Mapping[str, Exploration | Sequence[float]
     """
     times = {
         name: np.array(one if isinstance(one, Sequence) else [t.seconds for t in one.trials]) * 1e6
-        for name, one in _named(found).items()
+        for name, one in _named(runs).items()
     }
     ran = {name: values[np.isfinite(values)] for name, values in times.items()}
     every = np.concatenate([[], *ran.values()])
@@ -83,11 +83,11 @@ def distribution(found: Exploration | Mapping[str, Exploration | Sequence[float]
     return styled(figure, "Latencies of the candidates", x="microseconds", y="candidates", log="x")
 
 
-def accuracy(found: Exploration | Mapping[str, tuple[Any, Any]]) -> Any:
+def accuracy(runs: Exploration | Mapping[str, tuple[Any, Any]]) -> Any:
     """Predicted against measured seconds, and the share of pairs in the right order.
 
     Args:
-        found: an exploration that measured, or predicted and measured seconds under
+        runs: an exploration that measured, or predicted and measured seconds under
             names of their own, for example ``amos.reproduce.fig5.predictions``.
 
     Returns:
@@ -101,7 +101,7 @@ def accuracy(found: Exploration | Mapping[str, tuple[Any, Any]]) -> Any:
 
     figure = graph_objects().Figure()
     shares = []
-    named = found if isinstance(found, Mapping) else {found.method: _measured(found)}
+    named = runs if isinstance(runs, Mapping) else {runs.method: _measured(runs)}
     for number, (name, pair) in enumerate(named.items()):
         x, y = (np.asarray(seconds, float) for seconds in pair)
         label = name
@@ -120,11 +120,11 @@ def accuracy(found: Exploration | Mapping[str, tuple[Any, Any]]) -> Any:
     return styled(figure, what, x="predicted seconds", y="measured seconds", log="xy", height=480)
 
 
-def allocation(found: Tuning) -> Any:
+def allocation(tuning: Tuning) -> Any:
     """Which task of a network got which trials, and what that made of the whole (GTA, Figure 1).
 
     Args:
-        found: what :func:`amos.tune` returned.
+        tuning: what :func:`amos.tune` returned.
 
     Returns:
         A plotly figure with a row of marks for each task over the slices, and the network's
@@ -134,8 +134,8 @@ def allocation(found: Tuning) -> Any:
         ToolchainError: plotly is not installed.
     """
     figure = graph_objects().Figure()
-    for number, task in enumerate(found.order):
-        own = [each for each in found.slices if each.task == number]
+    for number, task in enumerate(tuning.order):
+        own = [each for each in tuning.slices if each.task == number]
         figure.add_scatter(
             x=[each.slice for each in own],
             y=[f"{number + 1}: {task.count} x {task.kind}"] * len(own),
@@ -146,25 +146,25 @@ def allocation(found: Tuning) -> Any:
             hovertemplate="slice %{x}<br>%{text}<extra></extra>",
         )
     figure.add_scatter(
-        x=[each.slice for each in found.slices],
-        y=[each.network_seconds for each in found.slices],
+        x=[each.slice for each in tuning.slices],
+        y=[each.network_seconds for each in tuning.slices],
         name="all tasks",
         mode="lines",
         line=dict(shape="hv", width=2),
         yaxis="y2",
     )
     figure.update_layout(yaxis2=dict(overlaying="y", side="right", title="seconds of all tasks"))
-    what = f"{found.network}: {len(found.slices)} slices of {len(found.tasks)} tasks"
+    what = f"{tuning.network}: {len(tuning.slices)} slices of {len(tuning.tasks)} tasks"
     return styled(figure, what, x="slices", y="task")
 
 
-def _named(found: Exploration | Mapping[str, Any]) -> Mapping[str, Any]:
+def _named(runs: Exploration | Mapping[str, Any]) -> Mapping[str, Any]:
     """One exploration goes by its method."""
-    return found if isinstance(found, Mapping) else {found.method: found}
+    return runs if isinstance(runs, Mapping) else {runs.method: runs}
 
 
-def _measured(found: Exploration) -> tuple[list[float], list[float]]:
-    ran = [trial for trial in found.trials if trial.measurement and trial.measurement.ok]
+def _measured(run: Exploration) -> tuple[list[float], list[float]]:
+    ran = [trial for trial in run.trials if trial.measurement and trial.measurement.ok]
     if not ran:
-        raise ExploreError(f"none of {len(found.trials)} candidates was measured")
+        raise ExploreError(f"none of {len(run.trials)} candidates was measured")
     return [trial.predicted for trial in ran], [trial.seconds for trial in ran]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +24,7 @@ _MOST = 400
 
 
 def space(
-    found: MappingSpace,
+    mappings: MappingSpace,
     machine: str | Machine,
     *,
     by: str | None = None,
@@ -36,7 +37,7 @@ def space(
     which none fits the machine are left out.
 
     Args:
-        found: the mappings; of a large space an even selection.
+        mappings: the mappings; of a large space an even selection.
         machine: where the model runs them, by name or as a description.
         by: intrinsic iteration whose group colours a point; the first one if omitted.
         samples: schedules to draw for a mapping.
@@ -50,40 +51,50 @@ def space(
         MachineError: the machine has no rate for the intrinsic, or nothing fits.
         ToolchainError: plotly is not installed.
     """
-    from amos.explore.sampled import best_sampled
-
-    steps = [it.name for it in found.intrinsic.iterations]
+    steps = [it.name for it in mappings.intrinsic.iterations]
     by = steps[0] if by is None else by
     if by not in steps:
         raise UnknownNameError("intrinsic iteration", by, steps)
-    machine = machines.get(machine, [found.intrinsic])
-    rng = np.random.default_rng(seed)
-    drawn = min(found.count, _MOST)
-    groups: dict[str, list[tuple[float, float, str]]] = {}
-    for number in range(drawn):
-        mapping = found[number * found.count // drawn]
-        best = best_sampled(mapping, machine, samples, rng)
-        if best is not None:
-            point = (mapping.physical().utilization, best[0].seconds, mapping.name)
-            groups.setdefault(", ".join(mapping.groups[by]) or "nothing", []).append(point)
+    machine = machines.get(machine, [mappings.intrinsic])
+    groups: dict[str, list[_Point]] = {}
+    for point in _points(mappings, machine, samples, np.random.default_rng(seed)):
+        groups.setdefault(", ".join(point.mapping.groups[by]) or "nothing", []).append(point)
     if not groups:
-        raise MachineError(f"no schedule drawn for {found.operator.name} fits {machine.name}")
+        raise MachineError(f"no schedule drawn for {mappings.operator.name} fits {machine.name}")
     figure = graph_objects().Figure()
     for number, (group, points) in enumerate(sorted(groups.items())):
-        x, y, names = zip(*points, strict=True)
         figure.add_scatter(
-            x=x,
-            y=y,
-            customdata=names,
+            x=[point.mapping.physical().utilization for point in points],
+            y=[point.seconds for point in points],
+            customdata=[point.mapping.name for point in points],
             mode="markers",
             name=f"{by} ← {group}",
             marker=dict(size=9, symbol=number // 8),
             hovertemplate="%{customdata}<br>%{y:.3g} s, utilization %{x:.1%}<extra></extra>",
         )
     figure.update_xaxes(tickformat=".0%")
-    what = f"{found.operator.name} on {found.intrinsic.name}, {machine.name}"
-    what += f": {found.count:,} mappings under {found.rule!r}"
+    what = f"{mappings.operator.name} on {mappings.intrinsic.name}, {machine.name}"
+    what += f": {mappings.count:,} mappings under {mappings.rule!r}"
     return styled(figure, what, x="utilization", y="predicted seconds", log="y")
+
+
+class _Point(NamedTuple):
+    """A mapping, and the seconds of the best schedule drawn for it."""
+
+    mapping: Mapping
+    seconds: float
+
+
+def _points(
+    mappings: MappingSpace, machine: Machine, samples: int, rng: np.random.Generator
+) -> Iterator[_Point]:
+    from amos.explore.sampled import best_sampled
+
+    drawn = min(mappings.count, _MOST)
+    for number in range(drawn):
+        mapping = mappings[number * mappings.count // drawn]
+        if best := best_sampled(mapping, machine, samples, rng):
+            yield _Point(mapping, best[0].seconds)
 
 
 def landscape(
@@ -161,6 +172,6 @@ def _microseconds(
     seconds = np.full((len(rows), len(columns)), np.inf)
     if feasible:
         structure = Structure(space.mapping)
-        found = evaluate(structure, machine, batch_of(structure, [*feasible.values()]))
-        seconds[tuple(np.array([*feasible]).T)] = found.seconds
+        predicted = evaluate(structure, machine, batch_of(structure, [*feasible.values()]))
+        seconds[tuple(np.array([*feasible]).T)] = predicted.seconds
     return seconds * 1e6

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 import amos
 from amos.ir import Operator
 from amos.machine import Level, Peak
-from amos.perfmodel import MODELS, predict
+from amos.perfmodel import MODELS, Prediction, predict
 from amos.plan import Schedule
 from tests.support.models import LEVELS, VNNI, gemm, machine_of
 
@@ -65,20 +64,24 @@ def test_calls_in_close_order_take_longer_than_a_probe_says() -> None:
     assert (one.rows[0].compute, two.rows[0].compute) == (20.0, 16.0)
 
 
-def test_what_comes_from_far_is_hidden_less() -> None:
-    """Both ways of a level add up, and what the second cache lacks adds to the rest."""
-    caches = (Level("L1", 64, 8.0, 8.0), Level("L2", 128, 8.0, 8.0))
-    machine = machine_of(*caches, Level("DRAM", 0, 4.0, 4.0))
-    costs = replace(machine.costs, far=1.0)
-    found = predict(gemm(), replace(machine, costs=costs), Schedule.of({}))
-    calls, *levels = found.rows
-    first, second, memory = (level.read + level.write for level in levels)
-    assert min(first, second, memory) > 0
-    near = max(calls.compute, first, second)
-    assert found.seconds == pytest.approx(near + memory + found.launch)
-    hidden = replace(machine, costs=replace(costs, far=math.inf))
-    least = predict(gemm(), hidden, Schedule.of({})).seconds
-    assert least == pytest.approx(max(near, memory) + found.launch)
+def test_near_levels_hinder_each_other_and_far_ones_do_not() -> None:
+    """Both ways of a level add up; what the second cache lacks is hidden, or hides the rest."""
+
+    def predicted(bandwidth: float) -> Prediction:
+        caches = (Level("L1", 64, 8.0, 8.0), Level("L2", 128, 8.0, 8.0))
+        machine = machine_of(*caches, Level("DRAM", 0, bandwidth, bandwidth))
+        machine = replace(machine, costs=replace(machine.costs, overlap=1.0))
+        return predict(gemm(), machine, Schedule.of({}))
+
+    fast, slow = predicted(64.0), predicted(0.25)
+    calls, first, second, memory = fast.rows
+    near = first.read + first.write + second.read + second.write
+    # The calls count twice, as those that start and as those that wait for others.
+    assert calls.compute + near <= fast.seconds - fast.launch <= 2 * calls.compute + near
+    assert 0 < memory.read + memory.write < near
+    far = slow.rows[-1]
+    assert slow.seconds - slow.launch == pytest.approx(far.read + far.write)
+    assert far.read + far.write > fast.seconds
 
 
 def test_slow_memory_binds_and_is_named() -> None:

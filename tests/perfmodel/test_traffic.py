@@ -83,18 +83,6 @@ def test_what_fits_a_cache_is_not_loaded_again() -> None:
     assert found.rows[1].bytes_in == 512
 
 
-def test_a_cache_keeps_part_of_what_does_not_fit() -> None:
-    """Two rows of 8 activations and 128 weights do not fit 200 bytes of L1 together."""
-    levels = (Level("L1", 140, 64.0, 32.0), LEVELS[1])
-    strict = machine_of(*levels)
-    found = predict(gemm(), strict, Schedule.of({})).rows[2].bytes_in
-    some, more = (
-        predict(gemm(), replace(strict, costs=replace(strict.costs, retain=n)), Schedule.of({}))
-        for n in (4.0, 1.0)
-    )
-    assert found > some.rows[2].bytes_in > more.rows[2].bytes_in >= 0
-
-
 def test_cores_share_the_work() -> None:
     level = Level("DRAM", 0, 1e9, 1e9)
     one, two, many = (
