@@ -58,6 +58,12 @@ def golden(request: pytest.FixtureRequest) -> Golden:
     return compare
 
 
+@pytest.fixture
+def short_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer scores of the model between two batches, for what asks nothing of how good they are."""
+    monkeypatch.setattr("amos.explore.method.Search.inner", 64)
+
+
 @pytest.fixture(scope="session")
 def contrast() -> Contrast:
     """``contrast(a, b)`` of two colours, as WCAG counts it; texts as style sheets have them."""

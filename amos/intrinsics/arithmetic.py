@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from operator import sub
 from typing import Literal, get_args
+
+import numpy as np
 
 from amos.errors import IntrinsicError, shown
 from amos.intrinsics.expression import evaluate
@@ -137,18 +140,18 @@ class ShapeFamily:
         if not self.members:
             raise IntrinsicError(f"shapes: no shape fulfils {self.where!r}")
 
-    @property
+    @cached_property
     def members(self) -> tuple[tuple[int, int, int], ...]:
         """Every legal (m, n, k).
 
         >>> len(ShapeFamily((8, 16, 32), (8, 16, 32), (16,), "m*n*k == 4096").members)
         3
         """
-        return tuple(
-            (m, n, k)
-            for m, n, k in product(self.m, self.n, self.k)
-            if evaluate(self.where, dict(m=m, n=n, k=k))
-        )
+        every = list(product(self.m, self.n, self.k))
+        # Objects, so that sizes stay exact.
+        m, n, k = np.array(every, dtype=object).T
+        legal = np.broadcast_to(evaluate(self.where, dict(m=m, n=n, k=k)), len(every))
+        return tuple(shape for shape, fulfils in zip(every, legal, strict=True) if fulfils)
 
     def __str__(self) -> str:
         condition = f" with {self.where}" if self.where != ShapeFamily.where else ""

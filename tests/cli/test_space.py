@@ -51,7 +51,7 @@ def test_a_space_as_text(capsys: pytest.CaptureFixture[str]) -> None:
 def test_divisors_only(capsys: pytest.CaptureFixture[str]) -> None:
     sizes = []
     for extra in ([], ["--divisors"]):
-        assert main(["space", *C5, *extra, "--json"]) == 0
+        assert main(["space", *C5, "--mapping", "npq-k-c", *extra, "--json"]) == 0
         sizes.append(json.loads(capsys.readouterr().out)["size"])
     assert sizes[1] < sizes[0]
 

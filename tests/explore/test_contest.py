@@ -22,6 +22,8 @@ from amos.measure.task import Task
 from amos.records import Measurement
 from tests.support.fake import Answering, fake_seconds
 
+pytestmark = pytest.mark.usefixtures("short_search")
+
 XEON = "xeon_6240"
 #: One instruction with the vector along the columns, and one along the rows.
 COLUMNS, ROWS = "vnni_dpbusd_m16k4_u8_s8_s32", "vnni_dpbusd_lhs_m16k4_u8_s8_s32"

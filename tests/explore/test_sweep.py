@@ -40,8 +40,12 @@ def test_sizes_of_a_unit_and_its_machine() -> None:
 def test_energy_is_that_of_every_access() -> None:
     """One at a time of: a product, a byte in a buffer, a byte to or from DRAM."""
     names = ("mac_energy", "buffer_energy", "dram_energy")
-    axes: dict[str, Any] = {f"machine.stream.{name}": [0.0, 1.0] for name in names}
-    points = {tuple(p.settings.values()): p.energy for p in _points(axes)}
+    weights = [(0.0, 0.0, 0.0), (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0), (1.0, 1.0, 1.0)]
+    points = {}
+    for each in weights:
+        axes = {f"machine.stream.{name}": [one] for name, one in zip(names, each, strict=True)}
+        (point,) = _points(axes)
+        points[each] = point.energy
     calls = 21 * 3 * 5
     assert points[0, 0, 0] is None
     assert points[1, 0, 0] == calls * 256

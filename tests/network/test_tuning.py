@@ -19,6 +19,8 @@ from amos.records import Measurement
 from tests.network.models import Builder
 from tests.support.fake import Answering
 
+pytestmark = pytest.mark.usefixtures("short_search")
+
 
 def _two_products() -> Any:
     b = Builder()
