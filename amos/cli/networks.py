@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from amos.network import Report
     from amos.network.buckets import Loaded
 
-__all__ = ["compile_command", "report_command", "tune_command"]
+__all__ = ["compile_command", "fig7_command", "report_command", "tune_command"]
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")]
 BucketSizes = Annotated[
@@ -143,6 +144,36 @@ def compile_command(
     print_line(str(compiled))
     for path in files:
         print_line(f"exported   {path}")
+
+
+def fig7_command(
+    results: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Written by make bench-networks.")
+    ] = Path("benchmarks/results/networks.json"),
+    as_json: options.AsJson = False,
+) -> None:
+    """Networks of the benchmark beside PyTorch and others, and what the paper says."""
+    from amos.reproduce.fig7 import PAPER, PEERS, fig7, means
+
+    rows = fig7(results)
+    rows += means(rows)
+    if as_json:
+        print_json([asdict(row) for row in rows])
+        return
+    peers = [name for name in PEERS if any(name in row.times for row in rows)]
+    print_table(
+        ["network", "dtype", "batch", "AMOS, ms", *peers],
+        [
+            [row.network, row.dtype, row.batch, ms(row.seconds)]
+            + [f"{row.times[name]:.2f}" if name in row.times else "" for name in peers]
+            for row in rows
+        ],
+        title="AMOS, Figure 7: how many times as long others take; geometric means below",
+    )
+    print_line(
+        f"The paper has {PAPER[0]} (BERT, batch 16) to {PAPER[1]} times PyTorch's speed, on the "
+        "Tensor Cores of V100 and A100, where ShuffleNet gains by grouped convolutions."
+    )
 
 
 def _load(model: Path, shapes: list[str] | None, buckets: list[str] | None) -> Loaded:
