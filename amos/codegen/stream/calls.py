@@ -7,14 +7,13 @@ intrinsic's meaning, where operands lie its memory statements.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from collections.abc import Mapping as MappingType
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
 import numpy as np
 
-from amos.codegen.stream.instructions import Access, Buffer, Instruction, Memory, Stream
+from amos.codegen.stream.instructions import Access, Buffer, Compute, Memory, Stream
 from amos.codegen.stream.rectangles import Tile
 from amos.codegen.stream.writer import Step, Writer, refuse_extras
 from amos.errors import BuildError
@@ -28,7 +27,7 @@ __all__ = ["Calls", "program"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Calls(Instruction):
+class Calls(Compute):
     """``for … for …: dst += call(sources)``, sums outermost.
 
     Attributes:
@@ -48,10 +47,6 @@ class Calls(Instruction):
     first: bool
     interval: int
     apart: int
-
-    def queue(self, buffers: MappingType[str, Buffer]) -> str:
-        """The compute queue."""
-        return "compute"
 
     @property
     def operations(self) -> int:

@@ -17,7 +17,6 @@ from math import prod
 
 import numpy as np
 
-from amos.errors import StreamError
 from amos.ir import dtype
 
 __all__ = [
@@ -25,13 +24,11 @@ __all__ = [
     "QUEUES",
     "Access",
     "Buffer",
+    "Compute",
     "Instruction",
-    "Load",
     "Memory",
     "Region",
-    "Store",
     "Stream",
-    "Transfer",
 ]
 
 QUEUES = ("load", "compute", "store")
@@ -85,45 +82,38 @@ class Region:
 
 
 class Memory:
-    """The contents of buffers and of DRAM, and which fragments have any.
+    """The contents of buffers and of DRAM.
 
     Args:
         stream: what runs on it.
-        dram: what regions hold at first, one row a fragment; others are empty.
+        dram: what regions hold at first, one row a fragment; others are empty. Without it,
+            contents are those of the stream's constants alone.
+
+    Attributes:
+        chip: contents of each buffer, one row a fragment.
+        dram: of each region whose contents matter, and a row of zeros.
+        written: which of their rows have contents; the last one has.
     """
 
-    def __init__(self, stream: Stream, dram: MappingType[str, np.ndarray]) -> None:
+    def __init__(self, stream: Stream, dram: MappingType[str, np.ndarray] | None) -> None:
         self.buffers = {b.name: b for b in stream.buffers}
-        self.chip, self.filled = dict[str, np.ndarray](), dict[str, np.ndarray]()
         self.regions = stream.regions
-        self.dram = dict[str, np.ndarray]()
+        self.chip, self.dram = dict[str, np.ndarray](), dict[str, np.ndarray]()
         self.written = dict[str, np.ndarray]()
+        contents = {**(dram or {}), **stream.constants}
         for b in stream.buffers:
             if not b.of:
                 self.chip[b.name] = np.zeros((b.depth, *b.shape), dtype(b.dtype).numpy)
-                self.filled[b.name] = np.zeros(b.depth, dtype=bool)
         for region in stream.regions:
-            held, kind = dram.get(region.name), self.buffers[region.buffer]
-            shape = (region.rows, *kind.shape)
-            empty = held is None
-            self.dram[region.name] = (
-                np.zeros(shape, dtype(kind.dtype).numpy) if held is None else held.reshape(shape)
-            )
-            self.written[region.name] = np.full(region.rows, not empty)
-
-    def locate(self, buffer: str, rows: np.ndarray) -> tuple[str, np.ndarray]:
-        """The region that fragments at addresses in DRAM are in, and their rows there.
-
-        Raises:
-            StreamError: they are in none, or in several.
-        """
-        for region in self.regions:
-            inside = (rows >= region.base) & (rows < region.base + region.rows)
-            if region.buffer == buffer and inside.all():
-                return region.name, rows - region.base
-        raise StreamError(
-            f"{buffer}: addresses {rows.min()} to {rows.max()} of DRAM are in no tensor of it"
-        )
+            if dram is None and region.name not in contents:
+                continue
+            kind = self.buffers[region.buffer]
+            rows = np.zeros((region.rows + 1, *kind.shape), dtype(kind.dtype).numpy)
+            if region.name in contents:
+                rows[:-1] = contents[region.name].reshape(-1, *kind.shape)
+            self.dram[region.name] = rows
+            self.written[region.name] = np.full(region.rows + 1, region.name in contents)
+            self.written[region.name][-1] = True
 
 
 @dataclass(frozen=True)
@@ -147,23 +137,6 @@ class Instruction(ABC):
     def queue(self, buffers: MappingType[str, Buffer]) -> str:
         """Which one of :data:`QUEUES` runs it."""
 
-    @abstractmethod
-    def access(self, memory: Memory) -> Access:
-        """What it touches.
-
-        Raises:
-            StreamError: that is impossible whatever the order of instructions is.
-        """
-
-    @abstractmethod
-    def execute(self, memory: Memory) -> None:
-        """Do it."""
-
-    @property
-    def moved(self) -> int:
-        """Fragments to or from DRAM."""
-        return 0
-
     @property
     def operations(self) -> int:
         """Cycles of work on chip."""
@@ -176,113 +149,24 @@ class Instruction(ABC):
         return " ".join(name for name in names if getattr(self, name))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Transfer(Instruction):
-    """A rectangle of fragments between DRAM and a buffer, where it is contiguous.
-
-    Attributes:
-        buffer: the buffer.
-        sram: its first fragment there.
-        dram: its first fragment in DRAM.
-        rows: of the rectangle, without padding.
-        columns: the same.
-        stride: fragments from row to row in DRAM.
-        before: rows and columns of zeros before it; of loads.
-        after: the same behind it.
-    """
-
-    buffer: str
-    sram: int
-    dram: int
-    rows: int
-    columns: int
-    stride: int
-    before: tuple[int, int] = (0, 0)
-    after: tuple[int, int] = (0, 0)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns on chip."""
-        return (
-            self.before[0] + self.rows + self.after[0],
-            self.before[1] + self.columns + self.after[1],
-        )
-
-    @property
-    def moved(self) -> int:
-        """Fragments to or from DRAM."""
-        return self.rows * self.columns
-
-    @property
-    def operations(self) -> int:
-        """Cycles in which zeros are written."""
-        return prod(self.shape) - self.moved
-
-    @cached_property
-    def _rows(self) -> np.ndarray:
-        return np.arange(self.sram, self.sram + prod(self.shape))
-
-    @cached_property
-    def _addresses(self) -> np.ndarray:
-        return (
-            self.dram + np.arange(self.rows)[:, None] * self.stride + np.arange(self.columns)
-        ).reshape(-1)
-
-    def __str__(self) -> str:
-        text = f"{type(self).__name__.lower()} {self.buffer}[{self.sram}] dram {self.dram}, "
-        text += f"{self.rows} x {self.columns} stride {self.stride}"
-        padded = any((*self.before, *self.after))
-        return text + (f", zeros {self.before} {self.after}" if padded else "")
-
-
-class Load(Transfer):
-    """From DRAM, with zeros around."""
+class Compute(Instruction):
+    """An instruction of the compute queue that moves nothing."""
 
     def queue(self, buffers: MappingType[str, Buffer]) -> str:
-        """The queue that fills its buffer."""
-        return buffers[self.buffer].queue
+        """The compute queue."""
+        return "compute"
 
+    @abstractmethod
     def access(self, memory: Memory) -> Access:
-        """Writes its rectangle."""
-        if self.moved:
-            name, rows = memory.locate(self.buffer, self._addresses)
-            if not memory.written[name][rows].all():
-                raise StreamError(f"{self}: reads {name} before it is written")
-        return Access(writes={self.buffer: self._rows})
+        """What it touches.
 
+        Raises:
+            StreamError: that is impossible whatever the order of instructions is.
+        """
+
+    @abstractmethod
     def execute(self, memory: Memory) -> None:
-        """Copy it to the buffer."""
-        held = memory.chip[self.buffer]
-        block = np.zeros((*self.shape, *held.shape[1:]), held.dtype)
-        if self.moved:
-            name, rows = memory.locate(self.buffer, self._addresses)
-            (y, x), inside = self.before, memory.dram[name][rows]
-            block[y : y + self.rows, x : x + self.columns] = inside.reshape(
-                self.rows, self.columns, *held.shape[1:]
-            )
-        held[self._rows] = block.reshape(-1, *held.shape[1:])
-
-
-class Store(Transfer):
-    """To DRAM."""
-
-    def queue(self, buffers: MappingType[str, Buffer]) -> str:
-        """The store queue."""
-        return "store"
-
-    def access(self, memory: Memory) -> Access:
-        """Reads its rectangle."""
-        memory.locate(self.buffer, self._addresses)
-        kind = memory.buffers[self.buffer]
-        return Access(reads={kind.of or kind.name: self._rows})
-
-    def execute(self, memory: Memory) -> None:
-        """Copy it to DRAM."""
-        kind = memory.buffers[self.buffer]
-        name, rows = memory.locate(self.buffer, self._addresses)
-        values = memory.chip[kind.of or kind.name][self._rows]
-        memory.dram[name][rows] = values.astype(dtype(kind.dtype).numpy)
-        memory.written[name][rows] = True
+        """Do it."""
 
 
 @dataclass(frozen=True)

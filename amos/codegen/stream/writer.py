@@ -11,9 +11,10 @@ from math import lcm, prod
 
 import numpy as np
 
-from amos.codegen.stream.instructions import Buffer, Load, Region, Store, Stream
+from amos.codegen.stream.instructions import Buffer, Region, Stream
 from amos.codegen.stream.rectangles import Tile, tile_of
 from amos.codegen.stream.tokens import Draft
+from amos.codegen.stream.transfers import Load, Store
 from amos.errors import BuildError
 from amos.plan.stream_operand import StreamOperand
 from amos.plan.stream_plan import Span, StreamPlan

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from amos.codegen.stream.instructions import Buffer, Instruction, Load, Store, Stream, Transfer
+from amos.codegen.stream.instructions import Buffer, Instruction, Stream
+from amos.codegen.stream.transfers import Load, Store, Transfer
 from amos.codegen.vta.instructions import ALU_OPCODES, Alu, Finish, Gemm, Looped
 from amos.errors import BuildError
 

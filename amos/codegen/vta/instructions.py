@@ -6,14 +6,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping as MappingType
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 
-from amos.codegen.stream.instructions import Access, Buffer, Instruction, Memory
+from amos.codegen.stream.instructions import Access, Compute, Memory
 from amos.errors import StreamError
 
 __all__ = ["ALU_OPCODES", "Alu", "Finish", "Gemm", "Looped"]
@@ -27,7 +26,7 @@ _WRITE_INTERVAL = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Looped(Instruction):
+class Looped(Compute):
     """Micro-operations in two loops.
 
     Attributes:
@@ -46,38 +45,36 @@ class Looped(Instruction):
     dst: tuple[int, int]
     src: tuple[int, int]
 
-    def queue(self, buffers: MappingType[str, Buffer]) -> str:
-        """The compute queue."""
-        return "compute"
-
     @property
     def operations(self) -> int:
         """Cycles: one for each micro-operation."""
         return self.outer * self.inner * (self.end - self.begin)
 
-    def indices(self, memory: Memory, factors: tuple[tuple[int, int], ...]) -> list[np.ndarray]:
-        """Index of each operand for each micro-operation, in the order of execution.
+    def walk(self, memory: Memory) -> tuple[_Walk, np.ndarray]:
+        """How indices go, and where they begin: destination, source, weight.
 
         Raises:
-            StreamError: there are none, or one is outside of its buffer.
+            StreamError: there are none.
         """
         uops = memory.chip["uop"][self.begin : self.end]
         if not (0 <= self.begin < self.end <= len(memory.chip["uop"]) and self.operations):
             raise StreamError(f"{self}: expected micro-operations of the buffer, and steps")
-        if not memory.filled["uop"][self.begin : self.end].all():
-            raise StreamError(f"{self}: micro-operations are executed before they are loaded")
-        return _walked(uops.tobytes(), self.outer, self.inner, factors)
+        return _walk((uops - uops[0]).tobytes(), self.outer, self.inner, self._factors), uops[0]
 
-    def checked(self, memory: Memory, buffer: str, rows: np.ndarray) -> np.ndarray:
-        """The rows of a buffer without repetition.
+    @property
+    def _factors(self) -> tuple[tuple[int, int], ...]:
+        return self.dst, self.src
+
+    def within(self, memory: Memory, buffer: str, rows: np.ndarray) -> np.ndarray:
+        """Rows of a buffer, in rising order.
 
         Raises:
             StreamError: one is outside of it.
         """
         depth = len(memory.chip[buffer])
-        if rows.max() >= depth:
-            raise StreamError(f"{self}: index {rows.max()} of {buffer}, which has {depth}")
-        return _distinct(rows.tobytes())
+        if rows[-1] >= depth:
+            raise StreamError(f"{self}: index {rows[-1]} of {buffer}, which has {depth}")
+        return rows
 
     def loops(self) -> str:
         """Loops and micro-operations as text."""
@@ -96,36 +93,41 @@ class Gemm(Looped):
     wgt: tuple[int, int]
     reset: bool = False
 
+    @property
+    def _factors(self) -> tuple[tuple[int, int], ...]:
+        return self.dst, self.src, self.wgt
+
     def access(self, memory: Memory) -> Access:
         """Reads micro-operations, sources and accumulators, which it writes."""
-        dst, src, wgt = self.indices(memory, (self.dst, self.src, self.wgt))
+        walk, start = self.walk(memory)
         uops = np.arange(self.begin, self.end)
-        written = {"acc": self.checked(memory, "acc", dst)}
+        acc, inp, wgt = (rows + at for rows, at in zip(walk.distinct, start, strict=True))
+        written = {"acc": self.within(memory, "acc", acc)}
         if self.reset:
             return Access({"uop": uops}, written)
-        if _too_soon(dst.tobytes()):
+        if walk.apart < _WRITE_INTERVAL:
             raise StreamError(
                 f"{self}: an accumulator is written again before {_WRITE_INTERVAL} cycles passed"
             )
-        sources = {"inp": self.checked(memory, "inp", src), "wgt": self.checked(memory, "wgt", wgt)}
+        sources = {"inp": self.within(memory, "inp", inp), "wgt": self.within(memory, "wgt", wgt)}
         return Access({"uop": uops, **sources, **written}, written)
 
     def execute(self, memory: Memory) -> None:
         """Add the products, or write zeros."""
-        dst, src, wgt = self.indices(memory, (self.dst, self.src, self.wgt))
+        walk, (dst, src, wgt) = self.walk(memory)
         chip = memory.chip
         if self.reset:
-            chip["acc"][dst] = 0
+            chip["acc"][walk.distinct[0] + dst] = 0
             return
-        for at, rows, block in _groups(dst.tobytes(), src.tobytes(), wgt.tobytes()):
+        for at, rows, block in walk.groups:
             # Sums of products of bytes are whole numbers that a float64 holds exactly.
             batch = chip["inp"].shape[1]
-            left = chip["inp"][rows].transpose(0, 2, 1, 3).reshape(len(rows) * batch, -1)
-            right = chip["wgt"][block].transpose(0, 2, 1).reshape(left.shape[1], -1)
+            left = chip["inp"][rows + src].transpose(0, 2, 1, 3).reshape(len(rows) * batch, -1)
+            right = chip["wgt"][block + wgt].transpose(0, 2, 1).reshape(left.shape[1], -1)
             added = (left.astype(np.float64) @ right.astype(np.float64)).astype(np.int64)
-            chip["acc"][at] = (chip["acc"][at] + added.reshape(len(rows), batch, -1)).astype(
-                np.int32
-            )
+            chip["acc"][at + dst] = (
+                chip["acc"][at + dst] + added.reshape(len(rows), batch, -1)
+            ).astype(np.int32)
 
     def __str__(self) -> str:
         factors = f"dst {self.dst}, src {self.src}, wgt {self.wgt}"
@@ -151,18 +153,19 @@ class Alu(Looped):
 
     def access(self, memory: Memory) -> Access:
         """Reads micro-operations and accumulators, which it writes."""
-        dst, src, _ = self.indices(memory, (self.dst, self.src, (0, 0)))
-        written = self.checked(memory, "acc", dst)
-        if len(written) < len(dst):
+        walk, start = self.walk(memory)
+        if len(walk.distinct[0]) < self.outer * self.inner * (self.end - self.begin):
             raise StreamError(f"{self}: an accumulator is written twice")
-        read = written
+        read = written = self.within(memory, "acc", walk.distinct[0] + start[0])
         if self.immediate is None:
-            read = np.union1d(written, self.checked(memory, "acc", src))
+            source = self.within(memory, "acc", walk.distinct[1] + start[1])
+            read = np.union1d(written, source)
         return Access({"uop": np.arange(self.begin, self.end), "acc": read}, {"acc": written})
 
     def execute(self, memory: Memory) -> None:
         """Replace the accumulators."""
-        dst, src, _ = self.indices(memory, (self.dst, self.src, (0, 0)))
+        walk, start = self.walk(memory)
+        dst, src = (rows + at for rows, at in zip(walk.indices, start, strict=False))
         acc = memory.chip["acc"]
         right: Any = np.int64(self.immediate) if self.immediate is not None else acc[src]
         left = acc[dst].astype(np.int64)
@@ -181,12 +184,8 @@ class Alu(Looped):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finish(Instruction):
+class Finish(Compute):
     """Tells the host that everything before it is done."""
-
-    def queue(self, buffers: MappingType[str, Buffer]) -> str:
-        """The compute queue."""
-        return "compute"
 
     def access(self, memory: Memory) -> Access:
         """Touches nothing."""
@@ -199,47 +198,50 @@ class Finish(Instruction):
         return "finish"
 
 
+class _Walk:
+    """Indices of operands in the order of execution, counted from the first one of each."""
+
+    def __init__(self, indices: list[np.ndarray]) -> None:
+        self.indices = indices
+
+    @cached_property
+    def distinct(self) -> list[np.ndarray]:
+        """The same without repetition, in rising order."""
+        return [np.unique(rows) for rows in self.indices]
+
+    @cached_property
+    def apart(self) -> int:
+        """Operations from one on an accumulator to the next one on it, up to what matters."""
+        at = self.indices[0]
+        near = (n for n in range(1, _WRITE_INTERVAL) if (at[n:] == at[:-n]).any())
+        return next(near, _WRITE_INTERVAL)
+
+    @cached_property
+    def groups(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Micro-operations as products of matrices.
+
+        Each has accumulators that are multiplied with the same weights one after the other;
+        rows of inputs of each, accumulators × weights; the weights.
+        """
+        order = np.argsort(self.indices[0], kind="stable")
+        at, rows, blocks = (each[order] for each in self.indices)
+        # How often each accumulator was written before, so that any number of times will do.
+        first = np.flatnonzero(np.r_[True, at[1:] != at[:-1]])
+        counts = np.diff(np.r_[first, len(at)])
+        groups = []
+        for count in np.unique(counts):
+            own = first[counts == count, None] + np.arange(count)
+            kinds, which = np.unique(blocks[own], axis=0, return_inverse=True)
+            for n, block in enumerate(kinds):
+                mine = own[which.reshape(-1) == n]
+                groups.append((at[mine[:, 0]], rows[mine], block))
+        return groups
+
+
 @lru_cache(maxsize=256)
-def _walked(
-    uops: bytes, outer: int, inner: int, factors: tuple[tuple[int, int], ...]
-) -> list[np.ndarray]:
-    own = np.frombuffer(uops, np.int32).reshape(-1, 3).astype(np.int64)
+def _walk(uops: bytes, outer: int, inner: int, factors: tuple[tuple[int, int], ...]) -> _Walk:
+    own = np.frombuffer(uops, np.int32).reshape(-1, 3)
     i, j = np.arange(outer)[:, None, None], np.arange(inner)[None, :, None]
-    return [
-        (own[:, n] + i * step + j * small).reshape(-1) for n, (step, small) in enumerate(factors)
-    ]
-
-
-@lru_cache(maxsize=1024)
-def _distinct(rows: bytes) -> np.ndarray:
-    return np.unique(np.frombuffer(rows, np.int64))
-
-
-@lru_cache(maxsize=256)
-def _too_soon(rows: bytes) -> bool:
-    at = np.frombuffer(rows, np.int64)
-    return any(bool((at[n:] == at[:-n]).any()) for n in range(1, _WRITE_INTERVAL) if len(at) > n)
-
-
-@lru_cache(maxsize=256)
-def _groups(dst: bytes, src: bytes, wgt: bytes) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Micro-operations as products of matrices.
-
-    Returns:
-        accumulators that are multiplied with the same weights one after the other; rows of
-        inputs of each, accumulators × weights; the weights.
-    """
-    at, rows, blocks = (np.frombuffer(each, np.int64) for each in (dst, src, wgt))
-    order = np.argsort(at, kind="stable")
-    at, rows, blocks = at[order], rows[order], blocks[order]
-    # How often each accumulator was written before, so that any number of times will do.
-    first = np.flatnonzero(np.r_[True, at[1:] != at[:-1]])
-    counts = np.diff(np.r_[first, len(at)])
-    groups = []
-    for count in np.unique(counts):
-        own = first[counts == count, None] + np.arange(count)
-        kinds, which = np.unique(blocks[own], axis=0, return_inverse=True)
-        for n, block in enumerate(kinds):
-            mine = own[which.reshape(-1) == n]
-            groups.append((at[mine[:, 0]], rows[mine], block))
-    return groups
+    return _Walk(
+        [(own[:, n] + i * step + j * small).reshape(-1) for n, (step, small) in enumerate(factors)]
+    )

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from amos.codegen.stream.instructions import Buffer, Load, Stream
+from amos.codegen.stream.instructions import Buffer, Stream
 from amos.codegen.stream.rectangles import Tile
 from amos.codegen.stream.tokens import Draft
+from amos.codegen.stream.transfers import Load
 from amos.codegen.stream.writer import Step, Writer, refuse_extras
 from amos.codegen.vta.epilogue import AluStep, alu_steps
 from amos.codegen.vta.instructions import Alu, Finish, Gemm

@@ -1,0 +1,266 @@
+"""Queues of a unit: when each instruction runs, and what has happened before it.
+
+Instructions of one queue follow one another; those of different queues are ordered by tokens
+alone. The n-th pop of a kind of token takes the n-th push, whatever the speed of the queues
+is, so what happens before what is a property of the stream. Transfers that go on at the same
+time share the port to DRAM evenly.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Mapping as MappingType
+from dataclasses import dataclass
+
+import numpy as np
+
+from amos.codegen.stream.instructions import NEIGHBOURS, QUEUES, Stream
+from amos.codegen.stream.transfers import Transfers
+from amos.errors import StreamError
+from amos.machine.stream_unit import StreamUnit
+
+__all__ = ["Timeline", "timeline"]
+
+#: Cycles, or bytes, that are none.
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """When instructions run.
+
+    Attributes:
+        order: their numbers, as they begin.
+        before: instructions × queues: the last one of each queue that is done when an
+            instruction begins, -1 for none; of its own queue itself.
+        cycles: until the last one is done.
+        busy: cycles that each queue works, tokens and the port to DRAM not waited for.
+    """
+
+    order: np.ndarray
+    before: np.ndarray
+    cycles: int
+    busy: MappingType[str, int]
+
+
+def timeline(stream: Stream, transfers: Transfers, unit: StreamUnit, port: float) -> Timeline:
+    """Run the queues of a stream.
+
+    Raises:
+        StreamError: queues wait for each other, or tokens are left that nobody pops.
+    """
+    costs = _costs(stream, transfers, unit)
+    of = np.array(stream.queues)
+    queues = [_Queue(stream, n, np.flatnonzero(of == n), costs, port) for n in range(len(QUEUES))]
+    race = _Race(queues, port)
+    order = race.run()
+    busy = {name: q.busy for name, q in zip(QUEUES, queues, strict=True)}
+    return Timeline(order, _before(queues), math.ceil(race.now - _ROUNDING), busy)
+
+
+def _costs(stream: Stream, transfers: Transfers, unit: StreamUnit) -> np.ndarray:
+    """Of each instruction cycles ahead of its data, bytes, and cycles behind: 3 × instructions.
+
+    One that moves nothing takes its cycles ahead.
+    """
+    operations = np.array([each.operations for each in stream.instructions], np.int64)
+    size = np.zeros(len(operations), np.int64)
+    size[transfers.numbers] = transfers.bytes
+    alone = unit.issue + operations + np.where(operations > 0, unit.drain, 0)
+    return np.stack(
+        [
+            np.where(size > 0, unit.issue + unit.latency, alone),
+            size,
+            np.where(size > 0, operations, 0),
+        ]
+    )
+
+
+class _Queue:
+    """The instructions of a queue.
+
+    Attributes:
+        numbers: in the stream.
+        ahead: cycles of each until data flows, or all if none does.
+        bytes: that flow.
+        behind: cycles after that.
+        pops: queues that each takes tokens from.
+        pushes: queues that each gives them to.
+        ends: cycle at which each ends if the port is its own, no token is waited for and the
+            first one begins at 0; behind a 0.
+        calm: of each the next one, itself included, whose end others may wait for, or that is
+            followed by one that waits.
+    """
+
+    def __init__(
+        self, stream: Stream, queue: int, numbers: np.ndarray, costs: np.ndarray, port: float
+    ) -> None:
+        self.numbers: list[int] = numbers.tolist()
+        own = [stream.instructions[n] for n in self.numbers]
+        self.pops = [
+            tuple(queue + d for side, d in NEIGHBOURS.items() if getattr(each, f"pop_{side}"))
+            for each in own
+        ]
+        self.pushes = [
+            tuple(queue + d for side, d in NEIGHBOURS.items() if getattr(each, f"push_{side}"))
+            for each in own
+        ]
+        ahead, size, behind = costs[:, numbers]
+        self.busy = int((ahead + np.ceil(size / port) + behind).sum())
+        self.ahead, self.bytes, self.behind = ahead.tolist(), size.tolist(), behind.tolist()
+        self.ends = [0.0, *np.cumsum(ahead + size / port + behind).tolist()]
+        stops = [bool(x) for x in self.pushes]
+        stops = [a or bool(b) for a, b in zip(stops, [*self.pops[1:], True], strict=False)]
+        at = np.where(stops, np.arange(len(own)), len(own))
+        self.calm: list[int] = np.minimum.accumulate(at[::-1])[::-1].tolist()
+
+
+class _Race:
+    """Queues beside each other.
+
+    Attributes:
+        now: the cycle.
+        next: of each queue the instruction that is to begin next.
+        active: whether the one before it goes on.
+        until: cycle at which that goes on: its data flows, or it is done.
+        left: bytes of it that are still to flow.
+        tokens: by the queue that they come from and the one they lead to.
+    """
+
+    def __init__(self, queues: list[_Queue], port: float) -> None:
+        self.queues, self.port, self.now = queues, port, 0.0
+        self.next, self.active = [0] * len(queues), [False] * len(queues)
+        self.until, self.left = [0.0] * len(queues), [0.0] * len(queues)
+        numbers = range(len(queues))
+        self.tokens = {(a, a + d): 0 for a in numbers for d in (-1, 1) if a + d in numbers}
+        self.order: list[int] = []
+
+    def run(self) -> np.ndarray:
+        """All instructions, in the order that they begin in.
+
+        Raises:
+            StreamError: queues wait for each other, or tokens are left.
+        """
+        while True:
+            begun = [n for n in range(len(self.queues)) if self._begins(n)]
+            if not any(self.active):
+                break
+            if not any(self._skips(n) for n in begun):
+                self._advance()
+        if len(self.order) < sum(len(q.numbers) for q in self.queues):
+            raise StreamError(f"the queues wait for each other: {self._stuck()}")
+        for (giver, taker), left in self.tokens.items():
+            if left:
+                raise StreamError(
+                    f"{left} tokens from {QUEUES[giver]} to {QUEUES[taker]} are left over"
+                )
+        return np.array(self.order, np.int64)
+
+    def _begins(self, n: int) -> bool:
+        """Begin the next instruction of a queue, if there is one and its tokens are."""
+        queue, at = self.queues[n], self.next[n]
+        if self.active[n] or at == len(queue.numbers):
+            return False
+        pops = queue.pops[at]
+        if not all(self.tokens.get((other, n)) for other in pops):
+            return False
+        for other in pops:
+            self.tokens[other, n] -= 1
+        self.order.append(queue.numbers[at])
+        self.next[n], self.active[n] = at + 1, True
+        self.until[n], self.left[n] = self.now + queue.ahead[at], queue.bytes[at]
+        return True
+
+    def _skips(self, n: int) -> bool:
+        """Go on to the end of what a queue has just begun, and of what follows it.
+
+        As far as nobody waits for it, and no other queue has anything to do before.
+        """
+        queue, first = self.queues[n], self.next[n] - 1
+        others = [m for m, going in enumerate(self.active) if going and m != n]
+        if any(self.left[m] and self.until[m] <= self.now + _ROUNDING for m in others):
+            return False
+        ends = queue.ends
+        latest = ends[first] + min([self.until[m] for m in others], default=math.inf) - self.now
+        end = bisect_right(ends, latest, first + 1, queue.calm[first] + 2) - 1
+        if end == first:
+            return False
+        self.order += queue.numbers[first + 1 : end]
+        self.now += ends[end] - ends[first]
+        self.next[n], self.left[n] = end, 0.0
+        self._end(n)
+        return True
+
+    def _advance(self) -> None:
+        """Go on to the next time at which anything changes."""
+        going = [n for n, active in enumerate(self.active) if active]
+        flowing = [n for n in going if self.left[n] and self.until[n] <= self.now + _ROUNDING]
+        share = self.port / max(1, len(flowing))
+        times = [self.until[n] for n in going if n not in flowing]
+        before, self.now = (
+            self.now,
+            min([*times, *(self.now + self.left[n] / share for n in flowing)]),
+        )
+        for n in flowing:
+            self.left[n] -= share * (self.now - before)
+            if self.left[n] < _ROUNDING:
+                self.left[n] = 0.0
+                self.until[n] = self.now + self.queues[n].behind[self.next[n] - 1]
+        for n in going:
+            if not self.left[n] and self.until[n] <= self.now + _ROUNDING:
+                self._end(n)
+
+    def _end(self, n: int) -> None:
+        self.active[n] = False
+        for other in self.queues[n].pushes[self.next[n] - 1]:
+            if (n, other) not in self.tokens:
+                raise StreamError(f"{QUEUES[n]} pushes a token to a queue that there is not")
+            self.tokens[n, other] += 1
+
+    def _stuck(self) -> str:
+        """What each queue waits for, in words."""
+        said = []
+        for n, queue in enumerate(self.queues):
+            if self.next[n] == len(queue.numbers):
+                continue
+            lacking = [
+                QUEUES[other] if 0 <= other < len(QUEUES) else "no queue"
+                for other in queue.pops[self.next[n]]
+                if not self.tokens.get((other, n))
+            ]
+            said.append(
+                f"instruction {queue.numbers[self.next[n]]} of {QUEUES[n]} for a token from "
+                f"{' and '.join(lacking)}"
+            )
+        return "; ".join(said)
+
+
+def _before(queues: list[_Queue]) -> np.ndarray:
+    """Of each instruction the last one of each queue that has happened before: see
+    :attr:`Timeline.before`.
+
+    What a neighbour has done is what the tokens that were taken from it say: nothing else that
+    happened before knows more of it. What a queue further away has done is what the one
+    between knew.
+    """
+    before = np.full((sum(len(q.numbers) for q in queues), len(queues)), -1)
+    for n, queue in enumerate(queues):
+        before[queue.numbers, n] = queue.numbers
+    for distance in range(1, len(queues)):
+        for n, queue in enumerate(queues):
+            for other in (n - distance, n + distance):
+                if not 0 <= other < len(queues):
+                    continue
+                near = n + (1 if other > n else -1)
+                pushed = [
+                    number
+                    for number, pushes in zip(
+                        queues[near].numbers, queues[near].pushes, strict=True
+                    )
+                    if n in pushes
+                ]
+                taken = np.cumsum([near in pops for pops in queue.pops], dtype=np.int64)
+                latest = np.array([-1, *pushed])[taken]
+                before[queue.numbers, other] = np.where(latest < 0, -1, before[latest, other])
+    return before
