@@ -23,6 +23,7 @@ _ROUND = {
     "group-cuda": 1,
     "group-export": 1,
     "stream": 10,
+    "layer-stream": 10,
     "text": 20,
     "toml": 12,
     "loops": 6,

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
 import amos
+from amos.errors import BuildError, StreamError
 from amos.intrinsics import Intrinsic
 from amos.machine import Machine, Peak
+from amos.mapping.mapping import Mapping
 from amos.plan import Candidate
 from amos.runtime.stream import StreamKernel
+from amos.schedule import ScheduleSpace
 from tests.fuzz.case import Refused, Wrong, case, compare
 from tests.fuzz.draw import Problem, chance
 from tests.fuzz.kernels import schedule_of
@@ -41,6 +45,27 @@ def stream(rng: np.random.Generator, about: Callable[[str], None]) -> str:
             raise Refused(str(error)) from None
         raise Wrong(f"a schedule of the space is no sound stream: {error}") from error
     compare(drawn, kernel.result(arguments), "stream")
+    return "right"
+
+
+@cache
+def _mappings(layer: int) -> list[Mapping]:
+    op = amos.operators.resolve(f"resnet18:C{layer}", dtype="s8")
+    return list(amos.enumerate_mappings(op, "vta_gemm_m1n16k16_s8_s32"))
+
+
+def layer(rng: np.random.Generator, about: Callable[[str], None]) -> str:
+    """A candidate of a layer of ResNet-18 on VTA: whether its stream is sound, not its values."""
+    number, machine = int(rng.integers(1, 12)), amos.machines.get("vta_pynq")
+    mapping = _mappings(number)[int(rng.integers(len(_mappings(number))))]
+    schedule = ScheduleSpace(mapping, machine).sample(rng)
+    about(f"C{number} {mapping.name} {schedule}")
+    try:
+        StreamKernel(Candidate(mapping, schedule), machine).run()
+    except BuildError as error:
+        raise Refused(str(error)) from None
+    except StreamError as error:
+        raise Wrong(f"a schedule of the space is no sound stream: {error}") from error
     return "right"
 
 

@@ -30,6 +30,7 @@ KINDS: dict[str, Callable[[np.random.Generator, Callable[[str], None]], str]] = 
     "group-cuda": partial(kernels.cuda, grouped=True),
     "group-export": partial(exports.exported, grouped=True),
     "stream": streams.stream,
+    "layer-stream": streams.layer,
     "text": inputs.text,
     "toml": inputs.toml,
     "loops": inputs.loops,

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -65,7 +66,7 @@ class Calls(Compute):
             for n, base in enumerate(self.bases)
         ]
 
-    def access(self, memory: Memory) -> Access:
+    def access(self, memory: Memory, run: Sequence[Any]) -> Access:
         """Reads sources, and writes accumulators that it may read before."""
         read = {name: np.unique(rows) for name, rows in zip(self.buffers, self._rows, strict=True)}
         written = {self.buffers[0]: read[self.buffers[0]]}
@@ -73,7 +74,7 @@ class Calls(Compute):
             del read[self.buffers[0]]
         return Access(read, written)
 
-    def execute(self, memory: Memory) -> None:
+    def execute(self, memory: Memory, run: Sequence[Any]) -> None:
         """Call after call, those of different accumulators together."""
         into, *sources = (memory.chip[name] for name in self.buffers)
         unit, kind = self.intrinsic, self.intrinsic.dtypes[-1]
@@ -128,7 +129,7 @@ class _Program(Writer):
         )
         touched = self.touched(tiles, bases)
         into = plan.destination.buffer
-        self.draft.add(calls, touched, {into: touched[into]})
+        self.draft.add([calls], touched, {into: touched[into]})
 
     def finish(self, result: Tile, slot: int) -> None:
         """Sums leave as they are."""

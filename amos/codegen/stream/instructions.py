@@ -9,11 +9,12 @@ Addresses count fragments.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from collections.abc import Mapping as MappingType
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -138,11 +139,6 @@ class Instruction(ABC):
         """Which one of :data:`QUEUES` runs it."""
 
     @property
-    def operations(self) -> int:
-        """Cycles of work on chip."""
-        return 0
-
-    @property
     def tokens(self) -> str:
         """Its tokens in words."""
         names = ("pop_prev", "pop_next", "push_prev", "push_next")
@@ -156,17 +152,27 @@ class Compute(Instruction):
         """The compute queue."""
         return "compute"
 
+    @property
+    def operations(self) -> int:
+        """Cycles of work on chip."""
+        return 0
+
+    @property
+    def alike(self) -> Hashable:
+        """What those have in common that can be done together; ``None`` if it goes alone."""
+        return None
+
     @abstractmethod
-    def access(self, memory: Memory) -> Access:
-        """What it touches.
+    def access(self, memory: Memory, run: Sequence[Any]) -> Access:
+        """What instructions that are :attr:`alike`, itself the first one, touch.
 
         Raises:
             StreamError: that is impossible whatever the order of instructions is.
         """
 
     @abstractmethod
-    def execute(self, memory: Memory) -> None:
-        """Do it."""
+    def execute(self, memory: Memory, run: Sequence[Any]) -> None:
+        """Do them."""
 
 
 @dataclass(frozen=True)

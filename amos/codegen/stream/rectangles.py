@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as MappingType
 from dataclasses import dataclass, replace
@@ -95,12 +94,13 @@ class Tile:
         if len(merged) == 1 or far:
             merged.insert(1, Line(0, 1, merged[0].size))
         x, y, *outer = merged
-        sizes = [line.size for line in reversed(outer)]
-        for number, place in enumerate(itertools.product(*map(range, sizes))):
-            jump = sum(n * line.stride for n, line in zip(place, reversed(outer), strict=True))
+        starts = [start]
+        for line in reversed(outer):
+            starts = [at + n * line.stride for at in starts for n in range(line.size)]
+        for number, at in enumerate(starts):
             yield Rectangle(
                 sram=number * x.length * y.length,
-                dram=start + jump,
+                dram=at,
                 rows=y.size,
                 columns=x.size,
                 stride=y.stride,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping as MappingType
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,34 +31,47 @@ class Draft:
     instructions: list[Instruction] = field(default_factory=list)
     _queues: list[int] = field(default_factory=list)
     _marks: dict[int, dict[str, Any]] = field(default_factory=dict)
-    #: By queue and buffer, which instruction of the queue last read and last wrote each row.
-    _last: dict[tuple[int, str], np.ndarray] = field(default_factory=dict)
+    #: By queue and buffer, which instruction of the queue last read each row, or last wrote it.
+    _read: dict[tuple[int, str], np.ndarray] = field(default_factory=dict)
+    _written: dict[tuple[int, str], np.ndarray] = field(default_factory=dict)
+    #: By queue, its last instruction.
+    _latest: dict[int, int] = field(default_factory=dict)
     #: By queue and other queue, up to which instruction of the other one it has waited.
     _waited: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def add(
         self,
-        instruction: Instruction,
+        instructions: Sequence[Instruction],
         reads: MappingType[str, slice] = {},
         writes: MappingType[str, slice] = {},
     ) -> None:
-        """Append an instruction that touches these ranges."""
-        number, queue = len(self.instructions), QUEUES.index(instruction.queue(self.buffers))
-        self.instructions.append(instruction)
-        self._queues.append(queue)
+        """Append instructions of one queue, each of which touches its share of these ranges."""
+        begin, count = len(self.instructions), len(instructions)
+        queue = QUEUES.index(instructions[0].queue(self.buffers))
+        self.instructions += instructions
+        self._queues += [queue] * count
         for other in (queue - 1, queue + 1):
-            if 0 <= other < len(QUEUES):
-                last = max(
-                    [
-                        *(self._table(other, name)[1, rows].max() for name, rows in reads.items()),
-                        *(self._table(other, name)[:, rows].max() for name, rows in writes.items()),
-                    ],
-                    default=-1,
-                )
-                self.wait(number, int(last))
-        for kind, ranges in enumerate((reads, writes)):
+            if self._latest.get(other, -1) <= self._waited.get((queue, other), -1):
+                continue
+            last = np.full(count, -1)
+            for tables, ranges in (
+                (self._written, reads),
+                (self._written, writes),
+                (self._read, writes),
+            ):
+                for name, rows in ranges.items():
+                    if (other, name) in tables:
+                        shares = tables[other, name][rows].reshape(count, -1)
+                        last = np.maximum(last, shares.max(axis=1))
+            for n in np.flatnonzero(last >= 0):
+                self.wait(begin + int(n), int(last[n]))
+        for tables, ranges in ((self._read, reads), (self._written, writes)):
             for name, rows in ranges.items():
-                self._table(queue, name)[kind, rows] = number
+                if (queue, name) not in tables:
+                    tables[queue, name] = np.full(self.buffers[name].depth, -1)
+                shares = tables[queue, name][rows].reshape(count, -1)
+                shares[:] = np.arange(begin, begin + count)[:, None]
+        self._latest[queue] = begin + count - 1
 
     def wait(self, number: int, other: int) -> None:
         """Let an instruction wait for one of a neighbouring queue, unless it has already."""
@@ -71,8 +85,7 @@ class Draft:
 
     def last_of(self, queue: str) -> int:
         """The last instruction of a queue, -1 if it has none."""
-        at = QUEUES.index(queue)
-        return max((n for n, each in enumerate(self._queues) if each == at), default=-1)
+        return self._latest.get(QUEUES.index(queue), -1)
 
     def finished(self) -> tuple[Instruction, ...]:
         """The instructions with their tokens."""
@@ -80,9 +93,3 @@ class Draft:
             replace(each, **self._marks[n]) if n in self._marks else each
             for n, each in enumerate(self.instructions)
         )
-
-    def _table(self, queue: int, name: str) -> np.ndarray:
-        if (queue, name) not in self._last:
-            depth = self.buffers[name].depth
-            self._last[queue, name] = np.full((2, depth), -1, dtype=np.int64)
-        return self._last[queue, name]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping as MappingType
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
 
 import numpy as np
 
@@ -52,11 +51,6 @@ class Transfer(Instruction):
         """Fragments to or from DRAM."""
         return self.rows * self.columns
 
-    @property
-    def operations(self) -> int:
-        """Cycles in which zeros are written."""
-        return prod(self.shape) - self.moved
-
     def __str__(self) -> str:
         text = f"{type(self).__name__.lower()} {self.buffer}[{self.sram}] dram {self.dram}, "
         text += f"{self.rows} x {self.columns} stride {self.stride}"
@@ -90,6 +84,7 @@ class Transfers:
         numbers: of each in the stream.
         sizes: fragments of each on chip.
         moved: to or from DRAM.
+        padding: of zeros.
         region: number of the region in DRAM; -1 where nothing moves.
         same: of each a number; those of equal ones move in one direction between one buffer
             and one region.
@@ -113,6 +108,7 @@ class Transfers:
         self._width = self._left + self._columns + right
         self.sizes = (self._top + self._rows + below) * self._width
         self.moved = self._rows * self._columns
+        self.padding = self.sizes - self.moved
         self.region = np.full(len(table), -1)
         last = self._dram + (self._rows - 1) * self._stride + self._columns - 1
         for n, region in enumerate(stream.regions):

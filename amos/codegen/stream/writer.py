@@ -155,23 +155,26 @@ class Writer(ABC):
             return resident[key]
         free = [slot for slot in slots if slot not in resident.values()]
         resident[key] = slot = free[0] if free else resident.pop(next(iter(resident)))
-        for part in tile.rectangles():
-            load = Load(
-                buffer=op.buffer,
+        name, base = op.buffer, self.bases[op.name]
+        loads = [
+            Load(
+                buffer=name,
                 sram=slot + part.sram,
-                dram=self.bases[op.name] + part.dram,
+                dram=base + part.dram,
                 rows=part.rows,
                 columns=part.columns,
                 stride=part.stride,
                 before=part.before,
                 after=part.after,
             )
-            self.draft.add(load, writes={op.buffer: slice(load.sram, load.sram + prod(load.shape))})
+            for part in tile.rectangles()
+        ]
+        self.draft.add(loads, writes={name: slice(slot, slot + tile.fragments)})
         return slot
 
     def _store(self, result: Tile, slot: int) -> None:
-        for part in result.rectangles():
-            store = Store(
+        stores = [
+            Store(
                 buffer=self._leaving,
                 sram=slot + part.sram,
                 dram=self.bases[self.plan.destination.name] + part.dram,
@@ -179,8 +182,10 @@ class Writer(ABC):
                 columns=part.columns,
                 stride=part.stride,
             )
-            read = slice(store.sram, store.sram + store.moved)
-            self.draft.add(store, {self.plan.destination.buffer: read})
+            for part in result.rectangles()
+        ]
+        read = slice(slot, slot + result.fragments)
+        self.draft.add(stores, {self.plan.destination.buffer: read})
 
     def _stored(self, op: StreamOperand) -> str:
         """Name of the buffer whose fragments an operand consists of in DRAM."""

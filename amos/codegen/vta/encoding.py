@@ -9,6 +9,7 @@ operations are 32 bits: destination, source, weight.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,15 +117,33 @@ class Encoding:
         Raises:
             BuildError: a value does not fit its field.
         """
-        values = fields_of(instruction)
-        data = b""
-        for half in self._halves(values["opcode"]):
-            word, at = 0, 0
-            for name, bits in half.items():
-                word |= _fitted(instruction, name, values[name], bits) << at
-                at += bits
-            data += word.to_bytes(_HALF // 8, "little")
-        return data
+        return self._encoded([instruction]).tobytes()
+
+    def _encoded(self, instructions: Sequence[Instruction]) -> np.ndarray:
+        """Two words of each instruction.
+
+        Raises:
+            BuildError: a value does not fit its field.
+        """
+        words = np.zeros((len(instructions), 2), np.uint64)
+        fields = [fields_of(each) for each in instructions]
+        opcodes = np.array([values["opcode"] for values in fields])
+        for opcode in np.unique(opcodes):
+            own = np.flatnonzero(opcodes == opcode)
+            for half, names in enumerate(self._halves(opcode)):
+                at = 0
+                for name, bits in names.items():
+                    column = np.array([fields[n][name] for n in own])
+                    low, high = _range(name, bits)
+                    for n in own[(column < low) | (column >= high)][:1]:
+                        raise BuildError(
+                            f"VTA encoding: {name} = {fields[n][name]} does not fit its {bits} "
+                            f"bits: {instructions[n]}"
+                        )
+                    field = (column & ((1 << bits) - 1)).astype(np.uint64)
+                    words[own, half] |= field << np.uint64(at)
+                    at += bits
+        return words
 
     def decode(self, data: bytes) -> Instruction:
         """The instruction of 16 bytes.
@@ -148,7 +167,7 @@ class Encoding:
         Raises:
             BuildError: a value does not fit its field.
         """
-        return b"".join(map(self.encode, stream.instructions))
+        return self._encoded(stream.instructions).tobytes()
 
     def micro_operations(self, uops: np.ndarray) -> np.ndarray:
         """Micro-operations (n × destination, source, weight) as 32-bit words.
@@ -171,13 +190,22 @@ class Encoding:
 
 def fields_of(instruction: Instruction) -> dict[str, int]:
     """The values of an instruction's fields by name."""
-    values: dict[str, int] = {name: int(getattr(instruction, name)) for name in _TOKENS}
+    values = {
+        "pop_prev": int(instruction.pop_prev),
+        "pop_next": int(instruction.pop_next),
+        "push_prev": int(instruction.push_prev),
+        "push_next": int(instruction.push_next),
+    }
     if isinstance(instruction, Transfer):
         (above, left), (below, right) = instruction.before, instruction.after
         return values | {
             "opcode": _LOAD if isinstance(instruction, Load) else _STORE,
             "memory": _MEMORIES.index(instruction.buffer),
-            **{n: getattr(instruction, n) for n in ("sram", "dram", "rows", "columns", "stride")},
+            "sram": instruction.sram,
+            "dram": instruction.dram,
+            "rows": instruction.rows,
+            "columns": instruction.columns,
+            "stride": instruction.stride,
             "above": above,
             "below": below,
             "left": left,
@@ -234,13 +262,6 @@ def instruction_of(values: dict[str, int]) -> Instruction:
     )
 
 
-def _fitted(instruction: Instruction, name: str, value: int, bits: int) -> int:
-    """A value as the bits of its field; immediates alone have a sign."""
-    low, high = 0, 1 << bits
-    if name == "immediate":
-        low, high = -high // 2, high // 2
-    if not low <= value < high:
-        raise BuildError(
-            f"VTA encoding: {name} = {value} does not fit its {bits} bits: {instruction}"
-        )
-    return value & ((1 << bits) - 1)
+def _range(name: str, bits: int) -> tuple[int, int]:
+    """What a field holds: from, and up to but without; immediates alone have a sign."""
+    return (-(1 << bits - 1), 1 << bits - 1) if name == "immediate" else (0, 1 << bits)

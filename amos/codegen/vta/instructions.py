@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -50,16 +51,19 @@ class Looped(Compute):
         """Cycles: one for each micro-operation."""
         return self.outer * self.inner * (self.end - self.begin)
 
-    def walk(self, memory: Memory) -> tuple[_Walk, np.ndarray]:
-        """How indices go, and where they begin: destination, source, weight.
+    def walk(self, memory: Memory, run: Sequence[Any]) -> tuple[_Walk, np.ndarray]:
+        """How indices of a run go, and where they begin: destination, source, weight.
 
         Raises:
             StreamError: there are none.
         """
-        uops = memory.chip["uop"][self.begin : self.end]
-        if not (0 <= self.begin < self.end <= len(memory.chip["uop"]) and self.operations):
-            raise StreamError(f"{self}: expected micro-operations of the buffer, and steps")
-        return _walk((uops - uops[0]).tobytes(), self.outer, self.inner, self._factors), uops[0]
+        whole = memory.chip["uop"]
+        for each in run:
+            if not (0 <= each.begin < each.end <= len(whole) and each.operations):
+                raise StreamError(f"{each}: expected micro-operations of the buffer, and steps")
+        uops = np.concatenate([whole[each.begin : each.end] for each in run])
+        key = (uops - uops[0]).tobytes(), len(run), self.outer, self.inner, self._factors
+        return _walk(*key), uops[0]
 
     @property
     def _factors(self) -> tuple[tuple[int, int], ...]:
@@ -94,13 +98,19 @@ class Gemm(Looped):
     reset: bool = False
 
     @property
+    def alike(self) -> Hashable:
+        """Its loops: those with the same ones are one with more micro-operations."""
+        alone = (self.outer, self.inner, self.end - self.begin, self._factors)
+        return None if self.reset else alone
+
+    @property
     def _factors(self) -> tuple[tuple[int, int], ...]:
         return self.dst, self.src, self.wgt
 
-    def access(self, memory: Memory) -> Access:
+    def access(self, memory: Memory, run: Sequence[Any]) -> Access:
         """Reads micro-operations, sources and accumulators, which it writes."""
-        walk, start = self.walk(memory)
-        uops = np.arange(self.begin, self.end)
+        walk, start = self.walk(memory, run)
+        uops = np.concatenate([np.arange(each.begin, each.end) for each in run])
         acc, inp, wgt = (rows + at for rows, at in zip(walk.distinct, start, strict=True))
         written = {"acc": self.within(memory, "acc", acc)}
         if self.reset:
@@ -112,9 +122,9 @@ class Gemm(Looped):
         sources = {"inp": self.within(memory, "inp", inp), "wgt": self.within(memory, "wgt", wgt)}
         return Access({"uop": uops, **sources, **written}, written)
 
-    def execute(self, memory: Memory) -> None:
+    def execute(self, memory: Memory, run: Sequence[Any]) -> None:
         """Add the products, or write zeros."""
-        walk, (dst, src, wgt) = self.walk(memory)
+        walk, (dst, src, wgt) = self.walk(memory, run)
         chip = memory.chip
         if self.reset:
             chip["acc"][walk.distinct[0] + dst] = 0
@@ -151,9 +161,9 @@ class Alu(Looped):
         """Cycles of the ALU."""
         return _ALU_CYCLES * self.outer * self.inner * (self.end - self.begin)
 
-    def access(self, memory: Memory) -> Access:
+    def access(self, memory: Memory, run: Sequence[Any]) -> Access:
         """Reads micro-operations and accumulators, which it writes."""
-        walk, start = self.walk(memory)
+        walk, start = self.walk(memory, run)
         if len(walk.distinct[0]) < self.outer * self.inner * (self.end - self.begin):
             raise StreamError(f"{self}: an accumulator is written twice")
         read = written = self.within(memory, "acc", walk.distinct[0] + start[0])
@@ -162,9 +172,9 @@ class Alu(Looped):
             read = np.union1d(written, source)
         return Access({"uop": np.arange(self.begin, self.end), "acc": read}, {"acc": written})
 
-    def execute(self, memory: Memory) -> None:
+    def execute(self, memory: Memory, run: Sequence[Any]) -> None:
         """Replace the accumulators."""
-        walk, start = self.walk(memory)
+        walk, start = self.walk(memory, run)
         dst, src = (rows + at for rows, at in zip(walk.indices, start, strict=False))
         acc = memory.chip["acc"]
         right: Any = np.int64(self.immediate) if self.immediate is not None else acc[src]
@@ -187,11 +197,11 @@ class Alu(Looped):
 class Finish(Compute):
     """Tells the host that everything before it is done."""
 
-    def access(self, memory: Memory) -> Access:
+    def access(self, memory: Memory, run: Sequence[Any]) -> Access:
         """Touches nothing."""
         return Access()
 
-    def execute(self, memory: Memory) -> None:
+    def execute(self, memory: Memory, run: Sequence[Any]) -> None:
         """Does nothing to memory."""
 
     def __str__(self) -> str:
@@ -199,10 +209,10 @@ class Finish(Compute):
 
 
 class _Walk:
-    """Indices of operands in the order of execution, counted from the first one of each."""
+    """Indices of operands, counted from the first one of each: steps × instructions × uops."""
 
-    def __init__(self, indices: list[np.ndarray]) -> None:
-        self.indices = indices
+    def __init__(self, indices: list[np.ndarray], steps: int, instructions: int) -> None:
+        self.indices, self._steps, self._instructions = indices, steps, instructions
 
     @cached_property
     def distinct(self) -> list[np.ndarray]:
@@ -212,8 +222,9 @@ class _Walk:
     @cached_property
     def apart(self) -> int:
         """Operations from one on an accumulator to the next one on it, up to what matters."""
-        at = self.indices[0]
-        near = (n for n in range(1, _WRITE_INTERVAL) if (at[n:] == at[:-n]).any())
+        steps = self.indices[0].reshape(self._steps, self._instructions, -1)
+        at = steps.swapaxes(0, 1).reshape(self._instructions, -1)
+        near = (n for n in range(1, _WRITE_INTERVAL) if (at[:, n:] == at[:, :-n]).any())
         return next(near, _WRITE_INTERVAL)
 
     @cached_property
@@ -239,9 +250,11 @@ class _Walk:
 
 
 @lru_cache(maxsize=256)
-def _walk(uops: bytes, outer: int, inner: int, factors: tuple[tuple[int, int], ...]) -> _Walk:
+def _walk(
+    uops: bytes, instructions: int, outer: int, inner: int, factors: tuple[tuple[int, int], ...]
+) -> _Walk:
     own = np.frombuffer(uops, np.int32).reshape(-1, 3)
     i, j = np.arange(outer)[:, None, None], np.arange(inner)[None, :, None]
-    return _Walk(
-        [(own[:, n] + i * step + j * small).reshape(-1) for n, (step, small) in enumerate(factors)]
-    )
+    columns = ((own[:, n], step, small) for n, (step, small) in enumerate(factors))
+    indices = [(uop + i * step + j * small).reshape(-1) for uop, step, small in columns]
+    return _Walk(indices, outer * inner, instructions)

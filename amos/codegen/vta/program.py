@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -48,7 +47,7 @@ class _Program(Writer):
 
     def closing(self) -> dict[str, np.ndarray]:
         """The last instruction waits for all others."""
-        self.draft.add(Finish())
+        self.draft.add([Finish()])
         last = len(self.draft.instructions) - 1
         for queue in ("load", "store"):
             self.draft.wait(last, self.draft.last_of(queue))
@@ -60,12 +59,12 @@ class _Program(Writer):
         """GEMM instructions for a tile, after one for zeros."""
         if first:
             self._clear(tiles[0], bases[0] - tiles[0].first)
-        touched = self.touched(tiles, bases)
+        touched, origin = self.touched(tiles, bases), np.array(bases)
         for way, start in _instructions(loops, self.plan.unit.micro_ops, self.interval):
-            begin, end = self.uops.place(way.uops + np.array(bases) + start)
+            begin, end = self.uops.place(way.uops + (origin + start))
             gemm = Gemm(begin=begin, end=end, **_factors(way))
             written = {"acc": touched["acc"]}
-            self.draft.add(gemm, {**touched, "uop": slice(begin, end)}, written)
+            self.draft.add([gemm], {**touched, "uop": slice(begin, end)}, written)
 
     def finish(self, result: Tile, slot: int) -> None:
         """The epilogue on the accumulators of a tile."""
@@ -77,7 +76,7 @@ class _Program(Writer):
         way, begin, end = self._over(result, slot)
         gemm = Gemm(begin=begin, end=end, reset=True, **_factors(way))
         written = {"acc": slice(slot, slot + result.fragments)}
-        self.draft.add(gemm, {"uop": slice(begin, end)}, written)
+        self.draft.add([gemm], {"uop": slice(begin, end)}, written)
 
     def _alu(self, step: AluStep, result: Tile, slot: int) -> None:
         """One operation of the epilogue on the accumulators of a tile."""
@@ -94,7 +93,7 @@ class _Program(Writer):
             opcode=step.opcode,
             immediate=step.immediate,
         )
-        self.draft.add(alu, {"uop": slice(begin, end), "acc": whole}, {"acc": whole})
+        self.draft.add([alu], {"uop": slice(begin, end), "acc": whole}, {"acc": whole})
 
     def _over(self, result: Tile, slot: int) -> tuple[Arranged, int, int]:
         """Loops and micro-operations over all accumulators of a tile."""
@@ -137,7 +136,7 @@ class _MicroOps:
                 columns=count,
                 stride=count,
             )
-            self._draft.add(load, writes={"uop": room})
+            self._draft.add([load], writes={"uop": room})
         room = self._resident[key]
         return room.start, room.stop
 
@@ -161,9 +160,12 @@ def _instructions(
     alone = arranged(tuple(step for step in loops if not step.sums), most, interval)
     if alone is None:
         raise BuildError(f"a tile takes more than the {most} micro-operations that have room")
-    for place in itertools.product(*(range(step.length) for step in sums)):
-        moved = [n * np.array(step.moves) for n, step in zip(place, sums, strict=True)]
-        yield alone, np.sum([np.zeros(3, np.int64), *moved], axis=0)
+    starts = np.zeros((1, 3), np.int64)
+    for step in sums:
+        moved = np.arange(step.length)[:, None] * np.array(step.moves)
+        starts = (starts[:, None] + moved).reshape(-1, 3)
+    for start in starts:
+        yield alone, start
 
 
 def _factors(way: Arranged) -> dict[str, Any]:

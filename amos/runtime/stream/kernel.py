@@ -46,8 +46,8 @@ class StreamKernel:
             for op in self.plan.sources
         }
 
-    def run(self, arguments: Mapping[str, np.ndarray]) -> None:
-        """Simulate one run.
+    def run(self, arguments: Mapping[str, np.ndarray] | None = None) -> None:
+        """Simulate one run; without arguments what it computes is left out.
 
         Raises:
             StreamError: the stream is not sound.

@@ -12,10 +12,11 @@ import math
 from bisect import bisect_right
 from collections.abc import Mapping as MappingType
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
-from amos.codegen.stream.instructions import NEIGHBOURS, QUEUES, Stream
+from amos.codegen.stream.instructions import NEIGHBOURS, QUEUES, Compute, Stream
 from amos.codegen.stream.transfers import Transfers
 from amos.errors import StreamError
 from amos.machine.stream_unit import StreamUnit
@@ -64,9 +65,12 @@ def _costs(stream: Stream, transfers: Transfers, unit: StreamUnit) -> np.ndarray
 
     One that moves nothing takes its cycles ahead.
     """
-    operations = np.array([each.operations for each in stream.instructions], np.int64)
+    operations = np.zeros(len(stream.instructions), np.int64)
     size = np.zeros(len(operations), np.int64)
-    size[transfers.numbers] = transfers.bytes
+    operations[transfers.numbers], size[transfers.numbers] = transfers.padding, transfers.bytes
+    for n, each in enumerate(stream.instructions):
+        if isinstance(each, Compute):
+            operations[n] = each.operations
     alone = unit.issue + operations + np.where(operations > 0, unit.drain, 0)
     return np.stack(
         [
@@ -98,14 +102,13 @@ class _Queue:
     ) -> None:
         self.numbers: list[int] = numbers.tolist()
         own = [stream.instructions[n] for n in self.numbers]
-        self.pops = [
-            tuple(queue + d for side, d in NEIGHBOURS.items() if getattr(each, f"pop_{side}"))
-            for each in own
-        ]
-        self.pushes = [
-            tuple(queue + d for side, d in NEIGHBOURS.items() if getattr(each, f"push_{side}"))
-            for each in own
-        ]
+        sides = [queue + distance for distance in NEIGHBOURS.values()]
+        ways = {
+            marks: tuple(other for other, mark in zip(sides, marks, strict=True) if mark)
+            for marks in product((False, True), repeat=len(sides))
+        }
+        self.pops = [ways[each.pop_prev, each.pop_next] for each in own]
+        self.pushes = [ways[each.push_prev, each.push_next] for each in own]
         ahead, size, behind = costs[:, numbers]
         self.busy = int((ahead + np.ceil(size / port) + behind).sum())
         self.ahead, self.bytes, self.behind = ahead.tolist(), size.tolist(), behind.tolist()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable
 from collections.abc import Mapping as MappingType
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -59,19 +60,18 @@ def simulate(
     line = timeline(stream, transfers, unit, port)
     memory = Memory(stream, dram)
     accesses = Accesses({name: len(rows) for name, rows in memory.chip.items()})
-    for numbers, chosen in _runs(line.order, transfers):
+    for numbers in _runs(stream, transfers, line.order):
         each = stream.instructions[numbers[0]]
         if isinstance(each, Compute):
-            try:
-                access = each.access(memory)
-            except StreamError as error:
-                raise StreamError(f"instruction {numbers[0]} of compute: {error}") from None
-            for writes, touched in enumerate((access.reads, access.writes)):
-                for name, rows in touched.items():
-                    accesses.add(name, rows, numbers, np.array([len(rows)]), bool(writes))
-            if dram is not None:
-                each.execute(memory)
+            _compute(
+                [stream.instructions[n] for n in numbers],
+                numbers[-1:],
+                memory,
+                accesses,
+                dram is not None,
+            )
         else:
+            chosen = np.searchsorted(transfers.numbers, numbers)
             name, rows = transfers.move(chosen, memory)
             accesses.add(name, rows, numbers, transfers.sizes[chosen], isinstance(each, Load))
     accesses.check(np.array(stream.queues), line.before)
@@ -79,17 +79,39 @@ def simulate(
     return Run(line.cycles, line.busy, int(transfers.bytes.sum()), contents)
 
 
-def _runs(order: np.ndarray, transfers: Transfers) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Instructions in their order: one, or transfers that can be done together.
+def _compute(
+    run: list[Any], number: np.ndarray, memory: Memory, accesses: Accesses, values: bool
+) -> None:
+    """Compute instructions that are done together; the last one's number stands for all."""
+    try:
+        access = run[0].access(memory, run)
+    except StreamError as error:
+        raise StreamError(f"instruction {number[0]} of compute: {error}") from None
+    for writes, touched in enumerate((access.reads, access.writes)):
+        for name, rows in touched.items():
+            accesses.add(name, rows, number, np.array([len(rows)]), bool(writes))
+    if values:
+        run[0].execute(memory, run)
 
-    Yields:
-        their numbers, and which transfers they are.
+
+def _runs(stream: Stream, transfers: Transfers, order: np.ndarray) -> list[np.ndarray]:
+    """Numbers of instructions in their order, those together that can be done together.
+
+    Those are transfers of one kind, and compute instructions that are alike between which
+    there are neither others nor tokens.
     """
-    which = np.full(len(order), -1)
-    which[transfers.numbers] = np.arange(len(transfers.numbers))
-    which = which[order]
-    alone = which < 0
-    kind = np.where(alone, -1, transfers.same[which] if len(transfers.same) else -1)
-    cuts = np.flatnonzero((kind[1:] != kind[:-1]) | alone[1:]) + 1
-    for begin, end in zip([0, *cuts.tolist()], [*cuts.tolist(), len(order)], strict=True):
-        yield order[begin:end], which[begin:end]
+    kinds: dict[Hashable, int] = {}
+    kind = np.full(len(order), -1)
+    kind[transfers.numbers] = transfers.same
+    whole = kind < 0
+    for n in np.flatnonzero(whole):
+        each = stream.instructions[n]
+        if isinstance(each, Compute) and (alike := each.alike) is not None:
+            kind[n] = -2 - kinds.setdefault(alike, len(kinds))
+    instructions = stream.instructions
+    pops = np.array([each.pop_prev or each.pop_next for each in instructions])
+    pushes = np.array([each.push_prev or each.push_next for each in instructions])
+    kind, tied = kind[order], whole[order]
+    cuts = (kind[1:] != kind[:-1]) | (kind[1:] == -1)
+    cuts |= tied[1:] & (pops[order[1:]] | pushes[order[:-1]])
+    return np.split(order, np.flatnonzero(cuts) + 1)
