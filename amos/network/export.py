@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from amos._toolchain import load_tvm
 from amos.errors import NetworkError
+from amos.network.frontend import silent
 from amos.network.network import Port
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["export_network"]
 
 _LIBRARY, _SAMPLE = "libnetwork.so", "sample"
+#: How folders of what is not complete begin; the number of the process follows.
+_PARTIAL = ".amos-"
 #: How the C++ of a process asks for the tile registers of AMX.
 _ASK_FOR_TILES = (
     "  syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */);\n"
@@ -33,7 +36,8 @@ def export_network(model: CompiledNetwork, folder: str | Path) -> tuple[Path, ..
     target = Path(folder)
     try:
         target.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=".amos-", dir=target))
+        _remove_leftovers(target)
+        partial = Path(tempfile.mkdtemp(prefix=f"{_PARTIAL}{os.getpid()}-", dir=target))
     except OSError as error:
         raise NetworkError(f"export to {str(target)!r}: {error.strerror}") from error
     try:
@@ -43,6 +47,14 @@ def export_network(model: CompiledNetwork, folder: str | Path) -> tuple[Path, ..
         raise NetworkError(f"export to {str(target)!r}: {error.strerror or error}") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _remove_leftovers(target: Path) -> None:
+    """Remove what exports that were killed have left behind."""
+    for path in target.glob(f"{_PARTIAL}*-*"):
+        process = path.name.removeprefix(_PARTIAL).partition("-")[0]
+        if process.isdigit() and not Path("/proc", process).exists():
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _moved(partial: Path, target: Path) -> tuple[Path, ...]:
@@ -63,7 +75,8 @@ def _write(model: CompiledNetwork, folder: Path) -> None:
     from amos.network.model import random_arrays
 
     try:
-        model.executable.export_library(str(folder / _LIBRARY))
+        with tempfile.TemporaryDirectory(dir=folder) as objects, silent():
+            model.executable.export_library(str(folder / _LIBRARY), workspace_dir=objects)
     except Exception as error:  # what a missing or failing compiler raises, TVM decides
         line = str(error).strip().splitlines()[-1:]
         raise NetworkError(

@@ -16,7 +16,7 @@ from amos.errors import NetworkError, shown
 from amos.network.qlinear import with_pairs
 from amos.network.torch_programs import exported, from_program, named_shapes
 
-__all__ = ["Shapes", "import_model", "open_shapes", "opened"]
+__all__ = ["Shapes", "import_model", "open_shapes", "opened", "silent"]
 
 #: Extents of inputs by name.
 Shapes = Mapping[str, Sequence[int]]
@@ -117,13 +117,13 @@ def _from_onnx(model: Any, name: str, shapes: dict[str, list[int]]) -> Any:
             return from_onnx(model, shape_dict=shapes)
     except Exception as error:
         said = f"model {name!r}: TVM cannot import it: {last_line(error)}"
-        with _silent():  # TVM complains where a builder ends before its work is done
+        with silent():  # TVM complains where a builder ends before its work is done
             traceback.clear_frames(error.__traceback__)
         raise NetworkError(said) from error
 
 
 @contextmanager
-def _silent() -> Iterator[None]:
+def silent() -> Iterator[None]:
     """Nothing reaches standard error, from C++ either."""
     with open(os.devnull, "w") as nowhere:
         usual = os.dup(2)
