@@ -17,7 +17,7 @@ from amos.codegen.scheduled import last_line, scheduled
 from amos.codegen.tir.arrays import from_tensor, held, to_tensor
 from amos.codegen.tir.memory import aligned_to_elements, pipeline
 from amos.codegen.tir.program import Argument, Program
-from amos.codegen.tir.statements import gives_names
+from amos.codegen.tir.statements import conditions_depend, gives_names
 from amos.codegen.tir.target import host_target, without
 from amos.codegen.tir.tensor_intrin import implementation
 from amos.errors import BuildError
@@ -308,8 +308,9 @@ def compile_module(candidate: Candidate, program: Program, kind: str, module: An
 
     target, passes = host_target(without(module, kind)), pipeline(tiles=program.plan.tiled)
     config = {"tirx.disable_cse_tir": gives_names(module)}
+    unsound = ["s_tir.HoistIfThenElse"] if conditions_depend(module) else []
     try:
-        with tvm.transform.PassContext(config=config):
+        with tvm.transform.PassContext(config=config, disabled_pass=unsound):
             return tvm.compile(aligned_to_elements(module), target=target, tir_pipeline=passes)
     except Exception as error:
         raise BuildError(f"{candidate}: TVM cannot compile it: {last_line(error)}") from error

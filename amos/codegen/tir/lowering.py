@@ -6,7 +6,7 @@ from typing import Any
 
 from amos._toolchain import load_tvm
 from amos.codegen.tir.rounding import unsettled
-from amos.codegen.tir.statements import gives_names
+from amos.codegen.tir.statements import conditions_depend, gives_names
 
 __all__ = ["lowered"]
 
@@ -43,7 +43,7 @@ def lowered(module: Any, share: bool = True) -> Any:
     ]
     simplify = [
         *([flat.StorageRewrite()] if share else []),
-        blocks.HoistIfThenElse(),
+        *([] if conditions_depend(module) else [blocks.HoistIfThenElse()]),
         flat.UnrollLoop(),
         blocks.RenormalizeSplitPattern(),
         flat.StmtSimplify(),

@@ -10,6 +10,7 @@ from amos._toolchain import load_tvm
 
 __all__ = [
     "BlockNest",
+    "conditions_depend",
     "find",
     "gives_names",
     "loop_with",
@@ -69,12 +70,37 @@ def gives_names(function: Any) -> bool:
     TVM shares common expressions without looking for them in such values, but puts the
     shared ones there too, also where they are not computed yet.
     """
-    import tvm_ffi
     from tvm import tirx
 
-    names: list[Any] = []
-    tvm_ffi.structural_walk(function, (tirx.Let, names.append))
-    return bool(names)
+    return bool(_inside(function, tirx.Let))
+
+
+def conditions_depend(function: Any) -> bool:
+    """Whether a condition stands in a branch of another that has an ``else``, both of one loop.
+
+    TVM simplifies the inner one by what the outer one says, and then hoists it out of both,
+    so that it also decides on the other branch.
+    """
+    from tvm import tirx
+
+    parted = (each for each in _inside(function, tirx.IfThenElse) if each.else_case is not None)
+    for stmt in parted:
+        loops = _inside(stmt.condition, tirx.Var)
+        for branch in (stmt.then_case, stmt.else_case):
+            for inner in _inside(branch, tirx.IfThenElse):
+                variables = _inside(inner.condition, tirx.Var)
+                if any(one.same_as(other) for one in variables for other in loops):
+                    return True
+    return False
+
+
+def _inside(node: Any, kind: Any) -> list[Any]:
+    """What there is of a class in a function, a statement or an expression."""
+    import tvm_ffi
+
+    inside: list[Any] = []
+    tvm_ffi.structural_walk(node, (kind, inside.append))
+    return inside
 
 
 def rewritten(stmt: Any, kind: str, change: Callable[[Any], Any]) -> Any:

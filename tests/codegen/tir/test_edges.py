@@ -99,3 +99,21 @@ def test_accumulators_are_on_the_stack() -> None:
     name = "TVMBackendAllocWorkspace"
     # 15 accumulators are less than 1 KiB, 20 are more; what is staged is in the pool.
     assert many.count(name) == few.count(name)
+
+
+def test_loops_that_share_a_parallel_one() -> None:
+    """TVM took the condition of one end, as it is within the other, out of both."""
+    op = Operator.parse(
+        "out[s,i,l,j] += b[q,s,l + i] * right[q,j]",
+        dict(s=3, i=3, l=3, j=3, q=187),
+        dict(b="uint8", right="int8", out="int32"),
+    )
+    schedule = Schedule.of(
+        {"block.j": 2, "block.l": 2, "block.s": 2, "copy": "vectors", "order": "s i j l",
+         "parallel": 4, "reduce": "r1.tile", "stage.Src1": "tile", "stage.Src2": "whole",
+         "tile.i": 2, "tile.j": 1, "tile.l": 2, "tile.s": 1, "unroll": 2, "vector": 32}
+    )  # fmt: skip
+    mapping = amos.enumerate_mappings(op, "vnni_dpbusd_dot_m1k32_u8_s8_s32")[0]
+    inputs = random_inputs(op, np.random.default_rng(0))
+    kernel = amos.build(mapping, schedule, implementation="generic")
+    np.testing.assert_array_equal(kernel(**inputs), evaluate(op, inputs))
