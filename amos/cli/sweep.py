@@ -75,6 +75,7 @@ def _print(points: Sequence[Point]) -> None:
             *points[0].settings,
             "operator",
             "mappings",
+            "infeasible",
             "unit used",
             "predicted ms",
             "simulated ms",
@@ -83,6 +84,7 @@ def _print(points: Sequence[Point]) -> None:
         + ["energy uJ", "why not"],
         [
             [*(str(value) for value in point.settings.values()), point.operator, point.mappings]
+            + [point.infeasible]
             + [percent(point.utilization), milliseconds(point.predicted)]
             + [milliseconds(point.simulated), percent(point.share)]
             + [None if point.energy is None else point.energy * 1e6, point.reason]

@@ -31,6 +31,7 @@ class Point:
         settings: what was changed, by its path.
         operator: name.
         mappings: how many there are under the rule ``access``.
+        infeasible: how many of them have no schedule, as nothing of them fits the buffers.
         utilization: share of the unit's operations that the best mapping needs.
         predicted: seconds of the best candidate by the model.
         simulated: seconds of it in the simulator, if the machine has one.
@@ -42,6 +43,7 @@ class Point:
     settings: Mapping[str, Any]
     operator: str
     mappings: int = 0
+    infeasible: int = 0
     utilization: float | None = None
     predicted: float | None = None
     simulated: float | None = None
@@ -109,6 +111,7 @@ def _point(
         settings,
         op.name,
         mappings=result.counts["access"],
+        infeasible=result.counts["access"] - result.searched,
         utilization=best.mapping.physical().utilization,
         predicted=best.predicted,
         simulated=best.seconds if result.simulated else None,

@@ -230,7 +230,7 @@ def spaces_of(
     """The space of each mapping by name, under fixed values.
 
     A mapping that lacks a fixed variable, or where the values leave nothing, is left
-    out.
+    out; on a machine with streams also one that no schedule fits the buffers of.
 
     Args:
         mappings: what may be scheduled.
@@ -246,7 +246,8 @@ def spaces_of(
     spaces = {m.name: ScheduleSpace(m, machine, tiling) for m in mappings}
     wanted = list(fixes)
     if not wanted:
-        return spaces
+        streams = machine is not None and machine.stream is not None
+        return _fitting(spaces) if streams else spaces
     known = {name for space in spaces.values() for name in space.variables}
     plain = {name.replace(".", "_"): name for name in known}
     given = []
@@ -274,10 +275,24 @@ def spaces_of(
     return left
 
 
+def _fitting(spaces: dict[str, ScheduleSpace]) -> dict[str, ScheduleSpace]:
+    """Those with a schedule.
+
+    Raises:
+        ScheduleError: there is none.
+    """
+    left = {key: space for key, space in spaces.items() if _possible(space.csp)}
+    if spaces and not left:
+        name, space = next(iter(spaces.items()))
+        conflict = solver.conflict(solver.explain(space.csp))
+        raise ScheduleError(f"none of {len(spaces)} mappings has a schedule; {name}: {conflict}")
+    return left
+
+
 def _possible(csp: CSP) -> bool:
     allowed = csp.allowed
     settled = all(allowed.values()) and csp.possible(allowed)
-    return settled and solver.solve(csp) is not None
+    return settled and bool(solver.sample(csp, 1, np.random.default_rng(0)))
 
 
 def candidate_of(kernel: Any, schedule: Schedule | None = None) -> Candidate:

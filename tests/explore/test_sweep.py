@@ -37,6 +37,15 @@ def test_sizes_of_a_unit_and_its_machine() -> None:
         assert point.share == pytest.approx(point.utilization * calls / (point.simulated * 1e8))
 
 
+def test_mappings_that_nothing_of_fits_are_left_out() -> None:
+    """Three accumulators of one row read three fragments, where a window has holes more."""
+    small, none = sweep(VTA, PYNQ, {"memory.inp.capacity": [32, 16]}, [OPERATORS["conv"]], trials=2)
+    assert 0 < small.infeasible < small.mappings == 49
+    assert small.simulated is not None
+    assert none.simulated is None
+    assert none.reason.startswith("none of 49 mappings has a schedule; ")
+
+
 def test_energy_is_that_of_every_access() -> None:
     """One at a time of: a product, a byte in a buffer, a byte to or from DRAM."""
     names = ("mac_energy", "buffer_energy", "dram_energy")
