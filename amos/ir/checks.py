@@ -47,6 +47,12 @@ def _check_destination(compute: Compute) -> None:
     """Each point of the spatial iterations writes an element of its own."""
     if compute.dst.padded:
         raise OperatorError(f"{compute.dst}: only a source can be padded, not the output")
+    names = [name for index in compute.dst.indices for name in index.names]
+    if repeated := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+        raise OperatorError(
+            f"{compute.dst}: {', '.join(repeated)} indexes two dimensions of the output; let it "
+            "index one, and store results there by with_output (--output)"
+        )
     check_distinct(compute.dst, compute.extents)
 
 

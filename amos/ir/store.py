@@ -3,7 +3,8 @@
 ``y[n, p*28 + q, k]`` stores a tensor under another shape, ``y[k, n, p, q]`` transposed,
 ``y[n, p, q, k + 64]`` at an offset in a larger tensor, whose other elements are left
 alone. An index may take an iteration apart: ``y[n, p//2, q//2, p%2*8 + q%2*4 + k]``
-moves each 2×2 square of an image to channels. Every result has an element of its own.
+moves each 2×2 square of an image to channels, ``y[i, i]`` stores a diagonal. Every result
+has an element of its own.
 
 Grammar, where ``index`` is that of :mod:`amos.ir.grammar` with digits for names::
 
@@ -13,7 +14,7 @@ Grammar, where ``index`` is that of :mod:`amos.ir.grammar` with digits for names
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -155,7 +156,7 @@ def check_store(
         if extent > 1 and not _tell_apart(digits, extent):
             raise OperatorError(
                 f"{store}: digits {' and '.join(map(str, digits))} do not tell each of {extent} "
-                f"steps of {name!r} from the others once, as {name}, or {name}//2 and {name}%2, do"
+                f"steps of {name!r} from the others, as {name}, or {name}//2 and {name}%2, do"
             )
     extents = store.extents(iterations)
     check_distinct(store, extents)
@@ -169,39 +170,49 @@ def check_store(
 
 
 def _tell_apart(digits: Iterable[Digit], extent: int) -> bool:
-    """Whether digits are all those of an iteration, each of them once."""
-    below = 1
+    """Whether digits tell each step of an iteration from the others."""
+    below = 1  # the step is known modulo this
     for digit in sorted(digits, key=lambda each: each.divide):
-        if digit.divide != below:
-            return False
-        below = digit.divide * (digit.modulo or extent)
+        if below % digit.divide == 0:
+            below = max(below, digit.divide * (digit.modulo or extent))
     return below >= extent
 
 
 def check_distinct(load: BufferLoad, extents: Mapping[str, int]) -> None:
     """Refuse an access that may reach one element from two points of what its indices name.
 
-    The test is sufficient: each name is in one dimension, and there every coefficient
-    exceeds what the smaller ones together can reach, so that the terms are a mixed radix.
+    The test is sufficient: an index tells the names that no other tells, if every coefficient
+    of theirs exceeds what the smaller ones together can reach: their terms are a mixed radix.
 
     Raises:
-        OperatorError: they are none, or a name indexes two dimensions.
+        OperatorError: some names are told by no index.
     """
-    seen: set[str] = set()
-    for index in load.indices:
-        if repeated := seen & set(index.names):
+    told: set[str] = set()
+    unsolved = list(load.indices)
+    while unsolved:
+        reasons = {index: _overlap(index, extents, told) for index in unsolved}
+        solved = [index for index, reason in reasons.items() if not reason]
+        if not solved:
+            index, reason = next(iter(reasons.items()))
             raise OperatorError(
-                f"{load}: {', '.join(sorted(repeated))} indexes two dimensions of the output"
+                f"{load}: in index {index} {reason}, so that no two elements are one"
             )
-        seen |= set(index.names)
-        reach = 0
-        for name, c in sorted(index.terms, key=lambda term: abs(term[1])):
-            if abs(c) <= reach and extents[name] > 1:
-                raise OperatorError(
-                    f"{load}: in index {index} the coefficient {c} of {name} must exceed {reach}, "
-                    "the reach of the smaller terms, so that no two elements are one"
-                )
-            reach += abs(c) * (extents[name] - 1)
+        told.update(name for index in solved for name in index.names)
+        unsolved = [index for index in unsolved if reasons[index]]
+
+
+def _overlap(index: Affine, extents: Mapping[str, int], told: Container[str]) -> str:
+    """What would have to hold for an index to tell its other names; empty if it does."""
+    reach = 0
+    for name, c in sorted(index.terms, key=lambda term: abs(term[1])):
+        if name in told or extents[name] == 1:
+            continue
+        if abs(c) <= reach:
+            return (
+                f"the coefficient {c} of {name} must exceed {reach}, the reach of the smaller terms"
+            )
+        reach += abs(c) * (extents[name] - 1)
+    return ""
 
 
 class _StoreReader(IndexReader):

@@ -151,6 +151,26 @@ def test_mappings_are_those_without_it() -> None:
         assert names == [m.name for m in amos.enumerate_mappings(op, CASES[5][2])]
 
 
+@pytest.mark.parametrize("text", ["y[i, j, i]", "y[i + j, j]", "y[j, j%4, i + 1, j//2]"])
+def test_elements_that_are_no_box(text: str) -> None:
+    """An iteration in several dimensions: a diagonal, a band, and digits that say it twice."""
+    rng = np.random.default_rng(1)
+    plain = operator(GEMM, dict(i=9, j=19, k=16), None, "bytes")
+    op, inputs = plain.with_output(text), random_inputs(plain, rng)
+    sums, expected = evaluate(plain, inputs), np.zeros(plain.with_output(text).result.shape)
+    for i, j in np.ndindex(9, 19):
+        expected[tuple(op.stored.at({"i": i, "j": j}))] = sums[i, j]
+    for candidate in _candidates(op, VNNI, rng):
+        np.testing.assert_array_equal(amos.simulate(candidate.mapping, inputs), expected)
+        kernel = build(candidate, implementation="generic")
+        np.testing.assert_array_equal(kernel(**inputs), expected)
+    if compiler() is not None:
+        half = operator(GEMM, dict(i=9, j=19, k=16), None, "float16").with_output(text)
+        mapping = amos.enumerate_mappings(half, "wmma_m16n16k16_f16_f32")[0]
+        plan = GpuPlan(mapping, GpuSchedule(), "sm_80")
+        assert emulate(plan, draw_inputs(plan, rng)).problem == ""
+
+
 def test_a_split_reduction() -> None:
     op = operator(GEMM, dict(i=1, j=13, k=4 * 515), None, "bytes").with_output("y[j, i]")
     mapping = amos.enumerate_mappings(op, VNNI)[0]

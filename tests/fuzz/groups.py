@@ -215,6 +215,10 @@ def _place(
         shuffled = " ".join(terms[n] for n in rng.permutation(len(terms)))
         indices.append(f"{constant} {shuffled}" if constant else shuffled.removeprefix("+ "))
         shape.append(first + reach + 1 + int(larger and rng.integers(0, 3)))
+    if extents and chance(rng, 0.1):  # a diagonal: what says again what another index says
+        again, at = str(rng.choice([*extents])), int(rng.integers(len(indices) + 1))
+        indices.insert(at, again)
+        shape.insert(at, extents[again])
     names = Names(rng, 0.2)
     names.used = used
     odd = ["out", "x", "Dst", "packed", "stage", "main", "f32"]

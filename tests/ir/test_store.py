@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
 from amos.errors import AmosError, OperatorError, ParseError
 from amos.ir import Digit, Operator
 from amos.records.canonical import operator_from, operator_values
+from amos.validate import evaluate, random_inputs
 
 OP = Operator.parse(
     "out[n,p,k] += a[n,p+r,c] * weight[k,r,c]",
@@ -28,6 +30,9 @@ OP = Operator.parse(
         ("y[p//5*5 + p%5, n, k]", "y[p//5*5 + p%5, n, k]", (15, 2, 8)),
         ("y[p//1, p%2 - p%2, n, 7 - k]", "y[p, 0, n, -k + 7]", (12, 1, 2, 8)),
         ("out[n, p%12, k]", "out[n, p%12, k]", (2, 12, 8)),
+        ("y[p, n, p, k]", "y[p, n, p, k]", (12, 2, 12, 8)),
+        ("y[p + k, n + k, k]", "y[p + k, n + k, k]", (19, 9, 8)),
+        ("y[n, p%4, p//2, k, p]", "y[n, p%4, p//2, k, p]", (2, 4, 6, 8, 12)),
     ],
 )
 def test_text(text: str, printed: str, shape: tuple[int, ...]) -> None:
@@ -38,11 +43,30 @@ def test_text(text: str, printed: str, shape: tuple[int, ...]) -> None:
     assert operator_from(operator_values(op)) == op
 
 
-def test_every_point_has_an_element_of_its_own() -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "y[p//2%3, p%2, n*2 + p//6, k]",
+        "y[p, p, n + k*2]",
+        "y[n + p, p + k, k]",
+        "y[p%4, k, n, p//2]",
+    ],
+)
+def test_every_point_has_an_element_of_its_own(text: str) -> None:
+    op = OP.with_output(text)
+    inputs = random_inputs(op, np.random.default_rng(0))
+    plain, got = evaluate(OP, inputs), evaluate(op, inputs)
+    at = {(n, p, k): tuple(op.stored.at({"n": n, "p": p, "k": k})) for n in range(2)
+          for p in range(12) for k in range(8)}  # fmt: skip
+    assert len({*at.values()}) == 2 * 12 * 8
+    expected = np.zeros_like(got)
+    for point, where in at.items():
+        expected[where] = plain[point]
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_digits() -> None:
     store = OP.with_output("y[p//2%3, p%2, n*2 + p//6, k]").stored
-    at = {tuple(store.at({"n": n, "p": p, "k": k})) for n in range(2) for p in range(12)
-          for k in range(8)}  # fmt: skip
-    assert len(at) == 2 * 12 * 8
     assert store.at({"n": 1, "p": 11, "k": 3}) == [2, 1, 3, 3]
     assert store.names == {"n", "p", "k"}
     assert store.digits == (Digit("p", 2, 3), Digit("p", 1, 2), Digit("p", 6))
@@ -68,10 +92,10 @@ def test_other_names() -> None:
         ("y[n, p]", OperatorError, "'k' does not index it, so that 8 results would be stored"),
         ("y[n, p//2, k]", OperatorError, "p//2 do not tell each of 12 steps of 'p'"),
         ("y[n, p//4, p%2, k]", OperatorError, "p//4 and p%2 do not tell each of 12 steps"),
-        ("y[n, p, p%2, k]", OperatorError, "p%2 and p do not tell each"),
+        ("y[n, p%4, p//6, k]", OperatorError, "p%4 and p//6 do not tell each of 12 steps"),
         ("y[n, p*7 + k]", OperatorError, "the coefficient 7 of p must exceed 7"),
         ("y[n, p*8 + k*3]", OperatorError, "coefficient 8 of p must exceed 21"),
-        ("y[n, p, k + n*0, p]", OperatorError, "p indexes two dimensions"),
+        ("y[n, p + k, p + k]", OperatorError, "index p + k the coefficient 1 of k must exceed 11"),
         ("y[n, p, k - 1]", OperatorError, "index k - 1 of 'y' runs from -1 to 6"),
         ("y[n, p, k*2]", OperatorError, "outside dimension 2 of size 8"),
         ("a[n, p, k]", OperatorError, "'a' is a tensor that the operator reads"),
