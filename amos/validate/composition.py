@@ -78,8 +78,10 @@ class Value:
         Raises:
             Apart: an expression converts to it in another way, or not at all.
         """
-        if into is None or into == self.dtype:
-            return replace(self, dtype=self.dtype if into else None)
+        if into == self.dtype or (into is None and self.rounded):
+            return self
+        if into is None:
+            return replace(self, dtype=None)
         value = self.inside()
         node, whole = value.node, value.kind == "int32"
         exact = self.dtype is not None and dtype(into).represents(dtype(self.dtype))

@@ -2,7 +2,8 @@
 
 Behind a producer, as its epilogue, stands a consumer that makes one element of each that
 the producer stores: a bijection. Before a consumer, as its prologue, stands a producer
-that sums over nothing: an injection. Both take a proof that the element which one stores
+that sums over nothing: an injection. Beside its output a producer stores what a consumer
+reduces of each of its elements. All take a proof that the element which one stores
 is the element which the other reads; see :mod:`amos.validate.bijection`. What both
 operators compute is then one expression (:mod:`amos.validate.composition`).
 """
@@ -17,9 +18,10 @@ from typing import Any
 
 from amos.errors import OperatorError
 from amos.ir import Affine, BufferLoad, Operator, Store
-from amos.ir.epilogue import Node
+from amos.ir.epilogue import Epilogue, Node
 from amos.ir.limits import dictionary
 from amos.ir.prologue import Prologue
+from amos.ir.result import Combination, Result
 from amos.ir.tokens import one_line
 from amos.validate.bijection import Substitution, Visits, substitution
 from amos.validate.composition import (
@@ -43,8 +45,9 @@ class FusionVerdict(Verdict):
     """Whether two operators can be one; true if they can.
 
     ``rule`` is ``"behind"``, where the consumer becomes the producer's epilogue and output,
-    ``"before"``, where the producer becomes the consumer's prologue, or ``"fusion"`` where
-    neither holds; ``wrong`` then says why.
+    ``"before"``, where the producer becomes the consumer's prologue, ``"beside"``, where the
+    consumer becomes a further result, or ``"fusion"`` where none of these holds; ``wrong``
+    then says why.
 
     Attributes:
         how: as what the one becomes part of the other; empty if it does not.
@@ -71,7 +74,8 @@ def fusable(
     The verdict is exact in what concerns indices: elements are not compared one by one, and
     extents may be of any size. If it is true, ``fused`` stores what the consumer would,
     bit for bit where the arithmetic is that of integers; floats are rounded where the
-    epilogue or the prologue says. The producer's output itself is not stored any more.
+    epilogue or the prologue says. The producer's output itself is not stored any more,
+    unless the consumer is a further result.
 
     Args:
         producer: an operator, or its text, which may go on with ``then`` and an epilogue.
@@ -89,6 +93,9 @@ def fusable(
     fusable (behind): as the epilogue acc * s[j] and the output z[j, i]
     >>> print(fusable("y[i] = x[i] * s[]", "z[j] += y[k] * b[k,j]", dict(i=16, j=8, k=16)))
     fusable (before): as the prologue y[i] = x[i] * s[]
+    >>> print(fusable("y[i,j] += a[i,k] * b[k,j]", "z[i] max= y[i,j]", sizes))
+    fusable (beside): as the further result z[i] max= acc; CUDA kernels then do not split the \
+reduction over `k`
     """
     sizes, kinds = dictionary(extents, "extents"), dictionary(dtypes, "dtypes")
     first = _operator(producer, sizes, kinds, None)
@@ -100,7 +107,10 @@ def fusable(
         own = {tensor.name: tensor.dtype for tensor in second.inputs if tensor.dtype}
         first = first.with_dtypes({n: kind for n, kind in own.items() if n == accumulated.name})
     reasons: list[str] = []
-    for place, attempt in (("behind", _behind), ("before", _before)):
+    places = [("behind", _behind), ("before", _before)]
+    if any(it.extent > 1 for it in second.reduce):
+        places.append(("beside", _beside))
+    for place, attempt in places:
         try:
             fused, how = attempt(first, second)
         except (Apart, OperatorError) as error:
@@ -169,11 +179,20 @@ def _unconnected(producer: Operator, consumer: Operator) -> str:
 
 def _behind(producer: Operator, consumer: Operator) -> tuple[Operator, str]:
     """The producer with the consumer as its epilogue."""
-    name = producer.result.name
     if summed := [it.name for it in consumer.reduce if it.extent > 1]:
         raise Apart(f"the consumer sums over {listed(summed)}, and an epilogue has one element")
     if consumer.further:
         raise Apart("the consumer has several results, and an epilogue is one")
+    whole, here = _elements(producer, consumer)
+    epilogue, store = whole.epilogue(), _stored(consumer, here)
+    fused = _storing(replace(producer, epilogue=epilogue), store)
+    how = f"the epilogue {epilogue} and the output {store}" if epilogue else f"the output {store}"
+    return fused, f"as {how}"
+
+
+def _elements(producer: Operator, consumer: Operator) -> tuple[Value, Substitution]:
+    """What a consumer makes of each element that the producer stores, and at which point."""
+    name = producer.result.name
     reads = {load.indices: load for load in accesses(consumer) if load.tensor.name == name}
     if len(reads) > 1:
         texts = listed([str(load) for load in reads.values()])
@@ -184,11 +203,37 @@ def _behind(producer: Operator, consumer: Operator) -> tuple[Operator, str]:
     def read(load: BufferLoad) -> Value:
         return value if load.tensor.name == name else _input(load, here, consumer.extents)
 
-    whole = replace(elementwise(consumer, read), accumulator=value.accumulator)
-    epilogue, store = whole.epilogue(), _stored(consumer, here)
-    fused = _storing(replace(producer, epilogue=epilogue), store)
-    how = f"the epilogue {epilogue} and the output {store}" if epilogue else f"the output {store}"
-    return fused, f"as {how}"
+    return replace(elementwise(consumer, read), accumulator=value.accumulator), here
+
+
+def _beside(producer: Operator, consumer: Operator) -> tuple[Operator, str]:
+    """The producer with the consumer as a further result."""
+    compute = consumer.compute
+    if consumer.epilogue is not None or consumer.further:
+        what = "several results" if consumer.further else f"{consumer.epilogue} behind it"
+        raise Apart(f"a further result is a reduction alone, and the consumer has {what}")
+    if compute.combiner == "*":
+        raise Apart("a further result adds, or takes the largest or smallest, and multiplies not")
+    value, here = _elements(producer, consumer)
+    store = _stored(consumer, here)
+    for name in sorted(store.names):
+        steps = (
+            digit.extent(producer.extents[name])
+            for digit in store.digits
+            if digit.iteration == name
+        )
+        if 1 < prod(steps) < producer.extents[name]:
+            raise Apart(f"`{store}` keeps a part of `{name}`, and a further result all or nothing")
+    epilogue = value.epilogue() or Epilogue(value.node)
+    sign: Combination = f"{compute.combiner}="  # type: ignore[assignment]
+    result = Result(store, epilogue, sign)
+    kind, own = result.tensor(producer.output.tensor.dtype).dtype, consumer.result.dtype
+    if None not in (kind, own) and kind != own:
+        raise Apart(f"`{result}` would be {kind}, and the consumer's result is {own}")
+    how = f"as the further result {result}"
+    if summed := [it.name for it in producer.reduce if it.extent > 1]:
+        how += f"; CUDA kernels then do not split the reduction over {listed(summed)}"
+    return replace(producer, further=(*producer.further, result)), how
 
 
 def _storing(producer: Operator, store: Store) -> Operator:

@@ -23,14 +23,21 @@ def test_fusable_as_an_epilogue(capsys: pytest.CaptureFixture[str]) -> None:
     assert "then relu(acc + t[j])" in said["fused"]
 
 
+def test_fusable_as_a_further_result(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fuse-check", GEMM, "z[i] max= y[i,j]", *SIZES]) == 0
+    text = capsys.readouterr().out
+    assert "and z[i] max= acc\n" in text
+    assert "beside: as the further result z[i] max= acc; CUDA kernels then do not split" in text
+
+
 def test_not_fusable_has_status_1_and_reasons(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["fuse-check", GEMM, "z[i] += y[i,j]", *SIZES]
+    arguments = ["fuse-check", GEMM, "z[i] += y[i,j] then acc * s[]", *SIZES]
     assert main(arguments) == 1
     text = capsys.readouterr().out
     assert "not fusable\n  - behind: the consumer sums over `j`" in text
     assert main([*arguments, "--json"]) == 1
     said = json.loads(capsys.readouterr().out)
-    assert (said["fusable"], len(said["reasons"]), said["fused"]) == (False, 2, "")
+    assert (said["fusable"], len(said["reasons"]), said["fused"]) == (False, 3, "")
 
 
 def test_an_operator_of_the_library(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import amos
 from amos.ir import Affine, Operator
-from amos.validate import evaluate
+from amos.validate import evaluate, random_inputs
 from amos.validate.fusion import fusable
 from tests.validate.test_bijection import (
     affine_map,
@@ -117,7 +117,12 @@ def test_behind_exactly_where_every_element_is_read_once() -> None:
     ("consumer", "reason"),
     [
         ("z[j] = w[j]", "does not read `y`; it reads `w`"),
-        ("z[i] += y[i,j]", "behind: the consumer sums over `j`"),
+        ("z[i,r] += y[i,j] * w[j,r]", "behind: the consumer sums over `j`"),
+        ("z[i,r] += y[i,j] * w[j,r]", "beside: each element of `y` is read again for each `r`"),
+        ("z[p] max= y[p*2 + q,j]", r"beside: `z\[i//2\]` keeps a part of `i`"),
+        ("z[i] += y[i,j] then acc * s[]", r"beside: .* the consumer has acc \* s\[\] behind it"),
+        ("z[i] *= y[i,j]", "beside: a further result adds"),
+        ("a[i] += y[i,j]", "beside: .*'a' is"),
         ("z[i,j,r] = y[i,j] * w[r]", "each element of `y` is read again for each `r`"),
         ("z[i,p] = y[i,p]", "8 points, and 32 elements .*: not each of them"),
         ("z[i,p,q,r] = y[i,p*4+q+r]", "48 points, and 32 elements .*: some more than once"),
@@ -133,6 +138,52 @@ def test_reasons(consumer: str, reason: str) -> None:
     assert not verdict
     assert re.search(reason, str(verdict)), verdict
     assert re.search("before: the producer sums over `k`|does not read", str(verdict))
+
+
+def test_beside_what_every_element_is_read_for() -> None:
+    rng, count = np.random.default_rng(2), 0
+    for _ in range(400):
+        if (pair := _drawn(rng, related=True)) is None:
+            continue
+        producer, consumer = pair
+        kept = [it.name for it in consumer.iterations if rng.random() < 0.5]
+        sign = str(rng.choice(["+=", "max=", "min="]))
+        sources = " * ".join(map(str, consumer.sources))
+        text = f"z[{', '.join(kept)}] {sign} {sources}"
+        consumer = Operator.parse(
+            text,
+            {name: n for name, n in consumer.extents.items() if re.search(rf"\b{name}\b", text)},
+            dict.fromkeys("ywz", "int32"),
+            shapes={"y": producer.result.shape},
+        )
+        verdict = fusable(producer, consumer)
+        if verdict.fused is None or verdict.rule != "beside":
+            continue
+        count += 1
+        inputs = _inputs(rng, producer, consumer)
+        inputs.pop("y")
+        expected = _one_after_the_other(producer, consumer, inputs)
+        own = {t.name: inputs[t.name] for t in verdict.fused.inputs}
+        first, second = evaluate(verdict.fused, own)
+        np.testing.assert_array_equal(second, expected, str(verdict))
+        own = {t.name: inputs[t.name] for t in producer.inputs}
+        np.testing.assert_array_equal(first, evaluate(producer, own))
+    assert count > 40
+
+
+def test_what_is_rounded_in_the_middle_stays() -> None:
+    """Also where the consumer says nothing of dtypes."""
+    for consumer in ("z[j,i] = y[i,j]", "z[i] += y[i,j]"):
+        verdict = fusable(f"{GEMM} then u8(relu(acc) * s[])", consumer, SIZES)
+        assert verdict.fused and "u8(relu(acc) * s[])" in verdict.how
+        inputs = random_inputs(verdict.fused, np.random.default_rng(0))
+        got = evaluate(verdict.fused, inputs)
+        sums = np.maximum(inputs["a"] @ inputs["b"], 0)
+        middle = np.clip(np.rint(sums * inputs["s"]), 0, 255)
+        if isinstance(got, tuple):
+            np.testing.assert_array_equal(got[1], middle.sum(1))
+        else:
+            np.testing.assert_array_equal(got, middle.T)
 
 
 def test_shapes_and_dtypes_of_what_is_read() -> None:
