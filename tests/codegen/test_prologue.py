@@ -194,10 +194,16 @@ def _cuda_operator(unit: str, text: str) -> Operator:
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
-@pytest.mark.parametrize("text", [LAST, FIRST])
 @pytest.mark.parametrize(
-    "unit",
-    ["wmma_m16n16k16_f16_f32", "mma_sync_m16n8k32_s8_s32", "mma_sync_m16n8k16_bf16_f32"],
+    ("unit", "text"),
+    [
+        ("wmma_m16n16k16_f16_f32", LAST),
+        ("mma_sync_m16n8k32_s8_s32", FIRST),
+        ("mma_sync_m16n8k16_bf16_f32", LAST),
+        pytest.param("wmma_m16n16k16_f16_f32", FIRST, marks=pytest.mark.slow),
+        pytest.param("mma_sync_m16n8k32_s8_s32", LAST, marks=pytest.mark.slow),
+        pytest.param("mma_sync_m16n8k16_bf16_f32", FIRST, marks=pytest.mark.slow),
+    ],
 )
 def test_cuda(unit: str, text: str) -> None:
     rng, machine = np.random.default_rng(len(unit)), amos.machines.get("a100")

@@ -98,8 +98,17 @@ def test_another_arithmetic_is_found_out(before: str, after: str) -> None:
     assert not emulate(made, draw_inputs(made, np.random.default_rng(0)), wrong).equal
 
 
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
-@pytest.mark.parametrize("number", [0, 3, 5])
+@pytest.mark.parametrize(
+    ("number", "architecture"),
+    [
+        (0, "sm_90"),
+        (3, "sm_80"),
+        (5, "sm_90"),
+        pytest.param(0, "sm_80", marks=pytest.mark.slow),
+        pytest.param(3, "sm_90", marks=pytest.mark.slow),
+        pytest.param(5, "sm_80", marks=pytest.mark.slow),
+    ],
+)
 def test_compiles(number: int, architecture: str) -> None:
     """No product and sum are fused, whatever the compiler would like to."""
     try:
