@@ -17,7 +17,7 @@ STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
 NETWORKS_STAMP := $(VENV)/.installed-networks
 
-.PHONY: help demo test test-avx2 test-slow test-notebooks notebooks pictures lint types bench \
+.PHONY: help demo test test-avx2 test-slow test-drawn test-notebooks notebooks pictures lint types bench \
 	bench-networks bench-parts drills fuzz lock clean venv
 
 help: ## list the targets
@@ -42,6 +42,10 @@ test-avx2: $(STAMP) ## run the tests that look at CPU features as on a CPU with 
 
 test-slow: $(STAMP) ## run the slow tests only; SLOW="slow and not exhaustive" for a part
 	@$(BIN)/python -m pytest -q -m "$(SLOW)" --timeout=1800
+
+test-drawn: $(STAMP) ## run the slow tests of kernels and exports, many of them drawn by chance
+	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m "slow and not exhaustive" \
+		--timeout=1800 tests/codegen tests/export tests/mapping
 
 test-notebooks: $(STAMP) ## run every notebook from top to bottom
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -q --nbmake --nbmake-timeout=300 notebooks

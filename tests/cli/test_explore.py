@@ -26,6 +26,8 @@ from amos.machine.cpu import cpu
 from amos.records import Records
 from tests.support.drills import leftovers, living
 
+pytestmark = pytest.mark.usefixtures("short_search")
+
 VNNI = "vnni_dpbusd_m16k4_u8_s8_s32"
 GEMM = ["explore", "out[i,j] += a[i,k] * weight[j,k]", VNNI]
 SIZES = ["--extent", "i=6", "--extent", "j=32", "--extent", "k=8"]

@@ -8,6 +8,8 @@ import pytest
 
 from amos.cli import main
 
+pytestmark = pytest.mark.usefixtures("short_search")
+
 C5 = ["resnet18:C5", "wmma_m16n16k16_f16_f32", "--machine", "a100"]
 
 

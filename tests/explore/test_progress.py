@@ -21,6 +21,8 @@ from amos.records import Measurement
 from tests.support.exploring import grouped
 from tests.support.fake import INTRINSIC, OPERATOR, Answering, fake_seconds
 
+pytestmark = pytest.mark.usefixtures("short_search")
+
 
 class _Picture(Shown):
     def _repr_html_(self) -> str:
