@@ -20,6 +20,7 @@ from amos.export.request import Request
 from amos.ir import dtype
 from amos.machine import catalogue
 from amos.measure.reference import References, compared
+from amos.plan.stream_plan import MICRO_OPS
 from amos.runtime.stream import StreamKernel
 
 __all__ = ["files"]
@@ -46,8 +47,11 @@ def files(request: Request) -> dict[str, str | bytes]:
     if compared(kernel.result(before), expected) != (0, 0):
         raise ExportError(f"{request.name}: the stream does not compute what NumPy does")
     assert kernel.last is not None
-    held = {**before, "uops": kernel.encoding.micro_operations(kernel.stream.constants["uops"])}
-    output = kernel.plan.destination.staged.load.tensor.name
+    held = {
+        **before,
+        MICRO_OPS: kernel.encoding.micro_operations(kernel.stream.constants[MICRO_OPS]),
+    }
+    output = kernel.plan.regions[kernel.plan.destination.name]
     contents: dict[str, str | bytes] = {
         "stream.json": json.dumps(_described(request, kernel), indent=1) + "\n",
         "stream.bin": kernel.binary,

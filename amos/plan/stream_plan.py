@@ -31,7 +31,10 @@ from amos.plan.stream_operand import StreamOperand
 from amos.plan.stream_schedule import StreamSchedule
 from amos.plan.stream_tiles import StreamTiles, runs_streams
 
-__all__ = ["Span", "StreamPlan"]
+__all__ = ["MICRO_OPS", "Span", "StreamPlan"]
+
+#: What micro-operations are called in DRAM.
+MICRO_OPS = "uops"
 
 
 @dataclass(frozen=True)
@@ -130,6 +133,19 @@ class StreamPlan(Plan):
         return {
             op.name: op.depth if len(op.pad.operands) == 1 else self._pitch(op) * self._buffers(n)
             for n, op in enumerate(self.tiles.operands)
+        }
+
+    @cached_property
+    def regions(self) -> dict[str, str]:
+        """What each operand is called in DRAM, by its name: as its tensor, if that is its own.
+
+        A tensor that two operands read lies there once for each, in fragments of different kinds.
+        """
+        tensors = {op.name: op.staged.load.tensor.name for op in self.tiles.operands}
+        taken = [*tensors.values(), MICRO_OPS]
+        return {
+            name: tensor if taken.count(tensor) == 1 else f"{tensor}.{name}"
+            for name, tensor in tensors.items()
         }
 
     def output_tiles(self) -> Iterator[dict[str, Span]]:

@@ -59,6 +59,12 @@ OPERATORS = {
         dtypes=S8,
         name="down",
     ),
+    "one tensor twice": Operator.parse(
+        "out[i,j] += uops[i,k] * uops[j,k]",
+        extents=dict(i=20, j=35, k=33),
+        dtypes={"uops": "s8", "out": "s32"},
+        name="twice",
+    ),
     "one call": Operator.parse(
         "out[] += image[c] * weight[c]", extents=dict(c=9), dtypes=S8, name="one"
     ),

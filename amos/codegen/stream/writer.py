@@ -103,7 +103,7 @@ class Writer(ABC):
                 )
         constants = self.closing()
         regions = [
-            Region(op.staged.load.tensor.name, self._stored(op), self.bases[op.name], _rows(op))
+            Region(plan.regions[op.name], self._stored(op), self.bases[op.name], _rows(op))
             for op in plan.tiles.operands
         ]
         for name, rows in constants.items():

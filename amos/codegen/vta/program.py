@@ -16,7 +16,7 @@ from amos.codegen.vta.epilogue import AluStep, alu_steps
 from amos.codegen.vta.instructions import Alu, Finish, Gemm
 from amos.codegen.vta.loops import Arranged, arranged
 from amos.errors import BuildError
-from amos.plan.stream_plan import StreamPlan
+from amos.plan.stream_plan import MICRO_OPS, StreamPlan
 
 __all__ = ["program"]
 
@@ -51,7 +51,7 @@ class _Program(Writer):
         last = len(self.draft.instructions) - 1
         for queue in ("load", "store"):
             self.draft.wait(last, self.draft.last_of(queue))
-        return {"uops": self.uops.all()}
+        return {MICRO_OPS: self.uops.all()}
 
     def multiply(
         self, loops: tuple[Step, ...], tiles: Sequence[Tile], bases: Sequence[int], first: bool

@@ -40,9 +40,9 @@ class StreamKernel:
         self.last: Run | None = None
 
     def prepare(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Inputs as they lie in DRAM, by tensor."""
+        """Inputs as they lie in DRAM, by region."""
         return {
-            op.staged.load.tensor.name: op.pack(inputs[op.staged.load.tensor.name])
+            self.plan.regions[op.name]: op.pack(inputs[op.staged.load.tensor.name])
             for op in self.plan.sources
         }
 
@@ -60,7 +60,7 @@ class StreamKernel:
         """The output of :meth:`run`."""
         assert self.last is not None
         operand = self.plan.destination
-        held = self.last.dram[operand.staged.load.tensor.name]
+        held = self.last.dram[self.plan.regions[operand.name]]
         return operand.unpack(held.reshape(operand.shape))
 
     def times(
