@@ -43,7 +43,8 @@ def sweep_command(
     extent: Extents = None,
     dtype: Dtypes = None,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE.html", help="Draw what each size is worth.")
+        Path | None,
+        typer.Option(metavar="FILE.html", help="Draw what each size is worth, with sliders."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -62,7 +63,7 @@ def sweep_command(
     if plot is not None:
         from amos import viz
 
-        viz.write(viz.sizes(points), plot)
+        viz.write(viz.sizes(points), plot, viz.sliders(points))
     if as_json:
         print_json([asdict(point) for point in points])
     else:

@@ -11,6 +11,7 @@ from amos.viz.plotting import write
 from amos.viz.rooflines import roofline
 from amos.viz.searches import accuracy, allocation, distribution, progress
 from amos.viz.sizes import sizes
+from amos.viz.sliders import sliders
 from amos.viz.slots import fragments
 from amos.viz.spaces import landscape, space
 
@@ -26,6 +27,7 @@ __all__ = [
     "report",
     "roofline",
     "sizes",
+    "sliders",
     "space",
     "text",
     "write",

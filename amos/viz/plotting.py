@@ -80,13 +80,15 @@ def styled(
     return figure
 
 
-def write(figure: Any, path: Path) -> None:
-    """Write a figure as a web page of its own.
+def write(figure: Any, path: Path, below: str = "") -> None:
+    """Write a figure as a web page of its own, with HTML below it.
 
     Raises:
         RecordError: the file cannot be written.
     """
     try:
-        path.write_text(figure.to_html(include_plotlyjs=True), encoding="utf-8")
+        page = figure.to_html(include_plotlyjs=True).removesuffix("</html>").rstrip()
+        page = page.removesuffix("</body>") + below + "</body>\n</html>"
+        path.write_text(page, encoding="utf-8")
     except OSError as error:
         raise RecordError(f"{str(path)!r} cannot be written: {error}") from error

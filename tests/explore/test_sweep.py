@@ -11,7 +11,7 @@ import pytest
 from amos import viz
 from amos.cli.app import main
 from amos.errors import ExploreError, IntrinsicError, MachineError, UnknownNameError
-from amos.explore.sweep import _changed, sweep
+from amos.explore.sweep import Point, _changed, sweep
 from amos.intrinsics import Memory
 from tests.support.streams import OPERATORS, PYNQ, VTA
 
@@ -119,3 +119,18 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(p["simulated"] > 0 and p["mappings"] == 1 for p in said)
     assert main([*command[:-2], "--set", "extents.i2"]) == 2
     assert "expected PATH=VALUES" in capsys.readouterr().err
+
+
+def test_sliders_move_among_what_was_swept(browser: Any) -> None:
+    axes = {"extents.i2": 16, "machine.clock": 1e8}
+    points = [
+        Point(axes, "<b>gemm</b>", mappings=1, predicted=2e-3),
+        Point(axes | {"machine.clock": 2e8}, "<b>gemm</b>", reason="too fast"),
+    ]
+    page = browser.new_page()
+    page.set_content(viz.sliders(points))
+    row = page.locator("#amos-sizes tr").nth(1)
+    assert row.inner_text().split("\t")[:5] == ["<b>gemm</b>", "1", "0", "-", "2.0000"]
+    page.locator("input").nth(1).fill("1")
+    assert row.inner_text().split("\t")[-1] == "too fast"
+    assert page.locator("output").all_inner_texts() == ["16", "200000000"]
