@@ -34,6 +34,8 @@ SEEDS: dict[str, Iterable[int]] = {
     "record": range(3),
     "request": range(12),
 }
+#: Groups that the slow tests draw.
+MANY = {"group": 1000, "group-cuda": 120, "group-export": 50}
 #: Where nearly every case is an error, as it is meant to be.
 BROKEN = ("record",)
 #: What draws from the instructions that this CPU has.
@@ -59,6 +61,17 @@ def test_nothing_breaks(kind: str, attack: Attack) -> None:
     assert not [str(each) for each in cases if each.outcome in DEFECTS]
     # An attack that is refused at the door attacks nothing.
     assert [each for each in cases if each.outcome == "right"] or kind in BROKEN
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", MANY)
+def test_many_groups(kind: str, attack: Attack) -> None:
+    """Prologues, padding values, epilogues, outputs, further results, by an oracle of their own."""
+    if kind != "group" and shutil.which("g++") is None:
+        pytest.skip("there is no g++")
+    cases = [attack.case(kind, seed) for seed in range(10_000, 10_000 + MANY[kind])]
+    assert not [str(each) for each in cases if each.outcome in DEFECTS]
+    assert sum(each.outcome == "right" for each in cases) > 0.9 * MANY[kind]
 
 
 def test_a_touched_page_is_a_crash() -> None:
