@@ -63,6 +63,13 @@ class Contender:
     seconds: float = math.inf
     reason: str = ""
 
+    def least_seconds(self, machine: Machine) -> float:
+        """What its calls take at the least, by the rate that a machine has for it."""
+        if self.intrinsic.name not in machine.peaks:
+            return math.inf
+        calls = self.bound / _declared(self.intrinsic)
+        return calls * machine.peak(self.intrinsic.name).interval / machine.cores
+
     @property
     def compared(self) -> bool:
         """Whether it was compared with others: measured, or at least predicted."""
@@ -183,9 +190,13 @@ def _contender(operator: Operator, unit: Intrinsic, rule: str, search: SearchOpt
         best = _fewest_calls(searched(space, search.only))[0].physical()
     except (MappingError, UnknownNameError) as error:
         return Contender(unit, reason=_without_names(error, operator, unit))
-    interval = min((t.interval for t in unit.timing), default=_INTERVAL)
     count = len(search.only) or space.count
-    return Contender(unit, count, best.utilization, best.calls * interval)
+    return Contender(unit, count, best.utilization, best.calls * _declared(unit))
+
+
+def _declared(unit: Intrinsic) -> float:
+    """Cycles between independent calls of an instruction, as its description has them."""
+    return min((t.interval for t in unit.timing), default=_INTERVAL)
 
 
 def searched(space: MappingSpace, only: Sequence[str] = ()) -> list[Mapping]:

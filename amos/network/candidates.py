@@ -42,6 +42,8 @@ __all__ = [
 ]
 
 _RULE = "access"
+#: The model says up to two percent less than a whole count of calls times their rate.
+_SLACK = 1.1
 
 
 @dataclass(frozen=True)
@@ -132,14 +134,18 @@ class Chooser:
         """
         every = contenders(operator, self._units(), _RULE)
         taking = [each for each in every if not each.reason]
-        refused = [each for each in every if each.reason]
-        target = self.target([each.intrinsic for each in taking]) if taking else None
-        ranked = [predicted(operator, each, target, _RULE) for each in taking] if target else []
-        ranked = [each for each in ranked if math.isfinite(each.predicted)]
-        if not ranked:
-            why = "; ".join(reasons(refused)[:2]) or "no schedule fits"
-            raise MappingError(f"no instruction can be used: {why}")
-        return min(ranked, key=lambda each: each.predicted)
+        target = self.target([each.intrinsic for each in taking])
+        best, least = None, math.inf
+        for each in taking:
+            if each.least_seconds(target) > _SLACK * least:
+                continue
+            each = predicted(operator, each, target, _RULE)
+            if each.predicted < least:
+                best, least = each, each.predicted
+        if best is None:
+            why = "; ".join(reasons([each for each in every if each.reason])[:2])
+            raise MappingError(f"no instruction can be used: {why or 'no schedule fits'}")
+        return best
 
 
 def best_predicted(

@@ -6,6 +6,7 @@ import io
 import os
 import traceback
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from typing import Any
@@ -110,7 +111,7 @@ def _from_onnx(model: Any, name: str, shapes: dict[str, list[int]]) -> Any:
 
     from amos.network.converters import own_converters
 
-    model = with_pairs(model, name)
+    model = with_pairs(_plain(model, name), name)
     try:
         with own_converters(), redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -120,6 +121,24 @@ def _from_onnx(model: Any, name: str, shapes: dict[str, list[int]]) -> Any:
         with silent():  # TVM complains where a builder ends before its work is done
             traceback.clear_frames(error.__traceback__)
         raise NetworkError(said) from error
+
+
+def _plain(model: Any, name: str) -> Any:
+    """A model with its own functions written out.
+
+    Raises:
+        NetworkError: a value is defined twice.
+    """
+    from onnx import inliner
+
+    if model.functions:
+        model = inliner.inline_local_functions(model)
+    weights = Counter(tensor.name for tensor in model.graph.initializer)
+    defined = weights + Counter(filter(None, (n for node in model.graph.node for n in node.output)))
+    defined += Counter(value.name for value in model.graph.input if value.name not in weights)
+    if twice := [value for value, count in defined.items() if count > 1]:
+        raise NetworkError(f"model {name!r}: value {twice[0]!r} is defined more than once")
+    return model
 
 
 @contextmanager

@@ -97,7 +97,7 @@ class _Reader:
         elif isinstance(value, self.ir.GenericConst):
             self.values[variable] = self.constant(value)
         else:
-            raise NetworkError(f"network: {type(value).__name__} is not supported: control flow?")
+            raise NetworkError(f"network: {type(value).__name__} is not supported: control flow")
 
     def operands(self, value: Any) -> tuple[Operand, ...]:
         if isinstance(value, self.relax.Tuple):
@@ -140,8 +140,8 @@ def _tensor(kind: Any, what: str) -> tuple[tuple[int, ...], str]:
     if extents is None or any(not hasattr(extent, "value") for extent in extents):
         names = "?" if extents is None else ", ".join(str(getattr(e, "value", e)) for e in extents)
         raise NetworkError(
-            f"{what}: shape ({names}) is not known before the call; state the shapes of the "
-            'inputs, as in shapes={"input": (1, 3, 224, 224)}'
+            f"{what}: shape ({names}) depends on values that the network computes, "
+            "which is not supported"
         )
     return tuple(int(extent) for extent in extents), str(kind.dtype)
 

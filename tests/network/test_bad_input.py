@@ -97,6 +97,54 @@ def test_the_engine_says_nothing_by_itself(capfd: pytest.CaptureFixture[str]) ->
     assert capfd.readouterr() == ("", "")
 
 
+def _result(name: str) -> Any:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+
+
+def test_a_value_has_one_definition() -> None:
+    b, y = _product()
+    b.weights.append(b.weights[0])
+    said = "value 'constant0' is defined more than once"
+    with pytest.raises(NetworkError, match=said):
+        amos.load_network(_unchecked(b, _result(y)))
+    b, y = _product()
+    b.nodes[0].output[0] = "x"
+    with pytest.raises(NetworkError, match="value 'x' is defined more than once"):
+        amos.load_network(_unchecked(b, _result("x")))
+
+
+def test_functions_of_a_model_are_written_out() -> None:
+    b, y = _product()
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    nodes = [
+        helper.make_node("MatMul", ["a", "b"], ["sum"]),
+        helper.make_node("Relu", ["sum"], ["positive"]),
+    ]
+    layer = helper.make_function("own", "Layer", ["a", "b"], ["positive"], nodes, opsets[:1])
+    call = helper.make_node("Layer", list(b.nodes[0].input), [y], domain="own")
+    graph = helper.make_graph([call], "g", b.inputs, [_result(y)], b.weights)
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8, functions=[layer])
+    (task,) = amos.load_network(model).tasks
+    assert str(task.operator.epilogue) == "relu(acc)"
+
+
+def test_what_depends_on_values_is_refused() -> None:
+    b = Builder()
+    y = b.node("Cast", b.node("NonZero", b.input("x", (4, 16))), to=TensorProto.FLOAT)
+    with pytest.raises(NetworkError, match="depends on values that the network computes"):
+        amos.load_network(_unchecked(b, _result(y)))
+    b = Builder()
+    branches = {
+        name: helper.make_graph([helper.make_node(kind, ["x"], [name])], name, [], [_result(name)])
+        for name, kind in (("then", "Relu"), ("else", "Neg"))
+    }
+    condition = b.input("condition", (), TensorProto.BOOL)
+    b.input("x", (4, 16))
+    y = b.node("If", condition, **{f"{name}_branch": each for name, each in branches.items()})
+    with pytest.raises(NetworkError, match="network: If is not supported: control flow"):
+        amos.load_network(_unchecked(b, _result(y)))
+
+
 def test_only_networks_are_compiled_and_tuned(tmp_path: Path) -> None:
     said = "expected what amos.load_network returns, got 'model.onnx'"
     with pytest.raises(NetworkError, match=said):
