@@ -186,13 +186,6 @@ class ScheduleSpace(Shown):
                 return self.schedule(positions)
         return schedule
 
-    def cross(self, a: Schedule, b: Schedule, rng: np.random.Generator) -> Schedule:
-        """Take each variable from one parent; fall back to ``a`` if that does not fit."""
-        left, right = self.csp.positions(a.as_dict()), self.csp.positions(b.as_dict())
-        mixed = {name: (left if rng.integers(2) else right)[name] for name in left}
-        fits = self.csp.possible({name: (at,) for name, at in mixed.items()})
-        return self.schedule(mixed) if fits else a
-
     def repair(self, values: MappingType[str, Value], rng: np.random.Generator) -> Schedule:
         """The feasible schedule nearest to a wish; what is unknown is left out of it.
 

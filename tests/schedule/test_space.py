@@ -34,13 +34,8 @@ seeds = st.integers(0, 2**32 - 1)
 @given(st.sampled_from(MAPPINGS), seeds)
 def test_what_is_drawn_is_feasible(mapping: Mapping, seed: int) -> None:
     space, rng = ScheduleSpace(mapping), np.random.default_rng(seed)
-    first, second = space.sample(rng), space.sample(rng)
-    for schedule in (
-        first,
-        space.smallest(),
-        space.mutate(first, rng),
-        space.cross(first, second, rng),
-    ):
+    first = space.sample(rng)
+    for schedule in (first, space.smallest(), space.mutate(first, rng)):
         assert space.violations(schedule) == ()
         assert space.check(schedule) is schedule
 
@@ -51,16 +46,6 @@ def test_the_same_seed_draws_the_same(mapping: Mapping, seed: int) -> None:
     space = ScheduleSpace(mapping)
     drawn = [space.sample(np.random.default_rng(seed)) for _ in range(2)]
     assert drawn[0] == drawn[1]
-
-
-@settings(max_examples=20)
-@given(st.sampled_from(MAPPINGS), seeds)
-def test_a_child_takes_every_variable_from_a_parent(mapping: Mapping, seed: int) -> None:
-    space, rng = ScheduleSpace(mapping), np.random.default_rng(seed)
-    a, b = space.sample(rng), space.sample(rng)
-    child = space.cross(a, b, rng).as_dict()
-    for name, value in child.items():
-        assert value in (a.as_dict().get(name), b.as_dict().get(name))
 
 
 def test_mutation_changes_few_variables() -> None:
@@ -86,7 +71,7 @@ def test_a_space_without_variables_draws_its_only_schedule() -> None:
     space, rng = ScheduleSpace(amos.enumerate_mappings(tiny, VNNI)[0]), np.random.default_rng(0)
     only = space.sample(rng)
     assert only == space.smallest() == Schedule.of({})
-    assert space.mutate(only, rng) == only == space.cross(only, only, rng)
+    assert space.mutate(only, rng) == only
 
 
 def test_each_number_of_steps_has_one_tile() -> None:
