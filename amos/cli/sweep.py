@@ -57,7 +57,7 @@ def sweep_command(
     file = Path(intrinsic) if intrinsic.endswith(".toml") else None
     unit = amos.intrinsics.load(file) if file else amos.intrinsics.get(intrinsic)
     ops = [read_operator(text, extent, dtype) for text in operators]
-    axes = dict(_axis(text) for text in settings or ())
+    axes = _axes(settings or ())
     described = catalogue.get(machine, [unit])
     points = list(sweep(unit, described, axes, ops, trials=trials, seed=seed))
     if plot is not None:
@@ -94,6 +94,20 @@ def _print(points: Sequence[Point]) -> None:
     )
 
 
+def _axes(texts: Sequence[str]) -> dict[str, list[Any]]:
+    """Values by path.
+
+    Raises:
+        typer.BadParameter: a text is of another form, or two have one path.
+    """
+    axes: dict[str, list[Any]] = {}
+    for path, values in map(_axis, texts):
+        if path in axes:
+            raise typer.BadParameter(f"{path}: expected all values in one", param_hint="--set")
+        axes[path] = values
+    return axes
+
+
 def _axis(text: str) -> tuple[str, list[Any]]:
     """Path and values of ``PATH=V1,V2``.
 
@@ -107,7 +121,9 @@ def _axis(text: str) -> tuple[str, list[Any]]:
 
 
 def _value(text: str) -> int | float | str:
-    """A number, with a unit of bytes or without, or the text itself."""
+    """A number, with a unit of bytes or without, a truth value, or the text itself."""
+    if text in ("true", "false"):
+        return text == "true"
     factor = _UNITS.get(text[-1:].lower(), 1)
     digits = text[:-1] if factor > 1 else text
     try:

@@ -170,7 +170,7 @@ def _optional(values: Mapping[str, Any], key: str) -> bool:
 
 def _entry(values: Any, step: str, whole: str) -> Any:
     named = values
-    if isinstance(values, list):
+    if isinstance(values, list | tuple):
         # What is said of a buffer stands with its first operand.
         named = {name: each for each in reversed(values) for name in _names(each)}
     if not isinstance(named, dict) or step not in named:
@@ -188,4 +188,5 @@ def _names(entry: Any) -> tuple[str, ...]:
 
 def _keys(values: Any) -> list[str]:
     entries = values if isinstance(values, dict) else []
-    return [n for each in values for n in _names(each)] if isinstance(values, list) else [*entries]
+    listed = values if isinstance(values, list | tuple) else []
+    return [*entries, *(name for each in listed for name in _names(each))]

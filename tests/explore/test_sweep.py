@@ -109,6 +109,13 @@ def test_paths_and_values_are_checked() -> None:
         _points({"machine.clock": range(1, 5001)})
 
 
+def test_levels_of_the_machine_go_by_their_names() -> None:
+    slow, fast = _points({"machine.levels.DRAM.read_bandwidth": [1e8, 0.8e9]})
+    assert slow.simulated > 2 * fast.simulated
+    with pytest.raises(UnknownNameError, match="known are DRAM, buffers"):
+        _points({"machine.levels.cache.read_bandwidth": [1e8]})
+
+
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     command = ["sweep", VTA.name, "out[i,j] += a[i,k] * weight[j,k]", "--machine", "vta_pynq"]
     command += [x for n in ("i=8", "j=32", "k=32") for x in ("--extent", n)]
@@ -119,6 +126,12 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(p["simulated"] > 0 and p["mappings"] == 1 for p in said)
     assert main([*command[:-2], "--set", "extents.i2"]) == 2
     assert "expected PATH=VALUES" in capsys.readouterr().err
+    twice = ["--set", "memory.inp.double=true", "--set", "memory.inp.double=false"]
+    assert main([*command, *twice]) == 2
+    assert "memory.inp.double: expected all values in one" in capsys.readouterr().err
+    assert main([*command[:-2], "--set", "memory.inp.double=true,false", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert [p["settings"]["memory.inp.double"] for p in said] == [True, False]
 
 
 def test_sliders_move_among_what_was_swept(browser: Any) -> None:

@@ -18,7 +18,7 @@ from amos.ir import Operator
 from amos.machine import Peak
 from amos.machine.stream_unit import StreamUnit
 from amos.plan import Candidate
-from amos.runtime.stream import StreamKernel, simulate
+from amos.runtime.stream import Run, StreamKernel, simulate
 from amos.schedule import ScheduleSpace
 from tests.support.streams import OPERATORS, PYNQ, drawn, inputs_of, interpret
 
@@ -71,9 +71,9 @@ PROGRAM: list[Instruction] = [
 ]
 
 
-def _run(program: Sequence[Instruction]) -> np.ndarray:
+def _run(program: Sequence[Instruction], *, values: bool = True) -> Run:
     stream = Stream(tuple(program), BUFFERS, REGIONS, {"uops": UOPS})
-    return simulate(stream, DRAM, UNIT, port=8.0).dram["out"]
+    return simulate(stream, DRAM if values else None, UNIT, port=8.0)
 
 
 @pytest.mark.parametrize("name", OPERATORS)
@@ -201,7 +201,9 @@ def test_results_wrap_as_32_bits_do() -> None:
 def test_a_sound_program_is_accepted() -> None:
     inp, wgt = DRAM["image"].astype(int), DRAM["weight"].astype(int)
     expected = (inp[0] + inp[1]) @ wgt[0].T
-    np.testing.assert_array_equal(_run(PROGRAM), np.broadcast_to(expected, (4, 1, 16)))
+    run, told = _run(PROGRAM), _run(PROGRAM, values=False)
+    np.testing.assert_array_equal(run.dram["out"], np.broadcast_to(expected, (4, 1, 16)))
+    assert (told.cycles, told.busy, told.moved) == (run.cycles, run.busy, run.moved)
 
 
 def _changed(number: int, **fields: Any) -> list[Instruction]:
@@ -236,8 +238,9 @@ def test_unsound_programs_are_refused(program: list[Instruction], message: str |
     if message is None:
         _run(program)
         return
-    with pytest.raises(StreamError, match=message):
-        _run(program)
+    for values in (True, False):
+        with pytest.raises(StreamError, match=message):
+            _run(program, values=values)
 
 
 def test_cycles() -> None:
