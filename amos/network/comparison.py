@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,8 +25,9 @@ __all__ = ["Comparison", "compare", "compare_inside"]
 _ROUNDS, _SECONDS = 7, 0.02
 #: What is so much slower in its first call is not timed again.
 _HOPELESS = 5.0
-#: Rounds inside a network, and its runs in a row: the first one fetches its own weights.
-_TURNS, _RUNS = 16, 2
+#: Runs in a row inside a network, of which the first fetches the weights; rounds of them, at the
+#: most and at the least, and seconds after which there is no other round.
+_RUNS, _MOST, _LEAST, _SPAN = 2, 16, 3, 10.0
 
 
 @dataclass(frozen=True)
@@ -85,8 +86,7 @@ def compare_inside(
         models: a network with the first kernel of each task, with the second, and so on.
         kernels: of each task, under one name; with fewer than models, the last stands in.
     """
-    turns = [n for _ in range(_TURNS) for n in range(len(models)) for _ in range(_RUNS)]
-    runs = observed(models, random_arrays(models[0].network), turns)
+    runs = observed(models, random_arrays(models[0].network), _turns(len(models)))
 
     def least(kernel: TaskKernel, n: int) -> float:
         calls = zip(*(run.get(kernel.symbol, ()) for run in runs[n]), strict=True)
@@ -98,6 +98,14 @@ def compare_inside(
         )
         for task, each in kernels.items()
     }
+
+
+def _turns(count: int) -> Iterator[int]:
+    """Who of so many runs next."""
+    end = time.perf_counter() + _SPAN
+    for turn in range(_MOST):
+        if turn < _LEAST or time.perf_counter() < end:
+            yield from (n for n in range(count) for _ in range(_RUNS))
 
 
 def _calling(kernel: TaskKernel, group: Group, graph: Graph) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 from amos.network.anchors import Anchor
 from amos.network.graph import Constant, Node, Operand
 
-__all__ = ["Chain", "chain_behind"]
+__all__ = ["ELEMENTWISE", "Chain", "chain_behind"]
 
 #: Signs and functions of the epilogue language by the engine's names.
 _SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
@@ -23,6 +23,8 @@ _FUNCTIONS = {
     **{name: name for name in ("abs", "erf", "exp", "round", "rsqrt", "sigmoid", "sqrt", "tanh")},
 }
 _PAIRS = {"maximum": "max", "minimum": "min"}
+#: The engine's names of what computes each element from those at its place.
+ELEMENTWISE = frozenset({*_SIGNS, *_FUNCTIONS, *_PAIRS, "astype"})
 #: Bytes, by the function that makes them; and all dtypes that are read.
 _CASTS = {"uint8": "u8", "int8": "s8"}
 _DTYPES = ("float32", "int32", *_CASTS)

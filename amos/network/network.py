@@ -18,6 +18,7 @@ from amos.network.groups import Grouping, Task, grouped
 from amos.network.layouts import channels_last
 from amos.network.quantized import integer_arithmetic
 from amos.network.simplify import simplified
+from amos.network.transposes import with_fewer_transposes
 
 if TYPE_CHECKING:
     from amos.network.buckets import BucketedNetwork, Buckets
@@ -159,7 +160,7 @@ def load_network(
 
         return load_buckets(model, inputs, shapes or {}, name, buckets)
     original = integer_arithmetic(import_model(model, inputs, shapes))
-    graph = channels_last(simplified(original))
+    graph = with_fewer_transposes(channels_last(simplified(original)))
     path = isinstance(model, str | os.PathLike)
     title = name or (Path(model).stem if path else type(model).__name__)
     return Network(title, original, graph, grouped(graph))
