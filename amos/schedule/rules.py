@@ -106,7 +106,7 @@ def split(draft: Draft) -> None:
 def _most_parts(context: TilingContext) -> int:
     """The most parts of a reduction, whatever its loops are; 1 where there is no choice.
 
-    A GPU has the choice unless an epilogue follows, which needs whole sums, or the output is
+    A GPU has the choice unless an epilogue or a further result needs whole sums, or the output is
     part of a tensor, where it cannot be cleared to be added to. A CPU has it
     where the smallest tiles make fewer steps than there are cores, and a part is long
     enough to be worth a start. Kernels on tile registers make no parts.
