@@ -84,15 +84,15 @@ def operator_values(operator: Operator) -> dict[str, Any]:
     tensors = own | {tensor.name: tensor for tensor in operator.inputs}
     stores = [operator.stored, *(result.store for result in operator.further)]
     tensors |= {store.tensor.name: store.tensor for store in stores}
-    iterations = [it.name for it in operator.iterations]
-    alias = _aliases([*tensors], "t") | _aliases(iterations, "x", taken=tensors)
-    plain = operator.renamed(lambda name: alias[name][0], lambda name: alias[name][1])
+    alias = _aliases([*tensors], "t")
+    loops = _aliases([it.name for it in operator.iterations], "x")
+    plain = operator.renamed(alias.__getitem__, loops.__getitem__)
     values: dict[str, Any] = {
         "name": operator.name,
         "text": str(plain.compute),
         "iterations": [[it.name, it.extent] for it in plain.iterations],
-        "shapes": {alias[n][0]: list(tensor.shape) for n, tensor in own.items()},
-        "dtypes": {alias[n][0]: tensor.dtype for n, tensor in own.items() if tensor.dtype},
+        "shapes": {alias[n]: list(tensor.shape) for n, tensor in own.items()},
+        "dtypes": {alias[n]: tensor.dtype for n, tensor in own.items() if tensor.dtype},
         "constants": list(plain.constants),
     }
     if plain.prologues:
@@ -106,8 +106,8 @@ def operator_values(operator: Operator) -> dict[str, Any]:
     if plain.further:
         values["results"] = [_result(result) for result in plain.further]
     named = {
-        "tensors": {a: n for n, (a, _) in alias.items() if a and a != n},
-        "iterations": {a: n for n, (_, a) in alias.items() if a and a != n},
+        "tensors": {a: n for n, a in alias.items() if a != n},
+        "iterations": {a: n for n, a in loops.items() if a != n},
     }
     return values | ({"names": named} if any(named.values()) else {})
 
@@ -195,10 +195,8 @@ def machine_from(values: Mapping[str, Any]) -> Machine:
     return reader.call(Machine, {"gpu": {}, **values}, "", needed=needed)
 
 
-def _aliases(
-    names: list[str], prefix: str, taken: Mapping[str, object] | None = None
-) -> dict[str, tuple[str, str]]:
-    """For each name how it is spelled as a tensor and as an iteration; ``""`` if it is none."""
+def _aliases(names: list[str], prefix: str) -> dict[str, str]:
+    """For each name how it is spelled, which tensors and iterations have apart."""
     used, result = set(names), {}
     for number, name in enumerate(names):
         spelled = name
@@ -207,5 +205,5 @@ def _aliases(
             while spelled in used:
                 spelled += "_"
             used.add(spelled)
-        result[name] = (spelled, "") if taken is None else ("", spelled)
+        result[name] = spelled
     return result

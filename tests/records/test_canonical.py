@@ -147,3 +147,15 @@ def test_candidates_keep_their_digests(
     candidate = amos.Candidate(matched, amos.Schedule.of(values))
     assert candidate_key(candidate) == expected
     assert str(candidate.schedule) == schedule
+
+
+def test_a_tensor_and_an_iteration_of_one_name() -> None:
+    op = Operator.parse(
+        "out[p,k] += image[p+s] * weight[k,s]",
+        dict(p=4, k=5, s=3),
+        dict(image="uint8", weight="int8", out="int32"),
+    )
+    op = op.with_prologue("image[s]", "u8(x[s] * p[])").with_epilogue("u8(acc * s[k])")
+    op = op.with_output("k[k,p]").with_result("q[p] max= acc * s[k]")
+    for each in (op, op.renamed(lambda name: f"{name}.1", lambda name: f"{name}.1")):
+        assert operator_from(operator_values(each)) == each
