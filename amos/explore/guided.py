@@ -81,7 +81,7 @@ class Guided:
         return chosen
 
     def _kept(self) -> frozenset[str]:
-        """Names of the mappings that are searched on; at least the best one.
+        """Names of the mappings that are searched on; at least the best two.
 
         The mappings of all instructions of a contest are ranked together (GTA's sub-tasks).
         """

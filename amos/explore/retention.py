@@ -2,8 +2,8 @@
 
 A mapping is worth the inverse of the time of its best kernel, ``P ~ 1/V``; those that were
 measured least are worth more, ``P' ~ (1 + beta) P``; and of ``n`` mappings the ``ceil(kappa n)``
-with the largest ``P'`` are retained (equation 3). Where instructions compete, a sub-task is an
-instruction with a mapping.
+with the largest ``P'`` are retained (equation 3), two at the least: of few mappings, none is worth
+giving up. Where instructions compete, a sub-task is an instruction with a mapping.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ __all__ = ["check_retain", "probabilities", "retained"]
 Name = TypeVar("Name", bound=Hashable)
 #: How much more a mapping is worth that was measured least (``beta`` in the paper).
 _BOOST = 0.1
+#: Mappings that are retained at the least.
+_FEWEST = 2
 
 
 def check_retain(share: float) -> float:
@@ -60,4 +62,4 @@ def retained(
     """The mappings that are searched on; arguments as of :func:`probabilities`."""
     ranked = probabilities(seconds, measured)
     best = sorted(ranked, key=lambda name: -ranked[name])
-    return frozenset(best[: math.ceil(share * len(best))])
+    return frozenset(best[: max(_FEWEST, math.ceil(share * len(best)))])

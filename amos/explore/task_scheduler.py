@@ -33,6 +33,8 @@ __all__ = ["RETAINED", "SCHEDULERS", "TaskScheduler", "TaskState", "scheduler"]
 #: Trust in what the last slices gained against what the next may gain; slices looked back on;
 #: how much slower than the best similar task one may be expected to stay (Ansor, section 6.2).
 _ALPHA, _WINDOW, _SIMILAR = 0.2, 3, 2.0
+#: Share of its seconds that a task may always lose, however near its bound the model puts it.
+_HOPE = 0.1
 
 
 @dataclass(frozen=True)
@@ -144,10 +146,11 @@ def gap(tasks: Sequence[TaskState], task: TaskState) -> float:
 
     Optimism under uncertainty: the bound is taken to be in reach, and each slice without
     reaching it makes that less credible. Where a task came below its own, a model that is
-    slow by a factor is slow for all.
+    slow by a factor is slow for all, and even what is at its bound is tried now and then.
     """
     slow = min([1.0, *(each.seconds / each.bound for each in tasks if each.ran)])
-    return task.weight * max(task.seconds - slow * task.bound, 0.0) / task.slices
+    left = max(task.seconds - slow * task.bound, _HOPE * task.seconds)
+    return task.weight * left / task.slices
 
 
 #: Share of a task's mappings that is searched on, where that is less than all.

@@ -75,8 +75,10 @@ def _row(
     for layer in layers:
         predicted = layer.predict(machine, "amos+")
         most = max(1, math.floor(budget * len(predicted)))
-        orders = [[*islice(searched(layer, rate, seed, predicted), most)] for seed in range(seeds)]
-        best = [layer.measured.min() / layer.measured[order].min() for order in orders]
+        times = layer.measured
+        replays = (searched(layer.mappings, times, rate, seed, predicted) for seed in range(seeds))
+        orders = [[*islice(replay, most)] for replay in replays]
+        best = [times.min() / times[order].min() for order in orders]
         reached[layer.layer] = float(np.mean(best))
         count, total = count + sum(map(len, orders)), total + seeds * len(predicted)
     worst = min(reached, key=lambda name: reached[name])

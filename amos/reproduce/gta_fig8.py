@@ -2,7 +2,9 @@
 
 The paper compares compilers, and explains their order by how each spends the same trials. Here
 only that differs: every scheduler of :mod:`amos.explore.task_scheduler` divides measurements
-between the layers of three networks, on stored samples (:mod:`amos.reproduce.gta_replay`).
+between the tasks of a network, in replays (:mod:`amos.reproduce.gta_replay`). Three networks are
+made up of the layers that :mod:`amos.reproduce.fig5` has samples of; of others the tasks as
+``amos.tune`` sees them were sampled (:mod:`amos.reproduce.pools`).
 """
 
 from __future__ import annotations
@@ -16,8 +18,9 @@ import numpy as np
 from amos import operators
 from amos.errors import ExploreError, shown
 from amos.explore.task_scheduler import RETAINED, SCHEDULERS, TaskState, scheduler
-from amos.reproduce.fig5 import stored
+from amos.reproduce.fig5 import stored as samples
 from amos.reproduce.gta_replay import BATCH, searched
+from amos.reproduce.pools import POOLED, PooledTask, stored
 from amos.reproduce.samples import Dataset, LayerSamples
 
 __all__ = ["NETWORKS", "Fig8Row", "fig8"]
@@ -29,8 +32,6 @@ NETWORKS: Mapping[str, Mapping[str, int]] = {
     "vgg16": dict(V1=1, V3=1, V5=1, V6=2, V7=1, V8=2, V9=3),
     "mobilenet": dict.fromkeys([f"M{n}" for n in range(10)], 1) | dict(M7=5),
 }
-#: ``equal`` divides as ``round_robin`` does while no task ends; only the order differs.
-_REPLAYED = tuple(name for name in SCHEDULERS if name != "equal")
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,12 @@ class Fig8Row:
 
     Attributes:
         network: its name.
-        samples: of all its layers.
+        samples: of all its tasks.
         model: whether the model ranked the candidates.
         scheduler: who divided the measurements.
         retain: share of the mappings that was searched on.
         within5, within1: measurements until the network takes at most 5 and 1 % more than with
-            the fastest sample of each layer; medians of the seeds.
+            the fastest sample of each task, of each seed.
     """
 
     network: str
@@ -52,8 +53,8 @@ class Fig8Row:
     model: bool
     scheduler: str
     retain: float
-    within5: float
-    within1: float
+    within5: tuple[int, ...]
+    within1: tuple[int, ...]
 
 
 def fig8(seeds: int = 9) -> list[Fig8Row]:
@@ -67,62 +68,81 @@ def fig8(seeds: int = 9) -> list[Fig8Row]:
     """
     if seeds < 1:
         raise ExploreError(f"seeds: expected at least one, got {shown(seeds)}")
-    dataset = stored()
+    dataset = samples()
+    sampled = {name: _layers(dataset, name) for name in NETWORKS}
+    pooled = {name.replace("_", " "): [_pooled(each) for each in stored(name)] for name in POOLED}
     return [
         row
-        for name in NETWORKS
+        for name, tasks in (sampled | pooled).items()
         for model in (True, False)
-        for row in _rows(dataset, name, model, seeds)
+        for row in _rows(name, sorted(tasks, key=_Sampled.expected, reverse=True), model, seeds)
     ]
 
 
 @dataclass(frozen=True)
-class _Layer:
-    """A layer as a task, and the seconds of its samples by the model."""
+class _Sampled:
+    """A task with its samples: the mapping of each, and its seconds measured and by the model."""
 
-    samples: LayerSamples
     task: TaskState
+    mappings: Sequence[str]
+    measured: np.ndarray
     predicted: np.ndarray
+
+    @property
+    def preferred(self) -> float:
+        """Seconds of the kernel that the model prefers, which is compiled until one is measured."""
+        return float(self.measured[np.argmin(self.predicted)])
+
+    def expected(self) -> float:
+        """Seconds of all occurrences by the model."""
+        return float(self.task.weight * self.predicted.min())
 
     def curve(self, rate: float, seed: Sequence[int], model: bool) -> list[float]:
         """Best seconds after each batch."""
-        order = [*searched(self.samples, rate, seed, self.predicted if model else None)]
-        best = np.minimum.accumulate(self.samples.measured[order])
+        predicted = self.predicted if model else None
+        order = [*searched(self.mappings, self.measured, rate, seed, predicted)]
+        best = np.minimum.accumulate(self.measured[order])
         return [float(best[min(n, len(best)) - 1]) for n in range(BATCH, len(best) + BATCH, BATCH)]
 
 
-def _layers(dataset: Dataset, network: str) -> list[_Layer]:
-    """The layers of a network, the longest first."""
+def _layers(dataset: Dataset, network: str) -> list[_Sampled]:
+    """The layers of a network."""
     machine, layers = dataset.machine_with(None), []
     for name, weight in NETWORKS[network].items():
-        samples = LayerSamples(dataset, f"{network}:{name}")
-        predicted, calls = samples.predict(machine, "amos+"), samples.calls(machine)
+        layer = LayerSamples(dataset, f"{network}:{name}")
+        predicted, calls = layer.predict(machine, "amos+"), layer.calls(machine)
         task = TaskState(
             weight=weight,
-            operations=operators.resolve(samples.layer).operations,
+            operations=operators.resolve(layer.layer).operations,
             kind="conv2d",
             bound=float(calls[np.argmin(predicted)]),
         )
-        layers.append(_Layer(samples, task, predicted))
-    return sorted(layers, key=lambda each: -each.task.weight * each.predicted.min())
+        layers.append(_Sampled(task, layer.mappings, layer.measured, predicted))
+    return layers
 
 
-def _rows(dataset: Dataset, network: str, model: bool, seeds: int) -> Iterator[Fig8Row]:
-    layers = _layers(dataset, network)
-    least = sum(each.task.weight * each.samples.measured.min() for each in layers)
+def _pooled(pool: PooledTask) -> _Sampled:
+    task = TaskState(pool.weight, pool.operations, pool.kind, pool.bound)
+    names, columns = [*map(str, pool.mappings)], map(np.array, (pool.measured, pool.predicted))
+    return _Sampled(task, names, *columns)
+
+
+def _rows(network: str, sampled: Sequence[_Sampled], model: bool, seeds: int) -> Iterator[Fig8Row]:
+    least = sum(each.task.weight * each.measured.min() for each in sampled)
     curves: dict[float, list[list[list[float]]]] = {}
-    for name in _REPLAYED:
+    for name in SCHEDULERS:
         rate = RETAINED.get(name, 1.0)
         if rate not in curves:
             curves[rate] = [
-                [each.curve(rate, (seed, n), model) for n, each in enumerate(layers)]
+                [each.curve(rate, (seed, n), model) for n, each in enumerate(sampled)]
                 for seed in range(seeds)
             ]
-        tasks = [each.task for each in layers]
-        histories = [np.array(_divided(name, tasks, each)) / least for each in curves[rate]]
+        tasks = [each.task for each in sampled]
+        first = [each.preferred if model else math.inf for each in sampled]
+        histories = [np.array(_divided(name, tasks, first, each)) / least for each in curves[rate]]
         yield Fig8Row(
             network=network,
-            samples=sum(len(each.samples.measured) for each in layers),
+            samples=sum(len(each.measured) for each in sampled),
             model=model,
             scheduler=name,
             retain=rate,
@@ -131,17 +151,23 @@ def _rows(dataset: Dataset, network: str, model: bool, seeds: int) -> Iterator[F
         )
 
 
-def _until(histories: Sequence[np.ndarray], ratio: float) -> float:
-    return float(np.median([BATCH * (np.argmax(each <= ratio) + 1) for each in histories]))
+def _until(histories: Sequence[np.ndarray], ratio: float) -> tuple[int, ...]:
+    return tuple(BATCH * int(np.argmax(each <= ratio)) for each in histories)
 
 
-def _divided(name: str, tasks: Sequence[TaskState], curves: Sequence[list[float]]) -> list[float]:
-    """Seconds of the network after each slice; infinite until each layer has a kernel."""
-    among, states = scheduler(name, sum(map(len, curves))), [*tasks]
-    history: list[float] = []
+def _divided(
+    name: str, tasks: Sequence[TaskState], first: Sequence[float], curves: Sequence[list[float]]
+) -> list[float]:
+    """Seconds of the network before any slice, of kernels as they are then, and after each."""
+    among, states, kernels = scheduler(name, sum(map(len, curves))), [*tasks], [*first]
+
+    def network() -> float:
+        return sum(task.weight * seconds for task, seconds in zip(tasks, kernels, strict=True))
+
+    history = [network()]
     while (n := among.next(states)) is not None:
         best = tuple(curves[n][: states[n].slices + 1])
         states[n] = replace(states[n], best=best, ended=len(best) == len(curves[n]))
-        reached = (each.weight * each.best[-1] if each.best else math.inf for each in states)
-        history.append(sum(reached))
+        kernels[n] = min(kernels[n], best[-1])
+        history.append(network())
     return history

@@ -1,4 +1,4 @@
-"""A search replayed on stored samples of a layer, on the mappings that it retains (GTA).
+"""A search replayed on measured samples of a task, on the mappings that it retains (GTA).
 
 What was measured then stands for the machine, so that the result is the same everywhere. A batch
 takes the candidates of the retained mappings that the corrected model ranks first, and now and
@@ -17,7 +17,6 @@ import numpy as np
 from amos.explore.guided import EPSILON
 from amos.explore.objective import corrections
 from amos.explore.retention import retained
-from amos.reproduce.samples import LayerSamples
 
 __all__ = ["BATCH", "searched"]
 
@@ -26,26 +25,30 @@ BATCH = 4
 
 
 def searched(
-    layer: LayerSamples, rate: float, seed: int | Sequence[int], predicted: np.ndarray | None
+    names: Sequence[str],
+    measured: np.ndarray,
+    rate: float,
+    seed: int | Sequence[int],
+    predicted: np.ndarray | None,
 ) -> Iterator[int]:
     """The samples in the order in which a search measures them.
 
     Args:
-        layer: samples.
+        names: mapping of each sample.
+        measured: seconds of each.
         rate: share of the mappings that is retained.
         seed: of what chance decides.
-        predicted: seconds of each sample by the model; ``None`` to search without.
+        predicted: seconds of each by the model; ``None`` to search without.
     """
-    rng, names = np.random.default_rng(seed), layer.mappings
-    order: list[int] = []
+    rng, order = np.random.default_rng(seed), list[int]()
     chance = rng.permutation(len(names)).astype(float) if predicted is None else None
     while len(order) < len(names):
         best: dict[str, float] = {}
         for n in order:
-            best[names[n]] = min(best.get(names[n], math.inf), float(layer.measured[n]))
+            best[names[n]] = min(best.get(names[n], math.inf), float(measured[n]))
         if chance is None:
             assert predicted is not None
-            scores = _corrected(layer, predicted, order)
+            scores = _corrected(names, measured, predicted, order)
             seconds = dict.fromkeys(names, math.inf)
             for n, name in enumerate(names):
                 seconds[name] = min(seconds[name], float(scores[n]))
@@ -60,11 +63,13 @@ def searched(
             yield order[-1]
 
 
-def _corrected(layer: LayerSamples, predicted: np.ndarray, order: Sequence[int]) -> np.ndarray:
+def _corrected(
+    names: Sequence[str], measured: np.ndarray, predicted: np.ndarray, order: Sequence[int]
+) -> np.ndarray:
     """Predicted seconds, scaled by how wrong the model was for each mapping so far."""
-    ratios: dict[str, list[float]] = {name: [] for name in layer.mappings}
+    ratios: dict[str, list[float]] = {name: [] for name in names}
     for n in order:
-        ratios[layer.mappings[n]].append(math.log(layer.measured[n] / predicted[n]))
+        ratios[names[n]].append(math.log(measured[n] / predicted[n]))
     factors = corrections(ratios)
-    corrected: np.ndarray = predicted * np.array([factors[name] for name in layer.mappings])
+    corrected: np.ndarray = predicted * np.array([factors[name] for name in names])
     return corrected

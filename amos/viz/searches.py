@@ -153,9 +153,11 @@ def allocation(tuning: Tuning) -> Any:
         line=dict(shape="hv", width=2),
         yaxis="y2",
     )
-    figure.update_layout(yaxis2=dict(overlaying="y", side="right", title="seconds of all tasks"))
     what = f"{tuning.network}: {len(tuning.slices)} slices of {len(tuning.tasks)} tasks"
-    return styled(figure, what, x="slices", y="task")
+    right = dict(overlaying="y", side="right", title_text="seconds of all tasks", showgrid=False)
+    return styled(figure, what, x="slices").update_layout(
+        showlegend=False, margin_r=80, yaxis=dict(title_text="", automargin=True), yaxis2=right
+    )
 
 
 def _named(runs: Exploration | Mapping[str, Any]) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["CONTENDERS", "USUAL", "Call", "load", "reference"]
+__all__ = ["CONTENDERS", "USUAL", "Call", "load", "metaschedule", "reference"]
 
 #: Candidates that MetaSchedule measures, some of each kernel.
 _TRIALS = 2000
@@ -112,17 +112,36 @@ def _relax(path: Path, inputs: Arrays, threads: int, records: Path) -> Call:
 
 def _metaschedule(path: Path, inputs: Arrays, threads: int, records: Path) -> Call:
     """TVM's own tuning; what it finds stays beside the records, and is taken the next time."""
-    from tvm import relax
+    return metaschedule(path, inputs, threads, records.parent / f"metaschedule_{path.stem}")
 
-    place = records.parent / f"metaschedule_{path.stem}"
+
+def metaschedule(
+    path: Path, inputs: Arrays, threads: int, place: Path, trials: int = _TRIALS, batch: int = 64
+) -> Call:
+    """Tuned by TVM's ``GradientBased`` scheduler, unless the folder holds its results.
+
+    Args:
+        path: of the model.
+        inputs: to call it on.
+        threads: of a kernel.
+        place: folder of the results.
+        trials: of all kernels.
+        batch: of one kernel at a time.
+    """
 
     def tuned(module: Any, target: Any) -> Any:
-        trials = 0 if (place / "database_tuning_record.json").exists() else _TRIALS
-        place.mkdir(parents=True, exist_ok=True)
-        pipeline = relax.get_pipeline(
-            "static_shape_tuning", total_trials=trials, target=target, work_dir=str(place)
-        )
-        return pipeline(module)
+        import tvm
+        from tvm import relax
+        from tvm.s_tir.meta_schedule.relax_integration import tune_relax
+
+        passes = relax.transform.DecomposeOpsForInference(), relax.get_pipeline("zero")
+        with target:
+            module = tvm.transform.Sequential(passes)(module)
+        if not (place / "database_tuning_record.json").exists():
+            place.mkdir(parents=True, exist_ok=True)
+            tune_relax(*(module, {}, target, str(place), trials), num_trials_per_iter=batch, seed=0)
+        with target:
+            return relax.transform.MetaScheduleApplyDatabase(str(place))(module)
 
     return _tvm_call(path, inputs, threads, tuned)
 
