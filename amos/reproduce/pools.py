@@ -18,7 +18,7 @@ from amos.errors import RecordError
 __all__ = ["POOLED", "PooledTask", "load", "save", "stored"]
 
 #: Networks of which pools are stored, all of batch 1.
-POOLED = ("bert_f32",)
+POOLED = ("resnet18_int8", "bert_f32")
 
 
 @dataclass(frozen=True)
