@@ -149,10 +149,9 @@ def gta_fig8_command(
         print_json([asdict(row) for row in rows])
         return
     print_table(
-        ["network", "samples", "candidates", "scheduler", "mappings"]
-        + ["within 5%", "within 1%", "of the seeds"],
+        ["network", "samples", "ranked by", "scheduler", "mappings", "within 5%", "within 1%", ""],
         [
-            [row.network, row.samples, "by the model" if row.model else "by chance"]
+            [row.network, row.samples, "model" if row.model else "chance"]
             + [row.scheduler, f"{row.retain:.0%}", *row.medians]
             + [f"{row.within1[0]} to {row.within1[-1]}"]
             for row in rows
