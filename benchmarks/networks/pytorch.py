@@ -85,7 +85,8 @@ class _Importer:
 
     def constant(self, array: np.ndarray) -> torch.fx.Node:
         name = f"constant{len(list(self.root.buffers()))}"
-        self.root.register_buffer(name, torch.from_numpy(np.array(array)))
+        # Inductor packs quantized weights as if they were contiguous, whatever their strides.
+        self.root.register_buffer(name, torch.from_numpy(np.array(array, order="C")))
         return self.graph.get_attr(name)
 
     def value(self, name: str) -> torch.fx.Node:
