@@ -182,7 +182,11 @@ class _InTVM:
         if name == "subtract":
             # A difference of equal terms would be zero, without what they are made of.
             return self._apart(left) - _opaque(self._apart(right), kind)
-        return tirx.div(left, right) if name == "divide" else left * right
+        if name == "divide":
+            # TVM refuses to divide by a quotient that it finds to be zero, where nothing is read.
+            quotient = isinstance(self._meaning(right), tirx.Div)
+            return tirx.div(left, _opaque(right, kind) if quotient else right)
+        return left * right
 
     def _added(self, left: Any, right: Any) -> Any:
         return self._apart(left) + self._apart(right)
@@ -191,8 +195,12 @@ class _InTVM:
         """A term of a sum, which no product may be fused with."""
         from tvm import tirx
 
-        meaning = next((value for name, value in self._names if name.same_as(term)), term)
-        return tirx.call_intrin("float32", ROUNDED, term) if isinstance(meaning, tirx.Mul) else term
+        product = isinstance(self._meaning(term), tirx.Mul)
+        return tirx.call_intrin("float32", ROUNDED, term) if product else term
+
+    def _meaning(self, term: Any) -> Any:
+        """What a name stands for; any other term itself."""
+        return next((value for name, value in self._names if name.same_as(term)), term)
 
     def _sum(self, name: str, left: Any, right: Any) -> _Exact:
         a, b = _exact(left), _exact(right)

@@ -153,3 +153,25 @@ def test_a_named_integer_of_which_a_copy_of_the_loop_knows_more() -> None:
     kernel = amos.build(mapping, Schedule.of(values | {"tile.r": 6, "block.r": 2, "vector": 32}))
     inputs = random_inputs(op, np.random.default_rng(0))
     np.testing.assert_array_equal(kernel(**inputs), evaluate(op, inputs))
+
+
+def test_a_quotient_beyond_the_end_is_no_zero_to_divide_by() -> None:
+    """TVM found it to be zero where a copy reads nothing, and refused the kernel."""
+    op = Operator.parse(
+        "out[5*j + h, k] += a[j, k, c] * b[c, h]",
+        dict(j=2, h=5, c=4, k=3),
+        dict(a="float32", b="float32", out="float32"),
+        shapes=dict(out=(10, 5)),
+    ).with_epilogue("exp(acc / (bias[h] / 3))", {"bias": "int16"})
+    virtual = unit(
+        "Dst[i1] += Src1[r1] * Src2[i1, r1]",
+        dict(i1=2, r1=5),
+        dict.fromkeys(("Src1", "Src2", "Dst"), "float32"),
+    )
+    mapping = amos.enumerate_mappings(op, virtual, rule="paper")[0]
+    values = {"copy": "vectors", "order": "k j i1.tile", "parallel": 1, "tile.i1.tile": 2}
+    values |= {"stage.Src1": "whole", "stage.Src2": "tile", "tile.j": 2, "tile.k": 2, "vector": 32}
+    inputs = random_inputs(op, np.random.default_rng(0))
+    inputs["bias"] = np.arange(1, 6, dtype=np.int16) * 100
+    kernel = amos.build(mapping, Schedule.of(values), implementation="generic")
+    np.testing.assert_array_equal(kernel(**inputs), evaluate(op, inputs))
