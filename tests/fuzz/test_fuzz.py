@@ -14,6 +14,7 @@ import pytest
 from tests.fuzz import expressions, oracle
 from tests.fuzz.guarded import guarded
 from tests.fuzz.runner import DEFECTS, Attack
+from tests.fuzz.worker import run
 
 #: Seeds of each kind; all together take some seconds.
 SEEDS: dict[str, Iterable[int]] = {
@@ -106,3 +107,11 @@ def test_the_oracle_computes_what_is_written() -> None:
     assert (every.output.tolist(), every.left.tolist()) == ([0, 920, 0], [True, False, True])
     total = expressions.combined("u8(acc)", state, {}, "int32", "sum[]", (), "+=")
     assert (int(total.output), total.kind) == (12 + 123 + 230, "int32")
+
+
+@pytest.mark.slow
+def test_drawn_streams_of_layers_are_sound() -> None:
+    """By seed, in this process; ``--kinds layer-stream --rounds 1000`` draws 10,000."""
+    results = [run("layer-stream", seed, lambda _: None) for seed in range(300)]
+    assert not [result for result in results if result["outcome"] not in ("right", "refused")]
+    assert sum(result["outcome"] == "right" for result in results) > 280
