@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from amos.errors import ExploreError, UnknownNameError, shown
 from amos.explore.guided import EPSILON
 from amos.explore.retention import check_retain
+from amos.ir.limits import WORD
 from amos.measure.executor import Executor
 from amos.measure.runner import DEFAULT_TIMEOUT
 from amos.plan import Value
 from amos.schedule import Tiling
 
-__all__ = ["MeasureOptions", "SearchOptions", "check_count"]
+__all__ = ["MeasureOptions", "SearchOptions", "check_count", "check_seed"]
 
 _IMPLEMENTATIONS = ("native", "generic")
 
@@ -119,6 +120,16 @@ def check_count(name: str, count: object) -> None:
     """
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise ExploreError(f"{name}: expected a whole number from 1 on, got {shown(count)}")
+
+
+def check_seed(seed: object) -> None:
+    """Refuse what is no seed.
+
+    Raises:
+        ExploreError: it is not a whole number from 0 on that records can keep.
+    """
+    if not isinstance(seed, int) or not 0 <= seed < WORD:
+        raise ExploreError(f"seed: expected a number from 0 on, below 2**63, got {shown(seed)}")
 
 
 def _check_seconds(name: str, seconds: object) -> None:

@@ -25,14 +25,14 @@ _BOOST = 0.1
 _FEWEST = 2
 
 
-def check_retain(share: float) -> float:
-    """A share of mappings, if it is one.
+def check_retain(share: float, name: str = "retain") -> float:
+    """A share, of mappings unless it has another name, if it is one.
 
     Raises:
         ExploreError: it is not above 0 and at most 1.
     """
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
-        raise ExploreError(f"retain: expected a share above 0 and at most 1, got {shown(share)}")
+        raise ExploreError(f"{name}: expected a share above 0 and at most 1, got {shown(share)}")
     return float(share)
 
 

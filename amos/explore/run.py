@@ -7,20 +7,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from amos.errors import ExploreError, UnknownNameError, shown
+from amos.errors import ExploreError, UnknownNameError
 from amos.explore.contenders import chosen_intrinsics
 from amos.explore.contest import Contest
 from amos.explore.exploration import Exploration
 from amos.explore.methods import METHODS
 from amos.explore.methods import method as find_method
 from amos.explore.objective import Problem
-from amos.explore.options import MeasureOptions, SearchOptions, check_count
+from amos.explore.options import MeasureOptions, SearchOptions, check_count, check_seed
 from amos.explore.progress import Progress, Watch, slow
 from amos.explore.session import Session
 from amos.explore.setting import Setting, chosen_mappings, described
 from amos.intrinsics import Intrinsic
 from amos.ir import Operator
-from amos.ir.limits import WORD
 from amos.machine import Machine, catalogue
 from amos.measure.executor import Executor, open_executor
 from amos.measure.gpu_executor import gpu_executor
@@ -115,9 +114,8 @@ def explore(
 
 def _check(trials: int, seed: int, method: str, rule: str) -> None:
     check_count("trials", trials)
+    check_seed(seed)
     find_method(method)
-    if not isinstance(seed, int) or not 0 <= seed < WORD:
-        raise ExploreError(f"seed: expected a number from 0 on, below 2**63, got {shown(seed)}")
     if rule not in RULES:
         raise UnknownNameError("rule", rule, RULES)
 

@@ -172,7 +172,7 @@ def scheduler(name: str, slices: int) -> TaskScheduler:
         UnknownNameError: there is none of that name.
         ExploreError: there is nothing to divide.
     """
-    if name not in SCHEDULERS:
+    if name not in [*SCHEDULERS]:
         raise UnknownNameError("scheduler", name, tuple(SCHEDULERS))
     if slices < 1:
         raise ExploreError(f"scheduler {name!r}: expected at least one slice, got {slices}")

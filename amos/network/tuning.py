@@ -16,7 +16,7 @@ from amos._progress import ProgressLine, clock, time_left
 from amos.errors import AmosError, ExploreError
 from amos.explore.contest import Contest
 from amos.explore.exploration import none_ran
-from amos.explore.options import MeasureOptions, SearchOptions, check_count
+from amos.explore.options import MeasureOptions, SearchOptions, check_count, check_seed
 from amos.explore.setting import Setting
 from amos.explore.task_scheduler import RETAINED, TaskState
 from amos.explore.task_scheduler import scheduler as named_scheduler
@@ -188,14 +188,15 @@ def tune(
             is called after each trial instead.
 
     Raises:
-        ExploreError: ``trials`` or ``retain`` is out of range, there is nothing to tune, or no
-            candidate of any task ran.
+        ExploreError: ``trials``, ``retain`` or ``seed`` is out of range, there is nothing to
+            tune, or no candidate of any task ran.
         UnknownNameError: there is no such scheduler.
         MeasureError: there is nothing to measure with.
         RecordError: the record file cannot be written.
     """
     checked_network(network)
     check_count("trials", trials)
+    check_seed(seed)
     named_scheduler(scheduler, 1)
     retain = RETAINED.get(scheduler, 1.0) if retain is None else retain
     search = SearchOptions(commute=True, retain=retain)

@@ -58,7 +58,7 @@ def fig10(budget: float = 0.2, rates: Sequence[float] = RATES, seeds: int = 10) 
     Raises:
         ExploreError: a share is not above 0 and at most 1, or there is no replay.
     """
-    check_retain(budget)
+    check_retain(budget, "budget")
     if seeds < 1:
         raise ExploreError(f"seeds: expected at least one, got {shown(seeds)}")
     dataset = stored()

@@ -138,8 +138,12 @@ def test_what_cannot_be_divided_is_refused(tmp_path: Path) -> None:
     network, records = amos.load_network(_two_products()), tmp_path / "records.db"
     with pytest.raises(UnknownNameError, match="unknown scheduler 'best'"):
         amos.tune(network, trials=3, records=records, scheduler="best")
+    with pytest.raises(UnknownNameError, match="unknown scheduler"):
+        amos.tune(network, trials=3, records=records, scheduler=["bound"])  # type: ignore[arg-type]
     with pytest.raises(ExploreError, match="retain: expected a share above 0"):
         amos.tune(network, trials=3, records=records, retain=0)
+    with pytest.raises(ExploreError, match="seed: expected a number from 0 on, below"):
+        amos.tune(network, trials=3, records=records, seed=-1)
     assert not records.exists()
 
 
