@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from amos._display import Shown
+from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError, shown
 from amos.machine import Machine
 from amos.network.frontend import Shapes, import_model
@@ -17,7 +18,7 @@ from amos.network.graph import Graph
 from amos.network.groups import Grouping, Task, grouped
 from amos.network.layouts import channels_last
 from amos.network.quantized import integer_arithmetic
-from amos.network.simplify import simplified
+from amos.network.simplify import counted, simplified
 from amos.network.transposes import with_fewer_transposes
 
 if TYPE_CHECKING:
@@ -159,8 +160,14 @@ def load_network(
         from amos.network.buckets import load_buckets
 
         return load_buckets(model, inputs, shapes or {}, name, buckets)
-    original = integer_arithmetic(import_model(model, inputs, shapes))
-    graph = with_fewer_transposes(channels_last(simplified(original)))
     path = isinstance(model, str | os.PathLike)
     title = name or (Path(model).stem if path else type(model).__name__)
+    module = import_model(model, inputs, shapes)
+    try:
+        original = integer_arithmetic(counted(module))
+        graph = with_fewer_transposes(channels_last(simplified(original)))
+    except NetworkError:
+        raise
+    except Exception as error:  # TVM's passes fail with errors of many types
+        raise NetworkError(f"{title}: TVM cannot convert it: {last_line(error)}") from error
     return Network(title, original, graph, grouped(graph))

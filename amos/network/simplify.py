@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from amos.network.graph import Constant, Graph, Node, Operand
-from amos.network.program import Writer, read, rebuilt
+from amos.network.program import Writer, const, read, rebuilt
 
-__all__ = ["simplified"]
+__all__ = ["counted", "simplified"]
 
 #: Operations whose first axis of the weights is the channel that a norm scales.
 _SCALED = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
@@ -18,6 +18,61 @@ _SCALED = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
 
 #: Operations that repeat an operand along the axes that it lacks.
 _BROADCASTING = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
+
+
+def counted(module: Any) -> Any:
+    """The module with axes and constant indices counted from the first.
+
+    The engine reads beside the tensor at an index below 0, and fails at layouts of such axes.
+    """
+    graph = read(module)
+    rewrite: dict[int, Callable[[Writer], Any]] = {}
+    for node in graph.nodes:
+        make = _COUNTED[node.operation](node) if node.operation in _COUNTED else None
+        if make is not None and isinstance(node.operands[0], Node):
+            rewrite[node.number] = make
+    return rebuilt(graph, rewrite) if rewrite else module
+
+
+def _squeezed(node: Node) -> Callable[[Writer], Any] | None:
+    from tvm import relax
+
+    shape = node.operands[0].shape
+    axes = range(-len(shape), 0) if node.attributes.axis is None else node.integers("axis")
+    if min(axes, default=0) >= 0:
+        return None
+    ones = sorted({axis % len(shape) for axis in axes if shape[axis] == 1})
+    return lambda writer: relax.op.squeeze(writer.value(node.operands[0]), ones)
+
+
+def _permuted(node: Node) -> Callable[[Writer], Any] | None:
+    from tvm import relax
+
+    if node.attributes.axes is None or min(node.integers("axes"), default=0) >= 0:
+        return None
+    axes = [axis % len(node.shape) for axis in node.integers("axes")]
+    return lambda writer: relax.op.permute_dims(writer.value(node.operands[0]), axes)
+
+
+def _taken(node: Node) -> Callable[[Writer], Any] | None:
+    from tvm import relax
+
+    source, indices = node.operands[0], node.operands[-1]
+    if not isinstance(indices, Constant) or not (indices.array < 0).any():
+        return None
+    axis = node.attributes.axis
+    size = int(np.prod(source.shape)) if axis is None else source.shape[int(axis)]
+    places = np.where(indices.array < 0, indices.array + size, indices.array)
+    values = const(places.astype(indices.dtype))
+    mode = str(node.attributes.mode)
+    return lambda writer: relax.op.take(writer.value(source), values, axis, mode)
+
+
+_COUNTED: dict[str, Callable[[Node], Callable[[Writer], Any] | None]] = {
+    "squeeze": _squeezed,
+    "permute_dims": _permuted,
+    "take": _taken,
+}
 
 
 def simplified(module: Any) -> Any:

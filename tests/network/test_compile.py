@@ -152,6 +152,32 @@ def test_the_kernel_that_is_fastest_inside_the_network_stays(
     np.testing.assert_allclose(compiled(values), expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("axes", [[-1], [2, -1], None])
+def test_axes_of_extent_one_are_taken_away(axes: list[int] | None) -> None:
+    b = Builder()
+    x = b.convolution(b.input("x", (2, 4, 3, 3)), (8, 4, 3, 3))
+    x = b.node("AveragePool", x, kernel_shape=[3, 3])
+    y = b.node("Squeeze", x, *([] if axes is None else [b.constant(axes, "int64")]))
+    model = b.model(y)
+    values = np.random.default_rng(2).standard_normal((2, 4, 3, 3)).astype(np.float32)
+    result = amos.compile(amos.load_network(model), progress=False)(values)
+    np.testing.assert_allclose(result, _reference(model, x=values), rtol=1e-4, atol=1e-5)
+
+
+def test_constant_indices_count_from_the_end() -> None:
+    b = Builder()
+    x = b.node("MatMul", b.input("x", (3, 4, 8)), b.random(8, 6))
+    last = b.node("Gather", x, b.constant(-1, "int64"), axis=1)
+    some = b.node("Gather", x, b.constant([-3, 2], "int64"), axis=-1)
+    model = b.model(last, some)
+    values = np.random.default_rng(2).standard_normal((3, 4, 8)).astype(np.float32)
+    results = amos.compile(amos.load_network(model), progress=False)(values)
+    for result, expected in zip(
+        results, ReferenceEvaluator(model).run(None, {"x": values}), strict=True
+    ):
+        np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
 def test_half_precision_stays_with_the_engine(kind: str) -> None:
     """Values of bfloat16 come and go as float32."""
