@@ -69,8 +69,9 @@ types: $(STAMP) ## check types
 bench: $(BENCH_STAMP) ## compare with oneDNN and MetaSchedule; BENCH=quick or short for less
 	@$(BIN)/python benchmarks/bench_cpu.py $(if $(BENCH),--$(BENCH))
 
-bench-networks: $(NETWORKS_STAMP) ## compare whole networks with onnxruntime, OpenVINO, PyTorch; NETWORKS=all
-	@$(BIN)/python benchmarks/bench_networks.py $(if $(NETWORKS),--networks $(NETWORKS))
+bench-networks: $(NETWORKS_STAMP) ## compare whole networks with onnxruntime, OpenVINO, PyTorch; NETWORKS=all BATCHES=1,16
+	@$(BIN)/python benchmarks/bench_networks.py $(if $(NETWORKS),--networks $(NETWORKS)) \
+		$(if $(BATCHES),--batches $(BATCHES))
 
 bench-parts: $(STAMP) ## time the parts of AMOS itself
 	@for file in $(filter-out %_cpu.py %_networks.py,$(wildcard benchmarks/bench_*.py)); do \
