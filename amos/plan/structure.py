@@ -25,8 +25,10 @@ __all__ = ["Dimension", "LoopBatch", "Operand", "Structure", "share_inside"]
 
 #: Values of an index that are looked at one by one; of more, so many at equal distances.
 _LOOKED_AT = 1 << 16
+#: Bits of the shortest vector.
+_VECTOR = 128
 #: How the elements of a copy are found.
-Copy = Literal["run", "rows", "stride", "digits"]
+Copy = Literal["run", "rows", "pieces", "stride", "digits"]
 
 
 @dataclass(frozen=True)
@@ -63,9 +65,9 @@ class Operand:
         wider: bytes that are read for each byte of the tensor: 1, but for a source that is
             computed of others.
         copy: how the copy finds its elements: ``"run"`` moves contiguous runs,
-            ``"rows"`` contiguous rows that are found one by one, ``"stride"`` single
-            elements at a fixed distance, ``"digits"`` takes a fused index apart for each
-            element.
+            ``"rows"`` contiguous rows that are found one by one, ``"pieces"`` rows shorter
+            than a vector, ``"stride"`` single elements at a fixed distance, ``"digits"``
+            takes a fused index apart for each element.
         divisions: how many divisions that takes for one element.
         live: share of its elements that are read; the others are padding.
         guarded: true if each element is tested for lying in the tensor's padding.
@@ -334,9 +336,12 @@ def _copy(staged: StagedOperand) -> tuple[Copy, int]:
     if split:
         return "stride", 0
     last = staged.load.indices[-1]
-    inner = used[-1]
+    *rows, inner = used
     runs = last.coefficient(inner.members[-1]) == 1 and not inner.is_padded
-    return ("run" if runs and len(last.names) == 1 else "stride"), 0
+    if not runs or len(last.names) > 1:
+        return "stride", 0
+    short = bool(rows) and inner.lanes * dtype(staged.kind).bits < _VECTOR
+    return ("pieces" if short else "run"), 0
 
 
 def _windows(staged: StagedOperand, group: Group) -> int:

@@ -92,6 +92,24 @@ def test_rows_of_windows_are_found_once_and_moved_in_vectors() -> None:
     assert Structure(MAPPING).cuts_tiles
 
 
+def test_short_rows_and_results_move_element_by_element() -> None:
+    """Sixteen pixels of four channels each are no run, and their results leave transposed."""
+    unit = amos.intrinsics.get("vnni_dpbusd_lhs_m16k4_u8_s8_s32")
+    op = amos.operators.conv2d(n=1, c=64, k=24, p=8, q=8, r=1, s=1, layout="NHWC", dtype="u8s8")
+    (mapping,) = (
+        m
+        for m in amos.enumerate_mappings(op, unit, rule="access", commute=True)
+        if m.groups == {"i1": ("p", "q"), "r1": ("c",)}
+    )
+    image, _, out = Structure(mapping).operands
+    assert (image.copy, out.copy) == ("pieces", "stride")
+    costs = replace(COSTS, serial=100.0, read=10.0)  # far slower than any memory
+    machine = replace(machine_of(*LEVELS), costs=costs, peaks={unit.name: Peak(1e-8, 1e-8)})
+    staging = predict(mapping, machine, Schedule.of({"stage.Src1": "whole"})).staging
+    elements = 8 * 8 * (64 + 24)
+    assert staging == pytest.approx(elements * 110 / machine.clock / machine.cores, rel=0.01)
+
+
 def test_a_copy_costs_what_its_steps_do() -> None:
     """Gathering columns: short steps are unrolled, long ones find each element by itself.
 
@@ -140,6 +158,19 @@ def test_a_copy_is_made_once_for_a_core_where_it_fits() -> None:
     assert staging(8, 1 << 20) == pytest.approx(staging(8, 64) * 6 / 12)
     # Seven steps do not divide evenly.
     assert staging(7, 1 << 20) == staging(7, 64) > 0
+
+
+def test_tiles_are_staged_in_the_place_of_the_last_one() -> None:
+    """Four windows of an image are more than the cache holds, one row of them is not."""
+
+    def staging(where: str, capacity: int) -> float:
+        levels = (Level("L1", capacity, 1e12, 1e12, units=2), Level("DRAM", 0, 1e9, 1e9))
+        values: dict[str, int | str] = {"stage.Src1": where, "order": "p q i1.tile", "parallel": 1}
+        mapping, schedule = convolution(64, values, ("r", "s"), q=6, r=2)
+        return predict(mapping, machine_of(*levels, cores=2), schedule).staging
+
+    assert staging("tile", 4096) == pytest.approx(staging("tile", 1 << 20))
+    assert staging("whole", 4096) > 100 * staging("whole", 1 << 20)
 
 
 def test_packed_constants_are_one_stream() -> None:

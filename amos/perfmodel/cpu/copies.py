@@ -50,8 +50,12 @@ def copies(machine: Machine, nest: CoreNest, cores: np.ndarray) -> tuple[np.ndar
             whole, there = loops.whole(op.dims), loops.covered(op.dims, share)
             extents = [np.where(first, a, b) for a, b in zip(whole, there, strict=True)]
             times = np.where(first, 1.0, np.ceil(loops.steps // share / cores) * cores)
-        elements = times * np.prod(extents, axis=0, dtype=float)
-        streaming = _streaming((elements + op.origin * op.wider) * op.size, reach)
+        once = np.prod(extents, axis=0, dtype=float)
+        elements, origin = times * once, op.origin * op.wider
+        # What is staged tile by tile takes the place of the last tile.
+        placed = np.where(first, elements + origin, once * cores)
+        streaming = _streaming(elements * op.size, reach, placed * op.size)
+        streaming += _streaming(origin * op.size, reach, np.where(first, placed, origin) * op.size)
         if op.copy == "run":
             seconds += streaming
         else:
@@ -66,12 +70,14 @@ def copies(machine: Machine, nest: CoreNest, cores: np.ndarray) -> tuple[np.ndar
 def _sums(op: Operand, parts: np.ndarray, machine: Machine) -> np.ndarray:
     """Reading the accumulators of every part, by one core, to add them up."""
     size = parts * (op.size * prod(dim.extent for dim in op.dims))
-    return _streaming(size, _reach(machine, np.ones(len(size))))
+    return _streaming(size, _reach(machine, np.ones(len(size))), size)
 
 
-def _streaming(size: np.ndarray, reach: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """Moving so many bytes through the innermost memory that they fit, each core its share."""
-    fits = [room >= size for room, _ in reach]
+def _streaming(
+    size: np.ndarray | float, reach: list[tuple[np.ndarray, np.ndarray]], placed: np.ndarray
+) -> np.ndarray:
+    """Moving so many bytes through the innermost memory that fits those placed, shared by cores."""
+    fits = [room >= placed for room, _ in reach]
     rates = [rate for _, rate in reach]
     seconds: np.ndarray = size / np.select(fits, rates)
     return seconds
@@ -125,7 +131,9 @@ def _cycles(
     tests = costs.find * max(op.divisions, 1)
     unrolled = (tests / width if op.guarded else 0.0) + once
     short = costs.copied / 2 if op.divisions else costs.copied
-    finding = np.where(width <= short, unrolled, costs.serial * op.live + found)
+    # Vectors of short rows, and of results on their way out, are put together one by one.
+    single = (width > short) | op.written | (op.copy == "pieces")
+    finding = np.where(single, costs.serial * op.live + found, unrolled)
     cycles: np.ndarray = finding + costs.read * op.live
     if op.vectors and batch.vectors is not None:
         # Never slower than finding elements one by one, whatever that was fitted to.
