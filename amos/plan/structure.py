@@ -54,7 +54,7 @@ class Operand:
 
     Attributes:
         name: its name in the intrinsic.
-        size: bytes of one element.
+        size: bytes of one element, where it lies.
         dims: its dimensions, those of one fragment last.
         fragment: bytes of one fragment.
         copies: how many copies of a fragment the hardware makes in one register.
@@ -283,12 +283,14 @@ class Structure:
         size = dtype(staged.kind).bits / 8
         written = staged.name == self.mapping.intrinsic.destination.tensor.name
         moved = not (staged.in_place or staged.constant or staged.redirected)
+        # Accumulators become results on their way to an output that they go to directly.
+        result = self.mapping.operator.result.dtype if written and not moved else None
         copy, divisions = _copy(staged)
         vectors = vector_copy(staged) if moved and not written else None
         groups = [self.nest.groups[target] for target in staged.fragment]
         return Operand(
             name=staged.name,
-            size=size,
+            size=dtype(result or staged.kind).bits / 8,
             dims=self.dimensions(staged),
             fragment=size * prod(group.lanes for group in groups),
             copies=self._copies(staged),
@@ -338,10 +340,9 @@ def _copy(staged: StagedOperand) -> tuple[Copy, int]:
     last = staged.load.indices[-1]
     *rows, inner = used
     runs = last.coefficient(inner.members[-1]) == 1 and not inner.is_padded
-    if not runs or len(last.names) > 1:
-        return "stride", 0
     short = bool(rows) and inner.lanes * dtype(staged.kind).bits < _VECTOR
-    return ("pieces" if short else "run"), 0
+    moved: Copy = "pieces" if short else "run"
+    return (moved if runs and len(last.names) == 1 else "stride"), 0
 
 
 def _windows(staged: StagedOperand, group: Group) -> int:

@@ -110,6 +110,24 @@ def test_cores_that_write_side_by_side_take_lines_from_each_other() -> None:
     assert seconds("i1.tile p q", k=1536) == pytest.approx(60 * 64 * 4 * 2.0)
 
 
+def test_lines_that_two_cores_write_go_back_and_forth() -> None:
+    """Also where hardware fetches nothing ahead; results count as they are stored."""
+    peaks, costs = {VNNI.name: Peak(1.0, 1.0)}, Costs(exchange=2.0, ahead=0.0)
+    machine = Machine("two", 2, 1.0, (Level("DRAM", 0, 1.0, 1.0),), peaks, costs=costs)
+
+    def seconds(k: int) -> float:
+        values: dict[str, int | str] = {"parallel": 1, "tile.i1.tile": 2, "order": "i1.tile p q"}
+        structure, _, part = _made(values, 60, k)
+        bytes_ = replace(structure.mapping.operator, epilogue=None).with_epilogue("u8(acc)")
+        stored = Structure(replace(structure.mapping, operator=bytes_)).destination
+        assert (structure.destination.size, stored.size) == (4, 1)
+        return float(exchanges(stored, machine, part, np.array([2]))[0])
+
+    # Pieces of 32 bytes: half of 240 KiB.
+    assert seconds(64) == 60 * 64 * 32 / 64 * 2.0
+    assert seconds(128) == 0.0
+
+
 def test_fused_steps_are_dealt_out_as_ranges() -> None:
     """Three times four steps are six for each of two cores, not two times four."""
     _, _, part = _made(

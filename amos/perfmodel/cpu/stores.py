@@ -58,7 +58,8 @@ def exchanges(operand: Operand, machine: Machine, nest: CoreNest, cores: np.ndar
     Hardware fetches a few lines ahead of a sequence of stores. Where short pieces that
     different cores write lie side by side, each fetches lines that the other is about to
     write, and every one of them has to be fetched back. In longer pieces that happens at
-    the end only, where the next one begins.
+    the end only, where the next one begins. A line that both write a piece of goes back and
+    forth even if nothing is fetched ahead.
 
     Args:
         operand: the destination, whose dimensions are in the order of memory.
@@ -75,6 +76,7 @@ def exchanges(operand: Operand, machine: Machine, nest: CoreNest, cores: np.ndar
         own = own * along[0]
         run = np.where(whole, run * along[0], run)
         whole = whole & (along[0] >= dim.extent)
-    share = np.minimum(1.0, machine.costs.ahead * machine.line / run)
+    split = np.where(run % machine.line > 0, 1.0, 0.0)
+    share = np.minimum(1.0, np.maximum(machine.costs.ahead, split) * machine.line / run)
     cycles = (cores > 1) * share * own / machine.line * machine.costs.exchange
     return np.asarray(cycles / machine.clock)
