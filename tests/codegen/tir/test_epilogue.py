@@ -169,8 +169,9 @@ def test_a_quotient_beyond_the_end_is_no_zero_to_divide_by() -> None:
         dict.fromkeys(("Src1", "Src2", "Dst"), "float32"),
     )
     mapping = amos.enumerate_mappings(op, virtual, rule="paper")[0]
-    values = {"copy": "vectors", "order": "k j i1.tile", "parallel": 1, "tile.i1.tile": 2}
-    values |= {"stage.Src1": "whole", "stage.Src2": "tile", "tile.j": 2, "tile.k": 2, "vector": 32}
+    values: dict[str, int | str] = {"copy": "vectors", "order": "k j i1.tile", "parallel": 1}
+    values |= {"stage.Src1": "whole", "stage.Src2": "tile", "vector": 32}
+    values |= {"tile.i1.tile": 2, "tile.j": 2, "tile.k": 2}
     inputs = random_inputs(op, np.random.default_rng(0))
     inputs["bias"] = np.arange(1, 6, dtype=np.int16) * 100
     kernel = amos.build(mapping, Schedule.of(values), implementation="generic")
