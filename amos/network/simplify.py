@@ -23,13 +23,14 @@ _BROADCASTING = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
 def counted(module: Any) -> Any:
     """The module with axes and constant indices counted from the first.
 
-    The engine reads beside the tensor at an index below 0, and fails at layouts of such axes.
+    The engine reads beside the tensor at an index below 0, and fails at layouts of such axes. An
+    index of a call that is beyond the end means the last place.
     """
     graph = read(module)
     rewrite: dict[int, Callable[[Writer], Any]] = {}
     for node in graph.nodes:
         make = _COUNTED[node.operation](node) if node.operation in _COUNTED else None
-        if make is not None and isinstance(node.operands[0], Node):
+        if make is not None:
             rewrite[node.number] = make
     return rebuilt(graph, rewrite) if rewrite else module
 
@@ -58,14 +59,17 @@ def _taken(node: Node) -> Callable[[Writer], Any] | None:
     from tvm import relax
 
     source, indices = node.operands[0], node.operands[-1]
-    if not isinstance(indices, Constant) or not (indices.array < 0).any():
-        return None
     axis = node.attributes.axis
+    if isinstance(indices, Node):
+        return lambda writer: relax.op.take(
+            writer.value(source), writer.value(indices), axis, "clip"
+        )
+    if not (indices.array < 0).any():
+        return None
     size = int(np.prod(source.shape)) if axis is None else source.shape[int(axis)]
     places = np.where(indices.array < 0, indices.array + size, indices.array)
     values = const(places.astype(indices.dtype))
-    mode = str(node.attributes.mode)
-    return lambda writer: relax.op.take(writer.value(source), values, axis, mode)
+    return lambda writer: relax.op.take(writer.value(source), values, axis, "clip")
 
 
 _COUNTED: dict[str, Callable[[Node], Callable[[Writer], Any] | None]] = {

@@ -194,3 +194,6 @@ def test_float_inputs_only_grow_in_the_named_dimension() -> None:
     index = np.array([7, 3, 5])
     expected = _expected(model, table=values, index=index)[0]
     np.testing.assert_allclose(compiled(values, index), expected, rtol=1e-5, atol=1e-5)
+    # What is beyond the table is never read.
+    last = compiled(values, np.array([7, 0]))
+    np.testing.assert_array_equal(compiled(values, np.array([1 << 40, -(1 << 40)])), last)
