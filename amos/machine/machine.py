@@ -44,6 +44,8 @@ class Costs:
         ahead: lines that hardware fetches ahead of a sequence of stores.
         overlap: how well calls and the caches near a core overlap: terms are added as
             powers with this exponent; infinite would be the plain maximum.
+        far: the same for what comes from beyond the caches near a core against the rest,
+            which hides less of it.
         unrolled: loads and calls of the longest loop that compilers unroll completely.
         copied: elements of the longest step of a copy that they unroll; half as many if
             finding one takes divisions.
@@ -60,6 +62,7 @@ class Costs:
     exchange: float = 0.0
     ahead: float = 4.0
     overlap: float = math.inf
+    far: float = math.inf
     unrolled: float = 0.0
     copied: float = 0.0
 

@@ -129,11 +129,12 @@ def _evaluate(
 
 
 def _together(terms: list[np.ndarray], machine: Machine, cpu: bool) -> np.ndarray:
-    """Seconds of work that goes on at the same time; the outer levels of a CPU hinder nothing."""
+    """Seconds of work that goes on at the same time, that of the outer levels of a CPU apart."""
     near = terms[: _BUSY + _BEYOND] if cpu else terms
     bound = overlapped(near, machine.costs.overlap)
-    for far in terms[len(near) :]:
-        bound = np.maximum(bound, far)
+    if len(terms) > len(near):
+        far = np.max(terms[len(near) :], axis=0)
+        bound = overlapped([bound, far], machine.costs.far)
     return bound
 
 

@@ -62,6 +62,7 @@ TERMS: Mapping[str, Mapping[str, float]] = {
     "lines that nothing fetched ahead": {"late": 0.0},
     "lines that cores take from each other": {"exchange": 0.0},
     "levels in each other's way": {"overlap": math.inf},
+    "far memory that little hides": {"far": math.inf},
 }
 #: Logarithm by which two predictions must differ to count as well apart while fitting:
 #: about what two measurements of one candidate differ by.

@@ -84,6 +84,21 @@ def test_near_levels_hinder_each_other_and_far_ones_do_not() -> None:
     assert far.read + far.write > fast.seconds
 
 
+def test_what_comes_from_far_is_hidden_less() -> None:
+    """As much of it as the exponent says; all of it adds to the rest if that is 1."""
+    caches = (Level("L1", 64, 8.0, 8.0), Level("L2", 128, 8.0, 8.0))
+    machine = machine_of(*caches, Level("DRAM", 0, 4.0, 4.0))
+    costs = replace(machine.costs, far=1.0)
+    added = predict(gemm(), replace(machine, costs=costs), Schedule.of({}))
+    calls, *levels = added.rows
+    first, second, memory = (level.read + level.write for level in levels)
+    assert min(first, second, memory) > 0
+    near = max(calls.compute, first, second)
+    assert added.seconds == pytest.approx(near + memory + added.launch)
+    hidden = predict(gemm(), machine, Schedule.of({}))
+    assert hidden.seconds == pytest.approx(max(near, memory) + hidden.launch)
+
+
 def test_slow_memory_binds_and_is_named() -> None:
     machine = machine_of(Level("DRAM", 0, 1.0, 1e9))
     found = predict(gemm(), machine, Schedule.of({}), model="amos")
