@@ -158,7 +158,7 @@ def test_groups_are_told_apart_by_what_differs(
 
 def test_the_best_over_intrinsics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(tmp_path / "tuning.db")
-    units = "vnni_dpbusd_m16k4_u8_s8_s32,vnni_dpbusd_lhs_m16k4_u8_s8_s32"
+    units = "vnni_dpbusd_m16k4_u8_s8_s32,vnni_dpbusd_m8k4_u8_s8_s32"
     command = ["explore", "gemm", units, "--machine", "xeon_6240", "--dtype", "u8s8"]
     sizes = [item for loop in "mnk" for item in ("--extent", f"{loop}=64")]
     assert main([*command, *sizes, "--trials", "16", "--records", path, "--json"]) == 0
