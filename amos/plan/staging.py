@@ -268,7 +268,7 @@ class StagedOperand:
                 # still be counted once, so that only its first slot may be live.
                 if group.kind == "reduce" and not group.members:
                     guards.append(Guard(lane, 1))
-                if not self._counts_beyond(group):
+                if not _counts_beyond(self.nest, group):
                     continue
             fused = at[group.tile] * group.lanes + lane if group.tiles > 1 else lane
             if group.is_padded:
@@ -276,11 +276,12 @@ class StagedOperand:
             values |= group.decode(fused)
         return values
 
-    def _counts_beyond(self, group: Group) -> bool:
-        """Whether a replicated source counts in lanes beyond a reduction, as in sums of sums."""
-        mapping = self.nest.mapping
-        alone = mapping.operator.compute.fills_lanes(mapping.intrinsic.dtypes[-1], beside=True)
-        return group.kind == "reduce" and group.is_padded and bool(group.members) and not alone
+
+def _counts_beyond(nest: Nest, group: Group) -> bool:
+    """Whether a replicated source counts in lanes beyond a reduction, as in sums of sums."""
+    compute, kinds = nest.mapping.operator.compute, nest.mapping.intrinsic.dtypes
+    alone = compute.fills_lanes(kinds[-1], beside=True)
+    return group.kind == "reduce" and group.is_padded and bool(group.members) and not alone
 
 
 def _walks(index: Affine, extents: MappingType[str, int], size: int) -> bool:
@@ -373,8 +374,10 @@ def _dims(
             group: Group = owner[name]
             if group.tiles > 1:
                 add(group.tile, group.tiles)
-    for target in _fragment(operand):
-        group = nest.groups[target]
+    for group in (nest.groups[target] for target in _fragment(operand)):
+        if keep and group.tiles > 1 and _counts_beyond(nest, group):
+            add(group.tile, group.tiles)
+    for group in (nest.groups[target] for target in _fragment(operand)):
         dims.append(StagedDim(group.lanes, Affine(((group.lane, 1),))))
     return tuple(dims)
 

@@ -106,6 +106,12 @@ STATEMENTS = {
         "Dst[i1] += Src1[i1,r1] + Src2[i1,r1]", {"i1": 4, "r1": 4},
         lambda a, b: (a + b).sum(1, dtype=np.int32),
     ),
+    # The first source lacks the reduction, and yet must be nothing beyond it.
+    "sums of minima": Statement(
+        "out[i] += min(a[i], b[k])", {"i": 5, "k": 7}, "s32",
+        "Dst[i1] += min(Src1[i1,r1], Src2[r1,i1])", {"i1": 4, "r1": 4},
+        lambda a, b: np.minimum(a[:, None], b).sum(1, dtype=np.int32),
+    ),
     "pooling": Statement(
         _POOL.format(", -inf"), _WINDOW, "f32",
         "Dst[i1] max= Src1[i1]", {"i1": 4}, lambda a: _windows(a, -np.inf).max(-1),
