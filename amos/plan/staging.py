@@ -374,10 +374,11 @@ def _dims(
             group: Group = owner[name]
             if group.tiles > 1:
                 add(group.tile, group.tiles)
-    for group in (nest.groups[target] for target in _fragment(operand)):
+    fragment = [nest.groups[target] for target in _fragment(operand)]
+    for group in fragment:
         if keep and group.tiles > 1 and _counts_beyond(nest, group):
             add(group.tile, group.tiles)
-    for group in (nest.groups[target] for target in _fragment(operand)):
+    for group in fragment:
         dims.append(StagedDim(group.lanes, Affine(((group.lane, 1),))))
     return tuple(dims)
 
