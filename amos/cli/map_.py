@@ -109,7 +109,12 @@ def _list_instructions(
     from amos.explore.contenders import contenders, predicted, reasons
 
     search = amos.SearchOptions(commute=commute)
-    every = contenders(op, units, rule, search)
+    # With open dtypes, those that compute in the same ones are compared with each other.
+    groups: dict[tuple[str, ...], list[Intrinsic]] = {}
+    for unit in units:
+        kind = unit.dtypes if any(t.dtype is None for t in op.inputs) else ()
+        groups.setdefault(kind, []).append(unit)
+    every = [each for group in groups.values() for each in contenders(op, group, rule, search)]
     target = amos.machines.get(machine, [each.intrinsic for each in every if not each.reason])
     listed = [each if each.reason else predicted(op, each, target, rule, search) for each in every]
     listed.sort(key=lambda each: each.predicted)

@@ -14,6 +14,7 @@ from amos.explore.sampled import best_sampled
 from amos.intrinsics import Intrinsic, is_native, names
 from amos.intrinsics import get as get_intrinsic
 from amos.ir import Operator
+from amos.ir.dtypes import dtype
 from amos.machine import Machine, catalogue
 from amos.machine.cpu import cpu
 from amos.mapping import Mapping, MappingSpace, enumerate_mappings
@@ -153,13 +154,17 @@ def contenders(
     the best by the number of its calls is left out before anything is measured.
 
     Raises:
-        MappingError: a dtype of the operator is open.
+        MappingError: a dtype of the operator is open, and they compute in several.
     """
+    units = list(units)
     if open_ := [t.name for t in operator.inputs if t.dtype is None]:
-        raise MappingError(
-            f"{operator.name}: the dtype of `{open_[0]}` is open, so that instructions would "
-            "compute different things; give dtypes, or name one instruction"
-        )
+        able = [u for u in units if u.compute.arithmetic == operator.compute.arithmetic]
+        if len(kinds := {" x ".join(dtype(d).short for d in u.dtypes[:-1]) for u in able}) > 1:
+            raise MappingError(
+                f"{operator.name}: the dtype of `{open_[0]}` is open, so that instructions would "
+                f"compute different things ({', '.join(sorted(kinds))}); give dtypes, or name one "
+                "instruction"
+            )
     every = [_contender(operator, unit, rule, search) for unit in units]
     fitting = [each for each in every if not each.reason]
     fitting.sort(key=lambda each: (each.bound, -each.intrinsic.registers, each.intrinsic.name))

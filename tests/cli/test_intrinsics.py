@@ -167,7 +167,7 @@ def test_a_command_without_any_intrinsic_says_what_it_needs(
 ) -> None:
     assert main(["space", "gemm"]) == 2
     assert "describe one with --intrinsic FILE" in capsys.readouterr().err
-    assert main(["map", "gemm"]) == 2
+    assert main(["explore", "gemm"]) == 2
     assert "give dtypes, or name one instruction" in capsys.readouterr().err
 
 
@@ -181,6 +181,14 @@ def test_instructions_of_a_machine_are_listed(capsys: pytest.CaptureFixture[str]
     assert "is uint8" in rows["avx512_fmadd_m16_f32_f32"]["reason"]
     assert main(command) == 0
     assert "vnni_dpbusd_m16k4_u8_s8_s32" in capsys.readouterr().out
+
+
+def test_instructions_are_listed_in_all_dtypes_where_they_are_open(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = _json(["map", "gemm", "--machine", "xeon_6240"], capsys)["rows"]
+    seconds = {row["intrinsic"]: row["predicted_seconds"] for row in rows}
+    assert seconds["vnni_dpbusd_m16k4_u8_s8_s32"] < seconds["avx512_fmadd_m16_f32_f32"]
 
 
 def test_targets_are_tabulated(capsys: pytest.CaptureFixture[str]) -> None:
