@@ -14,8 +14,6 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, cast
 
-__all__ = ["make_callable"]
-
 
 class _CallableModule(ModuleType):
     """A module whose call is forwarded to ``_call_target``, "module:function"."""

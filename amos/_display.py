@@ -11,8 +11,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-__all__ = ["Shown"]
-
 
 class Shown:
     """An object with a rich display, drawn by :mod:`amos.viz`."""

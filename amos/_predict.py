@@ -11,8 +11,6 @@ from amos.plan import Candidate, Schedule
 from amos.records import Trial
 from amos.schedule import candidate_of
 
-__all__ = ["predict"]
-
 
 def predict(
     kernel: Mapping | Candidate | Trial,

@@ -14,8 +14,6 @@ from typing import Any
 
 from amos._display import Shown
 
-__all__ = ["ProgressLine", "clock", "time_left"]
-
 #: Seconds before the line is rewritten, so that quick work is not spent on showing itself.
 _PAUSE = 0.1
 

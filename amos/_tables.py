@@ -17,8 +17,6 @@ from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin,
 
 from amos.errors import AmosError, shown
 
-__all__ = ["TableReader"]
-
 Thing = TypeVar("Thing")
 
 #: Characters of a description.
@@ -107,9 +105,6 @@ class TableReader:
         """Call a class or function with a table of its arguments.
 
         Args:
-            kind: what is called.
-            table: the arguments.
-            key: of the table.
             needed: arguments that the table has to have though they have defaults.
             more: arguments that are not in the table.
         """

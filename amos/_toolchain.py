@@ -17,8 +17,6 @@ from packaging.version import Version
 
 from amos.errors import ToolchainError
 
-__all__ = ["REQUIRED", "check_toolchain", "load_tvm"]
-
 # As in pyproject.toml; a test compares the two.
 REQUIRED = {"apache-tvm": "<0.28,>=0.27.0.post1", "apache-tvm-ffi": "<0.1.15,>=0.1.14.post0"}
 

@@ -9,27 +9,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = [
-    "AmosError",
-    "BuildError",
-    "ExploreError",
-    "ExportError",
-    "IntrinsicError",
-    "MachineError",
-    "MappingError",
-    "MeasureError",
-    "NetworkError",
-    "OperatorError",
-    "ParseError",
-    "RecordError",
-    "ScheduleError",
-    "ServeError",
-    "ToolchainError",
-    "UnknownNameError",
-    "shown",
-    "suggestion",
-]
-
 #: Characters of a value that a message repeats, and of a line of a message.
 _SHOWN, _LINE = 80, 2000
 #: Characters that are shown of a text with a caret.

@@ -10,8 +10,6 @@ from amos.machine import Machine, catalogue
 if TYPE_CHECKING:
     from amos.intrinsics import Intrinsic
 
-__all__ = ["USUAL", "get", "names", "probe"]
-
 #: Intrinsics whose rate is part of a description of the host. Measuring one takes
 #: seconds, so the others wait until somebody asks.
 USUAL = ("vnni_dpbusd_m16k4_u8_s8_s32",)

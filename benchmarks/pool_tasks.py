@@ -23,9 +23,10 @@ import numpy as np
 import amos
 from amos.explore.options import MeasureOptions, SearchOptions
 from amos.explore.setting import Setting
-from amos.measure.executor import LocalExecutor, Task
+from amos.measure.executor import LocalExecutor
 from amos.measure.messages import Context, Failure
 from amos.measure.reference import References
+from amos.measure.task import Task
 from amos.network.candidates import best_predicted
 from amos.records import Measurement
 from amos.reproduce.pools import PooledTask, load, save

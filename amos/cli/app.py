@@ -35,8 +35,6 @@ from amos.cli import (
 from amos.cli.output import print_warning
 from amos.errors import AmosError, shown
 
-__all__ = ["app", "main"]
-
 app = typer.Typer(
     name="amos",
     help="Map tensor computations onto hardware intrinsics.",

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from amos.export.check import GpuRow
     from amos.reproduce.cuda import CudaRow
 
-__all__ = ["cuda_command", "gpu_check_command", "table2_command"]
-
 _WRITE = (
     "Write kernels of all operators, types and random shapes, the model's best for benchmarks, "
     "and check.py, which needs no AMOS; the same command goes on where it stopped."

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from amos.ir import Operator
     from amos.records import Trial
 
-__all__ = ["explore_command"]
-
 #: Mappings listed with the best that each one reached.
 _LISTED = 8
 

@@ -10,8 +10,6 @@ import typer
 from amos.cli.options import AsJson, IntrinsicFiles, load_intrinsics
 from amos.cli.output import print_json, print_line
 
-__all__ = ["export_command"]
-
 
 def export_command(
     record: Annotated[

@@ -14,8 +14,6 @@ from amos.errors import suggestion
 if TYPE_CHECKING:
     from amos.ir import Operator
 
-__all__ = ["fuse_check_command"]
-
 
 def fuse_check_command(
     producer: options.OperatorText,

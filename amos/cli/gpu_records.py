@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from amos.ir import Operator
     from amos.records import Trial
 
-__all__ = ["benchmark_pieces", "check_target", "export_top", "write_lines"]
-
 _RECORD = "record.json"
 
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from amos.intrinsics import Intrinsic
     from amos.intrinsics.memory import Memory
 
-__all__ = ["app"]
-
 #: Units of what a memory statement says.
 _UNITS = {"capacity": " bytes", "alignment": " bytes", "write_interval": " cycles"}
 

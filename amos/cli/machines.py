@@ -9,8 +9,6 @@ import typer
 from amos.cli.options import AsJson
 from amos.cli.output import print_json, print_line
 
-__all__ = ["app"]
-
 app = typer.Typer(help="List and show machines.", no_args_is_help=True, rich_markup_mode=None)
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from amos.ir import Operator
     from amos.mapping import Mapping, MappingSpace
 
-__all__ = ["map_command"]
-
 _ROWS_OF_A_TABLE = 40
 _ROWS_OF_JSON = 100_000
 

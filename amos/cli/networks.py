@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from amos.network import Report
     from amos.network.buckets import Loaded
 
-__all__ = ["compile_command", "fig7_command", "report_command", "tune_command"]
-
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")]
 BucketSizes = Annotated[
     list[str] | None,

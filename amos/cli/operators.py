@@ -12,8 +12,6 @@ from amos.cli.output import print_json, print_table
 if TYPE_CHECKING:
     from amos.ir import Operator
 
-__all__ = ["operators_command"]
-
 
 def operators_command(
     name: Annotated[

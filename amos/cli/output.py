@@ -21,18 +21,6 @@ from amos.cli.tables import table_lines, wide, wrapped
 if TYPE_CHECKING:
     from amos.records import Measurement
 
-__all__ = [
-    "counting",
-    "milliseconds",
-    "notes_of_an_interrupt",
-    "percent",
-    "print_checked",
-    "print_json",
-    "print_line",
-    "print_table",
-    "print_warning",
-]
-
 #: Seconds between two lines that say how far a command is, where the output is no terminal.
 _PAUSE = 10.0
 

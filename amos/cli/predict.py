@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from amos.perfmodel import Prediction
     from amos.plan import Candidate
 
-__all__ = ["predict_command"]
-
 
 @options.takes_operator
 def predict_command(

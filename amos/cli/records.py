@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from amos.records import Record
     from amos.records.exchange import Added
 
-__all__ = ["app"]
-
 app = typer.Typer(
     help="Show, replay, exchange and mend what explorations have recorded.",
     no_args_is_help=True,

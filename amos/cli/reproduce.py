@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from amos.reproduce.fig5 import Judged
     from amos.reproduce.heron_fig12 import Fig12
 
-__all__ = ["app"]
-
 app = typer.Typer(
     help="Redo the paper's tables and figures.", no_args_is_help=True, rich_markup_mode=None
 )

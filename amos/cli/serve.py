@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from amos.intrinsics import Intrinsic
     from amos.machine import Machine
 
-__all__ = ["serve_command"]
-
 
 @lru_cache(maxsize=64)
 def _measured(unit: Intrinsic) -> Machine:

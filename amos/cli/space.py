@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from amos.ir import Operator
     from amos.schedule import ScheduleSpace
 
-__all__ = ["space_command"]
-
 _SHOWN = 12
 
 

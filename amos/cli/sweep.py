@@ -16,8 +16,6 @@ from amos.cli.output import milliseconds, percent, print_json, print_table
 if TYPE_CHECKING:
     from amos.explore.sweep import Point
 
-__all__ = ["sweep_command"]
-
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 

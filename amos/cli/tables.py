@@ -13,8 +13,6 @@ import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 
-__all__ = ["table_lines", "wide", "wrapped"]
-
 _GAP = "  "
 #: Lines of a row beyond which its last column goes below.
 _TALL = 3

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from amos.intrinsics import Intrinsic
     from amos.ir import Operator
 
-__all__ = ["map_target"]
-
 _FORMS = "cuda:sm_80, x86:host, x86:avx512_vnni,avx512vl, arm:asimddp,i8mm or all"
 #: Instruction set by the kind of target; any other kind is looked up by what is required.
 _MACHINES = {"x86": "x86_64", "arm": "aarch64"}

@@ -19,8 +19,6 @@ from amos.ir import Operator
 from amos.mapping.mapping import Mapping
 from amos.plan import Candidate
 
-__all__ = ["Names", "spelled"]
-
 
 def spelled(name: str, own: re.Pattern[str], taken: Container[str] = ()) -> str:
     """The identifier nearest to a name that is neither a generator's own nor taken.

@@ -9,8 +9,6 @@ import numpy as np
 
 from amos.ir.expression import Function, inlined
 
-__all__ = ["ScalarText"]
-
 
 class ScalarText:
     """The calls of an :class:`amos.ir.expression.Arithmetic`; reading and rounding is left open.

@@ -15,14 +15,11 @@ from amos.plan import Candidate, CpuSchedule
 from amos.plan.cpu_plan import CpuPlan
 from amos.schedule import ScheduleSpace
 
-__all__ = ["last_line", "scheduled"]
-
 
 def scheduled(candidate: Candidate, kind: str, limits: CpuLimits) -> tuple[Program, Any]:
     """The program of a candidate, and its module after scheduling.
 
     Args:
-        candidate: mapping and schedule.
         kind: ``"native"``, ``"generic"`` or ``"c"``; see :mod:`amos.codegen.tir.tensor_intrin`.
         limits: of the CPU that the code is for.
 

@@ -11,8 +11,6 @@ from amos.explore.method import Key, Search
 from amos.explore.objective import Problem
 from amos.plan import Candidate
 
-__all__ = ["Annealing"]
-
 _CHAINS = 8
 #: Temperature at first, in units of log seconds, and its factor for each score.
 _HOT, _COOLING = 0.5, 0.99

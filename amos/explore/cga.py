@@ -21,8 +21,6 @@ from amos.explore.objective import Problem
 from amos.plan import Candidate, Value
 from amos.schedule import CSP, In
 
-__all__ = ["Cga", "Cga1"]
-
 #: Scores that are drawn by chance before the cost model is asked: at least so many,
 #: and one of each mapping, which the model could not tell apart otherwise.
 _FIRST, _MOST_FIRST = 16, 64

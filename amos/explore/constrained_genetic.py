@@ -19,8 +19,6 @@ from amos.explore.method import Search, defaults
 from amos.explore.objective import Problem
 from amos.plan import Candidate, Value
 
-__all__ = ["MultiObjective", "Plain", "SatDecoder", "StochasticRanking"]
-
 _POPULATION = 32
 _MATE = 0.6
 #: Probability of comparing by score although a candidate is infeasible (Runarsson, Yao).

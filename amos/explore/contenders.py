@@ -20,16 +20,6 @@ from amos.machine.cpu import cpu
 from amos.mapping import Mapping, MappingSpace, enumerate_mappings
 from amos.schedule import spaces_of
 
-__all__ = [
-    "Contender",
-    "chosen_intrinsics",
-    "contenders",
-    "executes",
-    "predicted",
-    "reasons",
-    "searched",
-]
-
 #: Cycles between calls of an instruction of which nothing is known.
 _INTERVAL = 0.5
 #: Slower than the best by this factor, an instruction is not even measured.

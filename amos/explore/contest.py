@@ -18,8 +18,6 @@ from amos.explore.contenders import Contender
 from amos.explore.session import Session
 from amos.records import Trial
 
-__all__ = ["Contest", "Entry", "Leaders"]
-
 #: Trials of each instruction in a round; what is left for the last one at the least.
 _SHARE, _REST = 4, 0.5
 #: An instruction takes part if it is predicted within this factor of the fastest.

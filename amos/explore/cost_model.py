@@ -18,8 +18,6 @@ from amos.explore.objective import Problem
 from amos.plan import Candidate
 from amos.schedule import ScheduleSpace
 
-__all__ = ["MAPPING", "CostModel"]
-
 #: Name of the feature that numbers the mappings.
 MAPPING = "mapping"
 #: Scores that are learned from at most: the best half and the latest.

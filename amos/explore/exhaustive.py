@@ -12,8 +12,6 @@ from amos.explore.method import Search, everything
 from amos.explore.objective import Problem
 from amos.plan import Candidate
 
-__all__ = ["Exhaustive"]
-
 #: Largest number of assignments, feasible or not, that are gone through.
 LARGEST = 5_000_000
 

@@ -21,8 +21,6 @@ from amos.records import Trial
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Exploration", "none_ran"]
-
 
 @dataclass(frozen=True)
 class Exploration(Shown):

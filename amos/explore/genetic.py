@@ -16,8 +16,6 @@ from amos.explore.method import Search, defaults, niche
 from amos.explore.objective import Problem
 from amos.plan import Candidate
 
-__all__ = ["GeneticSearch"]
-
 _POPULATION = 32
 _TOURNAMENT = 3
 #: Probability that an offspring has two parents, and share of offspring drawn by chance.

@@ -21,8 +21,6 @@ from amos.explore.retention import retained
 from amos.plan import Candidate
 from amos.records import Trial
 
-__all__ = ["EPSILON", "Guided"]
-
 #: Share of a batch that is drawn by chance.
 EPSILON = 0.1
 #: Share of a batch that varies the best measured candidates, and how many of them.

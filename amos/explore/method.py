@@ -21,8 +21,6 @@ from amos.plan import Candidate, Schedule, Value
 from amos.schedule import ScheduleSpace
 from amos.schedule.sampler import every
 
-__all__ = ["Key", "Search", "defaults", "everything", "niche"]
-
 Key = tuple[str, Schedule]
 #: Candidates that a method may repeat before chance fills the batch.
 _REPEATS = 400

@@ -7,8 +7,6 @@ from importlib import import_module
 from amos.errors import UnknownNameError
 from amos.explore.method import Search
 
-__all__ = ["METHODS", "method"]
-
 #: Name → module of this room, and class.
 METHODS: dict[str, str] = {
     "ga": "genetic.GeneticSearch",

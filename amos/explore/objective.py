@@ -15,8 +15,6 @@ from amos.plan import Candidate, Schedule, Structure, Value, batch_of
 from amos.records import Trial
 from amos.schedule import ScheduleSpace, Tiling, spaces_of
 
-__all__ = ["Problem", "corrections"]
-
 #: A correction counts as much as this many measurements that agree with the model.
 _PRIOR = 2.0
 

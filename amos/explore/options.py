@@ -14,8 +14,6 @@ from amos.measure.runner import DEFAULT_TIMEOUT
 from amos.plan import Value
 from amos.schedule import Tiling
 
-__all__ = ["MeasureOptions", "SearchOptions", "check_count", "check_seed"]
-
 _IMPLEMENTATIONS = ("native", "generic")
 
 

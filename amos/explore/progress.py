@@ -18,8 +18,6 @@ from amos.measure.reference import Demand
 from amos.measure.task import repeats
 from amos.records import Trial
 
-__all__ = ["Progress", "Watch", "failures_text", "slow"]
-
 _T = TypeVar("_T")
 #: Called after each trial with it and the number of trials asked for.
 Progress = Callable[[Trial, int], None]

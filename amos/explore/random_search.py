@@ -6,8 +6,6 @@ from typing import ClassVar
 
 from amos.explore.method import Search
 
-__all__ = ["RandomSearch"]
-
 
 class RandomSearch(Search):
     """The search method ``random``: a mapping, then a feasible schedule, both by chance."""

@@ -11,8 +11,6 @@ from amos.measure import Runner, Task
 from amos.plan import Candidate
 from amos.records import Measurement, Record
 
-__all__ = ["Replay", "replay"]
-
 
 @dataclass(frozen=True)
 class Replay:

@@ -16,8 +16,6 @@ import numpy as np
 
 from amos.errors import ExploreError, shown
 
-__all__ = ["check_retain", "probabilities", "retained"]
-
 Name = TypeVar("Name", bound=Hashable)
 #: How much more a mapping is worth that was measured least (``beta`` in the paper).
 _BOOST = 0.1

@@ -11,7 +11,6 @@ from amos.errors import ExploreError, UnknownNameError
 from amos.explore.contenders import chosen_intrinsics
 from amos.explore.contest import Contest
 from amos.explore.exploration import Exploration
-from amos.explore.methods import METHODS
 from amos.explore.methods import method as find_method
 from amos.explore.objective import Problem
 from amos.explore.options import MeasureOptions, SearchOptions, check_count, check_seed
@@ -26,8 +25,6 @@ from amos.measure.gpu_executor import gpu_executor
 from amos.measure.simulator import SimulatorExecutor
 from amos.records.store import Records
 from amos.validate import RULES
-
-__all__ = ["METHODS", "explore"]
 
 
 def explore(

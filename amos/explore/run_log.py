@@ -14,8 +14,6 @@ from amos.records.canonical import definition_of, machine_from, machine_values
 from amos.records.record import Record, Run, candidate_key
 from amos.records.store import Records, now
 
-__all__ = ["RunLog"]
-
 
 class RunLog:
     """What one run has recorded; the same command finds it again.

@@ -14,8 +14,6 @@ from amos.plan import Candidate, Structure
 from amos.plan.schedule import batch_of
 from amos.schedule.space import ScheduleSpace
 
-__all__ = ["best_sampled"]
-
 
 def best_sampled(
     mapping: Mapping,
@@ -27,7 +25,6 @@ def best_sampled(
     """The best of some schedules of a mapping by the model; ``None`` if none of them fits.
 
     Args:
-        mapping: what is scheduled.
         machine: where.
         samples: schedules to draw besides the smallest one.
         rng: what they are drawn with.

@@ -10,12 +10,10 @@ from dataclasses import dataclass, replace
 from amos.explore.guided import Guided
 from amos.explore.objective import Problem
 from amos.explore.run_log import RunLog
-from amos.measure.executor import Executor, Task
-from amos.measure.task import repeats
+from amos.measure.executor import Executor
+from amos.measure.task import Task, repeats
 from amos.plan import Candidate
 from amos.records import Measurement, Trial
-
-__all__ = ["Session"]
 
 #: Candidates proposed at a time; the model is corrected between batches.
 _BATCH = 8

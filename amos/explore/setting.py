@@ -37,8 +37,6 @@ from amos.records.record import Run
 from amos.records.store import Records
 from amos.validate import RULES
 
-__all__ = ["Setting", "chosen_mappings", "described"]
-
 
 @dataclass(frozen=True)
 class Setting:

@@ -16,8 +16,6 @@ from amos.perfmodel.stream import energy_of_stream
 from amos.plan import Structure
 from amos.records.canonical import machine_from, machine_values
 
-__all__ = ["Point", "sweep"]
-
 #: What paths into the machine's description begin with.
 _MACHINE = "machine"
 _MOST = 4096

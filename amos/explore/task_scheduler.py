@@ -28,8 +28,6 @@ from typing import Protocol
 
 from amos.errors import ExploreError, UnknownNameError
 
-__all__ = ["RETAINED", "SCHEDULERS", "TaskScheduler", "TaskState", "scheduler"]
-
 #: Trust in what the last slices gained against what the next may gain; slices looked back on;
 #: how much slower than the best similar task one may be expected to stay (Ansor, section 6.2).
 _ALPHA, _WINDOW, _SIMILAR = 0.2, 3, 2.0

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from importlib import resources
 
-__all__ = ["SCRIPTS", "module", "read"]
-
 #: What both front ends run; each may import those before it.
 SCRIPTS = ("elements.js", "matrices.js", "listing.js", "legend.js", "explorer.js")
 

@@ -31,8 +31,6 @@ from amos.plan import Candidate
 from amos.validate import RULES, Pairing, Verdict
 from amos.validate.naming import read_name
 
-__all__ = ["Engine"]
-
 
 class Engine:
     """Answers messages of an explorer's page.

@@ -13,8 +13,6 @@ from amos.explorer.subject import AUTO, HOST, Offer, field, operator_of
 from amos.machine import catalogue
 from amos.validate import RULES
 
-__all__ = ["instructions"]
-
 
 def instructions(state: State, offer: Offer) -> dict[str, Any]:
     """Instructions of the machine that is chosen, fastest first by the model.

@@ -16,8 +16,6 @@ from amos.mapping import Mapping, MappingSpace
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["RANKED", "Listing", "Query"]
-
 #: Mappings of a space whose times are predicted, so that they can be ranked.
 RANKED = 256
 
@@ -70,11 +68,7 @@ class Query:
 
 
 class Listing:
-    """Rows of a mapping space.
-
-    Args:
-        space: the mappings.
-    """
+    """Rows of a mapping space."""
 
     def __init__(self, space: MappingSpace) -> None:
         self.space = space
@@ -87,7 +81,6 @@ class Listing:
         """Some rows.
 
         Args:
-            query: which.
             predict: how long a mapping takes, if anything can tell.
 
         Returns:

@@ -6,8 +6,6 @@ from amos.explorer.state import State
 from amos.explorer.subject import Offer, Subject, extents_of
 from amos.mapping import Mapping
 
-__all__ = ["SAMPLES", "script"]
-
 #: Schedules that are drawn for a prediction.
 SAMPLES = 32
 

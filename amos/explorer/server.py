@@ -24,8 +24,6 @@ from amos.errors import ServeError
 from amos.explorer import assets
 from amos.explorer.engine import Engine
 
-__all__ = ["Server", "is_loopback"]
-
 #: Bytes of one message, seconds that a connection may be silent or an answer may take.
 _LONGEST, _SILENT, _PATIENCE = 32_768, 30, 20
 #: Answers at a time, and connections, each of which has a thread.

@@ -9,8 +9,6 @@ from typing import Any, NoReturn, TypeVar, get_type_hints
 from amos._tables import TableReader
 from amos.errors import AmosError
 
-__all__ = ["FieldError", "State", "read_fields"]
-
 T = TypeVar("T")
 
 #: Characters that a field may hold, and loops that a matching may assign.

@@ -21,8 +21,6 @@ from amos.mapping import MappingSpace, enumerate_mappings
 from amos.operators.lookup import read_extents
 from amos.validate import RULES, Verdict, check_matching
 
-__all__ = ["AUTO", "HOST", "Offer", "Subject", "extents_of", "field", "operator_of"]
-
 #: Stands for the first described machine that has a rate for the intrinsic.
 AUTO = "auto"
 #: This computer.
@@ -53,7 +51,6 @@ class Offer:
             name: ``auto`` for the first described machine that has a rate, where one of the
                 intrinsic's description counts if it says of which machine it is; an empty
                 name for none.
-            unit: the intrinsic.
 
         Raises:
             UnknownNameError: there is no such machine here.

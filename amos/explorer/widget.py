@@ -15,8 +15,6 @@ from amos.intrinsics import Intrinsic
 from amos.ir import Operator
 from amos.machine import Machine
 
-__all__ = ["widget"]
-
 
 def widget(
     operator: str | Operator = "conv2d",

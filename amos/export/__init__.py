@@ -5,7 +5,8 @@ The package can be called: ``amos.export(kernel, format, out)`` is
 """
 
 from amos._callable import make_callable
-from amos.export.formats import FORMATS, Request, export
+from amos.export.formats import FORMATS, export
+from amos.export.request import Request
 
 __all__ = ["FORMATS", "Request", "export"]
 

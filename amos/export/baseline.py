@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-__all__ = ["GRAPH", "Convolution", "baseline", "library_calls", "own_calls"]
-
 #: What the name of a way ends in whose calls a CUDA graph makes.
 GRAPH = ", graph"
 

@@ -20,8 +20,6 @@ from amos.export.request import Request
 from amos.ir import Operator, Tensor
 from amos.plan.planning import cpu_limits
 
-__all__ = ["OPTIONS", "files", "library"]
-
 #: What the text relies on: wrapping integers, and aliasing only through memcpy. Vectors
 #: wider than the CPU's never cross a function that is not inlined, so their ABI is nobody's.
 OPTIONS = ("-O3", "-fwrapv", "-fopenmp", "-Wno-psabi")

@@ -34,8 +34,6 @@ from amos.export.baseline import GRAPH, baseline
 from amos.runtime.cuda.driver import Device, KernelError, compile_folder, described
 from amos.runtime.cuda.loader import Kernel, read_launch
 
-__all__ = ["GpuRow", "check_kernels", "record_lines", "sentences", "summary"]
-
 #: Seconds that one kernel may take, with PyTorch's ways to do the same.
 _PATIENCE = 180.0
 #: Figures that are asked for: over PyTorch at batch 1, and of cuBLAS.
@@ -104,7 +102,6 @@ def check_kernels(folder: Path, options: dict[str, Any]) -> Iterator[GpuRow]:
     """Check the kernels of a folder and below it, one after another, as they come.
 
     Args:
-        folder: with exported kernels.
         options: ``seed`` of the data, whether it is ``timed``, also by ``pytorch``, and
             NVIDIA's driver, the ``library``.
 

@@ -24,8 +24,6 @@ from amos.ir import dtype
 from amos.plan.gpu_plan import GpuPlan
 from amos.runtime.cuda import driver, loader, timing, values
 
-__all__ = ["LOADER", "files", "standalone"]
-
 #: Files that an export has beside the kernel, and where their text is.
 LOADER = {"load.py": loader, "driver.py": driver, "timing.py": timing, "values.py": values}
 _IMPORTED = re.compile(r"^from amos\.(?:\w+\.)*(\w+) import", re.MULTILINE)

@@ -13,9 +13,6 @@ from amos.mapping import Mapping as Placement
 from amos.plan import Candidate
 from amos.records import Record, Trial
 
-__all__ = ["FORMATS", "Request", "export"]
-
-
 #: By the name of a format, what makes the files of a request: their contents by name.
 FORMATS: Mapping[str, Callable[[Request], Mapping[str, str | bytes]]] = {
     "c": c.files,  # C source, a header, and a test program that checks and times it

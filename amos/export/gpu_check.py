@@ -27,18 +27,6 @@ from amos.plan import Candidate
 from amos.runtime.cuda.driver import KernelError
 from amos.schedule import ScheduleSpace
 
-__all__ = [
-    "TYPES",
-    "GpuRow",
-    "Pieces",
-    "Tell",
-    "check_folder",
-    "machine_for",
-    "suite_pieces",
-    "write_check",
-    "write_pieces",
-]
-
 #: What each type of an operator is computed by.
 TYPES: dict[str, tuple[str | tuple[str, ...], str]] = {
     "f16_f32": ("f16", "wmma_m16n16k16_f16_f32"),
@@ -78,13 +66,6 @@ def check_folder(
     library: str = "libcuda.so.1",
 ) -> list[GpuRow]:
     """Check every kernel in a folder or below it, in a process of their own.
-
-    Args:
-        folder: with exported kernels.
-        seed: of the data.
-        timed: also measure.
-        pytorch: also measure PyTorch, if it is installed.
-        library: NVIDIA's driver.
 
     Raises:
         MeasureError: there is no kernel, or no GPU, or it is older than a kernel.

@@ -11,8 +11,6 @@ from amos.codegen.c.types import c_type
 from amos.codegen.tir.arrays import held
 from amos.ir import Operator, Prologue, Tensor, dtype
 
-__all__ = ["EIGHTHS", "ODD", "drawn_inputs", "drawn_value"]
-
 ODD = 0x9E3779B97F4A7C15
 #: Values of floating-point inputs are multiples of 1/8 below 1: exact in every type.
 EIGHTHS = 8
@@ -27,7 +25,6 @@ def drawn_inputs(operator: Operator, trial: int) -> dict[str, np.ndarray]:
     """An array for each input.
 
     Args:
-        operator: whose inputs they are.
         trial: which of the choices of an epilogue's tensors this is.
     """
     arrays = {}

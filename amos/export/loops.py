@@ -13,14 +13,11 @@ from amos.codegen.scalar_text import ScalarText
 from amos.codegen.tir.arrays import held
 from amos.ir import Affine, BufferLoad, Digit, Iteration, Operator, Store, dtype
 
-__all__ = ["InC", "flat", "loop", "named", "start", "statement", "stored"]
-
 
 def statement(operator: Operator, integer: bool, exact: bool) -> str:
     """C statement that combines one point with ``sum``, of int64_t or double.
 
     Args:
-        operator: the operator.
         integer: whether sums are integers.
         exact: whether the result does not depend on the order; if it does, the statement
             also grows ``size``, which bounds the error.
@@ -105,6 +102,7 @@ def _read(operator: Operator, load: BufferLoad, integer: bool, guarded: bool = F
 
 
 def element(load: BufferLoad) -> str:
+    """An element of an input, as the reference computes with it."""
     text = f"{named(load.tensor.name)}[{flat(load)}]"
     return f"from_bfloat16({text})" if str(load.tensor.dtype) == "bfloat16" else text
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["DIGEST", "FUNCTIONS", "PROGRAM"]
-
 #: Every operation of an epilogue on ``int32_t``, which wraps around, and on ``float``. Products
 #: pass through memory: no compiler fuses them with a sum, whatever its options.
 FUNCTIONS = """static inline int32_t i_add(int32_t a, int32_t b) {

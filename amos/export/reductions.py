@@ -10,8 +10,6 @@ from amos.export.loops import flat, loop, named
 from amos.ir import Operator, dtype
 from amos.ir.result import Result
 
-__all__ = ["Reduction"]
-
 
 @dataclass(frozen=True)
 class Reduction:

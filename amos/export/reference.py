@@ -27,8 +27,6 @@ from amos.validate import evaluate
 from amos.validate.buffers import write_output
 from amos.validate.epilogue import finish, source_values
 
-__all__ = ["Example", "output_digest", "test_program"]
-
 #: Padding of floats that keeps sums as exact, up to this.
 _LARGEST = 8
 #: Each byte of the output before the kernel is called.

@@ -19,8 +19,6 @@ from amos.records.exchange import best_records
 from amos.records.rows import COLUMNS, record_of
 from amos.schedule import candidate_of
 
-__all__ = ["Request", "request_of"]
-
 #: What a kernel must not be called: keywords, and what it and its test program call themselves.
 _OWN = re.compile(
     f"{KEYWORDS}|main|memcpy|memset|exit|atoi|qsort|printf|fabs|ldexpf|nearbyintf|posix_memalign"

@@ -23,8 +23,6 @@ from amos.measure.reference import References, compared
 from amos.plan.stream_plan import MICRO_OPS
 from amos.runtime.stream import StreamKernel
 
-__all__ = ["files"]
-
 
 def files(request: Request) -> dict[str, str | bytes]:
     """The files of an export by name; see :data:`amos.export.FORMATS`.

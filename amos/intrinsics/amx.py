@@ -9,8 +9,6 @@ from amos.intrinsics.description import Intrinsic
 from amos.intrinsics.implementation import Implementation
 from amos.intrinsics.memory import FragmentLayout, Memory
 
-__all__ = ["CONFIGURE", "configuration", "intrinsics"]
-
 _MANUAL = (
     "Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2A, TDPBSSD/TDPBSUD/"
     "TDPBUSD/TDPBUUD: Dot Product of Signed/Unsigned Bytes with Dword Accumulation, and "

@@ -13,8 +13,6 @@ import numpy as np
 from amos.errors import IntrinsicError, shown
 from amos.intrinsics.expression import evaluate
 
-__all__ = ["MEASURED", "Arithmetic", "ShapeFamily", "Timing"]
-
 #: Source of figures that nobody but us has measured, to whole half cycles.
 MEASURED = "measured with amos.codegen.probes.memory, AMD EPYC of family 26 model 2, November 2026"
 

@@ -8,8 +8,6 @@ from amos.intrinsics.arithmetic import Timing
 from amos.intrinsics.vectors import LLVM_MCA, Described, instruction
 from amos.ir import dtype
 
-__all__ = ["intrinsics"]
-
 Kinds = tuple[str, str, str]
 
 _MANUAL = "Arm Architecture Reference Manual for A-profile architecture (DDI 0487), C7.2, "

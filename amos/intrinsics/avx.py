@@ -5,8 +5,6 @@ from __future__ import annotations
 from amos.intrinsics.arithmetic import MEASURED, Arithmetic, Timing
 from amos.intrinsics.vectors import INTEL, LLVM_MCA, Described, instruction
 
-__all__ = ["intrinsics"]
-
 _SOURCE = (
     f"{INTEL}2C, VFMADD132PS/VFMADD213PS/VFMADD231PS: Fused Multiply-Add of Packed Single "
     "Precision Floating-Point Values"

@@ -5,8 +5,6 @@ from __future__ import annotations
 from amos.intrinsics.arithmetic import MEASURED, Arithmetic, Timing
 from amos.intrinsics.vectors import COPIES, INTEL, Described, instruction
 
-__all__ = ["intrinsics"]
-
 
 def intrinsics() -> Described:
     """``vdpbf16ps`` on 512 and on 256 bits.

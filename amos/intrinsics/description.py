@@ -27,8 +27,6 @@ from amos.intrinsics.scratchpad import Scratchpad, scratchpads
 from amos.ir import BufferLoad, Computation, Compute, dtype
 from amos.ir.limits import SOURCES
 
-__all__ = ["AffineSystem", "Intrinsic", "Memory"]
-
 
 @dataclass(frozen=True)
 class AffineSystem:

@@ -16,8 +16,6 @@ from amos.intrinsics.arithmetic import MEASURED, Timing
 from amos.intrinsics.vectors import INTEL, Described, instruction
 from amos.ir.combining import function as function_of
 
-__all__ = ["intrinsics"]
-
 #: How statements spell a function.
 _SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "max": "max", "min": "min"}
 #: By dtype, the functions that join two tensors, and those by which a register takes one up.

@@ -12,8 +12,6 @@ import numpy as np
 from amos.errors import IntrinsicError, shown
 from amos.ir.limits import DEPTH, TEXT, depth_of, fits
 
-__all__ = ["evaluate", "to_c"]
-
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 
 from amos.errors import IntrinsicError
 
-__all__ = ["KINDS", "Implementation", "newest"]
-
 #: What the source is written in, and who compiles it.
 KINDS = {
     "llvm": "TVMScript body of a tensor intrinsic, compiled by TVM's LLVM",

@@ -8,8 +8,6 @@ from amos.intrinsics.arithmetic import Timing
 from amos.intrinsics.description import Intrinsic
 from amos.intrinsics.implementation import Implementation
 
-__all__ = ["intrinsics"]
-
 _SOURCE = (
     "Khronos OpenCL extension cl_arm_integer_dot_product (cl_arm_integer_dot_product_int8, "
     "cl_arm_integer_dot_product_accumulate_int8), revision 2, section New Built-in Functions"

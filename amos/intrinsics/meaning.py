@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from amos.intrinsics.description import Intrinsic
     from amos.ir import BufferLoad, Compute
 
-__all__ = ["Unit", "execute", "scalar_unit"]
-
 #: One call: accumulator fragment and source fragments → new accumulator.
 Unit = Callable[[np.ndarray, Sequence[np.ndarray]], np.ndarray]
 
@@ -34,7 +32,6 @@ def execute(intrinsic: Intrinsic, fragments: Mapping[str, np.ndarray]) -> np.nda
     """Run one call, or many at once.
 
     Args:
-        intrinsic: what to execute.
         fragments: a fragment for each operand by name, the destination with
             the value that the accumulator starts from. Leading axes that all
             fragments share are calls of their own. A dtype that NumPy lacks is
@@ -118,7 +115,6 @@ def _combined(
     """What any statement of an intrinsic makes of fragments of any extents.
 
     Args:
-        compute: the statement.
         accumulator: the destination's fragment, of int64 or float64. Leading axes that all
             fragments share are calls of their own.
         fragments: of the sources, as wide.

@@ -13,8 +13,6 @@ from amos.intrinsics.expression import evaluate
 from amos.intrinsics.placement import PLACES, Placement, placement
 from amos.ir.dtypes import dtype
 
-__all__ = ["MEMORIES", "REGISTERS", "WINDOWS", "FragmentLayout", "Memory"]
-
 #: Scopes that need no buffer: registers, and what every machine calls its memories.
 REGISTERS = ("reg", "vector", "tile", "acc")
 MEMORIES = ("global", "memory", "shared")

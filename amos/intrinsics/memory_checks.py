@@ -15,8 +15,6 @@ from amos.ir import BufferLoad, dtype
 if TYPE_CHECKING:
     from amos.intrinsics.description import Intrinsic
 
-__all__ = ["memory_problems", "placement_of", "whole"]
-
 
 def placement_of(unit: Intrinsic, statement: Memory) -> Placement:
     """Where the elements of a statement's fragment are in memory.

@@ -13,8 +13,6 @@ from amos.intrinsics.memory import FragmentLayout, Memory
 from amos.intrinsics.wmma import ARCHITECTURES, VECTORS, a100_timing, fragments
 from amos.ir import dtype
 
-__all__ = ["Registers", "intrinsics", "multiply_text"]
-
 #: (row, column) of element e of a lane, for each way that fragments are laid out.
 _A = {
     "8x4": ("lane // 4", "lane % 4"),

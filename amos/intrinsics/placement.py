@@ -11,8 +11,6 @@ import numpy as np
 
 from amos.errors import IntrinsicError
 
-__all__ = ["PLACES", "Placement", "placement"]
-
 #: Elements of a fragment, addresses that it spans, and places of a layout; a unit of hardware
 #: has far fewer.
 PLACES = 2**20

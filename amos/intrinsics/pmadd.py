@@ -20,8 +20,6 @@ from amos.intrinsics.vectors import (
     integer_vector,
 )
 
-__all__ = ["intrinsics"]
-
 _WORDS = f"{INTEL}2B, PMADDWD: Multiply and Add Packed Integers; followed by PADDD"
 _BYTES = (
     f"{INTEL}2B, PMADDUBSW: Multiply and Add Packed Signed and Unsigned Bytes; "

@@ -19,18 +19,6 @@ from amos.intrinsics.description import Intrinsic
 from amos.intrinsics.implementation import KINDS, Implementation
 from amos.intrinsics.toml_file import read
 
-__all__ = [
-    "ENTRY_POINTS",
-    "broken",
-    "get",
-    "implementations",
-    "is_native",
-    "load",
-    "names",
-    "provide",
-    "register",
-]
-
 #: Entry-point group in which a plug-in names its providers.
 ENTRY_POINTS = "amos.intrinsics"
 
@@ -109,7 +97,6 @@ def is_native(intrinsic: Intrinsic, features: frozenset[str]) -> bool:
     """Whether kernels for a CPU of this kind have the instruction itself, or loops for it.
 
     Args:
-        intrinsic: the intrinsic.
         features: what the CPU has, as the intrinsic's ``requires`` spells it.
     """
     source = implementations(intrinsic.name).get("llvm")

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from amos.errors import IntrinsicError
 from amos.intrinsics.memory import Memory
 
-__all__ = ["Scratchpad", "scratchpads"]
-
 
 @dataclass(frozen=True)
 class Scratchpad:

@@ -8,8 +8,6 @@ from amos.intrinsics.arithmetic import Timing
 from amos.intrinsics.description import Intrinsic
 from amos.intrinsics.memory import Memory
 
-__all__ = ["intrinsics"]
-
 
 def intrinsics() -> Iterator[Intrinsic]:
     """A 128x128 array of bfloat16 and a 16x16 array of bytes; description only."""

@@ -15,8 +15,6 @@ from amos.intrinsics.description import Intrinsic
 from amos.intrinsics.implementation import KINDS, Implementation
 from amos.intrinsics.memory import FragmentLayout, Memory
 
-__all__ = ["from_toml", "read", "read_values", "values_of"]
-
 #: Characters of a file that are read at most; a description has fewer.
 _MOST = 200_001
 #: Attributes of a memory statement that the statement itself says.
@@ -149,7 +147,6 @@ def values_of(intrinsic: Intrinsic, sources: Iterable[Implementation] = ()) -> d
     Whoever keeps them, as a record does, has the intrinsic again without its file.
 
     Args:
-        intrinsic: the description.
         sources: its implementations.
     """
     return _changed(intrinsic, ("compute", "memory")) | {

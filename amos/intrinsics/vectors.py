@@ -10,16 +10,6 @@ from amos.intrinsics.description import Intrinsic
 from amos.intrinsics.implementation import Implementation
 from amos.intrinsics.memory import Memory
 
-__all__ = [
-    "COPIES",
-    "INTEL",
-    "LLVM_MCA",
-    "Described",
-    "SharedGroup",
-    "instruction",
-    "integer_vector",
-]
-
 Described = Iterator[Intrinsic | Implementation]
 
 INTEL = "Intel 64 and IA-32 Architectures Software Developer's Manual, volume "

@@ -13,9 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from amos.intrinsics.description import Intrinsic, Memory
-
-__all__ = ["intrinsics", "unit"]
+from amos.intrinsics.description import Intrinsic
+from amos.intrinsics.memory import Memory
 
 _SOURCE = "Zheng et al., AMOS, ISCA 2022, section 7.5, New Accelerators"
 

@@ -31,8 +31,6 @@ from amos.intrinsics.vectors import (
     integer_vector,
 )
 
-__all__ = ["intrinsics"]
-
 _SECTIONS = {
     "dpbusd": "VPDPBUSD: Multiply and Add Unsigned and Signed Bytes",
     "dpbusds": "VPDPBUSDS: Multiply and Add Unsigned and Signed Bytes With Saturation",

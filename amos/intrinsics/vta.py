@@ -8,8 +8,6 @@ from amos.intrinsics.arithmetic import Timing
 from amos.intrinsics.description import Intrinsic
 from amos.intrinsics.memory import Memory
 
-__all__ = ["intrinsics"]
-
 _SOURCE = (
     "Moreau et al., A Hardware-Software Blueprint for Flexible Deep Learning Specialization, "
     "IEEE Micro 2019, GEMM core; buffer sizes: vta-hw/config/pynq_sample.json; distance of "

@@ -11,8 +11,6 @@ from amos.intrinsics.implementation import Implementation
 from amos.intrinsics.memory import Memory
 from amos.ir import dtype
 
-__all__ = ["ARCHITECTURES", "VECTORS", "a100_timing", "fragments", "intrinsics"]
-
 _SOURCE = (
     "CUDA C++ Programming Guide, Warp Matrix Functions (load_matrix_sync, mma_sync, "
     "store_matrix_sync); PTX ISA, Warp-level Matrix Instructions, wmma.mma"

@@ -9,8 +9,6 @@ from typing import Any
 from amos.errors import OperatorError, shown
 from amos.ir.limits import fits
 
-__all__ = ["Affine"]
-
 
 @dataclass(frozen=True)
 class Affine:

@@ -12,8 +12,6 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["aligned", "aligned_copy"]
-
 #: Bytes of a cache line, and of the widest vectors, of the CPUs that kernels are made for.
 _LINE = 64
 

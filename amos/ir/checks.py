@@ -10,8 +10,6 @@ from amos.ir.nodes import Compute, Tensor
 from amos.ir.prologue import Prologue
 from amos.ir.store import check_distinct
 
-__all__ = ["check_epilogue", "check_prologues", "check_read_once", "check_statement"]
-
 
 def check_statement(compute: Compute) -> None:
     """Refuse a statement that is not one of an operator; see :class:`amos.ir.Operator`."""

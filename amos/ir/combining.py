@@ -16,8 +16,6 @@ import numpy as np
 from amos.ir.dtypes import DType, dtype
 from amos.ir.floats import limits
 
-__all__ = ["COMBINERS", "JOINS", "Function", "function", "lane_filling", "neutral"]
-
 
 @dataclass(frozen=True)
 class Function:

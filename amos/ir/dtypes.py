@@ -8,8 +8,6 @@ import numpy as np
 
 from amos.errors import OperatorError, shown
 
-__all__ = ["DType", "dtype", "resolve_dtypes"]
-
 
 @dataclass(frozen=True)
 class DType:

@@ -54,10 +54,8 @@ from typing import Any, Self
 
 from amos.errors import OperatorError
 from amos.ir.dtypes import dtype
-from amos.ir.expression import CASTS, FLOATS, INTEGERS, Arithmetic, Node, Typed
+from amos.ir.expression import FLOATS, INTEGERS, Arithmetic, Node, Typed
 from amos.ir.nodes import BufferLoad
-
-__all__ = ["ACC", "CASTS", "Arithmetic", "Elementwise", "Epilogue", "Node"]
 
 #: The variable of an epilogue: the accumulator.
 ACC = "acc"

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from amos.ir.epilogue import ACC, Epilogue
 from amos.ir.expression_parser import ExpressionReader
 
-__all__ = ["parse_epilogue"]
-
 
 def parse_epilogue(
     text: str,

@@ -15,19 +15,6 @@ from typing import Any, Protocol
 from amos.errors import OperatorError
 from amos.ir.nodes import BufferLoad
 
-__all__ = [
-    "CASTS",
-    "FLOATS",
-    "INTEGERS",
-    "OPERATIONS",
-    "SIGNS",
-    "Arithmetic",
-    "Function",
-    "Node",
-    "Typed",
-    "inlined",
-]
-
 #: dtypes that a value may be rounded to, by the function that says so.
 CASTS = {
     "u8": "uint8",

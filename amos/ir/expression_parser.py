@@ -26,8 +26,6 @@ from amos.ir.limits import DEPTH, whole_number
 from amos.ir.nodes import BufferLoad, Tensor
 from amos.ir.tokens import Token, one_line, tokenize
 
-__all__ = ["ExpressionReader", "functions", "tensors_in"]
-
 #: Numbers from here on would be rounded to an infinity.
 _ENDS_OF_FLOAT32 = 2.0**128 - 2.0**103
 _EXAMPLE = "u8(relu((acc + bias[k]) * scale[k]))"

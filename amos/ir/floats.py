@@ -13,8 +13,6 @@ import numpy as np
 from amos.errors import OperatorError
 from amos.ir.dtypes import DType, dtype
 
-__all__ = ["limits", "pack", "quantize", "unpack"]
-
 #: Bits after the point, exponent of the smallest normal number, largest number.
 _FORMATS = {
     "bfloat16": (7, -126, 3.3895313892515355e38),

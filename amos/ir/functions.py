@@ -12,8 +12,6 @@ more than 1, to which they are limited.
 
 from __future__ import annotations
 
-__all__ = ["DEFINITIONS", "OF_FLOATS"]
-
 #: Of integers, or of floats if any argument is one.
 DEFINITIONS = (
     "relu(x) = max(x, 0)",

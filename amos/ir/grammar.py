@@ -31,8 +31,6 @@ from amos.ir.limits import DEPTH, LOOPS
 from amos.ir.padding import padded_text
 from amos.ir.tokens import Token, one_line, tokenize
 
-__all__ = ["IndexReader", "Reader", "Reference", "Statement", "read_statement"]
-
 _EXAMPLE = "out[i,j] += a[i,k] * b[k,j]"
 _JOINED = "'*', '+', '-', max(...) or min(...)"
 

@@ -13,19 +13,6 @@ from typing import TypeVar
 
 from amos.errors import OperatorError, shown
 
-__all__ = [
-    "DEPTH",
-    "LOOPS",
-    "SOURCES",
-    "TENSOR",
-    "TEXT",
-    "WORD",
-    "depth_of",
-    "dictionary",
-    "fits",
-    "whole_number",
-]
-
 #: Characters of one line of math, an epilogue, or a formula of a description.
 TEXT = 10_000
 #: Levels of an expression; deeper ones could exhaust Python's stack.

@@ -21,8 +21,6 @@ from amos.ir.dtypes import dtype
 from amos.ir.limits import LOOPS, TENSOR, WORD, whole_number
 from amos.ir.padding import check_padding, padded_text, padding_of, plain_number
 
-__all__ = ["BufferLoad", "Computation", "Compute", "Iteration", "Kind", "Tensor"]
-
 Kind = Literal["spatial", "reduce"]
 
 

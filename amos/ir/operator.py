@@ -22,8 +22,6 @@ from amos.ir.prologue_parser import parse_prologue
 from amos.ir.result import Result, check_result, parse_result
 from amos.ir.store import Store, check_store, parse_store
 
-__all__ = ["Operator"]
-
 
 @dataclass(frozen=True)
 class Operator(Shown, Computation):

@@ -10,8 +10,6 @@ from amos.errors import OperatorError, shown
 from amos.ir.dtypes import DType
 from amos.ir.floats import limits, quantize
 
-__all__ = ["check_padding", "padded_text", "padding_of", "plain_number"]
-
 #: Whole floats below this are integers for sure.
 _WHOLE = 1 << 53
 

@@ -13,8 +13,6 @@ from amos.ir.grammar import Reference, Statement, read_statement
 from amos.ir.limits import dictionary, whole_number
 from amos.ir.nodes import BufferLoad, Compute, Iteration, Tensor
 
-__all__ = ["parse_statement"]
-
 
 def parse_statement(
     text: str,

@@ -16,10 +16,9 @@ from functools import cached_property
 from typing import Any
 
 from amos.errors import OperatorError
-from amos.ir.epilogue import CASTS, Arithmetic, Elementwise, Node
+from amos.ir.epilogue import Elementwise
+from amos.ir.expression import CASTS, Arithmetic, Node
 from amos.ir.nodes import BufferLoad, Tensor
-
-__all__ = ["Prologue"]
 
 #: dtypes that a source may be computed in.
 _VALUES = tuple(CASTS.values())

@@ -13,8 +13,6 @@ from amos.ir.grammar import Reader
 from amos.ir.nodes import Tensor
 from amos.ir.prologue import Prologue
 
-__all__ = ["parse_prologue"]
-
 
 def parse_prologue(
     head: str,

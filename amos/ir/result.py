@@ -23,8 +23,6 @@ from amos.ir.nodes import BufferLoad, Tensor
 from amos.ir.store import Store, check_store, parse_store
 from amos.ir.tokens import one_line
 
-__all__ = ["Combination", "Result", "check_result", "parse_result"]
-
 #: How elements become a result: one each, or put together along some iterations.
 Combination = Literal["=", "+=", "max=", "min="]
 _TEXT = re.compile(r"\s*(?P<left>.*?[\])\w])\s*(?P<sign>(?:(?<!\w)\w+|[^\w\s\])])?=)(?P<right>.*)")

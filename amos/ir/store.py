@@ -25,8 +25,6 @@ from amos.ir.grammar import IndexReader
 from amos.ir.limits import whole_number
 from amos.ir.nodes import BufferLoad, Tensor
 
-__all__ = ["Digit", "Store", "check_distinct", "check_store", "parse_store"]
-
 _EXAMPLE = "y[n, p*28 + q, k]"
 
 

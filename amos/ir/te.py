@@ -18,8 +18,6 @@ from amos.ir.combining import COMBINERS, function, neutral
 from amos.ir.floats import limits
 from amos.ir.grammar import Reference
 
-__all__ = ["from_te"]
-
 
 def from_te(tensor: Any) -> Operator:
     """Read a ``tvm.te.Tensor`` that one ``te.compute`` over placeholders defines.

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from amos.errors import ParseError, shown
 from amos.ir.limits import TEXT
 
-__all__ = ["Token", "one_line", "tokenize"]
-
 #: Longer literals are typing errors, and Python refuses to convert huge ones.
 _MAX_DIGITS = 18
 

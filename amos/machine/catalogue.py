@@ -18,8 +18,6 @@ from amos.machine.stream_unit import StreamUnit
 if TYPE_CHECKING:
     from amos.intrinsics import Intrinsic
 
-__all__ = ["from_toml", "get", "names", "with_timings"]
-
 _DESCRIBED = resources.files("amos.machine") / "described"
 
 
@@ -53,7 +51,6 @@ def with_timings(machine: Machine, intrinsics: Sequence[Intrinsic]) -> Machine:
     """A machine with the rates that descriptions of intrinsics give.
 
     Args:
-        machine: any machine.
         intrinsics: those whose description counts, if it has a rate of this machine or
             of no certain machine.
     """
@@ -81,7 +78,6 @@ def from_toml(text: str, where: str = "machine") -> Machine:
     """Read a machine from TOML, whose keys are the arguments of :func:`_machine`.
 
     Args:
-        text: the document.
         where: what to call it in messages.
 
     Raises:

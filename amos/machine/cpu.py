@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-__all__ = ["Cache", "Cpu", "cpu"]
-
 _SYS = Path("/sys/devices/system/cpu")
 #: Beginnings of features that are to be overlooked, in this process and in those it starts.
 _OVERLOOKED = "AMOS_CPU_LACKS"

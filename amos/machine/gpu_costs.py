@@ -6,22 +6,6 @@ from dataclasses import dataclass
 
 from amos.errors import BuildError, MachineError
 
-__all__ = [
-    "ASYNC",
-    "ASYNC_BYTES",
-    "HELD_COPIES",
-    "MAX_THREADS",
-    "OTHER_REGISTERS",
-    "REGISTER_FILE",
-    "ROW_ALIGNMENT",
-    "THREAD_REGISTERS",
-    "WARP",
-    "GpuCosts",
-    "Multiprocessor",
-    "capability",
-    "multiprocessor",
-]
-
 #: Threads of a warp, most of a block, and 32-bit registers of one multiprocessor and of
 #: one thread (CUDA C++ Programming Guide, Technical Specifications per Compute
 #: Capability; the same from sm_70 to sm_120).

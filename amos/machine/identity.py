@@ -10,8 +10,6 @@ from importlib import metadata
 
 from amos.machine.cpu import cpu
 
-__all__ = ["Identity", "here"]
-
 #: Packages whose version decides what code comes out.
 _COMPILERS = ("apache-tvm", "apache-tvm-ffi")
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from amos.machine.cpu import Cache, cpu
 from amos.machine.machine import Level, Machine
 
-__all__ = ["CpuLimits"]
-
 #: Bytes of a core's own cache where none is described.
 _USUAL = 1 << 18
 

@@ -14,8 +14,6 @@ from amos.intrinsics.implementation import newest
 from amos.machine.gpu_costs import GpuCosts, Multiprocessor, multiprocessor
 from amos.machine.stream_unit import StreamUnit
 
-__all__ = ["Costs", "Level", "Machine", "Peak"]
-
 
 @dataclass(frozen=True)
 class Costs:

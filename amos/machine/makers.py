@@ -9,8 +9,6 @@ from collections.abc import Mapping
 
 from amos.machine.machine import Costs
 
-__all__ = ["FITTED", "fitted"]
-
 #: By the name that a CPU gives its maker (the instruction CPUID, leaf 0).
 FITTED: Mapping[str, Costs] = {
     # A server CPU with AVX-512 VNNI, Zen 5 (cpu family 26, model 2).

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from amos.errors import MachineError
 
-__all__ = ["ENCODINGS", "StreamUnit"]
-
 #: Instruction sets that streams can be written in.
 ENCODINGS = ("vta", "calls")
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from amos.intrinsics import Intrinsic
     from amos.ir import Operator
 
-__all__ = ["MappingSpace", "enumerate_mappings"]
-
 #: Rows that a table may have without being asked for.
 _ROWS = 100_000
 
@@ -192,7 +190,6 @@ def enumerate_mappings(
     """Every mapping that a rule accepts.
 
     Args:
-        op: the operator.
         intrinsic: the intrinsic, by name or as a description.
         rule: ``"paper"`` (unions of base matches), ``"access"`` (Algorithm 1 over
             the matched iterations) or ``"gather"`` (everything that computes the

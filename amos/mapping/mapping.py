@@ -19,8 +19,6 @@ from amos.validate.naming import matching_name
 from amos.validate.pairing import Pairing
 from amos.validate.verdict import assignment_of, check_matching
 
-__all__ = ["Mapping"]
-
 
 @dataclass(frozen=True)
 class Mapping(Shown):

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from amos.ir import BufferLoad
     from amos.mapping.mapping import Mapping
 
-__all__ = ["Layout", "PhysicalMapping", "VirtualMapping"]
-
 
 @dataclass(frozen=True)
 class Layout:

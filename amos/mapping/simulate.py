@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from amos.mapping.mapping import Mapping
     from amos.mapping.physical import Layout, PhysicalMapping
 
-__all__ = ["simulate"]
-
 #: Calls computed together, which bounds the fragments held at a time.
 _TOGETHER = 1 << 14
 
@@ -37,7 +35,6 @@ def simulate(mapping: Mapping, inputs: Dict[str, np.ndarray]) -> Any:
     another; the others are independent, and are computed together.
 
     Args:
-        mapping: the mapping to run.
         inputs: an array for each input tensor, by name.
 
     Returns:

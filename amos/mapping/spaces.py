@@ -21,8 +21,6 @@ from typing import Any
 
 from amos.errors import MappingError
 
-__all__ = ["KEPT", "Assignment", "AssignmentSet", "assignments", "bound_iterations"]
-
 Assignment = tuple[int, ...]
 
 #: For each software iteration some intrinsic iterations, ascending.

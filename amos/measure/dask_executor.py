@@ -20,12 +20,11 @@ from amos.errors import MeasureError
 from amos.intrinsics import Intrinsic
 from amos.machine import Machine
 from amos.machine.identity import Identity, here
-from amos.measure.executor import Executor, Task
+from amos.measure.executor import Executor
 from amos.measure.host import host_machine
 from amos.measure.runner import Runner
+from amos.measure.task import Task
 from amos.records import Measurement
-
-__all__ = ["DaskExecutor"]
 
 #: Seconds to wait for a scheduler, and for a worker when all are gone.
 _CONNECT, _REPLACEMENT = 10.0, 60.0
@@ -40,8 +39,6 @@ class DaskExecutor(Executor):
 
     Args:
         address: of the scheduler, ``"tcp://HOST:PORT"``.
-        timeout: seconds that one candidate may take.
-        memory: bytes that it may allocate; see :class:`amos.measure.Runner`.
         intrinsic: what the workers must be able to execute.
         implementation: ``"generic"`` if any CPU will do.
 

@@ -15,8 +15,6 @@ from amos.measure.runner import DEFAULT_TIMEOUT, Runner
 from amos.measure.task import Task
 from amos.records import Measurement
 
-__all__ = ["DescribedExecutor", "Executor", "LocalExecutor", "Task", "open_executor"]
-
 
 class Executor(Closing):
     """Builds, checks and times candidates, on machines of one kind.
@@ -119,10 +117,7 @@ class DescribedExecutor(LocalExecutor):
     """One worker process on this machine that measures for a described one.
 
     Args:
-        machine: the description.
         identity: what measures, in records.
-        timeout: seconds that one candidate may take.
-        memory: bytes that it may allocate.
     """
 
     def __init__(
@@ -160,10 +155,6 @@ def open_executor(
         address: None or ``"local"`` for this machine, ``"tcp://HOST:PORT"`` for the
             scheduler of a Dask cluster, ``"rpc://HOST:PORT/KEY"`` for a board that
             TVM's RPC tracker knows, or an executor itself.
-        timeout: seconds that one candidate may take.
-        memory: bytes that it may allocate.
-        intrinsic: what the workers must be able to execute.
-        implementation: ``"generic"`` if any CPU will do.
 
     Raises:
         MeasureError: the address is no address, the scheduler does not answer, or

@@ -16,13 +16,11 @@ from amos.codegen.cuda.toolchain import compiler_of_image
 from amos.errors import MeasureError, ToolchainError
 from amos.machine import Machine
 from amos.machine.identity import Identity
-from amos.measure.executor import DescribedExecutor, Executor, Task
+from amos.measure.executor import DescribedExecutor, Executor
 from amos.measure.runner import DEFAULT_TIMEOUT, default_memory
-from amos.measure.task import GpuTarget
+from amos.measure.task import GpuTarget, Task
 from amos.plan.gpu_plan import architecture_of
 from amos.runtime.cuda import driver
-
-__all__ = ["Gpu", "GpuExecutor", "find_gpu", "gpu_executor"]
 
 _LIBRARY = "libcuda.so.1"
 #: Seconds that asking for the GPU may take.
@@ -74,8 +72,6 @@ class GpuExecutor(DescribedExecutor):
 
     Args:
         machine: description that schedules are made for; the GPU is that or a newer one.
-        gpu: the GPU.
-        timeout: seconds that one candidate may take.
 
     Raises:
         MeasureError: the GPU is older than the machine's kernels.
@@ -123,8 +119,6 @@ def gpu_executor(
         address: ``"model"`` for nothing, ``"gpu"`` for this machine's GPU or
             ``"gpu:LIBRARY"`` with a driver in another place, an executor itself; None
             takes the GPU if it is of the machine's architecture and can be compiled for.
-        machine: the description.
-        timeout: seconds that one candidate may take.
         notify: told what a user might not expect.
 
     Returns:

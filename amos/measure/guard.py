@@ -36,8 +36,6 @@ from amos.measure.messages import (
 )
 from amos.measure.reference import References
 
-__all__ = ["main"]
-
 #: Bytes of standard error that are kept in mind for a message.
 _TAIL = 4096
 #: Seconds between two attempts to get the cores.

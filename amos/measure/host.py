@@ -25,8 +25,6 @@ from amos.machine.makers import fitted
 from amos.measure.probe import Figures, Probe, Stream
 from amos.measure.runner import Runner, default_memory
 
-__all__ = ["cache_file", "host_machine"]
-
 #: Raised when a probe measures something else under the same name.
 _VERSION = 6
 #: Assumed when the system does not describe its caches (bytes; level 1, 2, 3).

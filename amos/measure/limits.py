@@ -6,8 +6,6 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-__all__ = ["CoreLock", "address_space", "allowed", "lacks_memory", "lower", "waited"]
-
 #: How a C, C++ or Python program says that it has no memory left.
 _NO_MEMORY = ("bad_alloc", "out of memory", "cannot allocate memory", "memoryerror")
 
@@ -23,7 +21,6 @@ def lower(kind: str, limit: int) -> None:
 
     Args:
         kind: its name in the module ``resource``.
-        limit: the new one.
     """
     if resource is None:
         return

@@ -20,20 +20,6 @@ from amos.intrinsics import Implementation, Intrinsic
 from amos.ir import Operator
 from amos.measure.reference import References
 
-__all__ = [
-    "GO",
-    "Context",
-    "Deadline",
-    "Failure",
-    "Job",
-    "NeedsCores",
-    "Reply",
-    "Request",
-    "encode",
-    "receive",
-    "send",
-]
-
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 #: The guard's word to a worker that waits for the cores.

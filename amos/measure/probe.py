@@ -12,8 +12,6 @@ from amos.intrinsics import Intrinsic
 from amos.ir import Operator
 from amos.measure.messages import Context, Failure
 
-__all__ = ["Figures", "Probe", "Stream"]
-
 #: Rounds of a probe; the best of each figure counts, since whatever else runs on
 #: the machine can only make a round worse.
 _ROUNDS = 2

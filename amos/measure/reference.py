@@ -13,8 +13,6 @@ from amos import validate
 from amos.errors import MeasureError
 from amos.ir import Operator, Tensor, dtype
 
-__all__ = ["Demand", "References", "compared", "several", "tolerance"]
-
 #: Multiply-adds that NumPy does in a second on one core, the making of inputs included.
 _RATE = 5e9
 #: Bytes of an element while the reference is computed, at the least.
@@ -136,8 +134,6 @@ def tolerance(operator: Operator, expected: np.ndarray, number: int = 0) -> floa
     that are added up.
 
     Args:
-        operator: the operator.
-        expected: a result of it.
         number: which one.
     """
     if np.issubdtype(expected.dtype, np.integer):

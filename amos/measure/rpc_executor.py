@@ -17,8 +17,6 @@ from amos.measure.task import Task
 from amos.records import Measurement
 from amos.runtime.remote import split_address
 
-__all__ = ["RpcExecutor"]
-
 #: Seconds to wait for a tracker.
 _CONNECT = 5.0
 

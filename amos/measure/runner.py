@@ -23,8 +23,6 @@ from amos.measure.reference import Demand
 from amos.measure.task import Task
 from amos.records import Measurement
 
-__all__ = ["DEFAULT_TIMEOUT", "Runner", "default_memory", "measured"]
-
 #: Longest that building, verifying and timing one candidate may take, in seconds.
 DEFAULT_TIMEOUT = 30.0
 #: Runs for which a limit allows, at the model's word: one to verify, one to warm up, one

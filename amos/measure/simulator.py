@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from amos.measure.executor import DescribedExecutor, Task
-
-__all__ = ["SimulatorExecutor"]
+from amos.measure.executor import DescribedExecutor
+from amos.measure.task import Task
 
 
 class SimulatorExecutor(DescribedExecutor):

@@ -20,8 +20,6 @@ from amos.measure.reference import compared, several, tolerance
 from amos.plan import Candidate
 from amos.records.measurement import Measurement, noise_of
 
-__all__ = ["TIMING", "GpuTarget", "Task", "repeats"]
-
 #: A measurement noisier than this is prolonged, at most so many times.
 _NOISE, _ROUNDS_OF_REPEATS = 0.02, 3
 #: Seconds of timing after which there are no more repeats, and share of the limit.

@@ -32,8 +32,6 @@ from amos.measure.messages import (
 )
 from amos.measure.reference import References
 
-__all__ = ["serve"]
-
 _PR_SET_PDEATHSIG = 1
 #: Most bytes that a worker may write to one file.
 _LARGEST_FILE = 64 << 20

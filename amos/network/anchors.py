@@ -10,8 +10,6 @@ from amos.errors import OperatorError
 from amos.network.graph import Constant, Node, Operand
 from amos.operators.transposed import transposed_conv2d
 
-__all__ = ["Anchor", "anchor_of"]
-
 
 @dataclass(frozen=True)
 class Anchor:

@@ -24,8 +24,6 @@ from amos.network.model import CompiledNetwork, bound, check_outputs, random_arr
 if TYPE_CHECKING:
     from amos.network.profile import Profile
 
-__all__ = ["CompiledBuckets", "Dimension", "compiled_buckets"]
-
 #: Random padding that must not matter is multiplied by these.
 _FACTORS = (1, -30, 1000)
 #: Sizes of the open dimensions.

@@ -20,8 +20,6 @@ from amos.network.network import Network, load_network
 if TYPE_CHECKING:
     from amos.network.report import BucketReports
 
-__all__ = ["BucketedNetwork", "Buckets", "Loaded", "load_buckets"]
-
 #: Sizes of dimensions by name.
 Buckets = Mapping[str, Sequence[int]]
 

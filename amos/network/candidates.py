@@ -32,15 +32,6 @@ from amos.records import Record
 from amos.records.canonical import digest, operator_values
 from amos.records.exchange import right_records
 
-__all__ = [
-    "Choice",
-    "Chooser",
-    "best_predicted",
-    "choice_of_record",
-    "operator_key",
-    "records_by_operator",
-]
-
 _RULE = "access"
 #: The model says up to two percent less than a whole count of calls times their rate.
 _SLACK = 1.1

@@ -18,8 +18,6 @@ from amos.network.model import CompiledNetwork, random_arrays
 from amos.network.profile import observed
 from amos.network.program import rebuilt
 
-__all__ = ["Comparison", "compare", "compare_inside"]
-
 #: Rounds in which all are timed in turn, and seconds of a turn. The fastest call counts: the
 #: others were disturbed.
 _ROUNDS, _SECONDS = 7, 0.02

@@ -31,8 +31,6 @@ from amos.network.network import Network, checked_network
 from amos.network.program import rebuilt
 from amos.records import Record, Records
 
-__all__ = ["compile_network"]
-
 #: Kernels of a task that are measured alone, and of those the ones that are inside the network.
 _MEASURED, _INSIDE = 6, 4
 

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
-__all__ = ["own_converters"]
-
 #: Makes a Relax expression from a builder, the inputs of a node and its attributes.
 Convert = Callable[[Any, list[Any], Mapping[str, Any]], Any]
 

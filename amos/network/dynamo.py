@@ -23,8 +23,6 @@ from amos.network.model import CompiledNetwork
 from amos.network.network import load_network
 from amos.network.tuning import tune
 
-__all__ = ["Options", "amos_backend"]
-
 #: Share of the largest result that one may differ by: sums in another order.
 _RELATIVE = 1e-3
 #: Combinations of shapes that are kept compiled; more run eagerly.

@@ -13,8 +13,6 @@ from typing import Any
 from amos._toolchain import load_tvm
 from amos.codegen.tir.target import host_target
 
-__all__ = ["executable", "machine_of", "scheduled_loops"]
-
 #: Elements of a vector, and how many steps of a loop are worth another thread.
 _LANES, _WORTH = 16, 16384
 #: Pieces of a parallel loop that all cores get about as many of.

@@ -18,8 +18,6 @@ from amos.network.network import Port
 if TYPE_CHECKING:
     from amos.network.model import CompiledNetwork
 
-__all__ = ["export_network"]
-
 _LIBRARY, _SAMPLE = "libnetwork.so", "sample"
 #: How folders of what is not complete begin; the number of the process follows.
 _PARTIAL = ".amos-"

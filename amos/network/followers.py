@@ -11,8 +11,6 @@ import numpy as np
 from amos.network.anchors import Anchor
 from amos.network.graph import Constant, Node, Operand
 
-__all__ = ["ELEMENTWISE", "Chain", "chain_behind"]
-
 #: Signs and functions of the epilogue language by the engine's names.
 _SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
 _FUNCTIONS = {

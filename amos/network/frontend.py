@@ -17,8 +17,6 @@ from amos.errors import NetworkError, shown
 from amos.network.qlinear import with_pairs
 from amos.network.torch_programs import exported, from_program, named_shapes
 
-__all__ = ["Shapes", "import_model", "open_shapes", "opened", "silent"]
-
 #: Extents of inputs by name.
 Shapes = Mapping[str, Sequence[int]]
 

@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Constant", "Graph", "Node", "Operand"]
-
 
 @dataclass(frozen=True, eq=False)
 class Constant:

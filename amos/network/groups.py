@@ -11,8 +11,6 @@ from amos.network.anchors import Anchor, anchor_of
 from amos.network.followers import Chain, chain_behind
 from amos.network.graph import Constant, Graph, Node, Operand
 
-__all__ = ["Group", "Grouping", "Task", "grouped", "merged"]
-
 
 @dataclass(frozen=True, eq=False)
 class Group:

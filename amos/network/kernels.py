@@ -20,8 +20,6 @@ from amos.network.program import Writer
 from amos.plan.staging import stage_array
 from amos.runtime.kernel import compile_module, implementation_of
 
-__all__ = ["TaskKernel", "build_kernel"]
-
 
 @dataclass(frozen=True, eq=False)
 class TaskKernel:

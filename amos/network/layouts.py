@@ -8,8 +8,6 @@ from amos.network.anchors import anchor_of
 from amos.network.graph import Graph, Node
 from amos.network.program import read
 
-__all__ = ["channels_last"]
-
 _TRANSPOSED = "relax.nn.conv2d_transpose"
 #: Layouts of image and weight. Kernels have their weights packed ahead, whatever their order.
 _LAYOUTS = {

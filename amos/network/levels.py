@@ -8,8 +8,6 @@ import numpy as np
 
 from amos.network.graph import Constant, Node, Operand
 
-__all__ = ["BYTES", "Levels", "constant_floats", "levels_of"]
-
 #: dtypes that quantized activations have.
 BYTES = ("uint8", "int8")
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from amos.network.comparison import Comparison
     from amos.network.profile import Profile
 
-__all__ = ["Check", "CompiledNetwork", "bound", "check_outputs", "random_arrays"]
-
 #: Bytes to which the engine takes its inputs to be aligned.
 _ALIGNMENT = 64
 

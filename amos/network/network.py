@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from amos.network.buckets import BucketedNetwork, Buckets
     from amos.network.report import Report
 
-__all__ = ["Network", "Port", "checked_network", "load_network"]
-
 
 @dataclass(frozen=True)
 class Port:

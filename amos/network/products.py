@@ -11,8 +11,6 @@ from amos.network.graph import Constant, Graph, Node, Operand
 from amos.network.levels import BYTES, Levels, constant_floats, levels_of
 from amos.network.program import Writer, const
 
-__all__ = ["IntegerProduct", "integer_product", "read_once", "sums"]
-
 #: Convolutions, with the axis of the weights that counts the features.
 _FEATURES = {"nn.conv1d": 0, "nn.conv2d": 0, "nn.conv3d": 0, "nn.conv2d_transpose": 1}
 #: How much the scale of a bias may be off the product of the other two.

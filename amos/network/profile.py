@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from amos.network.model import CompiledNetwork
 
-__all__ = ["Profile", "ProfileRow", "observed", "profile"]
-
 #: Runs before the first that counts.
 _WARM = 2
 #: What the virtual machine calls for its own purposes, and no network asks for.

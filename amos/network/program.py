@@ -11,8 +11,6 @@ from amos._toolchain import load_tvm
 from amos.errors import NetworkError
 from amos.network.graph import Constant, Graph, Node, Operand
 
-__all__ = ["const", "read", "rebuilt", "renewed"]
-
 #: Makes the expression of a node from the present values of nodes by number; ``None`` leaves
 #: it as it is.
 Rewrite = Callable[[Node, "Writer"], Any]

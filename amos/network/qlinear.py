@@ -15,8 +15,6 @@ import numpy as np
 
 from amos.errors import NetworkError
 
-__all__ = ["with_pairs"]
-
 
 @dataclass(frozen=True)
 class _Quantized:

@@ -32,8 +32,6 @@ from amos.network.products import IntegerProduct, integer_product, read_once, su
 from amos.network.program import Writer, const, read, rebuilt, renewed
 from amos.network.tables import table_of
 
-__all__ = ["integer_arithmetic"]
-
 Rewrite = Callable[[Writer], Any]
 
 #: What gives some of the elements of its first operand, in whatever order.

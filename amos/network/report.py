@@ -19,8 +19,6 @@ from amos.network.network import Network
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["BucketReports", "EngineRow", "Report", "TaskRow", "report"]
-
 #: What moves nothing: names for values that are there.
 _FREE = ("tuple", "item", "reshape", "constant")
 

@@ -10,8 +10,6 @@ import numpy as np
 from amos.network.graph import Constant, Graph, Node, Operand
 from amos.network.program import Writer, const, read, rebuilt
 
-__all__ = ["counted", "simplified"]
-
 #: Operations whose first axis of the weights is the channel that a norm scales.
 _SCALED = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
 

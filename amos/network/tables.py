@@ -18,8 +18,6 @@ from amos.network.graph import Constant, Node, Operand
 from amos.network.levels import BYTES, levels_of
 from amos.network.program import Writer, const
 
-__all__ = ["Table", "table_of"]
-
 _PAIRS: dict[str, Callable[..., Any]] = {
     name: getattr(np, name)
     for name in ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power")

@@ -8,8 +8,6 @@ from typing import Any
 from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError
 
-__all__ = ["exported", "from_program", "named_shapes"]
-
 
 def exported(model: Any, inputs: Sequence[Any] | None) -> Any:
     """The ``ExportedProgram`` of a ``torch.nn.Module``, or of a program itself.

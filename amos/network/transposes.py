@@ -17,8 +17,6 @@ from amos.network.followers import ELEMENTWISE
 from amos.network.graph import Constant, Graph, Node
 from amos.network.program import Writer, read, rebuilt, renewed
 
-__all__ = ["with_fewer_transposes"]
-
 
 def with_fewer_transposes(graph: Graph) -> Graph:
     """The same graph, or one that computes the same and transposes less."""

@@ -30,8 +30,6 @@ from amos.records import Records
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Slice", "TunedTask", "Tuning", "tune"]
-
 #: Called after each trial with those made and those asked for, and the seconds of the whole.
 Progress = Callable[[int, int, float], None]
 

@@ -12,8 +12,6 @@ from amos.errors import OperatorError, shown
 from amos.ir import BufferLoad, Operator
 from amos.operators.registry import Builder, add, build
 
-__all__ = ["IMAGE_AXES", "STEPS", "define", "letters"]
-
 #: Parameter of an image size → its output and its kernel.
 IMAGE_AXES = {"depth": ("d", "t"), "h": ("p", "r"), "w": ("q", "s")}
 #: Steps of a window and within it, and zeros on each side, of an operator that has no others.

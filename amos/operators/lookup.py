@@ -10,8 +10,6 @@ from amos.ir.limits import dictionary
 from amos.operators.registry import Builder, apply_dtype, builder, names
 from amos.operators.tables import layer, layer_entry, layers
 
-__all__ = ["read_extents", "read_pair", "read_shapes", "resolve", "short_name"]
-
 
 def resolve(
     text: str,

@@ -18,8 +18,6 @@ from amos.ir import Operator
 from amos.operators.formula import define
 from amos.operators.registry import Dtype, build
 
-__all__ = ["scan_by_blocks"]
-
 define(
     "gemv",
     "GMV",

@@ -10,8 +10,6 @@ from amos.errors import OperatorError, UnknownNameError, shown, suggestion
 from amos.ir import Operator, resolve_dtypes
 from amos.ir.limits import whole_number
 
-__all__ = ["Builder", "Dtype", "add", "apply_dtype", "build", "builder", "get", "names", "register"]
-
 #: What :func:`amos.ir.resolve_dtypes` reads.
 Dtype = str | tuple[str, ...] | None
 

@@ -19,8 +19,6 @@ from amos.ir import Operator
 from amos.operators.formula import IMAGE_AXES, STEPS
 from amos.operators.registry import builder
 
-__all__ = ["TABLE_6", "Layer", "layer", "layer_entry", "layers"]
-
 #: AMOS, Table 6: number of feasible mappings on Tensor Core, in the paper's order.
 TABLE_6: Mapping[str, int] = {
     "gemv": 1,

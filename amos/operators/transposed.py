@@ -21,8 +21,6 @@ from amos.ir import Operator
 from amos.operators.formula import letters
 from amos.operators.registry import Dtype, build, register
 
-__all__ = ["transposed_conv2d"]
-
 
 @register("T2D", "transposed 2-D convolution, over a zero-inserted image or by phases")
 def transposed_conv2d(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["best_of_first", "pairwise", "recall", "trials_until"]
-
 
 def pairwise(predicted: np.ndarray, measured: np.ndarray, noise: float = 0.0) -> float:
     """Share of pairs that the prediction puts in the measured order.

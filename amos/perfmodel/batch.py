@@ -30,8 +30,6 @@ from amos.plan.blocks import Blocks, runs_warps
 from amos.plan.stream_tiles import StreamTiles, runs_streams
 from amos.plan.structure import LoopBatch, Operand, Structure
 
-__all__ = ["MODELS", "BatchPrediction", "evaluate", "not_padding", "overflows"]
-
 #: Rows that are evaluated at once.
 _CHUNK = 4096
 #: Lines that hardware brings in together: the one that is missed and the other one of 128
@@ -54,9 +52,6 @@ def evaluate(
     """Predict every schedule of a batch.
 
     Args:
-        structure: the mapping.
-        machine: levels and rates.
-        batch: the schedules.
         model: one of :data:`MODELS`.
 
     Raises:

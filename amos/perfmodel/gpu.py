@@ -23,8 +23,6 @@ from amos.perfmodel.traffic import CoreNest, LoopNestBatch, pick
 from amos.plan.blocks import Blocks
 from amos.plan.structure import LoopBatch, Operand, Structure
 
-__all__ = ["explain", "predict_blocks"]
-
 #: Bytes that the banks of shared memory deliver in a cycle.
 _BANKS = 128
 

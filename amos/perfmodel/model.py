@@ -35,8 +35,6 @@ from amos.plan.structure import Structure
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["LevelTime", "Prediction", "Term", "predict", "prediction_of"]
-
 
 @dataclass(frozen=True)
 class LevelTime:
@@ -168,7 +166,6 @@ def predict(
     """Predict the latency of a mapping under a schedule.
 
     Args:
-        mapping: what goes where.
         machine: memory levels and the rate of the mapping's intrinsic.
         schedule: order, tiling and parallel loops.
         model: ``"amos+"``, or ``"amos"`` for the paper's equation with warm caches.

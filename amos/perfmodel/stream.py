@@ -17,8 +17,6 @@ from amos.perfmodel.terms import BatchPrediction
 from amos.plan.stream_tiles import StreamTiles, call_cycles
 from amos.plan.structure import LoopBatch, Structure
 
-__all__ = ["energy_of_stream", "predict_streams"]
-
 
 def predict_streams(structure: Structure, machine: Machine, batch: LoopBatch) -> BatchPrediction:
     """Predict every schedule of a batch on a machine with a stream unit."""

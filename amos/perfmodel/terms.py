@@ -10,8 +10,6 @@ import numpy as np
 
 from amos.machine.machine import Level
 
-__all__ = ["BatchPrediction", "joined", "overlapped"]
-
 
 @dataclass(frozen=True)
 class BatchPrediction:

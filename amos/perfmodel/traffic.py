@@ -17,8 +17,6 @@ from amos.plan.remembered import remembered
 from amos.plan.shared_loops import SharedLoops
 from amos.plan.structure import Dimension, LoopBatch, Operand, Structure
 
-__all__ = ["CoreNest", "LoopNestBatch", "pick", "pick_at", "places", "first_fitting_depth"]
-
 _SINGLE = np.float32
 
 

@@ -5,9 +5,10 @@ The package can be called: ``amos.plan(candidate, machine)`` is
 """
 
 from amos._callable import make_callable
-from amos.plan.schedule import Candidate, CpuSchedule, GpuSchedule, Schedule, Value, batch_of
+from amos.plan.schedule import Candidate, CpuSchedule, GpuSchedule, Schedule, batch_of
 from amos.plan.stream_schedule import StreamSchedule
 from amos.plan.structure import LoopBatch, Structure
+from amos.plan.variables import Value
 
 __all__ = [
     "Candidate",

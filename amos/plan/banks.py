@@ -12,17 +12,6 @@ import numpy as np
 
 from amos.machine.gpu_costs import WARP
 
-__all__ = [
-    "BANK_BYTES",
-    "WORD",
-    "element_cycles",
-    "matrix_cycles",
-    "store_cycles",
-    "swizzle_period",
-    "swizzled",
-    "wavefronts",
-]
-
 #: Bytes that all banks deliver in a cycle, and bytes of a word.
 BANK_BYTES, WORD = 128, 4
 #: Rows of one matrix of ``ldmatrix``, and bytes of a row (PTX ISA, ldmatrix).

@@ -20,8 +20,6 @@ from amos.machine.machine import Machine
 from amos.plan.gpu_registers import blocks_by_registers, fragment_registers
 from amos.plan.structure import LoopBatch, Structure
 
-__all__ = ["Blocks", "runs_warps"]
-
 
 def runs_warps(structure: Structure, machine: Machine | None) -> bool:
     """Whether warps of a CUDA machine run the intrinsic, on data in shared memory."""

@@ -24,8 +24,6 @@ from amos.plan.staging import StagedOperand, staged_destination, staged_sources
 from amos.plan.staging_vectors import VectorCopy, vector_copy
 from amos.plan.strided import StridedOperand, destination_form, source_forms
 
-__all__ = ["CpuPlan", "SourceCopy", "dividing_width", "live_fragments", "partial_sums"]
-
 #: How a source reaches the calls.
 Form = Literal["in place", "packed", "strided", "gathered"]
 #: Where a copy stands: before the nest, in each range of shared steps, in each of them.
@@ -40,7 +38,6 @@ def partial_sums(intrinsic: Intrinsic, kind: str = "native") -> int:
     """Parts of each sum that an implementation keeps apart, to be added up in the end.
 
     Args:
-        intrinsic: the intrinsic.
         kind: ``"native"``, ``"generic"`` or ``"c"``.
     """
     source = implementations(intrinsic.name).get("llvm")

@@ -23,8 +23,6 @@ from amos.plan.nest import Group, Nest
 from amos.plan.remembered import remembered
 from amos.plan.staging import StagedOperand, staged_destination, staged_sources
 
-__all__ = ["Tile", "tiles"]
-
 #: Bytes of a sector, the least that caches exchange (CUDA C++ Best Practices Guide,
 #: Coalesced Access).
 _SECTOR = 32

@@ -48,8 +48,6 @@ from amos.plan.schedule import GpuSchedule, Plan, Schedule, batch_of
 from amos.plan.shared_operand import SharedOperand
 from amos.plan.staging import StagedOperand
 
-__all__ = ["STATIC_LIMIT", "GpuPlan", "architecture_of"]
-
 #: Shared memory that a kernel may declare statically.
 STATIC_LIMIT = 48 * 1024
 #: Blocks along the second dimension of a grid (CUDA C++ Programming Guide, Technical

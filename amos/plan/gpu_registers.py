@@ -18,8 +18,6 @@ from amos.intrinsics import Intrinsic
 from amos.ir import dtype
 from amos.machine.gpu_costs import REGISTER_FILE, THREAD_REGISTERS, WARP, multiprocessor
 
-__all__ = ["blocks_by_registers", "fragment_registers", "granted"]
-
 #: Registers are given to a warp in groups of so many for each thread (CUDA Occupancy
 #: Calculator: register allocation unit size 256 a warp, the same from sm_70 to sm_120).
 _GROUP = 8

@@ -23,8 +23,6 @@ from typing import Any
 from amos.ir import Kind
 from amos.mapping.mapping import Mapping
 
-__all__ = ["Group", "Loop", "Nest"]
-
 
 @dataclass(frozen=True)
 class Loop:

@@ -9,8 +9,6 @@ from amos.ir import dtype
 from amos.plan.schedule import CpuSchedule
 from amos.plan.staging import StagedDim, StagedOperand
 
-__all__ = ["grouped", "in_reading_order", "pad_operand"]
-
 
 def pad_operand(op: StagedOperand, extents: Mapping[str, int]) -> StagedOperand:
     """The staged operand for longer loops, so that tiles which do not divide them come out even.

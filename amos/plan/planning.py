@@ -13,8 +13,6 @@ from amos.plan.schedule import Candidate, CpuSchedule
 from amos.plan.stream_plan import StreamPlan
 from amos.plan.structure import Structure
 
-__all__ = ["cpu_limits", "plan"]
-
 
 def plan(candidate: Candidate, machine: str | Machine = "host") -> CpuPlan | GpuPlan | StreamPlan:
     """Decide everything that a kernel of a candidate is made of; print the result to read it.

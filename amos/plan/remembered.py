@@ -6,8 +6,6 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-__all__ = ["remembered"]
-
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 

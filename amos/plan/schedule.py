@@ -21,8 +21,6 @@ from amos.plan.nest import Loop, Nest
 from amos.plan.structure import LoopBatch, Structure
 from amos.plan.variables import Value, variable, variables_of
 
-__all__ = ["Candidate", "CpuSchedule", "GpuSchedule", "Plan", "Schedule", "Value", "batch_of"]
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Schedule(ABC):

@@ -17,8 +17,6 @@ from amos.machine.limits import CpuLimits
 from amos.plan.split_reduction import part_steps
 from amos.plan.structure import Dimension, LoopBatch, Structure
 
-__all__ = ["SharedLoops", "even_ranges"]
-
 
 @lru_cache(maxsize=1 << 16)
 def even_ranges(steps: int, cores: int) -> int:
@@ -65,8 +63,6 @@ class SharedLoops:
         """The loops of a mapping under each schedule of a batch.
 
         Args:
-            structure: the mapping.
-            batch: the schedules.
             split: parts of the outermost reduction; ``None`` if it stays whole.
         """
         spatial, rows, span = len(structure.spatial), len(batch), batch.span.T

@@ -14,8 +14,6 @@ from amos.plan.banks import swizzle_period
 from amos.plan.blocks import Blocks
 from amos.plan.fragment_tiles import Tile
 
-__all__ = ["STEP", "Axis", "SharedOperand"]
-
 #: Name of the axis that runs over the reduction steps of one stage.
 STEP = "step"
 

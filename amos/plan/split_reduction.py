@@ -14,8 +14,6 @@ from typing import Any
 from amos.plan.nest import Nest
 from amos.plan.schedule import CpuSchedule
 
-__all__ = ["PART", "SplitReduction", "part_steps", "split_reduction"]
-
 #: The loop over parts. The dot keeps it apart from the operator's iterations.
 PART = "reduce.part"
 

@@ -21,16 +21,6 @@ import numpy as np
 from amos.ir import Affine, BufferLoad, Prologue, dtype
 from amos.plan.nest import Group, Nest
 
-__all__ = [
-    "Guard",
-    "StagedDim",
-    "StagedOperand",
-    "kept",
-    "stage_array",
-    "staged_destination",
-    "staged_sources",
-]
-
 
 class Guard(NamedTuple):
     """``0 <= at < bound`` must hold, or a slot of a staged operand holds no element.

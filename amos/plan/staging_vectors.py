@@ -16,8 +16,6 @@ from math import prod
 
 from amos.plan.staging import StagedOperand
 
-__all__ = ["VectorCopy", "VectorPlan", "vector_copy"]
-
 #: Elements that one vector of a copy may have, and that a run may span.
 _MOST = 64
 #: Runs that a vector may come from.

@@ -19,8 +19,6 @@ from amos.ir import Affine, dtype
 from amos.plan.staging import StagedOperand, stage_array, staged_destination, staged_sources
 from amos.plan.structure import Structure
 
-__all__ = ["PADS", "StreamDim", "StreamOperand", "stream_operands"]
-
 #: Rows or columns of zeros that a load can write at one side (4 bits).
 PADS = 15
 #: Dimensions of what one load moves.

@@ -31,8 +31,6 @@ from amos.plan.stream_operand import StreamOperand
 from amos.plan.stream_schedule import StreamSchedule
 from amos.plan.stream_tiles import StreamTiles, runs_streams
 
-__all__ = ["MICRO_OPS", "Span", "StreamPlan"]
-
 #: What micro-operations are called in DRAM.
 MICRO_OPS = "uops"
 

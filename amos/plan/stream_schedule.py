@@ -10,8 +10,6 @@ from amos.plan.schedule import Schedule
 from amos.plan.structure import Structure
 from amos.plan.variables import variable
 
-__all__ = ["StreamSchedule"]
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StreamSchedule(Schedule):

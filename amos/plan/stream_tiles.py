@@ -10,8 +10,6 @@ from amos.machine.machine import Machine
 from amos.plan.stream_operand import StreamOperand, stream_operands
 from amos.plan.structure import LoopBatch, Structure
 
-__all__ = ["StreamTiles", "call_cycles", "runs_streams"]
-
 
 def runs_streams(structure: Structure, machine: Machine | None) -> bool:
     """Whether streams of instructions drive the intrinsic on a machine."""
@@ -58,7 +56,6 @@ class StreamTiles:
         """Fragments of one tile along each dimension of an operand in DRAM.
 
         Args:
-            operand: the operand.
             mean: of all tiles, those at the ends included; otherwise of the largest.
         """
         lengths = self.structure.extents[:, None] / self.counts if mean else self.lengths

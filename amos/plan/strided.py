@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping as MappingType
     from collections.abc import Sequence
 
-__all__ = ["StridedOperand", "destination_form", "source_forms"]
-
 
 @dataclass(frozen=True)
 class StridedOperand(StagedOperand):

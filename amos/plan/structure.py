@@ -21,8 +21,6 @@ from amos.plan.staging import StagedOperand
 from amos.plan.staging_vectors import vector_copy
 from amos.plan.strided import StridedOperand, destination_form, source_forms
 
-__all__ = ["Dimension", "LoopBatch", "Operand", "Structure", "share_inside"]
-
 #: Values of an index that are looked at one by one; of more, so many at equal distances.
 _LOOKED_AT = 1 << 16
 #: Bits of the shortest vector.

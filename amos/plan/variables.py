@@ -10,8 +10,6 @@ from typing import Any
 
 from amos.errors import ScheduleError
 
-__all__ = ["Value", "Variable", "variable", "variables_of"]
-
 #: What a schedule variable can be.
 Value = int | str
 

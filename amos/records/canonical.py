@@ -20,16 +20,6 @@ from amos.ir import Operator, Result
 from amos.ir.epilogue import Elementwise
 from amos.machine import Machine, Peak
 
-__all__ = [
-    "definition_of",
-    "digest",
-    "fingerprint",
-    "machine_from",
-    "machine_values",
-    "operator_from",
-    "operator_values",
-]
-
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 

@@ -13,16 +13,6 @@ from amos.records.record import Record
 from amos.records.rows import record_of, row_of
 from amos.records.store import Records
 
-__all__ = [
-    "Added",
-    "best_records",
-    "export_lines",
-    "import_lines",
-    "merge",
-    "prunable",
-    "right_records",
-]
-
 
 @dataclass(frozen=True)
 class Added:
@@ -121,8 +111,6 @@ def prunable(
     """Numbers of the records that any of the criteria gives up.
 
     Args:
-        records: all of them.
-        failed: candidates that failed.
         foreign: records of other machines, and of other versions of an intrinsic.
         older_days: records older than that many days.
         keep: all but the best so many of each operator, intrinsic and machine.

@@ -11,8 +11,6 @@ from amos._display import Shown
 from amos.mapping import Mapping
 from amos.plan import Candidate, Schedule
 
-__all__ = ["FAILURES", "Measurement", "Trial", "noise_of", "steady"]
-
 #: What can become of a candidate that is not a measurement.
 FAILURES = ("build", "wrong", "nan", "crash", "abort", "timeout", "memory", "error")
 

@@ -20,8 +20,6 @@ from amos.records.canonical import digest, fingerprint, operator_from, operator_
 from amos.records.measurement import Measurement, Trial
 from amos.schedule import ScheduleSpace
 
-__all__ = ["Record", "Run", "candidate_key"]
-
 #: Values of JSON.
 Json = Mapping[str, Any]
 #: What a record keeps of a measurement, under the same names.

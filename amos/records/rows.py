@@ -14,17 +14,6 @@ from amos.machine.identity import Identity
 from amos.records.canonical import digest
 from amos.records.record import Record
 
-__all__ = [
-    "COLUMNS",
-    "ENCODED",
-    "STORED",
-    "decode",
-    "encode",
-    "read_definitions",
-    "record_of",
-    "row_of",
-]
-
 #: Kind of each column but ``id``, which the file gives, and ``digest``.
 COLUMNS: dict[str, tuple[type, ...]] = {
     "run": (str,),

@@ -25,8 +25,6 @@ from amos.records.rows import COLUMNS, STORED, decode, read_definitions, record_
 from amos.records.store import Records
 from amos.records.version1 import V1_COLUMNS, convert
 
-__all__ = ["Salvage", "salvage"]
-
 _LEAF = 0x0D
 _SIZES = [1 << n for n in range(9, 17)]
 #: Columns of the table of intrinsics.

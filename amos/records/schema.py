@@ -11,18 +11,6 @@ from pathlib import Path
 from amos.errors import RecordError
 from amos.records.rows import COLUMNS
 
-__all__ = [
-    "APPLICATION_ID",
-    "INTRINSICS",
-    "PATIENCE",
-    "SCHEMA_VERSION",
-    "connect",
-    "create",
-    "put_back",
-    "same_file",
-    "writable",
-]
-
 #: Seconds to wait for another process that is writing.
 PATIENCE = 60.0
 SCHEMA_VERSION = 2

@@ -35,8 +35,6 @@ from amos.records.schema import (
 )
 from amos.records.version1 import migrate
 
-__all__ = ["SCHEMA_VERSION", "Records", "now"]
-
 #: What SQLite says of a file that is damaged (https://www.sqlite.org/rescode.html). Where
 #: the schema is, a table or a column seems not to exist, which is its plainest error.
 _DAMAGED = (

@@ -18,8 +18,6 @@ from amos.records.record import Record
 from amos.records.rows import STORED, encode, record_of, row_of
 from amos.records.schema import create
 
-__all__ = ["V1_COLUMNS", "convert", "migrate"]
-
 V1_COLUMNS = (
     *("id", "created", "operator", "intrinsic", "machine", "method", "seed", "number"),
     *("mapping", "schedule", "predicted", "times", "verified_elements", "max_difference"),

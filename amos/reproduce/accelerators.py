@@ -22,8 +22,6 @@ from amos.mapping import MappingSpace, enumerate_mappings
 from amos.reproduce.table6 import small
 from amos.validate import RULES
 
-__all__ = ["PAPER", "AcceleratorRow", "accelerators", "types"]
-
 #: What the paper reports for 3-D convolution.
 PAPER = {"AXPY": 15, "GEMV": 7, "CONV": 31}
 

@@ -34,8 +34,6 @@ from amos.plan.gpu_plan import GpuPlan
 from amos.plan.gpu_registers import granted
 from amos.schedule import ScheduleSpace
 
-__all__ = ["ARCHITECTURES", "CudaRow", "cuda", "cuda_jobs"]
-
 #: Architecture of a row, and the machine that its schedule is made for.
 ARCHITECTURES = {"sm_70": "v100", "sm_80": "a100", "sm_90": "h200"}
 #: Type of a row as its operator is asked for, and the intrinsic.

@@ -21,24 +21,6 @@ from amos.machine import Costs, Machine
 from amos.perfmodel.accuracy import best_of_first, pairwise, recall, trials_until
 from amos.reproduce.samples import Dataset, LayerSamples, collect, load
 
-__all__ = [
-    "FITTED_ON",
-    "HELD_BACK",
-    "INTRINSIC",
-    "SETS",
-    "Accuracy",
-    "Judged",
-    "error",
-    "fig5",
-    "fit",
-    "judge",
-    "measured",
-    "predictions",
-    "present",
-    "second_cpu",
-    "stored",
-]
-
 FITTED_ON = tuple(f"resnet18:C{n}" for n in range(12))
 HELD_BACK = (
     *(f"vgg16:V{n}" for n in (1, 3, 5, 6, 7, 8, 9)),
@@ -182,8 +164,6 @@ def judge(
     """Judge a model on some layers of a dataset.
 
     Args:
-        dataset: measured samples.
-        layers: those to judge on.
         model: ``"amos+"`` or ``"amos"``.
         costs: constants of the model; those of the CPU's maker if omitted.
     """

@@ -15,8 +15,6 @@ from typing import Any
 
 from amos.errors import RecordError, shown
 
-__all__ = ["FIGURE", "PAPER", "PEERS", "Fig7Row", "fig7", "means"]
-
 #: The figure's networks, by the benchmark's names; its ShuffleNet is the first version.
 FIGURE = ("shufflenet_v2", "resnet18", "resnet50", "mobilenet_v1", "bert", "mi_lstm")
 #: Whom AMOS is compared with.

@@ -20,8 +20,6 @@ from amos.reproduce.fig5 import stored
 from amos.reproduce.gta_replay import searched
 from amos.reproduce.samples import LayerSamples
 
-__all__ = ["RATES", "Fig10Row", "fig10"]
-
 #: Shares of the mappings that are retained; the paper's, and all.
 RATES = (0.2, 0.4, 0.6, 1.0)
 

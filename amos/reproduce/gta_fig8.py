@@ -23,8 +23,6 @@ from amos.reproduce.gta_replay import BATCH, searched
 from amos.reproduce.pools import POOLED, PooledTask, stored
 from amos.reproduce.samples import Dataset, LayerSamples
 
-__all__ = ["NETWORKS", "Fig8Row", "fig8"]
-
 #: How often each sampled layer occurs. Not sampled are VGG's two largest, depthwise layers and
 #: matrix products. ResNet-18 is AMOS's, with a product of channels (C2) that others leave out.
 NETWORKS: Mapping[str, Mapping[str, int]] = {

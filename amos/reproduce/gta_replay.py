@@ -18,8 +18,6 @@ from amos.explore.guided import EPSILON
 from amos.explore.objective import corrections
 from amos.explore.retention import retained
 
-__all__ = ["BATCH", "searched"]
-
 #: Candidates between two looks at the results.
 BATCH = 4
 

@@ -25,8 +25,6 @@ from amos.ir import Operator
 from amos.mapping import enumerate_mappings
 from amos.plan import Candidate
 
-__all__ = ["METHODS", "Fig12", "Run", "draw", "fig12"]
-
 #: Compared, in the order of the paper: Figure 12, then Figure 13.
 METHODS = ("cga", "ga_plain", "ga", "sa", "random", "cga1", "ga_sr", "ga_sat", "ga_mo")
 _BATCH = 8

@@ -8,8 +8,6 @@ from amos import machines, operators
 from amos.mapping import enumerate_mappings
 from amos.schedule import ScheduleSpace
 
-__all__ = ["HeronTable5Row", "heron_table5"]
-
 #: Of each of the paper's operators: ours, and the paper's variables and constraints.
 _OPERATORS = {
     "GEMM": ("gemm", (173, 372)),

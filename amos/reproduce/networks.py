@@ -11,8 +11,6 @@ from typing import Any
 
 from amos.errors import ToolchainError
 
-__all__ = ["NETWORKS", "network"]
-
 
 class _Graph:
     """An ONNX graph while nodes are added; ONNX itself infers the shapes.

@@ -15,8 +15,6 @@ from pathlib import Path
 
 from amos.errors import RecordError
 
-__all__ = ["POOLED", "PooledTask", "load", "save", "stored"]
-
 #: Networks of which pools are stored, all of batch 1.
 POOLED = ("resnet18_int8", "bert_f32")
 

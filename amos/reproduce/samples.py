@@ -27,8 +27,6 @@ from amos.plan import Candidate, LoopBatch, Schedule, Structure, batch_of
 from amos.records.canonical import machine_from
 from amos.schedule import ScheduleSpace
 
-__all__ = ["Dataset", "LayerSamples", "Sample", "collect", "load", "save"]
-
 _VERSION = 2
 #: Digits of a measured time that are worth keeping.
 _DIGITS = 5

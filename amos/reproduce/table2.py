@@ -20,8 +20,6 @@ from amos.ir import Operator
 from amos.mapping import enumerate_mappings
 from amos.reproduce.networks import NETWORKS, network
 
-__all__ = ["Table2Row", "operators_of", "table2"]
-
 _INTRINSIC = "wmma_m16n16k16_f16_f32"
 #: Nodes that compute nothing.
 _MOVES = {"Constant", "Reshape", "Transpose", "Flatten", "Concat"}

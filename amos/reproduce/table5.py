@@ -10,8 +10,6 @@ from amos.errors import MappingError
 from amos.ir import Affine
 from amos.mapping import Mapping, enumerate_mappings
 
-__all__ = ["PRINTED", "Table5Row", "table5"]
-
 #: The mappings as the paper prints them, for (i1, i2, r1), batch 16.
 PRINTED: dict[str, tuple[str, str, str]] = {
     "C0": ("(n * 112 + q) mod 16", "k mod 16", "(c * 49 + r * 7 + s) mod 16"),

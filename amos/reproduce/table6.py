@@ -12,8 +12,6 @@ from amos.ir import Operator
 from amos.mapping import enumerate_mappings
 from amos.validate import RULES
 
-__all__ = ["Table6Row", "small", "table6"]
-
 _INTRINSIC = "wmma_m16n16k16_f16_f32"
 
 

@@ -17,8 +17,6 @@ from amos.plan.stream_schedule import StreamSchedule
 from amos.runtime.stream import Run, StreamKernel
 from amos.validate import random_inputs
 
-__all__ = ["LAYERS", "VtaRow", "vta"]
-
 LAYERS = tuple(f"C{number}" for number in range(1, 12))
 _INTRINSIC, _PLAIN = "vta_gemm_m1n16k16_s8_s32", "n-k-c"
 #: Steps of loops in a tile of the plain schedule: a row of outputs, 64 channels, a window.

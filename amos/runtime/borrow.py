@@ -15,8 +15,6 @@ from amos.errors import BuildError
 from amos.ir import Tensor, dtype
 from amos.ir.floats import unpack
 
-__all__ = ["ArgumentAdapter"]
-
 #: DLPack's number of the device whose memory the CPU reads.
 _CPU = 1
 

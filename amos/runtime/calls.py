@@ -20,15 +20,11 @@ from amos.ir import dtype
 from amos.ir.combining import function
 from amos.plan.cpu_plan import partial_sums
 
-__all__ = ["compile_object", "run_calls"]
-
 
 def run_calls(intrinsic: Intrinsic, kind: str, arrays: Sequence[np.ndarray]) -> np.ndarray:
     """Compile an intrinsic for this CPU and run it.
 
     Args:
-        intrinsic: what to run.
-        kind: ``"native"`` or ``"generic"``.
         arrays: for each operand, sources first, calls × fragment.
 
     Returns:

@@ -33,8 +33,6 @@ from amos.schedule import candidate_of
 from amos.validate import random_inputs
 from amos.validate.epilogue import source_value
 
-__all__ = ["Kernel", "build", "compile_module", "implementation_of", "timed", "warm_up"]
-
 #: Shortest stretch of calls that one timing spans, in milliseconds.
 _MIN_REPEAT_MS = 5
 

@@ -14,8 +14,6 @@ from amos.codegen.scheduled import last_line
 from amos.errors import MeasureError
 from amos.runtime.kernel import Kernel, timed
 
-__all__ = ["RemoteKernel", "split_address"]
-
 #: Seconds after which a board gives a session up.
 _PATIENCE = 60
 

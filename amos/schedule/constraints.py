@@ -10,10 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from amos.plan.schedule import Value
-
-__all__ = ["Constraint", "Eq", "In", "Le", "Prod", "Role", "Select", "Sum", "Variable"]
-
+from amos.plan.variables import Value
 
 #: ``architecture`` and ``length`` have one value or follow from others, ``tunable``
 #: is what a search decides, ``other`` helps to describe (Heron, Table 4).

@@ -19,8 +19,6 @@ from amos.errors import ScheduleError, UnknownNameError
 from amos.plan import Value
 from amos.schedule.constraints import Constraint, In, Le, Prod, Select, Variable
 
-__all__ = ["CSP"]
-
 
 @dataclass(frozen=True)
 class CSP:

@@ -16,8 +16,6 @@ from amos.plan.stream_tiles import runs_streams
 from amos.plan.structure import Operand, Structure
 from amos.schedule.constraints import Constraint, In, Le, Prod, Role, Select, Sum, Variable
 
-__all__ = ["Draft", "Rule", "Tiling", "TilingContext"]
-
 #: ``hardware``: tiles need not divide extents; ``divisors``: they must.
 Tiling = Literal["hardware", "divisors"]
 

@@ -22,8 +22,6 @@ from amos.plan.gpu_registers import fragment_registers
 from amos.plan.structure import Operand
 from amos.schedule.draft import Draft
 
-__all__ = ["SWIZZLED", "blocks", "shared_bytes", "side_bytes", "thread_registers", "threads"]
-
 _BUFFERS = (1, 2, 3, 4)
 #: Bytes that a padded row is longer: one and two of the widest accesses of a thread.
 _PADDING = (0, 16, 32)

@@ -12,8 +12,6 @@ from amos.plan.structure import Operand
 from amos.schedule.draft import Draft
 from amos.schedule.gpu_rules import shared_bytes, thread_registers
 
-__all__ = ["limit_buffer", "memories", "own_buffers", "registers"]
-
 
 def registers(draft: Draft) -> None:
     """With the fragments of one source held, the others need only the one in use."""

@@ -17,8 +17,6 @@ from amos.schedule.constraints import Eq, In
 from amos.schedule.draft import Draft, Rule, TilingContext
 from amos.schedule.memory_rules import memories, own_buffers, registers
 
-__all__ = ["RULES", "described", "fused", "permutations", "tile_sizes"]
-
 #: Longest order that is enumerated as one variable; more loops keep their order
 #: beyond it, since a permutation of more has no practical effect on locality.
 _MAX_PERMUTED = 5

@@ -14,8 +14,6 @@ import numpy as np
 
 from amos.schedule.csp import CSP
 
-__all__ = ["decode", "descend", "every"]
-
 #: Attempts at one assignment before the solver is asked.
 RESTARTS = 8
 

@@ -21,8 +21,6 @@ from amos.schedule.sampler import descend, every
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
 
-__all__ = ["COUNTED", "count", "explain", "fixed", "sample", "solve"]
-
 #: Largest number of partial assignments that counting looks at.
 COUNTED = 200_000
 _SECONDS = 10.0

@@ -16,8 +16,9 @@ from amos.machine import Machine
 from amos.mapping.mapping import Mapping
 from amos.plan import Candidate
 from amos.plan.nest import Nest
-from amos.plan.schedule import CpuSchedule, GpuSchedule, Schedule, Value
+from amos.plan.schedule import CpuSchedule, GpuSchedule, Schedule
 from amos.plan.stream_schedule import StreamSchedule
+from amos.plan.variables import Value
 from amos.schedule import solver
 from amos.schedule.constraints import Constraint, In, Le
 from amos.schedule.csp import CSP
@@ -25,8 +26,6 @@ from amos.schedule.draft import Draft, Tiling, TilingContext
 from amos.schedule.rules import RULES
 from amos.schedule.sampler import decode
 from amos.schedule.stream_rules import STREAM_RULES
-
-__all__ = ["ScheduleSpace", "candidate_of", "spaces_of"]
 
 _ATTEMPTS = 100
 

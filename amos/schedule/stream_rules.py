@@ -7,8 +7,6 @@ from amos.schedule.draft import Draft, Rule
 from amos.schedule.memory_rules import limit_buffer
 from amos.schedule.rules import described, fused, permutations, tile_sizes
 
-__all__ = ["STREAM_RULES"]
-
 #: Tiles of an operand that have room on chip.
 _BUFFERS = (1, 2)
 #: Instructions of one tile: its loads, products, stores and micro-operations.

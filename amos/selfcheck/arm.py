@@ -15,8 +15,6 @@ from amos.selfcheck.data import Fragments
 from amos.selfcheck.program import compare_program, run_program, tool
 from amos.selfcheck.report import Report
 
-__all__ = ["check_arm"]
-
 _COMPILER = "aarch64-linux-gnu-gcc"
 _EMULATORS = ("qemu-aarch64-static", "qemu-aarch64")
 _LLVM, _C = "llvm native: aarch64", "c: aarch64"

@@ -22,8 +22,6 @@ from amos.selfcheck.program import check_c
 from amos.selfcheck.report import Report
 from amos.validate import check_matching
 
-__all__ = ["check"]
-
 _SEED = 20220618
 
 

@@ -26,8 +26,6 @@ from amos.selfcheck.data import fragments
 from amos.selfcheck.program import run_program
 from amos.selfcheck.report import Report
 
-__all__ = ["check_cuda", "cuda_source"]
-
 _TYPES = {
     "float16": "half",
     "bfloat16": "__nv_bfloat16",

@@ -12,8 +12,6 @@ from amos.intrinsics.meaning import scalar_unit
 from amos.ir import DType, dtype
 from amos.ir.floats import limits, quantize
 
-__all__ = ["Fragments", "compare", "fragments"]
-
 Fragments = dict[str, np.ndarray]
 
 #: Calls on generic data, and calls around the edges of the accumulator's range.

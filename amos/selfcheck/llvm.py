@@ -16,8 +16,6 @@ from amos.measure.messages import Context, Failure
 from amos.selfcheck.data import Fragments
 from amos.selfcheck.report import Report
 
-__all__ = ["check_llvm"]
-
 
 def check_llvm(unit: Intrinsic, given: Fragments, report: Report, runner: Runner) -> None:
     """Compile and run in the runner's worker process, so that a crash is only a failure."""

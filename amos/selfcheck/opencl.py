@@ -16,8 +16,6 @@ from amos.ir.floats import pack, unpack
 from amos.selfcheck.data import Fragments
 from amos.selfcheck.report import Report
 
-__all__ = ["check_opencl", "opencl_source"]
-
 _TYPES = {
     "uint8": "uchar",
     "int8": "char",

@@ -25,8 +25,6 @@ from amos.machine.cpu import cpu
 from amos.selfcheck.data import Fragments
 from amos.selfcheck.report import Report
 
-__all__ = ["check_c", "compare_program", "run_program", "tool"]
-
 _COMPILERS = ("cc", "gcc", "clang")
 #: Seconds that a compiler and a program may take.
 _COMPILE, _RUN = 120.0, 60.0

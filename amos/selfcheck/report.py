@@ -11,8 +11,6 @@ import numpy as np
 from amos.intrinsics import Intrinsic
 from amos.selfcheck.data import compare
 
-__all__ = ["Report"]
-
 
 @dataclass
 class Report:

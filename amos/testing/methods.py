@@ -22,8 +22,6 @@ from amos.explore.objective import Problem
 from amos.ir import Operator
 from amos.records import Trial
 
-__all__ = ["MethodContract", "problem", "proposals"]
-
 _CONV = Operator.parse(
     "out[n,p,q,k] += pad(image[n,p+r-1,q+s-1,c]) * weight[k,c,r,s]",
     extents=dict(n=1, p=7, q=5, k=32, c=8, r=3, s=3),

@@ -11,9 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from amos.explore.task_scheduler import SCHEDULERS, TaskScheduler, TaskState
-
-__all__ = ["SCHEDULERS", "Falling", "SchedulerContract", "divided"]
+from amos.explore.task_scheduler import TaskScheduler, TaskState
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,6 @@ import numpy as np
 
 from amos.errors import MappingError
 
-__all__ = ["algorithm_1", "algorithm_1_batch", "holds_on_matched"]
-
 
 def algorithm_1(X: Any, Y: Any, Z: Any) -> bool:
     """Algorithm 1 to the letter: ``Z ★ Y == X`` and ``X ★ Yᵀ == Z``.

@@ -18,8 +18,6 @@ from math import gcd, prod
 
 from amos.ir import Affine, Digit
 
-__all__ = ["Substitution", "Visits", "substitution"]
-
 Vector = tuple[int, ...]
 
 
@@ -101,7 +99,6 @@ def substitution(write: Visits, read: Visits, digits: Sequence[Digit] = ()) -> S
 
     Args:
         write: visits each element at most once.
-        read: the other access.
         digits: those iterations of ``write`` that are digits of others, by their texts.
 
     Returns:

@@ -18,17 +18,6 @@ if TYPE_CHECKING:
     from amos.ir import BufferLoad, Operator, Tensor
     from amos.ir.store import Store
 
-__all__ = [
-    "FlatAccess",
-    "check_inputs",
-    "nest_addresses",
-    "output_dtype",
-    "random_inputs",
-    "unwritten",
-    "wide",
-    "write_output",
-]
-
 #: Elements of the result that are converted at once.
 _AT_ONCE = 1 << 22
 
@@ -156,7 +145,6 @@ def write_output(
     """Put each spatial point's value at its place in an output of zeros.
 
     Args:
-        op: the operator.
         values: an axis for each spatial iteration, of extent 1 where it does not matter.
         kind: dtype of the output.
         stored: where values go; the operator's output if omitted.
@@ -184,7 +172,6 @@ def unwritten(op: Operator, work: np.dtype) -> np.ndarray:
     """The output before the first call: accumulators are neutral, and what stays out is zero.
 
     Args:
-        op: the operator.
         work: dtype of the accumulators.
     """
     out = np.zeros(op.output.tensor.shape, work)

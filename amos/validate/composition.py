@@ -12,22 +12,9 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from amos.ir import Affine, BufferLoad, Operator, dtype
-from amos.ir.epilogue import ACC, CASTS, Epilogue, Node
-from amos.ir.expression import SIGNS
+from amos.ir.epilogue import ACC, Epilogue
+from amos.ir.expression import CASTS, SIGNS, Node
 from amos.ir.limits import DEPTH
-
-__all__ = [
-    "Apart",
-    "Read",
-    "Value",
-    "accesses",
-    "at",
-    "elementwise",
-    "stored",
-    "substituted",
-    "substituted_index",
-]
-
 
 #: What joins sources, as expressions have it.
 _JOINS = {sign: name for name, sign in SIGNS.items()}
@@ -144,7 +131,6 @@ def elementwise(op: Operator, read: Read) -> Value:
     """What an operator that sums over nothing stores.
 
     Args:
-        op: the operator.
         read: the value of each access.
 
     Raises:

@@ -15,8 +15,6 @@ from amos.validate.buffers import FlatAccess, write_output
 if TYPE_CHECKING:
     from amos.ir import BufferLoad, Operator, Result, Tensor
 
-__all__ = ["finish", "source_value", "source_values"]
-
 #: Added to a small integer, it leaves a float's exponent, 127 more, in the lowest bits.
 _TO_EXPONENT = np.float32(1.5 * 2**23 + 127)
 
@@ -25,7 +23,6 @@ def finish(op: Operator, accumulators: np.ndarray, inputs: Mapping[str, np.ndarr
     """Apply the epilogue of an operator, if it has one, and put results where they belong.
 
     Args:
-        op: the operator.
         accumulators: what its statement computes, in the output's shape.
         inputs: an array for each input tensor, by name.
 
@@ -88,7 +85,6 @@ def source_values(op: Operator, inputs: Mapping[str, np.ndarray]) -> dict[str, n
     """The sources of a statement by name: inputs, and what prologues make of some.
 
     Args:
-        op: the operator.
         inputs: an array for each input tensor, by name.
     """
     return {load.tensor.name: source_value(op, load.tensor, inputs) for load in op.sources}

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from amos.intrinsics import Intrinsic
     from amos.ir import BufferLoad, Operator
 
-__all__ = ["execute_matching"]
-
 
 def execute_matching(
     op: Operator,
@@ -53,7 +51,6 @@ def execute_matching(
     every extent at least 2.
 
     Args:
-        op: the operator.
         intrinsic: the intrinsic; its extents are ignored.
         matrix: matching matrix, intrinsic × software iterations.
         inputs: an array for each input tensor, by name.

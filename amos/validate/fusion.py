@@ -18,7 +18,8 @@ from typing import Any
 
 from amos.errors import OperatorError
 from amos.ir import Affine, BufferLoad, Operator, Store
-from amos.ir.epilogue import Epilogue, Node
+from amos.ir.epilogue import Epilogue
+from amos.ir.expression import Node
 from amos.ir.limits import dictionary
 from amos.ir.prologue import Prologue
 from amos.ir.result import Combination, Result
@@ -36,8 +37,6 @@ from amos.validate.composition import (
 )
 from amos.validate.reasons import listed
 from amos.validate.verdict import Verdict
-
-__all__ = ["FusionVerdict", "fusable", "fuse"]
 
 
 @dataclass(frozen=True)

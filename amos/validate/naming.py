@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from amos.intrinsics import Intrinsic
     from amos.ir import Operator
 
-__all__ = ["matching_name", "read_name"]
-
 
 def matching_name(groups: Iterable[Sequence[str]], order: Sequence[int], known: set[str]) -> str:
     """Groups in the intrinsic's order, and the order of the sources if it is another.

@@ -10,8 +10,6 @@ from amos.validate.naming import matching_name
 from amos.validate.pairing import Pairing
 from amos.validate.reasons import outside_base_matches
 
-__all__ = ["nearest_matchings"]
-
 #: Matchings that are named, and matchings that rule "paper" may refuse on the way to them.
 _NAMED, _TRIED = 3, 128
 

@@ -26,8 +26,6 @@ from amos.ir.padding import check_padding, padding_of
 if TYPE_CHECKING:
     from amos.ir import BufferLoad, Compute
 
-__all__ = ["RULES", "Pairing", "check_compatible", "check_rule", "check_types"]
-
 #: Rules of validity, from the strictest to the widest.
 RULES = ("paper", "access", "gather")
 

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from amos.validate.pairing import Pairing
 
-__all__ = ["idle_reasons", "listed", "outside_base_matches", "wrong_reasons"]
-
 #: An intrinsic and a software iteration: a one of the matching matrix.
 Cell = tuple[int, int]
 

@@ -17,8 +17,6 @@ from amos.validate.epilogue import finish, source_values
 if TYPE_CHECKING:
     from amos.ir import Operator
 
-__all__ = ["evaluate"]
-
 #: Largest unfolded source (im2col) that is built at once, in elements; beyond it
 #: window iterations become Python loops around smaller products.
 _UNFOLD = 1 << 25
@@ -35,7 +33,6 @@ def evaluate(op: Operator, inputs: Mapping[str, np.ndarray]) -> Any:
     products are those of :mod:`amos.ir.combining`.
 
     Args:
-        op: the operator.
         inputs: an array for each input tensor, by name.
 
     Returns:

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from amos.intrinsics import Intrinsic
     from amos.ir import Operator
 
-__all__ = ["Verdict", "assignment_of", "check_matching", "read_matching"]
-
 
 @dataclass(frozen=True)
 class Verdict(Shown):
@@ -97,7 +95,6 @@ def check_matching(
     """Judge a matching matrix under one of the three rules.
 
     Args:
-        op: the operator.
         intrinsic: the intrinsic, by name or as a description.
         matrix: zeros and ones, intrinsic iterations × software iterations;
             columns in loop order. Two ones in a column are no matching, and the

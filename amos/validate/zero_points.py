@@ -21,8 +21,6 @@ from amos.ir.epilogue import ACC
 from amos.ir.expression import INTEGERS, Node
 from amos.validate.semantics import evaluate
 
-__all__ = ["ZeroPointFold", "fold_zero_point"]
-
 
 @dataclass(frozen=True)
 class ZeroPointFold:

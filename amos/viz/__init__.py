@@ -1,7 +1,7 @@
 """Tables and pictures: what objects look like, and figures of spaces and searches.
 
 :func:`html` and :func:`text` show any object. Every other function returns a plotly
-figure; plotly is loaded when the first one is made.
+figure; plotly is loaded when the first one is made, which without it raises a ``ToolchainError``.
 """
 
 from amos.viz.display import html, text

@@ -12,8 +12,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-__all__ = ["Block", "Code", "Heading", "Note", "Table", "aligned", "indented"]
-
 #: Sorts a table by the column whose head is clicked, numbers as numbers.
 _SORT = """<script>(() => {
   const tables = document.querySelectorAll("table[data-amos='%s']");

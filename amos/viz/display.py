@@ -9,8 +9,6 @@ from amos.viz import pages, results
 from amos.viz.blocks import Block, Code, Heading
 from amos.viz.palette import BAD, INK, MARK
 
-__all__ = ["describe", "html", "text"]
-
 #: By name of the class, so that showing an operator does not load a search.
 _PAGES: dict[str, Callable[[Any], list[Block]]] = {
     "Candidate": results.candidate,

@@ -11,8 +11,6 @@ import numpy as np
 from amos.viz.blocks import Block, aligned, indented
 from amos.viz.palette import colour, line_colour
 
-__all__ = ["Bar", "Bars", "Curve", "Grid", "Matrices", "Matrix"]
-
 #: Columns of the longest bar in a terminal.
 _BAR = 30
 #: Cells of a fragment that are drawn along one side.

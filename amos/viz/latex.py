@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from amos.intrinsics import Intrinsic, Memory
     from amos.ir import BufferLoad, Compute
 
-__all__ = ["compute_latex", "memory_latex"]
-
 
 def compute_latex(compute: Compute) -> str:
     r"""The scalar statement under its index ranges.

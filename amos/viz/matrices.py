@@ -15,8 +15,6 @@ from amos.viz.plotting import graph_objects, side_by_side, styled
 if TYPE_CHECKING:
     from amos.mapping import Mapping
 
-__all__ = ["matching"]
-
 
 def matching(judged: Mapping | Verdict) -> Any:
     """X, Y and Z of a mapping side by side, or of a verdict with the cells at fault.
@@ -30,7 +28,6 @@ def matching(judged: Mapping | Verdict) -> Any:
 
     Raises:
         MappingError: the verdict does not say what was judged.
-        ToolchainError: plotly is not installed.
     """
     shown = xyz(judged).shown
     steps = len(shown[1].rows)

@@ -11,8 +11,6 @@ from amos.viz.plotting import graph_objects, styled
 if TYPE_CHECKING:
     from amos.network import Report
 
-__all__ = ["report"]
-
 
 @dataclass(frozen=True)
 class _Bar:
@@ -32,9 +30,6 @@ def report(report: Report) -> Any:
 
     Returns:
         A plotly figure with a bar for each, the longest on top, and one trace for each bound.
-
-    Raises:
-        ToolchainError: plotly is not installed.
     """
     bars = _bars(report)
     figure = graph_objects().Figure()

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from amos.ir import BufferLoad, Operator
     from amos.mapping import Mapping, MappingSpace, VirtualMapping
 
-__all__ = ["intrinsic", "mapping", "operator", "placing", "space", "verdict", "xyz"]
-
 #: Mappings of a space that are listed.
 _LISTED = 200
 #: Lanes beyond which a fragment is not coloured.

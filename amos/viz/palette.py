@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["BAD", "COLOURS", "INK", "LINES", "MARK", "OUTSIDE", "ZERO", "colour", "line_colour"]
-
 #: After Okabe and Ito; dark text is readable on each of them.
 COLOURS = ("#56b4e9", "#f0a830", "#3cc29a", "#d98bb9", "#e8dc4a", "#ef7f3c", "#9aa7ff", "#b3b3b3")
 #: The same hues for lines and points, which have no ground of their own: 3 to 1 against white

@@ -10,8 +10,6 @@ from typing import Any
 from amos.errors import RecordError, ToolchainError
 from amos.viz.palette import LINES
 
-__all__ = ["graph_objects", "side_by_side", "styled", "write"]
-
 #: Figures are light cards on a page of any kind. Without a ground of its own, the text of a
 #: figure would need a colour that has 4.5 to 1 against white and against a dark page, and there
 #: is none; and a figure cannot ask its page which of them it is, since front ends are given
@@ -54,11 +52,8 @@ def styled(
     ``figure.update_layout(template="plotly_dark")``.
 
     Args:
-        figure: what is styled.
-        title: of the figure.
-        x, y: of the axes.
         log: names of the axes that are logarithmic.
-        height: pixels.
+        height: in pixels.
     """
     axis = dict(gridcolor=_LINE, zerolinecolor=_LINE, linecolor=_LINE)
     style = dict(

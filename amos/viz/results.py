@@ -18,17 +18,6 @@ if TYPE_CHECKING:
     from amos.runtime.kernel import Kernel
     from amos.schedule import ScheduleSpace
 
-__all__ = [
-    "candidate",
-    "exploration",
-    "kernel",
-    "machine",
-    "prediction",
-    "schedules",
-    "trial",
-    "tuning",
-]
-
 #: Values of a variable that are listed.
 _VALUES = 12
 #: Colour of each kind of term of a prediction.

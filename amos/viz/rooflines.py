@@ -13,14 +13,11 @@ if TYPE_CHECKING:
     from amos.perfmodel import Prediction
     from amos.plan import Candidate
 
-__all__ = ["roofline"]
-
 
 def roofline(candidate: Candidate, machine: str | Machine) -> Any:
     """Roofs of every memory level, and where the model sees a candidate under each.
 
     Args:
-        candidate: mapping and schedule.
         machine: by name or as a description.
 
     Returns:
@@ -29,7 +26,6 @@ def roofline(candidate: Candidate, machine: str | Machine) -> Any:
 
     Raises:
         MachineError: the machine has no rate for the intrinsic, or a memory overflows.
-        ToolchainError: plotly is not installed.
     """
     from amos.perfmodel import predict
 

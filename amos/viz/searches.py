@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from amos.explore import Exploration
     from amos.network import Tuning
 
-__all__ = ["accuracy", "allocation", "distribution", "progress"]
-
 
 def progress(runs: Exploration | Mapping[str, Exploration | Sequence[float]]) -> Any:
     """Best seconds after each trial, one staircase a method.
@@ -28,9 +26,6 @@ def progress(runs: Exploration | Mapping[str, Exploration | Sequence[float]]) ->
 
     Returns:
         A plotly figure with one trace for each.
-
-    Raises:
-        ToolchainError: plotly is not installed.
     """
     figure = graph_objects().Figure()
     for name, one in _named(runs).items():
@@ -58,7 +53,6 @@ def distribution(runs: Exploration | Mapping[str, Exploration | Sequence[float]]
 
     Raises:
         ExploreError: no candidate ran.
-        ToolchainError: plotly is not installed.
     """
     times = {
         name: np.array(one if isinstance(one, Sequence) else [t.seconds for t in one.trials]) * 1e6
@@ -95,7 +89,6 @@ def accuracy(runs: Exploration | Mapping[str, tuple[Any, Any]]) -> Any:
 
     Raises:
         ExploreError: nothing was measured.
-        ToolchainError: plotly is not installed.
     """
     from amos.perfmodel.accuracy import pairwise
 
@@ -129,9 +122,6 @@ def allocation(tuning: Tuning) -> Any:
     Returns:
         A plotly figure with a row of marks for each task over the slices, and the network's
         time so far on an axis of its own.
-
-    Raises:
-        ToolchainError: plotly is not installed.
     """
     figure = graph_objects().Figure()
     for number, task in enumerate(tuning.order):

@@ -12,8 +12,6 @@ from amos.viz.plotting import graph_objects, styled
 if TYPE_CHECKING:
     from amos.explore.sweep import Point
 
-__all__ = ["sizes"]
-
 #: Title of each row of bars, the attribute of a point that it shows, and its factor.
 _ROWS = (
     ("unit used, %", "utilization", 100),
@@ -34,7 +32,6 @@ def sizes(points: Sequence[Point]) -> Any:
 
     Raises:
         ExploreError: no operator runs under any of the settings.
-        ToolchainError: plotly is not installed.
     """
     rows = [row for row in _ROWS if any(getattr(point, row[1]) for point in points)]
     if not rows:

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from amos.explore.sweep import Point
 
-__all__ = ["sliders"]
-
 _PAGE = """
 <style>
 #amos-sizes { font: 14px system-ui, sans-serif; margin: 1em 5em }

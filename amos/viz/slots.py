@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from amos.ir import Tensor
     from amos.mapping import Layout, Mapping
 
-__all__ = ["Slots", "fragments", "slots"]
-
 #: A fragment of more slots is too fine to be drawn.
 _SLOTS = 4096
 _SCALES = ("Blues", "Oranges", "Greens", "Purples")
@@ -65,7 +63,6 @@ def slots(mapping: Mapping, call: int) -> list[Slots]:
     """What each fragment holds in one call, in the order of the operands.
 
     Args:
-        mapping: what goes where.
         call: number of the call; loops around it in loop order, then the tiles of
             the intrinsic iterations, the last one fastest.
 
@@ -107,7 +104,6 @@ def fragments(mapping: Mapping, calls: int = 16) -> Any:
     is left empty, so that replicas and gaps can be seen.
 
     Args:
-        mapping: what goes where.
         calls: how many calls the slider reaches.
 
     Returns:
@@ -116,7 +112,6 @@ def fragments(mapping: Mapping, calls: int = 16) -> Any:
     Raises:
         MappingError: the intrinsic's fragments are too large to be drawn, or
             ``calls`` is not positive.
-        ToolchainError: plotly is not installed.
     """
     if calls < 1:
         raise MappingError(f"calls: expected at least one, got {calls}")

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from amos.plan import Schedule
     from amos.schedule import ScheduleSpace
 
-__all__ = ["landscape", "space"]
-
 #: Mappings of a space that are drawn.
 _MOST = 400
 
@@ -49,7 +47,6 @@ def space(
     Raises:
         UnknownNameError: the intrinsic has no iteration ``by``.
         MachineError: the machine has no rate for the intrinsic, or nothing fits.
-        ToolchainError: plotly is not installed.
     """
     steps = [it.name for it in mappings.intrinsic.iterations]
     by = steps[0] if by is None else by
@@ -111,7 +108,6 @@ def landscape(
     Pairs that are infeasible or do not fit stay empty.
 
     Args:
-        mapping: what is scheduled.
         machine: where, by name or as a description.
         x, y: schedule variables.
         schedule: gives all other variables their values; the best of 64 by chance
@@ -124,7 +120,6 @@ def landscape(
     Raises:
         UnknownNameError: the mapping's schedules have no such variable.
         MachineError: no schedule fits.
-        ToolchainError: plotly is not installed.
     """
     from amos.explore.sampled import best_sampled
     from amos.schedule import ScheduleSpace

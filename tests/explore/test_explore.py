@@ -19,7 +19,7 @@ from amos import viz
 from amos.errors import AmosError, ExploreError, MachineError, MappingError, UnknownNameError
 from amos.explore import Exploration
 from amos.ir import Operator
-from amos.measure.executor import Task
+from amos.measure.task import Task
 from amos.plan import Candidate
 from amos.records import Measurement, Records, Trial
 from tests.support.exploring import grouped

@@ -16,7 +16,7 @@ from amos._display import Shown
 from amos._progress import ProgressLine
 from amos.cli import main
 from amos.explore import Exploration
-from amos.measure.executor import Task
+from amos.measure.task import Task
 from amos.records import Measurement
 from tests.support.exploring import grouped
 from tests.support.fake import INTRINSIC, OPERATOR, Answering, fake_seconds

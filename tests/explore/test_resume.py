@@ -13,7 +13,7 @@ import pytest
 import amos
 from amos.errors import ExploreError, RecordError
 from amos.explore import Exploration
-from amos.measure.executor import Task
+from amos.measure.task import Task
 from amos.records import Measurement, Records, Trial
 from tests.support.exploring import grouped
 from tests.support.fake import INTRINSIC, OPERATOR, Answering

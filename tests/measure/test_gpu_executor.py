@@ -21,8 +21,8 @@ from amos.cli import main
 from amos.codegen.cuda.emulate import compiler
 from amos.codegen.cuda.toolchain import compilers
 from amos.errors import MeasureError, ToolchainError
-from amos.measure.executor import Task
 from amos.measure.gpu_executor import Gpu, GpuExecutor, find_gpu, gpu_executor
+from amos.measure.task import Task
 from amos.plan import Candidate
 from amos.plan.gpu_plan import STATIC_LIMIT, GpuPlan
 from amos.records import Measurement

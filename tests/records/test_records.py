@@ -13,7 +13,7 @@ import amos
 from amos.errors import RecordError
 from amos.ir import Operator
 from amos.records import Records, Trial
-from amos.records.store import SCHEMA_VERSION
+from amos.records.schema import SCHEMA_VERSION
 from tests.support.fake import FakeExecutor
 
 pytestmark = pytest.mark.usefixtures("short_search")

@@ -12,9 +12,10 @@ from amos.ir import Operator
 from amos.machine import Machine, catalogue
 from amos.machine.identity import Identity
 from amos.measure import Runner
-from amos.measure.executor import Executor, Task
+from amos.measure.executor import Executor
 from amos.measure.limits import waited
 from amos.measure.runner import measured
+from amos.measure.task import Task
 from amos.plan import Candidate
 from amos.records import Measurement
 from amos.records.record import candidate_key

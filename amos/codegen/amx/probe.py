@@ -12,8 +12,6 @@ from amos.codegen.tir.arrays import held
 from amos.intrinsics import Intrinsic
 from amos.intrinsics.amx import CONFIGURE, configuration
 
-__all__ = ["MOST_CHAINS", "tile_calls"]
-
 #: Accumulators beside one tile of each source.
 MOST_CHAINS = TILES - 2
 
@@ -29,7 +27,6 @@ def tile_calls(
     """A function in which each core multiplies tiles and stores the accumulators.
 
     Args:
-        intrinsic: which multiply-add.
         tile: accumulators along the first and along the second source.
         shapes: of the sources, steps × tiles × their shape, and of the accumulators, cores ×
             ``tile`` × rows × 16.

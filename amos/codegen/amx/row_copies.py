@@ -15,8 +15,6 @@ from amos.codegen.tir.statements import rewritten
 from amos.plan.cpu_plan import CpuPlan
 from amos.plan.strided import StridedOperand
 
-__all__ = ["write_rows"]
-
 
 def write_rows(body: Any, plan: CpuPlan) -> Any:
     """A function's body in which rows of staged sources are written in pieces.

@@ -29,8 +29,6 @@ from amos.plan.cpu_plan import CpuPlan
 from amos.plan.nest import Nest
 from amos.plan.staging import StagedOperand
 
-__all__ = ["ROWS", "TILES", "ask_for_tiles", "schedule_tiles", "tile_multiply"]
-
 #: Linux grants the registers of the tiles to a process that asks for them (the kernel's
 #: Documentation/arch/x86/xstate.rst): ARCH_REQ_XCOMP_PERM of the state XFEATURE_XTILEDATA.
 _ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA = 158, 0x1023, 18
@@ -78,9 +76,6 @@ def tile_multiply(intrinsic: Intrinsic) -> str:
 
 def schedule_tiles(program: Program) -> Any:
     """Do to a program what its plan says, and write its register tiles out as AMX instructions.
-
-    Args:
-        program: the unscheduled computation.
 
     Returns:
         A module that is ready to compile.

@@ -7,14 +7,6 @@ from collections.abc import Mapping
 
 from amos.intrinsics import Implementation, Intrinsic
 
-__all__ = [
-    "ALIASED",
-    "OPERAND_TYPES",
-    "function_name",
-    "function_text",
-    "parameters",
-]
-
 #: C type of an operand's element; what C has no type for is moved as bits.
 OPERAND_TYPES = {
     "uint8": "uint8_t",

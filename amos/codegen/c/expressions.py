@@ -16,8 +16,6 @@ from amos.codegen.c.types import CALLS, EXTERNS, OWN, c_type, short, split, vect
 from amos.codegen.naming import spelled
 from amos.errors import ExportError
 
-__all__ = ["ByLanes", "CBuffer", "CExpressions", "bare", "type_of"]
-
 _INFIX = {
     "Add": "+",
     "Sub": "-",

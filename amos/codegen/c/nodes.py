@@ -6,8 +6,6 @@ from typing import Any
 
 from amos.codegen.c.types import split
 
-__all__ = ["as_it_was", "is_sum_of_64_bits", "low", "rounded", "type_of"]
-
 
 def type_of(node: Any) -> str:
     """TVM's name of the type of an expression."""

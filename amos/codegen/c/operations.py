@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 from amos.codegen.c.types import c_type, short, split, vector_bytes
 
-__all__ = ["WIDEST", "definitions", "operation"]
-
 #: Bytes of the longest vector that a register holds; longer ones are taken lane by lane.
 WIDEST = 64
 

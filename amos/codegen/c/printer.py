@@ -19,8 +19,6 @@ from amos.codegen.c.nodes import type_of
 from amos.codegen.c.types import c_type, split, vector_bytes
 from amos.errors import ExportError
 
-__all__ = ["CPrinter", "SeenOtherwise"]
-
 #: Larger buffers are taken from the workspace instead of the stack.
 _STACK_BYTES = 1 << 15
 _ALIGN = 64

@@ -24,8 +24,6 @@ from amos.machine.limits import CpuLimits
 from amos.plan import Candidate
 from amos.plan.staging import StagedOperand
 
-__all__ = ["CKernel", "Given", "Parameter", "c_kernel"]
-
 
 @dataclass(frozen=True)
 class Given:
@@ -106,7 +104,6 @@ def c_kernel(candidate: Candidate, limits: CpuLimits, implementation: str | None
     """Generate C for a candidate.
 
     Args:
-        candidate: mapping and schedule.
         limits: of the CPU that the code is for.
         implementation: ``"native"`` or ``"generic"``; by default native where the
             intrinsic has one, whatever this CPU has.

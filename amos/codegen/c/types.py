@@ -7,20 +7,6 @@ from dataclasses import dataclass
 
 from amos.errors import ExportError
 
-__all__ = [
-    "CALLS",
-    "EXTERNS",
-    "KEYWORDS",
-    "MACROS",
-    "OWN",
-    "VectorCall",
-    "c_type",
-    "helpers",
-    "short",
-    "split",
-    "vector_bytes",
-]
-
 #: C type and short name of each scalar type; bfloat16 never gets here (see ``arrays.held``).
 _SCALARS = {
     "bool": ("uint8_t", "b", 1),

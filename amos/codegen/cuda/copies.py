@@ -16,8 +16,6 @@ from amos.plan.gpu_plan import GpuPlan
 from amos.plan.nest import Group
 from amos.plan.shared_operand import STEP, SharedOperand
 
-__all__ = ["column_text", "copy_code", "loop_values", "may_part"]
-
 _MOVED = {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "uint2", 16: "uint4"}
 
 

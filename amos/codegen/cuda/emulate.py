@@ -30,8 +30,6 @@ from amos.ir.floats import pack, quantize, unpack
 from amos.plan.gpu_plan import GpuPlan
 from amos.validate import evaluate, random_inputs
 
-__all__ = ["HEADERS", "Emulation", "compiler", "draw_inputs", "emulate"]
-
 #: Folder of the headers that stand for CUDA.
 HEADERS = Path(__file__).parent / "emulation"
 #: A shift, an overflow or an address that is not aligned ends the program; registers that
@@ -132,7 +130,6 @@ def emulate(
     """Compile a kernel for the host and run it twice.
 
     Args:
-        plan: the kernel.
         inputs: an array for each input tensor, by name; see :func:`draw_inputs`.
         source: the text to run instead of the plan's own.
 

@@ -15,8 +15,6 @@ from amos.ir import BufferLoad, Prologue, dtype
 from amos.ir.epilogue import Epilogue
 from amos.plan.gpu_plan import GpuPlan
 
-__all__ = ["SUM", "computed", "epilogue_helpers", "finished", "widened"]
-
 #: What the accumulator is called where it is stored.
 SUM = "sum"
 _FUNCTIONS = {

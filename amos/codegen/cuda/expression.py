@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Expr", "Value", "at_most", "text", "variable"]
-
 
 @dataclass(frozen=True)
 class Expr:

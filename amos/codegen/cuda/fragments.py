@@ -21,8 +21,6 @@ from amos.machine.gpu_costs import WARP
 from amos.plan.gpu_plan import GpuPlan
 from amos.plan.shared_operand import SharedOperand
 
-__all__ = ["copy_helpers", "fragment_code", "lane_place", "result_layout"]
-
 _WMMA_TYPES = {"tfloat32": "wmma::precision::tf32"}
 #: Types whose loads by the headers' functions compilers do not see to be from shared memory:
 #: machine code then has generic loads, with addresses of 64 bits. PTX ISA, wmma.load.

@@ -29,8 +29,6 @@ from amos.codegen.naming import Names, spelled
 from amos.plan.gpu_plan import GpuPlan
 from amos.plan.shared_operand import STEP, SharedOperand
 
-__all__ = ["KernelText", "kernel_name"]
-
 _HEADERS = "#include <cuda_bf16.h>\n#include <cuda_fp16.h>\n#include <mma.h>\n"
 
 

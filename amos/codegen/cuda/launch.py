@@ -13,14 +13,11 @@ from amos.ir.epilogue import ACC, Epilogue
 from amos.ir.expression import Node
 from amos.plan.gpu_plan import GpuPlan
 
-__all__ = ["described_operand", "launch_of"]
-
 
 def launch_of(plan: GpuPlan, name: str) -> dict[str, Any]:
     """What ``launch.json`` says.
 
     Args:
-        plan: the kernel.
         name: of its function.
     """
     op, start = plan.mapping.operator, KernelText(plan, name).start

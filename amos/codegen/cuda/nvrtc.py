@@ -12,8 +12,6 @@ import ctypes
 import json
 import sys
 
-__all__ = ["main"]
-
 
 def main(path: str, command: str, *options: str) -> None:
     """Load a library and do what is asked."""

@@ -23,8 +23,6 @@ from amos.ir import Store
 from amos.machine.gpu_costs import WARP
 from amos.plan.gpu_plan import GpuPlan
 
-__all__ = ["output_code"]
-
 
 def output_code(plan: GpuPlan) -> list[str]:
     """Every live element of every accumulator of the warp is stored, or added if split."""

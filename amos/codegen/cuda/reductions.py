@@ -15,8 +15,6 @@ from amos.codegen.cuda.text import INLINE, block, element_at
 from amos.ir import Result
 from amos.plan.gpu_plan import GpuPlan
 
-__all__ = ["START_THREADS", "combined", "reduction_helpers", "start_blocks", "start_code"]
-
 #: Threads of a block of the kernel that stands before.
 START_THREADS = 256
 #: What changes no element that it is put to, by sign and dtype.

@@ -14,8 +14,6 @@ from collections import Counter
 
 from amos.errors import BuildError
 
-__all__ = ["tensor_core_instructions"]
-
 _OPCODES = {
     0x236: "HMMA",
     0x23C: "HMMA",

@@ -11,19 +11,6 @@ from amos.codegen.cuda.expression import Value, at_most, text
 from amos.errors import BuildError
 from amos.ir import dtype
 
-__all__ = [
-    "GLOBALS",
-    "INLINE",
-    "OWN",
-    "block",
-    "cuda_type",
-    "element_at",
-    "fragment_at",
-    "identifier",
-    "over_fragments",
-    "unrolled",
-]
-
 #: What CUDA's headers, and the functions around every kernel, are called.
 GLOBALS = re.compile(
     r"half|nvcuda|wmma|threadIdx|blockIdx|blockDim|gridDim|warpSize|dim3|uint2|uint4|rintf|main"

@@ -28,16 +28,6 @@ from amos.codegen.cuda.sass import tensor_core_instructions
 from amos.errors import BuildError, ToolchainError
 from amos.machine.gpu_costs import capability
 
-__all__ = [
-    "Compiled",
-    "Compiler",
-    "compiler_for",
-    "compiler_of_image",
-    "compilers",
-    "image_for",
-    "portable_code",
-]
-
 #: Seconds that one kernel may take.
 _TIMEOUT = 600
 #: Headers that kernels include; an NVRTC without them compiles none. What the wheels of CUDA 12
@@ -209,10 +199,7 @@ def image_for(source: str, architecture: str, capability: int, where: str = "ker
     """What a driver loads: machine code for its GPU, or PTX where no compiler knows that.
 
     Args:
-        source: CUDA C++ with one kernel.
-        architecture: that the kernel is written for, as ``"sm_80"``.
         capability: of the GPU, 90 for 9.0.
-        where: what messages call the kernel.
 
     Raises:
         ToolchainError: no compiler here knows the GPU or the kernel's architecture.

@@ -18,15 +18,6 @@ from amos.codegen.tir.target import host_target
 from amos.errors import MeasureError
 from amos.intrinsics import Intrinsic
 
-__all__ = [
-    "check_rates",
-    "probe_bandwidth",
-    "probe_clock",
-    "probe_launch",
-    "probe_rates",
-    "reachable",
-]
-
 #: Links of the chain that tells the clock: long enough that a start does not count.
 _LINKS = 20_000
 #: int32 elements summed or incremented in one unrolled step: eight 64-byte vectors.
@@ -44,7 +35,6 @@ def probe_rates(intrinsic: Intrinsic, kind: str, cores: int) -> dict[str, float]
     """Seconds between two calls on one core that reads its sources from the nearest cache.
 
     Args:
-        intrinsic: the intrinsic.
         kind: its implementation, ``"native"`` or ``"generic"``.
         cores: how many work at once.
 
@@ -75,8 +65,6 @@ def check_rates(intrinsic: Intrinsic, kind: str, rates: dict[str, float], clock:
     """Refuse rates that no core of this CPU can reach.
 
     Args:
-        intrinsic: the intrinsic.
-        kind: its implementation, ``"native"`` or ``"generic"``.
         rates: seconds by name; see :func:`probe_rates`.
         clock: cycles a second.
 

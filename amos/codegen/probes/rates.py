@@ -31,8 +31,6 @@ from amos.ir import aligned, dtype
 from amos.machine.cpu import cpu
 from amos.plan.cpu_plan import partial_sums
 
-__all__ = ["RateProgram", "fed_program", "least_interval", "register_program", "tiles"]
-
 #: Calls on each core in one run: long enough that starting a region does not count.
 _CALLS = 1 << 18
 #: Operations after which the loops that stand for an instruction have run long enough.
@@ -67,12 +65,7 @@ class RateProgram:
 
 
 def tiles(intrinsic: Intrinsic, kind: str) -> tuple[tuple[int, ...], ...]:
-    """Register tiles, one of which should feed the intrinsic as fast as any.
-
-    Args:
-        intrinsic: the intrinsic.
-        kind: its implementation, ``"native"`` or ``"generic"``.
-    """
+    """Register tiles, one of which should feed the intrinsic as fast as any."""
     if _numbered(intrinsic, kind):
         return ((2, 2),)
     if kind == "native":
@@ -94,8 +87,6 @@ def least_interval(intrinsic: Intrinsic, kind: str, clock: float) -> float:
     of the sources in one instruction, and a tile register row by row.
 
     Args:
-        intrinsic: the intrinsic.
-        kind: its implementation, ``"native"`` or ``"generic"``.
         clock: cycles a second.
     """
     if _numbered(intrinsic, kind):
@@ -126,11 +117,8 @@ def fed_program(intrinsic: Intrinsic, kind: str, tile: tuple[int, ...], cores: i
     """Each core calls the intrinsic on sources from its nearest cache.
 
     Args:
-        intrinsic: the intrinsic.
-        kind: its implementation, ``"native"`` or ``"generic"``.
         tile: fragments of each source in a register tile; with one of each, a call waits
             for the last.
-        cores: how many work at once.
     """
     size = sum(
         n * prod(load.tensor.shape) * dtype(name).bits // 8

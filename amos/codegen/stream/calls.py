@@ -24,8 +24,6 @@ from amos.plan.stream_plan import StreamPlan
 from amos.plan.stream_tiles import call_cycles
 from amos.validate.buffers import nest_addresses
 
-__all__ = ["Calls", "program"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Calls(Compute):

@@ -20,18 +20,6 @@ import numpy as np
 
 from amos.ir import dtype
 
-__all__ = [
-    "NEIGHBOURS",
-    "QUEUES",
-    "Access",
-    "Buffer",
-    "Compute",
-    "Instruction",
-    "Memory",
-    "Region",
-    "Stream",
-]
-
 QUEUES = ("load", "compute", "store")
 #: A direction of tokens, and how far the queue is that it leads to.
 NEIGHBOURS = {"prev": -1, "next": 1}

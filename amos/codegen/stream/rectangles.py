@@ -10,8 +10,6 @@ from math import prod
 from amos.plan.stream_operand import StreamOperand
 from amos.plan.stream_plan import Span
 
-__all__ = ["Line", "Rectangle", "Tile", "tile_of"]
-
 #: The longest way from row to row (16 bits).
 _STRIDE = 2**16 - 1
 

@@ -11,8 +11,6 @@ import numpy as np
 
 from amos.codegen.stream.instructions import QUEUES, Buffer, Instruction
 
-__all__ = ["Draft"]
-
 #: How queues call each other, by the distance between them.
 _CALLED = {-1: "prev", 1: "next"}
 

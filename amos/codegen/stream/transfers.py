@@ -11,8 +11,6 @@ import numpy as np
 from amos.codegen.stream.instructions import QUEUES, Buffer, Instruction, Memory, Stream
 from amos.errors import StreamError
 
-__all__ = ["Load", "Store", "Transfer", "Transfers"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Transfer(Instruction):

@@ -19,8 +19,6 @@ from amos.errors import BuildError
 from amos.plan.stream_operand import StreamOperand
 from amos.plan.stream_plan import Span, StreamPlan
 
-__all__ = ["Step", "Writer", "refuse_extras"]
-
 #: DRAM is laid out in steps of so many bytes.
 _PAGE = 4096
 

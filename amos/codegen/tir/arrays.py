@@ -15,17 +15,6 @@ from amos._toolchain import load_tvm
 from amos.ir import dtype
 from amos.ir.floats import pack, unpack
 
-__all__ = [
-    "constant",
-    "converted",
-    "decoded",
-    "decoded_text",
-    "encoded",
-    "from_tensor",
-    "held",
-    "to_tensor",
-]
-
 _HELD = {"bfloat16": "uint16", "tfloat32": "float32", "int7": "int8", "uint7": "uint8"}
 
 

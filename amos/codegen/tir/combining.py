@@ -11,8 +11,6 @@ from amos.codegen.tir.arrays import held
 from amos.ir import Compute
 from amos.ir.combining import function, neutral
 
-__all__ = ["joined", "joined_text", "reduced", "statement_text"]
-
 _SIGNS = {"*": operator.mul, "+": operator.add, "-": operator.sub}
 
 

@@ -14,15 +14,6 @@ from amos.codegen.tir.skipping import shorten_last_part, skip_padding
 from amos.codegen.tir.tensor_intrin import register_tensor_intrin
 from amos.plan.cpu_plan import CpuPlan, dividing_width
 
-__all__ = [
-    "TiledNest",
-    "copy_output",
-    "schedule_cpu",
-    "stage_blocks",
-    "tile_nest",
-    "vectorize_tail",
-]
-
 
 @dataclass(frozen=True)
 class TiledNest:
@@ -47,9 +38,6 @@ class TiledNest:
 
 def schedule_cpu(program: Program) -> Any:
     """Do to a program what its plan says, and tensorize.
-
-    Args:
-        program: the unscheduled computation.
 
     Returns:
         A module that is ready to compile.

@@ -15,8 +15,6 @@ from typing import Any
 from amos.codegen.tir.program import Program, spatial_variable
 from amos.codegen.tir.statements import find, loop_with, occurs, with_loop
 
-__all__ = ["part_edges"]
-
 #: The block that stores a register tile.
 _STORED = "unstage"
 
@@ -41,12 +39,7 @@ class _Edge:
 
 
 def part_edges(function: Any, program: Program) -> Any:
-    """A scheduled function whose register tiles are written out without conditions.
-
-    Args:
-        function: what a schedule has made, after tensorization.
-        program: what was scheduled.
-    """
+    """A scheduled function whose register tiles are written out without conditions."""
     main = find(function.body, program.main)
     if not program.crops or not program.plan.padded or main is None:
         return function

@@ -20,8 +20,6 @@ from amos.codegen.tir.rounding import NEAREST, ROUNDED, settled
 from amos.ir import BufferLoad, Operator, Prologue, dtype
 from amos.ir.expression import Function, inlined
 
-__all__ = ["computed", "finished"]
-
 #: 2**31 - 1 is no float32; this is the largest one that an int32 holds.
 _LARGEST_FLOAT_IN_INT32 = 2147483520
 #: Added to a small integer, it leaves a float's exponent, 127 more, in the lowest bits.

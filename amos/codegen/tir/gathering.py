@@ -11,8 +11,6 @@ from amos.codegen.tir.arrays import held
 from amos.ir import Affine
 from amos.plan.staging import StagedOperand
 
-__all__ = ["chosen", "gathered", "invert"]
-
 
 def chosen(conditions: Sequence[Any], value: Any, otherwise: Any) -> Any:
     """A value under conditions, of which there may be none, or another."""

@@ -8,8 +8,6 @@ from amos._toolchain import load_tvm
 from amos.codegen.tir.rounding import unsettled
 from amos.codegen.tir.statements import conditions_depend, gives_names
 
-__all__ = ["lowered"]
-
 
 def lowered(module: Any, share: bool = True) -> Any:
     """Lower the only function of a module as TVM's pipeline does, up to its calling convention.

@@ -21,8 +21,6 @@ from amos._toolchain import load_tvm
 from amos.codegen.tir.rounding import as_meant, is_settled
 from amos.codegen.tir.statements import occurs, rewritten
 
-__all__ = ["aligned_to_elements", "pipeline"]
-
 #: Bytes of the largest buffer that is put on the stack. More than 27 vectors of
 #: accumulators leave LLVM few registers for sources; as values of its own, rather than
 #: memory that it promotes, it has been seen to spill them in the innermost loop.

@@ -11,8 +11,6 @@ from dataclasses import replace
 from amos.ir import Affine, BufferLoad
 from amos.mapping.mapping import Mapping
 
-__all__ = ["mirrored"]
-
 
 def mirrored(mapping: Mapping) -> Mapping:
     """The same computation with no negative coefficient in an index of the output.

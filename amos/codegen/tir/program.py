@@ -33,8 +33,6 @@ from amos.plan.split_reduction import PART
 from amos.plan.staging import Guard, StagedOperand
 from amos.plan.strided import StridedOperand
 
-__all__ = ["OWN", "Argument", "Program", "spatial_variable", "stage", "step_variable"]
-
 #: The loop over parts of a sum in the lanes of a call.
 PARTIAL = "reduce.lane"
 #: What an iteration of the operator must not be called: TE's spatial variables, and the

@@ -25,16 +25,9 @@ from amos.codegen.tir.statements import occurs
 from amos.ir import Result, dtype
 from amos.ir.store import Store
 
-__all__ = ["redirect_results"]
-
 
 def redirect_results(function: Any, program: Program) -> Any:
-    """A scheduled function that stores accumulators, made to store results instead.
-
-    Args:
-        function: what a schedule has made, after tensorization.
-        program: what was scheduled.
-    """
+    """A scheduled function that stores accumulators, made to store results instead."""
     return _Redirection(function, program).function() if program.redirects else function
 
 

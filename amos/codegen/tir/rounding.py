@@ -10,8 +10,6 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-__all__ = ["NEAREST", "ROUNDED", "as_meant", "is_settled", "settled", "unsettled"]
-
 #: Stands for the fence around a product.
 ROUNDED = "tirx.sinh"
 #: Stands for the nearest integer, ties to even; on its own it has them go away from zero.

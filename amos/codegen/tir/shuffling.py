@@ -16,16 +16,9 @@ from amos.codegen.tir.statements import nested, rewritten
 from amos.plan.staging import Guard
 from amos.plan.staging_vectors import VectorCopy, VectorPlan
 
-__all__ = ["shuffle_staging"]
-
 
 def shuffle_staging(function: Any, program: Program) -> Any:
-    """A scheduled function whose gathered sources are copied in vectors where they can be.
-
-    Args:
-        function: what a schedule has made, after tensorization.
-        program: what was scheduled.
-    """
+    """A scheduled function whose gathered sources are copied in vectors where they can be."""
     for source, copy in program.plan.copies.items():
         if copy.vectors is not None:
             in_vectors = partial(_in_vectors, name=f"stage_{source}", copy=copy.vectors)

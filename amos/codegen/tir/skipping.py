@@ -17,8 +17,6 @@ from amos.codegen.tir.statements import BlockNest, find, loop_with, occurs, with
 from amos.ir import Affine
 from amos.plan.split_reduction import PART
 
-__all__ = ["shorten_last_part", "skip_padding"]
-
 _INIT = "main_init"
 
 
@@ -27,10 +25,6 @@ def skip_padding(function: Any, program: Program) -> Any:
 
     Only whole steps of an inner loop are skipped, never single calls: a branch
     there would cost more than it saves.
-
-    Args:
-        function: what a schedule has made, after tensorization.
-        program: what was scheduled.
     """
     main = find(function.body, program.main)
     if main is None:

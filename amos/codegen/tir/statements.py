@@ -8,19 +8,6 @@ from typing import Any
 
 from amos._toolchain import load_tvm
 
-__all__ = [
-    "BlockNest",
-    "conditions_depend",
-    "find",
-    "gives_names",
-    "loop_with",
-    "nested",
-    "occurs",
-    "rewritten",
-    "tests_digits",
-    "with_loop",
-]
-
 
 @dataclass(frozen=True)
 class BlockNest:
@@ -40,7 +27,6 @@ def find(stmt: Any, block: str, loops: tuple[Any, ...] = ()) -> BlockNest | None
 
     Args:
         stmt: where to look.
-        block: the name.
         loops: loops around the statement.
     """
     kind = type(stmt).__name__

@@ -8,8 +8,6 @@ from amos._toolchain import load_tvm
 from amos.codegen.tir.statements import tests_digits
 from amos.machine.cpu import cpu
 
-__all__ = ["LLVM_FEATURES", "Vectorizer", "host_target", "without"]
-
 #: LLVM's names for what intrinsics require of a CPU, in the words of Linux.
 LLVM_FEATURES = {
     "amx_bf16": "amx-bf16",

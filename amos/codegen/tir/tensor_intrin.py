@@ -27,14 +27,6 @@ from amos.intrinsics import Intrinsic, implementations, is_native
 from amos.ir import BufferLoad, Compute, Operator, dtype
 from amos.plan.cpu_plan import partial_sums
 
-__all__ = [
-    "call_function",
-    "holdable",
-    "implementation",
-    "register_tensor_intrin",
-    "version",
-]
-
 #: What TVMScript, and the text made here, call something.
 _OWN = re.compile(rf"{'|'.join(keyword.kwlist)}|T|range|main|call|part|v_\w+")
 #: The iterations over calls, and over the parts that an implementation keeps of each sum.
@@ -50,7 +42,6 @@ def implementation(intrinsic: Intrinsic, features: frozenset[str]) -> str:
     """``"native"`` if the instruction itself will be emitted, else ``"generic"``.
 
     Args:
-        intrinsic: the intrinsic.
         features: what the CPU has, as the intrinsic's ``requires`` spells it.
     """
     return "native" if is_native(intrinsic, features) else "generic"
@@ -90,7 +81,6 @@ def register_tensor_intrin(intrinsic: Intrinsic, kind: str) -> str:
     """Register an intrinsic with TVM once and return the name it goes by.
 
     Args:
-        intrinsic: the description.
         kind: ``"native"`` or ``"generic"``, see :func:`implementation`; or ``"c"`` for
             calls of its C implementation, which only C can be printed of.
 
@@ -119,11 +109,6 @@ def version(intrinsic: Intrinsic, kind: str) -> str:
 
 def call_function(intrinsic: Intrinsic, kind: str, calls: int) -> Any:
     """TensorIR function that does ``calls`` calls, one on each row of its arguments.
-
-    Args:
-        intrinsic: the intrinsic.
-        kind: ``"native"`` or ``"generic"``.
-        calls: leading extent of every argument.
 
     Returns:
         a prim func of the operands, sources first; the destination is read and

@@ -20,8 +20,6 @@ from amos.codegen.stream.transfers import Load, Store, Transfer
 from amos.codegen.vta.instructions import ALU_OPCODES, Alu, Finish, Gemm, Looped
 from amos.errors import BuildError
 
-__all__ = ["BYTES", "Encoding"]
-
 BYTES = 16
 _HALF = 64
 _LOAD, _STORE, _GEMM, _FINISH, _ALU = range(5)

@@ -9,8 +9,6 @@ from amos.errors import BuildError
 from amos.ir import BufferLoad, Operator, dtype
 from amos.ir.expression import Function, inlined
 
-__all__ = ["AluStep", "alu_steps"]
-
 #: Numbers that an instruction has room for.
 _IMMEDIATES = range(-(2**15), 2**15)
 #: What the ALU does with an accumulator and a number, by what the language calls it.

@@ -16,8 +16,6 @@ import numpy as np
 from amos.codegen.stream.instructions import Access, Compute, Memory
 from amos.errors import StreamError
 
-__all__ = ["ALU_OPCODES", "Alu", "Finish", "Gemm", "Looped"]
-
 #: Operations of the ALU, by their opcodes.
 ALU_OPCODES = ("min", "max", "add", "shr", "mul")
 #: Cycles of the ALU for a micro-operation: it has one port to read accumulators.

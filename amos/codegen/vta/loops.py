@@ -12,8 +12,6 @@ import numpy as np
 
 from amos.codegen.stream.writer import Step
 
-__all__ = ["Arranged", "arranged"]
-
 #: Steps that a loop of an instruction has at most (``VTA_LOOP_ITER_WIDTH``).
 _ITERATIONS = 2**14 - 1
 

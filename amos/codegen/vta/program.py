@@ -18,8 +18,6 @@ from amos.codegen.vta.loops import Arranged, arranged
 from amos.errors import BuildError
 from amos.plan.stream_plan import MICRO_OPS, StreamPlan
 
-__all__ = ["program"]
-
 #: Buffers of the intrinsic's operands, in its order.
 _BUFFERS = ("inp", "wgt", "acc")
 _UOP_BITS = 32

@@ -15,8 +15,6 @@ from amos.machine.machine import Machine
 from amos.perfmodel.traffic import CoreNest
 from amos.plan.structure import Operand
 
-__all__ = ["register_pressure", "finds_again", "kept_fragments", "stretch"]
-
 
 def stretch(machine: Machine, nest: CoreNest) -> np.ndarray:
     """Steps of the reduction in one stretch of code, for each schedule.
@@ -64,7 +62,6 @@ def kept_fragments(nest: CoreNest, together: np.ndarray) -> tuple[np.ndarray, np
     a fragment once and keep it, whether or not a register is free.
 
     Args:
-        nest: the nests.
         together: how many steps of the innermost reduction are one stretch of code.
 
     Returns:

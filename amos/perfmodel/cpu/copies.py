@@ -16,8 +16,6 @@ from amos.perfmodel.traffic import CoreNest, LoopNestBatch
 from amos.plan.cpu_plan import partial_sums
 from amos.plan.structure import Operand
 
-__all__ = ["copies"]
-
 #: Elements of a step that no schedule bounds.
 _WIDTH = 64
 
@@ -109,8 +107,6 @@ def _cycles(
     a loop over elements, each found and tested by itself.
 
     Args:
-        op: the operand.
-        steps: the nests.
         machine: its constants.
         extents: of what one copy covers, along each dimension.
         first: bool: the copy is made ahead of the nest.

@@ -10,8 +10,6 @@ from amos.machine.machine import Machine
 from amos.perfmodel.traffic import CoreNest, first_fitting_depth, pick_at, places
 from amos.plan.structure import Operand
 
-__all__ = ["exchanges", "unforeseen"]
-
 #: Bytes after which addresses fall into the same set of the nearest cache again: those of
 #: a page, whose size bounds the sets of a cache that is looked up by virtual addresses.
 _PAGE = 4096
@@ -28,7 +26,6 @@ def unforeseen(operand: Operand, machine: Machine, nest: CoreNest) -> np.ndarray
     Args:
         operand: the destination, whose dimensions are in the order of memory.
         machine: its nearest cache.
-        nest: the nest of one core.
     """
     pitch, sets, far = operand.size, 0, []
     for dim in reversed(operand.dims):
@@ -64,7 +61,6 @@ def exchanges(operand: Operand, machine: Machine, nest: CoreNest, cores: np.ndar
     Args:
         operand: the destination, whose dimensions are in the order of memory.
         machine: its lines, and what fetching one back takes.
-        nest: the nest of one core.
         cores: how many run.
     """
     if not nest.steps.spatial:

@@ -21,17 +21,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = [
-    "Device",
-    "KernelError",
-    "address",
-    "compile_folder",
-    "current_stream",
-    "described",
-    "images",
-    "misfit",
-]
-
 #: CUdevice_attribute of the CUDA driver API.
 _L2, _MAJOR, _MINOR, _SHARED = 38, 75, 76, 97
 #: What PyTorch and CuPy call a type that has another name there.
@@ -49,9 +38,6 @@ class KernelError(RuntimeError):
 
 class Device:
     """The first GPU, in its primary context, which CuPy and PyTorch share.
-
-    Args:
-        library: the driver.
 
     Raises:
         KernelError: there is no driver, or no GPU.
@@ -161,7 +147,6 @@ def described(library: str = "libcuda.so.1", timeout: float | None = None) -> di
     """What :func:`main` prints of the GPU, from a process that ends with its answer.
 
     Args:
-        library: the driver.
         timeout: seconds that it may take.
 
     Raises:

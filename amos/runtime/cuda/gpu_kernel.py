@@ -17,8 +17,6 @@ from amos.plan.gpu_plan import GpuPlan
 from amos.runtime.cuda.driver import Device, KernelError
 from amos.runtime.cuda.loader import Kernel
 
-__all__ = ["GpuKernel"]
-
 
 @lru_cache(maxsize=1)
 def _device(library: str) -> Device:
@@ -31,7 +29,6 @@ class GpuKernel:
     Args:
         candidate: mapping and schedule of a CUDA machine.
         architecture: of that machine, which the kernel keeps to.
-        library: the driver.
 
     Raises:
         BuildError: it cannot be written, compiled or loaded.

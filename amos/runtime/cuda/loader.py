@@ -30,8 +30,6 @@ from amos.runtime.cuda.driver import Device, KernelError, address, current_strea
 from amos.runtime.cuda.timing import Timer
 from amos.runtime.cuda.values import compared, drawn, encode, inputs_of, size_of
 
-__all__ = ["Device", "Kernel", "KernelError", "read_launch"]
-
 #: CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES of the CUDA driver API.
 _DYNAMIC_SHARED = 8
 #: Shared memory that a launch may ask for without opting in.

@@ -13,8 +13,6 @@ from collections.abc import Callable
 
 from amos.runtime.cuda.driver import Device, KernelError
 
-__all__ = ["Timer"]
-
 #: CU_STREAM_NON_BLOCKING and CU_STREAM_CAPTURE_MODE_RELAXED of the CUDA driver API.
 _NON_BLOCKING, _RELAXED = 1, 2
 #: Milliseconds that one timing spans at least, and launches that it has at most.
@@ -27,7 +25,6 @@ class Timer:
     """Launches of one kernel on a stream of its own, and two events.
 
     Args:
-        device: the GPU.
         launch: starts the kernel once on a stream.
 
     Raises:

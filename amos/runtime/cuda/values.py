@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["compared", "decode", "drawn", "encode", "inputs_of", "reference", "size_of"]
-
 #: Output elements that are compared.
 _SAMPLES = 4096
 #: Terms of a sum in half precision that are not zero.

@@ -10,8 +10,6 @@ import numpy as np
 from amos.codegen.stream.instructions import QUEUES
 from amos.errors import StreamError
 
-__all__ = ["Accesses"]
-
 
 class Accesses:
     """The fragments that instructions read and write, by buffer, as they begin.

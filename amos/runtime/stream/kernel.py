@@ -14,14 +14,11 @@ from amos.plan import Candidate
 from amos.plan.stream_plan import StreamPlan
 from amos.runtime.stream.simulator import Run, simulate
 
-__all__ = ["StreamKernel"]
-
 
 class StreamKernel:
     """One candidate on a simulated unit.
 
     Args:
-        candidate: mapping and schedule.
         machine: with a stream unit.
 
     Raises:

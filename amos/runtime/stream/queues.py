@@ -21,8 +21,6 @@ from amos.codegen.stream.transfers import Transfers
 from amos.errors import StreamError
 from amos.machine.stream_unit import StreamUnit
 
-__all__ = ["Timeline", "timeline"]
-
 #: Cycles, or bytes, that are none.
 _ROUNDING = 1e-6
 

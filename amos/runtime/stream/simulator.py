@@ -16,8 +16,6 @@ from amos.machine.stream_unit import StreamUnit
 from amos.runtime.stream.hazards import Accesses
 from amos.runtime.stream.queues import timeline
 
-__all__ = ["Run", "simulate"]
-
 
 @dataclass(frozen=True)
 class Run:

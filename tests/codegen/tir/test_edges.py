@@ -11,7 +11,7 @@ from amos.ir import Operator
 from amos.machine.cpu import cpu
 from amos.mapping import Mapping
 from amos.plan import Schedule
-from amos.plan.schedule import Value
+from amos.plan.variables import Value
 from amos.schedule import ScheduleSpace
 from amos.validate import evaluate, random_inputs
 
