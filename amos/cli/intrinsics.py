@@ -27,7 +27,6 @@ app = typer.Typer(
 def list_command(files: options.IntrinsicFiles = None, as_json: options.AsJson = False) -> None:
     """List every registered intrinsic."""
     from amos import intrinsics
-    from amos.ir.dtypes import dtype
 
     options.load_intrinsics(files)
     units = _all()
@@ -42,7 +41,7 @@ def list_command(files: options.IntrinsicFiles = None, as_json: options.AsJson =
             [
                 unit.name,
                 " ".join(f"{name}={size}" for name, size in unit.extents.items()),
-                tuple(dtype(name).short for name in unit.dtypes),
+                tuple(kind.spelled for kind in unit.kinds),
                 tuple(intrinsics.implementations(unit.name)) or None,
                 unit.requires or None,
             ]
@@ -154,7 +153,7 @@ def _describe(unit: Intrinsic) -> dict[str, Any]:
         "memory": [str(statement) for statement in unit.memory],
         "buffers": [_buffer(statement) for statement in unit.memory],
         "extents": unit.extents,
-        "dtypes": unit.dtypes,
+        "dtypes": [kind.declared for kind in unit.kinds],
         "arithmetic": str(unit.arithmetic),
         "registers": unit.registers,
         "shapes": unit.shapes,

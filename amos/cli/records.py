@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -364,7 +365,9 @@ def _titles(records: list[Record]) -> dict[tuple[str, str], str]:
 def _details(operator: str) -> list[str]:
     """Extents, the dtype of each tensor, and the expressions of an operator's text."""
     texts = operator.split("  ")[1:]
-    split = [text[1:-1].split(", ") if text.startswith("(") else [text] for text in texts]
+    split = [
+        re.split(r", (?=\w+: )", text[1:-1]) if text.startswith("(") else [text] for text in texts
+    ]
     return [each for several in split for each in several]
 
 

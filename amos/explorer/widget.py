@@ -61,11 +61,11 @@ def _begin(operator: str | Operator) -> State:
     """The fields that stand for an operator."""
     if isinstance(operator, str):
         return State(operator=operator)
-    dtypes = [load.tensor.dtype for load in operator.operands]
+    dtypes = [kind.declared for load in operator.operands if (kind := load.tensor.kind)]
     return State(
         operator=str(operator.compute),
         extents=", ".join(f"{name}={size}" for name, size in operator.extents.items()),
-        dtype=",".join(map(str, dtypes)) if all(dtypes) else "",
+        dtype=",".join(dtypes) if len(dtypes) == len(operator.operands) else "",
     )
 
 

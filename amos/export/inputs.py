@@ -71,8 +71,9 @@ def _prologue(operator: Operator, tensor: Tensor) -> Prologue | None:
 
 def _span(operator: Operator, tensor: Tensor) -> tuple[int, int]:
     """How many values an integer input may have, and the smallest."""
-    low, high = dtype(str(tensor.dtype)).limits
-    if _prologue(operator, tensor) is not None:
+    assert tensor.kind is not None
+    low, high = tensor.kind.limits
+    if tensor.bounds is None and _prologue(operator, tensor) is not None:
         low, high = max(low, -_WIDEST), min(high, _WIDEST)
     return min(high - low + 1, 1 << 16), low if high < 1 << 16 else 0
 

@@ -24,7 +24,7 @@ from amos.intrinsics.memory import WINDOWS, Memory
 from amos.intrinsics.memory_checks import memory_problems, placement_of, whole
 from amos.intrinsics.placement import PLACES, Placement
 from amos.intrinsics.scratchpad import Scratchpad, scratchpads
-from amos.ir import BufferLoad, Computation, Compute, dtype
+from amos.ir import BufferLoad, Computation, Compute, DType, dtype
 from amos.ir.limits import SOURCES
 
 
@@ -167,6 +167,11 @@ class Intrinsic(Shown, Computation):
         return tuple(str(load.tensor.dtype) for load in self.operands)
 
     @cached_property
+    def kinds(self) -> tuple[DType, ...]:
+        """The same with the ranges that the instruction is exact for."""
+        return tuple(kind for load in self.operands if (kind := load.tensor.kind) is not None)
+
+    @cached_property
     def staged_dtypes(self) -> tuple[str, ...]:
         """Canonical dtype in which each operand is staged, destination last."""
         staged = {statement.operand: statement.staged for statement in self.memory}
@@ -269,7 +274,8 @@ class Intrinsic(Shown, Computation):
     def __str__(self) -> str:
         ranges = ", ".join(f"{it.name} < {it.extent}" for it in self.iterations)
         types = ", ".join(
-            f"{load.tensor.name}: {dtype(str(load.tensor.dtype)).short}" for load in self.operands
+            f"{load.tensor.name}: {kind.spelled}"
+            for load, kind in zip(self.operands, self.kinds, strict=True)
         )
         lines = [self.name, f"  compute  {self.compute}", f"           {ranges}  ({types})"]
         lines += [
@@ -299,6 +305,8 @@ def _problems(unit: Intrinsic) -> Iterator[str]:
     for tensor in (load.tensor for load in unit.operands):
         if tensor.dtype is None:
             yield f"operand {tensor.name!r} has no dtype"
+        if tensor.bounds is not None and not tensor.bounds[0] <= 0 <= tensor.bounds[1]:
+            yield f"dtype of {tensor.name!r}: expected a range with 0, which fills what lies beyond"
         if tensor.elements > PLACES:
             yield (
                 f"extents: expected fragments of at most {PLACES} elements, got "

@@ -4,8 +4,9 @@
   words: activations as they are staged, weights as they are packed. A word holds every byte,
   signed or not, so sums are those of VNNI bit for bit.
 - ``vpmaddubsw`` multiplies unsigned and signed bytes and adds pairs of products in 16 bits,
-  saturating. Two of them fit if either byte is declared to stay in half of its range:
-  255 · 64 · 2 and 127 · 128 · 2 are below 2**15. ``vpmaddwd`` by ones adds the pairs up.
+  saturating. Two of them fit if either byte is declared to stay in about half of its range:
+  255 · 64 · 2 is below 2**15, and 128 · -128 · 2 is -2**15. ``vpmaddwd`` by ones adds the
+  pairs up.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ _BYTES = (
     "followed by PMADDWD of ones and PADDD"
 )
 #: Family, lanes, what they need, and LLVM's names of both instructions.
+#: Sources whose pairs of products fit 16 bits, by the name that says which of them is short.
+_SHORT = {"u8_s7": ("u8", "s8 in [-64, 64]"), "u7_s8": ("u8 in [0, 128]", "s8")}
 _WIDTHS = (
     ("avx512", 16, "avx512bw", "llvm.x86.avx512.pmaddw.d.512", "llvm.x86.avx512.pmaddubs.w.512"),
     ("avx2", 8, "avx2", "llvm.x86.avx2.pmadd.wd", "llvm.x86.avx2.pmadd.ub.sw"),
@@ -39,16 +42,18 @@ def intrinsics() -> Described:
             # Sources of one dtype change places by themselves.
             for left in (False, True)[: len({*kinds})]:
                 group = SharedGroup(lanes, ("int16", "int16"), left)
-                yield from _variant(family, feature, kinds, group, words)
-        for kinds in (("u8", "s7"), ("u7", "s8")):
+                named = "_".join(dict.fromkeys(kinds))
+                yield from _variant(family, feature, named, kinds, group, words)
+        for named, kinds in _SHORT.items():
             for left in (False, True):
                 group = SharedGroup(lanes, ("uint8", "int8"), left)
-                yield from _variant(family, feature, kinds, group, words, bytes_)
+                yield from _variant(family, feature, named, kinds, group, words, bytes_)
 
 
 def _variant(
     family: str,
     feature: str,
+    types: str,
     kinds: tuple[str, str],
     group: SharedGroup,
     words: str,
@@ -65,7 +70,6 @@ def _variant(
             _call(f"int16x{2 * lanes}", bytes_, *sources),
             f"T.broadcast(T.int16(1), {2 * lanes})",
         )
-    types = "_".join(dict.fromkeys(kinds))
     side = "_lhs" if group.left else ""
     return instruction(
         f"{family}_{'pmaddubsw' if bytes_ else 'pmaddwd'}{side}_m{lanes}k{group.depth}_{types}_s32",

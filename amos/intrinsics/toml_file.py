@@ -152,7 +152,10 @@ def values_of(intrinsic: Intrinsic, sources: Iterable[Implementation] = ()) -> d
     return _changed(intrinsic, ("compute", "memory")) | {
         "compute": str(intrinsic.compute),
         "extents": dict(intrinsic.extents),
-        "dtypes": {load.tensor.name: load.tensor.dtype for load in intrinsic.operands},
+        "dtypes": {
+            load.tensor.name: kind.declared
+            for load, kind in zip(intrinsic.operands, intrinsic.kinds, strict=True)
+        },
         "memory": [_memory_values(statement) for statement in intrinsic.memory],
         "implementation": {each.kind: _changed(each, ("intrinsic", "kind")) for each in sources},
     }

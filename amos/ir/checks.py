@@ -92,6 +92,10 @@ def check_prologues(compute: Compute, prologues: Sequence[Prologue]) -> None:
             raise OperatorError(f"source {name!r} has two prologues")
         seen.add(name)
         prologue.check(sources[name])
+        if sources[name].bounds is not None:
+            raise OperatorError(
+                f"prologue of {name!r}: it is computed, so that no range of it can be declared"
+            )
         for tensor in prologue.tensors:
             if tensor.name != name and tensor.name in {*sources, compute.dst.tensor.name}:
                 raise OperatorError(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
@@ -20,7 +22,8 @@ class DType:
         kind: ``"int"``, ``"uint"`` or ``"float"``.
         container: the NumPy dtype that represents each value exactly; a type
             that NumPy lacks (bfloat16, tf32, fp8, int4) is held in a wider one.
-        digits: bits that its values take, of an integer type; 0 if all of them.
+        bounds: smallest and largest value that is declared to occur, of an integer type;
+            ``None`` if all of its values may.
     """
 
     name: str
@@ -28,14 +31,45 @@ class DType:
     bits: int
     kind: str
     container: str
-    digits: int = 0
+    bounds: tuple[int, int] | None = None
 
     @property
     def limits(self) -> tuple[int, int]:
         """Smallest and largest value of an integer type."""
-        bits = self.digits or self.bits
-        low = -(1 << bits - 1) if self.kind == "int" else 0
-        return low, low + (1 << bits) - 1
+        if self.bounds is not None:
+            return self.bounds
+        low = -(1 << self.bits - 1) if self.kind == "int" else 0
+        return low, low + (1 << self.bits) - 1
+
+    @property
+    def declared(self) -> str:
+        """The canonical name with the bounds, as :func:`dtype` reads it."""
+        return self.name + self._range
+
+    @property
+    def spelled(self) -> str:
+        """The short name with the bounds.
+
+        >>> dtype("int8 in [-64, 64]").spelled
+        's8 in [-64, 64]'
+        """
+        return self.short + self._range
+
+    @property
+    def _range(self) -> str:
+        return "" if self.bounds is None else f" in [{self.bounds[0]}, {self.bounds[1]}]"
+
+    def outside(self, array: np.ndarray) -> str:
+        """The first element that is beyond the limits of an integer type, or nothing.
+
+        >>> dtype("s8 in [-64, 64]").outside(np.array([3, 65]))
+        'expected values in [-64, 64], got 65 at [1]'
+        """
+        low, high = self.limits
+        if not array.size or (array.min() >= low and array.max() <= high):
+            return ""
+        at = tuple(int(index) for index in np.argwhere((array < low) | (array > high))[0])
+        return f"expected values in [{low}, {high}], got {array[at]} at {list(at)}"
 
     @property
     def numpy(self) -> np.dtype:
@@ -77,9 +111,6 @@ _ALL = (
     DType("int64", "s64", 64, "int", "int64"),
     DType("int4", "s4", 4, "int", "int8"),
     DType("uint4", "u4", 4, "uint", "uint8"),
-    # Bytes whose values are declared to stay in a range: see :func:`dtype`.
-    DType("int7", "s7", 8, "int", "int8", 7),
-    DType("uint7", "u7", 8, "uint", "uint8", 7),
     DType("bool", "b1", 1, "uint", "uint8"),
     DType("float16", "f16", 16, "float", "float16"),
     DType("bfloat16", "bf16", 16, "float", "float32"),
@@ -91,14 +122,15 @@ _ALL = (
 )
 
 _BY_NAME = {d.name: d for d in _ALL} | {d.short: d for d in _ALL}
-_BY_NAME |= {f"i{d.bits}": d for d in _ALL if d.kind == "int" and not d.digits}
-_BY_NAME |= {"s8 in [-64, 63]": _BY_NAME["s7"], "u8 in [0, 127]": _BY_NAME["u7"]}
+_BY_NAME |= {f"i{d.bits}": d for d in _ALL if d.kind == "int"}
+_S7 = replace(_BY_NAME["s8"], bounds=(-64, 63))
+_U7 = replace(_BY_NAME["u8"], bounds=(0, 127))
+_BY_NAME |= {"s7": _S7, "int7": _S7, "u7": _U7, "uint7": _U7}
+_RANGE = re.compile(r"\s*(\w+)\s+in\s*\[\s*(-?\d{1,18})\s*,\s*(-?\d{1,18})\s*\]\s*")
 
 #: What ``dtype="f16"`` means for a whole operator: (sources …, output). Narrow
 #: inputs accumulate in the type that the hardware accumulates them in.
-_ACCUMULATOR = dict.fromkeys(
-    ("uint8", "uint7", "int7", "int8", "int4", "uint4", "bool", "int16"), "int32"
-)
+_ACCUMULATOR = dict.fromkeys(("uint8", "int8", "int4", "uint4", "bool", "int16"), "int32")
 _ACCUMULATOR |= dict.fromkeys(
     ("float16", "bfloat16", "tfloat32", "float8_e4m3", "float8_e5m2"), "float32"
 )
@@ -107,22 +139,39 @@ _ACCUMULATOR |= dict.fromkeys(
 def dtype(name: str | DType) -> DType:
     """Look up a type by canonical or short name.
 
-    A byte in half of its range, ``s8 in [-64, 63]`` or ``u8 in [0, 127]``, is a type of its
-    own, ``s7`` or ``u7``: some instructions are exact for it alone. Arrays of it are checked.
+    The values of an integer type may be declared to stay in a range, as ``s8 in [-64, 64]``:
+    some instructions are exact for it alone. Arrays are then checked. ``s7`` and ``u7`` are
+    ``s8 in [-64, 63]`` and ``u8 in [0, 127]``.
 
     Raises:
-        OperatorError: the name is not one of the known types.
+        OperatorError: the name is not one of the known types, or the range is none of it.
 
-    >>> dtype("u8").name, dtype("float16").short
-    ('uint8', 'f16')
+    >>> dtype("u8").name, dtype("float16").short, dtype("u8 in [0, 127]").limits
+    ('uint8', 'f16', (0, 127))
     """
     if isinstance(name, DType):
         return name
     try:
         return _BY_NAME[name]
     except (KeyError, TypeError):
+        if isinstance(name, str) and (match := _RANGE.fullmatch(name)):
+            return _ranged(dtype(match[1]), int(match[2]), int(match[3]))
         known = ", ".join(d.short for d in _ALL)
-        raise OperatorError(f"unknown dtype {shown(name)}: known are {known}") from None
+        raise OperatorError(
+            f"unknown dtype {shown(name)}: known are {known}, and ranges as 's8 in [-64, 64]'"
+        ) from None
+
+
+@cache
+def _ranged(kind: DType, low: int, high: int) -> DType:
+    """A type whose values are declared to stay in a range; itself if that is all of them."""
+    where = f"dtype '{kind.short} in [{low}, {high}]'"
+    if not kind.is_integer:
+        raise OperatorError(f"{where}: expected an integer type")
+    least, most = kind.limits
+    if not least <= low <= high <= most:
+        raise OperatorError(f"{where}: expected a range within [{least}, {most}]")
+    return replace(kind, bounds=None if (low, high) == (least, most) else (low, high))
 
 
 def resolve_dtypes(spec: str | tuple[str, ...] | None, sources: int) -> tuple[str | None, ...]:
@@ -137,7 +186,8 @@ def resolve_dtypes(spec: str | tuple[str, ...] | None, sources: int) -> tuple[st
         sources: number of sources.
 
     Returns:
-        ``sources + 1`` canonical names, the output last; ``None`` where open.
+        ``sources + 1`` canonical names, with declared ranges, the output last; ``None``
+        where open.
 
     >>> resolve_dtypes("f16", 2)
     ('float16', 'float16', 'float32')
@@ -149,9 +199,9 @@ def resolve_dtypes(spec: str | tuple[str, ...] | None, sources: int) -> tuple[st
             raise OperatorError(
                 f"dtypes {spec!r}: expected {sources + 1} (each source, then the output)"
             )
-        return tuple(dtype(s).name for s in spec)
+        return tuple(dtype(s).declared for s in spec)
     if spec in ("u8s8", "u8s7", "u7s8"):
-        first, second = dtype(spec[:2]).name, dtype(spec[2:]).name
+        first, second = dtype(spec[:2]).declared, dtype(spec[2:]).declared
         return (first, *(second,) * sources)[:sources] + ("int32",)
-    one = dtype(spec).name
-    return (one,) * sources + (_ACCUMULATOR.get(one, one),)
+    one = dtype(spec)
+    return (one.declared,) * sources + (_ACCUMULATOR.get(one.name, one.name),)

@@ -18,7 +18,6 @@ from itertools import pairwise
 
 from amos.errors import OperatorError, shown, suggestion
 from amos.ir.affine import Affine
-from amos.ir.dtypes import dtype
 from amos.ir.expression import CASTS, OPERATIONS, Function, Node
 from amos.ir.functions import DEFINITIONS, OF_FLOATS
 from amos.ir.grammar import IndexReader
@@ -224,9 +223,7 @@ class ExpressionReader(IndexReader):
                 self.fail(
                     f"index {index} of {name!r} runs from {low} to {high}, size {size}", token
                 )
-        tensor = Tensor(
-            name, shape, dtype(self.dtypes.get(name, self.own.get(name, "float32"))).name
-        )
+        tensor = Tensor(name, shape, self.dtypes.get(name, self.own.get(name, "float32")))
         if self.tensors.setdefault(name, tensor) != tensor:
             self.fail(f"tensor {name!r} is read with two shapes", token)
         return BufferLoad(tensor, indices)

@@ -17,7 +17,7 @@ import numpy as np
 from amos.errors import OperatorError, shown
 from amos.ir.affine import Affine
 from amos.ir.combining import COMBINERS, JOINS, function, lane_filling, neutral
-from amos.ir.dtypes import dtype
+from amos.ir.dtypes import DType, dtype
 from amos.ir.limits import LOOPS, TENSOR, WORD, whole_number
 from amos.ir.padding import check_padding, padded_text, padding_of, plain_number
 
@@ -48,11 +48,20 @@ class Iteration:
 
 @dataclass(frozen=True)
 class Tensor:
-    """An n-dimensional buffer; ``dtype`` is ``None`` while it is still open."""
+    """An n-dimensional buffer.
+
+    Attributes:
+        name: what it is called.
+        shape: extents.
+        dtype: canonical name; ``None`` while it is still open. Given with a range, as
+            :func:`amos.ir.dtype` reads it, it is taken apart.
+        bounds: smallest and largest value that is declared to occur; ``None`` if all may.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str | None = None
+    bounds: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         if any(s < 1 for s in self.shape):
@@ -65,7 +74,17 @@ class Tensor:
                 f"got {shown(self.shape)}"
             )
         if self.dtype is not None:
-            object.__setattr__(self, "dtype", dtype(self.dtype).name)
+            kind = dtype(self.dtype)
+            object.__setattr__(self, "dtype", kind.name)
+            object.__setattr__(self, "bounds", kind.bounds or self.bounds)
+
+    @property
+    def kind(self) -> DType | None:
+        """The dtype with the bounds; ``None`` while it is open."""
+        if self.dtype is None:
+            return None
+        kind = dtype(self.dtype)
+        return kind if self.bounds is None else replace(kind, bounds=self.bounds)
 
     @property
     def elements(self) -> int:
@@ -96,8 +115,7 @@ class BufferLoad:
         object.__setattr__(self, "padding", plain_number(self.padding, where))
         if self.padding and not self.padded:
             raise OperatorError(f"{where}: {self} is not padded, so that it has no value outside")
-        if self.padding and self.tensor.dtype is not None:
-            kind = dtype(self.tensor.dtype)
+        if self.padding and (kind := self.tensor.kind) is not None:
             object.__setattr__(self, "padding", padding_of(self.padding, kind))
             check_padding(self.padding, kind, where)
         if len(self.indices) != len(self.tensor.shape):
@@ -164,6 +182,10 @@ class Compute:
                 "expected fewer than 2**63 points, the product of all extents; got "
                 + shown(self.extents)
             )
+        if self.dst.tensor.bounds is not None:
+            raise OperatorError(
+                f"{self}: no range of {self.dst.tensor.name!r} can be declared, which is written"
+            )
         self._check_compared()
         for load in self.sources:
             if isinf(load.padding) and self.combiner not in ("max", "min"):
@@ -177,7 +199,7 @@ class Compute:
         if into.dtype is None or not {self.combiner, self.join} & {"max", "min"}:
             return
         for tensor in (load.tensor for load in self.sources):
-            if tensor.dtype is not None and not dtype(into.dtype).represents(dtype(tensor.dtype)):
+            if (kind := tensor.kind) is not None and not dtype(into.dtype).represents(kind):
                 raise OperatorError(
                     f"{self}: {into.name!r} is {into.dtype}, which does not hold every value of "
                     f"{tensor.name!r}, {tensor.dtype}, so that they cannot be compared in it"

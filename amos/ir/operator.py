@@ -11,7 +11,6 @@ from amos._display import Shown
 from amos.errors import OperatorError, shown
 from amos.ir.affine import Affine
 from amos.ir.checks import check_epilogue, check_prologues, check_read_once, check_statement
-from amos.ir.dtypes import dtype
 from amos.ir.epilogue import Epilogue
 from amos.ir.epilogue_parser import parse_epilogue
 from amos.ir.limits import dictionary
@@ -303,7 +302,7 @@ class Operator(Shown, Computation):
         return replace(self, epilogue=result.epilogue, store=store, further=())
 
     def with_dtypes(self, names: Mapping[str, str]) -> Operator:
-        """The same operator with open dtypes filled in from ``names``.
+        """The same operator with open dtypes filled in from ``names``, ranges included.
 
         Dtypes that are already set are kept.
 
@@ -317,9 +316,15 @@ class Operator(Shown, Computation):
             tensor = load.tensor
             if tensor.dtype is not None or tensor.name not in names:
                 return load
-            return replace(load, tensor=replace(tensor, dtype=dtype(names[tensor.name]).name))
+            return replace(load, tensor=replace(tensor, dtype=names[tensor.name]))
 
         return replace(self, compute=self.compute.with_loads(fill))
+
+    @property
+    def undeclared(self) -> Operator:
+        """The same operator whose sources may have any value of their dtypes."""
+        plain = self.compute.with_loads(lambda x: replace(x, tensor=replace(x.tensor, bounds=None)))
+        return replace(self, compute=plain)
 
     def renamed(self, tensor: Callable[[str], str], iteration: Callable[[str], str]) -> Operator:
         """The same operator with other names; its own name stays.
@@ -376,8 +381,8 @@ class Operator(Shown, Computation):
     def __str__(self) -> str:
         extents = ", ".join(f"{it.name}={it.extent}" for it in self.iterations)
         tensors = [*self.inputs, *(load.tensor for load in self.operands)]
-        kinds = {t.name: t.dtype for t in tensors if t.dtype}
-        dtypes = ", ".join(f"{n}: {dtype(d).short}" for n, d in kinds.items())
+        kinds = {t.name: t.kind for t in tensors}
+        dtypes = ", ".join(f"{n}: {kind.spelled}" for n, kind in kinds.items() if kind)
         sources = "".join(f"  where {prologue}" for prologue in self.prologues)
         stored = f"  then {self.epilogue}" if self.epilogue is not None else ""
         stored += f"  to {self.store}" if self.store is not None else ""

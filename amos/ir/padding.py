@@ -57,7 +57,7 @@ def check_padding(value: int | float, kind: DType, where: str) -> None:
         return
     if not low <= value <= high or (kind.is_integer and value != int(value)):
         raise OperatorError(
-            f"{where}: {shown(value)} is no value of {kind.name}, which are {low} to {high}"
+            f"{where}: {shown(value)} is no value of {kind.declared}, which are {low} to {high}"
         )
     nearest = value if kind.is_integer else float(quantize(np.array(float(value)), kind))
     if nearest != value:

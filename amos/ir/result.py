@@ -102,7 +102,7 @@ def parse_result(
     name = match["left"].partition("[")[0].strip()
     store = parse_store(match["left"], extents, {n: s for n, s in shapes.items() if n == name})
     alike = [tensor for tensor in read if tensor.name in tensors_in(match["right"])]
-    kinds = {tensor.name: str(tensor.dtype) for tensor in alike} | {**dtypes}
+    kinds = {x.name: x.kind.declared for x in alike if x.kind is not None} | {**dtypes}
     sizes: dict[str, Sequence[int]] = {tensor.name: tensor.shape for tensor in alike}
     sizes |= {n: s for n, s in shapes.items() if n != name}
     return Result(store, parse_epilogue(match["right"], extents, kinds, sizes), sign)

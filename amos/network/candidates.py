@@ -88,9 +88,9 @@ class Chooser:
         Raises:
             MappingError: no instruction can be used; the message says why.
         """
-        key = operator, thorough
+        key = self.operator(operator), thorough
         if key not in self._best:
-            self._best[key] = self._search(operator, thorough, 1)[0]
+            self._best[key] = self._search(*key, 1)[0]
         return self._best[key]
 
     def promising(self, operator: Operator, count: int) -> list[Choice]:
@@ -101,7 +101,11 @@ class Chooser:
         Raises:
             MappingError: no instruction can be used; the message says why.
         """
-        return self._search(operator, True, count)
+        return self._search(self.operator(operator), True, count)
+
+    def operator(self, operator: Operator) -> Operator:
+        """The operator with the ranges that the machine has a use for."""
+        return with_useful_ranges(operator, self._units())
 
     def target(self, units: Sequence[Intrinsic]) -> Machine:
         """The machine with the rates of some instructions."""
@@ -137,6 +141,19 @@ class Chooser:
             why = "; ".join(reasons([each for each in every if each.reason])[:2])
             raise MappingError(f"no instruction can be used: {why or 'no schedule fits'}")
         return best
+
+
+def with_useful_ranges(operator: Operator, units: Sequence[Intrinsic]) -> Operator:
+    """The operator without the ranges of its sources if no instruction that takes part needs them.
+
+    So its records are those of the plain operator wherever its kernels are.
+    """
+    plain = operator.undeclared
+    if plain == operator:
+        return operator
+    taking = [x.intrinsic for x in contenders(operator, units, _RULE) if not x.reason]
+    needed = any(kind.bounds for unit in taking for kind in unit.kinds)
+    return operator if needed else plain
 
 
 def best_predicted(

@@ -140,9 +140,8 @@ def _choices(
     task: Task, chooser: Chooser, ranked: Mapping[str, Sequence[Record]], count: int
 ) -> Sequence[Choice]:
     """The best of the records, or of what the model thinks of."""
-    rebuilt = (
-        choice_of_record(each, chooser) for each in ranked.get(operator_key(task.operator), ())
-    )
+    key = operator_key(chooser.operator(task.operator))
+    rebuilt = (choice_of_record(each, chooser) for each in ranked.get(key, ()))
     if recorded := [*islice(filter(None, rebuilt), count)]:
         return recorded
     if count == 1:

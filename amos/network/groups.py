@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from amos.errors import AmosError
-from amos.ir import Operator
+from amos.intrinsics import get, names
+from amos.ir import DType, Operator
 from amos.network.anchors import Anchor, anchor_of
 from amos.network.followers import Chain, chain_behind
 from amos.network.graph import Constant, Graph, Node, Operand
@@ -131,6 +132,21 @@ def _unfit(anchor: Anchor) -> str:
     return ""
 
 
+def _declared(value: Operand) -> str:
+    """The dtype; of constants with the narrowest range for which an instruction is exact."""
+    if isinstance(value, Constant):
+        for kind in _exact_ranges():
+            if kind.name == value.dtype and not kind.outside(value.array):
+                return kind.declared
+    return value.dtype
+
+
+def _exact_ranges() -> list[DType]:
+    """The ranges that instructions ask for, the narrowest first."""
+    kinds = {kind for name in names() for kind in get(name).kinds if kind.bounds}
+    return sorted(kinds, key=lambda kind: (kind.limits[1] - kind.limits[0], kind.declared))
+
+
 def _group(chain: Chain) -> Group:
     """The group of an anchor and what follows it.
 
@@ -142,7 +158,7 @@ def _group(chain: Chain) -> Group:
     operator = Operator.parse(
         anchor.text,
         anchor.extents,
-        {name: value.dtype for name, value in sources.items()} | {"out": chain.nodes[0].dtype},
+        {name: _declared(value) for name, value in sources.items()} | {"out": chain.nodes[0].dtype},
         name=anchor.kind,
         shapes=shapes,
         constants=[name for name, value in sources.items() if isinstance(value, Constant)],

@@ -22,7 +22,7 @@ from amos.explore.task_scheduler import RETAINED, TaskState
 from amos.explore.task_scheduler import scheduler as named_scheduler
 from amos.measure.executor import open_executor
 from amos.network.buckets import Loaded
-from amos.network.candidates import best_predicted
+from amos.network.candidates import best_predicted, with_useful_ranges
 from amos.network.groups import Task
 from amos.network.network import checked_network
 from amos.records import Records
@@ -253,12 +253,11 @@ class _Search:
     ended: bool = False
 
     def open(self, setting: Setting, share: int) -> None:
-        """Begin, or continue, with about so many trials ahead.
-
-        What the model says is asked of the machine as it was when the run began.
-        """
+        """Begin, or continue on the machine as it was then, with about so many trials ahead."""
         with self._told():
-            contest = setting.contest(setting.units(None), share)
+            units = setting.units(None)
+            operator = with_useful_ranges(setting.operator, units)
+            contest = replace(setting, operator=operator).contest(units, share)
             problem = contest.winner.session.problem
             prediction = problem.predict(best_predicted(problem)[0])
             self.bound = prediction.rows[0].compute

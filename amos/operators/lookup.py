@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from amos.errors import OperatorError, UnknownNameError, shown
@@ -9,6 +10,9 @@ from amos.ir import Operator
 from amos.ir.limits import dictionary
 from amos.operators.registry import Builder, apply_dtype, builder, names
 from amos.operators.tables import layer, layer_entry, layers
+
+#: Between dtypes, not within the brackets of a range.
+_COMMA = re.compile(r",(?![^\[]*\])")
 
 
 def resolve(
@@ -43,8 +47,8 @@ def resolve(
     if not isinstance(text, str):
         raise OperatorError(f"expected an operator's name or its math, got {shown(text)}")
     extents, shapes = dictionary(extents, "extents"), dictionary(shapes, "shapes")
-    if isinstance(dtype, str) and "," in dtype:
-        dtype = tuple(part.strip() for part in dtype.split(","))
+    if isinstance(dtype, str) and len(parts := _COMMA.split(dtype)) > 1:
+        dtype = tuple(part.strip() for part in parts)
     if "[" in text:
         if layout is not None:
             raise OperatorError(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from amos.errors import OperatorError, UnknownNameError, shown, suggestion
 from amos.ir import Operator, resolve_dtypes
+from amos.ir import dtype as read_dtype
 from amos.ir.limits import whole_number
 
 #: What :func:`amos.ir.resolve_dtypes` reads.
@@ -176,7 +177,7 @@ def apply_dtype(op: Operator, dtype: Dtype) -> Operator:
     wanted: dict[str, str] = {}
     kinds = resolve_dtypes(dtype, len(op.sources))
     if isinstance(dtype, str) and not op.compute.sums_products and len({*kinds[:-1]}) == 1:
-        kinds = (*kinds[:-1], kinds[0])
+        kinds = (*kinds[:-1], kinds[0] and read_dtype(kinds[0]).name)
     for load, kind in zip(op.operands, kinds, strict=True):
         if kind is not None and wanted.setdefault(load.tensor.name, kind) != kind:
             raise OperatorError(

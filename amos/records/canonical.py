@@ -37,8 +37,8 @@ def fingerprint(intrinsic: Intrinsic) -> str:
     Its name, description and source do not count: what it computes does.
     """
     operands = [
-        [load.tensor.name, list(load.tensor.shape), load.tensor.dtype]
-        for load in intrinsic.operands
+        [load.tensor.name, list(load.tensor.shape), kind.declared]
+        for load, kind in zip(intrinsic.operands, intrinsic.kinds, strict=True)
     ]
     memory = [str(statement) for statement in intrinsic.memory]
     extents = [[it.name, it.extent, it.kind] for it in intrinsic.iterations]
@@ -82,7 +82,7 @@ def operator_values(operator: Operator) -> dict[str, Any]:
         "text": str(plain.compute),
         "iterations": [[it.name, it.extent] for it in plain.iterations],
         "shapes": {alias[n]: list(tensor.shape) for n, tensor in own.items()},
-        "dtypes": {alias[n]: tensor.dtype for n, tensor in own.items() if tensor.dtype},
+        "dtypes": {alias[n]: x.kind.declared for n, x in own.items() if x.kind is not None},
         "constants": list(plain.constants),
     }
     if plain.prologues:
@@ -108,7 +108,7 @@ def _expression(text: str, of: Elementwise) -> dict[str, Any]:
     return {
         "text": text,
         "shapes": {name: list(tensor.shape) for name, tensor in read.items()},
-        "dtypes": {name: tensor.dtype for name, tensor in read.items()},
+        "dtypes": {n: x.kind.declared for n, x in read.items() if x.kind is not None},
     }
 
 

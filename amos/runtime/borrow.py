@@ -42,7 +42,7 @@ class ArgumentAdapter:
         self._where, self._kind = f"{role} {tensor.name!r}", str(tensor.dtype)
         self._held = np.dtype(held(self._kind))
         #: Whether the container has values that are none of the dtype.
-        self._limited = dtype(self._kind).digits > 0
+        self._limited = tensor.bounds is not None
         # What a container stands for another dtype in is not taken as it is.
         plain = self._held == dtype(self._kind).numpy and not self._limited
         self._dtype = dtype(self._kind).numpy if plain else None
@@ -125,15 +125,9 @@ class ArgumentAdapter:
 
     def _in_range(self, array: np.ndarray) -> np.ndarray:
         """The array; an error if a value of it is none of the dtype."""
-        if self._limited:
-            low, high = dtype(self._kind).limits
-            if array.size and (array.min() < low or array.max() > high):
-                outside = np.argwhere((array < low) | (array > high))
-                at = tuple(int(index) for index in outside[0])
-                raise BuildError(
-                    f"{self._where}: expected values in [{low}, {high}], "
-                    f"got {array[at]} at {list(at)}"
-                )
+        kind = self._tensor.kind
+        if self._limited and kind is not None and (outside := kind.outside(array)):
+            raise BuildError(f"{self._where}: {outside}")
         return array
 
     def _from_dlpack(self, value: Any) -> Any:

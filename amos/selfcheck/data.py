@@ -35,8 +35,8 @@ def fragments(intrinsic: Intrinsic, rng: np.random.Generator) -> Fragments:
 
 def _kinds(intrinsic: Intrinsic) -> dict[str, tuple[DType, tuple[int, ...]]]:
     return {
-        load.tensor.name: (dtype(str(load.tensor.dtype)), load.tensor.shape)
-        for load in intrinsic.operands
+        load.tensor.name: (kind, load.tensor.shape)
+        for load, kind in zip(intrinsic.operands, intrinsic.kinds, strict=True)
     }
 
 
@@ -50,12 +50,12 @@ def _generic(intrinsic: Intrinsic, rng: np.random.Generator, scale: float) -> Fr
     for name, (kind, shape) in _kinds(intrinsic).items():
         size = (_GENERIC, *shape)
         if kind.is_integer:
-            low, high = dtype(kind).limits
+            low, high = kind.limits
             made[name] = rng.integers(low, high, size, kind.numpy, endpoint=True)
         else:
             # A tiny accumulator meets tiny products, else rounding would hide them.
             factor = (
-                scale * scale if kind is dtype(intrinsic.dtypes[-1]) and scale < 1e-9 else scale
+                scale * scale if kind == dtype(intrinsic.dtypes[-1]) and scale < 1e-9 else scale
             )
             made[name] = quantize(rng.standard_normal(size) * factor, kind)
     return made

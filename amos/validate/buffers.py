@@ -110,17 +110,15 @@ def _check_array(op: Operator, tensor: Tensor, given: np.ndarray) -> np.ndarray:
     where = f"input {tensor.name!r} of {op.name}"
     if array.shape != tensor.shape:
         raise OperatorError(f"{where}: expected shape {tensor.shape}, got {array.shape}")
-    if tensor.dtype is None:
+    if (known := tensor.kind) is None:
         if array.dtype.kind not in "iufb":
             raise OperatorError(f"{where}: expected integers or floats, got {array.dtype}")
         return array.astype(np.uint8) if array.dtype.kind == "b" else array
-    known = dtype(tensor.dtype)
     if array.dtype != known.numpy:
         raise OperatorError(f"{where}: expected dtype {known.container}, got {array.dtype}")
-    if known.is_integer and (known.digits or known.bits) < 8 * array.itemsize:
-        low, high = known.limits
-        if array.min() < low or array.max() > high:
-            raise OperatorError(f"{where}: a value is outside {known.name}, {low} to {high}")
+    narrow = known.is_integer and (known.bounds or known.bits < 8 * array.itemsize)
+    if narrow and (outside := known.outside(array)):
+        raise OperatorError(f"{where}: {outside}")
     return array
 
 
@@ -203,11 +201,11 @@ def random_inputs(op: Operator, rng: np.random.Generator) -> dict[str, np.ndarra
     before = {tensor.name: each for each in op.prologues for tensor in each.tensors}
 
     def draw(tensor: Tensor) -> np.ndarray:
-        known = dtype(tensor.dtype or "float32")
-        if tensor.name in before:
+        known = tensor.kind or dtype("float32")
+        if known.bounds is None and tensor.name in before:
             whole = dtype(before[tensor.name].dtype).is_integer
             return _draw_before(tensor.shape, known, 16 if whole else 1, rng)
-        if tensor.name not in own and known.bits > 8:
+        if known.bounds is None and tensor.name not in own and known.bits > 8:
             return _draw_magnitudes(tensor.shape, known, rng)
         if known.is_integer:
             low, high = known.limits

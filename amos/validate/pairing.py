@@ -19,7 +19,7 @@ import numpy as np
 
 from amos.errors import MappingError, OperatorError, shown
 from amos.intrinsics import Intrinsic
-from amos.ir import Operator, dtype
+from amos.ir import DType, Operator, dtype
 from amos.ir.combining import function
 from amos.ir.padding import check_padding, padding_of
 
@@ -99,21 +99,23 @@ class Pairing:
         if self.order and self.order[0] and not function(self.operator.compute.join).commutes:
             raise self.refusal("its sources are subtracted, so that their order counts")
         fed: dict[str, tuple[str, str]] = {}
-        for load, operand in zip(self.loads, self.intrinsic.operands, strict=True):
-            tensor, into, expected = load.tensor, operand.tensor.name, str(operand.tensor.dtype)
-            own = dtype(tensor.dtype or expected)
-            read = operand is not self.intrinsic.destination and dtype(expected).stores(own)
-            if own.name != expected and not read:
+        operands = zip(self.loads, self.intrinsic.operands, self.intrinsic.kinds, strict=True)
+        for load, operand, expected in operands:
+            tensor, into = load.tensor, operand.tensor.name
+            own = tensor.kind or expected
+            read = operand is not self.intrinsic.destination and expected.stores(own)
+            if own != expected and not read:
                 raise self.refusal(
-                    f"`{tensor.name}` is {tensor.dtype}, its operand `{into}` is {expected}"
-                    + self._advice(tensor.name)
+                    f"`{tensor.name}` is {own.declared}, its operand `{into}` is "
+                    f"{expected.declared}{self._advice(tensor.name)}"
                 )
             if load.padding and tensor.dtype is None:
                 self._check_padding(load, expected)
-            other, kind = fed.setdefault(tensor.name, (into, expected))
-            if kind != expected:
+            other, kind = fed.setdefault(tensor.name, (into, expected.declared))
+            if kind != expected.declared:
                 raise self.refusal(
-                    f"`{tensor.name}` feeds both `{other}` ({kind}) and `{into}` ({expected})"
+                    f"`{tensor.name}` feeds both `{other}` ({kind}) and `{into}` "
+                    f"({expected.declared})"
                 )
 
     def _advice(self, source: str) -> str:
@@ -124,17 +126,20 @@ class Pairing:
         whole = dtype(prologue.dtype).is_integer and prologue.kind == "int32"
         return "; amos.fold_zero_point takes a zero point out" if whole else ""
 
-    def _check_padding(self, load: BufferLoad, kind: str) -> None:
+    def _check_padding(self, load: BufferLoad, kind: DType) -> None:
         """Refuse a padding value that is none of the dtype which fills in an open one."""
         try:
-            value = padding_of(load.padding, dtype(kind))
-            check_padding(value, dtype(kind), f"padding of `{load.tensor.name}`")
+            value = padding_of(load.padding, kind)
+            check_padding(value, kind, f"padding of `{load.tensor.name}`")
         except OperatorError as error:
             raise self.refusal(str(error)) from None
 
     def _check_sums(self) -> None:
         """Refuse an operator whose sums can reach what the intrinsic saturates at."""
-        *sources, target = (dtype(kind) for kind in self.intrinsic.dtypes)
+        *sources, target = (
+            load.tensor.kind or kind
+            for load, kind in zip(self.loads, self.intrinsic.kinds, strict=True)
+        )
         low, high = target.limits
         products = [prod(corner) for corner in product(*(kind.limits for kind in sources))]
         # Padding adds zeros, and a partial sum has fewer products.
@@ -159,8 +164,8 @@ class Pairing:
     @cached_property
     def typed(self) -> Operator:
         """The operator with open dtypes taken from the intrinsic."""
-        kinds = zip(self.loads, self.intrinsic.dtypes, strict=True)
-        return self.operator.with_dtypes({load.tensor.name: kind for load, kind in kinds})
+        kinds = zip(self.loads, self.intrinsic.kinds, strict=True)
+        return self.operator.with_dtypes({load.tensor.name: kind.declared for load, kind in kinds})
 
     @cached_property
     def columns(self) -> tuple[int, ...]:

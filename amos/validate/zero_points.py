@@ -144,16 +144,22 @@ def _check_exact(prologue: Prologue, read: BufferLoad, zero: Node, where: str) -
     kind = str(read.tensor.dtype)
     if kind not in INTEGERS:
         raise OperatorError(f"{where}: expected integers, {read.tensor.name!r} is {kind}")
-    low, high = dtype(kind).limits
+    low, high = _limits(read.tensor)
     ends = (zero.value, zero.value)
     if zero.load is not None:
-        ends = dtype(str(zero.load.tensor.dtype)).limits
+        ends = _limits(zero.load.tensor)
     least, most = dtype(prologue.dtype).limits if prologue.dtype in INTEGERS else (0, -1)
     if low - ends[1] < least or high - ends[0] > most:
         raise OperatorError(
             f"{where}: differences from {low - ends[1]} to {high - ends[0]} do not all fit "
             f"{prologue.dtype}; write s16(…) or s32(…)"
         )
+
+
+def _limits(tensor: Tensor) -> tuple[int, int]:
+    """Smallest and largest value of a tensor of integers."""
+    assert tensor.kind is not None
+    return tensor.kind.limits
 
 
 def _placed(
@@ -179,7 +185,7 @@ def _placed(
                 f"{where}: {load} is padded, so that the zero point has to be a number, got {zero}"
             )
         padding += int(zero.value)
-        low, high = dtype(str(read.tensor.dtype)).limits
+        low, high = _limits(read.tensor)
         if not low <= padding <= high:
             raise OperatorError(
                 f"{where}: the padding {load.padding} is that of {padding}, which is no value "

@@ -31,7 +31,7 @@ def operator(op: Operator) -> list[Block]:
             str(load),
             "output" if load is op.output else "input",
             " × ".join(map(str, load.tensor.shape)) or "scalar",
-            load.tensor.dtype or "open",
+            kind.declared if (kind := load.tensor.kind) else "open",
             "constant" if load.tensor.name in op.constants else "",
         )
         for load in op.operands
@@ -183,7 +183,8 @@ def _fragment(unit: Intrinsic, load: BufferLoad) -> Grid:
     steps = [index.names[0] for index in load.indices]
     rows = tensor.shape[0] if tensor.shape else 1
     lanes = None
-    note = f"{tensor.dtype}, {unit.fragment_bytes(load)} bytes, {statement.scope}"
+    kind = dict(zip(unit.operands, unit.kinds, strict=True))[load]
+    note = f"{kind.declared}, {unit.fragment_bytes(load)} bytes, {statement.scope}"
     if (layout := statement.layout) is not None and tensor.elements <= _LANES:
         first = np.full(tensor.shape, layout.lanes)
         places = tuple(map(layout.table, steps))

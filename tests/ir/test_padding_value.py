@@ -112,7 +112,7 @@ def test_numbers(text: str, value: float) -> None:
         ("u8", "300", "300 is no value of uint8, which are 0 to 255"),
         ("u8", "-1", "-1 is no value of uint8"),
         ("s8", "0.5", "0.5 is no value of int8"),
-        ("u7", "128", "128 is no value of uint7, which are 0 to 127"),
+        ("u7", "128", "128 is no value of uint8 in [0, 127], which"),
         ("f32", "0.1", "0.1 is no value of float32; the nearest is 0.10000000149011612"),
         ("bf16", "257", "257 is no value of bfloat16; the nearest is 256.0"),
         ("f16", "70000", "70000 is no value of float16, which are -65504.0 to 65504.0"),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import amos
+from amos.network.candidates import with_useful_ranges
 from amos.network.graph import Graph
 from amos.network.program import read
 from amos.network.qlinear import with_pairs
@@ -270,6 +271,34 @@ def test_groups_store_bytes_and_a_network_of_them_is_exact() -> None:
     array = _input(6)
     (expected,) = _run(integer_arithmetic(_imported(model)), array)
     assert np.array_equal(amos.compile(network, verify=False)(array), expected)
+
+
+def test_weights_declare_the_range_that_an_instruction_asks_for() -> None:
+    """Where one takes part that needs it; elsewhere the task is that of whole bytes."""
+    operators = []
+    for largest in (64, 65):
+        g = _Model(seed=3)
+        g.pair("x", _IN, 0)
+        weight = np.clip(g.rng.integers(-127, 128, (16, 4, 3, 3)), -64, largest).astype(np.int8)
+        scales = np.full(16, 0.01, np.float32)
+        names = g.constant(weight), g.constant(scales), g.constant(np.zeros(16, np.int8))
+        y = g.add("Conv", "dequantizelinear1", g.add("DequantizeLinear", *names, axis=0))
+        (task,) = amos.load_network(g.model(g.pair(y, _OUT, 3))).tasks
+        operators.append(task.operator)
+    narrow, whole = operators
+    assert [each.sources[1].tensor.bounds for each in operators] == [(-64, 64), None]
+    assert narrow.undeclared == whole
+    get = amos.intrinsics.get
+    words, bytes_, vnni = map(
+        get,
+        (
+            *("avx2_pmaddwd_m8k2_u8_s8_s32", "avx2_pmaddubsw_m8k4_u8_s7_s32"),
+            "vnni_dpbusd_m8k4_u8_s8_s32",
+        ),
+    )
+    assert with_useful_ranges(narrow, [words]) == whole
+    assert with_useful_ranges(narrow, [words, bytes_]) == narrow
+    assert with_useful_ranges(narrow, [words, bytes_, vnni]) == whole
 
 
 @pytest.mark.parametrize(("zero", "kind"), [(-128, "uint8"), (0, "int8")])

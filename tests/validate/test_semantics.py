@@ -124,7 +124,7 @@ def test_random_inputs_span_the_dtype_and_repeat() -> None:
         ),
         (
             {"a": np.zeros((2, 3), np.int8), "b": np.full(3, 8, np.int8)},
-            "a value is outside int4, -8 to 7",
+            r"expected values in \[-8, 7\], got 8 at \[0\]",
         ),
     ],
 )

@@ -11,8 +11,6 @@ from amos.intrinsics import Implementation, Intrinsic
 OPERAND_TYPES = {
     "uint8": "uint8_t",
     "int8": "int8_t",
-    "uint7": "uint8_t",
-    "int7": "int8_t",
     "uint16": "uint16_t",
     "int16": "int16_t",
     "uint32": "uint32_t",

@@ -15,7 +15,7 @@ from amos._toolchain import load_tvm
 from amos.ir import dtype
 from amos.ir.floats import pack, unpack
 
-_HELD = {"bfloat16": "uint16", "tfloat32": "float32", "int7": "int8", "uint7": "uint8"}
+_HELD = {"bfloat16": "uint16", "tfloat32": "float32"}
 
 
 def held(kind: str) -> str:
