@@ -49,6 +49,7 @@ def sweep_command(
     """Compare sizes of an instruction, its buffers and its machine on some operators."""
     import amos
     from amos.cli.options import read_operator
+    from amos.errors import ExploreError
     from amos.explore.sweep import sweep
     from amos.machine import catalogue
 
@@ -58,6 +59,8 @@ def sweep_command(
     axes = _axes(settings or ())
     described = catalogue.get(machine, [unit])
     points = list(sweep(unit, described, axes, ops, trials=trials, seed=seed))
+    if all(point.reason for point in points):
+        raise ExploreError(f"none of {len(points)} points can be had; {points[0].reason}")
     if plot is not None:
         from amos import viz
 

@@ -7,7 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from amos.errors import AmosError, ExploreError, MachineError, RecordError, UnknownNameError
+from amos.errors import (
+    AmosError,
+    ExploreError,
+    IntrinsicError,
+    MachineError,
+    RecordError,
+    UnknownNameError,
+)
 from amos.explore.run import explore
 from amos.intrinsics import Intrinsic, Memory, toml_file
 from amos.ir import Operator
@@ -74,7 +81,6 @@ def sweep(
     Raises:
         UnknownNameError: there is no such path.
         ExploreError: there are more than 4096 combinations.
-        IntrinsicError, MachineError: a description with one of the values is not well formed.
     """
     names, combinations = list(axes), list(itertools.product(*axes.values()))
     if len(combinations) * len(operators) > _MOST:
@@ -83,7 +89,11 @@ def sweep(
         )
     for number, chosen in enumerate(combinations):
         settings = dict(zip(names, chosen, strict=True))
-        sized, there = _changed(unit, machine, settings, number)
+        try:
+            sized, there = resized(unit, machine, settings, number)
+        except (IntrinsicError, MachineError) as error:
+            yield from (Point(settings, op.name, reason=str(error)) for op in operators)
+            continue
         for op in operators:
             yield _point(settings, op, sized, there, trials, seed)
 
@@ -118,10 +128,21 @@ def _point(
     )
 
 
-def _changed(
-    unit: Intrinsic, machine: Machine, settings: Mapping[str, Any], number: int
+def resized(
+    unit: Intrinsic, machine: Machine, settings: Mapping[str, Any], number: int = 0
 ) -> tuple[Intrinsic, Machine]:
-    """Unit and machine under some settings; the unit has a name of its own."""
+    """Unit and machine under some settings.
+
+    Args:
+        unit: the instruction.
+        machine: that it runs on.
+        settings: values by path; see :func:`sweep`.
+        number: behind the unit's name, as another unit has another name.
+
+    Raises:
+        UnknownNameError: there is no such path.
+        IntrinsicError, MachineError: a description with one of the values is not well formed.
+    """
     values, there = toml_file.values_of(unit), machine_values(machine)
     if any(path.startswith("extents.") for path in settings):
         for statement, described in zip(unit.memory, values["memory"], strict=True):

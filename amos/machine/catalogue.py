@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from amos._tables import TableReader
@@ -31,19 +32,21 @@ def get(name: str | Machine, intrinsics: Sequence[Intrinsic] = ()) -> Machine:
     """Look up a described machine.
 
     Args:
-        name: the machine; one that is given itself is returned as it is.
+        name: the machine, or a TOML file that describes one; one that is given itself is
+            returned as it is.
         intrinsics: those whose rate is needed. Where the machine has none, it is
             the one of the intrinsic's description, if that has one of this machine
             or of no certain machine.
 
     Raises:
         UnknownNameError: there is no such machine.
+        MachineError: the file cannot be read, or describes none.
     """
     if isinstance(name, Machine):
         return name
     if not isinstance(name, str):
         raise UnknownNameError("machine", name, (*names(), "host"))
-    machine = _described(name)
+    machine = _read(name) if name.endswith(".toml") else _described(name)
     return with_timings(machine, [unit for unit in intrinsics if unit.name not in machine.peaks])
 
 
@@ -65,6 +68,18 @@ def with_timings(machine: Machine, intrinsics: Sequence[Intrinsic]) -> Machine:
                 latency / machine.clock, timing.interval / machine.clock, timing.source
             )
     return replace(machine, peaks={**machine.peaks, **added}) if added else machine
+
+
+def _read(file: str) -> Machine:
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise MachineError(f"{file}: expected a readable TOML file, found: {reason}") from None
+    machine = from_toml(text, file)
+    if machine.name in (*names(), "host"):
+        raise MachineError(f"{file}: name: expected one of its own, got {machine.name!r}")
+    return machine
 
 
 @cache

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from amos.errors import MachineError
+from amos.errors import MachineError, OperatorError
+from amos.ir import dtype
 
 #: Instruction sets that streams can be written in.
 ENCODINGS = ("vta", "calls")
@@ -26,6 +27,8 @@ class StreamUnit:
         issue: from the end of an instruction to the begin of the next one in its queue.
         drain: from the last operation of a compute instruction to its result.
         latency: from a request to DRAM to its first data.
+        scales: dtype that stores can leave, after ``relu`` and a float32 factor, rounded to
+            nearest even and clamped; empty if sums leave as they are. Of ``calls``.
         mac_energy: joules of a product that is added; 0 where nobody says.
         buffer_energy: joules of a byte that a buffer is read or written.
         dram_energy: joules of a byte from or to DRAM.
@@ -37,6 +40,7 @@ class StreamUnit:
     issue: int = 1
     drain: int = 0
     latency: int = 0
+    scales: str = ""
     mac_energy: float = 0.0
     buffer_energy: float = 0.0
     dram_energy: float = 0.0
@@ -46,6 +50,8 @@ class StreamUnit:
             raise MachineError(
                 f"encoding: expected {' or '.join(ENCODINGS)}, got {self.encoding!r}"
             )
+        if self.scales:
+            self._check_scales()
         for name in ("micro_ops", "instructions") if self.clears else ("instructions",):
             if getattr(self, name) < 1:
                 raise MachineError(f"{name}: expected 1 or more, got {getattr(self, name)}")
@@ -55,6 +61,16 @@ class StreamUnit:
         for name in ("mac_energy", "buffer_energy", "dram_energy"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise MachineError(f"{name}: expected 0 or more joules, got {getattr(self, name)}")
+
+    def _check_scales(self) -> None:
+        try:
+            object.__setattr__(self, "scales", dtype(self.scales).name)
+        except OperatorError as error:
+            raise MachineError(f"scales: {error}") from None
+        if not dtype(self.scales).is_integer or self.clears:
+            raise MachineError(
+                f"scales: expected an integer dtype, of calls, got {self.scales} of {self.encoding}"
+            )
 
     @property
     def clears(self) -> bool:

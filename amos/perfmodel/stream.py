@@ -34,7 +34,7 @@ def predict_streams(structure: Structure, machine: Machine, batch: LoopBatch) ->
     sizes, times, waiting, beside = [], [], np.zeros(len(batch)), [compute]
     for number, op in enumerate(tiles.operands):
         loads = tiles.loads(number)
-        sizes.append(loads * tiles.moved(op) * op.bytes)
+        sizes.append(loads * tiles.moved(op) * op.moved_bytes)
         instructions = loads * tiles.transfers(op)
         times.append(instructions * float(unit.issue + unit.latency) + sizes[-1] / port)
         alone = (tiles.buffers(number) == 1) & (loads > 1)
@@ -69,7 +69,7 @@ def energy_of_stream(structure: Structure, unit: StreamUnit, batch: LoopBatch) -
         return None
     tiles, calls = StreamTiles(structure, batch), structure.nest.calls
     moved = sum(
-        float(tiles.loads(number)[0] * tiles.moved(op)[0]) * op.bytes
+        float(tiles.loads(number)[0] * tiles.moved(op)[0]) * op.moved_bytes
         for number, op in enumerate(tiles.operands)
     )
     touched = sum(op.bytes for op in tiles.operands) + tiles.operands[-1].bytes

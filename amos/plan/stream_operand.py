@@ -77,8 +77,17 @@ class StreamOperand:
 
     @property
     def bytes(self) -> int:
-        """Bytes of a fragment."""
+        """Bytes of a fragment on chip."""
         return prod(self.fragment) * dtype(self.staged.kind).bits // 8
+
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes of a fragment to or from DRAM: an epilogue may leave narrower results."""
+        mapping = self.staged.nest.mapping
+        epilogue = mapping.operator.epilogue
+        if epilogue is None or self.name != mapping.intrinsic.destination.tensor.name:
+            return self.bytes
+        return prod(self.fragment) * dtype(epilogue.result(self.staged.kind)).bits // 8
 
     @cached_property
     def _leading(self) -> tuple[int, ...]:

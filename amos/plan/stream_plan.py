@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as MappingType
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from amos.errors import BuildError
 from amos.machine.machine import Machine
@@ -35,8 +36,7 @@ from amos.plan.stream_tiles import StreamTiles, runs_streams
 MICRO_OPS = "uops"
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """Steps of a loop that are in one tile."""
 
     start: int

@@ -16,7 +16,13 @@ from amos.machine import Machine, catalogue
 from amos.machine.identity import Identity, here
 from amos.mapping import Mapping as LoopMapping
 from amos.plan import Candidate, Schedule
-from amos.records.canonical import digest, fingerprint, operator_from, operator_values
+from amos.records.canonical import (
+    digest,
+    fingerprint,
+    machine_from,
+    operator_from,
+    operator_values,
+)
 from amos.records.measurement import Measurement, Trial
 from amos.schedule import ScheduleSpace
 
@@ -123,6 +129,7 @@ class Record(Run):
         message: what happened, in one line.
         id: number in its file; 0 if it is in none.
         definition: the intrinsic and its implementations as plain values, where kept.
+        figures: a machine of the user's own as plain values, where kept.
     """
 
     created: str
@@ -143,6 +150,7 @@ class Record(Run):
     message: str = ""
     id: int = 0
     definition: Json | None = None
+    figures: Json | None = None
 
     @staticmethod
     def of_trial(
@@ -170,7 +178,7 @@ class Record(Run):
         """Plain values by column."""
         shared = self.run_values()
         own = {each.name: getattr(self, each.name) for each in fields(self)}
-        del own["id"], own["definition"]
+        del own["id"], own["definition"], own["figures"]
         lists = {
             "mapping": {step: list(group) for step, group in self.mapping.items()},
             "sources": list(self.sources),
@@ -218,11 +226,22 @@ class Record(Run):
 
     @property
     def described(self) -> Machine | None:
-        """The described GPU or unit that it is about, whose schedules have variables of its own."""
+        """The described GPU or unit that it is about, whose schedules have variables of its own.
+
+        Raises:
+            RecordError: what is kept of it is of another version, or as in :meth:`unit`.
+        """
         name = self.machine.name
-        machine = catalogue.get(name) if name in catalogue.names() else None
-        special = machine is not None and (machine.architecture or machine.stream)
-        return machine if special else None
+        if name in catalogue.names():
+            machine = catalogue.get(name)
+        elif self.figures:
+            machine = machine_from(self.figures)
+        else:
+            return None
+        if machine.stream is None:
+            return machine if machine.architecture else None
+        unit = self.unit()
+        return machine if unit.name in machine.peaks else catalogue.with_timings(machine, [unit])
 
     @property
     def gpu(self) -> Machine | None:

@@ -13,12 +13,14 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from amos._closing import Closing
 from amos.errors import RecordError
+from amos.machine import catalogue
 from amos.records.canonical import digest
 from amos.records.record import Record, Run
 from amos.records.rows import STORED, decode, encode, read_definitions, record_of
@@ -373,6 +375,9 @@ class Records(Closing):
         key = values["intrinsic"], values["fingerprint"]
         kept = {"definition": definitions[key]} if key in definitions else {}
         try:
-            return record_of(decode(values) | kept, values["id"])
+            record = record_of(decode(values) | kept, values["id"])
         except RecordError as error:
             raise self._error(f"record {values['id']} is damaged: {error}{self._hint()}") from error
+        if record.machine.name in ("host", *catalogue.names()):
+            return record
+        return replace(record, figures=self.run(values["run"], "description"))

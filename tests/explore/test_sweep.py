@@ -10,8 +10,8 @@ import pytest
 
 from amos import viz
 from amos.cli.app import main
-from amos.errors import ExploreError, IntrinsicError, MachineError, UnknownNameError
-from amos.explore.sweep import Point, _changed, sweep
+from amos.errors import ExploreError, UnknownNameError
+from amos.explore.sweep import Point, resized, sweep
 from amos.intrinsics import Memory
 from tests.support.streams import OPERATORS, PYNQ, VTA
 
@@ -84,14 +84,19 @@ def test_a_point_that_cannot_be_says_why() -> None:
     assert "`Src1` is uint8" in point.reason
     (point,) = _points({"extents.i2": [8]})
     assert "VTA encoding: its factors take 68 bits, but 64 are there" in point.reason
+    small, fits = _points({"memory.wgt.capacity": [100, 256 << 10]})
+    assert small.reason.endswith("capacity: expected at least one fragment, 256 bytes, got 100")
+    assert fits.simulated > 0
+    (point,) = _points({"machine.stream.latency": [-1]})
+    assert point.reason.startswith("machine vta_pynq: stream: latency: expected 0 or more")
 
 
 def test_strides_of_a_statement_follow_the_size_unless_they_are_its_own() -> None:
     rows = Memory.parse("global.Dst[addr_c + i1 * 64 + i2] = acc.Dst[i1, i2]", capacity=128 << 10)
     own = replace(VTA, memory=(*VTA.memory[:2], rows))
-    sized, _ = _changed(own, PYNQ, {"extents.i2": 8}, 0)
+    sized, _ = resized(own, PYNQ, {"extents.i2": 8}, 0)
     assert [m.strides for m in sized.memory] == [("16", "1"), ("16", "1"), ("64", "1")]
-    sized, _ = _changed(own, PYNQ, {"extents.r1": 32, "memory.acc.capacity": 4096}, 1)
+    sized, _ = resized(own, PYNQ, {"extents.r1": 32, "memory.acc.capacity": 4096}, 1)
     assert [m.strides for m in sized.memory] == [("32", "1"), ("32", "1"), ("64", "1")]
     assert sized.memory[2].capacity == 4096
 
@@ -101,10 +106,6 @@ def test_paths_and_values_are_checked() -> None:
         _points({"memory.cache.capacity": [1]})
     with pytest.raises(UnknownNameError, match="did you mean 'latency'"):
         _points({"machine.stream.latencyy": [1]})
-    with pytest.raises(IntrinsicError, match="at least one fragment, 256 bytes, got 100"):
-        _points({"memory.wgt.capacity": [100]})
-    with pytest.raises(MachineError, match="machine vta_pynq: stream: latency: expected 0 or more"):
-        _points({"machine.stream.latency": [-1]})
     with pytest.raises(ExploreError, match="at most 4096 points, got 5000"):
         _points({"machine.clock": range(1, 5001)})
 
@@ -132,6 +133,10 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command[:-2], "--set", "memory.inp.double=true,false", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert [p["settings"]["memory.inp.double"] for p in said] == [True, False]
+    assert main([*command[:-2], "--set", "memory.acc.capacity=8,16"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "none of 2 points can be had" in line
+    assert "expected at least one fragment, 64 bytes, got 8" in line
 
 
 def test_sliders_move_among_what_was_swept(browser: Any) -> None:

@@ -7,7 +7,7 @@ intrinsic's meaning, where operands lie its memory statements.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -16,8 +16,8 @@ import numpy as np
 
 from amos.codegen.stream.instructions import Access, Buffer, Compute, Memory, Stream
 from amos.codegen.stream.rectangles import Tile
+from amos.codegen.stream.scaling import scaling_of
 from amos.codegen.stream.writer import Step, Writer, refuse_extras
-from amos.errors import BuildError
 from amos.intrinsics import Intrinsic, execute
 from amos.ir import dtype
 from amos.plan.stream_plan import StreamPlan
@@ -98,19 +98,22 @@ def program(plan: StreamPlan) -> Stream:
     """The stream of a plan.
 
     Raises:
-        BuildError: the operator has an epilogue or a prologue, or the stream is too long.
+        BuildError: the operator has a prologue, or an epilogue that the unit's stores do not
+            compute, or the stream is too long.
     """
-    return _Program(plan, _buffers(plan)).stream()
+    name = plan.mapping.intrinsic.name
+    refuse_extras(plan, name)
+    scaling = scaling_of(plan.mapping.operator, plan.unit.scales, name)
+    buffers = [*_buffers(plan)]
+    if scaling is None:
+        return _Program(plan, buffers).stream()
+    sums = buffers[-1]
+    out = replace(sums, name=f"{sums.name}.out", dtype=scaling.dtype, queue="", of=sums.name)
+    buffers.append(replace(out, scaling=scaling))
+    return _Program(plan, buffers, out.name).stream()
 
 
 class _Program(Writer):
-    def __init__(self, plan: StreamPlan, buffers: Iterator[Buffer]) -> None:
-        name = plan.mapping.intrinsic.name
-        refuse_extras(plan, name)
-        if (epilogue := plan.mapping.operator.epilogue) is not None:
-            raise BuildError(f"{name} stores sums as they are: nothing computes {epilogue} there")
-        super().__init__(plan, buffers)
-
     def multiply(
         self, loops: tuple[Step, ...], tiles: Sequence[Tile], bases: Sequence[int], first: bool
     ) -> None:
@@ -130,7 +133,7 @@ class _Program(Writer):
         self.draft.add([calls], touched, {into: touched[into]})
 
     def finish(self, result: Tile, slot: int) -> None:
-        """Sums leave as they are."""
+        """What becomes of sums, stores do."""
 
 
 def _buffers(plan: StreamPlan) -> Iterator[Buffer]:

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from amos.codegen.stream.scaling import Scaling
 from amos.ir import dtype
 
 QUEUES = ("load", "compute", "store")
@@ -37,6 +38,7 @@ class Buffer:
         queue: that fills it; ``""`` if loads do not.
         bits: of a fragment in DRAM, if that is not what its elements have.
         of: the buffer that it is a view of, whose elements are cut to its own dtype.
+        scaling: what becomes of them instead.
     """
 
     name: str
@@ -46,6 +48,13 @@ class Buffer:
     queue: str = ""
     bits: int = 0
     of: str = ""
+    scaling: Scaling | None = None
+
+    def leaving(self, elements: np.ndarray) -> np.ndarray:
+        """Elements as they are stored."""
+        if self.scaling is not None:
+            return self.scaling.apply(elements)
+        return elements.astype(dtype(self.dtype).numpy)
 
     @property
     def bytes(self) -> int:

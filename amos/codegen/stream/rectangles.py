@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as MappingType
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 
 from amos.plan.stream_operand import StreamOperand
@@ -70,7 +71,7 @@ class Tile:
     steps: MappingType[str, int]
     first: int
 
-    @property
+    @cached_property
     def fragments(self) -> int:
         """Fragments on chip."""
         return prod(line.length for line in self.lines)

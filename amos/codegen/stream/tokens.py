@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping as MappingType
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -51,24 +51,28 @@ class Draft:
         for other in (queue - 1, queue + 1):
             if self._latest.get(other, -1) <= self._waited.get((queue, other), -1):
                 continue
-            last = np.full(count, -1)
-            for tables, ranges in (
-                (self._written, reads),
-                (self._written, writes),
-                (self._read, writes),
-            ):
-                for name, rows in ranges.items():
-                    if (other, name) in tables:
-                        shares = tables[other, name][rows].reshape(count, -1)
-                        last = np.maximum(last, shares.max(axis=1))
-            for n in np.flatnonzero(last >= 0):
-                self.wait(begin + int(n), int(last[n]))
+            last = [
+                tables[other, name][rows].reshape(count, -1).max(axis=1)
+                for tables, ranges in (
+                    (self._written, reads),
+                    (self._written, writes),
+                    (self._read, writes),
+                )
+                for name, rows in ranges.items()
+                if (other, name) in tables
+            ]
+            for n, number in enumerate(np.maximum.reduce(last).tolist() if last else ()):
+                self.wait(begin + n, number)
         for tables, ranges in ((self._read, reads), (self._written, writes)):
             for name, rows in ranges.items():
-                if (queue, name) not in tables:
-                    tables[queue, name] = np.full(self.buffers[name].depth, -1)
-                shares = tables[queue, name][rows].reshape(count, -1)
-                shares[:] = np.arange(begin, begin + count)[:, None]
+                table = tables.get((queue, name))
+                if table is None:
+                    table = tables[queue, name] = np.full(self.buffers[name].depth, -1)
+                if count == 1:
+                    table[rows] = begin
+                else:
+                    shares = table[rows].reshape(count, -1)
+                    shares[:] = np.arange(begin, begin + count)[:, None]
         self._latest[queue] = begin + count - 1
 
     def wait(self, number: int, other: int) -> None:
@@ -87,7 +91,10 @@ class Draft:
 
     def finished(self) -> tuple[Instruction, ...]:
         """The instructions with their tokens."""
-        return tuple(
-            replace(each, **self._marks[n]) if n in self._marks else each
-            for n, each in enumerate(self.instructions)
-        )
+        finished = self.instructions.copy()
+        for n, marks in self._marks.items():
+            # As `replace`, which calls the constructor and takes ten times as long.
+            each = object.__new__(type(finished[n]))
+            vars(each).update(vars(finished[n]), **marks)
+            finished[n] = each
+        return tuple(finished)

@@ -172,7 +172,7 @@ class Transfers:
         dram, written = memory.dram[region.name], memory.written[region.name]
         if stores:
             values = memory.chip[name][rows[inside]]
-            dram[there[inside]], written[there[inside]] = values.astype(dram.dtype), True
+            dram[there[inside]], written[there[inside]] = own.leaving(values), True
             return name, rows
         there = np.where(inside, there, region.rows)
         if not written[there].all():

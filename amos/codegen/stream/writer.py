@@ -6,8 +6,8 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from collections.abc import Mapping as MappingType
-from dataclasses import dataclass
 from math import lcm, prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,8 +23,7 @@ from amos.plan.stream_plan import Span, StreamPlan
 _PAGE = 4096
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """A loop over fragments.
 
     Attributes:
@@ -58,6 +57,17 @@ class Writer(ABC):
         self.bases, self.end = self._bases()
         #: Of each source the tiles on chip, by the spans that they are for, oldest first.
         self.resident = {op.name: dict[tuple[Span, ...], int]() for op in plan.sources}
+        names = {x.name for x in (*plan.spatial, *plan.reduce_loops)}
+        #: Of each operand the loops that move along it.
+        self._moving = {
+            op.name: sorted(names & {name for dim in op.dims for name in dim.index.names})
+            for op in plan.tiles.operands
+        }
+        # A tile is needed again and again, and so is what loads it: these are most of a stream.
+        self._tiles = dict[tuple[str, tuple[Span, ...]], Tile]()
+        self._loads = dict[tuple[str, tuple[Span, ...], int], list[Load]]()
+        #: By the lengths of spans, the loops around calls, which nothing else changes.
+        self._loops = dict[tuple[int, ...], tuple[Step, ...]]()
 
     @abstractmethod
     def multiply(
@@ -113,20 +123,37 @@ class Writer(ABC):
 
     def _output(self, spatial: MappingType[str, Span], slot: int) -> None:
         """Everything for one tile of the output."""
-        result = tile_of(self.plan.destination, spatial)
+        operands = (self.plan.destination, *self.plan.sources)
         first = True
         for reduction in self.plan.reduction_tiles():
             spans = {**spatial, **reduction}
-            tiles = [result, *(tile_of(op, spans) for op in self.plan.sources)]
-            bases = [slot + result.first, *self._loaded(spans, tiles[1:])]
-            loops = tuple(
-                Step(span.length, tuple(tile.steps.get(name, 0) for tile in tiles))
-                for name, span in spans.items()
-            )
-            self.multiply(loops, tiles, bases, first)
+            keys = [tuple([spans[name] for name in self._moving[op.name]]) for op in operands]
+            tiles = [self._tile(op, key, spans) for op, key in zip(operands, keys, strict=True)]
+            result = tiles[0]
+            bases = [slot + result.first, *self._loaded(keys[1:], tiles[1:])]
+            self.multiply(self._around(spans, tiles), tiles, bases, first)
             first = False
         self.finish(result, slot)
         self._store(result, slot)
+
+    def _tile(
+        self, op: StreamOperand, key: tuple[Span, ...], spans: MappingType[str, Span]
+    ) -> Tile:
+        """The tile of an operand for the spans of a key."""
+        tile = self._tiles.get((op.name, key))
+        if tile is None:
+            tile = self._tiles[op.name, key] = tile_of(op, spans)
+        return tile
+
+    def _around(self, spans: MappingType[str, Span], tiles: Sequence[Tile]) -> tuple[Step, ...]:
+        """The loops of a tile around its calls."""
+        key = tuple([span.length for span in spans.values()])
+        if key not in self._loops:
+            self._loops[key] = tuple(
+                Step(span.length, tuple(tile.steps.get(name, 0) for tile in tiles))
+                for name, span in spans.items()
+            )
+        return self._loops[key]
 
     def touched(self, tiles: Sequence[Tile], bases: Sequence[int]) -> dict[str, slice]:
         """Rows of each buffer that calls of one tile may touch."""
@@ -136,39 +163,43 @@ class Writer(ABC):
             for op, base, tile in zip(operands, bases, tiles, strict=True)
         }
 
-    def _loaded(self, spans: MappingType[str, Span], tiles: Sequence[Tile]) -> list[int]:
+    def _loaded(self, keys: Sequence[tuple[Span, ...]], tiles: Sequence[Tile]) -> list[int]:
         """Where the first steps of all loops are in tiles of the sources, which are loaded."""
-        pairs = list(zip(self.plan.sources, tiles, strict=True))
+        sources = list(zip(self.plan.sources, keys, tiles, strict=True))
         # What has a second buffer need not wait for the products that use the first.
-        pairs.sort(key=lambda pair: -len(self.plan.slots[pair[0].name]))
-        first = {op.name: self._load(op, spans, tile) + tile.first for op, tile in pairs}
+        sources.sort(key=lambda each: -len(self.plan.slots[each[0].name]))
+        first = {op.name: self._load(op, key, tile) + tile.first for op, key, tile in sources}
         return [first[op.name] for op in self.plan.sources]
 
-    def _load(self, op: StreamOperand, spans: MappingType[str, Span], tile: Tile) -> int:
+    def _load(self, op: StreamOperand, key: tuple[Span, ...], tile: Tile) -> int:
         """First fragment on chip of a tile, which is loaded unless it is there."""
-        key = tuple(spans[name] for name in sorted(tile.steps))
         resident, slots = self.resident[op.name], self.plan.slots[op.name]
         if key in resident:
             resident[key] = resident.pop(key)  # the one in use is the newest
             return resident[key]
         free = [slot for slot in slots if slot not in resident.values()]
         resident[key] = slot = free[0] if free else resident.pop(next(iter(resident)))
+        loads = self._loads.get((op.name, key, slot))
+        if loads is None:
+            loads = self._loads[op.name, key, slot] = self._loads_of(op, tile, slot)
+        self.draft.add(loads, writes={op.buffer: slice(slot, slot + tile.fragments)})
+        return slot
+
+    def _loads_of(self, op: StreamOperand, tile: Tile, slot: int) -> list[Load]:
         name, base = op.buffer, self.bases[op.name]
-        loads = [
+        return [
             Load(
                 buffer=name,
-                sram=slot + part.sram,
-                dram=base + part.dram,
-                rows=part.rows,
-                columns=part.columns,
-                stride=part.stride,
-                before=part.before,
-                after=part.after,
+                sram=slot + each.sram,
+                dram=base + each.dram,
+                rows=each.rows,
+                columns=each.columns,
+                stride=each.stride,
+                before=each.before,
+                after=each.after,
             )
-            for part in tile.rectangles()
+            for each in tile.rectangles()
         ]
-        self.draft.add(loads, writes={name: slice(slot, slot + tile.fragments)})
-        return slot
 
     def _store(self, result: Tile, slot: int) -> None:
         stores = [

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from amos.codegen.stream.instructions import Buffer, Instruction, Stream
-from amos.codegen.stream.transfers import Load, Store, Transfer
-from amos.codegen.vta.instructions import ALU_OPCODES, Alu, Finish, Gemm, Looped
+from amos.codegen.stream.transfers import Load, Store
+from amos.codegen.vta.instructions import ALU_OPCODES, Alu, Finish, Gemm
 from amos.errors import BuildError
 
 BYTES = 16
@@ -27,6 +27,22 @@ _LOAD, _STORE, _GEMM, _FINISH, _ALU = range(5)
 _MEMORIES = ("uop", "wgt", "inp", "acc", "out")
 _TOKENS = {"pop_prev": 1, "pop_next": 1, "push_prev": 1, "push_next": 1}
 _IMMEDIATE = 16
+_RECTANGLE = (
+    *("memory", "sram", "dram", "rows", "columns", "stride"),
+    *("above", "below", "left", "right"),
+)
+_LOOPED = ("begin", "end", "outer", "inner", "dst_outer", "dst_inner", "src_outer", "src_inner")
+#: Names of the fields of each opcode.
+_FIELDS = {
+    opcode: ("opcode", *_TOKENS, *names)
+    for opcode, names in (
+        (_LOAD, _RECTANGLE),
+        (_STORE, _RECTANGLE),
+        (_GEMM, (*_LOOPED, "reset", "wgt_outer", "wgt_inner")),
+        (_FINISH, ()),
+        (_ALU, (*_LOOPED, "reset", "operation", "use_immediate", "immediate")),
+    )
+}
 
 
 @dataclass(frozen=True)
@@ -124,19 +140,20 @@ class Encoding:
             BuildError: a value does not fit its field.
         """
         words = np.zeros((len(instructions), 2), np.uint64)
-        fields = [fields_of(each) for each in instructions]
-        opcodes = np.array([values["opcode"] for values in fields])
-        for opcode in np.unique(opcodes):
+        rows = [_values(each) for each in instructions]
+        opcodes = np.array([row[0] for row in rows])
+        for opcode in np.unique(opcodes).tolist():
             own = np.flatnonzero(opcodes == opcode)
+            columns = dict(zip(_FIELDS[opcode], np.array([rows[n] for n in own]).T, strict=True))
             for half, names in enumerate(self._halves(opcode)):
                 at = 0
                 for name, bits in names.items():
-                    column = np.array([fields[n][name] for n in own])
+                    column = columns[name]
                     low, high = _range(name, bits)
-                    for n in own[(column < low) | (column >= high)][:1]:
+                    for n in np.flatnonzero((column < low) | (column >= high))[:1]:
                         raise BuildError(
-                            f"VTA encoding: {name} = {fields[n][name]} does not fit its {bits} "
-                            f"bits: {instructions[n]}"
+                            f"VTA encoding: {name} = {column[n]} does not fit its {bits} bits: "
+                            f"{instructions[own[n]]}"
                         )
                     field = (column & ((1 << bits) - 1)).astype(np.uint64)
                     words[own, half] |= field << np.uint64(at)
@@ -188,43 +205,27 @@ class Encoding:
 
 def fields_of(instruction: Instruction) -> dict[str, int]:
     """The values of an instruction's fields by name."""
-    values = {
-        "pop_prev": int(instruction.pop_prev),
-        "pop_next": int(instruction.pop_next),
-        "push_prev": int(instruction.push_prev),
-        "push_next": int(instruction.push_next),
-    }
-    if isinstance(instruction, Transfer):
-        (above, left), (below, right) = instruction.before, instruction.after
-        return values | {
-            "opcode": _LOAD if isinstance(instruction, Load) else _STORE,
-            "memory": _MEMORIES.index(instruction.buffer),
-            "sram": instruction.sram,
-            "dram": instruction.dram,
-            "rows": instruction.rows,
-            "columns": instruction.columns,
-            "stride": instruction.stride,
-            "above": above,
-            "below": below,
-            "left": left,
-            "right": right,
-        }
-    if not isinstance(instruction, Looped):
-        return values | {"opcode": _FINISH}
-    values |= {name: getattr(instruction, name) for name in ("begin", "end", "outer", "inner")}
-    values |= {"dst_outer": instruction.dst[0], "dst_inner": instruction.dst[1]}
-    values |= {"src_outer": instruction.src[0], "src_inner": instruction.src[1]}
-    if isinstance(instruction, Gemm):
-        wgt = {"wgt_outer": instruction.wgt[0], "wgt_inner": instruction.wgt[1]}
-        return values | {"opcode": _GEMM, "reset": int(instruction.reset), **wgt}
-    assert isinstance(instruction, Alu)
-    return values | {
-        "opcode": _ALU,
-        "reset": 0,
-        "operation": ALU_OPCODES.index(instruction.opcode),
-        "use_immediate": int(instruction.immediate is not None),
-        "immediate": instruction.immediate or 0,
-    }
+    values = _values(instruction)
+    return dict(zip(_FIELDS[values[0]], map(int, values), strict=True))
+
+
+def _values(instruction: Any) -> tuple[int, ...]:
+    """The values of :data:`_FIELDS`."""
+    each, kind = instruction, type(instruction)
+    tokens = each.pop_prev, each.pop_next, each.push_prev, each.push_next
+    if kind in (Load, Store):
+        (above, left), (below, right) = each.before, each.after
+        place = _MEMORIES.index(each.buffer), each.sram, each.dram
+        shape = each.rows, each.columns, each.stride, above, below, left, right
+        return (_LOAD if kind is Load else _STORE, *tokens, *place, *shape)
+    if kind is Finish:
+        return (_FINISH, *tokens)
+    looped = each.begin, each.end, each.outer, each.inner, *each.dst, *each.src
+    if kind is Gemm:
+        return (_GEMM, *tokens, *looped, each.reset, *each.wgt)
+    number = each.immediate
+    operation = ALU_OPCODES.index(each.opcode), number is not None, number or 0
+    return (_ALU, *tokens, *looped, 0, *operation)
 
 
 def instruction_of(values: dict[str, int]) -> Instruction:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
@@ -82,5 +82,5 @@ def _merged(steps: list[Step]) -> list[Step]:
         outer, inner = steps[a], steps[b]
         if outer.sums == inner.sums and outer.moves == tuple(inner.length * m for m in inner.moves):
             rest = [step for n, step in enumerate(steps) if n not in (a, b)]
-            return _merged([*rest, replace(inner, length=outer.length * inner.length)])
+            return _merged([*rest, inner._replace(length=outer.length * inner.length)])
     return steps

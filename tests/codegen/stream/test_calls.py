@@ -10,6 +10,7 @@ import pytest
 
 import amos
 from amos import validate
+from amos.codegen.stream import Store
 from amos.errors import BuildError, IntrinsicError, ScheduleError, StreamError
 from amos.intrinsics import Intrinsic, Memory
 from amos.ir import Operator
@@ -200,12 +201,46 @@ def test_spaces_offer_what_banks_hold_and_nothing_twice_where_it_cannot_be() -> 
 
 def test_what_a_unit_does_not_say_that_it_does_is_refused() -> None:
     for op, message in (
-        (GEMM.with_epilogue("max(acc, 0)"), "stores sums as they are"),
+        (
+            GEMM.with_epilogue("max(acc, 0)"),
+            r"stores compute s8\(relu\(acc\) \* number\), .*not max",
+        ),
+        (GEMM.with_epilogue("s8(acc * 0.5 + 3)"), r"not s8\(acc \* 0.5 \+ 3"),
+        (GEMM.with_epilogue("s8(acc * 3)"), "stores compute"),
+        (GEMM.with_epilogue("s8(max(acc * -0.5, 0))"), "stores compute"),
+        (GEMM.with_epilogue("u8(relu(acc))"), "stores compute"),
         (GEMM.with_output("y[m, n + 3]", shapes={"y": [64, 60]}), "stores whole fragments"),
     ):
         mapping = amos.enumerate_mappings(op, MATMUL)[0]
         with pytest.raises(BuildError, match=message):
             StreamKernel(Candidate(mapping, StreamSchedule()), GEMMINI)
+
+
+@pytest.mark.parametrize(
+    ("epilogue", "factor", "relu"),
+    [
+        ("s8(relu(acc) * 0.0123)", 0.0123, True),
+        ("s8(max(0, 0.004 * acc))", 0.004, True),
+        ("s8(acc * -0.5)", -0.5, False),
+        ("s8(acc)", 1.0, False),
+    ],
+)
+def test_stores_scale_sums(epilogue: str, factor: float, relu: bool) -> None:
+    """As mvout: relu, times a float32, rounded to nearest even, clamped; a byte each leaves."""
+    op = GEMM.with_epilogue(epilogue)
+    inputs = validate.random_inputs(op, np.random.default_rng(2))
+    inputs["a"][:16] //= 16  # results that are not clamped
+    sums = inputs["a"].astype(np.int64) @ inputs["b"].astype(np.int64)
+    scaled = (np.maximum(sums, 0) if relu else sums).astype("f4") * np.float32(factor)
+    expected = np.clip(np.rint(scaled), -128, 127)
+    for kernel in kernels(op, MATMUL, GEMMINI, 4):
+        kernel.run(arguments := kernel.prepare(inputs))
+        assert np.array_equal(kernel.result(arguments), expected)
+        assert kernel.last is not None
+        stores = [x for x in kernel.stream.instructions if isinstance(x, Store)]
+        assert sum(x.moved for x in stores) * 256 == 64 * 48
+        assert kernel.plan.destination.moved_bytes == 256
+    assert len(np.unique(expected)) > 20
 
 
 def test_gaps_are_no_fragments_of_a_stream() -> None:
