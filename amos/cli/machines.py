@@ -25,7 +25,9 @@ def list_command(as_json: AsJson = False) -> None:
 
 @app.command("show")
 def show_command(
-    machine: Annotated[str, typer.Argument(metavar="MACHINE", help="A name, such as host.")],
+    machine: Annotated[
+        str, typer.Argument(metavar="MACHINE", help="A name, such as host, or a TOML file.")
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Show the levels, bandwidths and compute rates of a machine."""

@@ -50,7 +50,8 @@ IntrinsicFiles = Annotated[
     ),
 ]
 MachineName = Annotated[
-    str, typer.Option(metavar="NAME", help="A name that `amos machines list` shows.")
+    str,
+    typer.Option(metavar="NAME", help="A name that `amos machines list` shows, or a TOML file."),
 ]
 Extents = Annotated[
     list[str] | None,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from amos.errors import ExportError, UnknownNameError
-from amos.export import c, cuda, vta
+from amos.export import c, cuda, stream
 from amos.export.request import Request, request_of
 from amos.mapping import Mapping as Placement
 from amos.plan import Candidate
@@ -18,7 +19,8 @@ FORMATS: Mapping[str, Callable[[Request], Mapping[str, str | bytes]]] = {
     "c": c.files,  # C source, a header, and a test program that checks and times it
     "so": c.library,  # the same, and the shared library that the C compiler makes of it
     "cuda": cuda.files,  # CUDA source, its launch, and loaders for Python and C++
-    "vta": vta.files,  # instructions of VTA as JSON and binary, inputs and what comes out
+    "stream": stream.files,  # instructions of a unit as JSON, inputs and what comes out
+    "vta": partial(stream.files, encoding="vta"),  # the same of VTA, and its binary encoding
 }
 
 

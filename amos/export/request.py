@@ -12,7 +12,7 @@ from amos.codegen.c.types import KEYWORDS
 from amos.codegen.naming import spelled
 from amos.errors import ExportError, RecordError
 from amos.ir import Operator
-from amos.machine import catalogue
+from amos.machine import Machine, catalogue
 from amos.plan import Candidate
 from amos.records import Record, Records
 from amos.records.exchange import best_records
@@ -41,6 +41,7 @@ class Request:
             the oldest that has the instruction.
         machine: described machine whose cores and caches a kernel in C is planned for;
             ``"host"`` for this computer.
+        unit: machine that the kernel was made for, if streams of instructions drive it.
     """
 
     candidate: Candidate
@@ -48,6 +49,7 @@ class Request:
     implementation: str | None = None
     architecture: str = ""
     machine: str = "host"
+    unit: Machine | None = None
 
 
 def request_of(
@@ -62,9 +64,10 @@ def request_of(
     """
     if isinstance(kernel, str | Path):
         kernel = _read(str(kernel))
-    machine = "host"
+    machine, unit = "host", None
     if isinstance(kernel, Record):
-        candidate = kernel.rebuild()
+        candidate, described = kernel.rebuild(), kernel.described
+        unit = described if described is not None and described.stream is not None else None
         implementation = implementation or kernel.implementation or None
         if architecture is None and kernel.gpu is not None:
             architecture = f"sm_{kernel.gpu.architecture}"
@@ -75,7 +78,7 @@ def request_of(
         measured = getattr(kernel, "measurement", None)
         implementation = implementation or getattr(measured, "implementation", None)
     chosen = _checked(name, candidate.mapping.operator)
-    return Request(candidate, chosen, implementation, architecture or "", machine)
+    return Request(candidate, chosen, implementation, architecture or "", machine, unit)
 
 
 def _checked(name: str | None, operator: Operator) -> str:

@@ -31,6 +31,8 @@ class StreamKernel:
         self.plan = StreamPlan.of(candidate.mapping, candidate.schedule, machine)
         write = {"vta": vta.program, "calls": calls.program}[self.plan.unit.encoding]
         self.stream: Stream = write(self.plan)
+        self.encoding: vta.Encoding | None = None
+        self.binary = b""
         if self.plan.unit.encoding == "vta":
             self.encoding = vta.Encoding.of(self.stream.buffers)
             self.binary = self.encoding.binary(self.stream)

@@ -84,5 +84,7 @@ def test_an_export_holds_what_runs(record: Path, tmp_path: Path) -> None:
 
 def test_other_kernels_are_no_streams(record: Path, tmp_path: Path) -> None:
     (mapping, *_) = amos.enumerate_mappings(OPERATORS["gemm"], VTA)
-    with pytest.raises(ExportError, match="expected a kernel for vta_pynq, got one for host"):
+    with pytest.raises(
+        ExportError, match="expected the record of a kernel for vta_pynq, got one for host"
+    ):
         amos.export(mapping, "vta", tmp_path)
