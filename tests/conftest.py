@@ -7,11 +7,14 @@ import re
 import shutil
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from amos.measure import Runner
 
 # An example takes as long as the machine is busy; tests have a time limit as a whole.
 settings.register_profile("amos", deadline=None)
@@ -65,6 +68,55 @@ def golden(request: pytest.FixtureRequest) -> Golden:
 def short_search(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer scores of the model between two batches, for what asks nothing of how good they are."""
     monkeypatch.setattr("amos.explore.method.Search.inner", 64)
+
+
+@pytest.fixture(scope="session")
+def _idle_guards() -> Iterator[list[Any]]:
+    """Guards that a runner has left: environment, process, and what ends with it."""
+    guards: list[Any] = []
+    yield guards
+    for _, _, stack, _, _ in guards:
+        stack.close()
+
+
+@pytest.fixture
+def one_guard(monkeypatch: pytest.MonkeyPatch, _idle_guards: list[Any]) -> None:
+    """Runners take over the guard of the one before, which has loaded TVM.
+
+    For what asks nothing of how guards start and end. One whose runner was interrupted in a
+    request, or that has another environment, is not taken over.
+    """
+    start, request, close = Runner._start, Runner.request, Runner.close
+    asking: set[Runner] = set()
+
+    def environment() -> dict[str, str]:
+        return {k: v for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST"}
+
+    def take_over(runner: Runner) -> Any:
+        for guard in _idle_guards if runner._process is None else ():
+            if guard[0] == environment():
+                _idle_guards.remove(guard)
+                _, runner._process, runner._held, runner._errors, runner._folder = guard
+                break
+        return start(runner)
+
+    def ask(runner: Runner, *arguments: Any) -> Any:
+        asking.add(runner)
+        reply = request(runner, *arguments)
+        asking.discard(runner)
+        return reply
+
+    def leave(runner: Runner) -> None:
+        process = runner._process
+        if process is None or process.poll() is not None or runner in asking:
+            close(runner)
+            return
+        held = runner._held, runner._errors, runner._folder
+        _idle_guards.append((environment(), process, *held))
+        runner._process, runner._held = None, ExitStack()
+
+    for name, function in dict(_start=take_over, request=ask, close=leave).items():
+        monkeypatch.setattr(Runner, name, function)
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,7 @@ from amos.machine.cpu import cpu
 from amos.records import Records
 from tests.support.drills import leftovers, living
 
-pytestmark = pytest.mark.usefixtures("short_search")
+pytestmark = pytest.mark.usefixtures("short_search", "one_guard")
 
 VNNI = "vnni_dpbusd_m16k4_u8_s8_s32"
 GEMM = ["explore", "out[i,j] += a[i,k] * weight[j,k]", VNNI]

@@ -22,7 +22,7 @@ from amos.measure.task import Task
 from amos.records import Measurement
 from tests.support.fake import Answering, fake_seconds
 
-pytestmark = pytest.mark.usefixtures("short_search")
+pytestmark = pytest.mark.usefixtures("short_search", "one_guard")
 
 XEON = "xeon_6240"
 #: One instruction with the vector along the columns, and one along the rows.

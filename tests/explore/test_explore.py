@@ -55,7 +55,7 @@ def _host(op: Operator = CONV, crash: int = 1 << 30, **options: Any) -> Explorat
     return _model(op, **{"machine": "host", "executor": Answering(answer)} | options)
 
 
-@pytest.mark.usefixtures("short_search")
+@pytest.mark.usefixtures("short_search", "one_guard")
 @pytest.mark.parametrize("method", ["ga", "random"])
 def test_the_same_seed_proposes_the_same(method: str) -> None:
     for explore in (_host, _model):
@@ -93,7 +93,7 @@ def test_another_process_proposes_the_same() -> None:
     assert done.stderr.strip() == "False"
 
 
-@pytest.mark.usefixtures("short_search")
+@pytest.mark.usefixtures("short_search", "one_guard")
 @pytest.mark.parametrize("method", ["ga", "random"])
 @pytest.mark.parametrize("trials", [1, 7, 9, 17])
 def test_the_budget_is_honoured_and_nothing_is_tried_twice(method: str, trials: int) -> None:
@@ -117,7 +117,7 @@ def test_a_small_space_is_used_up(method: str) -> None:
     assert result.space_size == 2 * 3 == len(result.trials)
 
 
-@pytest.mark.usefixtures("short_search")
+@pytest.mark.usefixtures("short_search", "one_guard")
 def test_what_is_reported_along_the_way() -> None:
     seen: list[tuple[int, int]] = []
     spaces: list[int] = []
@@ -134,7 +134,7 @@ def test_what_is_reported_along_the_way() -> None:
     assert spaces == [result.space_size]
 
 
-@pytest.mark.usefixtures("short_search")
+@pytest.mark.usefixtures("short_search", "one_guard")
 def test_failures_are_counted_and_never_win() -> None:
     result = _host(crash=5, trials=40)
     failed = [trial for trial in result.trials if trial.measurement and trial.measurement.failure]
@@ -158,7 +158,7 @@ def test_every_candidate_failing_is_an_error() -> None:
         _host(executor=Answering(fail), trials=3)
 
 
-@pytest.mark.usefixtures("short_search")
+@pytest.mark.usefixtures("short_search", "one_guard")
 def test_a_leader_that_turns_out_wrong_does_not_win() -> None:
     """Measured again, the fastest one fails."""
     fast = _model(machine="host", executor=Answering(), trials=8).best.candidate
@@ -210,7 +210,7 @@ def test_an_unknown_intrinsic_and_one_that_cannot_be_used() -> None:
         _model(single)
 
 
-@pytest.mark.usefixtures("short_search")
+@pytest.mark.usefixtures("short_search", "one_guard")
 def test_only_the_named_mappings_are_searched() -> None:
     result = _model(trials=6, only=("k-c", "k-rsc"))
     assert result.searched == 2
@@ -219,7 +219,7 @@ def test_only_the_named_mappings_are_searched() -> None:
         _model(trials=1, only=("k-z",))
 
 
-@pytest.mark.usefixtures("short_search")
+@pytest.mark.usefixtures("short_search", "one_guard")
 @pytest.mark.parametrize(("seconds", "measurements"), [(1e-9, 8), (2.0, 4)])
 def test_slow_candidates_are_measured_once(seconds: float, measurements: int) -> None:
     """Confirming would time them no more often; and nobody waits longer than the best needs."""
@@ -255,7 +255,7 @@ def test_the_contract_of_the_dictionary() -> None:
     assert found["predicted_seconds"] > 0
 
 
-@pytest.mark.usefixtures("short_search")
+@pytest.mark.usefixtures("short_search", "one_guard")
 @pytest.mark.features
 def test_on_this_machine(tmp_path: Path) -> None:
     """The whole path once, with a real worker."""

@@ -21,7 +21,7 @@ from amos.records import Measurement
 from tests.support.exploring import grouped
 from tests.support.fake import INTRINSIC, OPERATOR, Answering, fake_seconds
 
-pytestmark = pytest.mark.usefixtures("short_search")
+pytestmark = pytest.mark.usefixtures("short_search", "one_guard")
 
 
 class _Picture(Shown):

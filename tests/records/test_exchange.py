@@ -28,7 +28,7 @@ from amos.records.salvage import salvage
 from tests.support.drills import _run
 from tests.support.fake import FakeExecutor
 
-pytestmark = pytest.mark.usefixtures("short_search")
+pytestmark = pytest.mark.usefixtures("short_search", "one_guard")
 
 VNNI = "vnni_dpbusd_m16k4_u8_s8_s32"
 GEMM = amos.Operator.parse("out[i,j] += a[i,k] * weight[j,k]", extents=dict(i=6, j=32, k=8))
