@@ -6,6 +6,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from types import UnionType
 from typing import Any
 
@@ -14,35 +15,19 @@ from amos.machine.identity import Identity
 from amos.records.canonical import digest
 from amos.records.record import Record
 
-#: Kind of each column but ``id``, which the file gives, and ``digest``.
-COLUMNS: dict[str, tuple[type, ...]] = {
-    "run": (str,),
-    "created": (str,),
-    "operator": (str,),
-    "canonical": (dict,),
-    "intrinsic": (str,),
-    "fingerprint": (str,),
-    "machine": (dict,),
-    "machine_key": (str,),
-    "method": (str,),
-    "proposer": (str,),
-    "seed": (int,),
-    "options": (dict,),
-    "number": (int,),
-    "phase": (str,),
-    "attempt": (int,),
-    "candidate": (str,),
-    "mapping": (dict,),
-    "sources": (list,),
-    "rule": (str,),
-    "schedule": (dict,),
-    "predicted": (float, int),
-    "times": (list,),
-    "implementation": (str,),
-    "verified_elements": (int,),
-    "max_difference": (float, int),
-    "failure": (str,),
-    "message": (str,),
+#: What a field of a record is in JSON, by the beginning of its annotation.
+_KINDS: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "float": (float, int),
+    "tuple": (list,),
+    **dict.fromkeys(("Json", "Mapping", "Identity"), (dict,)),
+}
+#: Kind of each column but ``id``, which the file gives, and ``digest``. Files depend on the order.
+COLUMNS = {"run": (str,), "created": (str,)} | {
+    each.name: _KINDS[str(each.type).partition("[")[0]]
+    for each in fields(Record)
+    if each.name not in ("id", "definition", "figures")
 }
 #: Columns of the file, in its order.
 STORED = ("id", *COLUMNS, "digest")
