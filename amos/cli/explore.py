@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+import amos
 from amos.cli import options
 from amos.cli.gpu_records import check_target, export_top
 from amos.cli.output import (
@@ -76,8 +77,6 @@ def _explored(
     op: Operator, units: str | Intrinsic | list[str] | None, quiet: bool, **options: Any
 ) -> Exploration:
     """The search, which says what it searches and what Ctrl-C leaves."""
-    import amos
-
     with notes_of_an_interrupt():
         return amos.explore(
             op,
@@ -97,8 +96,6 @@ def _search(
     epsilon: float,
     time_limit: float | None,
 ) -> SearchOptions:
-    import amos
-
     return amos.SearchOptions(
         commute=commute,
         fix=options.read_fixes(fix),
@@ -116,7 +113,6 @@ def _measure(
     memory: int | None,
     flush_cache: bool,
 ) -> MeasureOptions:
-    import amos
     from amos.machine.cpu import cpu
 
     # What drives everything out of this CPU's caches.

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+import amos
 from amos.cli.options import AsJson, IntrinsicFiles, load_intrinsics
 from amos.cli.output import print_json, print_line
 
@@ -40,8 +41,6 @@ def export_command(
     An intrinsic that is not registered is the one that --intrinsic describes, or
     the one that the record keeps.
     """
-    import amos
-
     load_intrinsics(intrinsics)
     files = amos.export(record, form, out, name=name, architecture=arch, force=force)
     if as_json:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import amos
 from amos.cli import options
 from amos.cli.output import print_json, print_line
 from amos.errors import suggestion
@@ -34,10 +35,8 @@ def fuse_check_command(
     The status is 0 if they can, else 1. Extents of the consumer are those of the producer for
     iterations of the same names.
     """
-    from amos import fusable
-
     sizes, kinds = options.read_extents(extent), options.read_dtypes(dtype)
-    verdict = fusable(_producer(producer, consumer, sizes, kinds), consumer, sizes, kinds)
+    verdict = amos.fusable(_producer(producer, consumer, sizes, kinds), consumer, sizes, kinds)
     if as_json:
         print_json(
             {
@@ -65,21 +64,19 @@ def _producer(
         AmosError: a text or a parameter is wrong.
         typer.BadParameter: an option names what neither of two texts has.
     """
-    from amos import operators
-
     iterations, tensors = _names(consumer)
     if "[" in text:
         others = _names(text)
         _check("--extent", sizes, [*others[0], *iterations])
         _check("--dtype", kinds, [*others[1], *tensors])
         return text
-    usual = operators.resolve(text)
+    usual = amos.operators.resolve(text)
     own = {*usual.extents, *(load.tensor.name for load in usual.operands)}
 
     def of(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
         return {key: value for key, value in values.items() if key in own or key not in names}
 
-    return operators.resolve(text, extents=of(sizes, iterations), dtypes=of(kinds, tensors))
+    return amos.operators.resolve(text, extents=of(sizes, iterations), dtypes=of(kinds, tensors))
 
 
 def _names(text: str) -> tuple[list[str], list[str]]:

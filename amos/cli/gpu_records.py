@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import amos
 from amos.errors import ExportError
 
 if TYPE_CHECKING:
@@ -94,14 +95,14 @@ def benchmark_pieces(architecture: str, trials: int, top: int) -> Pieces:
     Raises:
         MeasureError: no machine of that architecture is described.
     """
-    import amos
-    from amos import operators
     from amos.export.gpu_check import machine_for
     from amos.machine.gpu_costs import capability
 
     machine = machine_for(architecture).name
-    jobs = {f"batch1/{name}": operators.get(name, dtype="f16") for name in operators.TABLE_6}
-    large = operators.get("gemm", dtype="f16", m=_LARGE, n=_LARGE, k=_LARGE)
+    jobs = {
+        f"batch1/{name}": amos.operators.get(name, dtype="f16") for name in amos.operators.TABLE_6
+    }
+    large = amos.operators.get("gemm", dtype="f16", m=_LARGE, n=_LARGE, k=_LARGE)
     jobs[f"gemm/gemm_{_LARGE}"] = large
 
     def write(name: str, op: Operator, unit: Intrinsic, folder: Path) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import amos
 from amos.cli import options
 from amos.cli.output import print_json, print_line, print_table, print_warning
 from amos.errors import IntrinsicError
@@ -26,11 +27,9 @@ app = typer.Typer(
 @app.command("list")
 def list_command(files: options.IntrinsicFiles = None, as_json: options.AsJson = False) -> None:
     """List every registered intrinsic."""
-    from amos import intrinsics
-
     options.load_intrinsics(files)
     units = _all()
-    for plug_in, why in intrinsics.broken().items():
+    for plug_in, why in amos.intrinsics.broken().items():
         print_warning(f"plug-in {plug_in!r} is broken and could not be loaded: {why}")
     if as_json:
         print_json([_describe(unit) for unit in units])
@@ -42,7 +41,7 @@ def list_command(files: options.IntrinsicFiles = None, as_json: options.AsJson =
                 unit.name,
                 " ".join(f"{name}={size}" for name, size in unit.extents.items()),
                 tuple(kind.spelled for kind in unit.kinds),
-                tuple(intrinsics.implementations(unit.name)) or None,
+                tuple(amos.intrinsics.implementations(unit.name)) or None,
                 unit.requires or None,
             ]
             for unit in units
@@ -99,13 +98,12 @@ def check_command(
     One line for each intrinsic: described, what it compiles for, what it ran on,
     equal or not, and what was skipped and why.
     """
-    from amos import intrinsics
     from amos.selfcheck import Report, check
 
     options.load_intrinsics(files)
     units = [_named(name) for name in names] if names else _all()
     reports = check(units, progress=None if as_json else lambda report: print_line(str(report)))
-    plug_ins = {} if names else intrinsics.broken()
+    plug_ins = {} if names else amos.intrinsics.broken()
     broken = [Report(f"plug-in {name}", problems=[why]) for name, why in plug_ins.items()]
     if as_json:
         rows = [report.to_dict() for report in (*reports, *broken)]
@@ -124,24 +122,18 @@ def check_command(
 
 
 def _all() -> list[Intrinsic]:
-    from amos import intrinsics
-
-    return [intrinsics.get(name) for name in intrinsics.names()]
+    return [amos.intrinsics.get(name) for name in amos.intrinsics.names()]
 
 
 def _named(name: str) -> Intrinsic:
     """An intrinsic by its name, or by the file that describes it."""
-    from amos import intrinsics
-
     path = Path(name)
     if path.suffix == ".toml" or len(path.parts) > 1:
-        return intrinsics.load(path)
-    return intrinsics.get(name)
+        return amos.intrinsics.load(path)
+    return amos.intrinsics.get(name)
 
 
 def _describe(unit: Intrinsic) -> dict[str, Any]:
-    from amos import intrinsics
-
     m, n, k = unit.shape
     return {
         "name": unit.name,
@@ -159,7 +151,7 @@ def _describe(unit: Intrinsic) -> dict[str, Any]:
         "shapes": unit.shapes,
         "timing": unit.timing,
         "requires": unit.requires,
-        "implementations": list(intrinsics.implementations(unit.name)),
+        "implementations": list(amos.intrinsics.implementations(unit.name)),
         "description": unit.description,
         "source": unit.source,
     }

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+import amos
 from amos.cli.options import AsJson
 from amos.cli.output import print_json, print_line
 
@@ -15,12 +16,10 @@ app = typer.Typer(help="List and show machines.", no_args_is_help=True, rich_mar
 @app.command("list")
 def list_command(as_json: AsJson = False) -> None:
     """List the known machines."""
-    from amos import machines
-
     if as_json:
-        print_json(machines.names())
+        print_json(amos.machines.names())
     else:
-        print_line("\n".join(machines.names()))
+        print_line("\n".join(amos.machines.names()))
 
 
 @app.command("show")
@@ -31,9 +30,7 @@ def show_command(
     as_json: AsJson = False,
 ) -> None:
     """Show the levels, bandwidths and compute rates of a machine."""
-    from amos import machines
-
-    described = machines.get(machine)
+    described = amos.machines.get(machine)
     if as_json:
         print_json(described)
     else:
@@ -48,10 +45,9 @@ def probe_command(
     as_json: AsJson = False,
 ) -> None:
     """Measure this machine: intrinsic rates, bandwidth of each level, launch, clock."""
-    from amos import machines
     from amos.measure.host import cache_file
 
-    probed = machines.probe(fresh=fresh)
+    probed = amos.machines.probe(fresh=fresh)
     if as_json:
         print_json(probed)
     else:

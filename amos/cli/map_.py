@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import amos
 from amos.cli import options
 from amos.cli.output import print_json, print_line, print_table
 from amos.cli.targets import map_target
@@ -59,7 +60,6 @@ def map_command(
     Without INTRINSIC every instruction of the machine is listed, with the best time that the
     model predicts.
     """
-    from amos import enumerate_mappings
     from amos.explore.contenders import chosen_intrinsics
 
     if target is not None:
@@ -78,7 +78,7 @@ def map_command(
     if explain is not None:
         _explain(op, unit, explain, rule, as_json)
         return
-    space = enumerate_mappings(op, unit, rule=rule, commute=commute)
+    space = amos.enumerate_mappings(op, unit, rule=rule, commute=commute)
     if as_json:
         _print_space(space, commute, limit)
     else:
@@ -103,7 +103,6 @@ def _list_instructions(
     op: Operator, units: list[Intrinsic], machine: str, rule: str, commute: bool, as_json: bool
 ) -> None:
     """What each instruction could do for an operator."""
-    import amos
     from amos.explore.contenders import contenders, predicted, reasons
 
     search = amos.SearchOptions(commute=commute)
@@ -173,15 +172,13 @@ def _list(space: MappingSpace, limit: int) -> None:
 
 def _why_none(space: MappingSpace) -> str:
     """What speaks against the first mapping of a wider rule; empty if there are mappings."""
-    from amos import check_matching, enumerate_mappings
-
     if space:
         return ""
     op, unit = space.operator, space.intrinsic
     for wider in _wider(space.rule):
-        if others := enumerate_mappings(op, unit, wider):
+        if others := amos.enumerate_mappings(op, unit, wider):
             first = others[0]
-            verdict = check_matching(op, unit, first.matching, space.rule, order=first.order)
+            verdict = amos.check_matching(op, unit, first.matching, space.rule, order=first.order)
             return (
                 f"rule {wider!r} has {others.count}; against {first.name} of these speaks under "
                 f"{space.rule!r}: {'; '.join(verdict.reasons)}"
@@ -197,13 +194,11 @@ def _wider(rule: str) -> tuple[str, ...]:
 
 
 def _explain(op: Operator, unit: Intrinsic, text: str, rule: str, as_json: bool) -> None:
-    from amos import check_matching
-
     matrix = _read_matching(text, op, unit)
-    verdict = check_matching(op, unit, matrix, rule=rule)
+    verdict = amos.check_matching(op, unit, matrix, rule=rule)
     accepting = ""
     if verdict.wrong:
-        accepting = next((r for r in _wider(rule) if check_matching(op, unit, matrix, r)), "")
+        accepting = next((r for r in _wider(rule) if amos.check_matching(op, unit, matrix, r)), "")
     cells = matrix.astype(int).tolist()
     if as_json:
         print_json(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import amos
 from amos.cli import options
 from amos.cli.output import milliseconds as ms
 from amos.cli.output import notes_of_an_interrupt, print_json, print_line, print_table
@@ -77,7 +78,6 @@ def tune_command(
     as_json: options.AsJson = False,
 ) -> None:
     """Measure candidates for every kernel of a network, and record them."""
-    import amos
     from amos.viz.results import allocated
 
     with notes_of_an_interrupt():
@@ -129,8 +129,6 @@ def compile_command(
     as_json: options.AsJson = False,
 ) -> None:
     """Compile a network: AMOS's kernels, and the engine for the rest."""
-    import amos
-
     network = _load(model, shape, bucket)
     compiled = amos.compile(
         network, records=records, verify=verify, measure=measure, progress=not as_json
@@ -175,8 +173,6 @@ def fig7_command(
 
 
 def _load(model: Path, shapes: list[str] | None, buckets: list[str] | None) -> Loaded:
-    import amos
-
     return amos.load_network(
         str(model),
         shapes=_sizes("--shape", "INPUT=SIZES, as input=1,3,224,224", shapes),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import amos
 from amos.cli import options
 from amos.cli.output import print_json, print_table
 
@@ -25,11 +26,9 @@ def operators_command(
     as_json: options.AsJson = False,
 ) -> None:
     """List operators or layers, or show one."""
-    from amos import operators
-
-    labels = operators.names() if name is None else operators.layers()
+    labels = amos.operators.names() if name is None else amos.operators.layers()
     inside = [label for label in labels if name in (None, label.partition(":")[0])]
-    listed = {label: operators.resolve(label) for label in inside}
+    listed = {label: amos.operators.resolve(label) for label in inside}
     if name is not None and not listed:
         listed = {name: options.read_operator(name, extent, dtype, shape, layout)}
     if as_json:

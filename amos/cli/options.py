@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+import amos
 from amos.errors import OperatorError
 
 if TYPE_CHECKING:
@@ -191,9 +192,7 @@ def load_intrinsics(files: Iterable[Path] | None) -> list[Intrinsic]:
     Raises:
         IntrinsicError: a file is not well formed, or its name is taken.
     """
-    from amos import intrinsics
-
-    return [intrinsics.load(file) for file in files or ()]
+    return [amos.intrinsics.load(file) for file in files or ()]
 
 
 def read_intrinsic(name: str | None, files: Iterable[Path] | None) -> Intrinsic:
@@ -203,11 +202,9 @@ def read_intrinsic(name: str | None, files: Iterable[Path] | None) -> Intrinsic:
         AmosError: a file is not well formed, or there is no such intrinsic.
         typer.BadParameter: neither a name nor a file is given.
     """
-    from amos import intrinsics
-
     described = load_intrinsics(files)
     if name is not None:
-        return intrinsics.get(name)
+        return amos.intrinsics.get(name)
     if not described:
         raise typer.BadParameter(
             "name one, or describe one with --intrinsic FILE", param_hint="INTRINSIC"
@@ -247,7 +244,6 @@ def read_operator(
         AmosError: there is no such operator, or the parts do not fit together.
         typer.BadParameter: an option is not of the form that its help shows.
     """
-    from amos import operators
     from amos.operators.lookup import read_pair, read_shapes
 
     common: str | None = None
@@ -263,7 +259,7 @@ def read_operator(
     before = [_prologue(text) for text in prologue or ()]
     behind = [text for text in (epilogue, output, *(result or ())) if text is not None]
     stored = _read(before, behind)
-    op = operators.resolve(
+    op = amos.operators.resolve(
         operator,
         extents=read_extents(extent),
         dtype=common,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import amos
 from amos.cli import options
 from amos.cli.output import print_json, print_line, print_table
 from amos.errors import MachineError
@@ -38,8 +39,6 @@ def predict_command(
     Each mapping stands with the best of the schedules drawn for it, fastest first.
     Nothing is compiled or run.
     """
-    import amos
-
     unit = options.read_intrinsic(intrinsic, files)
     target = amos.machines.get(machine, [unit])
     space = amos.enumerate_mappings(op, unit, rule=rule, commute=commute)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import amos
 from amos.cli.options import AsJson, Rule
 from amos.cli.output import counting, print_json, print_line, print_table
 
@@ -294,9 +295,7 @@ def fig5_command(
         data = figure.stored() if dataset is None else load(dataset)
     costs = figure.fit(data, figure.FITTED_ON) if fit else None
     if plot is not None:
-        from amos import viz
-
-        viz.write(viz.accuracy(figure.predictions(data, costs)), plot)
+        amos.viz.write(amos.viz.accuracy(figure.predictions(data, costs)), plot)
     result = figure.fig5(data, costs)
     if dataset is None and not measure:
         result["second_cpu"] = figure.second_cpu()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import amos
 from amos.cli import options
 from amos.cli.output import print_line, print_warning
 
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 @lru_cache(maxsize=64)
 def _measured(unit: Intrinsic) -> Machine:
     """This computer, with how fast it executes an intrinsic."""
-    import amos
-
     return amos.machines.get("host", [unit])
 
 
@@ -54,7 +53,6 @@ def serve_command(
     files: options.IntrinsicFiles = None,
 ) -> None:
     """Explore mapping spaces on a web page, on this computer alone."""
-    import amos
     from amos.explorer import Engine, State
     from amos.explorer.server import Server, is_loopback
 

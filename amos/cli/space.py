@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import amos
 from amos.cli import options
 from amos.cli.output import print_json, print_line, print_table
 
@@ -35,7 +36,6 @@ def space_command(
     as_json: options.AsJson = False,
 ) -> None:
     """Print variables, constraints by type and by rule, and the size of a schedule space."""
-    import amos
     from amos.schedule import spaces_of
 
     unit = options.read_intrinsic(intrinsic, files)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import amos
 from amos.cli.options import AsJson, Dtypes, Extents, Seed
 from amos.cli.output import milliseconds, percent, print_json, print_table
 
@@ -47,7 +48,6 @@ def sweep_command(
     as_json: AsJson = False,
 ) -> None:
     """Compare sizes of an instruction, its buffers and its machine on some operators."""
-    import amos
     from amos.cli.options import read_operator
     from amos.errors import ExploreError
     from amos.explore.sweep import sweep
@@ -62,9 +62,7 @@ def sweep_command(
     if all(point.reason for point in points):
         raise ExploreError(f"none of {len(points)} points can be had; {points[0].reason}")
     if plot is not None:
-        from amos import viz
-
-        viz.write(viz.sizes(points), plot, viz.sliders(points))
+        amos.viz.write(amos.viz.sizes(points), plot, amos.viz.sliders(points))
     if as_json:
         print_json([asdict(point) for point in points])
     else:

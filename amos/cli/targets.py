@@ -6,6 +6,7 @@ import itertools
 import re
 from typing import TYPE_CHECKING, Any
 
+import amos
 from amos.cli.output import percent, print_json, print_line, print_table
 from amos.errors import MappingError
 
@@ -55,10 +56,9 @@ def map_target(
 
 def _intrinsics(target: str) -> list[Intrinsic]:
     """Registered intrinsics whose requirements a target meets."""
-    from amos import intrinsics
     from amos.machine.cpu import cpu
 
-    units = [intrinsics.get(name) for name in intrinsics.names()]
+    units = [amos.intrinsics.get(name) for name in amos.intrinsics.names()]
     kind, _, what = target.partition(":")
     if target == "all":
         return units
@@ -73,7 +73,7 @@ def _intrinsics(target: str) -> list[Intrinsic]:
         features = cpu().features if what == "host" else frozenset(what.split(","))
         chosen = [u for u in units if u.requires and set(u.requires) <= features]
         if machine := _MACHINES.get(kind):
-            sources = {u.name: intrinsics.implementations(u.name).values() for u in chosen}
+            sources = {u.name: amos.intrinsics.implementations(u.name).values() for u in chosen}
             chosen = [u for u in chosen if any(s.machine == machine for s in sources[u.name])]
     if not chosen:
         raise MappingError(f"target {target!r} has no registered intrinsic; forms are {_FORMS}")
@@ -81,12 +81,10 @@ def _intrinsics(target: str) -> list[Intrinsic]:
 
 
 def _row(op: Operator, unit: Intrinsic, commute: bool) -> dict[str, Any]:
-    from amos import enumerate_mappings
-
     row: dict[str, Any] = {"intrinsic": unit.name, "counts": {}, "utilization": None, "why": ""}
     try:
         for rule in ("paper", "access", "gather"):
-            space = enumerate_mappings(op, unit, rule=rule, commute=commute)
+            space = amos.enumerate_mappings(op, unit, rule=rule, commute=commute)
             row["counts"][rule] = space.count
     except MappingError as error:
         reason = str(error).removeprefix(f"{op.name} cannot use {unit.name}: ")
