@@ -1,8 +1,8 @@
 """ONNX nodes that are imported our way.
 
-The engine makes loops of some that are elementwise, before anything can see what they are,
-and its importer takes no converters of others. So its table has ours in it while a model is
-imported.
+The engine makes loops of some that are elementwise, before anything can see what they are, and
+has no recurrent layers; its importer takes no converters of others. So its table has ours in it
+while a model is imported.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
+
+from amos.network.recurrent import LAYERS
 
 #: Makes a Relax expression from a builder, the inputs of a node and its attributes.
 Convert = Callable[[Any, list[Any], Mapping[str, Any]], Any]
@@ -79,4 +81,5 @@ _CONVERTERS = {
     "Max": _Converter(_pairwise("maximum")),
     "Min": _Converter(_pairwise("minimum")),
     "Sum": _Converter(_pairwise("add")),
+    **{kind: _Converter(layer) for kind, layer in LAYERS.items()},
 }

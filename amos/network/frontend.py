@@ -115,7 +115,8 @@ def _from_onnx(model: Any, name: str, shapes: dict[str, list[int]]) -> Any:
             warnings.simplefilter("ignore")
             return from_onnx(model, shape_dict=shapes)
     except Exception as error:
-        said = f"model {name!r}: TVM cannot import it: {last_line(error)}"
+        why = "" if isinstance(error, NetworkError) else "TVM cannot import it: "
+        said = f"model {name!r}: {why}{last_line(error)}"
         with silent():  # TVM complains where a builder ends before its work is done
             traceback.clear_frames(error.__traceback__)
         raise NetworkError(said) from error

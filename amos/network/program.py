@@ -165,15 +165,16 @@ class Writer:
         from tvm import relax
 
         if isinstance(operand, Constant):
-            return relax.const(operand.tensor)
+            tensor = operand.tensor
+            return const(tensor) if isinstance(tensor, np.ndarray) else relax.const(tensor)
         return self.values[operand.number]
 
 
 def const(array: np.ndarray) -> Any:
-    """The engine's constant of an array."""
+    """The engine's constant of an array, which would have 32 bits if its dtype were not stated."""
     from tvm import relax
 
-    return relax.const(np.ascontiguousarray(array) if array.ndim else array)
+    return relax.const(np.ascontiguousarray(array) if array.ndim else array, str(array.dtype))
 
 
 def rebuilt(

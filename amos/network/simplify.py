@@ -107,12 +107,10 @@ def _lacks_axes(node: Node) -> bool:
 
 def _with_axes(node: Node) -> Callable[[Writer], Any]:
     def shaped(operand: Operand, writer: Writer) -> Any:
-        from tvm import relax
-
         if not isinstance(operand, Constant):
             return writer.value(operand)
         axes = [1] * (len(node.shape) - len(operand.shape))
-        return relax.const(operand.array.reshape(*axes, *operand.shape))
+        return const(operand.array.reshape(*axes, *operand.shape))
 
     def make(writer: Writer) -> Any:
         from tvm import ir
@@ -130,7 +128,7 @@ def _clamped(node: Node) -> Callable[[Writer], Any]:
         from tvm import relax
 
         low, high = (
-            relax.const(np.full([1] * len(node.shape), bound.value, node.dtype))
+            const(np.full([1] * len(node.shape), bound.value, node.dtype))
             for bound in node.expression.args[1:]
         )
         above = writer.emit(relax.op.maximum(writer.value(node.operands[0]), low))
@@ -186,13 +184,13 @@ def _scale_and_shift(node: Node) -> tuple[np.ndarray, np.ndarray]:
 
 def _scaled_convolution(node: Node, scale: np.ndarray) -> Callable[[Writer], Any]:
     def make(writer: Writer) -> Any:
-        from tvm import ir, relax
+        from tvm import ir
 
         image, weight = node.operands
         assert isinstance(weight, Constant)
         each = scale.reshape(-1, *[1] * (weight.array.ndim - 1))
         scaled = (weight.array * each).astype(weight.array.dtype)
-        arguments = [writer.value(image), relax.const(scaled)]
+        arguments = [writer.value(image), const(scaled)]
         return ir.Call(node.expression.op, arguments, node.attributes, node.expression.ty_args)
 
     return make
@@ -204,11 +202,9 @@ def _affine(node: Node, scale: np.ndarray | None, shift: np.ndarray) -> Callable
     axis = int(node.attributes.axis)
 
     def constant(values: np.ndarray) -> Any:
-        from tvm import relax
-
         rank = len(source.shape)
         shaped = values.reshape([-1 if d == axis % rank else 1 for d in range(rank)])
-        return relax.const(shaped.astype(source.dtype))
+        return const(shaped.astype(source.dtype))
 
     def make(writer: Writer) -> Any:
         from tvm import relax
