@@ -96,7 +96,8 @@ def register_pressure(machine: Machine, nest: CoreNest) -> np.ndarray | float:
     """By what factor calls are slower for fragments that the registers do not hold.
 
     The accumulators of a register tile always fit them, as its space demands. Fragments
-    that overlapping windows keep may not: these are stored and loaded again.
+    that overlapping windows keep may not: these are stored and loaded again. Where the tile
+    leaves no register for the next fragments, something of it is, once a stretch of code.
     """
     steps, structure = nest.steps, nest.steps.structure
     registers = structure.mapping.intrinsic.registers
@@ -104,11 +105,15 @@ def register_pressure(machine: Machine, nest: CoreNest) -> np.ndarray | float:
         # Tile registers have numbers, and no compiler moves them to memory.
         return 1.0
     live = steps.live_fragments
-    kept, moves = kept_fragments(nest, stretch(machine, nest))
+    together = stretch(machine, nest)
+    kept, moves = kept_fragments(nest, together)
     spilled = np.clip(live + kept - registers, 0.0, kept) / np.maximum(kept, 1.0)
     # With no register for the next fragment of each source, the accumulators of all calls
     # that a kept one is for give way.
     each = np.min([steps.fragments(op) for op in structure.sources], axis=0)
-    each = np.where(live > registers - len(structure.sources), each, 1.0)
-    moves = spilled * moves * each / steps.fragments(structure.destination)
+    full = live > registers - len(structure.sources)
+    moves = spilled * moves * np.where(full, each, 1.0)
+    # Compilers load fragments ahead of their step, wherever the registers come from.
+    moves = moves + np.where(full, 2.0 / together, 0.0)
+    moves = moves / steps.fragments(structure.destination)
     return np.asarray(1.0 + machine.costs.reload * moves)
