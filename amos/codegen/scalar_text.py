@@ -62,6 +62,10 @@ class ScalarText:
         """An element of a tensor, widened."""
         raise NotImplementedError
 
+    def widened(self, value: str, dtype: str) -> str:
+        """An accumulator as ``int32`` or ``float32``."""
+        raise NotImplementedError
+
     def convert(self, value: str) -> str:
         """An ``int32`` as ``float32``."""
         raise NotImplementedError

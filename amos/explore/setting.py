@@ -32,6 +32,7 @@ from amos.machine.identity import Identity
 from amos.mapping import Mapping, MappingSpace, enumerate_mappings
 from amos.measure.executor import Executor, LocalExecutor
 from amos.measure.reference import Demand
+from amos.measure.simulator import check_operator
 from amos.records.canonical import digest, machine_values
 from amos.records.record import Run
 from amos.records.store import Records
@@ -122,6 +123,8 @@ class Setting:
         op, workers = mappings[0].operator, self.workers
         if workers is not None:
             Demand.of(op).check(op, workers.memory)
+        if target.stream is not None:
+            check_operator(op, unit, target)
         log = self._log(unit, op)
         # A run that is continued keeps the machine that it began with.
         target = log.machine("description") or target

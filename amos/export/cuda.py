@@ -15,7 +15,7 @@ from types import ModuleType
 
 from amos.codegen.cuda.kernel import KernelText
 from amos.codegen.cuda.launch import launch_of
-from amos.codegen.cuda.reductions import START_THREADS, start_blocks
+from amos.codegen.cuda.reductions import ELEMENT_THREADS, element_blocks
 from amos.codegen.cuda.text import GLOBALS
 from amos.codegen.cuda.toolchain import compilers, portable_code
 from amos.errors import ExportError
@@ -82,10 +82,14 @@ def _header(plan: GpuPlan, text: KernelText) -> str:
   if (cleared != cudaSuccess) return cleared;
 """
     launch = f"dim3({', '.join(map(str, plan.grid))}), dim3({plan.threads}), {dynamic}"
-    call = f"{text.name}<<<{launch}, stream>>>({', '.join(names)});"
-    if text.start:
-        before = f"dim3({start_blocks(plan)}), dim3({START_THREADS}), 0"
-        call = f"{text.start}<<<{before}, stream>>>({', '.join(names)});\n  {call}"
+    launches = {
+        text.start: f"dim3({element_blocks(plan)}), dim3({ELEMENT_THREADS}), 0",
+        text.name: launch,
+        text.end: f"dim3({element_blocks(plan, ends=True)}), dim3({ELEMENT_THREADS}), 0",
+    }
+    call = "\n  ".join(
+        f"{name}<<<{how}, stream>>>({', '.join(names)});" for name, how in launches.items() if name
+    )
     return f"""// Launches {text.name} of kernel.cu.
 // Compile with nvcc for {plan.architecture} or later.
 #pragma once

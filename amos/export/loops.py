@@ -12,6 +12,7 @@ from amos.codegen.c.types import c_type
 from amos.codegen.scalar_text import ScalarText
 from amos.codegen.tir.arrays import held
 from amos.ir import Affine, BufferLoad, Digit, Iteration, Operator, Store, dtype
+from amos.ir.expression import ACCUMULATORS
 
 
 def statement(operator: Operator, integer: bool, exact: bool) -> str:
@@ -165,6 +166,11 @@ class InC(ScalarText):
     def read(self, load: BufferLoad, kind: str) -> str:
         """An element of a tensor as a value of a kind."""
         return f"({'float' if kind == 'float32' else 'int32_t'}){element(load)}"
+
+    def widened(self, value: str, dtype: str) -> str:
+        """A sum of ``int64_t`` or ``double`` as a value of its dtype, and that as its kind."""
+        short = f"({c_type(held(dtype))})({value})"
+        return f"({'int32_t' if ACCUMULATORS[dtype] == 'int32' else 'float'}){short}"
 
     def convert(self, value: str) -> str:
         """An integer as a float."""

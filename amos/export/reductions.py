@@ -6,9 +6,19 @@ from dataclasses import dataclass
 from math import prod
 
 from amos.codegen.c.source import Parameter
-from amos.export.loops import flat, loop, named
-from amos.ir import Operator, dtype
+from amos.export.loops import InC, flat, loop, named, stored
+from amos.ir import Operator
+from amos.ir.epilogue import Epilogue
 from amos.ir.result import Result
+
+#: Share of a float of a type that it may be off by beside that; an integer by 1.
+_SHARE = {"float32": 1e-6, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+#: Holds the end of a sum against those of the least and the largest that it may have been.
+NEAR = """static inline int is_near(double a, double b, double low, double high, double share) {
+  double off = fmax(fabs(low - b), fabs(high - b));
+  return a == b || fabs(a - b) <= off + (share > 0 ? share * fabs(b) : 1);
+}
+"""
 
 
 @dataclass(frozen=True)
@@ -29,8 +39,11 @@ class Reduction:
 
     @property
     def _kind(self) -> str:
-        integer = dtype(str(self.alone.result_dtype)).is_integer
-        return "int64_t" if integer else "double"
+        return "int64_t" if self._together == "int32" else "double"
+
+    @property
+    def _together(self) -> str:
+        return self.result.together(str(self.operator.output.tensor.dtype))
 
     def _at(self, prefix: str) -> str:
         return f"{named(self.output.tensor, prefix)}[{flat(self.result.store)}]"
@@ -64,8 +77,31 @@ class Reduction:
         loops = [it for it in self.operator.spatial if it.name in names]
         terms = prod(it.extent for it in self.operator.spatial if it.name not in names)
         got, every = self._at("of"), self._at("all")
-        wrong = f"{got} != ({self.output.kind}){every}"
+        bound = "0"
         if self._kind == "double" and self.result.combination == "+=":
-            wrong = f"!(fabs({got} - {every}) <= {terms + 2} * 0x1p-23 * {self._at('size')})"
+            bound = f"{terms + 2} * 0x1p-23 * {self._at('size')}"
+        if self.result.last is not None:
+            wrong = self._is_wrong(self.result.last, got, bound)
+        elif bound == "0":
+            wrong = f"{got} != ({self.output.kind}){every}"
+        else:
+            wrong = f"!(fabs({got} - {every}) <= {bound})"
         heads = ["  " * depth + loop(it) for depth, it in enumerate(loops, 1)]
         return [*heads, f"{'  ' * (len(loops) + 1)}wrong += {wrong};"]
+
+    def _is_wrong(self, last: Epilogue, got: str, bound: str) -> str:
+        """C expression that compares an element with the end of a sum that may be off so much."""
+        kind, final = self._together, last.result(self._together)
+
+        def wide(value: str) -> str:
+            return f"(double)from_bfloat16({value})" if final == "bfloat16" else f"(double){value}"
+
+        def ended(value: str) -> str:
+            acc = f"(({'int32_t' if kind == 'int32' else 'float'})({value}))"
+            return wide(stored(last.compute(acc, kind, InC()), last.kind(kind), final))
+
+        every = self._at("all")
+        if bound == "0":
+            return f"{wide(got)} != {ended(every)}"
+        ends = ", ".join(ended(f"{every} {sign} {bound}") for sign in "-+")
+        return f"!is_near({wide(got)}, {ended(every)}, {ends}, {_SHARE.get(final, 0.0)!r})"

@@ -19,7 +19,7 @@ from amos.errors import ExportError
 from amos.export.inputs import EIGHTHS, ODD, drawn_inputs, drawn_value
 from amos.export.loops import InC, flat, loop, named, start, statement, stored
 from amos.export.program_text import DIGEST, FUNCTIONS, PROGRAM
-from amos.export.reductions import Reduction
+from amos.export.reductions import NEAR, Reduction
 from amos.export.request import Request
 from amos.ir import Operator, dtype
 from amos.ir.floats import unpack
@@ -99,6 +99,11 @@ def _check_exact(operator: Operator) -> None:
     integer = dtype(str(operator.output.tensor.dtype)).is_integer
     if integer or not operator.epilogues:
         return
+    if (kind := operator.output.tensor.dtype) in ("float16", "bfloat16"):
+        raise ExportError(
+            f"{operator.compute}: before an epilogue the test program takes no sums of {kind}, "
+            "which are rounded"
+        )
     if operator.compute.combiner == "*":
         raise ExportError(
             f"{operator.compute}: before an epilogue of floats the test program takes no products "
@@ -261,7 +266,8 @@ def _reference(operator: Operator, outputs: list[Parameter]) -> str:
 
 def _sum(operator: Operator) -> str:
     """C expression of the accumulator as epilogues take it."""
-    return f"(({'int32_t' if str(operator.output.tensor.dtype) == 'int32' else 'float'})sum)"
+    kind = str(operator.output.tensor.dtype)
+    return {"int32": "((int32_t)sum)", "float32": "((float)sum)"}.get(kind, "sum")
 
 
 def _is_wrong(operator: Operator, output: Parameter, exact: bool) -> str:
@@ -294,6 +300,12 @@ def _functions(operator: Operator) -> str:
     by = InC()
     for prologue in operator.prologues:
         prologue.compute(by)
-    for epilogue in operator.epilogues:
-        epilogue.compute("sum", str(operator.output.tensor.dtype), by)
-    return FUNCTIONS + "".join(f"{text}\n" for text in by.functions.values())
+    kind = str(operator.output.tensor.dtype)
+    if operator.epilogue is not None:
+        operator.epilogue.compute("sum", kind, by)
+    for result in operator.further:
+        result.epilogue.compute("sum", kind, by)
+        if result.last is not None:
+            result.last.compute("sum", result.together(kind), by)
+    near = NEAR if any(result.last is not None for result in operator.further) else ""
+    return FUNCTIONS + near + "".join(f"{text}\n" for text in by.functions.values())

@@ -4,8 +4,9 @@ A quantized layer is an operator and an epilogue, for example
 
     u8(relu((acc + bias[k]) * scale[k]) + skip[n,p,q,k])
 
-``acc`` is the value that the operator has summed for one element of the output;
-tensors are indexed by the operator's spatial iterations. An epilogue changes no
+``acc`` is the value that the operator has summed for one element of the output, of
+integers up to 32 bits as ``int32`` and of floats as ``float32``, to which ``float64`` is
+rounded; tensors are indexed by the operator's spatial iterations. An epilogue changes no
 access of the operator, so mappings are what they are without it.
 
 The arithmetic is the same everywhere, in NumPy, in kernels and in exports, bit for bit:
@@ -54,7 +55,7 @@ from typing import Any, Self
 
 from amos.errors import OperatorError
 from amos.ir.dtypes import dtype
-from amos.ir.expression import FLOATS, INTEGERS, Arithmetic, Node, Typed
+from amos.ir.expression import ACCUMULATORS, FLOATS, INTEGERS, Arithmetic, Node, Typed
 from amos.ir.nodes import BufferLoad
 
 #: The variable of an epilogue: the accumulator.
@@ -113,7 +114,7 @@ class Epilogue(Elementwise):
 
     def kind(self, accumulator: str) -> str:
         """``"int32"`` or ``"float32"``, from which the result is rounded."""
-        return self.expression.kind({ACC: accumulator})
+        return self.expression.kind({ACC: ACCUMULATORS[accumulator]})
 
     def result(self, accumulator: str) -> str:
         """Dtype of the result.
@@ -121,9 +122,10 @@ class Epilogue(Elementwise):
         Raises:
             OperatorError: no expression takes such an accumulator.
         """
-        if accumulator not in ("int32", "float32"):
+        if accumulator not in ACCUMULATORS:
             raise OperatorError(
-                f"epilogue {self}: expected an accumulator of int32 or float32, got {accumulator}"
+                f"epilogue {self}: no int32 or float32 holds accumulators of {accumulator}; "
+                f"those of {', '.join(ACCUMULATORS)} can be"
             )
         return self.dtype or self.kind(accumulator)
 
@@ -132,7 +134,9 @@ class Epilogue(Elementwise):
 
         It is computed by NumPy's arithmetic or a kernel's, before it becomes the result.
         """
-        return self.expression.compute({ACC: Typed(value, accumulator)}, by).value
+        kind = ACCUMULATORS[accumulator]
+        wide = value if kind == accumulator else by.widened(value, accumulator)
+        return self.expression.compute({ACC: Typed(wide, kind)}, by).value
 
     def __str__(self) -> str:
         short = None if self.dtype is None else dtype(self.dtype).short

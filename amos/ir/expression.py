@@ -46,6 +46,8 @@ _OF_FLOATS = ("divide", "fma", "sqrt", "_pow2", "f32", "bf16", "f16")
 #: dtypes of tensors that expressions read, and the kind that they are widened to.
 INTEGERS = ("int32", "int16", "uint16", "int8", "uint8")
 FLOATS = ("float32", "bfloat16", "float16")
+#: Kind of an accumulator's value, by its dtype; doubles are rounded to it.
+ACCUMULATORS = dict.fromkeys(INTEGERS, "int32") | dict.fromkeys((*FLOATS, "float64"), "float32")
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,10 @@ class Arithmetic(Protocol):
 
     def read(self, load: BufferLoad, kind: str) -> Any:
         """An element of a tensor, widened to ``kind``."""
+        ...
+
+    def widened(self, value: Any, dtype: str) -> Any:
+        """A value of the accumulators' dtype, as the kind in :data:`ACCUMULATORS`."""
         ...
 
     def convert(self, value: Any) -> Any:

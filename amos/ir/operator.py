@@ -67,7 +67,8 @@ class Operator(Shown, Computation):
             read = [tensor.name for tensor in self.inputs]
             check_store(self.store, {it.name: it.extent for it in self.spatial}, read)
         for number, result in enumerate(self.further):
-            check_epilogue(self.compute, result.epilogue)
+            for epilogue in result.epilogues:
+                check_epilogue(self.compute, epilogue)
             earlier = [self.stored, *(each.store for each in self.further[:number])]
             read = [tensor.name for tensor in self.inputs]
             written = [store.tensor.name for store in earlier]
@@ -213,7 +214,8 @@ class Operator(Shown, Computation):
         Args:
             text: an access as that of :meth:`with_output`, a sign, and an expression as that
                 of :meth:`with_epilogue`: ``"f[n,p,q,k] = f32(acc * scale[k])"`` stores it,
-                ``"top[n,p] max= acc"``, ``min=`` and ``+=`` reduce it; see
+                ``"top[n,p] max= acc"``, ``min=`` and ``+=`` reduce it, and
+                ``"mean[n,k] += acc then u8(acc * 0.02)"`` finishes what that comes to; see
                 :mod:`amos.ir.result`.
             dtypes: dtype of each tensor that is read; by default that which the operator
                 reads under this name, or ``float32``.
@@ -246,7 +248,7 @@ class Operator(Shown, Computation):
     def epilogues(self) -> list[Epilogue]:
         """The expressions of all results that have one."""
         first = [self.epilogue] if self.epilogue is not None else []
-        return [*first, *(result.epilogue for result in self.further)]
+        return [*first, *(each for result in self.further for each in result.epilogues)]
 
     def feeding(self, source: str) -> tuple[Tensor, ...]:
         """The inputs that a source is computed of: itself, or those of its prologue."""

@@ -5,6 +5,8 @@ sign it is a reduction: ``mean[n,k] += acc * 0.02``, ``top[n,p] max= acc`` or
 ``least[] min= u8(acc)`` puts together what the expression makes of each sum along the
 iterations that do not index the result. Elements that become integers are added up as
 ``int32``, which wraps around, floats as ``float32`` in an order that is the kernel's own.
+What a reduction has come to may be finished, ``mean[n,k] += acc then u8(acc * 0.02)``:
+there ``acc`` is that, and tensors are indexed by what indexes the result.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from amos.errors import OperatorError, ParseError
 from amos.ir.dtypes import dtype
@@ -36,16 +38,32 @@ class Result:
         store: where it goes; a reduction's by some of the output's iterations only.
         epilogue: what each sum becomes.
         combination: how that becomes the result.
+        last: what becomes of a reduction when nothing more is put to it.
     """
 
     store: Store
     epilogue: Epilogue
     combination: Combination = "="
+    last: Epilogue | None = None
 
     @property
     def reduces(self) -> bool:
         """Whether several elements become one."""
         return self.combination != "="
+
+    @property
+    def epilogues(self) -> tuple[Epilogue, ...]:
+        """Its expressions."""
+        return (self.epilogue,) if self.last is None else (self.epilogue, self.last)
+
+    def together(self, accumulator: str) -> str:
+        """Dtype in which the elements of a reduction are put together.
+
+        Raises:
+            OperatorError: the expression takes no such accumulator.
+        """
+        whole = dtype(self.epilogue.result(accumulator)).is_integer
+        return "int32" if whole else "float32"
 
     def tensor(self, accumulator: str | None) -> Tensor:
         """The result's tensor, for an accumulator of that dtype.
@@ -55,10 +73,10 @@ class Result:
         """
         if accumulator is None:
             return self.store.tensor
-        kind = self.epilogue.result(accumulator)
-        if self.reduces:
-            kind = "int32" if dtype(kind).is_integer else "float32"
-        return replace(self.store.tensor, dtype=kind)
+        kind = self.together(accumulator) if self.reduces else self.epilogue.result(accumulator)
+        return replace(
+            self.store.tensor, dtype=kind if self.last is None else self.last.result(kind)
+        )
 
     def renamed(
         self,
@@ -68,10 +86,11 @@ class Result:
     ) -> Result:
         """The same under other names; ``load`` renames an access of the expression."""
         store = self.store.renamed(tensor, iteration)
-        return replace(self, store=store, epilogue=self.epilogue.with_loads(load))
+        last = self.last and self.last.with_loads(load)
+        return replace(self, store=store, epilogue=self.epilogue.with_loads(load), last=last)
 
     def __str__(self) -> str:
-        return f"{self.store} {self.combination} {self.epilogue}"
+        return f"{self.store} {self.combination} {' then '.join(map(str, self.epilogues))}"
 
 
 def parse_result(
@@ -88,6 +107,8 @@ def parse_result(
 
     >>> print(parse_result("top[p]max=u8(acc * scale[k])", {"p": 2, "k": 4}, {}, {}))
     top[p] max= u8(acc * scale[k])
+    >>> print(parse_result("m[p] += acc then acc*0.5", {"p": 2, "k": 4}, {}, {}))
+    m[p] += acc then acc * 0.5
     """
     line = one_line(text)
     match = _TEXT.fullmatch(line)
@@ -105,7 +126,18 @@ def parse_result(
     kinds = {x.name: x.kind.declared for x in alike if x.kind is not None} | {**dtypes}
     sizes: dict[str, Sequence[int]] = {tensor.name: tensor.shape for tensor in alike}
     sizes |= {n: s for n, s in shapes.items() if n != name}
-    return Result(store, parse_epilogue(match["right"], extents, kinds, sizes), sign)
+    texts = match["right"].split(" then ", 1)
+
+    def expression(text: str) -> Epilogue:
+        own = tensors_in(text) if len(texts) > 1 else {*kinds, *sizes}
+
+        def of(values: Mapping[str, Any]) -> dict[str, Any]:
+            return {n: value for n, value in values.items() if n in own or n not in used}
+
+        return parse_epilogue(text, extents, of(kinds), of(sizes))
+
+    used = tensors_in(match["right"])
+    return Result(store, expression(texts[0]), sign, *map(expression, texts[1:]))
 
 
 def check_result(
@@ -123,6 +155,8 @@ def check_result(
         OperatorError: it is no such result.
     """
     kept = iterations
+    if result.last is not None and not result.reduces:
+        raise OperatorError(f"{result}: then follows +=, max= or min=; write one expression")
     if result.reduces:
         kept = {name: n for name, n in iterations.items() if name in result.store.names}
         if len(kept) == len(iterations):
@@ -131,3 +165,8 @@ def check_result(
                 "that there is nothing to reduce; write ="
             )
     check_store(result.store, kept, read, written)
+    for load in result.last.loads if result.last is not None else ():
+        if gone := sorted(load.names - kept.keys()):
+            raise OperatorError(
+                f"{result}: {load} is indexed by {gone[0]!r}, along which {result.store} is reduced"
+            )

@@ -20,6 +20,9 @@ _WORKING = 4
 #: Operators whose inputs and reference result are kept; one exploration has one.
 _KEPT = 2
 _SEED = 20220618
+#: Distance of 1 from the next number.
+_STEPS = {name: float(np.finfo(name).eps) for name in ("float16", "float32", "float64")}
+_STEPS["bfloat16"] = 2.0**-8
 #: Elements that are compared at a time.
 _BLOCK = 1 << 20
 
@@ -142,9 +145,8 @@ def tolerance(operator: Operator, expected: np.ndarray, number: int = 0) -> floa
         return 0.0 if dtype(operator.output.tensor.dtype or "int32").is_integer else count
     length = operator.points / max(1, expected.size)
     scale = max(1.0, *(_largest(block) for block in _blocks(expected)))
-    step = np.finfo(expected.dtype).eps
-    if operator.results[number].dtype == "bfloat16":
-        step = np.float32(2.0**-8)
+    kinds = {operator.output.tensor.dtype, operator.results[number].dtype, expected.dtype.name}
+    step = max(_STEPS.get(str(kind), 0.0) for kind in kinds)
     return float(step * scale * max(8.0, length))
 
 

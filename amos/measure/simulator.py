@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from amos.measure.executor import DescribedExecutor
 from amos.measure.task import Task
+from amos.runtime.stream.kernel import check_operator as check_operator
 
 
 class SimulatorExecutor(DescribedExecutor):

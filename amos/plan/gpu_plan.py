@@ -55,6 +55,8 @@ STATIC_LIMIT = 48 * 1024
 _GRID_Y, _INT = 65535, 2**31 - 1
 #: Bytes that fragments in shared memory begin at multiples of.
 _ALIGNMENT = 32
+#: Bits of an element that reductions are put together in.
+_TOGETHER = 32
 #: Accumulators that ``atomicAdd`` takes on every architecture.
 _ATOMIC = ("float32", "float64", "int32")
 
@@ -68,6 +70,17 @@ def architecture_of(machine: Machine) -> str:
     if not machine.architecture:
         raise BuildError(f"machine {machine.name!r} has no CUDA architecture among its features")
     return f"sm_{machine.architecture}"
+
+
+def narrow_results(mapping: Mapping) -> Iterator[str]:
+    """Why CUDA kernels have no room to put a reduction together in its own result."""
+    for result in mapping.operator.further:
+        kind = dtype(str(result.tensor(mapping.intrinsic.dtypes[-1]).dtype))
+        if result.reduces and kind.bits < _TOGETHER:
+            yield (
+                f"CUDA kernels put a reduction together in its own result, as s32 or f32, and "
+                f"{result} leaves {kind.short}"
+            )
 
 
 @dataclass(frozen=True)
@@ -291,6 +304,7 @@ class GpuPlan(Plan):
                 )
         if self.schedule.stages > 2 and here < ASYNC:
             yield f"{self.schedule.stages} stages need cp.async, which begins with sm_80"
+        yield from narrow_results(self.mapping)
         if self.schedule.split > 1 and (epilogues := self.mapping.operator.epilogues):
             yield (
                 "a split reduction has no whole sum in any block, which the epilogue "

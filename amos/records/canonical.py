@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any
 
@@ -87,10 +87,10 @@ def operator_values(operator: Operator) -> dict[str, Any]:
     }
     if plain.prologues:
         values["prologues"] = [
-            {"source": each.head, **_expression(each.text, each)} for each in plain.prologues
+            {"source": each.head, **_expression(each.text, [each])} for each in plain.prologues
         ]
     if plain.epilogue is not None:
-        values["epilogue"] = _expression(str(plain.epilogue), plain.epilogue)
+        values["epilogue"] = _expression(str(plain.epilogue), [plain.epilogue])
     if plain.store is not None:
         values["store"] = {"text": str(plain.store), "shape": list(plain.store.tensor.shape)}
     if plain.further:
@@ -102,9 +102,9 @@ def operator_values(operator: Operator) -> dict[str, Any]:
     return values | ({"names": named} if any(named.values()) else {})
 
 
-def _expression(text: str, of: Elementwise) -> dict[str, Any]:
-    """The text of a prologue or an epilogue with what its tensors are."""
-    read = {load.tensor.name: load.tensor for load in of.loads}
+def _expression(text: str, of: Iterable[Elementwise]) -> dict[str, Any]:
+    """The text of a prologue or of epilogues with what its tensors are."""
+    read = {load.tensor.name: load.tensor for each in of for load in each.loads}
     return {
         "text": text,
         "shapes": {name: list(tensor.shape) for name, tensor in read.items()},
@@ -114,7 +114,7 @@ def _expression(text: str, of: Elementwise) -> dict[str, Any]:
 
 def _result(result: Result) -> dict[str, Any]:
     """A further result, whose own shape is among those of what it reads."""
-    values = _expression(str(result), result.epilogue)
+    values = _expression(str(result), result.epilogues)
     stored = result.store.tensor
     return values | {"shapes": {**values["shapes"], stored.name: list(stored.shape)}}
 

@@ -7,6 +7,7 @@ stages what the whole block reads in shared memory.
 
 from __future__ import annotations
 
+from amos.errors import ScheduleError
 from amos.machine.gpu_costs import (
     ASYNC,
     MAX_THREADS,
@@ -18,6 +19,7 @@ from amos.machine.gpu_costs import (
 )
 from amos.plan.banks import swizzle_period
 from amos.plan.fragment_tiles import Tile
+from amos.plan.gpu_plan import narrow_results
 from amos.plan.gpu_registers import fragment_registers
 from amos.plan.structure import Operand
 from amos.schedule.draft import Draft
@@ -37,6 +39,8 @@ def blocks(draft: Draft) -> None:
     copies that do not stall the warp.
     """
     context = draft.context
+    for narrow in narrow_results(context.mapping) if context.warps else ():
+        raise ScheduleError(f"{context.mapping.operator.name}: {narrow}")
     if not context.warps or not context.spatial:
         return
     assert context.machine is not None

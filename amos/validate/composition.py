@@ -13,7 +13,7 @@ from functools import reduce
 
 from amos.ir import Affine, BufferLoad, Operator, dtype
 from amos.ir.epilogue import ACC, Epilogue
-from amos.ir.expression import CASTS, SIGNS, Node
+from amos.ir.expression import ACCUMULATORS, CASTS, FLOATS, INTEGERS, SIGNS, Node
 from amos.ir.limits import DEPTH
 
 #: What joins sources, as expressions have it.
@@ -31,7 +31,7 @@ class Value:
     Attributes:
         node: the expression.
         dtype: dtype of the element; ``None`` while that is open.
-        accumulator: dtype of ``acc`` in the expression.
+        accumulator: kind of ``acc`` in the expression.
         rounded: whether the expression still has to be rounded to ``dtype``.
     """
 
@@ -46,7 +46,13 @@ class Value:
         return self.node.kind({ACC: self.accumulator})
 
     def inside(self) -> Value:
-        """The element as a term of a larger expression."""
+        """The element as a term of a larger expression.
+
+        Raises:
+            Apart: there is no such term.
+        """
+        if self.dtype not in (None, *INTEGERS, *FLOATS):
+            raise Apart(f"expressions are of int32 and float32, which do not hold {self.dtype}")
         if not self.rounded or self.dtype is None:
             return self
         node = Node(dtype(self.dtype).short, (self.node,))
@@ -90,9 +96,10 @@ class Value:
 def stored(op: Operator) -> Value:
     """What an operator stores, of ``acc``."""
     accumulator = op.output.tensor.dtype
+    wide = ACCUMULATORS.get(accumulator or "float32", str(accumulator))
     if op.epilogue is None:
-        return Value(Node(ACC), accumulator, accumulator or "float32")
-    value = Value(op.epilogue.expression, None, accumulator or "float32")
+        return Value(Node(ACC), accumulator, wide)
+    value = Value(op.epilogue.expression, None, wide)
     kind = value.kind if accumulator else None
     return value.with_node(value.node, op.epilogue.dtype or kind)
 

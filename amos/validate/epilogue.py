@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from amos.ir import dtype
-from amos.ir.expression import Function, inlined
+from amos.ir.expression import ACCUMULATORS, Function, inlined
 from amos.ir.floats import quantize
 from amos.validate.buffers import FlatAccess, write_output
 
 if TYPE_CHECKING:
     from amos.ir import BufferLoad, Operator, Result, Tensor
+    from amos.ir.epilogue import Epilogue
 
 #: Added to a small integer, it leaves a float's exponent, 127 more, in the lowest bits.
 _TO_EXPONENT = np.float32(1.5 * 2**23 + 127)
@@ -61,8 +62,10 @@ def _further(
     with np.errstate(over="ignore", invalid="ignore"):
         every = np.broadcast_to(elements, shape).astype(wide)
         values = together.reduce(every, axis=gone, keepdims=True)
-        kind = np.dtype(np.int32 if wide is np.int64 else np.float32)
-        return write_output(op, values, kind, result.store)
+    values = values.astype(np.int32 if wide is np.int64 else np.float32)
+    if result.last is not None:
+        values = _finished(op, result.last, values, values.dtype.name, inputs)
+    return write_output(op, values, values.dtype, result.store)
 
 
 def _elements(
@@ -74,11 +77,18 @@ def _elements(
     if op.epilogue is None:
         return held
     kind = op.output.tensor.dtype or accumulators.dtype.name
-    final = dtype(op.epilogue.result(kind))
-    by = _InNumPy(op.extents, inputs, names)
+    return _finished(op, op.epilogue, held, kind, inputs)
+
+
+def _finished(
+    op: Operator, epilogue: Epilogue, held: np.ndarray, kind: str, inputs: Mapping[str, np.ndarray]
+) -> np.ndarray:
+    """What an epilogue makes of values of a dtype, with an axis for each spatial iteration."""
+    final = dtype(epilogue.result(kind))
+    by = _InNumPy(op.extents, inputs, [it.name for it in op.spatial])
     with np.errstate(all="ignore"):
-        value = op.epilogue.compute(held, kind, by)
-        return np.asarray(by.rounded(value, op.epilogue.kind(kind), final.name), final.numpy)
+        value = epilogue.compute(held, kind, by)
+        return np.asarray(by.rounded(value, epilogue.kind(kind), final.name), final.numpy)
 
 
 def source_values(op: Operator, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -125,6 +135,9 @@ class _InNumPy:
         flat = FlatAccess.of(load, self.inputs[load.tensor.name], self.extents)
         extents = {n: self.extents[n] if n in load.names else 1 for n in self.names}
         return flat.view(self.names, extents).astype(kind)
+
+    def widened(self, value: Any, dtype: str) -> Any:
+        return value.astype(ACCUMULATORS[dtype])
 
     def convert(self, value: Any) -> Any:
         return value.astype(np.float32)

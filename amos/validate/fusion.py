@@ -17,24 +17,16 @@ from math import prod
 from typing import Any
 
 from amos.errors import OperatorError
-from amos.ir import Affine, BufferLoad, Operator, Store
-from amos.ir.epilogue import Epilogue
-from amos.ir.expression import Node
+from amos.ir import Affine, BufferLoad, Operator, Store, dtype
+from amos.ir.epilogue import ACC, Epilogue
+from amos.ir.expression import FLOATS, INTEGERS, Node
 from amos.ir.limits import dictionary
 from amos.ir.prologue import Prologue
 from amos.ir.result import Combination, Result
 from amos.ir.tokens import one_line
 from amos.validate.bijection import Substitution, Visits, substitution
-from amos.validate.composition import (
-    Apart,
-    Value,
-    accesses,
-    at,
-    elementwise,
-    stored,
-    substituted,
-    substituted_index,
-)
+from amos.validate.composition import Apart, Value, elementwise, substituted, substituted_index
+from amos.validate.fused_elements import elements, input_value, stored_by, written
 from amos.validate.reasons import listed
 from amos.validate.verdict import Verdict
 
@@ -182,39 +174,22 @@ def _behind(producer: Operator, consumer: Operator) -> tuple[Operator, str]:
         raise Apart(f"the consumer sums over {listed(summed)}, and an epilogue has one element")
     if consumer.further:
         raise Apart("the consumer has several results, and an epilogue is one")
-    whole, here = _elements(producer, consumer)
-    epilogue, store = whole.epilogue(), _stored(consumer, here)
+    whole, here = elements(producer, consumer)
+    epilogue, store = whole.epilogue(), stored_by(consumer, here)
     fused = _storing(replace(producer, epilogue=epilogue), store)
     how = f"the epilogue {epilogue} and the output {store}" if epilogue else f"the output {store}"
     return fused, f"as {how}"
 
 
-def _elements(producer: Operator, consumer: Operator) -> tuple[Value, Substitution]:
-    """What a consumer makes of each element that the producer stores, and at which point."""
-    name = producer.result.name
-    reads = {load.indices: load for load in accesses(consumer) if load.tensor.name == name}
-    if len(reads) > 1:
-        texts = listed([str(load) for load in reads.values()])
-        raise Apart(f"the consumer reads {texts}, and an epilogue has one element")
-    (here,) = (_bijection(producer, load, consumer.extents) for load in reads.values())
-    value = stored(producer)
-
-    def read(load: BufferLoad) -> Value:
-        return value if load.tensor.name == name else _input(load, here, consumer.extents)
-
-    return replace(elementwise(consumer, read), accumulator=value.accumulator), here
-
-
 def _beside(producer: Operator, consumer: Operator) -> tuple[Operator, str]:
     """The producer with the consumer as a further result."""
     compute = consumer.compute
-    if consumer.epilogue is not None or consumer.further:
-        what = "several results" if consumer.further else f"{consumer.epilogue} behind it"
-        raise Apart(f"a further result is a reduction alone, and the consumer has {what}")
+    if consumer.further:
+        raise Apart("the consumer has several results, and a further result is one")
     if compute.combiner == "*":
         raise Apart("a further result adds, or takes the largest or smallest, and multiplies not")
-    value, here = _elements(producer, consumer)
-    store = _stored(consumer, here)
+    value, here = elements(producer, replace(consumer, epilogue=None))
+    store = stored_by(consumer, here)
     for name in sorted(store.names):
         steps = (
             digit.extent(producer.extents[name])
@@ -225,14 +200,50 @@ def _beside(producer: Operator, consumer: Operator) -> tuple[Operator, str]:
             raise Apart(f"`{store}` keeps a part of `{name}`, and a further result all or nothing")
     epilogue = value.epilogue() or Epilogue(value.node)
     sign: Combination = f"{compute.combiner}="  # type: ignore[assignment]
-    result = Result(store, epilogue, sign)
-    kind, own = result.tensor(producer.output.tensor.dtype).dtype, consumer.result.dtype
-    if None not in (kind, own) and kind != own:
-        raise Apart(f"`{result}` would be {kind}, and the consumer's result is {own}")
+    result = _ended(Result(store, epilogue, sign), producer, consumer, here)
     how = f"as the further result {result}"
     if summed := [it.name for it in producer.reduce if it.extent > 1]:
         how += f"; CUDA kernels then do not split the reduction over {listed(summed)}"
     return replace(producer, further=(*producer.further, result)), how
+
+
+def _ended(result: Result, producer: Operator, consumer: Operator, here: Substitution) -> Result:
+    """A reduction with what the consumer makes of it when it is whole."""
+    own, last = consumer.output.tensor.dtype, consumer.epilogue
+    if last is not None:
+        last = replace(last, expression=_behind_reduction(last, producer, consumer, here))
+    kind = result.tensor(producer.output.tensor.dtype).dtype
+    if None in (kind, own) or kind == own:
+        return replace(result, last=last)
+    # The largest of elements is one of them, so that nothing is wrapped around or rounded.
+    known, exact = dtype(str(own)), result.combination != "+="
+    alike = known.is_integer == dtype(str(kind)).is_integer and own in (*INTEGERS, *FLOATS)
+    if not alike or (known.is_integer and not exact):
+        raise Apart(f"`{result}` would be {kind}, and the consumer's result is {own}")
+    if last is None:
+        return replace(result, last=Epilogue(Node(ACC), own))
+    if not exact:
+        rounded = Node(known.short, (Node(ACC),))
+        last = replace(last, expression=substituted(last.expression, _as_read, rounded))
+    return replace(result, last=last)
+
+
+def _behind_reduction(
+    last: Epilogue, producer: Operator, consumer: Operator, here: Substitution
+) -> Node:
+    """The expression behind a consumer's reduction, by the producer's iterations."""
+    name = producer.result.name
+
+    def read(load: BufferLoad) -> Value:
+        if load.tensor.name == name:
+            raise Apart(f"{last} behind the consumer's reduction reads `{name}` again")
+        return input_value(load, here, consumer.extents)
+
+    return substituted(last.expression, read)
+
+
+def _as_read(load: BufferLoad) -> Value:
+    return Value(Node("read", load=load), None)
 
 
 def _storing(producer: Operator, store: Store) -> Operator:
@@ -242,40 +253,6 @@ def _storing(producer: Operator, store: Store) -> Operator:
         return replace(producer, store=store)
     named = replace(output, tensor=replace(output.tensor, name=store.tensor.name))
     return replace(producer, compute=replace(producer.compute, dst=named), store=None)
-
-
-def _stored(consumer: Operator, here: Substitution) -> Store:
-    """Where the consumer stores, by the producer's iterations."""
-    if consumer.stored.digits:
-        raise Apart(f"the consumer's output {consumer.stored} takes its iterations apart")
-    indices = at(consumer.stored, here.indices).indices
-    used = {name for index in indices for name in index.names}
-    digits = tuple(digit for digit in here.digits if str(digit) in used)
-    return Store(replace(consumer.result, dtype=None), indices, digits=digits)
-
-
-def _bijection(producer: Operator, load: BufferLoad, extents: Mapping[str, int]) -> Substitution:
-    """The consumer's iterations by those of the producer at which both have one element."""
-    name, output = producer.result.name, producer.stored
-    write, read = _written(producer), Visits.of(load.indices, extents)
-    if (here := substitution(write, read, output.digits)) is not None:
-        return here
-    if read.repeated:
-        raise Apart(f"each element of `{name}` is read again for each {listed(read.repeated)}")
-    if _leaves(load, extents):
-        raise Apart(f"`{load}` reads outside of `{name}`, which nothing computes")
-    if read.points != write.points:
-        which = "not each of them" if read.points < write.points else "some more than once"
-        raise Apart(
-            f"`{load}` is read at {read.points} points, and {write.points} elements are stored "
-            f"as `{output}`: {which}"
-        )
-    if not write.same(read):
-        raise Apart(f"`{load}` are not the elements stored as `{output}`, each of them once")
-    raise Apart(
-        f"`{load}` are the elements stored as `{output}`, but no digits of the producer's "
-        "iterations tell those of the consumer"
-    )
 
 
 def _before(producer: Operator, consumer: Operator) -> tuple[Operator, str]:
@@ -295,7 +272,7 @@ def _before(producer: Operator, consumer: Operator) -> tuple[Operator, str]:
         by = dict(zip(dimensions, load.indices, strict=True))
         indices = {it: substituted_index(index, by) for it, index in here.indices.items()}
         element = replace(here, indices=indices)
-        return elementwise(producer, lambda each: _input(each, element, producer.extents))
+        return elementwise(producer, lambda each: input_value(each, element, producer.extents))
 
     fused, places = consumer, []
     if consumer.prologue(name) is None and name in {s.tensor.name for s in consumer.sources}:
@@ -343,7 +320,7 @@ def _inverse(producer: Operator) -> tuple[tuple[str, ...], Substitution]:
     )
     box = dict(zip(dimensions, shape, strict=True))
     whole = Visits.of([Affine(((name, 1),)) for name in dimensions], box)
-    write = _written(producer)
+    write = written(producer)
     here = None if output.digits else substitution(whole, write)
     if here is not None and not here.digits:
         indices = dict.fromkeys(producer.extents, Affine()) | dict(here.indices)
@@ -356,43 +333,7 @@ def _inverse(producer: Operator) -> tuple[tuple[str, ...], Substitution]:
     raise Apart(f"the indices of `{output}` do not give the producer's iterations, one each")
 
 
-def _written(producer: Operator) -> Visits:
-    """The elements that a producer stores.
-
-    Raises:
-        Apart: digits of its iterations do not divide them.
-    """
-    iterations = {it.name: it.extent for it in producer.spatial}
-    output = producer.stored
-    extents = output.extents(iterations)
-    names = {name for index in output.indices for name in index.names}
-    visited = {name: extent for name, extent in extents.items() if name in names}
-    if prod(visited.values()) != prod(iterations.values()):
-        raise Apart(f"the digits of `{output}` do not divide the producer's iterations")
-    return Visits.of(output.indices, visited)
-
-
 def _unused(name: str, op: Operator) -> str:
     while name in op.extents:
         name += "_"
     return name
-
-
-def _input(load: BufferLoad, here: Substitution, extents: Mapping[str, int]) -> Value:
-    """An input, indexed by other iterations."""
-    if load.padded and _leaves(load, extents):
-        raise Apart(f"`{load}` is padded, and only a source of the kernel's statement can be")
-    tensor = load.tensor
-    known = replace(tensor, dtype=tensor.dtype or "float32")
-    plain = BufferLoad(tensor=known, indices=at(load, here.indices).indices)
-    if split := sorted(plain.names & {str(digit) for digit in here.digits}):
-        raise Apart(f"`{load}` would be `{plain}`, and only an output is indexed by {split[0]}")
-    return Value(Node("read", load=plain), tensor.dtype)
-
-
-def _leaves(load: BufferLoad, extents: Mapping[str, int]) -> bool:
-    """Whether an access reads outside of its tensor."""
-    bounds = [index.bounds(extents) for index in load.indices]
-    return any(
-        low < 0 or high >= size for (low, high), size in zip(bounds, load.tensor.shape, strict=True)
-    )

@@ -12,7 +12,8 @@ from amos.codegen.cuda import KernelText, draw_inputs, emulate
 from amos.codegen.cuda.emulate import compiler
 from amos.codegen.cuda.toolchain import compiler_for, compilers
 from amos.codegen.vta import program
-from amos.errors import BuildError
+from amos.errors import BuildError, ScheduleError
+from amos.intrinsics.virtual import unit
 from amos.ir import Operator
 from amos.measure.reference import tolerance
 from amos.plan import Candidate, GpuSchedule, Schedule, StreamSchedule
@@ -33,13 +34,15 @@ FLOATS = dict(a="float32", weight="float32", out="float32")
 #: Operator, intrinsic, and results whose lanes, tiles and cores they keep apart or put together.
 CASES = [
     (GEMM, dict(i=24, j=64, k=16), VNNI, BYTES, "u8(acc * s[j])",
-     ["f[j,i] = acc * s[j]", "top[i] max= acc", "tot[j] += u8(acc * s[j])", "all[] min= acc"]),
+     ["f[j,i] = acc * s[j]", "top[i] max= acc", "tot[j] += u8(acc * s[j])",
+      "all[] min= acc then f16(gelu(acc * 0.001))"]),
     (GEMM, dict(i=7, j=21, k=9), VNNI, BYTES, None,
      ["top[i] max= acc", "low[j] min= acc * 0.5", "all[] += acc", "f[i//7, j, i%7] = bf16(acc)"]),
     (CONV, dict(n=2, p=7, q=5, k=32, r=2, s=1, c=8), VNNI, BYTES, "u8(relu(acc * s[k]))",
      ["mean[n,k] += acc * 0.0286", "sums[k,n] += u8(relu(acc * s[k]))", "top[n,p,q] max= acc"]),
     (NCHW, dict(n=2, k=5, p=4, q=6, r=1, s=2, c=6), VNNI, BYTES, None,
-     ["mean[n,k] += acc", "top[q] max= acc", "rows[n,p] += bf16(acc)"]),
+     ["mean[n,k] += acc then s8(acc * 0.01 + b[k])", "top[q] max= acc then s8(acc >> 4)",
+      "rows[n,p] += bf16(acc)"]),
     (GEMM, dict(i=20, j=18, k=30), AMX, BYTES, "s8(acc * s[])",
      ["top[i] max= acc", "tot[j] += acc", "f[j,i] = acc"]),
     (GEMM, dict(i=13, j=40, k=12), FMA, FLOATS, "acc + b[j]",
@@ -67,16 +70,16 @@ def _compare(op: Operator, got: tuple[np.ndarray, ...], expected: tuple[np.ndarr
 
 @pytest.mark.parametrize("number", range(len(CASES)))
 def test_kernels_compute_what_numpy_does(number: int) -> None:
-    op, unit = _operator(number), CASES[number][2]
+    op, name = _operator(number), CASES[number][2]
     rng = np.random.default_rng(number)
-    space = amos.enumerate_mappings(op, unit, "gather")
+    space = amos.enumerate_mappings(op, name, "gather")
     inputs = random_inputs(op, rng)
     expected = evaluate(op, inputs)
     for which in rng.permutation(len(space))[:2]:
         mapping = space[int(which)]
         _compare(op, amos.simulate(mapping, inputs), expected)
         drawn = candidate_of(mapping, None)
-        if unit != AMX:  # a tile of its fragments is long in generic code
+        if name != AMX:  # a tile of its fragments is long in generic code
             drawn = Candidate(mapping, ScheduleSpace(mapping).sample(rng))
         kernel = build(drawn, implementation="generic")
         _compare(op, kernel(**inputs), expected)
@@ -131,28 +134,32 @@ def test_mappings_are_those_without_them() -> None:
 #: Results of CUDA kernels; ``top`` is part of a larger tensor, and so is ``f``.
 GPU_RESULTS = [
     "f[q, p, k, n + 1] = bf16(acc * s[k])", "top[n, p*2 + 1] max= acc", "least[] min= acc * -0.5",
-    "pool[k, n] += relu(acc) * 0.25", "total[q] += u8(acc)", "low[k, p] min= s8(acc)",
+    "pool[k, n] += relu(acc) * 0.25 then acc * b[k]",
+    "total[q] += u8(acc) then sigmoid(acc * 1e-4)", "low[k, p] min= s8(acc) then acc * 3",
 ]  # fmt: skip
 
 
 @pytest.mark.skipif(compiler() is None, reason="kernels run on the host with a C++ compiler")
 @pytest.mark.parametrize(
-    ("unit", "epilogue"),
+    ("name", "epilogue"),
     [
         ("wmma_m16n16k16_s8_s32", None),
         ("mma_sync_m16n8k32_s8_s32", "u8(acc * 0.1)"),
         ("wmma_m16n16k16_f16_f32", "f16(gelu(acc))"),
+        ("wmma_m16n16k16_f16_f16", None),
+        ("mma_sync_m16n8k16_f16_f16", "acc * 0.5"),
+        ("mma_sync_m8n8k4_f64_f64", None),
         ("mma_sync_m16n8k16_bf16_f32", None),
     ],
 )
-def test_cuda_kernels_compute_what_numpy_does(unit: str, epilogue: str | None) -> None:
-    kind = next(kind for kind in ("s8", "bf16", "f16") if f"_{kind}_" in unit)
-    op = amos.operators.get("conv2d", dtype=kind, n=2, c=5, k=19, p=3, q=7, r=2, s=3)
+def test_cuda_kernels_compute_what_numpy_does(name: str, epilogue: str | None) -> None:
+    kind, sums = name.split("_")[-2:]
+    op = amos.operators.get("conv2d", dtype=(kind, kind, sums), n=2, c=5, k=19, p=3, q=7, r=2, s=3)
     op = op if epilogue is None else op.with_epilogue(epilogue)
     for result in GPU_RESULTS:
         op = op.with_result(result)
     rng = np.random.default_rng(1)
-    space = amos.enumerate_mappings(op, unit, "gather")
+    space = amos.enumerate_mappings(op, name, "gather")
     mapping = space[int(rng.integers(len(space)))]
     schedules = ScheduleSpace(mapping, amos.machines.get("a100"))
     assert "split" not in schedules.variables or set(schedules.variables["split"]) == {1}
@@ -164,10 +171,49 @@ def test_cuda_kernels_compute_what_numpy_does(unit: str, epilogue: str | None) -
         _compare(op, got, evaluate(op, inputs))
     # Without what is launched before, or with another function, some results are others.
     source = KernelText(plan).source
-    for before, after in (("if (thread < ", "if (-1 > "), ("atomicMax(", "atomicMin(")):
+    ending = "{ const int sum = low["
+    spoiled = {"if (thread < ": "if (-1 > ", "atomicMax(": "atomicMin(", ending: f"if (0) {ending}"}
+    for before, after in spoiled.items():
         assert before in source
         problem = emulate(plan, inputs, source.replace(before, after)).problem
         assert ", result " in problem and "elements differ" in problem
+
+
+def test_a_reduction_that_a_cuda_kernel_has_no_room_for() -> None:
+    op = Operator.parse("out[i,j] += a[i,k] * b[k,j]", dict(i=16, j=16, k=64))
+    mapping = amos.enumerate_mappings(
+        op.with_result("top[i] += acc then u8(acc)"), "wmma_m16n16k16_f16_f32"
+    )[0]
+    words = r"in its own result, as s32 or f32, and top\[i\] \+= acc then u8\(acc\) leaves u8$"
+    with pytest.raises(BuildError, match=words):
+        GpuPlan(mapping, GpuSchedule(), "sm_80")
+    with pytest.raises(ScheduleError, match=words):
+        ScheduleSpace(mapping, amos.machines.get("a100")).sample(np.random.default_rng(0))
+
+
+#: Accumulators that expressions widen, by the instruction's dtypes.
+SHORT = [("u8", "s8", "s16"), ("f16", "f16", "f16"), ("f64", "f64", "f64"), ("u8", "u8", "u8")]
+
+
+@pytest.mark.parametrize("kinds", SHORT)
+def test_accumulators_of_other_types(kinds: tuple[str, str, str]) -> None:
+    op = Operator.parse(
+        GEMM, dict(i=5, j=13, k=9), dict(zip(("a", "weight", "out"), kinds, strict=True))
+    )
+    for result in ("f[j,i] = acc * s[j]", "top[i] max= acc", "tot[j] += acc then u8(acc * 0.1)"):
+        op = op.with_result(result)
+    own = unit(
+        "Dst[i1] += Src1[r1] * Src2[i1, r1]",
+        dict(i1=8, r1=4),
+        dict(zip(("Src1", "Src2", "Dst"), kinds, strict=True)),
+    )
+    rng = np.random.default_rng(0)
+    inputs, space = random_inputs(op, rng), amos.enumerate_mappings(op, own, "gather")
+    expected = evaluate(op, inputs)
+    mapping = space[int(rng.integers(len(space)))]
+    _compare(op, amos.simulate(mapping, inputs), expected)
+    drawn = Candidate(mapping, ScheduleSpace(mapping).sample(rng))
+    _compare(op, build(drawn, implementation="generic")(**inputs), expected)
 
 
 def test_results_of_cuda_kernels_compile() -> None:

@@ -16,8 +16,16 @@ import pytest
 
 import amos
 from amos import viz
-from amos.errors import AmosError, ExploreError, MachineError, MappingError, UnknownNameError
+from amos.errors import (
+    AmosError,
+    BuildError,
+    ExploreError,
+    MachineError,
+    MappingError,
+    UnknownNameError,
+)
 from amos.explore import Exploration
+from amos.explore.options import MeasureOptions
 from amos.ir import Operator
 from amos.measure.task import Task
 from amos.plan import Candidate
@@ -328,3 +336,34 @@ def test_a_result_with_the_instruction_has_no_note() -> None:
     assert result.note == "" == result.emulated
     assert "generic" not in str(result)
     assert "% of the " in viz.text(result)
+
+
+@pytest.mark.parametrize(
+    ("unit", "machine"),
+    [
+        ("vta_gemm_m1n16k16_s8_s32", "vta_pynq"),
+        ("gemmini_matmul_m16n16k16_s8_s32", "gemmini"),
+    ],
+)
+@pytest.mark.parametrize("executor", [None, "model"])
+def test_what_no_stream_computes_is_refused_before_any_trial(
+    unit: str, machine: str, executor: str | None
+) -> None:
+    op = amos.operators.get("gemm", dtype="s8", m=16, n=16, k=16)
+    tried: list[object] = []
+    for spoiled, words in (
+        (op.with_result("top[m] max= acc"), r"stores one result, not also top\[m\] max= acc$"),
+        (op.with_epilogue("acc * 0.5"), r"(ALU|stores compute)"),
+        (op.with_output("y[n, m]"), r"stores whole fragments of the output, not y\[n, m\]$"),
+    ):
+        with pytest.raises(BuildError, match=words):
+            amos.explore(
+                spoiled,
+                unit,
+                machine=machine,
+                trials=2,
+                measure=MeasureOptions(executor=executor),
+                announce=tried.append,
+                progress=False,
+            )
+    assert not tried

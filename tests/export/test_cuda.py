@@ -120,11 +120,12 @@ def test_further_results_go_along(
 ) -> None:
     """Described, started by a kernel of their own, and checked."""
     texts = ["f[k,n,p*6 + q] = bf16(acc * s[k])", "top[n,p + 1] max= acc", "least[] min= f32(acc)"]
-    texts += ["pool[n,k] += relu(acc) * 0.25", "total[k] += u8(acc)"]
+    texts += ["pool[n,k] += relu(acc) * 0.25 then acc * 0.1", "total[k] += u8(acc) then s32(acc)"]
     candidate = exported(tmp_path / "one", dtype, results=texts)
     path = tmp_path / "one" / "launch.json"
     launch = json.loads(path.read_text())
     assert launch["start"]["kernel"] == launch["kernel"] + "_start"
+    assert launch["end"]["kernel"] == launch["kernel"] + "_end"
     outputs = [a for a in launch["arguments"] if a["role"] == "output"]
     assert [a["name"] for a in outputs] == [x.name for x in candidate.mapping.operator.results]
     assert [a.get("kept", False) for a in outputs] == [False, False, True, False, False, False]

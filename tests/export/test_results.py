@@ -31,6 +31,9 @@ RESULTS = [
     "top[i] max= acc",
     "least[] min= s8(acc * 0.01)",
     "count[i] += s8(acc)",
+    "ended[j] += acc then u8(acc * 0.01 + s[j])",
+    "last[i] max= acc then bf16(gelu(acc * 0.001))",
+    "mean[] += acc * 0.5 then tanh(acc * 0.0001)",
 ]
 OPTIONS = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fwrapv -Wno-psabi"
 
@@ -50,7 +53,7 @@ def _checked(folder: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.features
 @pytest.mark.parametrize(
     ("op", "unit", "count"),
-    [(BYTES, "vnni_dpbusd_m16k4_u8_s8_s32", 528), (FLOATS, "avx2_fmadd_m8_f32_f32", 320)],
+    [(BYTES, "vnni_dpbusd_m16k4_u8_s8_s32", 566), (FLOATS, "avx2_fmadd_m8_f32_f32", 345)],
 )
 def test_every_result_is_right(op: amos.Operator, unit: str, count: int, tmp_path: Path) -> None:
     for text in RESULTS:
@@ -66,7 +69,9 @@ def test_every_result_is_right(op: amos.Operator, unit: str, count: int, tmp_pat
         assert f"{count} elements are right" in ran.stdout
 
 
-@pytest.mark.parametrize("text", ["top[i] max= acc", "sums[j] += acc", "more[i,j] = acc * 3"])
+@pytest.mark.parametrize(
+    "text", ["top[i] max= acc", "sums[j] += acc then acc * 0.1", "more[i,j] = acc * 3"]
+)
 def test_a_wrong_result_is_told(text: str, tmp_path: Path) -> None:
     mapping = amos.enumerate_mappings(FLOATS.with_result(text), "avx2_fmadd_m8_f32_f32")[0]
     export(mapping, "c", tmp_path, name="kernel", implementation="generic")

@@ -20,6 +20,8 @@ from tests.fuzz import draw, expressions, groups, oracle
 __all__ = ["Case", "Refused", "Wrong", "case", "compare", "small_unit"]
 
 RULES = ("paper", "access", "gather")
+#: Accumulators that no expression takes.
+_WIDE = ("uint32", "int64", "uint64")
 _ATTEMPTS = 30
 _STATEMENTS = (
     "Dst[i1] += Src1[r1] * Src2[i1, r1]",
@@ -159,7 +161,7 @@ def case(
     for _ in range(_ATTEMPTS):
         chosen, told = pick(rng)
         kinds = chosen.dtypes
-        if finished and kinds[-1] not in ("int32", "float32"):
+        if finished and kinds[-1] in _WIDE:
             continue
         problem = draw.problem(rng, kinds, most=most)
         if not chosen.compute.sums_products:
@@ -190,10 +192,10 @@ def _group(rng: np.random.Generator, start: draw.Problem, several: bool) -> draw
     problem = start
     if rng.random() < 0.6:
         problem = groups.prologues(rng, problem, shapes, _top(kind))
-    if rng.random() < 0.6 and kind in ("int32", "float32"):
+    if rng.random() < 0.6 and kind not in _WIDE:
         problem = groups.epilogue(rng, problem)
     problem = groups.store(rng, problem) if rng.random() < 0.6 else problem
-    if several and rng.random() < 0.5 and kind in ("int32", "float32"):
+    if several and rng.random() < 0.5 and kind not in _WIDE:
         problem = groups.results(rng, problem)
     return problem
 
@@ -260,7 +262,7 @@ def _evaluated(
         results.append(
             expressions.finish(*whole)
             if more.sign == "="
-            else expressions.combined(*whole, more.sign)
+            else expressions.combined(*whole, more.sign, more.last)
         )
     return Case(problem, chosen, mapping, inputs | extra, tuple(results), told)
 

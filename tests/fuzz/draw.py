@@ -132,6 +132,7 @@ class Further:
         dtypes: of the expression's tensors.
         shape: of the result.
         shapes: the shape by the tensor's name, if it is larger than what is stored.
+        last: the expression of what a reduction has come to, or nothing.
     """
 
     store: str
@@ -140,9 +141,10 @@ class Further:
     dtypes: dict[str, str]
     shape: tuple[int, ...]
     shapes: dict[str, tuple[int, ...]]
+    last: str = ""
 
     def __str__(self) -> str:
-        return f"{self.store} {self.sign} {self.text}"
+        return f"{self.store} {self.sign} {self.text}" + f" then {self.last}" * bool(self.last)
 
 
 class Names:

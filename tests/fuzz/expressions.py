@@ -229,12 +229,14 @@ def combined(
     output: str,
     shape: Sequence[int],
     sign: str,
+    last: str = "",
 ) -> Finished:
     """What a sign makes of an expression's values at the elements of a statement's output.
 
     Args:
         text, state, arrays, kind, output, shape: as :func:`finish` takes them.
         sign: ``+=``, ``max=`` or ``min=``.
+        last: what becomes of that, or nothing.
     """
     wide = np.int64 if kind in LIMITS else np.float32
     run = _Expression(text, state.grid, arrays, state.output[state.at].astype(wide))
@@ -252,12 +254,48 @@ def combined(
         np.add.at(sizes, to, np.abs(every))
     np.logical_and.at(defined, to, run.finite[once])
     defined &= sizes < 1e38
+    if last:
+        defined &= sign != "+=" or final in LIMITS
+        out = np.where(defined, out, 0)
+        return _ended(last, state.grid, arrays, (out, defined, left), (to, once), final, shape)
     out = np.where(defined, out, 0).reshape(tuple(shape))
     defined, left = defined.reshape(out.shape), left.reshape(out.shape)
     if final in LIMITS:
         return Finished(_wrapped(out).astype(np.int32), defined, "int32", left)
     off = sizes.reshape(out.shape) * 2.0**-24 * every.size if sign == "+=" else 0
     return Finished(out.astype(np.float32), defined, "float32", left, off)
+
+
+def _ended(
+    text: str,
+    grid: Values,
+    arrays: Values,
+    whole: tuple[np.ndarray, np.ndarray, np.ndarray],
+    points: tuple[np.ndarray, np.ndarray],
+    kind: str,
+    shape: Sequence[int],
+) -> Finished:
+    """What becomes of reductions: flat values, where they are defined, and where there are none.
+
+    Args:
+        text, grid, arrays, shape: as :func:`combined` has them.
+        whole: the reductions.
+        points: the element of each point, and the points.
+        kind: dtype of what was put together.
+    """
+    (out, defined, left), (to, once) = whole, points
+    elements, first = np.unique(to, return_index=True)
+    here = {name: values[once[first]] for name, values in grid.items()}
+    acc = out[elements]
+    acc = _wrapped(acc) if kind in LIMITS else acc.astype(np.float32)
+    run = _Expression(text, here, arrays, acc)
+    with np.errstate(all="ignore"):
+        values, final = run.stored()
+    made: np.ndarray = np.zeros(len(out), "float32" if final == "bfloat16" else final)
+    made[elements] = values
+    defined[elements] &= run.finite
+    made, defined, left = (each.reshape(tuple(shape)) for each in (made, defined, left))
+    return Finished(made, defined, final, left)
 
 
 def _flat(at: Sequence[np.ndarray], shape: Sequence[int], points: int) -> np.ndarray:

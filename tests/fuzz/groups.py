@@ -31,6 +31,10 @@ _CASTS = {"uint8": "u8", "int8": "s8", "int16": "s16", "int32": "s32", "float32"
 _CASTS |= {"float16": "f16", "bfloat16": "bf16"}
 
 
+#: How expressions of integers begin, as a rule.
+_WHOLE = ("u8(", "s8(", "s16(", "s32(")
+
+
 class Expressions:
     """Expressions of one value, numbers and tensors.
 
@@ -128,7 +132,14 @@ def results(rng: np.random.Generator, start: Problem) -> Problem:
         used = problem.tensors | {*drawn.accesses, *start.extents, first, "acc"}
         place, shape, shapes = _place(rng, start, loops, used)
         drawn.names.used.add(place.partition("[")[0])
-        further = Further(place, sign, text, drawn.read(text), shape, shapes)
+        read, last = drawn.read(text), ""
+        # Floats are added up in any order, and what becomes of that may be anything.
+        if sign != "=" and chance(rng, 0.4) and (sign != "+=" or text.startswith(_WHOLE)):
+            after = Expressions(rng, used | drawn.names.used, loops)
+            last = after.behind(1)
+            read |= after.read(last)
+            drawn.names.used |= after.names.used
+        further = Further(place, sign, text, read, shape, shapes, last)
         problem = replace(problem, further=(*problem.further, further))
     return problem
 

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from amos.codegen.cuda.kernel import KernelText, kernel_name
-from amos.codegen.cuda.reductions import START_THREADS, start_blocks
+from amos.codegen.cuda.reductions import ELEMENT_THREADS, element_blocks
 from amos.codegen.cuda.text import cuda_type
 from amos.errors import BuildError
 from amos.ir import Tensor, dtype
@@ -174,7 +174,7 @@ def _allowed(plan: GpuPlan, inputs: Mapping[str, np.ndarray]) -> Iterator[float]
     op = plan.mapping.operator
     yield 0.0
     for result, tensor in zip(op.further, plan.results[1:], strict=True):
-        if result.combination != "+=" or tensor.dtype != "float32":
+        if result.combination != "+=" or result.together(plan.accumulator) == "int32":
             yield 0.0
             continue
         alone = op.alone(result)
@@ -182,7 +182,8 @@ def _allowed(plan: GpuPlan, inputs: Mapping[str, np.ndarray]) -> Iterator[float]
         largest = np.abs(evaluate(alone, read)).max(initial=0)
         count = prod(it.extent for it in op.spatial if it.name not in result.store.names)
         # Higham, Accuracy and Stability of Numerical Algorithms, section 4.2.
-        yield float(np.finfo(np.float32).eps * count**2 * largest)
+        bound = float(np.finfo(np.float32).eps * count**2 * largest)
+        yield bound if tensor.dtype == "float32" else max(bound, 1.0)
 
 
 def _bytes(tensor: Tensor) -> int:
@@ -203,7 +204,10 @@ def _main(plan: GpuPlan, text: str) -> str:
     size = (declared and declared.group(2)) or plan.shared_bytes
     launches = [(kernel_name(plan), plan.grid, plan.threads)]
     if kernel.start:
-        launches.insert(0, (kernel.start, (start_blocks(plan), 1, 1), START_THREADS))
+        launches.insert(0, (kernel.start, (element_blocks(plan), 1, 1), ELEMENT_THREADS))
+    if kernel.end:
+        blocks = element_blocks(plan, ends=True)
+        launches.append((kernel.end, (blocks, 1, 1), ELEMENT_THREADS))
     calls = "".join(
         f"  amos_emulation::launch({{{', '.join(f'{n}u' for n in grid)}}}, {threads}, "
         f"shared_memory, {size},\n                         order[1][0] == '1', "

@@ -51,8 +51,12 @@ def epilogue_helpers(plan: GpuPlan) -> str:
     if not op.epilogues and not op.prologues:
         return ""
     by = _InCuda({})
-    for epilogue in op.epilogues:
-        by.finished(epilogue, plan.accumulator)
+    if op.epilogue is not None:
+        by.finished(op.epilogue, plan.accumulator)
+    for result in op.further:
+        by.finished(result.epilogue, plan.accumulator)
+        if result.last is not None:
+            by.finished(result.last, result.together(plan.accumulator))
     for prologue in op.prologues:
         by.computed(prologue)
     lines = ["// Integers wrap around; each operation on floats rounds once, and none is fused."]
@@ -123,6 +127,9 @@ class _InCuda(ScalarText):
         if str(load.tensor.dtype) in _WIDENED:
             return f"{_WIDENED[str(load.tensor.dtype)]}({element})"
         return element if kind == "float32" else f"static_cast<int>({element})"
+
+    def widened(self, value: str, dtype: str) -> str:
+        return f"{_WIDENED.get(dtype, 'static_cast<float>')}({value})"
 
     def convert(self, value: str) -> str:
         return f"__int2float_rn({value})"

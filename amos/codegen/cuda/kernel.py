@@ -15,7 +15,13 @@ from amos.codegen.cuda.copies import copy_code, may_part
 from amos.codegen.cuda.epilogue import epilogue_helpers
 from amos.codegen.cuda.fragments import copy_helpers, fragment_code, lane_place
 from amos.codegen.cuda.output import output_code
-from amos.codegen.cuda.reductions import START_THREADS, reduction_helpers, start_blocks, start_code
+from amos.codegen.cuda.reductions import (
+    ELEMENT_THREADS,
+    element_blocks,
+    end_code,
+    reduction_helpers,
+    start_code,
+)
 from amos.codegen.cuda.text import (
     OWN,
     block,
@@ -79,7 +85,7 @@ class KernelText:
                 f"{self.name or kernel_name(self.plan)}({self.parameters}) {{",
                 *block(self._body()),
                 "}",
-                *self._start(),
+                *self._beside(),
                 "",
             ]
         )
@@ -88,19 +94,31 @@ class KernelText:
     def start(self) -> str:
         """Name of the function that is launched before; empty if there is none."""
         name = self.name or kernel_name(self.plan)
-        return f"{name}_start" if start_blocks(self.plan) else ""
+        return f"{name}_start" if element_blocks(self.plan) else ""
 
-    def _start(self) -> list[str]:
-        if not self.start:
-            return []
-        return [
-            "",
-            "// What is launched before, with the same arguments.",
-            f'extern "C" __global__ void __launch_bounds__({START_THREADS})',
-            f"{self.start}({self.parameters}) {{",
-            *start_code(self._named),
-            "}",
-        ]
+    @cached_property
+    def end(self) -> str:
+        """Name of the function that is launched behind; empty if there is none."""
+        name = self.name or kernel_name(self.plan)
+        return f"{name}_end" if element_blocks(self.plan, ends=True) else ""
+
+    def _beside(self) -> list[str]:
+        """The functions that are launched before and behind."""
+        lines = []
+        for name, when, code in (
+            (self.start, "before", start_code),
+            (self.end, "behind", end_code),
+        ):
+            if name:
+                lines += [
+                    "",
+                    f"// What is launched {when}, with the same arguments.",
+                    f'extern "C" __global__ void __launch_bounds__({ELEMENT_THREADS})',
+                    f"{name}({self.parameters}) {{",
+                    *code(self._named),
+                    "}",
+                ]
+        return lines
 
     @cached_property
     def parameters(self) -> str:

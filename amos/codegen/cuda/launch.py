@@ -7,10 +7,10 @@ from dataclasses import asdict
 from typing import Any
 
 from amos.codegen.cuda.kernel import KernelText
-from amos.codegen.cuda.reductions import START_THREADS, start_blocks
+from amos.codegen.cuda.reductions import ELEMENT_THREADS, element_blocks
 from amos.ir import BufferLoad, Operator, Result, Store, dtype
 from amos.ir.epilogue import ACC, Epilogue
-from amos.ir.expression import Node
+from amos.ir.expression import ACCUMULATORS, Node
 from amos.plan.gpu_plan import GpuPlan
 
 
@@ -20,10 +20,11 @@ def launch_of(plan: GpuPlan, name: str) -> dict[str, Any]:
     Args:
         name: of its function.
     """
-    op, start = plan.mapping.operator, KernelText(plan, name).start
+    op, text = plan.mapping.operator, KernelText(plan, name)
     return {
         "kernel": name,
-        **({"start": {"kernel": start, **_start(plan)}} if start else {}),
+        **({"start": _elements(text.start, element_blocks(plan))} if text.start else {}),
+        **({"end": _elements(text.end, element_blocks(plan, ends=True))} if text.end else {}),
         "architecture": plan.architecture,
         "grid": list(plan.grid),
         "block": [plan.threads, 1, 1],
@@ -50,17 +51,19 @@ def launch_of(plan: GpuPlan, name: str) -> dict[str, Any]:
     }
 
 
-def _start(plan: GpuPlan) -> dict[str, Any]:
-    """How the function is launched that stands before, with the same arguments."""
-    return {"grid": [start_blocks(plan), 1, 1], "block": [START_THREADS, 1, 1]}
+def _elements(name: str, blocks: int) -> dict[str, Any]:
+    """How a function is launched that stands before or behind, with the same arguments."""
+    return {"kernel": name, "grid": [blocks, 1, 1], "block": [ELEMENT_THREADS, 1, 1]}
 
 
 def _further(plan: GpuPlan, result: Result) -> dict[str, Any]:
     """A further result."""
+    last = _epilogue(result.last, result.together(plan.accumulator)) if result.last else {}
     return {
         "combination": result.combination,
         "store": described_operand(result.store),
         **_epilogue(result.epilogue, plan.accumulator),
+        **({"last": last} if last else {}),
     }
 
 
@@ -94,7 +97,7 @@ def _epilogue(epilogue: Epilogue | None, accumulator: str) -> dict[str, Any]:
         return {}
     return {
         "accumulator": accumulator,
-        "epilogue": _described(epilogue.expression, {ACC: accumulator}),
+        "epilogue": _described(epilogue.expression, {ACC: ACCUMULATORS[accumulator]}),
         "result": epilogue.result(accumulator),
     }
 

@@ -110,7 +110,7 @@ def _results(plan: GpuPlan, known: dict[str, Value], value: str) -> list[str]:
     for result in op.further:
         out, place = result.store.tensor.name, _place(result.store, known)
         if result.reduces:
-            lines.append(combined(result, kind, f"{out} + {place}", known))
+            lines.append(combined(result, kind, place, known))
         else:
             lines.append(f"{out}[{place}] = {finished(result.epilogue, kind, known)};")
     return lines

@@ -1,22 +1,23 @@
-"""Reductions of the output: where their elements begin, and how one takes up another.
+"""Reductions of the output: where their elements begin, how one takes up another, and ends.
 
 Blocks meet in an element of a reduction under most schedules, so that each puts its own to
-it by an atomic operation. What changes nothing is stored before, by a kernel of its own.
+it by an atomic operation. What changes nothing is stored before, by a kernel of its own, and
+another one finishes what that has come to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import prod
 
-from amos.codegen.cuda.epilogue import widened
+from amos.codegen.cuda.epilogue import SUM, finished, widened
 from amos.codegen.cuda.expression import Value, variable
-from amos.codegen.cuda.text import INLINE, block, element_at
+from amos.codegen.cuda.text import INLINE, block, cuda_type, element_at
 from amos.ir import Result
 from amos.plan.gpu_plan import GpuPlan
 
-#: Threads of a block of the kernel that stands before.
-START_THREADS = 256
+#: Threads of a block of the kernels that stand before and behind.
+ELEMENT_THREADS = 256
 #: What changes no element that it is put to, by sign and dtype.
 _NEUTRAL = {
     ("+=", "int32"): "0",
@@ -49,51 +50,83 @@ _FLOATS = """// The larger or the smaller of two floats, in one element for all 
 
 def reduction_helpers(plan: GpuPlan) -> str:
     """Functions that :func:`combined` calls; nothing if there are none."""
-    names = {_ATOMIC.get(_kind(plan, each)) for each in _reductions(plan)}
+    kinds = {(x.combination, x.together(plan.accumulator)) for x in _reductions(plan)}
+    names = {_ATOMIC.get(kind) for kind in kinds}
     return _FLOATS.format(inline=INLINE) if names & {"f_raise", "f_lower"} else ""
 
 
-def combined(result: Result, accumulator: str, to: str, at: Mapping[str, Value]) -> str:
+def combined(result: Result, accumulator: str, place: str, at: Mapping[str, Value]) -> str:
     """The statement that puts what becomes of an accumulator to an element.
 
     Args:
         result: a reduction.
         accumulator: dtype of the accumulator.
-        to: C text of the element's address.
+        place: C text of the element's place in the result.
         at: the spatial iterations of the accumulator.
     """
-    kind = result.combination, str(result.tensor(accumulator).dtype)
-    name = _ATOMIC.get(kind, "atomicAdd")
+    name = _ATOMIC.get((result.combination, result.together(accumulator)), "atomicAdd")
+    to = f"{_sums(result, accumulator)} + {place}"
     return f"{name}({to}, {widened(result.epilogue, accumulator, at)});"
 
 
-def start_blocks(plan: GpuPlan) -> int:
-    """Blocks of the kernel that stands before; 0 if nothing does."""
-    sizes = [prod(_kept(plan, result).values()) for result in _reductions(plan)]
-    return -(-max(sizes, default=0) // START_THREADS)
+def element_blocks(plan: GpuPlan, *, ends: bool = False) -> int:
+    """Blocks of the kernel that stands before, or behind with ``ends``; 0 if nothing does."""
+    sizes = [prod(_kept(plan, result).values()) for result in _reductions(plan, ends)]
+    return -(-max(sizes, default=0) // ELEMENT_THREADS)
 
 
 def start_code(plan: GpuPlan) -> list[str]:
-    """Its body: an element of each reduction by each thread."""
-    lines = [f"const int thread = static_cast<int>(blockIdx.x) * {START_THREADS} + threadIdx.x;"]
-    for result in _reductions(plan):
-        extents, at = _kept(plan, result), {}
+    """Body of the kernel before: an element of each reduction by each thread."""
+
+    def start(result: Result, place: str, _: Mapping[str, Value]) -> str:
+        neutral = _NEUTRAL[result.combination, result.together(plan.accumulator)]
+        return f"{_sums(result, plan.accumulator)}[{place}] = {neutral};"
+
+    return _by_threads(plan, _reductions(plan), start)
+
+
+def end_code(plan: GpuPlan) -> list[str]:
+    """Body of the kernel behind: what has become of each element, likewise."""
+
+    def end(result: Result, place: str, at: Mapping[str, Value]) -> str:
+        assert result.last is not None
+        kind = result.together(plan.accumulator)
+        whole = f"const {cuda_type(kind)} {SUM} = {_sums(result, plan.accumulator)}[{place}];"
+        value = finished(result.last, kind, at)
+        return f"{{ {whole} {result.store.tensor.name}[{place}] = {value}; }}"
+
+    return _by_threads(plan, _reductions(plan, ends=True), end)
+
+
+def _by_threads(
+    plan: GpuPlan,
+    results: Iterable[Result],
+    statement: Callable[[Result, str, Mapping[str, Value]], str],
+) -> list[str]:
+    """A statement for each element of results, by its place and the iterations that it is of."""
+    lines = [f"const int thread = static_cast<int>(blockIdx.x) * {ELEMENT_THREADS} + threadIdx.x;"]
+    for result in results:
+        extents, at = _kept(plan, result), dict[str, Value]()
         size = prod(extents.values())
         rest = variable("thread", size)
         for name, extent in reversed(extents.items()):
             at[name], rest = rest % extent, rest // extent
-        tensor, value = result.store.tensor, _NEUTRAL[_kind(plan, result)]
-        place = element_at(tensor.shape, result.store.at(at))
-        lines.append(f"if (thread < {size}) {tensor.name}[{place}] = {value};")
+        place = element_at(result.store.tensor.shape, result.store.at(at))
+        lines.append(f"if (thread < {size}) {statement(result, place, at)}")
     return block(lines)
 
 
-def _reductions(plan: GpuPlan) -> list[Result]:
-    return [result for result in plan.mapping.operator.further if result.reduces]
+def _sums(result: Result, accumulator: str) -> str:
+    """C text of where a reduction is put together: in the result, of as many bytes."""
+    kind, name = result.together(accumulator), result.store.tensor.name
+    same = kind == result.tensor(accumulator).dtype
+    return name if same else f"reinterpret_cast<{cuda_type(kind)} *>({name})"
 
 
-def _kind(plan: GpuPlan, result: Result) -> tuple[str, str]:
-    return result.combination, str(result.tensor(plan.accumulator).dtype)
+def _reductions(plan: GpuPlan, ends: bool = False) -> list[Result]:
+    """All of them, or those that are finished."""
+    further = plan.mapping.operator.further
+    return [each for each in further if each.reduces and (each.last is not None or not ends)]
 
 
 def _kept(plan: GpuPlan, result: Result) -> dict[str, int]:

@@ -16,10 +16,11 @@ import numpy as np
 
 from amos.codegen.stream.instructions import Access, Buffer, Compute, Memory, Stream
 from amos.codegen.stream.rectangles import Tile
-from amos.codegen.stream.scaling import scaling_of
+from amos.codegen.stream.scaling import Scaling, scaling_of
 from amos.codegen.stream.writer import Step, Writer, refuse_extras
 from amos.intrinsics import Intrinsic, execute
-from amos.ir import dtype
+from amos.ir import Operator, dtype
+from amos.machine.stream_unit import StreamUnit
 from amos.plan.stream_plan import StreamPlan
 from amos.plan.stream_tiles import call_cycles
 from amos.validate.buffers import nest_addresses
@@ -94,6 +95,16 @@ class Calls(Compute):
         return f"{steps} calls {places[0]} {sign} {', '.join(places[1:])}"
 
 
+def check(op: Operator, unit: StreamUnit, name: str) -> Scaling | None:
+    """What stores make of sums, of an operator whose mappings on an intrinsic are streams.
+
+    Raises:
+        BuildError: the unit has nothing for the rest of the operator; one line says what.
+    """
+    refuse_extras(op, name)
+    return scaling_of(op, unit.scales, name)
+
+
 def program(plan: StreamPlan) -> Stream:
     """The stream of a plan.
 
@@ -101,9 +112,7 @@ def program(plan: StreamPlan) -> Stream:
         BuildError: the operator has a prologue, or an epilogue that the unit's stores do not
             compute, or the stream is too long.
     """
-    name = plan.mapping.intrinsic.name
-    refuse_extras(plan, name)
-    scaling = scaling_of(plan.mapping.operator, plan.unit.scales, name)
+    scaling = check(plan.mapping.operator, plan.unit, plan.mapping.intrinsic.name)
     buffers = [*_buffers(plan)]
     if scaling is None:
         return _Program(plan, buffers).stream()

@@ -87,6 +87,9 @@ class _Stores:
     def read(self, load: BufferLoad, kind: str) -> NoReturn:
         self.refuse()
 
+    def widened(self, value: Any, dtype: str) -> NoReturn:
+        self.refuse()
+
     def convert(self, value: Any) -> Any:
         return value
 

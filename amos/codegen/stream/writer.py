@@ -16,6 +16,7 @@ from amos.codegen.stream.rectangles import Tile, tile_of
 from amos.codegen.stream.tokens import Draft
 from amos.codegen.stream.transfers import Load, Store
 from amos.errors import BuildError
+from amos.ir import Operator
 from amos.plan.stream_operand import StreamOperand
 from amos.plan.stream_plan import Span, StreamPlan
 
@@ -233,13 +234,12 @@ class Writer(ABC):
         return bases, at
 
 
-def refuse_extras(plan: StreamPlan, who: str) -> None:
+def refuse_extras(op: Operator, who: str) -> None:
     """Raise where an operator asks for more than loads and stores of whole fragments.
 
     Raises:
-        BuildError: it has a prologue, or stores elements elsewhere.
+        BuildError: it has a prologue, several results, or stores elements elsewhere.
     """
-    op = plan.mapping.operator
     if op.prologues:
         raise BuildError(
             f"{who} loads sources as they are: nothing computes {op.prologues[0]} there"

@@ -18,7 +18,12 @@ from typing import Any
 from amos.codegen.tir.arrays import decoded, encoded, held
 from amos.codegen.tir.rounding import NEAREST, ROUNDED, settled
 from amos.ir import BufferLoad, Operator, Prologue, dtype
-from amos.ir.expression import Function, inlined
+from amos.ir.epilogue import Epilogue
+from amos.ir.expression import (
+    ACCUMULATORS,
+    Function,
+    inlined,
+)
 
 #: 2**31 - 1 is no float32; this is the largest one that an int32 holds.
 _LARGEST_FLOAT_IN_INT32 = 2147483520
@@ -41,10 +46,16 @@ def finished(
     """
     if op.epilogue is None:
         return accumulator
-    kind = str(op.output.tensor.dtype)
+    return applied(op.epilogue, accumulator, str(op.output.tensor.dtype), at, tensors)
+
+
+def applied(
+    epilogue: Epilogue, value: Any, kind: str, at: Mapping[str, Any], tensors: Mapping[str, Any]
+) -> Any:
+    """What an epilogue makes of a value of a dtype; the others as :func:`finished` takes them."""
     by = _InTVM(at, tensors)
-    value = _wrapped(op.epilogue.compute(accumulator, kind, by))
-    return by.named(_stored(value, op.epilogue.kind(kind), op.epilogue.result(kind)))
+    made = _wrapped(epilogue.compute(value, kind, by))
+    return by.named(_stored(made, epilogue.kind(kind), epilogue.result(kind)))
 
 
 def computed(prologue: Prologue, at: Mapping[str, Any], tensors: Mapping[str, Any]) -> Any:
@@ -151,6 +162,9 @@ class _InTVM:
         ]
         element = self.tensors[load.tensor.name][tuple(where)]
         return decoded(element, str(load.tensor.dtype), kind)
+
+    def widened(self, value: Any, dtype: str) -> Any:
+        return decoded(value, dtype, ACCUMULATORS[dtype])
 
     def convert(self, value: Any) -> Any:
         return _wrapped(value).astype("float32")

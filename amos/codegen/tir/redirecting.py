@@ -19,7 +19,7 @@ from math import inf
 from typing import Any
 
 from amos.codegen.tir.arrays import decoded, held
-from amos.codegen.tir.epilogue import finished
+from amos.codegen.tir.epilogue import applied, finished
 from amos.codegen.tir.program import Program
 from amos.codegen.tir.statements import occurs
 from amos.ir import Result, dtype
@@ -36,15 +36,22 @@ class _Sums:
     """Where the elements of a reduction are put together.
 
     Attributes:
-        buffer: the result itself, or one with dimensions of its own for loops whose steps
-            would meet in one element: first those that run in parallel, last vectorized ones.
+        whole: the result itself, or what it is finished of.
+        buffer: that, or one with dimensions of its own for loops whose steps would meet
+            in one element: first those that run in parallel, last vectorized ones.
         parallel: steps of the former.
         vector: steps of the latter.
     """
 
+    whole: Any
     buffer: Any
     parallel: tuple[int, ...]
     vector: tuple[int, ...]
+
+    def own(self, result: Any) -> list[Any]:
+        """Buffers that are not the result."""
+        whole = [] if self.whole is result else [self.whole]
+        return whole if self.buffer is self.whole else [*whole, self.buffer]
 
     def at(self, slots: Sequence[Any], where: Sequence[Any]) -> tuple[Any, ...]:
         """An element, for the loops' steps and a position in the result."""
@@ -80,10 +87,11 @@ class _Redirection:
         visits = [(tirx.For, self._loop), (s_tir.SBlockRealize, self._block)]
         inside = tvm_ffi.structural_mutate(root.body, visits)
         before = [self._cleared(number, sums) for number, sums in self.sums.items()]
-        own = {number: x for number, x in self.sums.items() if x.parallel or x.vector}
-        after = [self._collected(number, sums) for number, sums in own.items()]
+        after = [self._collected(number, sums) for number, sums in self.sums.items()]
+        after = [each for each in after if each is not None]
         body = tirx.SeqStmt([*before, inside, *after]) if before else inside
-        buffers = [*root.alloc_buffers, *(sums.buffer for sums in own.values())]
+        own = [x for n, sums in self.sums.items() for x in sums.own(self.results[n + 1])]
+        buffers = [*root.alloc_buffers, *own]
         block = s_tir.SBlock(
             [], [], [], root.name_hint, body, None, buffers, annotations=root.annotations
         )
@@ -182,13 +190,16 @@ class _Redirection:
             parallel = tuple(count for shared, count in steps if shared)
             vector = tuple(count for shared, count in steps if not shared)
             shape = [*parallel, *map(int, target.shape), *vector]
-            buffer = tirx.decl_buffer(shape, target.dtype, f"{target.name}_sums")
-            self.sums[number] = _Sums(buffer if loops else target, parallel, vector)
+            wide = result.together(str(self.operator.output.tensor.dtype))
+            whole = target
+            if result.last is not None:
+                whole = tirx.decl_buffer(target.shape, wide, f"{target.name}_whole")
+            buffer = tirx.decl_buffer(shape, wide, f"{target.name}_sums")
+            self.sums[number] = _Sums(whole, buffer if loops else whole, parallel, vector)
         sums = self.sums[number]
         where = sums.at(slots, _where(result.store, at))
-        kind = str(self.operator.alone(result).result_dtype)
-        wide = decoded(element, kind, str(target.dtype))
-        every = _together(result, sums.buffer[where], wide, str(target.dtype))
+        kind, wide = str(self.operator.alone(result).result_dtype), str(sums.buffer.dtype)
+        every = _together(result, sums.buffer[where], decoded(element, kind, wide), wide)
         return tirx.BufferStore(sums.buffer, every, where)
 
     def _cleared(self, number: int, sums: _Sums) -> Any:
@@ -207,11 +218,12 @@ class _Redirection:
         return _loops([*extents, *sums.parallel, *sums.vector], body)
 
     def _collected(self, number: int, sums: _Sums) -> Any:
-        """What stands behind the nest: what was kept apart put together."""
+        """What stands behind the nest: what was kept apart put together, and finished."""
         from tvm import tirx
 
         result, target = self.operator.further[number], self.results[number + 1]
-        (kept, extents), kind = self._kept(result), str(target.dtype)
+        (kept, extents), kind = self._kept(result), str(sums.whole.dtype)
+        apart = sums.buffer is not sums.whole
 
         def body(variables: list[Any]) -> Any:
             at = defaultdict(int, zip(kept, variables, strict=True))
@@ -219,13 +231,17 @@ class _Redirection:
 
             def added(slots: list[Any]) -> Any:
                 element = sums.buffer[sums.at(slots, where)]
-                every = _together(result, target[tuple(where)], element, kind)
-                return tirx.BufferStore(target, every, where)
+                every = _together(result, sums.whole[tuple(where)], element, kind)
+                return tirx.BufferStore(sums.whole, every, where)
 
-            first = tirx.BufferStore(target, _neutral(result, kind), where)
-            return tirx.SeqStmt([first, _loops([*sums.parallel, *sums.vector], added)])
+            first = tirx.BufferStore(sums.whole, _neutral(result, kind), where)
+            steps = [first, _loops([*sums.parallel, *sums.vector], added)] if apart else []
+            if result.last is not None:
+                value = applied(result.last, sums.whole[tuple(where)], kind, at, self.tensors)
+                steps.append(tirx.BufferStore(target, value, where))
+            return tirx.SeqStmt(steps) if len(steps) > 1 else steps[0]
 
-        return _loops(extents, body)
+        return _loops(extents, body) if apart or result.last is not None else None
 
     def _kept(self, result: Result) -> tuple[list[str], list[int]]:
         """The iterations that index a reduction, and their extents."""

@@ -60,6 +60,9 @@ class _Alu:
     def read(self, load: BufferLoad, kind: str) -> NoReturn:
         self.refuse(load)
 
+    def widened(self, value: Any, dtype: str) -> NoReturn:
+        self.refuse(f"accumulator of {dtype}")
+
     def convert(self, value: Any) -> NoReturn:
         self.refuse("float")
 

@@ -16,11 +16,22 @@ from amos.codegen.vta.epilogue import AluStep, alu_steps
 from amos.codegen.vta.instructions import Alu, Finish, Gemm
 from amos.codegen.vta.loops import Arranged, arranged
 from amos.errors import BuildError
+from amos.ir import Operator
 from amos.plan.stream_plan import MICRO_OPS, StreamPlan
 
 #: Buffers of the intrinsic's operands, in its order.
 _BUFFERS = ("inp", "wgt", "acc")
 _UOP_BITS = 32
+
+
+def check(op: Operator) -> None:
+    """Refuse what is done to operands beside the product, as far as VTA cannot.
+
+    Raises:
+        BuildError: one line says what.
+    """
+    refuse_extras(op, "VTA")
+    alu_steps(op)
 
 
 def program(plan: StreamPlan) -> Stream:
@@ -175,7 +186,7 @@ def _factors(way: Arranged) -> dict[str, Any]:
 
 def _check(plan: StreamPlan) -> None:
     """Refuse what is no GEMM of VTA."""
-    refuse_extras(plan, "VTA")
+    check(plan.mapping.operator)
     unit = plan.mapping.intrinsic
     names = tuple(op.buffer for op in plan.tiles.operands)
     (m, n, k), text = unit.shape, str(unit.ordered.compute)

@@ -77,8 +77,8 @@ class Kernel:
         self._module = ctypes.c_void_p()
         self._load([image] if image else images(self.folder, self.device.capability))
         self._function = self._named(self.launch["kernel"])
-        start = self.launch.get("start")
-        self._start = self._named(start["kernel"]) if start else None
+        beside = [self.launch[when] for when in ("start", "end") if when in self.launch]
+        self._beside = {each["kernel"]: self._named(each["kernel"]) for each in beside}
         if dynamic > _STATIC_LIMIT:
             self.device.call("cuFuncSetAttribute", self._function, _DYNAMIC_SHARED, dynamic)
 
@@ -151,10 +151,15 @@ class Kernel:
         addresses = (ctypes.c_void_p * len(pointers))(
             *(ctypes.cast(ctypes.byref(p), ctypes.c_void_p) for p in pointers)
         )
-        if self._start is not None:
-            self._go(self._start, self.launch["start"], 0, stream, addresses)
+        self._go_beside("start", stream, addresses)
         dynamic = self.launch["dynamic_shared_bytes"]
         self._go(self._function, self.launch, dynamic, stream, addresses)
+        self._go_beside("end", stream, addresses)
+
+    def _go_beside(self, when: str, stream: int, given: Any) -> None:
+        """Launch what stands before or behind the kernel, if anything does."""
+        if (how := self.launch.get(when)) is not None:
+            self._go(self._beside[how["kernel"]], how, 0, stream, given)
 
     def _go(
         self, function: ctypes.c_void_p, how: dict[str, Any], dynamic: int, stream: int, given: Any

@@ -179,13 +179,20 @@ def _expected(
     if together == "=":
         return where, total, allowed
     where, total, allowed = (x.reshape(-1, count) for x in (where, total, allowed))
+    where, at = where[:, 0], {name: each[::count] for name, each in at.items()}
+    floats = operator["result"] in ("float32", "bfloat16", "float16")
     if together != "+=":
         best = np.max if together == "max=" else np.min
-        return where[:, 0], best(total, axis=1), allowed.max(axis=1)
-    allowed = allowed.sum(axis=1)
-    if operator["result"] not in ("float32", "bfloat16", "float16"):
-        return where[:, 0], _as(total.sum(axis=1), "int32").astype(np.float64), allowed
-    return where[:, 0], total.sum(axis=1), allowed + 1e-6 * np.abs(total).sum(axis=1)
+        total, allowed = best(total, axis=1), allowed.max(axis=1)
+    elif floats:
+        allowed = allowed.sum(axis=1) + 1e-6 * np.abs(total).sum(axis=1)
+        total = total.sum(axis=1)
+    else:
+        total = _as(total.sum(axis=1), "int32").astype(np.float64)
+        allowed = allowed.sum(axis=1)
+    if "last" in operator:
+        total, allowed = _finished(operator["last"], values, at, total, allowed)
+    return where, total, allowed
 
 
 def _tolerance(inputs: list[dict[str, Any]], accumulator: str) -> float:
@@ -270,15 +277,23 @@ def _finished(
 
     def finish(sums: np.ndarray) -> np.ndarray:
         with np.errstate(all="ignore"):
-            value = _value(operator["epilogue"], {"acc": _as(sums, kind)}, values, at)
+            value = _value(operator["epilogue"], {"acc": _widened(sums, kind)}, values, at)
             return _stored(value, operator["result"])
 
     right = finish(total)
-    if kind == "int32":
+    if kind == "int32" and not allowed.any():
         return right, np.zeros(len(right))
     off = np.maximum(*(np.abs(finish(total + sign * allowed) - right) for sign in (-1, 1)))
     small = {"float32": 1e-6, "bfloat16": 2.0**-7, "float16": 2.0**-10}.get(operator["result"])
     return right, off + (1.0 if small is None else small * np.abs(right))
+
+
+def _widened(sums: np.ndarray, kind: str) -> np.ndarray:
+    """Sums of a type as what an epilogue takes."""
+    if kind == "int32":
+        return _as(sums, kind)
+    with np.errstate(over="ignore"):
+        return _as(sums.astype(_BITS[kind]), "float32")
 
 
 def _as(value: np.ndarray, kind: str) -> np.ndarray:

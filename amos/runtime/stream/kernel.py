@@ -9,10 +9,25 @@ import numpy as np
 from amos.codegen import vta
 from amos.codegen.stream import calls
 from amos.codegen.stream.instructions import Stream
+from amos.intrinsics import Intrinsic
+from amos.ir import Operator
 from amos.machine import Machine
 from amos.plan import Candidate
 from amos.plan.stream_plan import StreamPlan
 from amos.runtime.stream.simulator import Run, simulate
+
+
+def check_operator(op: Operator, intrinsic: Intrinsic, machine: Machine) -> None:
+    """Refuse an operator of which no mapping and no schedule can be a stream.
+
+    Raises:
+        BuildError: one line says why.
+    """
+    assert machine.stream is not None
+    if machine.stream.encoding == "vta":
+        vta.check(op)
+    else:
+        calls.check(op, machine.stream, intrinsic.name)
 
 
 class StreamKernel:
