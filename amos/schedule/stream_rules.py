@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from amos.plan.stream_operand import StreamOperand, stream_operands
 from amos.schedule.draft import Draft, Rule
 from amos.schedule.memory_rules import limit_buffer
@@ -9,8 +11,10 @@ from amos.schedule.rules import described, fused, permutations, tile_sizes
 
 #: Tiles of an operand that have room on chip.
 _BUFFERS = (1, 2)
-#: Instructions of one tile: its loads, products, stores and micro-operations.
+#: More tiles than a stream has room for at so many instructions each only make it slower.
 _PER_TILE = 128
+#: Instructions of a step of the sums beside transfers: a product and its micro-operations.
+_PRODUCTS = 2
 
 
 def tiles(draft: Draft) -> None:
@@ -34,6 +38,7 @@ def tiles(draft: Draft) -> None:
         draft.constant("tiles.most", context.machine.stream.instructions // _PER_TILE),
         "{left} tiles, but a stream has instructions for {right}",
     )
+    draft.product("tiles.out", counts[: len(context.spatial)])
     sums = [f"tile.{loop.name}" for loop in context.spatial]
     draft.product(f"fragments.{context.destination.name}", sums)
 
@@ -50,11 +55,13 @@ def buffers(draft: Draft) -> None:
     kinds = dict.fromkeys((x.name for x in draft.context.reduce), "step")
     kinds |= dict.fromkeys((x.name for x in draft.context.spatial), "tile")
     operands, tiles = stream_operands(draft.context), dict[str, tuple[str, ...]]()
+    lines = dict[str, list[str]]()
     for op in operands:
         draft.tunable(f"buffers.{op.name}", _BUFFERS if op.pad.double else _BUFFERS[:1])
         size = draft.constant(f"bytes.{op.name}", op.bytes)
-        lines = [_line(draft, op, number, kinds) for number in range(len(op.dims))]
-        tiles[op.name] = size, *(line for line in lines if line)
+        lines[op.name] = [_line(draft, op, number, kinds) for number in range(len(op.dims))]
+        tiles[op.name] = size, *filter(None, lines[op.name])
+    _limit_instructions(draft, operands, lines)
     for pad in draft.context.mapping.intrinsic.scratchpads:
         counts = [f"buffers.{name}" for name in pad.operands]
         if pad.banks == 1:
@@ -75,6 +82,50 @@ def buffers(draft: Draft) -> None:
             draft.constant(f"{pad.name}.banks", pad.banks),
             f"{{left}} tiles in buffer {pad.name}, but it has {{right}} banks",
         )
+
+
+def _limit_instructions(
+    draft: Draft, operands: Sequence[StreamOperand], lines: Mapping[str, Sequence[str]]
+) -> None:
+    """A stream has room for its instructions, if each tile is loaded for each product.
+
+    A transfer moves what lies along two dimensions; each step of the others takes one more.
+    Where accumulators are too few to wait for one another, as they may be at an end, each step
+    of the sums has a product of its own.
+    """
+    unit, epilogue = draft.context.machine, draft.context.mapping.operator.epilogue
+    assert unit is not None
+    assert unit.stream is not None
+    *sources, stored = (
+        draft.product(
+            f"transfers.{op.name}",
+            filter(
+                None,
+                [x for x, dim in zip(lines[op.name], op.dims, strict=True) if x or dim.extent > 1][
+                    :-2
+                ],
+            ),
+            "other",
+        )
+        for op in operands
+    )
+    # Zeros before the first sum, and what the ALU may do behind the last one.
+    steps = 0 if epilogue is None else 2 + sum(1 for _ in epilogue.expression.nodes())
+    rest = draft.constant("instructions.out", _PRODUCTS * (1 + steps), "other")
+    steps_of = [f"step.{loop.name}" for loop in draft.context.reduce]
+    one = draft.constant("instructions.step", _PRODUCTS, "other")
+    each = draft.product("instructions.sum", [one, *steps_of], "other")
+    inside = draft.sum("instructions.tile", [each, *sources])
+    around = draft.sum("instructions.result", [rest, stored])
+    parts = [
+        draft.product("instructions.tiles", ["tiles", inside], "other"),
+        draft.product("instructions.results", ["tiles.out", around], "other"),
+    ]
+    draft.limit(
+        draft.sum("instructions", parts),
+        draft.constant("instructions.most", unit.stream.instructions - 1),
+        "up to {left} instructions, but a stream has room for {right}",
+    )
 
 
 def _line(draft: Draft, op: StreamOperand, number: int, kinds: dict[str, str]) -> str:

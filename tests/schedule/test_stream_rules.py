@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -12,6 +13,7 @@ from amos.errors import BuildError, ScheduleError
 from amos.plan import Candidate, CpuSchedule, Schedule, StreamSchedule, Structure
 from amos.plan.stream_plan import StreamPlan
 from amos.plan.stream_tiles import StreamTiles
+from amos.runtime.stream import StreamKernel
 from amos.schedule import ScheduleSpace, spaces_of
 from tests.support.streams import OPERATORS, PYNQ, VTA
 
@@ -107,3 +109,19 @@ def test_tiles_that_stay_are_loaded_once() -> None:
                     resident = [*(k for k in resident if k != key), key]
                     resident = resident[-int(tiles.buffers(number)[0]) :]
             assert loads <= tiles.loads(number)[0] <= max(loads, 1.5 * loads), str(plan)
+
+
+@pytest.mark.parametrize("epilogue", ["", "s8(max(acc + 64 >> 7, 0) - 3)"])
+@pytest.mark.parametrize("name", ["conv", "wide", "back", "down", "gemm"])
+def test_no_stream_is_longer_than_its_space_says(name: str, epilogue: str) -> None:
+    op = OPERATORS[name].with_epilogue(epilogue) if epilogue else OPERATORS[name]
+    rng = np.random.default_rng(0)
+    for mapping in list(amos.enumerate_mappings(op, VTA))[::8]:
+        space = ScheduleSpace(mapping, PYNQ)
+        for schedule in space.draw(4, rng):
+            length = len(StreamKernel(Candidate(mapping, schedule), PYNQ).stream.instructions)
+            assert length <= space.values(schedule)["instructions"] + 1  # finish
+    assert PYNQ.stream is not None
+    tight = replace(PYNQ, stream=replace(PYNQ.stream, instructions=length - 1))
+    with pytest.raises(ScheduleError, match="instructions for|up to .* but a stream has room for"):
+        ScheduleSpace(mapping, tight).check(schedule)
