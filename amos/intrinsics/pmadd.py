@@ -16,6 +16,7 @@ from amos.intrinsics.vectors import (
     COPIES,
     INTEL,
     Described,
+    FilledLanes,
     SharedGroup,
     instruction,
     integer_vector,
@@ -26,9 +27,9 @@ _BYTES = (
     f"{INTEL}2B, PMADDUBSW: Multiply and Add Packed Signed and Unsigned Bytes; "
     "followed by PMADDWD of ones and PADDD"
 )
-#: Family, lanes, what they need, and LLVM's names of both instructions.
 #: Sources whose pairs of products fit 16 bits, by the name that says which of them is short.
 _SHORT = {"u8_s7": ("u8", "s8 in [-64, 64]"), "u7_s8": ("u8 in [0, 128]", "s8")}
+#: Family, lanes, what they need, and LLVM's names of both instructions.
 _WIDTHS = (
     ("avx512", 16, "avx512bw", "llvm.x86.avx512.pmaddw.d.512", "llvm.x86.avx512.pmaddubs.w.512"),
     ("avx2", 8, "avx2", "llvm.x86.avx2.pmadd.wd", "llvm.x86.avx2.pmadd.ub.sw"),
@@ -36,18 +37,26 @@ _WIDTHS = (
 
 
 def intrinsics() -> Described:
-    """Both, on 512 and on 256 bits; ``…_lhs_…`` has the first source in the lanes."""
+    """Both, on 512 and on 256 bits.
+
+    ``…_lhs_…`` has the first source in the lanes, ``…_lanes_…`` both, as a depthwise
+    convolution needs it, whose channels have windows and weights of their own.
+    """
     for family, lanes, feature, words, bytes_ in _WIDTHS:
         for kinds in (("u8", "s8"), ("s8", "s8"), ("s16", "s16")):
+            named = "_".join(dict.fromkeys(kinds))
             # Sources of one dtype change places by themselves.
-            for left in (False, True)[: len({*kinds})]:
-                group = SharedGroup(lanes, ("int16", "int16"), left)
-                named = "_".join(dict.fromkeys(kinds))
+            for group in _groups(lanes, "int16", "int16")[2 - len({*kinds}) :]:
                 yield from _variant(family, feature, named, kinds, group, words)
         for named, kinds in _SHORT.items():
-            for left in (False, True):
-                group = SharedGroup(lanes, ("uint8", "int8"), left)
+            for group in _groups(lanes, "uint8", "int8"):
                 yield from _variant(family, feature, named, kinds, group, words, bytes_)
+
+
+def _groups(lanes: int, first: str, second: str) -> tuple[SharedGroup, ...]:
+    """Where sources may stand."""
+    left, right = (SharedGroup(lanes, (first, second), side) for side in (True, False))
+    return left, right, FilledLanes(lanes, (first, second))
 
 
 def _variant(
@@ -70,7 +79,8 @@ def _variant(
             _call(f"int16x{2 * lanes}", bytes_, *sources),
             f"T.broadcast(T.int16(1), {2 * lanes})",
         )
-    side = "_lhs" if group.left else ""
+    side = "_lhs" if group.left else "" if group.alone else "_lanes"
+    filling = {"": "the second source fills", "_lhs": "the first source fills"}
     return instruction(
         f"{family}_{'pmaddubsw' if bytes_ else 'pmaddwd'}{side}_m{lanes}k{group.depth}_{types}_s32",
         group.compute,
@@ -81,8 +91,7 @@ def _variant(
         family=family,
         source=_BYTES if bytes_ else _WORDS,
         description=f"{lanes} lanes, each adding {group.depth} products of "
-        f"{'bytes' if bytes_ else 'words'}; the {'first' if group.left else 'second'} source "
-        "fills them",
+        f"{'bytes' if bytes_ else 'words'}; {filling.get(side, 'both sources fill')} them",
         requires=(feature,),
         # One register holds the ones.
         registers=2 * lanes - bool(bytes_),

@@ -124,18 +124,22 @@ class SharedGroup:
     @property
     def llvm(self) -> tuple[str, str]:
         """``Src1`` and ``Src2`` in TVMScript, as vectors of signed elements."""
-        kinds = dict(zip(("Src1", "Src2"), self.kinds, strict=True))
-        signed, count = f"int{self.bits}", self.lanes * self.depth
-        vector = f"{signed}x{count}"
-        filled = f'{self.rows}.vload([0, 0], "{kinds[self.rows]}x{count}")'
-        if kinds[self.rows] != signed:
-            filled = f'T.reinterpret("{vector}", {filled})'
-        group = f'{self.alone}.vload([0], "{kinds[self.alone]}x{self.depth}")'
-        every = f'''T.reinterpret(
-        "{vector}",
+        group = f'{self.alone}.vload([0], "{self._kind(self.alone)}x{self.depth}")'
+        every = f"""T.reinterpret(
+        "int{self.bits}x{self.lanes * self.depth}",
         T.broadcast(T.reinterpret("int32", {group}), {self.lanes}),
-    )'''
-        return self.in_order(every, filled)
+    )"""
+        return self.in_order(every, self._filled(self.rows))
+
+    def _kind(self, source: str) -> str:
+        return dict(zip(("Src1", "Src2"), self.kinds, strict=True))[source]
+
+    def _filled(self, source: str) -> str:
+        """A source that fills the lanes in TVMScript, as a vector of signed elements."""
+        signed, count = f"int{self.bits}", self.lanes * self.depth
+        kind = self._kind(source)
+        filled = f'{source}.vload([0, 0], "{kind}x{count}")'
+        return filled if kind == signed else f'T.reinterpret("{signed}x{count}", {filled})'
 
     def c(self, total: str) -> str:
         """C statements that put ``total``, of ``sum``, ``every`` and ``lanes``, into ``Dst``."""
@@ -145,6 +149,39 @@ int group;
 memcpy(&group, {self.alone}, 4);
 {vector} every = {mm}_set1_epi32(group);
 {vector} lanes = {mm}_loadu_{whole}((const {vector} *){self.rows});
+{vector} sum = {mm}_loadu_{whole}((const {vector} *)Dst);
+sum = {total};
+{mm}_storeu_{whole}(({vector} *)Dst, sum);
+"""
+
+
+@dataclass(frozen=True)
+class FilledLanes(SharedGroup):
+    """Integer sources both of which fill 32-bit lanes."""
+
+    left: bool = False
+
+    @property
+    def alone(self) -> str:
+        """No source is shared."""
+        return ""
+
+    @property
+    def compute(self) -> str:
+        """What a call computes."""
+        return "Dst[i1] += Src1[i1, r1] * Src2[i1, r1]"
+
+    @property
+    def llvm(self) -> tuple[str, str]:
+        """``Src1`` and ``Src2`` in TVMScript, as vectors of signed elements."""
+        return self._filled("Src1"), self._filled("Src2")
+
+    def c(self, total: str) -> str:
+        """C statements that put ``total``, of ``sum``, ``every`` and ``lanes``, into ``Dst``."""
+        mm, vector, whole = integer_vector(self.lanes)
+        return f"""
+{vector} every = {mm}_loadu_{whole}((const {vector} *)Src1);
+{vector} lanes = {mm}_loadu_{whole}((const {vector} *)Src2);
 {vector} sum = {mm}_loadu_{whole}((const {vector} *)Dst);
 sum = {total};
 {mm}_storeu_{whole}(({vector} *)Dst, sum);

@@ -36,13 +36,21 @@ TEXTS = {
     "windows": "out[p,q,k] += a[p+r,q,c] * b[k,r,c]",
     "matrices": "out[i,j] += a[i,c] * b[j,c]",
 }
+#: Instructions whose sources both fill the lanes, and what only they compute.
+LANES = [
+    "avx2_pmaddwd_lanes_m8k2_u8_s8_s32",
+    "avx2_pmaddwd_lanes_m8k2_s8_s32",
+    "avx2_pmaddubsw_lanes_m8k4_u8_s7_s32",
+    "avx512_pmaddubsw_lanes_m16k4_u7_s8_s32",
+]
+DEPTHWISE = "out[p,q,k] += pad(a[p+r-1,q+s-1,k]) * b[k,r,s]"
 EXTENTS = dict(k=19, p=5, q=7, c=11, r=3, s=3, i=23, j=18)
 
 
 def operator(text: str, unit: amos.Intrinsic) -> Operator:
     names = {name: n for name, n in EXTENTS.items() if name in text.replace("pad", "")}
     kinds = dict(zip(("a", "b", "out"), (each.declared for each in unit.kinds), strict=True))
-    shapes = {"a": (11, 10, 7)} if "pad" in text else None
+    shapes = {"a": (11, 10, 7)} if text == TEXTS["padded"] else None
     return Operator.parse(text, extents=names, dtypes=kinds, shapes=shapes, constants=("b",))
 
 
@@ -60,13 +68,18 @@ def candidates(op: Operator, unit: amos.Intrinsic, count: int) -> list[Candidate
 
 
 @pytest.mark.parametrize("implementation", ["native", "generic"])
-@pytest.mark.parametrize("text", TEXTS)
-@pytest.mark.parametrize("name", UNITS)
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        *((name, text) for name in UNITS for text in TEXTS.values()),
+        *((name, DEPTHWISE) for name in LANES),
+    ],
+)
 def test_kernels_are_exact(name: str, text: str, implementation: str) -> None:
     unit = amos.intrinsics.get(name)
     if implementation == "native" and not set(unit.requires) <= cpu().features:
         pytest.skip(f"this CPU lacks {', '.join({*unit.requires} - cpu().features)}")
-    op = operator(TEXTS[text], unit)
+    op = operator(text, unit)
     inputs = random_inputs(op, np.random.default_rng(0))
     expected = evaluate(op, inputs)
     for candidate in candidates(op, unit, 2):
