@@ -172,11 +172,10 @@ class _Quick(GeneticSearch):
 
 
 def records_by_operator(records: Sequence[Record]) -> dict[str, list[Record]]:
-    """Right records that count here, the fastest first, by :func:`operator_key`."""
+    """Right records, the fastest first, by :func:`operator_key`; some may not count here."""
     ranked: dict[str, list[Record]] = {}
     for record in sorted(right_records(list(records)), key=lambda each: each.seconds):
-        if record.counts_here:
-            ranked.setdefault(_key(record.canonical), []).append(record)
+        ranked.setdefault(_key(record.canonical), []).append(record)
     return ranked
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -122,7 +123,10 @@ def _compiled(
         }
         checks = tuple(map(_checked, kernels.values())) if verify else ()
         linked = _linked(network, kernels)
-        model = CompiledNetwork(network, linked, kernels, left, checks, tuple(inside.values()))
+        every = [each for task in network.tasks for each in _records(task, chooser, ranked)]
+        unused = Counter(each.standing for each in every if not each.counts_here)
+        comparisons = tuple(inside.values())
+        model = CompiledNetwork(network, linked, kernels, left, checks, comparisons, unused)
         if verify:
             line.show("comparing with the engine alone")
             model = model.with_check(_compared_with_engine(network, model))
@@ -140,13 +144,19 @@ def _choices(
     task: Task, chooser: Chooser, ranked: Mapping[str, Sequence[Record]], count: int
 ) -> Sequence[Choice]:
     """The best of the records, or of what the model thinks of."""
-    key = operator_key(chooser.operator(task.operator))
-    rebuilt = (choice_of_record(each, chooser) for each in ranked.get(key, ()))
+    here = (each for each in _records(task, chooser, ranked) if each.counts_here)
+    rebuilt = (choice_of_record(each, chooser) for each in here)
     if recorded := [*islice(filter(None, rebuilt), count)]:
         return recorded
     if count == 1:
         return [chooser.predicted(task.operator, thorough=True)]
     return chooser.promising(task.operator, count)
+
+
+def _records(
+    task: Task, chooser: Chooser, ranked: Mapping[str, Sequence[Record]]
+) -> Sequence[Record]:
+    return ranked.get(operator_key(chooser.operator(task.operator)), ())
 
 
 def _fastest(kernels: Sequence[TaskKernel], task: Task) -> tuple[Sequence[TaskKernel], str]:

@@ -71,6 +71,7 @@ class CompiledNetwork(Shown):
         left: why tasks stay with the engine.
         checks: what was compared with a reference.
         comparisons: kernels of tasks that were timed inside the network.
+        unused: records of its tasks that do not count here, how many by the reason.
     """
 
     network: Network
@@ -79,6 +80,7 @@ class CompiledNetwork(Shown):
     left: Mapping[Task, str] = field(default_factory=dict)
     checks: tuple[Check, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
+    unused: Mapping[str, int] = field(default_factory=dict)
     _lock: Any = field(default_factory=Lock, repr=False)
 
     def with_check(self, check: Check) -> CompiledNetwork:
@@ -180,6 +182,7 @@ class CompiledNetwork(Shown):
                 {"operator": str(task.operator), "count": task.weight, "reason": reason}
                 for task, reason in self.left.items()
             ],
+            "unused_records": dict(self.unused),
             "checks": [asdict(check) for check in self.checks],
             "comparisons": [asdict(each) | {"chosen": each.chosen} for each in self.comparisons],
         }
@@ -191,6 +194,7 @@ class CompiledNetwork(Shown):
             f"{self.network.name}: {called} calls of {len(self.kernels)} kernels, "
             f"{measured} from records"
         ]
+        lines += [f"  {count} records not used: {why}" for why, count in self.unused.items()]
         lines += [f"  engine: {task.operator}: {why}" for task, why in self.left.items()]
         return "\n".join([*lines, *(f"  {each}" for each in (*self.comparisons, *self.checks))])
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from amos._display import Shown
 from amos._progress import ProgressLine, clock, time_left
-from amos.errors import AmosError, ExploreError
+from amos.errors import AmosError, ExploreError, RecordError
 from amos.explore.contest import Contest
 from amos.explore.exploration import none_ran
 from amos.explore.options import MeasureOptions, SearchOptions, check_count, check_seed
@@ -190,7 +190,7 @@ def tune(
             tune, or no candidate of any task ran.
         UnknownNameError: there is no such scheduler.
         MeasureError: there is nothing to measure with.
-        RecordError: the record file cannot be written.
+        RecordError: the record file cannot be read or written.
     """
     checked_network(network)
     check_count("trials", trials)
@@ -269,6 +269,8 @@ class _Search:
         """What keeps a task from being tuned is its reason, and no end of the others."""
         try:
             yield
+        except RecordError:
+            raise
         except AmosError as error:
             self.ended = True
             self.row = replace(self.row, reason=" ".join(str(error).split("\n")[:2]))

@@ -284,6 +284,8 @@ class Records(Closing):
             )
         if not self.readonly and not writable(self.path):
             raise self._error("it is read-only")
+        if self.readonly and self._empty():
+            raise self._error("it is empty")
         if self.readonly or not self._empty():
             # Read again: another process may have made the tables meanwhile.
             version = self._number("PRAGMA user_version")

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sqlite3
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import amos
-from amos.errors import ExploreError, UnknownNameError
+from amos.cli.app import main
+from amos.errors import ExploreError, RecordError, UnknownNameError
 from amos.machine import Machine
 from amos.network import Tuning
-from amos.records import Measurement
+from amos.records import Measurement, Records
 from tests.network.models import Builder
 from tests.support.fake import Answering
 
@@ -105,6 +111,58 @@ def test_a_machine_that_is_described_anew_changes_no_division(tmp_path: Path) ->
     assert [task.predicted for task in again.order] == [task.predicted for task in expected.order]
     other = _tuned(tmp_path / "other.db", Slower(model="slower"))
     assert [task.predicted for task in other.order] != [task.predicted for task in expected.order]
+
+
+def test_records_that_do_not_count_here_are_named(tmp_path: Path) -> None:
+    network, mine, theirs = amos.load_network(_two_products()), tmp_path / "a", tmp_path / "b"
+    _tuned(theirs, Answering(), trials=4)
+    with Records(theirs) as records:
+        rows = records.all()
+    older = [replace(row, fingerprint="0" * 16, definition={}) for row in rows]
+    with Records(mine) as records:
+        records.add_all([*rows, *older])
+    compiled = amos.compile(network, records=mine, verify=False, progress=False)
+    assert all(kernel.choice.seconds is None for kernel in compiled.kernels.values())
+    searched = len({(row.key, row.candidate) for row in rows})
+    unused = {"other machine": searched, "other version of the intrinsic": searched}
+    assert compiled.to_dict()["unused_records"] == unused
+    assert f"{searched} records not used: other machine" in str(compiled)
+    assert "not used" not in str(amos.compile(network, verify=False, progress=False))
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda path: path.write_bytes(b""), "it is empty"),
+        (lambda path: path.write_text("records"), "file is not a database"),
+        (lambda path: os.truncate(path, 6000), "malformed; see: amos records salvage"),
+        (lambda path: _executed(path, "UPDATE trials SET times='[1.0]'"), "record 1 is damaged"),
+        (lambda path: _executed(path, "PRAGMA user_version=99"), "schema version 99, but"),
+    ],
+)
+def test_damaged_records_are_refused_and_left_alone(
+    tmp_path: Path, damage: Callable[[Path], object], said: str
+) -> None:
+    records, out = tmp_path / "records.db", tmp_path / "out"
+    _tuned(records, Answering(), trials=4)
+    damage(records)
+    before = records.read_bytes()
+    onnx.save(_two_products(), tmp_path / "model.onnx")
+    with pytest.raises(RecordError, match=said):
+        amos.compile(amos.load_network(tmp_path / "model.onnx"), records=records)
+    arguments = ["compile", tmp_path / "model.onnx", "--records", records, "--output", out]
+    assert main([*map(str, arguments)]) == 2
+    if said != "it is empty":  # which is where a new file begins
+        with pytest.raises(RecordError, match=said):
+            _tuned(records, Answering(), trials=4)
+    assert records.read_bytes() == before or said == "it is empty"
+    assert not out.exists()
+
+
+def _executed(path: Path, statement: str) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(statement)
+        database.commit()
 
 
 def test_one_task_gets_all(tmp_path: Path) -> None:
