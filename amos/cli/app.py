@@ -121,11 +121,7 @@ def _run(argv: Sequence[str] | None) -> int:
 
 
 def _check_numbers(arguments: Sequence[str]) -> None:
-    """No option counts anything beyond 64 bits, in which such a number would overflow.
-
-    Raises:
-        AmosError: a word is a number beyond them.
-    """
+    """No option counts anything beyond 64 bits, in which such a number would overflow."""
     for word in arguments:
         value = word.partition("=")[2] if word.startswith("--") else word
         try:

@@ -245,11 +245,7 @@ def salvage_command(
 
 
 def _of_operator(records: list[Record], wanted: str) -> list[Record]:
-    """Those of an operator by its name, or by what tables call it.
-
-    Raises:
-        UnknownNameError: there are none.
-    """
+    """Those of an operator by its name, or by what tables call it."""
     titles = _titles(records)
     # What a title begins with is that of all operators that only expressions or dtypes tell apart.
     chosen = [

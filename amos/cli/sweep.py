@@ -94,11 +94,7 @@ def _print(points: Sequence[Point]) -> None:
 
 
 def _axes(texts: Sequence[str]) -> dict[str, list[Any]]:
-    """Values by path.
-
-    Raises:
-        typer.BadParameter: a text is of another form, or two have one path.
-    """
+    """Values by path."""
     axes: dict[str, list[Any]] = {}
     for path, values in map(_axis, texts):
         if path in axes:
@@ -108,11 +104,7 @@ def _axes(texts: Sequence[str]) -> dict[str, list[Any]]:
 
 
 def _axis(text: str) -> tuple[str, list[Any]]:
-    """Path and values of ``PATH=V1,V2``.
-
-    Raises:
-        typer.BadParameter: it is of another form.
-    """
+    """Path and values of ``PATH=V1,V2``."""
     path, sign, values = text.partition("=")
     if not (path and sign and values):
         raise typer.BadParameter(f"{text!r}: expected PATH=VALUES", param_hint="--set")

@@ -91,11 +91,7 @@ def output_digest(output: np.ndarray) -> int:
 
 
 def _check_exact(operator: Operator) -> None:
-    """Refuse sums of floats, which an epilogue's bits depend on, that are rounded.
-
-    Raises:
-        ExportError: the program could not tell a wrong kernel from a right one.
-    """
+    """Refuse sums of floats, which an epilogue's bits depend on, that are rounded."""
     integer = dtype(str(operator.output.tensor.dtype)).is_integer
     if integer or not operator.epilogues:
         return

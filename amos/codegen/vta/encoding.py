@@ -134,11 +134,7 @@ class Encoding:
         return self._encoded([instruction]).tobytes()
 
     def _encoded(self, instructions: Sequence[Instruction]) -> np.ndarray:
-        """Two words of each instruction.
-
-        Raises:
-            BuildError: a value does not fit its field.
-        """
+        """Two words of each instruction."""
         words = np.zeros((len(instructions), 2), np.uint64)
         rows = [_values(each) for each in instructions]
         opcodes = np.array([row[0] for row in rows])
