@@ -176,16 +176,10 @@ def merge_command(
 ) -> None:
     """Add the records of other files; what FILE has already stands."""
     from amos.records import Records
-    from amos.records.exchange import Added, merge
+    from amos.records.exchange import merge
 
     with Records(file) as records:
-        added = [merge(records, source) for source in sources]
-    total = Added(
-        sum(one.new for one in added),
-        sum(one.known for one in added),
-        sum(one.differing for one in added),
-    )
-    _tell(total, as_json)
+        _tell(merge(records, *sources), as_json)
 
 
 @app.command("prune")

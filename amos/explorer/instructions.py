@@ -11,7 +11,7 @@ from amos.explore.contenders import Contender, chosen_intrinsics, contenders, pr
 from amos.explorer.state import FieldError, State
 from amos.explorer.subject import AUTO, HOST, Offer, field, operator_of
 from amos.machine import catalogue
-from amos.validate import RULES
+from amos.validate.pairing import check_rule
 
 
 def instructions(state: State, offer: Offer) -> dict[str, Any]:
@@ -30,8 +30,7 @@ def instructions(state: State, offer: Offer) -> dict[str, Any]:
         FieldError: a field is at fault.
     """
     with field("rule"):
-        if state.rule not in RULES:
-            raise UnknownNameError("rule", state.rule, RULES)
+        check_rule(state.rule)
     op = operator_of(state)
     if state.machine in ("", AUTO):
         raise FieldError("machine", "choose one: its instructions are listed")

@@ -19,7 +19,8 @@ from amos.machine import Machine, catalogue
 from amos.mapping import Mapping as Placement
 from amos.mapping import MappingSpace, enumerate_mappings
 from amos.operators.lookup import read_extents
-from amos.validate import RULES, Verdict, check_matching
+from amos.validate import Verdict, check_matching
+from amos.validate.pairing import check_rule
 
 #: Stands for the first described machine that has a rate for the intrinsic.
 AUTO = "auto"
@@ -99,8 +100,7 @@ class Subject:
             FieldError: a field is at fault; the message is that of the command line.
         """
         with field("rule"):
-            if state.rule not in RULES:
-                raise UnknownNameError("rule", state.rule, RULES)
+            check_rule(state.rule)
         op = operator_of(state)
         with field("intrinsic"):
             unit = intrinsics.get(state.intrinsic)

@@ -41,17 +41,14 @@ def transposed_conv2d(
 ) -> Operator:
     """``out[n,k,p,q] += pad(upsampled[n,c,p+r-2,q+s-2]) * weight[c,k,3-r,3-s]``.
 
-    ``upsampled`` is the image with ``stride - 1`` zeros between neighbours: an
-    image of 8 rows becomes (8 - 1)·2 + 1 = 15. ``padding`` is what a framework
-    calls it, so ``r - 1 - padding`` zeros surround ``upsampled``. The kernel is
-    read backwards; a reversed index matches no index of an instruction, hence
-    Table 6's 7 mappings instead of 35. With a kernel stored reversed it would be
-    an ordinary convolution. By default DCGAN's third layer, 8×8 -> 16×16.
+    ``upsampled`` is the image with ``stride - 1`` zeros between neighbours: of 8 rows it has
+    (8 - 1)·2 + 1 = 15. ``padding`` is what a framework calls it, so ``r - 1 - padding`` zeros
+    surround ``upsampled``. The kernel is read backwards; a reversed index matches no index of an
+    instruction, hence Table 6's 7 mappings instead of 35. By default DCGAN's third layer,
+    8×8 -> 16×16.
 
-    ``form="phases"`` computes the same of the ``image`` without the zeros, in one
-    step in ``stride``² (:mod:`amos.operators.transposed`). Its extents are named ``p`` and
-    ``q`` for the output's steps, and ``a`` and ``b`` for the phases of one step;
-    ``layout`` is ``NCHW`` or ``NHWC``.
+    ``form="phases"`` reads the ``image`` without the zeros (:mod:`amos.operators.transposed`):
+    ``p`` and ``q`` are steps of the output, ``a`` and ``b`` the phases of one step.
 
     Raises:
         OperatorError: ``padding`` is r (or s) or more, no image gives ``p``, ``q``, or

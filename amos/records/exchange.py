@@ -58,14 +58,17 @@ def import_lines(records: Records, lines: Iterable[str]) -> Added:
     return _add(records, read)
 
 
-def merge(records: Records, source: str | Path) -> Added:
-    """Add the records of another file; what is there already stands.
+def merge(records: Records, *sources: str | Path) -> Added:
+    """Add the records of other files; what is there already stands.
 
     Raises:
-        RecordError: the source cannot be read.
+        RecordError: a source cannot be read.
     """
-    with Records(source, readonly=True) as other:
-        return _add(records, other.all())
+    merged: list[Record] = []
+    for source in sources:
+        with Records(source, readonly=True) as other:
+            merged += other.all()
+    return _add(records, merged)
 
 
 def _add(records: Records, candidates: list[Record]) -> Added:

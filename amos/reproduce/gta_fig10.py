@@ -13,7 +13,7 @@ from itertools import islice
 
 import numpy as np
 
-from amos.errors import ExploreError, shown
+from amos.explore.options import check_count
 from amos.explore.retention import check_retain
 from amos.machine import Machine
 from amos.reproduce.fig5 import stored
@@ -57,8 +57,7 @@ def fig10(budget: float = 0.2, rates: Sequence[float] = RATES, seeds: int = 10) 
         ExploreError: a share is not above 0 and at most 1, or there is no replay.
     """
     check_retain(budget, "budget")
-    if seeds < 1:
-        raise ExploreError(f"seeds: expected at least one, got {shown(seeds)}")
+    check_count("seeds", seeds)
     dataset = stored()
     machine = dataset.machine_with(None)
     layers = dataset.of(dataset.layers)

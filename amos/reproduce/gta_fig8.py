@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from amos import operators
-from amos.errors import ExploreError, shown
+from amos.explore.options import check_count
 from amos.explore.task_scheduler import RETAINED, SCHEDULERS, TaskState, scheduler
 from amos.reproduce.fig5 import stored as samples
 from amos.reproduce.gta_replay import BATCH, searched
@@ -69,8 +69,7 @@ def fig8(seeds: int = 9) -> list[Fig8Row]:
     Raises:
         ExploreError: there is no replay.
     """
-    if seeds < 1:
-        raise ExploreError(f"seeds: expected at least one, got {shown(seeds)}")
+    check_count("seeds", seeds)
     dataset = samples()
     sampled = {name: _layers(dataset, name) for name in NETWORKS}
     pooled = {name.replace("_", " "): [_pooled(each) for each in stored(name)] for name in POOLED}

@@ -21,6 +21,7 @@ from amos import intrinsics, machines, operators
 from amos.errors import ExploreError
 from amos.explore.methods import method as find_method
 from amos.explore.objective import Problem
+from amos.explore.options import check_count
 from amos.ir import Operator
 from amos.mapping import enumerate_mappings
 from amos.plan import Candidate
@@ -114,8 +115,7 @@ def fig12(
         UnknownNameError: no such machine or method.
     """
     for name, value in (("evaluations", evaluations), ("seeds", seeds)):
-        if value < 1:
-            raise ExploreError(f"{name}: expected a positive number, got {value}")
+        check_count(name, value)
     for name in methods:
         find_method(name)
     jobs = list(itertools.product(_operators(machine).items(), methods, range(seeds)))

@@ -62,5 +62,5 @@ def test_a_pool_is_kept_and_read(tmp_path: Path) -> None:
 
 
 def test_no_replay_is_refused() -> None:
-    with pytest.raises(ExploreError, match="seeds: expected at least one, got 0"):
+    with pytest.raises(ExploreError, match="seeds: expected a whole number from 1 on, got 0"):
         gta_fig8(0)

@@ -62,8 +62,8 @@ def test_figure_12_is_reproducible() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--evaluations", "0"], "evaluations: expected a positive number, got 0"),
-        (["--seeds", "0"], "seeds: expected a positive number, got 0"),
+        (["--evaluations", "0"], "evaluations: expected a whole number from 1 on, got 0"),
+        (["--seeds", "0"], "seeds: expected a whole number from 1 on, got 0"),
         (["--method", "cgaa"], "unknown search method 'cgaa'"),
         (["--machine", "a10"], "unknown machine 'a10'"),
     ],
