@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -16,8 +15,6 @@ from amos.cli.output import milliseconds, percent, print_json, print_table
 
 if TYPE_CHECKING:
     from amos.explore.sweep import Point
-
-_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 def sweep_command(
@@ -105,21 +102,9 @@ def _axes(texts: Sequence[str]) -> dict[str, list[Any]]:
 
 def _axis(text: str) -> tuple[str, list[Any]]:
     """Path and values of ``PATH=V1,V2``."""
+    from amos.explore.sweep import value_of
+
     path, sign, values = text.partition("=")
     if not (path and sign and values):
         raise typer.BadParameter(f"{text!r}: expected PATH=VALUES", param_hint="--set")
-    return path, [_value(each) for each in values.split(",")]
-
-
-def _value(text: str) -> int | float | str:
-    """A number, with a unit of bytes or without, a truth value, or the text itself."""
-    if text in ("true", "false"):
-        return text == "true"
-    factor = _UNITS.get(text[-1:].lower(), 1)
-    digits = text[:-1] if factor > 1 else text
-    try:
-        number = float(digits) * factor
-    except ValueError:
-        return text
-    whole = math.isfinite(number) and number == int(number) and "." not in digits
-    return int(number) if whole and "e" not in digits.lower() else number
+    return path, [value_of(each) for each in values.split(",")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,6 +27,7 @@ from amos.records.canonical import machine_from, machine_values
 #: What paths into the machine's description begin with.
 _MACHINE = "machine"
 _MOST = 4096
+_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,24 @@ def sweep(
             continue
         for op in operators:
             yield _point(settings, op, sized, there, trials, seed)
+
+
+def value_of(text: str) -> int | float | str:
+    """A number, with a unit of bytes or without, a truth value, or the text itself.
+
+    >>> value_of("64k"), value_of("2.5e8"), value_of("true"), value_of("s8")
+    (65536, 250000000.0, True, 's8')
+    """
+    if text in ("true", "false"):
+        return text == "true"
+    factor = _UNITS.get(text[-1:].lower(), 1)
+    digits = text[:-1] if factor > 1 else text
+    try:
+        number = float(digits) * factor
+    except ValueError:
+        return text
+    whole = math.isfinite(number) and number == int(number) and "." not in digits
+    return int(number) if whole and "e" not in digits.lower() else number
 
 
 def _point(

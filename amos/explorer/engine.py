@@ -7,7 +7,7 @@ so that any number of pages can ask, and one that asks nonsense keeps what it ha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from amos.explore.sampled import best_sampled
 from amos.explorer.instructions import instructions
 from amos.explorer.listing import RANKED, Listing, Query
 from amos.explorer.script import SAMPLES, script
+from amos.explorer.sizes import sliders
 from amos.explorer.state import FieldError, State, read_fields
 from amos.explorer.subject import Offer, Subject
 from amos.intrinsics import Intrinsic
@@ -30,6 +31,15 @@ from amos.perfmodel import Prediction
 from amos.plan import Candidate
 from amos.validate import RULES, Pairing, Verdict
 from amos.validate.naming import read_name
+
+
+@dataclass(frozen=True)
+class _Target:
+    """A machine in some sizes, which its name and they stand for."""
+
+    name: str
+    sizes: str
+    machine: Machine = field(compare=False)
 
 
 class Engine:
@@ -116,15 +126,17 @@ class Engine:
         }
 
     def _rows(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        subject = Subject.of(State.read(message.get("state")), self.offer)
+        state = State.read(message.get("state"))
+        subject = Subject.of(state, self.offer)
         predict = None
         if subject.machine is not None and subject.space.count <= RANKED:
-            predict = partial(self._seconds, subject.machine)
+            target = _Target(subject.machine.name, state.sizes, subject.machine)
+            predict = partial(self._seconds, target)
         return self._listing(subject.space).rows(read_fields(Query, message), predict)
 
-    def _seconds(self, machine: Machine, mapping: Placement) -> float | None:
+    def _seconds(self, target: _Target, mapping: Placement) -> float | None:
         """What the model says of a mapping; nothing where it cannot say anything."""
-        best = self._predicted(mapping, machine.name)
+        best = self._predicted(mapping, target)
         return None if isinstance(best, str) else best[0].seconds
 
     def _judge(self, state: State) -> dict[str, Any]:
@@ -147,16 +159,17 @@ class Engine:
             | {"accepted_by": accepted, "accepted_in": [] if verdict else subject.accepting()},
             "count": f"{subject.space.count:,}",
             "mapping": None if mapping is None else _physical(mapping) | {"refused": not verdict},
-            "prediction": self._prediction(subject.machine, mapping),
+            "prediction": self._prediction(subject.machine, state, mapping),
+            "sizes": list(sliders(intrinsics.get(state.intrinsic), state.sizes)),
             "code": script(state, subject, self.offer, mapping),
         }
 
     def _prediction(
-        self, machine: Machine | None, mapping: Placement | None
+        self, machine: Machine | None, state: State, mapping: Placement | None
     ) -> dict[str, Any] | None:
         if mapping is None or machine is None:
             return None
-        best = self._predicted(mapping, machine.name)
+        best = self._predicted(mapping, _Target(machine.name, state.sizes, machine))
         if isinstance(best, str):
             return {"error": best}
         said, candidate = best
@@ -168,15 +181,13 @@ class Engine:
             "machine": machine.name,
         }
 
-    def _predict(self, mapping: Placement, machine: str) -> tuple[Prediction, Candidate] | str:
+    def _predict(self, mapping: Placement, target: _Target) -> tuple[Prediction, Candidate] | str:
         """The best of some schedules, or why there is none."""
         try:
-            target = self.offer.machine(machine, mapping.intrinsic)
-            assert target is not None
-            best = best_sampled(mapping, target, SAMPLES, np.random.default_rng(0))
+            best = best_sampled(mapping, target.machine, SAMPLES, np.random.default_rng(0))
         except AmosError as error:
             return str(error)
-        return best or f"no schedule that was drawn fits {machine}"
+        return best or f"no schedule that was drawn fits {target.name}"
 
 
 def _matrix(rows: tuple[str, ...], values: np.ndarray) -> dict[str, Any]:

@@ -43,6 +43,8 @@ class State:
         rule: the rule that judges.
         machine: name of the machine that the model predicts for, ``auto`` for the
             first one that has a rate for the intrinsic, or nothing.
+        sizes: ``extents.i2=8, memory.acc.capacity=32k``, what differs from the descriptions
+            of intrinsic and machine.
         commute: also look at the other orders of the sources.
         assignment: for each software iteration its intrinsic iteration or -1;
             ``None`` for the first mapping that there is.
@@ -57,12 +59,14 @@ class State:
     intrinsic: str = "wmma_m16n16k16_f16_f32"
     rule: str = "access"
     machine: str = "auto"
+    sizes: str = ""
     commute: bool = False
     assignment: tuple[int, ...] | None = None
     order: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("operator", "extents", "dtype", "layout", "intrinsic", "rule", "machine"):
+        texts = ("operator", "extents", "dtype", "layout", "intrinsic", "rule", "machine", "sizes")
+        for name in texts:
             text = getattr(self, name)
             if len(text) > _LONGEST:
                 raise FieldError(name, f"expected at most {_LONGEST} characters, got {len(text)}")

@@ -12,6 +12,7 @@ import numpy as np
 
 from amos import intrinsics, operators
 from amos.errors import AmosError, ParseError, UnknownNameError
+from amos.explorer.sizes import sized
 from amos.explorer.state import FieldError, State
 from amos.intrinsics import Intrinsic
 from amos.ir import Operator
@@ -103,10 +104,12 @@ class Subject:
             check_rule(state.rule)
         op = operator_of(state)
         with field("intrinsic"):
-            unit = intrinsics.get(state.intrinsic)
-            space = _enumerated(op, unit, state.rule, state.commute)
+            described = intrinsics.get(state.intrinsic)
         with field("machine"):
-            machine = offer.machine(state.machine, unit)
+            machine = offer.machine(state.machine, described)
+        unit, machine = sized(described, machine, state.sizes)
+        with field("intrinsic"):
+            space = _enumerated(op, unit, state.rule, state.commute)
         first = space[0] if space else None
         order = _order(state.order, space, first)
         assignment = _assignment(state.assignment, op, unit, first)

@@ -281,3 +281,18 @@ def test_mappings_are_ranked_by_time(page: Any) -> None:
         "() => document.querySelector('.rows .row span:last-child')?.innerText.endsWith(' us')"
     )
     assert page.inner_text(".head span:last-child") == "predicted"
+
+
+def test_sliders_change_sizes(page: Any) -> None:
+    """One for each extent and buffer, which says in the field what it is moved to."""
+    _fill(page, "operator", "gemm")
+    _fill(page, "dtype", "s8")
+    _fill(page, "intrinsic", "vta_gemm_m1n16k16_s8_s32")
+    page.wait_for_function("() => document.querySelectorAll('.sliders input').length === 6")
+    before = page.inner_text(".prediction h4")
+    for key, sign, text in (("ArrowRight", "!==", "extents.i2=32"), ("ArrowLeft", "===", "")):
+        page.press("[aria-label='extents.i2']", key)
+        page.wait_for_function(
+            f"t => document.querySelector('.prediction h4').innerText {sign} t", arg=before
+        )
+        assert page.input_value("[data-field=sizes]") == text

@@ -16,6 +16,8 @@ const FIELDS = [
   ["rule", "Rule", ""],
   ["commute", "Sources", ""],
   ["machine", "Machine", ""],
+  ["sizes", "Sizes", "extents.i2=8, memory.acc.capacity=32k",
+    "what differs from the descriptions, as paths of amos sweep; the sliders write it"],
 ];
 const ORDERS = [["false", "as given"], ["true", "any order"]];
 
@@ -37,7 +39,8 @@ export async function explorer(root, ask, told = () => {}, wanted = null) {
     judge({ ...good, assignment, order }, false));
   root.classList.add("amos-explorer");
   part.chooser = make("div", { class: "chooser" });
-  root.replaceChildren(fields(), part.chooser, board(), list.node);
+  part.sliders = make("div", { class: "sliders" });
+  root.replaceChildren(fields(), part.sliders, part.chooser, board(), list.node);
   fill(good);
 
   // ---- fields
@@ -88,11 +91,36 @@ export async function explorer(root, ask, told = () => {}, wanted = null) {
     const typed = {};
     for (const [name] of FIELDS) typed[name] = part[name].value.trim();
     typed.commute = typed.commute === "true";
+    // Sizes are those of one intrinsic.
+    if (typed.intrinsic !== good.intrinsic) part.sizes.value = typed.sizes = "";
     // Another operator or intrinsic begins with its first mapping.
     const same = ["operator", "layout", "intrinsic"].every((name) => typed[name] === good[name]);
     const order = same && typed.commute ? good.order : null;
     if (!typed.intrinsic) choose({ ...typed, assignment: null, order: null });
     else judge({ ...typed, assignment: same ? good.assignment : null, order }, true);
+  }
+
+  /** A slider for each extent of the instruction and each of its buffers. */
+  function drawSliders() {
+    part.sliders.replaceChildren(...view.sizes.map(({ path, base, value, values }) => {
+      const text = make("output", { text: String(value) });
+      const slider = make("input", {
+        type: "range", min: "0", max: String(values.length - 1), value: String(values.indexOf(value)),
+        "aria-label": path,
+        oninput: () => { text.textContent = String(values[slider.value]); },
+        onchange: () => resize(path, values[slider.value], base),
+      });
+      return make("label", {}, make("span", { text: path }), slider, text);
+    }));
+  }
+
+  function resize(path, value, base) {
+    const said = new Map(good.sizes.split(",").map((each) => each.trim()).filter(Boolean)
+      .map((each) => each.split("=")));
+    if (value === base) said.delete(path);
+    else said.set(path, value);
+    part.sizes.value = [...said].map((each) => each.join("=")).join(", ");
+    read();
   }
 
   /** The instructions of the machine, to be picked from. What was good last stays below. */
@@ -181,6 +209,7 @@ export async function explorer(root, ask, told = () => {}, wanted = null) {
     part.fed.hidden = view.orders.length < 2;
     part.feed.replaceChildren(...view.orders.map(([order, text]) =>
       make("option", { text, selected: order.join() === good.order.join() })));
+    drawSliders();
     matching.draw(view);
     part.verdict.className = `verdict ${verdict.kind}`;
     const title = { valid: "Valid", wrong: "Not valid", idle: "Idle" }[verdict.kind];

@@ -1,0 +1,61 @@
+"""Sizes of an instruction, its buffers and its machine, as the page changes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from amos.errors import AmosError
+from amos.explore.sweep import resized, value_of
+from amos.explorer.state import FieldError
+from amos.intrinsics import Intrinsic
+from amos.machine import Machine
+
+#: What may be changed: paths of a sweep that begin so.
+_PATHS = ("extents.", "memory.", "machine.")
+#: Sliders go from an eighth to eight times of what is described.
+_FACTORS = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8)
+
+
+def settings_of(text: str) -> dict[str, Any]:
+    """Values by path.
+
+    Raises:
+        FieldError: the text is no list of them.
+    """
+    settings = {}
+    for each in filter(None, (part.strip() for part in text.split(","))):
+        path, sign, value = (part.strip() for part in each.partition("="))
+        if not (sign and value and path.startswith(_PATHS)):
+            raise FieldError(
+                "sizes", f"{each!r}: expected PATH=VALUE, of {', '.join(_PATHS)} as in `amos sweep`"
+            )
+        settings[path] = value_of(value)
+    return settings
+
+
+def sized(unit: Intrinsic, machine: Machine | None, text: str) -> tuple[Intrinsic, Machine | None]:
+    """An intrinsic and its machine in other sizes.
+
+    Raises:
+        FieldError: there is no machine, no such size, or nothing has it.
+    """
+    if not (settings := settings_of(text)):
+        return unit, machine
+    if machine is None:
+        raise FieldError("sizes", "choose a machine: a call takes as long there in any size")
+    try:
+        return resized(unit, machine, settings)
+    except AmosError as error:
+        raise FieldError("sizes", str(error)) from None
+
+
+def sliders(unit: Intrinsic, text: str) -> Iterator[dict[str, Any]]:
+    """Of each extent and buffer its path, what is described, the present and other values."""
+    settings = settings_of(text)
+    described = {f"extents.{name}": extent for name, extent in unit.extents.items()}
+    described |= {f"memory.{pad.name}.capacity": pad.capacity for pad in unit.scratchpads}
+    for path, base in described.items():
+        value = settings.get(path, base)
+        offered = {int(base * factor) for factor in _FACTORS if base * factor >= 1} | {value}
+        yield {"path": path, "base": base, "value": value, "values": sorted(offered, key=float)}
