@@ -342,7 +342,10 @@ class _StatementReader(Reader):
         if name.kind != "name":
             self.fail(f"expected {what}, for example 'a[i,k]', found {name}")
         if self.calls():
-            self.fail(f"unknown function {name.text!r}: pad(...), max(...) and min(...) are known")
+            self.fail(
+                f"unknown function {name.text!r}: pad(...), max(...) and min(...) are known; "
+                "others stand in prologues and epilogues"
+            )
         self.take()
         if not self.accept("["):
             self.fail(

@@ -21,6 +21,7 @@ from amos.machine.machine import Level, Machine
 from amos.perfmodel.terms import BatchPrediction, overlapped
 from amos.perfmodel.traffic import CoreNest, LoopNestBatch, pick
 from amos.plan.blocks import Blocks
+from amos.plan.fragment_tiles import SECTOR
 from amos.plan.structure import LoopBatch, Operand, Structure
 
 #: Bytes that the banks of shared memory deliver in a cycle.
@@ -196,7 +197,8 @@ class _Kernels:
         trips = self.busiest * blocks.share
         total = trips * np.sum(reads, axis=0)
         kept = self.results * self.destination.sectors * self._inside(-1)
-        once = self.busiest * kept * np.where(blocks.parts > 1, self.costs.atomic, 1.0)
+        kept = kept * np.where(blocks.parts > 1, self.costs.atomic, 1.0)
+        once = self.busiest * (kept + self.results * self._beside[1] * self._inside(-1))
         self._cross(level, reads, trips, total, once)
         alone, one = self.costs.sm_bandwidth * self.machine.clock, np.ones(len(total))
         seconds = [
@@ -220,7 +222,23 @@ class _Kernels:
     @cached_property
     def _stores(self) -> np.ndarray:
         """Instructions of the warps of a block that store its results."""
-        return np.asarray(self.results * self.destination.elements / WARP * self.costs.store)
+        each = self.costs.store + self._beside[0]
+        return np.asarray(self.results * self.destination.elements / WARP * each)
+
+    @cached_property
+    def _beside(self) -> tuple[float, float]:
+        """What further results take: instructions of an element, bytes of a fragment.
+
+        Lanes that meet in an element of a reduction put theirs together by a shuffle and an
+        operation for each bit, and one of them adds that, a sector to the cache.
+        """
+        tile, instructions, moved = self.destination, 0.0, 0.0
+        for result in tile.nest.mapping.operator.further:
+            bits = tile.meeting(result.store.names) if result.reduces else ()
+            instructions += self.costs.store + 2 * len(bits)
+            atomics = tile.elements / 2 ** len(bits) * SECTOR * self.costs.atomic
+            moved += atomics if result.reduces else tile.sectors
+        return instructions, moved
 
     def _way(self) -> np.ndarray:
         """Seconds of one block that has a multiprocessor for itself.

@@ -17,7 +17,7 @@ import numpy as np
 
 from amos.intrinsics import Memory
 from amos.ir import dtype
-from amos.machine.gpu_costs import ROW_ALIGNMENT
+from amos.machine.gpu_costs import ROW_ALIGNMENT, WARP
 from amos.plan.banks import element_cycles, matrix_cycles, store_cycles
 from amos.plan.nest import Group, Nest
 from amos.plan.remembered import remembered
@@ -25,7 +25,7 @@ from amos.plan.staging import StagedOperand, staged_destination, staged_sources
 
 #: Bytes of a sector, the least that caches exchange (CUDA C++ Best Practices Guide,
 #: Coalesced Access).
-_SECTOR = 32
+SECTOR = 32
 #: Stride of a side that the tensor does not have.
 NOWHERE = 1 << 62
 #: First architecture with ``ldmatrix``.
@@ -95,6 +95,42 @@ class Tile:
         """Elements of the fragment."""
         return self.rows.lanes * self.columns.lanes
 
+    @cached_property
+    def by_columns(self) -> bool:
+        """Whether accumulators leave along the first index of the fragment."""
+        first, second = self.statement.indices
+        if not self.statement.transposes:
+            return self.staged.fragment[-1] == first
+        return self.stride(self.nest.groups[first]) < self.stride(self.nest.groups[second])
+
+    def _lanes(self) -> dict[str, np.ndarray]:
+        """Which elements each lane of a warp stores, by index: int arrays, lanes × elements."""
+        first, second = self.statement.indices
+        if self.statement.layout is not None:
+            return {index: self.statement.layout.table(index) for index in (first, second)}
+        slow, fast = (second, first) if self.by_columns else (first, second)
+        at = np.arange(self.elements).reshape(-1, WARP).T
+        columns = self.nest.groups[fast].lanes
+        return {slow: at // columns, fast: at % columns}
+
+    @remembered
+    def meeting(self, kept: frozenset[str]) -> tuple[int, ...]:
+        """Bits of a lane that change the element of a reduction in none that it stores.
+
+        Args:
+            kept: iterations that index the reduction.
+        """
+        lanes, meeting = np.arange(WARP), []
+        for bit in (1 << n for n in range(WARP.bit_length() - 1)):
+            tables = [
+                (at[lanes & ~bit], at[lanes | bit], kept.isdisjoint(self.nest.groups[t].members))
+                for t, at in self._lanes().items()
+            ]
+            # The lane without the bit comes first, so that it is inside if the other is.
+            if all(((one <= two) if gone else (one == two)).all() for one, two, gone in tables):
+                meeting.append(bit)
+        return tuple(meeting)
+
     @remembered
     def vector(self, width: int) -> int:
         """Bytes that one copy moves if the schedule allows ``width``."""
@@ -146,18 +182,18 @@ class Tile:
         """
         columns, size = self.columns, self.size
         if not set(columns.members) & self.staged.load.names:
-            return self.rows.lanes * _SECTOR
+            return self.rows.lanes * SECTOR
         length = min(self.length(columns), columns.lanes)
         if length == 1 and columns.lanes > 1:
             stride = min(self.stride(columns), NOWHERE) * size
-            touched = columns.lanes * min(1.0, stride / _SECTOR)
+            touched = columns.lanes * min(1.0, stride / SECTOR)
         else:
-            aligned = self.run(columns, int(_SECTOR / size)) * size
-            one = 1.0 + max(0.0, (length * size - aligned) / _SECTOR)
+            aligned = self.run(columns, int(SECTOR / size)) * size
+            one = 1.0 + max(0.0, (length * size - aligned) / SECTOR)
             touched = columns.lanes / length * one
         # Registers hold pairs along the second index, of which a store writes one.
         halves = not self.hidden and not self._source and self.columns.target != "i1"
-        return self.rows.lanes * max(1.0, touched) * _SECTOR * (2 if halves else 1)
+        return self.rows.lanes * max(1.0, touched) * SECTOR * (2 if halves else 1)
 
     def contiguous(self, most: int) -> tuple[str, int]:
         """The side along the columns in shared memory, and elements that one copy moves.

@@ -234,11 +234,7 @@ class GpuPlan(Plan):
     @cached_property
     def by_columns(self) -> bool:
         """Whether the output is contiguous along the first index of its fragment."""
-        result = self.structure.tiles[-1]
-        first, second = result.statement.indices
-        if not result.statement.transposes:
-            return self.destination.fragment[-1] == first
-        return result.stride(self.nest.groups[first]) < result.stride(self.nest.groups[second])
+        return self.structure.tiles[-1].by_columns
 
     @property
     def scratch_shape(self) -> tuple[int, int]:

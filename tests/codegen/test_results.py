@@ -179,6 +179,37 @@ def test_cuda_kernels_compute_what_numpy_does(name: str, epilogue: str | None) -
         assert ", result " in problem and "elements differ" in problem
 
 
+@pytest.mark.skipif(compiler() is None, reason="kernels run on the host with a C++ compiler")
+@pytest.mark.parametrize(
+    ("name", "bits"),
+    [
+        ("mma_sync_m16n8k16_f16_f32", [(1, 2), (4, 8, 16), (1, 2, 4, 8, 16)]),
+        ("wmma_m16n16k16_f16_f32", [(1, 2, 4, 8), (16,), (1, 2, 4, 8, 16)]),
+        ("wmma_m8n32k16_f16_f16", [(1, 2, 4, 8, 16), (), (1, 2, 4, 8, 16)]),
+    ],
+)
+def test_lanes_that_meet_in_one_element(name: str, bits: list[tuple[int, ...]]) -> None:
+    """They put theirs together before one of them adds it, and less goes to the cache."""
+    plain = Operator.parse("out[i,j] += a[i,k] * b[k,j]", dict(i=29, j=37, k=32))
+    op = plain
+    for result in ("top[i] max= acc", "low[j] += relu(acc) then acc * 2", "all[] min= acc"):
+        op = op.with_result(result)
+    mapping = amos.enumerate_mappings(op, name)[0]
+    plan = GpuPlan(mapping, GpuSchedule(), "sm_80")
+    assert [plan.structure.tiles[-1].meeting(x.store.names) for x in op.further] == bits
+    inputs, source = draw_inputs(plan, np.random.default_rng(0)), KernelText(plan).source
+    assert source.count("__shfl_xor_sync") == sum(map(len, bits))
+    assert emulate(plan, inputs).problem == ""
+    spoiled = source.replace("__shfl_xor_sync(0xffffffffu, part, 1)", "part")
+    assert "elements differ" in emulate(plan, inputs, spoiled).problem
+    a100 = amos.machines.get("a100")
+    if name in a100.peaks:
+        bare, whole = (
+            amos.predict(amos.enumerate_mappings(x, name)[0], a100).seconds for x in (plain, op)
+        )
+        assert bare < whole < 1.5 * bare
+
+
 def test_a_reduction_that_a_cuda_kernel_has_no_room_for() -> None:
     op = Operator.parse("out[i,j] += a[i,k] * b[k,j]", dict(i=16, j=16, k=64))
     mapping = amos.enumerate_mappings(

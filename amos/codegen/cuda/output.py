@@ -8,7 +8,7 @@ from amos.codegen.cuda.copies import loop_values
 from amos.codegen.cuda.epilogue import SUM, finished
 from amos.codegen.cuda.expression import Expr, Value, at_most, text, variable
 from amos.codegen.cuda.fragments import result_layout
-from amos.codegen.cuda.reductions import combined
+from amos.codegen.cuda.reductions import combined, met
 from amos.codegen.cuda.text import (
     block,
     cuda_type,
@@ -19,7 +19,7 @@ from amos.codegen.cuda.text import (
     unrolled,
 )
 from amos.intrinsics.expression import to_c
-from amos.ir import Store
+from amos.ir import Result, Store
 from amos.machine.gpu_costs import WARP
 from amos.plan.gpu_plan import GpuPlan
 
@@ -90,15 +90,32 @@ def _store(plan: GpuPlan, lanes: dict[str, Value], value: str) -> list[str]:
             guards.append(f"{text(fused)} < {group.size}")
         values |= group.decode(fused)
     known = {it.name: values.get(it.name, 0) for it in plan.mapping.operator.spatial}
-    lines = _results(plan, known, value)
-    when = f"if ({' && '.join(dict.fromkeys(guards))}) " if guards else ""
-    return [f"{when}{{", *block(lines), "}"] if when or len(lines) > 1 else lines
+    condition, kind = " && ".join(dict.fromkeys(guards)), plan.accumulator
+    named = [f"const {cuda_type(kind)} {SUM} = {value};"]
+    together = [
+        line
+        for result, bits in _meeting(plan).items()
+        for line in met(result, kind, _place(result.store, known), known, condition, bits)
+    ]
+    lines = _results(plan, known, SUM if together else value)
+    when = f"if ({condition}) " if guards else ""
+    if when or len(lines) > 1:
+        lines = [f"{when}{{", *block(lines), "}"]
+    return ["{", *block([*named, *lines, *together]), "}"] if together else lines
+
+
+def _meeting(plan: GpuPlan) -> dict[Result, tuple[int, ...]]:
+    """Reductions of which lanes of a warp meet in one element, and the bits that they differ in."""
+    tile = plan.structure.tiles[-1]
+    every = {x: tile.meeting(x.store.names) for x in plan.mapping.operator.further if x.reduces}
+    return {result: bits for result, bits in every.items() if bits}
 
 
 def _results(plan: GpuPlan, known: dict[str, Value], value: str) -> list[str]:
-    """The statements that store each result of an accumulator."""
+    """The statements that store each result of an accumulator, but for those that lanes meet in."""
     op, kind, lines = plan.mapping.operator, plan.accumulator, []
-    if op.epilogues:
+    meeting = _meeting(plan)
+    if op.epilogues and value != SUM:
         lines, value = [f"const {cuda_type(kind)} {SUM} = {value};"], SUM
     if op.epilogue is not None:
         value = finished(op.epilogue, kind, known)
@@ -107,7 +124,7 @@ def _results(plan: GpuPlan, known: dict[str, Value], value: str) -> list[str]:
         lines.append(f"atomicAdd({out} + {place}, {value});")
     else:
         lines.append(f"{out}[{place}] = {value};")
-    for result in op.further:
+    for result in (each for each in op.further if each not in meeting):
         out, place = result.store.tensor.name, _place(result.store, known)
         if result.reduces:
             lines.append(combined(result, kind, place, known))

@@ -1,13 +1,13 @@
 """Reductions of the output: where their elements begin, how one takes up another, and ends.
 
 Blocks meet in an element of a reduction under most schedules, so that each puts its own to
-it by an atomic operation. What changes nothing is stored before, by a kernel of its own, and
-another one finishes what that has come to.
+it by an atomic operation, lanes of a warp that meet in one together. What changes nothing is
+stored before, by a kernel of its own, and another one finishes what that has come to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 
 from amos.codegen.cuda.epilogue import SUM, finished, widened
@@ -33,6 +33,7 @@ _ATOMIC = {
     ("max=", "float32"): "f_raise",
     ("min=", "float32"): "f_lower",
 }
+_JOINS = {"+=": "add", "max=": "max", "min=": "min"}
 #: Bits of floats are in order as integers, those of negative ones in the opposite order.
 _FLOATS = """// The larger or the smaller of two floats, in one element for all threads.
 {inline} void f_raise(float *to, float value) {{
@@ -67,6 +68,36 @@ def combined(result: Result, accumulator: str, place: str, at: Mapping[str, Valu
     name = _ATOMIC.get((result.combination, result.together(accumulator)), "atomicAdd")
     to = f"{_sums(result, accumulator)} + {place}"
     return f"{name}({to}, {widened(result.epilogue, accumulator, at)});"
+
+
+def met(
+    result: Result,
+    accumulator: str,
+    place: str,
+    at: Mapping[str, Value],
+    when: str,
+    bits: Sequence[int],
+) -> list[str]:
+    """Statements that put together what lanes have for one element, and that to the element.
+
+    Args:
+        result, accumulator, place, at: as :func:`combined` takes them.
+        when: C condition of a lane that has something; empty if all have.
+        bits: in which those lanes differ.
+    """
+    kind = result.together(accumulator)
+    own = widened(result.epilogue, accumulator, at)
+    value = f"{when} ? {own} : {_NEUTRAL[result.combination, kind]}" if when else own
+    join = f"{'i' if kind == 'int32' else 'f'}_{_JOINS[result.combination]}"
+    first = f"!(lane & {sum(bits)})"
+    name = _ATOMIC.get((result.combination, kind), "atomicAdd")
+    lines = [f"{cuda_type(kind)} part = {value};"]
+    lines += [f"part = {join}(part, __shfl_xor_sync(0xffffffffu, part, {bit}));" for bit in bits]
+    lines.append(
+        f"if ({f'{when} && ' if when else ''}{first}) "
+        f"{name}({_sums(result, accumulator)} + {place}, part);"
+    )
+    return ["{", *block(lines), "}"]
 
 
 def element_blocks(plan: GpuPlan, *, ends: bool = False) -> int:

@@ -23,7 +23,7 @@ GLOBALS = re.compile(
 OWN = re.compile(
     f"{KEYWORDS}|{MACROS}|{GLOBALS.pattern}"
     r"|[abceikfx]|[ir]\d+|begin|end|stage|next|step|row|column|reduction|thread|warp|lane|leaving|live"
-    r"|to|from|multiply|sum|stream|allowed|cleared|\w+_tile"
+    r"|to|from|multiply|sum|part|stream|allowed|cleared|\w+_tile"
     r"|(?:first|warp|t|at|from|shared|fetch|put|kept|launch)_\w*"
 )
 #: Largest value of an ``int``; places in larger tensors are computed with 64 bits.

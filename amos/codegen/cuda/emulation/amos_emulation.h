@@ -294,6 +294,17 @@ inline void __syncthreads() { amos_emulation::wait(amos_emulation::of_block); }
 inline void __syncwarp() { amos_emulation::wait("__syncwarp"); }
 
 template <typename T>
+T __shfl_xor_sync(unsigned, T value, int mask) {
+  using namespace amos_emulation;
+  Exchange &seen = machine.exchange[warp()];
+  seen.first[lane()] = &value;
+  wait("__shfl_xor_sync");
+  const T other = *static_cast<const T *>(seen.first[lane() ^ mask]);
+  wait("__shfl_xor_sync");
+  return other;
+}
+
+template <typename T>
 T atomicAdd(T *to, T value) {
   using Wide = std::conditional_t<std::is_same_v<T, int>, unsigned, T>;
   const T before = *to;
