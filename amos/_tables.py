@@ -12,6 +12,7 @@ import inspect
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from types import NoneType, UnionType
 from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -67,9 +68,9 @@ class TableReader:
 
     def read(self, kind: Any, value: Any, key: str) -> Any:
         """The value of a key as an object of a kind, which is any annotation."""
-        origin, inside = get_origin(kind), get_args(kind)
         if kind in self.special:
             return self.special[kind](value, key)
+        origin, inside = get_origin(kind), get_args(kind)
         if origin in (Union, UnionType):
             return self.read(next(k for k in inside if k is not NoneType), value, key)
         if origin is tuple or origin is Sequence:
@@ -109,13 +110,13 @@ class TableReader:
             more: arguments that are not in the table.
         """
         self.table(table, key)
-        taken = {n: p for n, p in inspect.signature(kind).parameters.items() if n not in more}
+        parameters, hints = _arguments(kind)
+        taken = {name: each for name, each in parameters.items() if name not in more}
         for name in table:
             self.known(name, taken, key)
         for name, parameter in taken.items():
             if name not in table and (parameter.default is parameter.empty or name in needed):
                 self.fail(_join(key, name), "expected this key, found none")
-        hints = get_type_hints(kind)
         values = {name: self.read(hints[name], v, _join(key, name)) for name, v in table.items()}
         try:
             return kind(**values, **more)
@@ -147,6 +148,14 @@ class TableReader:
                 if pattern.match(content):
                     return number
         return start if table else 0
+
+
+@lru_cache(maxsize=64)
+def _arguments(
+    kind: Callable[..., Any],
+) -> tuple[Mapping[str, inspect.Parameter], Mapping[str, Any]]:
+    """Parameters of what is called, and their annotations."""
+    return inspect.signature(kind).parameters, get_type_hints(kind)
 
 
 def _many(kind: Any) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
-from types import UnionType
-from typing import Any
+from typing import Any, NoReturn
 
-from amos.errors import RecordError
+from amos._tables import TableReader
+from amos.errors import AmosError, RecordError, shown
 from amos.machine.identity import Identity
 from amos.records.canonical import digest
 from amos.records.record import Record
@@ -57,85 +57,62 @@ def record_of(row: Any, number: int = 0) -> Record:
     """
     if not isinstance(row, dict):
         raise RecordError(f"expected an object, got {type(row).__name__}")
-    if missing := sorted(COLUMNS.keys() - row.keys()):
-        raise RecordError(f"missing {', '.join(missing)}")
-    if unknown := sorted(row.keys() - COLUMNS.keys() - {"id", "digest", "definition"}):
-        raise RecordError(f"unknown {', '.join(unknown)}")
-    for name, kinds in COLUMNS.items():
-        _check(name, row[name], kinds)
-    if row.get("definition") is not None:
-        _check("definition", row["definition"], (dict,))
-    machine, rest = row["machine"], row.keys() - {"run", "digest", "id"}
-    record = Record(
-        **{name: row[name] for name in rest}
-        | {
-            "machine": Identity(**machine | {"compilers": tuple(machine["compilers"].items())}),
-            "mapping": {step: tuple(group) for step, group in row["mapping"].items()},
-            "sources": tuple(row["sources"]),
-            "times": tuple(row["times"]),
-            "id": number,
-        }
-    )
-    if row["run"] != record.key or row.get("digest") != record.digest:
+    about = {name: value for name, value in row.items() if name not in ("run", "digest", "id")}
+    if about.get("definition", {}) is None:
+        del about["definition"]
+    reader = _Reader("", "", RecordError)
+    record = reader.call(Record, about, "", needed=[*COLUMNS][1:], figures=None, id=number)
+    if record.phase not in ("search", "confirm"):
+        raise RecordError(f"phase: expected search or confirm, got {record.phase!r:.60}")
+    if (row.get("run"), row.get("digest")) != (record.key, record.digest):
         raise RecordError("its values are not those that were written")
     return record
 
 
-def _check(name: str, value: Any, kinds: tuple[type, ...]) -> None:
-    """A column and what is in it are of the kinds that the rest of the program relies on.
+class _Reader(TableReader):
+    """Columns are of the kinds that the rest of the program relies on, outside and inside.
 
     A digest tells damage from what was written, but anybody can compute one.
     """
-    if type(value) not in kinds:
-        raise RecordError(f"{name}: expected {kinds[0].__name__}, got {value!r:.40}")
-    if kinds == (int,) and not -(1 << 63) <= value < 1 << 63:
-        raise RecordError(f"{name}: expected a number of 64 bits")
-    if float in kinds and not _is_number(value):
-        raise RecordError(f"{name}: expected a finite number")
-    _check_depth(name, value)
-    right, what = _INSIDE.get(name, (None, ""))
-    if right is not None and not right(value):
-        raise RecordError(f"{name}: expected {what}, got {value!r:.60}")
 
+    def __init__(self, file: str, text: str, error: type[AmosError]) -> None:
+        super().__init__(file, text, error)
+        self.special = {
+            Any: self._nested,
+            int: self._whole,
+            float: self._finite,
+            int | str: lambda v, key: v if isinstance(v, str) else self._whole(v, key),
+            Identity: self._identity,
+        }
 
-def _check_depth(name: str, value: Any, left: int = _DEEPEST) -> None:
-    inside = value.values() if isinstance(value, dict) else value
-    for below in inside if isinstance(value, dict | list) else ():
-        if not left:
-            raise RecordError(f"{name}: nested deeper than {_DEEPEST} levels")
-        _check_depth(name, below, left - 1)
+    def fail(self, key: str, message: str) -> NoReturn:
+        raise self.error(f"{key}: {message}")
 
+    def _whole(self, value: Any, key: str) -> int:
+        if type(value) is not int or not -(1 << 63) <= value < 1 << 63:
+            self.fail(key, f"expected a whole number of 64 bits, got {shown(value)}")
+        return value
 
-def _is_number(value: Any) -> bool:
-    kind = isinstance(value, float | int) and not isinstance(value, bool)
-    return kind and abs(value) <= sys.float_info.max
+    def _finite(self, value: Any, key: str) -> float:
+        if type(value) not in (int, float) or not abs(value) <= sys.float_info.max:
+            self.fail(key, f"expected a finite number, got {shown(value)}")
+        number: float = value
+        return number
 
+    def _nested(self, value: Any, key: str, left: int = _DEEPEST) -> Any:
+        inside = value.values() if isinstance(value, dict) else value
+        for below in inside if isinstance(value, dict | list) else ():
+            if not left:
+                self.fail(key, f"nested deeper than {_DEEPEST} levels")
+            self._nested(below, key, left - 1)
+        return value
 
-def _all(kind: type | UnionType, values: Iterable[Any]) -> bool:
-    return all(isinstance(value, kind) and not isinstance(value, bool) for value in values)
-
-
-#: What a column holds, beyond what :data:`COLUMNS` says, and in words.
-_INSIDE: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "machine": (
-        lambda machine: (
-            machine.keys() == {"name", "model", "cores", "system", "compilers"}
-            and _all(str, (machine[name] for name in ("name", "model", "system")))
-            and _all(int, [machine["cores"]])
-            and isinstance(machine["compilers"], dict)
-            and _all(str, machine["compilers"].values())
-        ),
-        "name, model, cores, system and compilers",
-    ),
-    "mapping": (
-        lambda groups: _all(list, groups.values()) and all(_all(str, g) for g in groups.values()),
-        "a list of iterations for each of the intrinsic",
-    ),
-    "phase": (lambda phase: phase in ("search", "confirm"), "search or confirm"),
-    "sources": (lambda order: _all(int, order), "whole numbers"),
-    "schedule": (lambda schedule: _all(int | str, schedule.values()), "numbers and words"),
-    "times": (lambda times: all(map(_is_number, times)), "seconds"),
-}
+    def _identity(self, value: Any, key: str) -> Identity:
+        self.table(value, key)
+        compilers = self.read(Mapping[str, str], value.get("compilers"), f"{key}.compilers")
+        rest = {name: each for name, each in value.items() if name != "compilers"}
+        told = ("name", "model", "cores", "system")
+        return self.call(Identity, rest, key, needed=told, compilers=tuple(compilers.items()))
 
 
 def decode(values: Mapping[str, Any]) -> dict[str, Any]:
