@@ -15,7 +15,7 @@ from networks.sequences import SEQUENCES
 __all__ = ["DTYPES", "NETWORKS", "model_file"]
 
 NETWORKS = CONVOLUTIONAL | SEQUENCES
-DTYPES = ("f32", "int8")
+DTYPES = ("f32", "int8", "int8_reduced")
 #: Samples that the quantizer takes its ranges from.
 _CALIBRATION = 16
 
@@ -25,21 +25,22 @@ def model_file(folder: Path, name: str, dtype: str, batch: int) -> Path:
 
     ``int8`` is onnxruntime's static quantization: u8 activations, s8 weights with a scale
     for each channel, as DequantizeLinear and QuantizeLinear around float operators.
+    ``int8_reduced`` is the same with weights in [-64, 64], for CPUs without VNNI.
     """
     path = folder / f"{name}_{dtype}_b{batch}.onnx"
     if path.exists():
         return path
     folder.mkdir(parents=True, exist_ok=True)
     new = path.with_suffix(".new")
-    if dtype == "int8":
-        _quantize(model_file(folder, name, "f32", batch), new)
+    if dtype != "f32":
+        _quantize(model_file(folder, name, "f32", batch), new, reduced=dtype == "int8_reduced")
     else:
         onnx.save(build(name, NETWORKS[name], batch), str(new))
     new.replace(path)
     return path
 
 
-def _quantize(source: Path, target: Path) -> None:
+def _quantize(source: Path, target: Path, *, reduced: bool) -> None:
     from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -64,5 +65,6 @@ def _quantize(source: Path, target: Path) -> None:
         per_channel=True,
         activation_type=QuantType.QUInt8,
         weight_type=QuantType.QInt8,
+        reduce_range=reduced,
     )
     folded.unlink()
