@@ -160,13 +160,16 @@ class StagedOperand:
 
     @cached_property
     def in_place(self) -> bool:
-        """True if the buffer is the tensor under another shape: nothing is moved."""
+        """True if the buffer is the tensor under another shape: nothing is moved.
+
+        What stays the same from call to call is laid out as it is read, whatever its shape.
+        """
         extents = self.nest.mapping.operator.extents
         tensor = self.load.tensor
         # Dimensions of one element behind it do not move a dimension's elements apart.
         last = max((d for d, size in enumerate(tensor.shape) if size > 1), default=0)
         live = [t for t in self.fragment if self.nest.groups[t].lanes > 1]
-        if self.computed or self.elements != tensor.elements:
+        if self.computed or self.constant or self.elements != tensor.elements:
             return False
         if any(dim.offset for dim in self.dims):
             return False

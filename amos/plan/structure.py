@@ -301,7 +301,7 @@ class Structure:
             live=prod(g.size / (g.tiles * g.lanes) for g in groups if g.lanes > 1),
             guarded=_guarded(staged),
             choice=moved and not written,
-            packed=staged.constant and not staged.in_place,
+            packed=staged.constant,
             written=written,
             vectors=vectors.instructions if vectors is not None else 0.0,
         )

@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 
 import amos
 from amos.ir import Operator
+from amos.machine.limits import CpuLimits
 from amos.mapping import Mapping
+from amos.plan.cpu_plan import CpuPlan
 from amos.plan.nest import Nest
+from amos.plan.schedule import CpuSchedule
 from amos.plan.staging import StagedOperand, stage_array, staged_destination, staged_sources
 from amos.validate import random_inputs
 
@@ -143,6 +146,21 @@ def test_rows_of_a_matrix_are_read_in_place() -> None:
     assert _source(GEMM, "a", matching, i=3, j=16, k=8).in_place
     assert not _source(GEMM, "a", matching, i=3, j=16, k=7).in_place
     assert not _source(GEMM, "weight", matching, i=3, j=16, k=8).in_place
+
+
+def test_constants_are_packed_even_where_they_could_be_read_in_place() -> None:
+    extents = dict(i=1, j=128, k=24)
+    text, unit = "out[i,j] += a[i,k] * {}[k,j]", "avx512_fmadd_m16_f32_f32"
+    schedule = CpuSchedule.of({"tile.i1.tile": 4, "order": "i1.tile", "reduce": "k"})
+    forms = {}
+    for name in ("b", "weight"):
+        op = Operator.parse(text.format(name), extents=extents, dtypes={name: "f32", "a": "f32", "out": "f32"})
+        (mapping,) = amos.enumerate_mappings(op, unit)
+        plan = CpuPlan(mapping, schedule, CpuLimits(cores=2, cache=1 << 20))
+        source = next(each for each in plan.sources if each.load.tensor.name == name)
+        forms[name] = plan.form(source), source.shape
+    # Two panels of four vectors of columns, each of them a stream of rows.
+    assert forms == {"b": ("in place", (24, 8, 16)), "weight": ("packed", (2, 24, 4, 16))}
 
 
 def test_an_operand_larger_than_what_is_read_is_not_in_place() -> None:

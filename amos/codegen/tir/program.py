@@ -139,7 +139,7 @@ class Program:
         for op in self.plan.sources:
             if op.computed:
                 continue
-            packed = op if op.constant and (op.prologue or not op.in_place) else None
+            packed = op if op.constant else None
             shape = op.shape if packed or op.in_place else op.source_shape
             kind = op.kind if packed else op.tensor_kind
             arguments.append(Argument(op.load.tensor.name, kind, shape, packed))
