@@ -154,7 +154,9 @@ def test_constants_are_packed_even_where_they_could_be_read_in_place() -> None:
     schedule = CpuSchedule.of({"tile.i1.tile": 4, "order": "i1.tile", "reduce": "k"})
     forms = {}
     for name in ("b", "weight"):
-        op = Operator.parse(text.format(name), extents=extents, dtypes={name: "f32", "a": "f32", "out": "f32"})
+        op = Operator.parse(
+            text.format(name), extents=extents, dtypes={name: "f32", "a": "f32", "out": "f32"}
+        )
         (mapping,) = amos.enumerate_mappings(op, unit)
         plan = CpuPlan(mapping, schedule, CpuLimits(cores=2, cache=1 << 20))
         source = next(each for each in plan.sources if each.load.tensor.name == name)
