@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from amos.intrinsics import Intrinsic
 from amos.machine import Machine, catalogue
-
-if TYPE_CHECKING:
-    from amos.intrinsics import Intrinsic
 
 #: Intrinsics whose rate is part of a description of the host. Measuring one takes
 #: seconds, so the others wait until somebody asks.

@@ -7,17 +7,14 @@ from dataclasses import replace
 from functools import cache, partial
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from amos._tables import TableReader
 from amos.errors import MachineError, UnknownNameError
+from amos.intrinsics import Intrinsic
 from amos.machine.gpu_costs import GpuCosts
 from amos.machine.machine import Costs, Level, Machine, Peak
 from amos.machine.makers import fitted
 from amos.machine.stream_unit import StreamUnit
-
-if TYPE_CHECKING:
-    from amos.intrinsics import Intrinsic
 
 _DESCRIBED = resources.files("amos.machine") / "described"
 

@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from amos.errors import OperatorError
-from amos.ir import DType, aligned_copy, dtype, resolve_dtypes
+from amos.ir import BufferLoad, DType, Operator, Tensor, aligned_copy, dtype, resolve_dtypes
 from amos.ir.floats import quantize
 from amos.ir.padding import check_padding
-
-if TYPE_CHECKING:
-    from amos.ir import BufferLoad, Operator, Tensor
-    from amos.ir.store import Store
+from amos.ir.store import Store
 
 #: Elements of the result that are converted at once.
 _AT_ONCE = 1 << 22

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from amos.ir import dtype
+from amos.ir import BufferLoad, Operator, Result, Tensor, dtype
+from amos.ir.epilogue import Epilogue
 from amos.ir.expression import ACCUMULATORS, Function, inlined
 from amos.ir.floats import quantize
 from amos.validate.buffers import FlatAccess, write_output
-
-if TYPE_CHECKING:
-    from amos.ir import BufferLoad, Operator, Result, Tensor
-    from amos.ir.epilogue import Epilogue
 
 #: Added to a small integer, it leaves a float's exponent, 127 more, in the lowest bits.
 _TO_EXPONENT = np.float32(1.5 * 2**23 + 127)

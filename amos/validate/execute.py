@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from amos.intrinsics import Intrinsic
 from amos.intrinsics.meaning import Unit, scalar_unit
+from amos.ir import BufferLoad, Operator
 from amos.validate.buffers import (
     FlatAccess,
     check_inputs,
@@ -24,10 +26,6 @@ from amos.validate.buffers import (
 from amos.validate.epilogue import finish, source_values
 from amos.validate.pairing import Pairing
 from amos.validate.verdict import read_matching
-
-if TYPE_CHECKING:
-    from amos.intrinsics import Intrinsic
-    from amos.ir import BufferLoad, Operator
 
 
 def execute_matching(

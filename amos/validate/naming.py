@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from amos.errors import MappingError
-
-if TYPE_CHECKING:
-    from amos.intrinsics import Intrinsic
-    from amos.ir import Operator
+from amos.intrinsics import Intrinsic
+from amos.ir import Operator
 
 
 def matching_name(groups: Iterable[Sequence[str]], order: Sequence[int], known: set[str]) -> str:

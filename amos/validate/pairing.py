@@ -13,18 +13,14 @@ from functools import cached_property
 from itertools import product
 from math import prod
 from operator import index as as_index
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from amos.errors import MappingError, OperatorError, shown
 from amos.intrinsics import Intrinsic
-from amos.ir import DType, Operator, dtype
+from amos.ir import BufferLoad, Compute, DType, Operator, dtype
 from amos.ir.combining import function
 from amos.ir.padding import check_padding, padding_of
-
-if TYPE_CHECKING:
-    from amos.ir import BufferLoad, Compute
 
 #: Rules of validity, from the strictest to the widest.
 RULES = ("paper", "access", "gather")

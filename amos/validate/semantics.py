@@ -6,16 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from amos.ir import Operator
 from amos.ir.combining import function
 from amos.validate.buffers import FlatAccess, check_inputs, output_dtype, wide, write_output
 from amos.validate.epilogue import finish, source_values
-
-if TYPE_CHECKING:
-    from amos.ir import Operator
 
 #: Largest unfolded source (im2col) that is built at once, in elements; beyond it
 #: window iterations become Python loops around smaller products.

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from amos._display import Shown
 from amos.errors import MappingError
+from amos.intrinsics import Intrinsic
 from amos.intrinsics import get as get_intrinsic
+from amos.ir import Operator
 from amos.validate.nearest import nearest_matchings
 from amos.validate.pairing import Pairing, check_rule
 from amos.validate.reasons import idle_reasons, listed, wrong_reasons
-
-if TYPE_CHECKING:
-    from amos.intrinsics import Intrinsic
-    from amos.ir import Operator
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
+from amos.intrinsics import Intrinsic, Memory
+from amos.ir import BufferLoad, Compute
 from amos.ir.combining import function
-
-if TYPE_CHECKING:
-    from amos.intrinsics import Intrinsic, Memory
-    from amos.ir import BufferLoad, Compute
 
 
 def compute_latex(compute: Compute) -> str:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from amos.mapping import Mapping
 from amos.validate import Verdict
 from amos.viz.drawings import Matrix
 from amos.viz.pages import xyz
 from amos.viz.palette import INK, MARK, OUTSIDE, ZERO, colour
 from amos.viz.plotting import graph_objects, side_by_side, styled
-
-if TYPE_CHECKING:
-    from amos.mapping import Mapping
 
 
 def matching(judged: Mapping | Verdict) -> Any:

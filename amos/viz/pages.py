@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from amos.errors import MappingError
+from amos.intrinsics import Intrinsic
+from amos.ir import BufferLoad, Operator
+from amos.mapping import Mapping, MappingSpace, VirtualMapping
 from amos.validate import FusionVerdict, Verdict
 from amos.viz.blocks import Block, Code, Heading, Note, Table
 from amos.viz.drawings import Grid, Matrices, Matrix
 from amos.viz.latex import compute_latex, memory_latex
-
-if TYPE_CHECKING:
-    from amos.intrinsics import Intrinsic
-    from amos.ir import BufferLoad, Operator
-    from amos.mapping import Mapping, MappingSpace, VirtualMapping
 
 #: Mappings of a space that are listed.
 _LISTED = 200

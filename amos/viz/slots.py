@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from amos.errors import MappingError
+from amos.ir import Tensor
+from amos.mapping import Layout, Mapping
 from amos.viz.plotting import graph_objects, side_by_side, styled
-
-if TYPE_CHECKING:
-    from amos.ir import Tensor
-    from amos.mapping import Layout, Mapping
 
 #: A fragment of more slots is too fine to be drawn.
 _SLOTS = 4096
