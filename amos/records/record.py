@@ -236,6 +236,8 @@ class Record(Run):
             machine = catalogue.get(name)
         elif self.figures:
             machine = machine_from(self.figures)
+        elif self.implementation == "simulated":
+            raise RecordError(f"the record does not keep its machine, {name!r}, which is unknown")
         else:
             return None
         if machine.stream is None:

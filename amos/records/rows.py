@@ -23,11 +23,13 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "tuple": (list,),
     **dict.fromkeys(("Json", "Mapping", "Identity"), (dict,)),
 }
+#: What a record has of other tables, and takes along.
+_KEPT = ("definition", "figures")
 #: Kind of each column but ``id``, which the file gives, and ``digest``. Files depend on the order.
 COLUMNS = {"run": (str,), "created": (str,)} | {
     each.name: _KINDS[str(each.type).partition("[")[0]]
     for each in fields(Record)
-    if each.name not in ("id", "definition", "figures")
+    if each.name not in ("id", *_KEPT)
 }
 #: Columns of the file, in its order.
 STORED = ("id", *COLUMNS, "digest")
@@ -41,7 +43,8 @@ def row_of(record: Record) -> dict[str, Any]:
     """A record as plain values by column, with the digest by which damage is found."""
     values = record.values()
     row = {name: values[name] for name in COLUMNS} | {"digest": digest(values)}
-    return row | ({"definition": record.definition} if record.definition else {})
+    kept = {name: getattr(record, name) for name in _KEPT}
+    return row | {name: value for name, value in kept.items() if value}
 
 
 def record_of(row: Any, number: int = 0) -> Record:
@@ -58,10 +61,9 @@ def record_of(row: Any, number: int = 0) -> Record:
     if not isinstance(row, dict):
         raise RecordError(f"expected an object, got {type(row).__name__}")
     about = {name: value for name, value in row.items() if name not in ("run", "digest", "id")}
-    if about.get("definition", {}) is None:
-        del about["definition"]
+    about = {name: value for name, value in about.items() if name not in _KEPT or value is not None}
     reader = _Reader("", "", RecordError)
-    record = reader.call(Record, about, "", needed=[*COLUMNS][1:], figures=None, id=number)
+    record = reader.call(Record, about, "", needed=[*COLUMNS][1:], id=number)
     if record.phase not in ("search", "confirm"):
         raise RecordError(f"phase: expected search or confirm, got {record.phase!r:.60}")
     if (row.get("run"), row.get("digest")) != (record.key, record.digest):

@@ -114,6 +114,8 @@ class Records(Closing):
             for record in records:
                 if kept := record.definition:
                     self._define(record.intrinsic, record.fingerprint, kept, "NOTHING")
+                if record.figures:
+                    self._begin(record.key, record.figures)
             return added
 
     def define(self, intrinsic: str, version: str, definition: Mapping[str, Any]) -> None:
@@ -195,11 +197,13 @@ class Records(Closing):
     def begin_run(self, key: str, description: Mapping[str, Any]) -> None:
         """Keep how a run began; what is there already stands."""
         with self.transaction():
-            self._database.execute(
-                "INSERT INTO runs (run, created, description) VALUES (?, ?, ?) "
-                "ON CONFLICT DO NOTHING",
-                (key, now(), json.dumps(description)),
-            )
+            self._begin(key, description)
+
+    def _begin(self, key: str, description: Mapping[str, Any]) -> None:
+        self._database.execute(
+            "INSERT INTO runs (run, created, description) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+            (key, now(), json.dumps(description)),
+        )
 
     def finish_run(self, key: str, outcome: Mapping[str, Any]) -> None:
         """Keep how a run ended."""

@@ -92,6 +92,25 @@ def test_from_a_file_to_an_export_that_computes(unit: str, files: Path, capsys: 
     assert "expected the record of a kernel for vta_pynq, got one" in capsys.readouterr().err
 
 
+def test_records_take_their_machine_along(files: Path, capsys: Any) -> None:
+    command = ["explore", CONV, *SIZES, "--intrinsic", "filter.toml", "--machine", "board.toml"]
+    assert main([*command, "--trials", "1", "--records", "own.db"]) == 0
+    assert main(["records", "export", "own.db", "--output", "own.jsonl"]) == 0
+    assert main(["records", "import", "read.db", "own.jsonl"]) == 0
+    assert main(["records", "merge", "merged.db", "own.db"]) == 0
+    for file in ("read.db", "merged.db"):
+        assert main(["records", "replay", file, "1"]) == 0
+    text = (files / "own.jsonl").read_text()
+    row = json.loads(text)
+    del row["figures"]
+    (files / "own.jsonl").write_text(json.dumps(row))
+    assert main(["records", "import", "without.db", "own.jsonl"]) == 0
+    capsys.readouterr()
+    assert main(["records", "replay", "without.db", "1"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "the record does not keep its machine, 'acme" in line
+
+
 def test_an_epilogue_of_stores_is_in_the_export(files: Path) -> None:
     command = ["explore", CONV, *SIZES, "--intrinsic", "matmul.toml", "--machine", "board.toml"]
     command += ["--epilogue", "s8(relu(acc) * 0.01)", "--trials", "1", "--records", "own.db"]
