@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
+import numpy as np
+
+from amos.errors import NetworkError
 from amos.network.recurrent import LAYERS
 
 #: Makes a Relax expression from a builder, the inputs of a node and its attributes.
@@ -66,6 +69,17 @@ def _clip(builder: Any, inputs: list[Any], attributes: Mapping[str, Any]) -> Any
     return value
 
 
+def _dropout(_: Any, inputs: list[Any], attributes: Mapping[str, Any]) -> Any:
+    """Nothing, and a mask of what was kept, as a model that is not trained has it."""
+    from tvm import relax
+
+    training = inputs[2] if len(inputs) > 2 else None
+    if training is not None and np.asarray(training.value.numpy()).any():
+        raise NetworkError("Dropout in training mode is not supported")
+    value = inputs[0]
+    return relax.Tuple([value, relax.op.full_like(value, relax.const(True, "bool"), "bool")])
+
+
 def _pairwise(operation: str) -> Convert:
     def convert(builder: Any, inputs: list[Any], _: Mapping[str, Any]) -> Any:
         from tvm import relax
@@ -78,6 +92,7 @@ def _pairwise(operation: str) -> Convert:
 
 _CONVERTERS = {
     "Clip": _Converter(_clip),
+    "Dropout": _Converter(_dropout),
     "Max": _Converter(_pairwise("maximum")),
     "Min": _Converter(_pairwise("minimum")),
     "Sum": _Converter(_pairwise("add")),

@@ -19,12 +19,10 @@ import numpy as np
 from amos.errors import AmosError, NetworkError, shown
 from amos.measure.reference import compared
 from amos.network.compilation import compile_network
-from amos.network.model import CompiledNetwork
+from amos.network.model import EXACT, RELATIVE, CompiledNetwork
 from amos.network.network import load_network
 from amos.network.tuning import tune
 
-#: Share of the largest result that one may differ by: sums in another order.
-_RELATIVE = 1e-3
 #: Combinations of shapes that are kept compiled; more run eagerly.
 _SHAPES = 8
 
@@ -104,7 +102,10 @@ class _Compiled:
         if model is None:
             return self.graph(*values)
         results = model.outputs_of(_arrays_of(v for v in given if isinstance(v, torch.Tensor)))
-        return tuple(map(torch.from_numpy, results))
+        # Arrays have no bfloat16: they hold its values as float32.
+        kinds = (getattr(torch, port.dtype) for port in model.network.outputs)
+        pairs = zip(results, kinds, strict=True)
+        return tuple(torch.from_numpy(array).to(kind) for array, kind in pairs)
 
     def compiled(self, values: Sequence[Any], gradients: bool) -> CompiledNetwork | None:
         """The graph compiled; ``None`` where it has to run eagerly, after a warning."""
@@ -138,7 +139,8 @@ class _Compiled:
             tune(network, trials=self.options.trials, records=self.options.records)
         model = compile_network(network, records=self.options.records, verify=False)
         for ours, theirs in zip(model.outputs_of(_arrays_of(inputs)), expected, strict=True):
-            _compare(ours, theirs.numpy())
+            narrow = theirs.dtype == torch.bfloat16
+            _compare(ours, (theirs.float() if narrow else theirs).numpy(), str(theirs.dtype))
         return model
 
     def frozen(self, values: Sequence[Any]) -> Any:
@@ -191,14 +193,16 @@ def _arrays_of(tensors: Iterable[Any]) -> list[Any]:
     return [tensor.detach().contiguous() for tensor in tensors]
 
 
-def _compare(ours: np.ndarray, theirs: np.ndarray) -> None:
-    """Hold a result against PyTorch's.
+def _compare(ours: np.ndarray, theirs: np.ndarray, kind: str) -> None:
+    """Hold a result against PyTorch's, which has a dtype.
 
     Raises:
         NetworkError: it is another one.
     """
     difference, strange = compared(ours, theirs)
-    allowed = _RELATIVE * max(1.0, float(np.abs(theirs).max(initial=0)))
+    allowed = RELATIVE.get(kind.removeprefix("torch."), EXACT) * max(
+        1.0, float(np.abs(theirs).max(initial=0))
+    )
     if strange or not difference <= allowed:
         raise NetworkError(
             f"its result differs from PyTorch's by {difference:g}, {allowed:g} is allowed"

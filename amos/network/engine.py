@@ -45,6 +45,8 @@ def scheduled_loops(module: Any) -> Any:
     with host_target():
         return tvm.transform.Sequential(
             [
+                # Loops of a batch norm of float16 would have a result of float32.
+                passes.DecomposeOpsForInference(),
                 passes.LegalizeOps({"relax.nn.softmax": _softmax}),
                 passes.AnnotateTIROpPattern(),
                 passes.FuseOps(),
@@ -158,10 +160,12 @@ def _schedule_block(schedule: Any, block: Any) -> Callable[[], None]:
     summed = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == _SUMMED]
     extents = {loop: int(schedule.get(loop).extent) for loop in loops}
     large = prod(extents.values()) >= _WORTH
-    if summed == loops[-1:] and extents[loops[-1]] % _LANES == 0 and _along_rows(schedule, block):
+    vectors = () if _has_bfloat16(schedule, block) else (_LANES, _LANES // 2)
+    rows = vectors and summed == loops[-1:] and extents[loops[-1]] % _LANES == 0
+    if rows and _along_rows(schedule, block):
         return _schedule_rows(schedule, block, large)
     *outer, last = spatial
-    lanes = next((n for n in (_LANES, _LANES // 2) if extents[last] % n == 0), 1)
+    lanes = next((n for n in vectors if extents[last] % n == 0), 1)
     vector = []
     if lanes > 1:
         last, inner = schedule.split(last, [None, lanes])
@@ -172,6 +176,13 @@ def _schedule_block(schedule: Any, block: Any) -> Callable[[], None]:
     for loop in vector:
         schedule.vectorize(loop)
     return lambda: schedule.decompose_reduction(block, summed[0]) if summed else None
+
+
+def _has_bfloat16(schedule: Any, block: Any) -> bool:
+    """Whether a block knows bfloat16, of which TVM stores no vectors of constants."""
+    described = schedule.get(block)
+    each = (*described.reads, *described.writes)
+    return any(str(region.source.dtype) == "bfloat16" for region in each)
 
 
 def _divide(schedule: Any, loops: list[Any]) -> None:

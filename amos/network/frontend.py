@@ -126,10 +126,16 @@ def _plain(model: Any, name: str) -> Any:
     """A model with its own functions written out.
 
     Raises:
-        NetworkError: a value is defined twice.
+        NetworkError: its operators are newer than onnx, it has no output, or a value has no
+            definition or two.
     """
-    from onnx import inliner
+    from onnx import defs, inliner
 
+    if not model.graph.output:
+        raise NetworkError(f"model {name!r} has no output")
+    versions = [each.version for each in model.opset_import if each.domain in ("", "ai.onnx")]
+    if versions and versions[0] > (newest := defs.onnx_opset_version()):
+        raise NetworkError(f"model {name!r}: opset {versions[0]}; onnx knows up to {newest}")
     if model.functions:
         model = inliner.inline_local_functions(model)
     weights = Counter(tensor.name for tensor in model.graph.initializer)
@@ -137,6 +143,11 @@ def _plain(model: Any, name: str) -> Any:
     defined += Counter(value.name for value in model.graph.input if value.name not in weights)
     if twice := [value for value, count in defined.items() if count > 1]:
         raise NetworkError(f"model {name!r}: value {twice[0]!r} is defined more than once")
+    defined.update(tensor.values.name for tensor in model.graph.sparse_initializer)
+    every = (value for node in model.graph.node for value in node.input if value)
+    outputs = (value.name for value in model.graph.output)
+    if missing := next((value for value in (*every, *outputs) if value not in defined), ""):
+        raise NetworkError(f"model {name!r}: value {missing!r} is read and defined nowhere")
     return model
 
 
@@ -176,9 +187,11 @@ def _closed(model: str, own: Mapping[str, OpenShape], stated: Shapes) -> dict[st
         for position, extent in enumerate(extents):
             if extent < 1:
                 example = tuple(each or 1 for each in extents)
+                sizes = ",".join(map(str, example))
                 raise NetworkError(
                     f"model {model!r}: dimension {shape[position] or position!r} of input "
-                    f'{name!r} is dynamic; state it: shapes={{"{name}": {example}}}'
+                    f'{name!r} is dynamic; state it: shapes={{"{name}": {example}}}, or '
+                    f"--shape {name}={sizes}"
                 )
         closed[name] = extents
     return closed

@@ -229,13 +229,13 @@ def check_outputs(
         apart, strange = compared(one, other)
         difference = max(difference, np.inf if strange else apart)
         scale = max(scale, float(np.abs(other).max(initial=0)))
-    allowed = max(_RELATIVE.get(port.dtype, _EXACT) for port in network.outputs) * scale
+    allowed = max(RELATIVE.get(port.dtype, EXACT) for port in network.outputs) * scale
     return Check(network.name, reference, difference, allowed)
 
 
 #: Share of the largest result that a network may differ by: sums in another order, which the
 #: engine keeps in the dtype of the results.
-_EXACT, _RELATIVE = 1e-3, {"float16": 2e-2, "bfloat16": 1e-1}
+EXACT, RELATIVE = 1e-3, {"float16": 2e-2, "bfloat16": 1e-1}
 
 
 def random_arrays(network: Network, seed: int = 0) -> list[np.ndarray]:

@@ -113,6 +113,23 @@ def test_a_value_has_one_definition() -> None:
         amos.load_network(_unchecked(b, _result("x")))
 
 
+def test_what_is_read_is_defined() -> None:
+    b, y = _product()
+    b.nodes[0].input[1] = "nothing"
+    with pytest.raises(NetworkError, match="value 'nothing' is read and defined nowhere"):
+        amos.load_network(_unchecked(b, _result(y)))
+    b, y = _product()
+    with pytest.raises(NetworkError, match="value 'z' is read and defined nowhere"):
+        amos.load_network(_unchecked(b, _result("z")))
+    model = _unchecked(b, _result(y))
+    model.opset_import[0].version = 99
+    with pytest.raises(NetworkError, match="opset 99; onnx knows up to"):
+        amos.load_network(model)
+    del model.graph.output[:]
+    with pytest.raises(NetworkError, match="model 'g' has no output"):
+        amos.load_network(model)
+
+
 def test_functions_of_a_model_are_written_out() -> None:
     b, y = _product()
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]

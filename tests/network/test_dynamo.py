@@ -86,6 +86,18 @@ def test_what_it_does_not_take_runs_eagerly_and_says_why(torch: Any) -> None:
     assert torch.equal(result, Odd()(x))
 
 
+def test_results_keep_their_dtype(torch: Any) -> None:
+    layer = torch.nn.Linear(16, 16).eval()
+    kinds = (torch.bfloat16, torch.float16, torch.float64, torch.int8, torch.bool)
+    compiled = torch.compile(lambda x: [layer(x).to(k) for k in kinds], backend=amos_backend)
+    x = torch.randn(4, 16)
+    with torch.no_grad():
+        results, expected = compiled(x), layer(x)
+    assert [each.dtype for each in results] == [*kinds]
+    for result, kind in zip(results, kinds, strict=True):
+        assert torch.allclose(result.float(), expected.to(kind).float(), atol=2e-2)
+
+
 def test_gradients_stay_with_pytorch(torch: Any) -> None:
     network = _network(torch)
     compiled, x = torch.compile(network, backend=amos_backend), torch.randn(1, 3, 8, 8)

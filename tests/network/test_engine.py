@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 import amos
+from amos.errors import NetworkError
 from amos.network.engine import scheduled_loops
 from tests.network.models import Builder
 
@@ -76,3 +78,50 @@ def test_what_is_large_is_computed_by_all_cores_in_vectors(call: Callable[..., o
     text = str(scheduled_loops(builder.finalize()))
     assert "T.parallel" in text
     assert "T.vectorized" in text
+
+
+@pytest.mark.parametrize(("kind", "atol"), [("float16", 2e-2), ("bfloat16", 2e-1)])
+def test_narrow_floats_stay_with_the_engine(kind: str, atol: float) -> None:
+    """A convolution, a batch norm and a clip, beside what the engine makes of them unchanged."""
+    b = Builder()
+    code = TensorProto.FLOAT16 if kind == "float16" else TensorProto.BFLOAT16
+    rng = np.random.default_rng(1)
+    weight = rng.standard_normal((16, 3, 1, 1)) / 2
+    scale, shift, mean, variance = rng.random((4, 16)) + 1
+    norm = [b.constant(values, kind) for values in (scale, shift, mean, variance)]
+    x = b.node("Conv", b.input("x", (1, 3, 8, 16), code), b.constant(weight, kind))
+    y = b.node("BatchNormalization", x, *norm)
+    y = b.node("Clip", y, b.constant(0, kind), b.constant(6, kind))
+    result = helper.make_tensor_value_info(y, code, None)
+    graph = helper.make_graph(b.nodes, "narrow", b.inputs, [result], b.weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    compiled = amos.compile(amos.load_network(model), progress=False)
+    values = rng.standard_normal((1, 3, 8, 16)).astype("f2" if kind == "float16" else "f4")
+    each = (v.reshape(-1, 1, 1) for v in (scale, shift, mean, variance))
+    product = np.einsum("kc,nchw->nkhw", weight[..., 0, 0], values.astype("f8"))
+    scale, shift, mean, variance = each
+    right = np.clip((product - mean) / np.sqrt(variance + 1e-5) * scale + shift, 0, 6)
+    np.testing.assert_allclose(compiled(values).astype("f8"), right, atol=atol)
+
+
+def test_dropout_keeps_everything() -> None:
+    b = Builder()
+    y = b.node("Dropout", b.node("Relu", b.input("x", (4, 16))))
+    b.nodes[-1].output.append("mask")
+    values = np.linspace(-1, 1, 64, dtype=np.float32).reshape(4, 16)
+    compiled = amos.compile(amos.load_network(b.model(y)), progress=False)
+    np.testing.assert_array_equal(compiled(values), np.maximum(values, 0))
+    ratio, training = b.constant(0.5), b.constant(True, "bool")
+    model = b.model(b.node("Dropout", y, ratio, training))
+    with pytest.raises(NetworkError, match="Dropout in training mode is not supported"):
+        amos.load_network(model)
+
+
+def test_constants_keep_64_bits() -> None:
+    b = Builder()
+    x = b.input("x", (4, 16), TensorProto.INT64)
+    total = b.node("Add", x, b.constant(np.arange(16) + 2**40, "int64"))
+    y = b.node("Cast", b.node("Sub", total, b.constant(2**40, "int64")), to=TensorProto.FLOAT)
+    values = np.arange(64).reshape(4, 16)
+    compiled = amos.compile(amos.load_network(b.model(y)), progress=False)
+    np.testing.assert_array_equal(compiled(values), values + np.arange(16))
