@@ -103,6 +103,8 @@ def _checked(
     Raises:
         NetworkError: there is no such dimension, or a size is none.
     """
+    if not isinstance(buckets, Mapping):
+        raise NetworkError(f"buckets: expected sizes by name, got {shown(buckets)}")
     dimensions = {extent for shape in own.values() for extent in shape if isinstance(extent, str)}
     sizes = {}
     for name, some in buckets.items():

@@ -170,6 +170,8 @@ def _closed(model: str, own: Mapping[str, OpenShape], stated: Shapes) -> dict[st
     Raises:
         NetworkError: one is not known, or there is no such input.
     """
+    if not isinstance(stated, Mapping):
+        raise NetworkError(f"shapes: expected extents by input, got {shown(stated)}")
     if unknown := [name for name in stated if name not in own]:
         names = ", ".join(own)
         raise NetworkError(f"model {model!r} has no input {unknown[0]!r}; inputs are {names}")

@@ -135,6 +135,7 @@ class CompiledNetwork(Shown):
 
         Raises:
             NetworkError, BuildError: as of a call.
+            ExploreError: ``repeat`` is not a whole number from 1 on.
         """
         from amos.network.profile import profile
 

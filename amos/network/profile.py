@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from amos._display import Shown
+from amos.explore.options import check_count
 from amos.network import engine
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ class Profile(Shown):
 
 def profile(model: CompiledNetwork, arrays: Sequence[Any], repeat: int) -> Profile:
     """See :meth:`CompiledNetwork.profile <amos.network.model.CompiledNetwork.profile>`."""
+    check_count("repeat", repeat)
     for _ in range(_WARM):
         model.outputs_of(arrays)
     whole = []

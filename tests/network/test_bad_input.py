@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import amos
-from amos.errors import NetworkError
+from amos.errors import ExploreError, NetworkError
 from tests.network.models import Builder
 
 
@@ -169,3 +169,15 @@ def test_only_networks_are_compiled_and_tuned(tmp_path: Path) -> None:
     with pytest.raises(NetworkError, match=said):
         amos.tune("model.onnx", trials=1, records=tmp_path / "r.db")  # type: ignore[arg-type]
     assert not (tmp_path / "r.db").exists()
+
+
+def test_sizes_go_by_name() -> None:
+    b, y = _product()
+    model = b.model(y)
+    with pytest.raises(NetworkError, match=r"shapes: expected extents by input, got \[\(4, 16\)\]"):
+        amos.load_network(model, shapes=[(4, 16)])  # type: ignore[call-overload]
+    with pytest.raises(NetworkError, match=r"buckets: expected sizes by name, got \[1, 4\]"):
+        amos.load_network(model, buckets=[1, 4])  # type: ignore[call-overload]
+    compiled = amos.compile(amos.load_network(model), verify=False, progress=False)
+    with pytest.raises(ExploreError, match="repeat: expected a whole number from 1 on, got 0"):
+        compiled.profile(repeat=0)
