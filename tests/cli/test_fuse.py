@@ -31,7 +31,9 @@ def test_fusable_as_a_further_result(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_not_fusable_has_status_1_and_reasons(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["fuse-check", GEMM, "z[i] += y[i,j] then acc * s[]", *SIZES]
+    assert main(["fuse-check", GEMM, "z[i] += y[i,j] then acc * s[]", *SIZES]) == 0
+    assert "beside: as the further result z[i] += acc then acc * s[]" in capsys.readouterr().out
+    arguments = ["fuse-check", GEMM, "z[i] *= y[i,j] then acc * s[]", *SIZES]
     assert main(arguments) == 1
     text = capsys.readouterr().out
     assert "not fusable\n  - behind: the consumer sums over `j`" in text
