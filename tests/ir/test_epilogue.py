@@ -122,7 +122,7 @@ def test_what_does_not_fit(text: str, arguments: dict[str, object], message: str
 
 def test_an_accumulator_that_no_expression_takes() -> None:
     op = Operator.parse("o[i] += a[i,k]", extents=dict(i=2, k=2), dtypes=dict(o="int64"))
-    with pytest.raises(OperatorError, match="expected an accumulator of int32 or float32"):
+    with pytest.raises(OperatorError, match="no int32 or float32 holds accumulators of int64"):
         op.with_epilogue("acc + 1")
 
 
