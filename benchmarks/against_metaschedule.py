@@ -1,6 +1,6 @@
 """Wall time until a network is as fast as MetaSchedule makes it, whose scheduler is Ansor's.
 
-    python benchmarks/bench_tuning.py MODEL.onnx [--trials 320] [--batch 16] [--scheduler bound]
+    python benchmarks/against_metaschedule.py MODEL.onnx [--trials 320] [--scheduler bound]
 
 AMOS compiles the network without tuning, then tunes in steps and compiles again after each, one
 result after the other; MetaSchedule makes its trials. All that came of it is timed in turns at

@@ -53,7 +53,7 @@ class _Quiet(Task):
         return (best,)
 
 
-class _Here(LocalExecutor):
+class Here(LocalExecutor):
     """Measures in this process, whose candidates are of the package's own making."""
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ def main() -> None:
         parser.error("expected one core, as `taskset -c 0` gives")
     done = load(chosen.pool) if chosen.pool.exists() else []
     names = {task.task for task in done}
-    with _Here() as workers:
+    with Here() as workers:
         for number, task in enumerate(amos.load_network(str(chosen.model)).tasks):
             if str(task.operator) in names:
                 continue

@@ -149,8 +149,13 @@ class Contest:
         while len(self._live) > 1 and len(self._order) < total and time.monotonic() < end:
             if not self._waiting:
                 self._waiting = list(self._live)
-            more = min(_SHARE, total - len(self._order))
-            yield from self._more(self._waiting.pop(0), more, end, stagnation)
+            entry = self._waiting[0]
+            rest = _SHARE - len(entry.session.problem.trials) % _SHARE
+            ends = len(self._order) + rest
+            yield from self._more(entry, min(ends, total) - len(self._order), end, stagnation)
+            # Who is stopped within its share has the rest of it when the contest goes on.
+            if len(self._order) == ends or len(self._order) < total:
+                self._waiting.pop(0)
             if not self._waiting:
                 self._live = self._ranked(self._live)[: (len(self._live) + 1) // 2]
         if len(self._live) == 1 or not self._order:

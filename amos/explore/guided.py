@@ -21,6 +21,8 @@ from amos.explore.retention import retained
 from amos.plan import Candidate
 from amos.records import Trial
 
+#: Candidates proposed at a time; the model is corrected between batches.
+BATCH = 8
 #: Share of a batch that is drawn by chance.
 EPSILON = 0.1
 #: Share of a batch that varies the best measured candidates, and how many of them.
@@ -67,13 +69,19 @@ class Guided:
             proposals = self.search.ask(count)
             self.search.tell([(candidate, 0.0) for candidate in proposals])
             return proposals
-        self._look()
-        excluded = self._problem.measured()
+        self._look(count)
+        excluded, tried = self._problem.measured(), len(self._problem.trials)
+
+        def due(share: float) -> int:
+            """Of this batch, so that it is the share of all trials however they are batched."""
+            return round((tried + count) * share) - round(tried * share)
+
         kept = self._kept()
         neighbours = (c for c in self._neighbours() if c.mapping.name in kept)
         promising = (c for c in self._promising() if c.mapping.name in kept)
-        chosen = _fresh(neighbours, int(count * _LOCAL), excluded)
-        chosen += _fresh(self._random(), round(count * self._epsilon), excluded)
+        lucky = due(self._epsilon)
+        chosen = _fresh(neighbours, min(due(_LOCAL), count - lucky), excluded)
+        chosen += _fresh(self._random(), lucky, excluded)
         for source in (promising, self._random(), (c for c, _ in self.search.results)):
             chosen += _fresh(source, count - len(chosen), excluded)
         return chosen
@@ -107,12 +115,14 @@ class Guided:
         best = {trial.mapping.name: trial.seconds for trial in sorted(trials, key=_slowest)}
         return seconds | best, measured
 
-    def _look(self) -> None:
-        """Let the method search on the model for a while."""
+    def _look(self, count: int) -> None:
+        """Let the method search on the model for a while, at first as for a whole batch."""
         # The correction may have changed since the scores were computed.
         self.search.rescore(self._problem.scores)
-        for _ in range(0, self.search.inner, _ROUND):
-            batch = self.search.ask(_ROUND)
+        share = min(1.0, count / BATCH) if self.search.results else 1.0
+        scores = math.ceil(self.search.inner * share)
+        for done in range(0, scores, _ROUND):
+            batch = self.search.ask(min(_ROUND, scores - done))
             if not batch:
                 return
             self.search.tell(list(zip(batch, self._problem.scores(batch).tolist(), strict=True)))

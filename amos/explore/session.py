@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from amos.explore.guided import Guided
+from amos.explore.guided import BATCH, Guided
 from amos.explore.objective import Problem
 from amos.explore.run_log import RunLog
 from amos.measure.executor import Executor
@@ -15,8 +15,6 @@ from amos.measure.task import Task, repeats
 from amos.plan import Candidate
 from amos.records import Measurement, Trial
 
-#: Candidates proposed at a time; the model is corrected between batches.
-_BATCH = 8
 #: Leaders that are measured again at the end; timings of a trial, and of a leader.
 _CONFIRMED, _REPEAT, _CONFIRM_REPEAT = 4, 10, 40
 #: A trial is progress if it is faster by this share.
@@ -67,7 +65,7 @@ class Session:
                 return
             if stagnation is not None and _idle(self.problem.trials) >= stagnation:
                 return
-            batch = self.search.ask(min(_BATCH, count - len(self.problem.trials)))
+            batch = self.search.ask(min(BATCH, count - len(self.problem.trials)))
             if not batch:
                 return
             yield from self._batch(batch, end)

@@ -2,7 +2,7 @@
 
 A scheduler reads what became of every task so far and names one; it keeps no state and draws
 nothing, so that a run which is continued divides its trials as it would have. One slice
-is one batch of measurements of one task.
+is one batch of measurements of one task, or a single one with ``bound``.
 
 * ``equal``: each task its share of the slices, the longest task first;
 * ``round_robin``: each task a slice in turn;
@@ -10,7 +10,7 @@ is one batch of measurements of one task.
 * ``dual``: the same, and within a task only the mappings that are retained
   (:mod:`amos.explore.retention`) are searched;
 * ``bound``: the task with the widest gap between its kernel and the model's bound, for the slices
-  it had; on the retained mappings as well.
+  it had; on the retained mappings as well, and after each measurement.
 
 GTA's paper has slips, which are settled so: the counter of samples is one for each task, and
 counts candidates that were measured; line 22 of Algorithm 1 stands inside of the ``if`` of line
@@ -153,6 +153,9 @@ def gap(tasks: Sequence[TaskState], task: TaskState) -> float:
 
 #: Share of a task's mappings that is searched on, where that is less than all.
 RETAINED = {"dual": 0.2, "bound": 0.2}
+#: Trials of a slice, where that is not a batch: what one kernel took may send the next trial
+#: elsewhere, and a task that turns out to be near its bound has cost no more than that.
+TRIALS = {"bound": 1}
 #: Schedulers by name, each made for a number of slices.
 SCHEDULERS: dict[str, Callable[[int], TaskScheduler]] = {
     "equal": _Equal,

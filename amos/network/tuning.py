@@ -16,9 +16,10 @@ from amos._progress import ProgressLine, clock, time_left
 from amos.errors import AmosError, ExploreError, RecordError
 from amos.explore.contest import Contest
 from amos.explore.exploration import none_ran
+from amos.explore.guided import BATCH
 from amos.explore.options import MeasureOptions, SearchOptions, check_count, check_seed
 from amos.explore.setting import Setting
-from amos.explore.task_scheduler import RETAINED, TaskState
+from amos.explore.task_scheduler import RETAINED, TRIALS, TaskState
 from amos.explore.task_scheduler import scheduler as named_scheduler
 from amos.measure.executor import open_executor
 from amos.network.buckets import Loaded
@@ -36,8 +37,6 @@ Progress = Callable[[int, int, float], None]
 _INTERRUPTED = (
     "interrupted after %s of %s trials; %r keeps them: the same run again goes on from there"
 )
-#: Trials of a slice: what a session proposes at a time.
-_SLICE = 8
 
 
 @dataclass(frozen=True)
@@ -348,7 +347,8 @@ class _Run:
         """Make the trials, then measure the leaders of each task again."""
         tuned = [number for number, search in enumerate(self.searches) if search.contest]
         self.total = max(self.total, len(tuned))
-        size = max(1, min(_SLICE, self.total // max(len(tuned), 1)))
+        most = TRIALS.get(scheduler, BATCH)
+        size = max(1, min(most, self.total // max(len(tuned), 1)))
         among = named_scheduler(scheduler, -(-self.total // size))
         while self.done < self.total:
             chosen = among.next([self.searches[number].state for number in tuned])

@@ -17,7 +17,7 @@ import numpy as np
 
 from amos import operators
 from amos.explore.options import check_count
-from amos.explore.task_scheduler import RETAINED, SCHEDULERS, TaskState, scheduler
+from amos.explore.task_scheduler import RETAINED, SCHEDULERS, TRIALS, TaskState, scheduler
 from amos.reproduce.fig5 import stored as samples
 from amos.reproduce.gta_replay import BATCH, searched
 from amos.reproduce.pools import POOLED, PooledTask, stored
@@ -99,12 +99,12 @@ class _Sampled:
         """Seconds of all occurrences by the model."""
         return float(self.task.weight * self.predicted.min())
 
-    def curve(self, rate: float, seed: Sequence[int], model: bool) -> list[float]:
+    def curve(self, rate: float, seed: Sequence[int], model: bool, batch: int) -> list[float]:
         """Best seconds after each batch."""
         predicted = self.predicted if model else None
-        order = [*searched(self.mappings, self.measured, rate, seed, predicted)]
+        order = [*searched(self.mappings, self.measured, rate, seed, predicted, batch)]
         best = np.minimum.accumulate(self.measured[order])
-        return [float(best[min(n, len(best)) - 1]) for n in range(BATCH, len(best) + BATCH, BATCH)]
+        return [float(best[min(n, len(best)) - 1]) for n in range(batch, len(best) + batch, batch)]
 
 
 def _layers(dataset: Dataset, network: str) -> list[_Sampled]:
@@ -131,30 +131,30 @@ def _pooled(pool: PooledTask) -> _Sampled:
 
 def _rows(network: str, sampled: Sequence[_Sampled], model: bool, seeds: int) -> Iterator[Fig8Row]:
     least = sum(each.task.weight * each.measured.min() for each in sampled)
-    curves: dict[float, list[list[list[float]]]] = {}
+    curves: dict[tuple[float, int], list[list[list[float]]]] = {}
     for name in SCHEDULERS:
-        rate = RETAINED.get(name, 1.0)
-        if rate not in curves:
-            curves[rate] = [
-                [each.curve(rate, (seed, n), model) for n, each in enumerate(sampled)]
+        how = rate, batch = RETAINED.get(name, 1.0), TRIALS.get(name, BATCH)
+        if how not in curves:
+            curves[how] = [
+                [each.curve(rate, (seed, n), model, batch) for n, each in enumerate(sampled)]
                 for seed in range(seeds)
             ]
         tasks = [each.task for each in sampled]
         first = [each.preferred if model else math.inf for each in sampled]
-        histories = [np.array(_divided(name, tasks, first, each)) / least for each in curves[rate]]
+        histories = [np.array(_divided(name, tasks, first, each)) / least for each in curves[how]]
         yield Fig8Row(
             network=network,
             samples=sum(len(each.measured) for each in sampled),
             model=model,
             scheduler=name,
             retain=rate,
-            within5=_until(histories, 1.05),
-            within1=_until(histories, 1.01),
+            within5=_until(histories, 1.05, batch),
+            within1=_until(histories, 1.01, batch),
         )
 
 
-def _until(histories: Sequence[np.ndarray], ratio: float) -> tuple[int, ...]:
-    return tuple(sorted(BATCH * int(np.argmax(each <= ratio)) for each in histories))
+def _until(histories: Sequence[np.ndarray], ratio: float, batch: int) -> tuple[int, ...]:
+    return tuple(sorted(batch * int(np.argmax(each <= ratio)) for each in histories))
 
 
 def _divided(

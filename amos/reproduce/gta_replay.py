@@ -18,7 +18,7 @@ from amos.explore.guided import EPSILON
 from amos.explore.objective import corrections
 from amos.explore.retention import retained
 
-#: Candidates between two looks at the results.
+#: Candidates between two looks at the results, unless a scheduler looks more often.
 BATCH = 4
 
 
@@ -28,6 +28,7 @@ def searched(
     rate: float,
     seed: int | Sequence[int],
     predicted: np.ndarray | None,
+    batch: int = BATCH,
 ) -> Iterator[int]:
     """The samples in the order in which a search measures them.
 
@@ -37,6 +38,7 @@ def searched(
         rate: share of the mappings that is retained.
         seed: of what chance decides.
         predicted: seconds of each by the model; ``None`` to search without.
+        batch: candidates between two looks at the results.
     """
     rng, order = np.random.default_rng(seed), list[int]()
     chance = rng.permutation(len(names)).astype(float) if predicted is None else None
@@ -55,7 +57,7 @@ def searched(
         kept = retained(seconds | best, Counter(names[n] for n in order), rate)
         left = [int(n) for n in np.argsort(scores) if n not in order]
         ranked = [n for n in left if names[n] in kept] + [n for n in left if names[n] not in kept]
-        for _ in range(min(BATCH, len(left))):
+        for _ in range(min(batch, len(left))):
             lucky = rng.random() < EPSILON
             order.append(ranked.pop(int(rng.integers(len(ranked))) if lucky else 0))
             yield order[-1]

@@ -15,6 +15,7 @@ from amos.explore.contenders import Contender, chosen_intrinsics, contenders, re
 from amos.explore.contest import Contest
 from amos.explore.exploration import Exploration
 from amos.explore.options import MeasureOptions, SearchOptions
+from amos.explore.setting import Setting
 from amos.intrinsics import Intrinsic
 from amos.machine import Machine, catalogue
 from amos.machine.cpu import cpu
@@ -62,6 +63,29 @@ def test_the_best_of_each_is_in_the_trials() -> None:
         own = [t.seconds for t in result.trials if t.mapping.intrinsic is each.intrinsic]
         assert len(own) == each.trials
         assert min(own, default=math.inf) == each.seconds
+
+
+def test_trials_one_by_one_are_shared_as_all_at_once() -> None:
+    """Each instruction has its four, however often the contest is stopped on the way."""
+    setting = Setting(
+        operator=gemm("u8s8"),
+        machine=XEON,
+        workers=None,
+        method="ga",
+        seed=0,
+        rule="access",
+        search=SearchOptions(),
+        measure=MeasureOptions(),
+    )
+    shares = []
+    for step in (1, 3, 16):
+        contest = setting.contest(setting.units([COLUMNS, ROWS]), 16)
+        for total in (*range(step, 16, step), 16):
+            list(contest.run(total))
+        names = [trial.mapping.intrinsic.name for trial in contest.trials]
+        assert len({*names[:4]}) == len({*names[4:8]}) == len({*names[8:]}) == 1
+        shares.append((names[0], names[4]))
+    assert len({*shares}) == 1 and len({*shares[0]}) == 2
 
 
 def test_one_instruction_is_searched_as_ever() -> None:

@@ -71,6 +71,22 @@ def test_a_search_keeps_to_them_but_for_chance() -> None:
     assert len(_asked(Guided(problem, rng, GeneticSearch, epsilon=1.0, retain=share))) > 2
 
 
+@pytest.mark.parametrize(("epsilon", "expected"), [(0.1, 2), (0.5, 10)])
+def test_chance_has_its_share_of_batches_of_one(
+    epsilon: float, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of twenty trials as many as of one batch of twenty."""
+    problem, rng = _problem(), np.random.default_rng(0)
+    chance = [problem.sample(mapping, rng) for mapping in problem.mappings for _ in range(3)]
+    monkeypatch.setattr(Guided, "_random", lambda _: iter(chance))
+    guide = Guided(problem, rng, GeneticSearch, epsilon=epsilon)
+    for number in range(20):
+        (candidate,) = guide.ask(1)
+        predicted = float(problem.seconds([candidate])[0])
+        problem.tell(Trial(number, candidate, predicted, Measurement((predicted,))))
+    assert sum(trial.candidate in chance for trial in problem.trials) == expected
+
+
 def test_mappings_of_several_instructions_are_ranked_together() -> None:
     """Three of 16: two of the faster instruction, and of the other one only its best."""
     first, second, rng = _problem(), _problem(), np.random.default_rng(0)

@@ -165,14 +165,24 @@ def _executed(path: Path, statement: str) -> None:
         database.commit()
 
 
-def test_one_task_gets_all(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("scheduler", "expected"), [("gradient", [8, 16, 20]), ("bound", [*range(1, 21)])]
+)
+def test_one_task_gets_all(scheduler: str, expected: list[int], tmp_path: Path) -> None:
+    """In batches, or one by one where each result may send the next trial elsewhere."""
     b = Builder()
     network = amos.load_network(b.model(b.node("MatMul", b.input("x", (4, 16)), b.random(16, 32))))
     measure = amos.MeasureOptions(executor=Answering())
+    records = tmp_path / "records.db"
     tuned = amos.tune(
-        network, trials=20, records=tmp_path / "records.db", measure=measure, progress=False
+        network,
+        trials=20,
+        records=records,
+        scheduler=scheduler,
+        measure=measure,
+        progress=False,
     )
-    assert [each.trials for each in tuned.slices] == [8, 16, 20]
+    assert [each.trials for each in tuned.slices] == expected
 
 
 def test_a_task_that_fails_does_not_end_the_others(tmp_path: Path) -> None:

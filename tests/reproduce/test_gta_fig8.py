@@ -45,7 +45,8 @@ def test_until_counts_slices() -> None:
     curves = [[4.0, 4.0], [2.0, 1.0]]
     assert _divided("round_robin", tasks, [5.0, math.inf], curves) == [math.inf, math.inf, 6, 6, 5]
     histories = [np.array([9.0, 6.0, 6.0, 5.0]), np.array([5.0])]
-    assert _until(histories, 5.05) == (0, 12)
+    assert _until(histories, 5.05, 4) == (0, 12)
+    assert _until(histories, 5.05, 1) == (0, 3)
 
 
 def test_a_pool_is_kept_and_read(tmp_path: Path) -> None:
