@@ -1,5 +1,6 @@
 """What every scheduler of a network's tasks must do; one joins by saying how it is made.
 
+>>> from amos.explore.task_scheduler import SCHEDULERS
 >>> class TestMyScheduler(SchedulerContract):
 ...     make = staticmethod(SCHEDULERS["gradient"])
 """

@@ -164,14 +164,14 @@ def test_loops_are_refused_in_one_line() -> None:
     from onnx import helper
 
     b = Builder()
-    scalar = [helper.make_tensor_value_info(n, TensorProto.BOOL, ()) for n in ("on", "next")]
-    step = helper.make_tensor_value_info("step", TensorProto.INT64, ())
-    body = helper.make_graph(
-        [helper.make_node("Identity", ["on"], ["next"])], "body", [step, scalar[0]], scalar[1:]
-    )
-    b.node("Loop", b.constant(3, "int64"), "", body=body)
-    b.nodes[-1].output[:] = []
-    graph = helper.make_graph(b.nodes, "g", [], [], b.weights)
+    on, still = (helper.make_tensor_value_info(n, TensorProto.BOOL, ()) for n in ("on", "still"))
+    step, x, y = (helper.make_tensor_value_info(n, TensorProto.INT64, ()) for n in ("n", "x", "y"))
+    same = [helper.make_node("Identity", ["on"], ["still"]), helper.make_node("Neg", ["x"], ["y"])]
+    body = helper.make_graph(same, "body", [step, on, x], [still, y])
+    count = b.constant(3, "int64")
+    b.node("Loop", count, "", count, body=body)
+    b.nodes[-1].output[:] = ["y"]
+    graph = helper.make_graph(b.nodes, "g", [], [y], b.weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     with pytest.raises(NetworkError, match="Loop"):
         amos.load_network(model)
