@@ -7,8 +7,7 @@ dimension that fails takes only the sizes of its buckets.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 from pathlib import Path
@@ -137,17 +136,17 @@ class CompiledBuckets(Shown):
         return self.models[sizes].profile(*padded(self.network, values, sizes), repeat=repeat)
 
     def export(self, folder: str | Path) -> tuple[Path, ...]:
-        """Write each bucket in a folder of its own, as :meth:`CompiledNetwork.export` does.
+        """Write one library of all buckets, as :meth:`CompiledNetwork.export` does.
+
+        It has a function for each bucket, and holds equal weights of several buckets once. There
+        is a folder for each with C++ that runs it.
 
         Raises:
             NetworkError: there is no C++ compiler, or nothing can be written there.
         """
-        files: list[Path] = []
-        for sizes, model in self.models.items():
-            parts = zip(self.network.sizes, sizes, strict=True)
-            name = "_".join(re.sub(r"\W", "_", f"{name}{size}") for name, size in parts)
-            files += model.export(Path(folder) / name)
-        return tuple(files)
+        from amos.network.export import export_network
+
+        return export_network({model.function: model for model in self.models.values()}, folder)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; seconds."""
@@ -188,16 +187,16 @@ class CompiledBuckets(Shown):
 
 
 def compiled_buckets(
-    network: BucketedNetwork, build: Callable[[Any], CompiledNetwork], verify: bool
+    network: BucketedNetwork, compiled: Iterable[CompiledNetwork], verify: bool
 ) -> CompiledBuckets:
-    """Each bucket compiled, and what is right between them.
+    """The compiled buckets, and what is right between them.
 
     Args:
         network: the buckets.
-        build: compiles one of them.
+        compiled: each of them.
         verify: try padding; otherwise only the sizes of the buckets are taken.
     """
-    models = {sizes: build(each) for sizes, each in network.networks.items()}
+    models = dict(zip(network.networks, compiled, strict=True))
     dimensions = [
         _dimension(network, models, position, verify) for position in range(len(network.sizes))
     ]

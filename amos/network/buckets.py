@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -39,6 +40,15 @@ class BucketedNetwork(Shown):
     sizes: Mapping[str, tuple[int, ...]]
     shapes: Mapping[str, tuple[int | str, ...]]
     networks: Mapping[tuple[int, ...], Network]
+
+    @cached_property
+    def names(self) -> dict[str, Network]:
+        """The model of each bucket by what files and functions of it are called."""
+        said = [re.sub(r"\W", "_", name) for name in self.sizes]
+        return {
+            "_".join(f"{name}{size}" for name, size in zip(said, sizes, strict=True)): network
+            for sizes, network in self.networks.items()
+        }
 
     @cached_property
     def tasks(self) -> tuple[Task, ...]:

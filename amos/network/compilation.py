@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count as counting
 from itertools import islice
 from pathlib import Path
 from typing import Any, overload
@@ -29,7 +29,7 @@ from amos.network.groups import Task
 from amos.network.kernels import TaskKernel, build_kernel
 from amos.network.model import Check, CompiledNetwork, check_outputs, random_arrays
 from amos.network.network import Network, checked_network
-from amos.network.program import rebuilt
+from amos.network.program import joined, rebuilt
 from amos.records import Record, Records
 
 #: Kernels of a task that are measured alone, and of those the ones that are inside the network.
@@ -87,50 +87,69 @@ def compile_network(
     checked_network(network)
     ranked = _ranked(records)
     if isinstance(network, BucketedNetwork):
-        build = partial(_compiled, ranked=ranked, verify=verify, measure=measure, progress=progress)
-        return compiled_buckets(network, build, verify)
-    return _compiled(network, ranked, verify, measure, progress)
+        with ProgressLine(progress) as line:
+            models = _compiled(network.names, ranked, verify, measure, line)
+        return compiled_buckets(network, models, verify)
+    with ProgressLine(progress) as line:
+        (model,) = _compiled({"main": network}, ranked, verify, measure, line)
+    return model
 
 
 def _compiled(
-    network: Network,
+    networks: Mapping[str, Network],
     ranked: Mapping[str, Sequence[Record]],
     verify: bool,
     measure: bool,
-    progress: bool,
+    line: ProgressLine,
+) -> list[CompiledNetwork]:
+    """Networks as functions of one module, which holds equal weights once."""
+    chooser, numbers = Chooser("host"), counting()
+    models = [
+        replace(_chosen(network, chooser, ranked, verify, measure, line, numbers), function=name)
+        for name, network in networks.items()
+    ]
+    line.show("compiling the rest")
+    linked = _linked(models)
+    models = [replace(model, executable=linked) for model in models]
+    if verify:
+        line.show("comparing with the engine alone")
+        models = [model.with_check(_compared_with_engine(model)) for model in models]
+    return models
+
+
+def _chosen(
+    network: Network,
+    chooser: Chooser,
+    ranked: Mapping[str, Sequence[Record]],
+    verify: bool,
+    measure: bool,
+    line: ProgressLine,
+    numbers: Iterator[int],
 ) -> CompiledNetwork:
-    chooser = Chooser("host")
+    """A network with its kernels, numbered in the module, and not linked yet."""
     finalists: dict[Task, Sequence[TaskKernel]] = {}
     left: dict[Task, str] = {}
-    with ProgressLine(progress) as line:
-        for number, task in enumerate(network.tasks):
-            line.show(f"kernel {number + 1} of {len(network.tasks)}: {task.operator.name}")
-            try:
-                choices = _choices(task, chooser, ranked, _MEASURED if measure else 1)
-                built = [build_kernel(choice, f"amos_task_{number}") for choice in choices]
-            except (BuildError, MappingError, ScheduleError) as error:
-                left[task] = str(error).splitlines()[0]
-                continue
-            several, why = _fastest(built, task) if measure else (built, "")
-            if why:
-                left[task] = why
-            else:
-                finalists[task] = several
-        line.show("compiling the rest")
-        inside = _inside(network, finalists)
-        kernels = {
-            task: each[inside[task].chosen if inside else 0] for task, each in finalists.items()
-        }
-        checks = tuple(map(_checked, kernels.values())) if verify else ()
-        linked = _linked(network, kernels)
-        every = [each for task in network.tasks for each in _records(task, chooser, ranked)]
-        unused = Counter(each.standing for each in every if not each.counts_here)
-        comparisons = tuple(inside.values())
-        model = CompiledNetwork(network, linked, kernels, left, checks, comparisons, unused)
-        if verify:
-            line.show("comparing with the engine alone")
-            model = model.with_check(_compared_with_engine(network, model))
-    return model
+    for place, task in enumerate(network.tasks):
+        line.show(f"kernel {place + 1} of {len(network.tasks)}: {task.operator.name}")
+        symbol = f"amos_task_{next(numbers)}"
+        try:
+            choices = _choices(task, chooser, ranked, _MEASURED if measure else 1)
+            built = [build_kernel(choice, symbol) for choice in choices]
+        except (BuildError, MappingError, ScheduleError) as error:
+            left[task] = str(error).splitlines()[0]
+            continue
+        several, why = _fastest(built, task) if measure else (built, "")
+        if why:
+            left[task] = why
+        else:
+            finalists[task] = several
+    inside = _inside(network, finalists)
+    kernels = {task: each[inside[task].chosen if inside else 0] for task, each in finalists.items()}
+    checks = tuple(map(_checked, kernels.values())) if verify else ()
+    every = [each for task in network.tasks for each in _records(task, chooser, ranked)]
+    unused = Counter(each.standing for each in every if not each.counts_here)
+    comparisons = tuple(inside.values())
+    return CompiledNetwork(network, None, kernels, left, checks, comparisons, unused)
 
 
 def _ranked(records: str | Path | None) -> Mapping[str, Sequence[Record]]:
@@ -182,7 +201,8 @@ def _inside(
     models = []
     for n in range(count):
         lineup = {task: each[min(n, len(each) - 1)] for task, each in kernels.items()}
-        models.append(CompiledNetwork(network, _linked(network, lineup), lineup))
+        model = CompiledNetwork(network, None, lineup)
+        models.append(replace(model, executable=_linked([model])))
     return compare_inside(models, kernels)
 
 
@@ -204,27 +224,32 @@ def _checked(kernel: TaskKernel) -> Check:
     return Check(operator.name, "NumPy", difference, allowed)
 
 
-def _linked(network: Network, kernels: Mapping[Task, TaskKernel]) -> Any:
+def _linked(models: Sequence[CompiledNetwork]) -> Any:
     """One module of the kernels and what the engine makes of the rest.
 
     Raises:
         NetworkError: the engine cannot compile it.
     """
-    rewrite: dict[int, Any] = {}
-    skip: set[int] = set()
-    for task, kernel in kernels.items():
-        for group in task.groups:
-            skip |= {node.number for node in group.nodes[:-1]}
-            rewrite[group.result.number] = _Call(kernel, group)
-    module = rebuilt(network.graph, rewrite, frozenset(skip))
-    libraries = [kernel.library.mod for kernel in kernels.values()]
+    module = joined({model.function: _calling(model) for model in models})
+    libraries = [kernel.library.mod for model in models for kernel in model.kernels.values()]
     if libraries:
         module = module.with_attr("external_mods", libraries)
     try:
         return engine.executable(module)
     except Exception as error:  # TVM's passes fail with errors of many types
-        said = f"{network.name}: TVM cannot compile it: {last_line(error)}"
-        raise NetworkError(said) from error
+        names = ", ".join(model.network.name for model in models)
+        raise NetworkError(f"{names}: TVM cannot compile it: {last_line(error)}") from error
+
+
+def _calling(model: CompiledNetwork) -> Any:
+    """A module of the engine's operators and calls of the kernels."""
+    rewrite: dict[int, Any] = {}
+    skip: set[int] = set()
+    for task, kernel in model.kernels.items():
+        for group in task.groups:
+            skip |= {node.number for node in group.nodes[:-1]}
+            rewrite[group.result.number] = _Call(kernel, group)
+    return rebuilt(model.network.graph, rewrite, frozenset(skip))
 
 
 @dataclass(frozen=True)
@@ -238,12 +263,13 @@ class _Call:
         return self.kernel.call(self.group, writer)
 
 
-def _compared_with_engine(network: Network, model: CompiledNetwork) -> Check:
+def _compared_with_engine(model: CompiledNetwork) -> Check:
     """The whole network held against the engine's own build of the model as it was read.
 
     Raises:
         NetworkError: it computes something else.
     """
+    network = model.network
     inputs = random_arrays(network)
     alone = CompiledNetwork(network, engine.executable(network.original), {}, {}, ())
     check = check_outputs(

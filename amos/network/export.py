@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -29,8 +30,13 @@ _ASK_FOR_TILES = (
 _KINDS = {"float": "kDLFloat", "bfloat": "kDLBfloat", "int": "kDLInt", "uint": "kDLUInt"}
 
 
-def export_network(model: CompiledNetwork, folder: str | Path) -> tuple[Path, ...]:
-    """See :meth:`CompiledNetwork.export <amos.network.model.CompiledNetwork.export>`."""
+def export_network(models: Mapping[str, CompiledNetwork], folder: str | Path) -> tuple[Path, ...]:
+    """See :meth:`CompiledNetwork.export <amos.network.model.CompiledNetwork.export>`.
+
+    Args:
+        models: functions of one executable, each by the folder of its C++ and sample.
+        folder: where to.
+    """
     target = Path(folder)
     try:
         target.mkdir(parents=True, exist_ok=True)
@@ -39,7 +45,10 @@ def export_network(model: CompiledNetwork, folder: str | Path) -> tuple[Path, ..
     except OSError as error:
         raise NetworkError(f"export to {str(target)!r}: {error.strerror}") from error
     try:
-        _write(model, partial)
+        _write_library(next(iter(models.values())), partial)
+        for name, model in models.items():
+            (partial / name / _SAMPLE).mkdir(parents=True)
+            _write_example(model, partial / name, "/.." if name else "")
         return _moved(partial, target)
     except OSError as error:
         raise NetworkError(f"export to {str(target)!r}: {error.strerror or error}") from error
@@ -59,19 +68,17 @@ def _moved(partial: Path, target: Path) -> tuple[Path, ...]:
     """Put what was written in its place, each file at once and the library last."""
     written = sorted(path.relative_to(partial) for path in partial.rglob("*") if path.is_file())
     for path in sorted(written, key=lambda path: path.name == _LIBRARY):
-        (target / path).parent.mkdir(exist_ok=True)
+        (target / path).parent.mkdir(parents=True, exist_ok=True)
         os.replace(partial / path, target / path)
     return tuple(target / path for path in written)
 
 
-def _write(model: CompiledNetwork, folder: Path) -> None:
-    """Write every file of an export.
+def _write_library(model: CompiledNetwork, folder: Path) -> None:
+    """Write the executable that a model is a function of.
 
     Raises:
         NetworkError: there is no C++ compiler, or it fails.
     """
-    from amos.network.model import random_arrays
-
     try:
         with tempfile.TemporaryDirectory(dir=folder) as objects, silent():
             model.executable.export_library(str(folder / _LIBRARY), workspace_dir=objects)
@@ -80,8 +87,13 @@ def _write(model: CompiledNetwork, folder: Path) -> None:
         raise NetworkError(
             f"{model.network.name}: no library was linked: {''.join(line)}"
         ) from error
+
+
+def _write_example(model: CompiledNetwork, folder: Path, to_library: str) -> None:
+    """Write C++ that runs a function of the library, a sample and a makefile."""
+    from amos.network.model import random_arrays
+
     inputs = random_arrays(model.network)
-    (folder / _SAMPLE).mkdir()
     for number, array in enumerate(inputs):
         (folder / _SAMPLE / f"input{number}.bin").write_bytes(array.tobytes())
     for number, array in enumerate(model.outputs_of(inputs)):
@@ -89,6 +101,8 @@ def _write(model: CompiledNetwork, folder: Path) -> None:
     tiles = any(kernel.tiled for kernel in model.kernels.values())
     text = _template("example.cpp.in").substitute(
         name=model.network.name,
+        library=f"{to_library}/{_LIBRARY}",
+        function=model.function,
         inputs=",\n".join(map(_port, model.network.inputs)),
         outputs=len(model.network.outputs),
         headers="#include <sys/syscall.h>\n#include <unistd.h>\n" if tiles else "",

@@ -72,6 +72,7 @@ class CompiledNetwork(Shown):
         checks: what was compared with a reference.
         comparisons: kernels of tasks that were timed inside the network.
         unused: records of its tasks that do not count here, how many by the reason.
+        function: of the executable, which holds one for each bucket.
     """
 
     network: Network
@@ -81,6 +82,7 @@ class CompiledNetwork(Shown):
     checks: tuple[Check, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
     unused: Mapping[str, int] = field(default_factory=dict)
+    function: str = "main"
     _lock: Any = field(default_factory=Lock, repr=False)
 
     def with_check(self, check: Check) -> CompiledNetwork:
@@ -89,7 +91,7 @@ class CompiledNetwork(Shown):
 
     @cached_property
     def _main(self) -> Any:
-        return engine.machine_of(self.executable)["main"]
+        return engine.machine_of(self.executable)[self.function]
 
     @cached_property
     def _adapters(self) -> tuple[ArgumentAdapter, ...]:
@@ -160,7 +162,7 @@ class CompiledNetwork(Shown):
         """
         from amos.network.export import export_network
 
-        return export_network(self, folder)
+        return export_network({"": self}, folder)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; seconds."""

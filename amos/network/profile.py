@@ -111,7 +111,7 @@ def observed(
     values = models[0].tensors(arrays)
     for n in turns:
         observers[n].runs.append({})
-        machines[n]["main"](*values)
+        machines[n][models[n].function](*values)
     return [observer.runs for observer in observers]
 
 

@@ -214,6 +214,29 @@ def rebuilt(
     return relax.transform.DeadCodeElimination()(module)
 
 
+def joined(modules: Mapping[str, Any]) -> Any:
+    """One module of the functions ``main`` of several, by their new names."""
+    load_tvm()
+    from tvm import relax
+
+    @relax.expr_functor.mutator
+    class Renamed(relax.PyExprMutator):  # type: ignore[misc]
+        def visit_global_var_(self, var: Any) -> Any:
+            return variables[var]
+
+    builder = relax.BlockBuilder()
+    for name, module in modules.items():
+        suffix = f"_{name}" if len(modules) > 1 else ""  # no function of a bucket ends so
+        variables = {
+            var: builder.add_func(function, f"{var.name_hint}{suffix}")
+            for var, function in module.functions.items()
+            if var.name_hint != "main"
+        }
+        main = Renamed().visit_expr(module["main"])
+        builder.add_func(main.with_attr("global_symbol", name), name)
+    return builder.get()
+
+
 def renewed(node: Node, values: Sequence[Any]) -> Any:
     """The expression of a node over other values of what it reads."""
     from tvm import ir, relax

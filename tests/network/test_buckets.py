@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -128,7 +130,39 @@ def test_two_dimensions_make_a_network_of_each_combination(tmp_path: Path) -> No
     assert compiled.profile(x_, repeat=1).network == "net[batch=1, length=5]"
     assert compiled.profile(repeat=1).network == "net[batch=2, length=5]"
     folders = {path.relative_to(tmp_path).parts[0] for path in compiled.export(tmp_path)}
-    assert folders == {f"batch{n}_length{m}" for n in (1, 2) for m in (3, 5)}
+    assert folders == {f"batch{n}_length{m}" for n in (1, 2) for m in (3, 5)} | {"libnetwork.so"}
+
+
+@pytest.mark.skipif(not shutil.which("g++") or not shutil.which("make"), reason="needs g++, make")
+def test_equal_weights_are_there_once(tmp_path: Path) -> None:
+    """The engine's own, and those of kernels in each layout. Buckets have a Tile of their own."""
+    b = Builder()
+    x = b.node("Gather", b.random(4096, 64), b.input("index", ("n",), TensorProto.INT64))
+    x = b.node("Tile", b.node("MatMul", x, b.random(64, 96)), b.constant([1, 2], "int64"))
+    model, sizes = b.model(x), (8, 16, 32)
+    network = amos.load_network(model, buckets={"n": list(sizes)})
+    compiled = amos.compile(network, progress=False)
+    executable, *others = (each.executable for each in compiled.models.values())
+    assert all(each is executable for each in others)
+    pool = executable.stats().partition("Globals")[0]
+    assert pool.count(" [4096, 64]") == 1
+    layouts = {
+        argument.shape
+        for each in compiled.models.values()
+        for kernel in each.kernels.values()
+        for argument in kernel.arguments
+        if argument.tensor == "weight"
+    }
+    assert layouts and all(pool.count(str(list(shape))) == 1 for shape in layouts)
+    compiled.export(tmp_path)
+    assert 1 << 20 < (tmp_path / "libnetwork.so").stat().st_size < 2 << 20
+    for size in sizes:
+        index = np.random.default_rng(size).integers(0, 4096, size)
+        (expected,) = _expected(model, index=index)
+        np.testing.assert_allclose(compiled(index), expected, rtol=1e-4, atol=1e-5)
+        folder = tmp_path / f"n{size}"
+        done = subprocess.run(["make", "-s", "-C", folder, "test"], capture_output=True, text=True)
+        assert done.returncode == 0 and "output 0: largest difference 0\n" in done.stdout
 
 
 def test_buckets_that_are_wrong() -> None:
