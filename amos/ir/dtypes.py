@@ -171,7 +171,7 @@ def _ranged(kind: DType, low: int, high: int) -> DType:
     least, most = kind.limits
     if not least <= low <= high <= most:
         raise OperatorError(f"{where}: expected a range within [{least}, {most}]")
-    return replace(kind, bounds=None if (low, high) == (least, most) else (low, high))
+    return kind if (low, high) == (least, most) else replace(kind, bounds=(low, high))
 
 
 def resolve_dtypes(spec: str | tuple[str, ...] | None, sources: int) -> tuple[str | None, ...]:

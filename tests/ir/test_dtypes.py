@@ -28,6 +28,7 @@ TEXT, EXTENTS = "out[i,j] += x[i,k] * weight[j,k]", dict(i=4, j=16, k=8)
         ("int7", "int8", (-64, 63), "s8 in [-64, 63]"),
         ("uint7", "uint8", (0, 127), "u8 in [0, 127]"),
         ("s7 in [-8, 7]", "int8", (-8, 7), "s8 in [-8, 7]"),
+        ("s7 in [-64, 63]", "int8", (-64, 63), "s8 in [-64, 63]"),
     ],
 )
 def test_ranges(text: str, name: str, limits: tuple[int, int], spelled: str) -> None:
