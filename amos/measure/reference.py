@@ -140,9 +140,14 @@ def tolerance(operator: Operator, expected: np.ndarray, number: int = 0) -> floa
         number: which one.
     """
     if np.issubdtype(expected.dtype, np.integer):
-        added = number > 0 and operator.further[number - 1].combination == "+="
-        count = prod(it.extent for it in operator.spatial) / expected.size if added else 1.0
-        return 0.0 if dtype(operator.output.tensor.dtype or "int32").is_integer else count
+        accumulator = operator.output.tensor.dtype or "int32"
+        if dtype(accumulator).is_integer:
+            return 0.0
+        result = operator.further[number - 1] if number else None
+        added = result is not None and result.combination == "+="
+        if result is None or not added or result.together(accumulator) == "float32":
+            return 1.0
+        return prod(it.extent for it in operator.spatial) / expected.size
     length = operator.points / max(1, expected.size)
     scale = max(1.0, *(_largest(block) for block in _blocks(expected)))
     kinds = {operator.output.tensor.dtype, operator.results[number].dtype, expected.dtype.name}

@@ -134,3 +134,13 @@ def test_infinities_are_equal_to_themselves() -> None:
     assert compared(-expected, expected)[0] == np.inf
     op = amos.operators.get("gemm", m=2, n=2, k=8, dtype="f32").with_epilogue("exp(acc)")
     assert tolerance(op, expected) < 1e-4
+
+
+def test_finished_sums_of_floats_round_once() -> None:
+    """What the end of a sum rounds is one integer; integers that are added up are as many."""
+    op = amos.operators.get("gemm", m=4, n=16, k=8, dtype="f32")
+    expected = np.zeros(4, np.uint8)
+    assert tolerance(op.with_result("mean[m] += acc then u8(acc)"), expected, 1) == 1
+    assert tolerance(op.with_result("top[m] max= u8(acc)"), expected, 1) == 1
+    assert tolerance(op.with_result("count[m] += u8(acc)"), expected.astype(np.int32), 1) == 16
+    assert tolerance(op.with_epilogue("u8(acc)"), expected) == 1
