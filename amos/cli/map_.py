@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from amos.intrinsics import Intrinsic
-    from amos.ir import Operator
+    from amos.ir import DType, Operator
     from amos.mapping import Mapping, MappingSpace
 
 _ROWS_OF_A_TABLE = 40
@@ -107,10 +107,10 @@ def _list_instructions(
 
     search = amos.SearchOptions(commute=commute)
     # With open dtypes, those that compute in the same ones are compared with each other.
-    groups: dict[tuple[str, ...], list[Intrinsic]] = {}
+    groups: dict[tuple[DType, ...], list[Intrinsic]] = {}
     for unit in units:
-        kind = unit.dtypes if any(t.dtype is None for t in op.inputs) else ()
-        groups.setdefault(kind, []).append(unit)
+        kinds = unit.kinds if any(t.dtype is None for t in op.inputs) else ()
+        groups.setdefault(kinds, []).append(unit)
     every = [each for group in groups.values() for each in contenders(op, group, rule, search)]
     target = amos.machines.get(machine, [each.intrinsic for each in every if not each.reason])
     listed = [each if each.reason else predicted(op, each, target, rule, search) for each in every]

@@ -14,7 +14,6 @@ from amos.explore.sampled import best_sampled
 from amos.intrinsics import Intrinsic, is_native, names
 from amos.intrinsics import get as get_intrinsic
 from amos.ir import Operator
-from amos.ir.dtypes import dtype
 from amos.machine import Machine, catalogue
 from amos.machine.cpu import cpu
 from amos.mapping import Mapping, MappingSpace, enumerate_mappings
@@ -149,7 +148,7 @@ def contenders(
     units = list(units)
     if open_ := [t.name for t in operator.inputs if t.dtype is None]:
         able = [u for u in units if u.compute.arithmetic == operator.compute.arithmetic]
-        if len(kinds := {" x ".join(dtype(d).short for d in u.dtypes[:-1]) for u in able}) > 1:
+        if len(kinds := {" x ".join(d.spelled for d in u.kinds[:-1]) for u in able}) > 1:
             raise MappingError(
                 f"{operator.name}: the dtype of `{open_[0]}` is open, so that instructions would "
                 f"compute different things ({', '.join(sorted(kinds))}); give dtypes, or name one "

@@ -150,8 +150,11 @@ def test_refusals() -> None:
     lines = str(caught.value).splitlines()
     assert 2 <= len(lines) <= 10
     assert any(" more: `a` is float64, its operand `Src1` is uint8" in line for line in lines)
-    with pytest.raises(MappingError, match=r"the dtype of `a` is open.*\(.*u8 x s8\)"):
+    with pytest.raises(MappingError, match=r"the dtype of `a` is open.*\(.*u8 x s8, "):
         amos.explore(amos.operators.get("gemm"), machine=XEON)
+    units = "avx512_pmaddwd_m16k2_u8_s8_s32", "avx512_pmaddubsw_m16k4_u8_s7_s32"
+    with pytest.raises(MappingError, match=r"\(u8 x s8, u8 x s8 in \[-64, 64\]\)"):
+        amos.explore(amos.operators.get("gemm"), units, machine=XEON)
     with pytest.raises(ExploreError, match="expected at least one"):
         amos.explore(gemm("u8s8"), [], machine=XEON)
     with pytest.raises(UnknownNameError, match="nonesuch"):
