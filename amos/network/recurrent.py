@@ -81,11 +81,11 @@ def _lstm_step(cell: _Cell, x: Any, states: States) -> States:
     from tvm import relax
 
     (state, memory), emit = states, cell.builder.emit
-    *gates, fresh = cell.parts(cell.sum(cell.product(state), x), 4)
-    take, give, forget = cell.activated(0, gates)
-    (fresh,) = cell.activated(1, [fresh])
-    memory = cell.sum(emit(relax.op.multiply(forget, memory)), emit(relax.op.multiply(take, fresh)))
-    return emit(relax.op.multiply(give, *cell.activated(2, [memory]))), memory
+    *gates, candidate = cell.parts(cell.sum(cell.product(state), x), 4)
+    enter, leave, forget = cell.activated(0, gates)  # ONNX's input, output and forget gate
+    (new,) = cell.activated(1, [candidate])
+    memory = cell.sum(emit(relax.op.multiply(forget, memory)), emit(relax.op.multiply(enter, new)))
+    return emit(relax.op.multiply(leave, *cell.activated(2, [memory]))), memory
 
 
 def _gru_step(cell: _Cell, x: Any, states: States) -> States:

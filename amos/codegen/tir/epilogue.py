@@ -19,11 +19,7 @@ from amos.codegen.tir.arrays import decoded, encoded, held
 from amos.codegen.tir.rounding import NEAREST, ROUNDED, settled
 from amos.ir import BufferLoad, Operator, Prologue, dtype
 from amos.ir.epilogue import Epilogue
-from amos.ir.expression import (
-    ACCUMULATORS,
-    Function,
-    inlined,
-)
+from amos.ir.expression import ACCUMULATORS, Function, inlined
 
 #: 2**31 - 1 is no float32; this is the largest one that an int32 holds.
 _LARGEST_FLOAT_IN_INT32 = 2147483520
@@ -54,8 +50,8 @@ def applied(
 ) -> Any:
     """What an epilogue makes of a value of a dtype; the others as :func:`finished` takes them."""
     by = _InTVM(at, tensors)
-    made = _wrapped(epilogue.compute(value, kind, by))
-    return by.named(_stored(made, epilogue.kind(kind), epilogue.result(kind)))
+    element = _wrapped(epilogue.compute(value, kind, by))
+    return by.named(_stored(element, epilogue.kind(kind), epilogue.result(kind)))
 
 
 def computed(prologue: Prologue, at: Mapping[str, Any], tensors: Mapping[str, Any]) -> Any:
