@@ -16,7 +16,8 @@ from amos.errors import NetworkError, shown
 from amos.machine import Machine
 from amos.network.frontend import Shapes, open_shapes, opened
 from amos.network.groups import Task, merged
-from amos.network.network import Network, load_network
+from amos.network.network import Network, load_one
+from amos.network.program import Shared
 
 if TYPE_CHECKING:
     from amos.network.report import BucketReports
@@ -89,7 +90,7 @@ def load_buckets(
     own = {n: shape for n, shape in open_shapes(source).items() if shape and n not in shapes}
     sizes = _checked(buckets, own, title)
     used = {name: shape for name, shape in own.items() if set(shape) & set(sizes)}
-    networks = {}
+    networks, shared = {}, Shared()
     for combination in product(*sizes.values()):
         chosen = dict(zip(sizes, combination, strict=True))
         stated = {
@@ -97,9 +98,8 @@ def load_buckets(
             for name, shape in used.items()
         }
         said = ", ".join(f"{name}={size}" for name, size in chosen.items())
-        networks[combination] = load_network(
-            source, inputs, shapes={**shapes, **_closed(stated, title)}, name=f"{title}[{said}]"
-        )
+        closed = {**shapes, **_closed(stated, title)}
+        networks[combination] = load_one(source, inputs, closed, f"{title}[{said}]", shared)
     first = next(iter(networks.values()))
     every = {port.name: used.get(port.name, port.shape) for port in first.inputs}
     return BucketedNetwork(title, sizes, every, networks)

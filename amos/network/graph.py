@@ -27,11 +27,13 @@ class Constant:
     shape: tuple[int, ...]
     dtype: str
 
-    @cached_property
+    @property
     def array(self) -> np.ndarray:
-        """Its values."""
+        """Its values: the engine's themselves, or a copy where NumPy lacks the dtype."""
         tensor = self.tensor
-        values: np.ndarray = tensor if isinstance(tensor, np.ndarray) else tensor.numpy()
+        if isinstance(tensor, np.ndarray):
+            return tensor
+        values: np.ndarray = np.from_dlpack(tensor) if hasattr(np, self.dtype) else tensor.numpy()
         return values
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -158,12 +158,23 @@ def load_network(
         from amos.network.buckets import load_buckets
 
         return load_buckets(model, inputs, shapes or {}, name, buckets)
+    return load_one(model, inputs, shapes, name, lambda module: module)
+
+
+def load_one(
+    model: Any,
+    inputs: Sequence[Any] | None,
+    shapes: Shapes | None,
+    name: str | None,
+    shared: Callable[[Any], Any],
+) -> Network:
+    """The same without buckets, where the constants of a module may be shared with others."""
     path = isinstance(model, str | os.PathLike)
     title = name or (Path(model).stem if path else type(model).__name__)
     module = import_model(model, inputs, shapes)
     try:
-        original = integer_arithmetic(counted(module))
-        graph = with_fewer_transposes(channels_last(simplified(original)))
+        original = shared(integer_arithmetic(counted(module)))
+        graph = with_fewer_transposes(channels_last(shared(simplified(original))))
     except NetworkError:
         raise
     except Exception as error:  # TVM's passes fail with errors of many types

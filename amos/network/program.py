@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -26,10 +27,10 @@ def read(module: Any) -> Graph:
     return _Reader(module["main"], others).graph()
 
 
-#: What moves the elements of a constant, which is done here once.
+#: What moves the elements of a constant, which then are read in another order.
 _FOLDED: dict[str, Callable[[np.ndarray, Any, tuple[int, ...]], np.ndarray]] = {
-    "permute_dims": lambda array, attributes, shape: np.ascontiguousarray(
-        array.transpose([int(axis) for axis in attributes.axes] if attributes.axes else None)
+    "permute_dims": lambda array, attributes, shape: array.transpose(
+        [int(axis) for axis in attributes.axes] if attributes.axes else None
     ),
     "reshape": lambda array, attributes, shape: array.reshape(shape),
     "expand_dims": lambda array, attributes, shape: array.reshape(shape),
@@ -235,6 +236,38 @@ def joined(modules: Mapping[str, Any]) -> Any:
         main = Renamed().visit_expr(module["main"])
         builder.add_func(main.with_attr("global_symbol", name), name)
     return builder.get()
+
+
+class Shared:
+    """Modules with the constants of earlier ones, where they are equal."""
+
+    def __init__(self) -> None:
+        self._first: dict[tuple[str, tuple[int, ...], bytes], Any] = {}
+
+    def __call__(self, module: Any) -> Any:
+        """The module with the first of all equal constants."""
+        load_tvm()
+        import tvm
+        from tvm import relax
+
+        first = self._one
+
+        @relax.expr_functor.mutator
+        class Replaced(relax.PyExprMutator):  # type: ignore[misc]
+            def visit_generic_const_(self, constant: Any) -> Any:
+                return first(constant)
+
+        functions = {
+            name: Replaced().visit_expr(function) if name.name_hint == "main" else function
+            for name, function in module.functions.items()
+        }
+        return tvm.IRModule(functions, attrs=module.attrs)
+
+    def _one(self, constant: Any) -> Any:
+        tensor = constant.value
+        shape, kind = tuple(map(int, tensor.shape)), str(tensor.dtype)
+        values = Constant(tensor, shape, kind).array.tobytes()
+        return self._first.setdefault((kind, shape, sha256(values).digest()), constant)
 
 
 def renewed(node: Node, values: Sequence[Any]) -> Any:

@@ -18,7 +18,8 @@ from onnx.reference import ReferenceEvaluator
 import amos
 from amos.cli.app import main
 from amos.errors import NetworkError
-from amos.network import CompiledBuckets, candidates
+from amos.network import CompiledBuckets, Network, candidates
+from amos.network.graph import Constant
 from tests.network.models import Builder
 
 
@@ -131,6 +132,35 @@ def test_two_dimensions_make_a_network_of_each_combination(tmp_path: Path) -> No
     assert compiled.profile(repeat=1).network == "net[batch=2, length=5]"
     folders = {path.relative_to(tmp_path).parts[0] for path in compiled.export(tmp_path)}
     assert folders == {f"batch{n}_length{m}" for n in (1, 2) for m in (3, 5)} | {"libnetwork.so"}
+
+
+def _places(network: Network) -> tuple[list[int], list[int]]:
+    """Where the constants of a network as it was read, and of its graph, are in memory."""
+    from tvm import ir, relax
+
+    original: list[int] = []
+
+    def visit(expression: Any) -> None:
+        if isinstance(expression, ir.GenericConst):
+            original.append(expression.value.data_ptr())
+
+    relax.analysis.post_order_visit(network.original["main"], visit)
+    operands = (each for node in network.graph.nodes for each in node.operands)
+    graph = [each.array.ctypes.data for each in operands if isinstance(each, Constant)]
+    return original, graph
+
+
+def test_loaded_buckets_read_the_same_constants() -> None:
+    """Also where a norm becomes part of weights, and where they are transposed."""
+    b = Builder()
+    x = b.norm(b.convolution(b.input("x", ("n", 3, 6, 6)), (8, 3, 3, 3)), 8)
+    x = b.node("GlobalAveragePool", b.node("Relu", x))
+    model = b.model(b.node("Gemm", b.node("Flatten", x), b.random(5, 8), b.random(5), transB=1))
+    network = amos.load_network(model, buckets={"n": [1, 2, 5]})
+    first, *others = map(_places, network.networks.values())
+    assert all(each == first for each in others)
+    original, graph = map(set, first)
+    assert len(original) >= 7 and len(graph) >= 4
 
 
 @pytest.mark.skipif(not shutil.which("g++") or not shutil.which("make"), reason="needs g++, make")
