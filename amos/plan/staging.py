@@ -131,6 +131,14 @@ class StagedOperand:
         return sum(others) / own
 
     @property
+    def padded(self) -> int:
+        """Number of leading dimensions up to the last that leaves the tensor; 0 if none does."""
+        size, leading = self.load.tensor.shape, self.dims[: -len(self.fragment)]
+        kept = [(n, dim) for n, dim in enumerate(leading, 1) if dim.dimension >= 0]
+        out = [n for n, d in kept if not 0 <= d.offset <= size[d.dimension] - d.extent]
+        return max(out, default=0)
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the buffer."""
         return tuple(dim.extent for dim in self.dims)

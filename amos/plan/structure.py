@@ -69,6 +69,7 @@ class Operand:
         divisions: how many divisions that takes for one element.
         live: share of its elements that are read; the others are padding.
         guarded: true if each element is tested for lying in the tensor's padding.
+        padded: number of leading dimensions up to the last that goes into that padding.
         choice: true if it may be staged ahead of the nest or tile by tile.
         packed: true if it was laid out ahead in the order in which it is read.
         written: true for the destination.
@@ -89,6 +90,7 @@ class Operand:
     divisions: int
     live: float
     guarded: bool
+    padded: int
     choice: bool
     packed: bool
     written: bool
@@ -300,6 +302,7 @@ class Structure:
             divisions=divisions,
             live=prod(g.size / (g.tiles * g.lanes) for g in groups if g.lanes > 1),
             guarded=_guarded(staged),
+            padded=staged.padded,
             choice=moved and not written,
             packed=staged.constant,
             written=written,
@@ -358,12 +361,7 @@ def _guarded(staged: StagedOperand) -> bool:
     groups = [staged.nest.groups[t] for t in staged.fragment]
     if any(_windows(staged, group) for group in groups):
         return True
-    leading = staged.dims[: -len(staged.fragment)]
-    if not leading or leading[-1].dimension < 0:
-        return False
-    last = leading[-1]
-    size = staged.load.tensor.shape[last.dimension]
-    return last.offset < 0 or last.offset + last.extent > size
+    return 0 < staged.padded == len(staged.dims) - len(staged.fragment)
 
 
 def _walks(staged: StagedOperand, group: Group) -> bool:

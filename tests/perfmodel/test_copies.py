@@ -110,6 +110,23 @@ def test_short_rows_and_results_move_element_by_element() -> None:
     assert staging == pytest.approx(elements * 110 / machine.clock / machine.cores, rel=0.01)
 
 
+def test_steps_over_parted_runs_move_element_by_element() -> None:
+    """Sixteen channels of a pixel are a run, and padding may stand between two of them."""
+    unit = amos.intrinsics.get("avx512_fmadd_lanes_m16_f32_f32")
+    op = amos.operators.depthwise_conv2d(
+        n=1, c=32, k=1, p=16, q=16, r=3, s=3, padding=1, layout="NHWC", dtype="f32"
+    )
+    (mapping,) = amos.enumerate_mappings(op, unit)
+    machine = replace(XEON, peaks={unit.name: Peak(1e-8, 1e-8)})
+
+    def staging(vector: int) -> float:
+        values: dict[str, int | str] = {"stage.Src1": "tile", "tile.q": 8, "vector": vector}
+        values |= {"order": "p i1.tile q", "parallel": 3}
+        return predict(mapping, machine, Schedule.of(values)).staging
+
+    assert staging(32) == staging(64) > 10 * staging(16) > 0
+
+
 def test_a_copy_costs_what_its_steps_do() -> None:
     """Gathering columns: short steps are unrolled, long ones find each element by itself.
 

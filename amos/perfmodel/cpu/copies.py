@@ -54,11 +54,8 @@ def copies(machine: Machine, nest: CoreNest, cores: np.ndarray) -> tuple[np.ndar
         placed = np.where(first, elements + origin, once * cores)
         streaming = _streaming(elements * op.size, reach, placed * op.size)
         streaming += _streaming(origin * op.size, reach, np.where(first, placed, origin) * op.size)
-        if op.copy == "run":
-            seconds += streaming
-        else:
-            cycles = _cycles(op, nest.steps, machine, extents, first)
-            seconds += np.maximum(streaming, elements * cycles / machine.clock / cores)
+        cycles = _cycles(op, nest.steps, machine, extents, first)
+        seconds += np.maximum(streaming, elements * cycles / machine.clock / cores)
         regions += first
     if nest.steps.parts is not None:
         seconds += np.where(loops.parts > 1, _sums(structure.destination, loops.parts, machine), 0)
@@ -99,9 +96,10 @@ def _cycles(
     extents: list[np.ndarray],
     first: np.ndarray,
 ) -> np.ndarray:
-    """Cycles of one element that does not move with its neighbours.
+    """Cycles of one element, if it does not move with its neighbours; else 0.
 
-    A short step is unrolled, which leaves one test and one set of divisions for it,
+    Runs move by themselves, but element by element in steps over several that padding parts.
+    Else a short step is unrolled, which leaves one test and one set of divisions for it,
     the divisions being the same for all steps of the last dimensions unless the loops
     around are fused, which takes several for each step if they move these. A long one is
     a loop over elements, each found and tested by itself.
@@ -112,10 +110,15 @@ def _cycles(
         first: bool: the copy is made ahead of the nest.
     """
     costs, batch = machine.costs, steps.batch
-    tail = np.prod(extents[max(op.leading - 1, 0) :], axis=0)
+    tail = _spanned(extents, len(op.dims) - op.leading + 1, first)
     # The largest power of two that divides it.
     width = np.minimum(tail & -tail, _WIDTH if batch.copy_width is None else batch.copy_width)
     found = costs.find * op.divisions
+    if op.copy == "run":
+        parted = (op.padded > 0) & (width > np.prod(extents[op.padded :], axis=0))
+        if op.vectors and batch.vectors is not None:
+            parted &= ~batch.vectors
+        return np.where(parted, costs.serial, 0.0)
     if op.copy == "rows":
         return np.asarray((costs.find + costs.serial + found) / width)
     # Where only positions move the last dimension, what fused loops are taken apart for is
@@ -136,3 +139,12 @@ def _cycles(
         together = np.minimum(op.vectors * costs.read, cycles / 2)
         cycles = np.where(batch.vectors, together, cycles)
     return cycles
+
+
+def _spanned(extents: list[np.ndarray], count: int, first: np.ndarray) -> np.ndarray:
+    """Elements of the last ``count`` loops of a copy; tile by tile it has no loops of one step."""
+    spanned, left = np.ones(len(first)), np.full(len(first), count)
+    for extent in reversed(extents):
+        spanned *= np.where(left > 0, extent, 1)
+        left -= first | (extent > 1)
+    return spanned.astype(np.int64)
