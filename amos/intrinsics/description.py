@@ -21,7 +21,7 @@ from amos.errors import IntrinsicError, OperatorError, ParseError
 from amos.intrinsics.arithmetic import Arithmetic, ShapeFamily, Timing
 from amos.intrinsics.implementation import newest
 from amos.intrinsics.memory import WINDOWS, Memory
-from amos.intrinsics.memory_checks import memory_problems, placement_of, whole
+from amos.intrinsics.memory_checks import memory_problems, whole
 from amos.intrinsics.placement import PLACES, Placement
 from amos.intrinsics.scratchpad import Scratchpad, scratchpads
 from amos.ir import BufferLoad, Computation, Compute, DType, dtype
@@ -211,7 +211,7 @@ class Intrinsic(Shown, Computation):
     @cached_property
     def placements(self) -> dict[str, Placement]:
         """Where the elements of each operand's fragment are in memory, by its name."""
-        return {each.operand: placement_of(self, each) for each in self.memory}
+        return {each.operand: each.placement for each in self.memory}
 
     @cached_property
     def ordered(self) -> Intrinsic:

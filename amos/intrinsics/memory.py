@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal, NoReturn
 
 import numpy as np
@@ -11,7 +12,9 @@ import numpy as np
 from amos.errors import IntrinsicError, OperatorError, shown
 from amos.intrinsics.expression import evaluate
 from amos.intrinsics.placement import PLACES, Placement, placement
+from amos.ir.affine import Affine
 from amos.ir.dtypes import dtype
+from amos.ir.nodes import BufferLoad, Tensor
 
 #: Scopes that need no buffer: registers, and what every machine calls its memories.
 REGISTERS = ("reg", "vector", "tile", "acc")
@@ -92,13 +95,14 @@ class FragmentLayout:
 
 @dataclass(frozen=True)
 class Memory:
-    """One statement of a memory abstraction: ``Memory(Tensor, String, BufferLoad)``.
+    """One statement of a memory abstraction: ``Memory(Tensor, String, BufferLoad)`` (Table 4).
 
-    A load moves a fragment from ``scope`` into registers, a store moves it back.
-    The address of fragment element ``(x, y, …)`` is ``address + x*strides[0] +
-    y*strides[1] + …``, in elements. So is it in staged operands: strides that are numbers,
-    the order that they imply, and the alignment of the address hold there too
-    (:meth:`placement`); whoever cannot have it so refuses.
+    A load moves a fragment from ``scope`` into registers, a store moves it back. As part of
+    an intrinsic it is an IR node of a :attr:`tensor` that is written, the ``scope`` and what is
+    read of it or for it, :attr:`load`. The address of fragment element ``(x, y, …)`` is
+    ``address + x*strides[0] + y*strides[1] + …``, in elements. So is it in staged operands:
+    strides that are numbers, the order that they imply, and the alignment of the address hold
+    there too (:attr:`placement`); whoever cannot have it so refuses.
 
     Attributes:
         operand: the operand's name in the compute abstraction.
@@ -131,6 +135,7 @@ class Memory:
         staged: dtype that the instruction reads from ``scope``, where the operator's
             values are converted to it as they are staged; it represents each of them
             exactly. Empty: the operand's own.
+        fragment: the operand's fragment; the intrinsic sets it.
     """
 
     operand: str
@@ -151,6 +156,7 @@ class Memory:
     vectors: tuple[int, ...] = ()
     transposes: bool = False
     staged: str = ""
+    fragment: Tensor | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         where = f"memory statement of {self.operand!r}"
@@ -239,20 +245,56 @@ class Memory:
             layout = replace(layout, where=tuple(layout.where[d] for d in order))
         return replace(self, indices=indices, strides=strides, layout=layout)
 
-    def placement(self, shape: tuple[int, ...], bits: int) -> Placement:
-        """Where the elements of a fragment are, from its base address on.
-
-        Args:
-            shape: of the fragment.
-            bits: of an element.
+    @cached_property
+    def placement(self) -> Placement:
+        """Where the elements of the fragment are, from its base address on.
 
         Raises:
-            IntrinsicError: two of them are at one place.
+            IntrinsicError: two of them are at one place, or this is of no intrinsic.
         """
+        shape, kind = self._moved
         try:
-            return placement(shape, self.strides, self.alignment, bits)
+            return placement(shape, self.strides, self.alignment, dtype(kind).bits)
         except IntrinsicError as error:
             raise IntrinsicError(f"memory statement of {self.operand!r}: {error}") from None
+
+    @property
+    def tensor(self) -> Tensor:
+        """The buffer that is written."""
+        return self.store.tensor
+
+    @property
+    def load(self) -> BufferLoad:
+        """What is read, for each element of the fragment."""
+        return self._inside if self.direction == "store" else self._outside
+
+    @property
+    def store(self) -> BufferLoad:
+        """What is written, for each element of the fragment."""
+        return self._outside if self.direction == "store" else self._inside
+
+    @cached_property
+    def _inside(self) -> BufferLoad:
+        """The fragment's element."""
+        tensor = Tensor(f"{self.register_scope}.{self.operand}", *self._moved)
+        return BufferLoad(tensor, tuple(Affine.of({index: 1}) for index in self.indices))
+
+    @cached_property
+    def _outside(self) -> BufferLoad:
+        """Its place from the base address on, in as much of the memory as a fragment spans."""
+        terms = zip(self.indices, self.placement.strides, strict=True)
+        tensor = Tensor(f"{self.scope}.{self.operand}", (self.placement.step,), self._moved[1])
+        return BufferLoad(tensor, (Affine.of([(self.address, 1), *terms]),))
+
+    @property
+    def _moved(self) -> tuple[tuple[int, ...], str]:
+        """Shape and dtype of the fragment as it is moved."""
+        if self.fragment is None:
+            raise IntrinsicError(
+                f"memory statement of {self.operand!r}: expected one of an intrinsic's memory, "
+                "which has sizes; got one alone"
+            )
+        return self.fragment.shape, self.staged or str(self.fragment.dtype)
 
     @property
     def statement(self) -> str:

@@ -8,22 +8,11 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from amos.intrinsics.memory import REGISTERS, Memory
-from amos.intrinsics.placement import Placement
 from amos.intrinsics.scratchpad import scratchpads
 from amos.ir import BufferLoad, dtype
 
 if TYPE_CHECKING:
     from amos.intrinsics.description import Intrinsic
-
-
-def placement_of(unit: Intrinsic, statement: Memory) -> Placement:
-    """Where the elements of a statement's fragment are in memory.
-
-    Raises:
-        IntrinsicError: two of them are at one place.
-    """
-    (load,) = (x for x in unit.operands if x.tensor.name == statement.operand)
-    return statement.placement(load.tensor.shape, dtype(unit.staged_dtype(statement.operand)).bits)
 
 
 def memory_problems(unit: Intrinsic) -> Iterator[str]:
@@ -40,13 +29,12 @@ def memory_problems(unit: Intrinsic) -> Iterator[str]:
 
 
 def whole(statement: Memory, operand: BufferLoad) -> Memory:
-    """A statement without indices moves the whole fragment, which is contiguous outside."""
-    if statement.indices or not operand.indices:
-        return statement
-    shape = operand.tensor.shape
-    strides = tuple(str(prod(shape[d + 1 :])) for d in range(len(shape)))
-    indices = tuple(index.names[0] for index in operand.indices)
-    return replace(statement, indices=indices, strides=strides)
+    """A statement of an operand; without indices the fragment is contiguous outside."""
+    shape, indices, strides = operand.tensor.shape, statement.indices, statement.strides
+    if not indices:
+        indices = tuple(index.names[0] for index in operand.indices)
+        strides = tuple(str(prod(shape[d + 1 :])) for d in range(len(shape)))
+    return replace(statement, indices=indices, strides=strides, fragment=operand.tensor)
 
 
 def _scope_problems(memory: Sequence[Memory]) -> Iterator[str]:
@@ -70,7 +58,7 @@ def _placed_problems(unit: Intrinsic) -> Iterator[str]:
     symbols: dict[str, tuple[str, int]] = {}
     for statement in unit.memory:
         where, name = f"memory statement of {statement.operand!r}", statement.operand
-        own = placement_of(unit, statement)
+        own = statement.placement
         if own != unit.placements[name]:
             yield f"{where}: its load and its store put elements in different places"
         for symbol, value in zip(statement.strides, own.strides, strict=True):

@@ -31,6 +31,8 @@ _BUILT_IN = (
 _registered: dict[str, Intrinsic] = {}
 #: By the name of the intrinsic, and by kind.
 _implemented: dict[tuple[str, str], Implementation] = {}
+#: The file that describes it, by the name of an intrinsic.
+_files: dict[str, Path] = {}
 _broken: dict[str, str] = {}
 _loaded = False
 
@@ -50,6 +52,8 @@ def register(intrinsic: Intrinsic, *sources: Implementation) -> Intrinsic:
 def load(path: str | Path) -> Intrinsic:
     """Register the intrinsic that a TOML file describes, and return it.
 
+    Loaded again, a file describes it anew; what was made of it before stays as it was.
+
     Raises:
         IntrinsicError: the file cannot be read or is not well formed, or the
             name is taken; the message names the file and the line or key.
@@ -57,12 +61,18 @@ def load(path: str | Path) -> Intrinsic:
     if not isinstance(path, str | Path):
         raise IntrinsicError(f"expected the path of a TOML file, got {shown(path)}")
     intrinsic, *sources = read(Path(path))
+    assert isinstance(intrinsic, Intrinsic)
     _load()
+    name, file = intrinsic.name, Path(path).resolve()
+    if _files.get(name) == file:
+        _registered.pop(name, None)
+        for kind in KINDS:
+            _implemented.pop((name, kind), None)
     try:
         _add_all([intrinsic, *sources])
     except IntrinsicError as error:
         raise IntrinsicError(f"{path}: name: {error}") from None
-    assert isinstance(intrinsic, Intrinsic)
+    _files[name] = file
     return intrinsic
 
 

@@ -17,8 +17,10 @@ from amos.intrinsics.memory import FragmentLayout, Memory
 
 #: Characters of a file that are read at most; a description has fewer.
 _MOST = 200_001
-#: Attributes of a memory statement that the statement itself says.
-_STATED = ("operand", "direction", "scope", "indices", "address", "strides", "register_scope")
+#: Attributes of a memory statement that the statement itself says, or the operand.
+_STATED = (
+    "operand", "direction", "scope", "indices", "address", "strides", "register_scope", "fragment",
+)  # fmt: skip
 
 
 def from_toml(source: str | Path) -> Intrinsic:

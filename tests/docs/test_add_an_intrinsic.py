@@ -31,9 +31,10 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_block_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert {kind for kind, _ in BLOCKS} == {"toml", "sh", "python"}
+    assert {kind for kind, _ in BLOCKS} == {"toml", "sh", "python", "text"}
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
+    printed = ""
     for kind, text in BLOCKS:
         if kind == "toml":
             Path(text.splitlines()[0].removeprefix("# ")).write_text(text, encoding="utf-8")
@@ -43,9 +44,11 @@ def test_every_block_runs(
                 assert main(shlex.split(line)[1:]) == 0, line
                 registry._registered.clear()  # each command is a process of its own
                 registry._registered.update(before)
+        elif kind == "text":
+            assert printed.endswith(text)
         else:
             exec(compile(text, str(PAGE), "exec"), names)  # noqa: S102 - the page is ours
-    printed = capsys.readouterr().out
+        printed += capsys.readouterr().out
     assert "acme_matmul_m8n8k4_s8_s32: described" in printed
     assert "mappings under rule 'access'" in printed
     if shutil.which("cc"):

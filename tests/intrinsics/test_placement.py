@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import amos
 from amos.errors import IntrinsicError
 from amos.intrinsics import Intrinsic, Memory
 from amos.intrinsics.placement import placement
+from amos.ir import Tensor
 
 LOAD, OTHER = "Src1[i1, r1]", "reg.Src2[r1, i2] = memory.Src2[addr_b + r1 * stride_b + i2]"
 STORE = "memory.Dst[addr_c + i1 * stride_c + i2] = reg.Dst[i1, i2]"
@@ -48,6 +50,35 @@ def test_numbers_hold_and_symbols_step_over_what_is_there(
     assert (own.strides, own.step) == (strides, step)
     assert len(np.unique(own.offsets)) == 8
     assert own.offsets.max() + 1 == step
+
+
+def test_a_statement_is_the_node_of_table_4() -> None:
+    """A tensor that is written, a scope, and what is loaded; it prints as it is read."""
+    load, _, store = unit("addr_a + i1 + r1 * column").memory
+    assert load.tensor == Tensor("reg.Src1", (4, 2), "int8")
+    assert (load.scope, str(load.load)) == ("memory", "memory.Src1[addr_a + i1 + r1*4]")
+    assert store.tensor == Tensor("memory.Dst", (32,), "int32")
+    assert str(store.load) == "reg.Dst[i1, i2]"
+    assert str(store.store) == "memory.Dst[addr_c + i1*8 + i2]"
+    with pytest.raises(IntrinsicError, match="'Src1': expected one of an intrinsic's memory"):
+        _ = Memory.parse(f"reg.{LOAD} = memory.Src1[addr_a + i1 * 2 + r1]").load
+
+
+def test_every_statement_is_read_back_from_what_it_prints() -> None:
+    for name in amos.intrinsics.names():
+        known = amos.intrinsics.get(name)
+        again = [Memory.parse(m.statement) for m in known.memory]
+        said = ("operand", "direction", "scope", "register_scope", "indices", "address", "strides")
+        for old, new in zip(known.memory, again, strict=True):
+            assert [getattr(old, x) for x in said] == [getattr(new, x) for x in said]
+        literal = [
+            replace(m, strides=Memory.parse(f"{m.store} = {m.load}").strides) for m in known.memory
+        ]
+        numbers = replace(known, memory=tuple(literal))
+        assert numbers.placements == known.placements
+        assert [(m.store, m.load) for m in numbers.memory] == [
+            (m.store, m.load) for m in known.memory
+        ]
 
 
 def test_fragments_begin_at_multiples_of_the_alignment() -> None:

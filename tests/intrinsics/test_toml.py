@@ -66,14 +66,22 @@ def test_everything_can_be_written() -> None:
 
 
 @pytest.mark.usefixtures("own_registry")
-def test_a_file_registers_once(tmp_path: Path) -> None:
-    path = tmp_path / "acme.toml"
+def test_a_file_can_be_loaded_again(tmp_path: Path) -> None:
+    """As it is, or edited; another file may not take its name."""
+    path, other = tmp_path / "acme.toml", tmp_path / "other.toml"
     path.write_text(GOOD)
+    other.write_text(GOOD)
     unit = intrinsics.load(path)
     assert intrinsics.get(unit.name) is unit
     assert set(intrinsics.implementations(unit.name)) == {"c", "cuda"}
-    with pytest.raises(IntrinsicError, match=f"{path}: name: .*'acme_m8n8k4_s8_s32' is registered"):
-        intrinsics.load(path)
+    assert intrinsics.load(str(path)) == unit
+    path.write_text(GOOD[: GOOD.index("[implementation")].replace("registers = 2", "registers = 3"))
+    edited = intrinsics.load(path)
+    assert (unit.registers, edited.registers) == (2, 3)
+    assert intrinsics.get(unit.name) is edited
+    assert not intrinsics.implementations(unit.name)
+    with pytest.raises(IntrinsicError, match="other.toml: name: .*'acme_m8n8k4_s8_s32' is registe"):
+        intrinsics.load(other)
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import sympy
 
 import amos
 from amos.codegen.cuda import draw_inputs, emulate
 from amos.codegen.cuda.emulate import compiler
 from amos.errors import BuildError, ScheduleError
-from amos.intrinsics import Implementation, Intrinsic, Memory, registry
+from amos.intrinsics import Implementation, Intrinsic, Memory, execute, registry
+from amos.mapping import Mapping
 from amos.plan.gpu_plan import GpuPlan
 from amos.schedule import ScheduleSpace
 from amos.selfcheck import check
@@ -64,6 +67,56 @@ def test_simulated_calls_use_the_addresses_of_the_statement(lies: dict[str, str]
         assert layout.elements % own.step == 0
         assert layout.places.max() < layout.elements
     assert all(layout.step % 16 == 0 for layout in [mapping.physical().layouts["Src1"]])
+
+
+def _literally(mapping: Mapping, inputs: dict[str, np.ndarray]) -> np.ndarray:
+    """The product, call by call: every element moves by the nodes of the memory abstraction."""
+    unit, physical = mapping.intrinsic, mapping.physical()
+    loops, ranges = zip(*OP.extents.items(), strict=True)
+    inside = {t: sympy.lambdify(loops, e, "math") for t, e in physical.compute.items()}
+    bases = {x: sympy.lambdify(loops, e, "math") for x, (e, _) in physical.memory.items()}
+    memory = {name: np.zeros(size, np.int64) for name, size in physical.staging.items()}
+
+    def moved(node: Memory, base: int, at: dict[str, int]) -> tuple[int, tuple[int, ...]]:
+        """Address of an element in memory, and where it is in the fragment."""
+        load = node.direction == "load"
+        fragment, outside = (node.store, node.load) if load else (node.load, node.store)
+        (address,) = (i.evaluate({node.address: base, **at}) for i in outside.indices)
+        return address, tuple(i.evaluate(at) for i in fragment.indices)
+
+    points = list(itertools.product(*map(range, ranges)))
+    at = {point: {t: e(*point) for t, e in inside.items()} for point in points}
+    for node, x in zip(unit.memory, OP.sources, strict=False):
+        for point in points:
+            address, _ = moved(node, bases[node.operand](*point), at[point])
+            where = tuple(i.evaluate(dict(zip(loops, point, strict=True))) for i in x.indices)
+            memory[node.operand][address] = inputs[x.tensor.name][where]
+    for call in dict.fromkeys(tuple(bases[m.operand](*p) for m in unit.memory) for p in points):
+        fragments: dict[str, np.ndarray] = {}
+        places = {}
+        for node, base, x in zip(unit.memory, call, unit.operands, strict=True):
+            grid = itertools.product(*map(range, x.tensor.shape))
+            ats = (dict(zip(node.indices, indices, strict=True)) for indices in grid)
+            places[node.operand] = [moved(node, base, each) for each in ats]
+            fragments[node.operand] = np.zeros(x.tensor.shape, x.tensor.dtype)
+            for address, element in places[node.operand]:
+                fragments[node.operand][element] = memory[node.operand][address]
+        result = execute(unit, fragments)
+        for address, element in places["Dst"]:
+            memory["Dst"][address] = result[element]
+    out = np.zeros((ranges[0], ranges[1]), np.int64)
+    for point in points:
+        address, _ = moved(unit.memory[-1], bases["Dst"](*point), at[point])
+        out[point[:2]] = memory["Dst"][address]
+    return out
+
+
+@pytest.mark.parametrize("lies", [ROWS, COLUMNS, GAPS])
+def test_literal_loads_and_stores_compute_what_is_simulated(lies: dict[str, str]) -> None:
+    (mapping,) = amos.enumerate_mappings(OP, unit(lies, alignment=16))
+    inputs, expected = _data()
+    assert np.array_equal(_literally(mapping, inputs), expected)
+    assert np.array_equal(amos.simulate(mapping, inputs), expected)
 
 
 def test_columns_have_addresses_of_columns() -> None:
