@@ -129,9 +129,18 @@ def metaschedule(
         batch: of one kernel at a time.
     """
 
+    def build(module: Any, target: Any, _parameters: Any) -> Any:
+        # Its own also imports all tensor intrinsics, which takes each new worker 25 seconds.
+        import tvm
+        from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
+
+        module = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module)
+        return tvm.tirx.build(module, target)
+
     def tuned(module: Any, target: Any) -> Any:
         import tvm
         from tvm import relax
+        from tvm.s_tir.meta_schedule.builder import LocalBuilder
         from tvm.s_tir.meta_schedule.relax_integration import tune_relax
 
         passes = relax.transform.DecomposeOpsForInference(), relax.get_pipeline("zero")
@@ -139,7 +148,12 @@ def metaschedule(
             module = tvm.transform.Sequential(passes)(module)
         if not (place / "database_tuning_record.json").exists():
             place.mkdir(parents=True, exist_ok=True)
-            tune_relax(*(module, {}, target, str(place), trials), num_trials_per_iter=batch, seed=0)
+            tune_relax(
+                *(module, {}, target, str(place), trials),
+                num_trials_per_iter=batch,
+                builder=LocalBuilder(f_build=build),
+                seed=0,
+            )
         with target:
             return relax.transform.MetaScheduleApplyDatabase(str(place))(module)
 
