@@ -11,10 +11,27 @@ import typer
 
 import amos
 from amos.cli.options import AsJson, Dtypes, Extents, Seed
-from amos.cli.output import milliseconds, percent, print_json, print_table
+from amos.cli.output import milliseconds, percent, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from amos.explore.sweep import Point
+
+MachineName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="A described machine, or a TOML file; by default the one that has the unit.",
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="PATH=VALUES",
+        help="extents.i2=8,16, memory.inp.capacity=16k,32k, machine.sram=64k,128k or "
+        "machine.stream.latency=20,50; repeat for more.",
+    ),
+]
 
 
 def sweep_command(
@@ -24,16 +41,8 @@ def sweep_command(
     operators: Annotated[
         list[str], typer.Argument(metavar="OPERATORS", help="Names, layers, or texts.")
     ],
-    machine: Annotated[str, typer.Option(metavar="NAME", help="A described machine.")],
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="PATH=VALUES",
-            help="extents.i2=8,16, memory.inp.capacity=16k,32k or machine.stream.latency=20,50; "
-            "repeat for more.",
-        ),
-    ] = None,
+    machine: MachineName = None,
+    settings: Settings = None,
     trials: Annotated[int, typer.Option(min=1, help="Candidates of each search.")] = 16,
     seed: Seed = 0,
     extent: Extents = None,
@@ -47,14 +56,14 @@ def sweep_command(
     """Compare sizes of an instruction, its buffers and its machine on some operators."""
     from amos.cli.options import read_operator
     from amos.errors import ExploreError
-    from amos.explore.sweep import sweep
+    from amos.explore.sweep import machine_of, sweep
     from amos.machine import catalogue
 
     file = Path(intrinsic) if intrinsic.endswith(".toml") else None
     unit = amos.intrinsics.load(file) if file else amos.intrinsics.get(intrinsic)
     ops = [read_operator(text, extent, dtype) for text in operators]
     axes = _axes(settings or ())
-    described = catalogue.get(machine, [unit])
+    described = catalogue.get(machine, [unit]) if machine else machine_of(unit)
     points = list(sweep(unit, described, axes, ops, trials=trials, seed=seed))
     if all(point.reason for point in points):
         raise ExploreError(f"none of {len(points)} points can be had; {points[0].reason}")
@@ -63,6 +72,7 @@ def sweep_command(
     if as_json:
         print_json([asdict(point) for point in points])
     else:
+        print_line(f"{unit.name} on {described.name}")
         _print(points)
 
 

@@ -19,7 +19,7 @@ from amos.errors import (
 from amos.explore.run import explore
 from amos.intrinsics import Intrinsic, Memory, toml_file
 from amos.ir import Operator
-from amos.machine import Machine
+from amos.machine import Machine, catalogue
 from amos.perfmodel.stream import energy_of_stream
 from amos.plan import Structure
 from amos.records.canonical import machine_from, machine_values
@@ -75,7 +75,7 @@ def sweep(
         machine: a described one, which has its rate. A call takes as long whatever its size.
         axes: values by path: ``extents.i1``, ``memory.inp.capacity`` by the name of an
             operand or its buffer, ``machine.clock``, ``machine.stream.latency``,
-            ``machine.levels.DRAM.read_bandwidth``.
+            ``machine.sram`` for the capacity of a level, ``machine.DRAM.read_bandwidth``.
         operators: what is computed.
         trials: candidates of each search.
         seed: of its random generator.
@@ -98,6 +98,27 @@ def sweep(
             continue
         for op in operators:
             yield _point(settings, op, sized, there, trials, seed)
+
+
+def machine_of(unit: Intrinsic) -> Machine:
+    """The described machine that has an instruction, where there is one.
+
+    It is the one that the description or the machine itself has a rate for; of a unit with
+    buffers whose rate is of no certain machine, the one that runs streams of any such unit.
+
+    Raises:
+        ExploreError: there is none, or there are several.
+    """
+    every = [catalogue.get(name, [unit]) for name in catalogue.names()]
+    said = {timing.machine for timing in unit.timing}
+    able = [m for m in every if m.name in said or unit.name in catalogue.get(m.name).peaks]
+    if not able and unit.scratchpads:
+        streams = (m for m in every if m.stream is not None and not m.stream.clears)
+        able = [m for m in streams if unit.name in m.peaks]
+    if len(able) != 1:
+        names = ", ".join(m.name for m in able) or "no described machine"
+        raise ExploreError(f"{unit.name}: expected a machine; it has a rate on {names}")
+    return able[0]
 
 
 def value_of(text: str) -> int | float | str:
@@ -167,12 +188,13 @@ def resized(
     if any(path.startswith("extents.") for path in settings):
         for statement, described in zip(unit.memory, values["memory"], strict=True):
             described["statement"] = _whole(unit, statement).statement
+    places = {path: _steps(path, machine) for path in settings}
     for path, value in settings.items():
-        head, _, rest = path.partition(".")
-        if head == _MACHINE:
-            _assign(there, rest.split("."), value, path)
+        steps = places[path]
+        if steps[0] == _MACHINE:
+            _assign(there, steps[1:], value, path)
         else:
-            _assign(values, path.split("."), value, path)
+            _assign(values, steps, value, path)
     values["name"] = f"{unit.name}_{number}"
     sized = toml_file.read_values(values, f"intrinsic {unit.name}")[0]
     assert isinstance(sized, Intrinsic)
@@ -181,7 +203,24 @@ def resized(
     except RecordError as error:
         what = str(error).partition(": ")[2]
         raise MachineError(f"machine {machine.name}: {what}") from None
-    return sized, replace(moved, peaks={**moved.peaks, sized.name: machine.peak(unit.name)})
+    before, after = (sum(pad.capacity for pad in each.scratchpads) for each in (unit, sized))
+    levels = [
+        # Buffers that grow take the memory with them that they are in.
+        replace(level, capacity=level.capacity + max(0, after - before))
+        if level.scratchpad and [_MACHINE, "levels", level.name, "capacity"] not in places.values()
+        else level
+        for level in moved.levels
+    ]
+    peaks = {**moved.peaks, sized.name: machine.peak(unit.name)}
+    return sized, replace(moved, levels=tuple(levels), peaks=peaks)
+
+
+def _steps(path: str, machine: Machine) -> list[str]:
+    """Where a path leads: levels of the machine go by their names, alone for their capacity."""
+    head, *steps = path.split(".")
+    if head == _MACHINE and steps and steps[0] in {level.name for level in machine.levels}:
+        steps = ["levels", *steps, *(["capacity"] if len(steps) == 1 else [])]
+    return [head, *steps]
 
 
 def _whole(unit: Intrinsic, statement: Memory) -> Memory:

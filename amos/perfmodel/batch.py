@@ -136,7 +136,7 @@ def _together(terms: list[np.ndarray], machine: Machine, cpu: bool) -> np.ndarra
 def overflows(structure: Structure, machine: Machine, batch: LoopBatch) -> list[str]:
     """What the first schedule of a batch places beyond the capacity of a memory, in words."""
     if runs_streams(structure, machine):
-        full = StreamTiles(structure, batch).overfull
+        full = StreamTiles(structure, batch).overfull(machine)
         return [f"the tiles in buffer {name} exceed it" for name, over in full.items() if over[0]]
     steps = LoopNestBatch(structure, batch)
     nest = CoreNest(steps, np.minimum(machine.cores, steps.parallel), machine.line)

@@ -53,7 +53,7 @@ def predict_streams(structure: Structure, machine: Machine, batch: LoopBatch) ->
     result.trips[level.name] = tiles.computes.astype(float)
     result.source[level.name] = np.argmax(np.stack(sizes[:-1]), axis=0)
     result.staging[:] = waiting * cycle
-    fits = ~np.any(list(tiles.overfull.values()), axis=0)
+    fits = ~np.any(list(tiles.overfull(machine).values()), axis=0)
     result.seconds[:] = np.where(fits, np.maximum(total, moved) * cycle, np.inf)
     return result
 

@@ -30,7 +30,7 @@ from amos.plan.nest import Loop
 from amos.plan.schedule import Plan, Schedule, batch_of
 from amos.plan.stream_operand import StreamOperand
 from amos.plan.stream_schedule import StreamSchedule
-from amos.plan.stream_tiles import StreamTiles, runs_streams
+from amos.plan.stream_tiles import StreamTiles, rooms, runs_streams
 
 #: What micro-operations are called in DRAM.
 MICRO_OPS = "uops"
@@ -65,8 +65,9 @@ class StreamPlan(Plan):
         if not runs_streams(self.structure, self.machine):
             name = self.mapping.intrinsic.name
             raise BuildError(f"{where}: no streams of {name} run there")
-        for pad in self.mapping.intrinsic.scratchpads:
-            if self.tiles.overfull[pad.name][0]:
+        overfull = self.tiles.overfull(self.machine)
+        for pad in rooms(self.mapping.intrinsic, self.machine):
+            if overfull[pad.name][0]:
                 sharing = [
                     f"{self._buffers(n)} tiles of {self._fragments(op)} fragments of {op.name}"
                     for n, op in enumerate(self.tiles.operands)

@@ -6,6 +6,8 @@ from functools import cached_property
 
 import numpy as np
 
+from amos.intrinsics import Intrinsic
+from amos.intrinsics.scratchpad import Scratchpad
 from amos.machine.machine import Machine
 from amos.plan.stream_operand import StreamOperand, stream_operands
 from amos.plan.structure import LoopBatch, Structure
@@ -21,6 +23,23 @@ def runs_streams(structure: Structure, machine: Machine | None) -> bool:
 def call_cycles(structure: Structure, machine: Machine) -> int:
     """Cycles from a call of the intrinsic to the next one."""
     return max(1, round(machine.peaks[structure.mapping.intrinsic.name].interval * machine.clock))
+
+
+def rooms(unit: Intrinsic, machine: Machine) -> tuple[Scratchpad, ...]:
+    """What tiles have to fit: the buffers of an intrinsic, and those memories of the machine
+    that are smaller than the buffers in them.
+
+    A level that programs fill has the buffer of its name in it, or else all of them.
+    """
+    pads = unit.scratchpads
+    result = list(pads)
+    for level in machine.levels:
+        inside = [pad for pad in pads if pad.name == level.name] or pads
+        if level.scratchpad and level.capacity < sum(pad.capacity for pad in inside):
+            operands = tuple(name for pad in inside for name in pad.operands)
+            name = f"{machine.name}.{level.name}"
+            result.append(Scratchpad(name, level.capacity, 1, True, operands))
+    return tuple(result)
 
 
 class StreamTiles:
@@ -113,14 +132,13 @@ class StreamTiles:
             loads = np.where(inside <= self.buffers(number), inside * visits, loads)
         return np.asarray(loads)
 
-    @property
-    def overfull(self) -> dict[str, np.ndarray]:
+    def overfull(self, machine: Machine) -> dict[str, np.ndarray]:
         """Buffer → whether the tiles in it exceed it.
 
         With more than one bank, each tile has one to itself.
         """
         over = {}
-        for pad in self.structure.mapping.intrinsic.scratchpads:
+        for pad in rooms(self.structure.mapping.intrinsic, machine):
             own = [(n, op) for n, op in enumerate(self.operands) if op.name in pad.operands]
             sizes = [self.fragments(op) * op.bytes for _, op in own]
             counts = [self.buffers(n) for n, _ in own]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from amos.plan.stream_operand import StreamOperand, stream_operands
+from amos.plan.stream_tiles import rooms
 from amos.schedule.draft import Draft, Rule
 from amos.schedule.memory_rules import limit_buffer
 from amos.schedule.rules import described, fused, permutations, tile_sizes
@@ -62,7 +63,8 @@ def buffers(draft: Draft) -> None:
         lines[op.name] = [_line(draft, op, number, kinds) for number in range(len(op.dims))]
         tiles[op.name] = size, *filter(None, lines[op.name])
     _limit_instructions(draft, operands, lines)
-    for pad in draft.context.mapping.intrinsic.scratchpads:
+    assert draft.context.machine is not None
+    for pad in rooms(draft.context.mapping.intrinsic, draft.context.machine):
         counts = [f"buffers.{name}" for name in pad.operands]
         if pad.banks == 1:
             limit_buffer(

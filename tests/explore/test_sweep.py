@@ -6,13 +6,17 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
+import amos
 from amos import viz
 from amos.cli.app import main
-from amos.errors import ExploreError, UnknownNameError
-from amos.explore.sweep import Point, resized, sweep
-from amos.intrinsics import Memory
+from amos.errors import BuildError, ExploreError, MachineError, UnknownNameError
+from amos.explore.sweep import Point, machine_of, resized, sweep
+from amos.intrinsics import Memory, Timing
+from amos.plan.stream_plan import StreamPlan
+from amos.schedule import ScheduleSpace
 from tests.support.streams import OPERATORS, PYNQ, VTA
 
 GEMM = [OPERATORS["gemm"]]
@@ -113,18 +117,75 @@ def test_paths_and_values_are_checked() -> None:
 def test_levels_of_the_machine_go_by_their_names() -> None:
     slow, fast = _points({"machine.levels.DRAM.read_bandwidth": [1e8, 0.8e9]})
     assert slow.simulated > 2 * fast.simulated
-    with pytest.raises(UnknownNameError, match="known are DRAM, buffers"):
+    assert (
+        resized(VTA, PYNQ, {"machine.DRAM.read_bandwidth": 1e8})[1].levels[-1].read_bandwidth == 1e8
+    )
+    with pytest.raises(UnknownNameError, match="known are DRAM, sram"):
         _points({"machine.levels.cache.read_bandwidth": [1e8]})
 
 
+def test_tiles_of_all_buffers_fit_the_memory_that_these_are_in() -> None:
+    (mapping,) = amos.enumerate_mappings(GEMM[0], VTA)
+    rng = np.random.default_rng(0)
+    big = max(
+        (ScheduleSpace(mapping, PYNQ).sample(rng) for _ in range(20)),
+        key=_bytes,
+    )
+    unit, small = resized(VTA, PYNQ, {"machine.sram": 4096})
+    (sized,) = amos.enumerate_mappings(GEMM[0], unit)
+    drawn = [ScheduleSpace(sized, small).sample(rng) for _ in range(20)]
+    assert 2048 < max(_bytes(s) for s in drawn) <= 4096
+    assert _bytes(big) > 4096
+    with pytest.raises(BuildError, match=r"and .* in buffer vta_pynq\.sram, which has 4096 bytes"):
+        StreamPlan.of(sized, big, small)
+    with pytest.raises(MachineError, match=r"the tiles in buffer vta_pynq\.sram exceed it"):
+        amos.predict(sized, small, big)
+
+
+def _bytes(schedule: Any) -> int:
+    """Bytes of all tiles that have room at once, for a product of rows and columns."""
+    tile, steps, buffers = schedule.tile, schedule.steps, schedule.buffers
+    rows, columns, sums = tile["i1.tile"], tile["i2.tile"], steps["r1.tile"]
+    return int(
+        buffers["Src1"] * rows * sums * 16
+        + buffers["Src2"] * columns * sums * 256
+        + buffers["Dst"] * rows * columns * 64
+    )
+
+
+def test_buffers_that_grow_take_their_memory_with_them() -> None:
+    def inner(settings: dict[str, Any]) -> int:
+        return resized(VTA, PYNQ, settings)[1].levels[0].capacity
+
+    assert inner({"memory.acc.capacity": 256 << 10}) == PYNQ.levels[0].capacity + (128 << 10)
+    assert inner({"memory.acc.capacity": 64 << 10}) == PYNQ.levels[0].capacity
+    assert inner({"memory.acc.capacity": 256 << 10, "machine.sram": 1 << 16}) == 1 << 16
+
+
+def test_the_machine_that_has_a_unit() -> None:
+    gemmini = amos.intrinsics.get("gemmini_matmul_m16n16k16_s8_s32")
+    own = replace(gemmini, name="acme", timing=(Timing(8, "test"),))
+    units = [VTA, gemmini, own]
+    assert [machine_of(unit).name for unit in units] == ["vta_pynq", "gemmini", "gemmini"]
+    assert machine_of(own).peak("acme").interval == 8e-9
+    for unit, where in (
+        (amos.intrinsics.get("wmma_m16n16k16_f16_f32"), "a100, h200"),
+        (replace(gemmini, name="acme", timing=()), "no described machine"),
+    ):
+        with pytest.raises(ExploreError, match=f"expected a machine; it has a rate on {where}"):
+            machine_of(unit)
+
+
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["sweep", VTA.name, "out[i,j] += a[i,k] * weight[j,k]", "--machine", "vta_pynq"]
+    command = ["sweep", VTA.name, "out[i,j] += a[i,k] * weight[j,k]"]
     command += [x for n in ("i=8", "j=32", "k=32") for x in ("--extent", n)]
     command += ["--trials", "1", "--set", "memory.acc.capacity=64k,128k"]
     assert main([*command, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert [p["settings"]["memory.acc.capacity"] for p in said] == [65536, 131072]
     assert all(p["simulated"] > 0 and p["mappings"] == 1 for p in said)
+    assert main([*command[:-2], "--set", "machine.sram=4k", "--machine", "vta_pynq"]) == 0
+    assert f"{VTA.name} on vta_pynq" in capsys.readouterr().out
     assert main([*command[:-2], "--set", "extents.i2"]) == 2
     assert "expected PATH=VALUES" in capsys.readouterr().err
     twice = ["--set", "memory.inp.double=true", "--set", "memory.inp.double=false"]
