@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -75,7 +75,8 @@ class Chooser:
 
     def __init__(self, machine: str | Machine) -> None:
         self.machine = machine
-        self._units = cache(lambda: tuple(chosen_intrinsics(None, machine)))
+        units = cache(lambda: tuple(chosen_intrinsics(None, machine)))
+        self._contenders = cache(lambda operator: contenders(operator, units(), _RULE))
         self._best: dict[tuple[Operator, bool], Choice] = {}
 
     def predicted(self, operator: Operator, *, thorough: bool = False) -> Choice:
@@ -105,7 +106,7 @@ class Chooser:
 
     def operator(self, operator: Operator) -> Operator:
         """The operator with the ranges that the machine has a use for."""
-        return with_useful_ranges(operator, self._units())
+        return with_useful_ranges(operator, self._contenders)
 
     def target(self, units: Sequence[Intrinsic]) -> Machine:
         """The machine with the rates of some instructions."""
@@ -127,7 +128,7 @@ class Chooser:
         Raises:
             MappingError: there is none.
         """
-        every = contenders(operator, self._units(), _RULE)
+        every = self._contenders(operator)
         taking = [each for each in every if not each.reason]
         target = self.target([each.intrinsic for each in taking])
         best, least = None, math.inf
@@ -143,15 +144,21 @@ class Chooser:
         return best
 
 
-def with_useful_ranges(operator: Operator, units: Sequence[Intrinsic]) -> Operator:
+def with_useful_ranges(
+    operator: Operator, among: Callable[[Operator], Sequence[Contender]]
+) -> Operator:
     """The operator without the ranges of its sources if no instruction that takes part needs them.
 
     So its records are those of the plain operator wherever its kernels are.
+
+    Args:
+        operator: with ranges or without.
+        among: the instructions that contend for an operator.
     """
     plain = operator.undeclared
     if plain == operator:
         return operator
-    taking = [x.intrinsic for x in contenders(operator, units, _RULE) if not x.reason]
+    taking = [each.intrinsic for each in among(operator) if not each.reason]
     needed = any(kind.bounds for unit in taking for kind in unit.kinds)
     return operator if needed else plain
 

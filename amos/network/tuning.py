@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from amos._display import Shown
 from amos._progress import ProgressLine, clock, time_left
 from amos.errors import AmosError, ExploreError, RecordError
+from amos.explore.contenders import contenders
 from amos.explore.contest import Contest
 from amos.explore.exploration import none_ran
 from amos.explore.guided import BATCH
@@ -255,7 +256,8 @@ class _Search:
         """Begin, or continue on the machine as it was then, with about so many trials ahead."""
         with self._told():
             units = setting.units(None)
-            operator = with_useful_ranges(setting.operator, units)
+            among = partial(contenders, units=units, rule=setting.rule)
+            operator = with_useful_ranges(setting.operator, among)
             contest = replace(setting, operator=operator).contest(units, share)
             problem = contest.winner.session.problem
             prediction = problem.predict(best_predicted(problem)[0])
@@ -347,8 +349,7 @@ class _Run:
         """Make the trials, then measure the leaders of each task again."""
         tuned = [number for number, search in enumerate(self.searches) if search.contest]
         self.total = max(self.total, len(tuned))
-        most = TRIALS.get(scheduler, BATCH)
-        size = max(1, min(most, self.total // max(len(tuned), 1)))
+        size = max(1, min(TRIALS.get(scheduler, BATCH), self.total // max(len(tuned), 1)))
         among = named_scheduler(scheduler, -(-self.total // size))
         while self.done < self.total:
             chosen = among.next([self.searches[number].state for number in tuned])

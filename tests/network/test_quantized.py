@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 import amos
-from amos.network.candidates import with_useful_ranges
+from amos.explore.contenders import contenders
+from amos.ir import Operator
+from amos.network.candidates import Chooser, with_useful_ranges
 from amos.network.graph import Graph
 from amos.network.program import read
 from amos.network.qlinear import with_pairs
@@ -273,7 +277,9 @@ def test_groups_store_bytes_and_a_network_of_them_is_exact() -> None:
     assert np.array_equal(amos.compile(network, verify=False)(array), expected)
 
 
-def test_weights_declare_the_range_that_an_instruction_asks_for() -> None:
+def test_weights_declare_the_range_that_an_instruction_asks_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Where one takes part that needs it; elsewhere the task is that of whole bytes."""
     operators = []
     for largest in (64, 65):
@@ -296,9 +302,22 @@ def test_weights_declare_the_range_that_an_instruction_asks_for() -> None:
             "vnni_dpbusd_m8k4_u8_s8_s32",
         ),
     )
-    assert with_useful_ranges(narrow, [words]) == whole
-    assert with_useful_ranges(narrow, [words, bytes_]) == narrow
-    assert with_useful_ranges(narrow, [words, bytes_, vnni]) == whole
+    for units, useful in (
+        ([words], whole),
+        ([words, bytes_], narrow),
+        ([words, bytes_, vnni], whole),
+    ):
+        among = partial(contenders, units=units, rule="access")
+        assert with_useful_ranges(narrow, among) == useful
+    asked: Counter[Operator] = Counter()
+    monkeypatch.setattr(
+        "amos.network.candidates.contenders",
+        lambda operator, *rest: asked.update([operator]) or contenders(operator, *rest),
+    )
+    chooser = Chooser("host")
+    for _ in range(2):
+        chooser.predicted(narrow)
+    assert asked[narrow] == 1 == max(asked.values())
 
 
 @pytest.mark.parametrize(("zero", "kind"), [(-128, "uint8"), (0, "int8")])
