@@ -49,9 +49,10 @@ class Table:
         """The expression that looks elements up."""
         from tvm import relax
 
-        index = writer.emit(relax.op.astype(writer.value(self.source), "int32"))
+        index = writer.value(self.source)
         if low := np.iinfo(self.source.dtype).min:
-            index = writer.emit(relax.op.subtract(index, const(np.array(low, np.int32))))
+            wide = writer.emit(relax.op.astype(index, "int32"))
+            index = writer.emit(relax.op.subtract(wide, const(np.array(low, np.int32))))
         return relax.op.take(const(self.values), index, axis=0, mode="clip")
 
 
