@@ -30,6 +30,7 @@ from amos.network.kernels import TaskKernel, build_kernel
 from amos.network.model import Check, CompiledNetwork, check_outputs, random_arrays
 from amos.network.network import Network, checked_network
 from amos.network.program import joined, rebuilt
+from amos.network.simplify import slices_of_splits
 from amos.records import Record, Records
 
 #: Kernels of a task that are measured alone, and of those the ones that are inside the network.
@@ -243,13 +244,14 @@ def _linked(models: Sequence[CompiledNetwork]) -> Any:
 
 def _calling(model: CompiledNetwork) -> Any:
     """A module of the engine's operators and calls of the kernels."""
-    rewrite: dict[int, Any] = {}
-    skip: set[int] = set()
+    graph, rewrite = model.network.graph, dict[int, Any]()
+    called: set[int] = set()
     for task, kernel in model.kernels.items():
         for group in task.groups:
-            skip |= {node.number for node in group.nodes[:-1]}
+            called |= {node.number for node in group.nodes}
             rewrite[group.result.number] = _Call(kernel, group)
-    return rebuilt(model.network.graph, rewrite, frozenset(skip))
+    slices = slices_of_splits(graph, called)
+    return rebuilt(graph, slices | rewrite, frozenset(called - rewrite.keys()))
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,15 @@ from math import prod
 from typing import Any
 
 from amos._toolchain import load_tvm
+from amos.codegen.tir.statements import inside
 from amos.codegen.tir.target import host_target
 
 #: Elements of a vector, and how many steps of a loop are worth another thread.
 _LANES, _WORTH = 16, 16384
 #: Pieces of a parallel loop that all cores get about as many of.
 _PIECES = 64
+#: Reads of what is computed where it is read: a polynomial of one of another would take minutes.
+_READS = 64
 #: Kinds of TensorIR's iterations: independent of each other, and summed over.
 _KINDS = _PARALLEL, _SUMMED = 0, 2
 
@@ -47,7 +50,14 @@ def scheduled_loops(module: Any) -> Any:
             [
                 # Loops of a batch norm of float16 would have a result of float32.
                 passes.DecomposeOpsForInference(),
-                passes.LegalizeOps({"relax.nn.softmax": _softmax}),
+                passes.LegalizeOps(
+                    {
+                        "relax.nn.softmax": _softmax,
+                        "relax.exp": _polynomial("exp"),
+                        "relax.tanh": _polynomial("tanh"),
+                        "relax.sigmoid": _sigmoid,
+                    }
+                ),
                 passes.AnnotateTIROpPattern(),
                 passes.FuseOps(),
                 passes.FuseTIR(),
@@ -64,6 +74,31 @@ def _softmax(builder: Any, call: Any) -> Any:
     if str(call.ty.dtype) != "float32":
         return builder.call_te(topi.nn.softmax, call.args[0], call.attrs.axis)
     return builder.call_te(topi.nn.fast_softmax, call.args[0], call.attrs.axis)
+
+
+def _polynomial(name: str) -> Callable[[Any, Any], Any]:
+    """A function of floats as a polynomial too; of other dtypes it is the engine's."""
+
+    def legalized(builder: Any, call: Any) -> Any:
+        from tvm import topi
+
+        return builder.call_te(getattr(topi, f"fast_{name}"), call.args[0])
+
+    return legalized
+
+
+def _sigmoid(builder: Any, call: Any) -> Any:
+    """By the exponential."""
+    from tvm import te, topi
+
+    if str(call.ty.dtype) != "float32":
+        return builder.call_te(topi.sigmoid, call.args[0])
+
+    def inverse(power: Any) -> Any:
+        return te.compute(power.shape, lambda *at: 1 / (1 + power(*at)))
+
+    power = builder.emit_te(topi.fast_exp, builder.emit_te(topi.negative, call.args[0]))
+    return builder.call_te(inverse, power)
 
 
 def machine_of(built: Any) -> Any:
@@ -141,12 +176,24 @@ def _inline(schedule: Any, block: Any) -> None:
     """Compute an intermediate where it is read, unless that is in two places."""
     from tvm.s_tir import ScheduleError
 
-    if len(schedule.get_consumers(block)) != 1:
+    consumers = schedule.get_consumers(block)
+    if len(consumers) != 1 or _reads_inlined(schedule, block, consumers[0]) > _READS:
         return
     try:
         schedule.compute_inline(block)
     except ScheduleError:
         return  # it is a sum, or decides what is read
+
+
+def _reads_inlined(schedule: Any, block: Any, consumer: Any) -> int:
+    """How often what a block reads would be read where its result is."""
+    from tvm import ir
+
+    described = schedule.get(block)
+    result = described.writes[0].source
+    reads = inside(schedule.get(consumer).body, ir.TensorLoad)
+    times = sum(bool(read.source.same_as(result)) for read in reads)
+    return times * len(inside(described.body, ir.TensorLoad))
 
 
 def _schedule_block(schedule: Any, block: Any) -> Callable[[], None]:

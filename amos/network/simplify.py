@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Any
 
 import numpy as np
@@ -75,6 +75,37 @@ _COUNTED: dict[str, Callable[[Node], Callable[[Writer], Any] | None]] = {
     "permute_dims": _permuted,
     "take": _taken,
 }
+
+
+def slices_of_splits(graph: Graph, called: Set[int]) -> dict[int, Callable[[Writer], Any]]:
+    """A slice for each part of the splits of which kernels read one part at the most.
+
+    The engine computes a slice where its own functions read it; of a split it copies all parts.
+
+    Args:
+        graph: what is computed.
+        called: numbers of the nodes that kernels compute.
+    """
+    slices: dict[int, Callable[[Writer], Any]] = {}
+    for node in graph.nodes:
+        parts = graph.users[node.number] if node.operation == "split" else ()
+        copied = [p for p in parts if any(user.number in called for user in graph.users[p.number])]
+        if len(copied) <= 1 and all(part.operation == "item" for part in parts):
+            slices |= {part.number: _slice(node, part) for part in parts}
+    return slices
+
+
+def _slice(node: Node, part: Node) -> Callable[[Writer], Any]:
+    from tvm import relax
+
+    source, axis = node.operands[0], int(node.attributes.axis) % len(part.shape)
+    places, index = node.attributes.indices_or_sections, part.expression.index
+    if isinstance(getattr(places, "value", places), int):  # the last of as many is the shortest
+        begin = index * -(-source.shape[axis] // int(places))
+    else:
+        begin = (0, *map(int, places))[index]
+    end = begin + part.shape[axis]
+    return lambda writer: relax.op.strided_slice(writer.value(source), [axis], [begin], [end])
 
 
 def simplified(module: Any) -> Any:

@@ -152,6 +152,33 @@ def test_the_kernel_that_is_fastest_inside_the_network_stays(
     np.testing.assert_allclose(compiled(values), expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("axis", "sizes", "products"), [(-1, None, 1), (1, [2, 7, 3], 0), (0, [1, 2, 1], 2)]
+)
+def test_a_split_is_copied_if_kernels_read_several_parts(
+    axis: int, sizes: list[int] | None, products: int
+) -> None:
+    b = Builder()
+    y = b.node("MatMul", b.input("x", (4, 6)), b.random(6, 12))
+    shapes = np.split(np.empty((4, 12)), np.cumsum(sizes[:-1]) if sizes else 3, axis)
+    weights = [b.random(shape.shape[1], 5) for shape in shapes]
+    b.node("Split", y, *([b.constant(sizes, "int64")] if sizes else []), axis=axis)
+    parts = b.nodes[-1].output[:] = [f"part{n}" for n in range(3)]
+    results = [
+        b.node("Tanh", part) if n >= products else b.node("MatMul", part, weight)
+        for n, (part, weight) in enumerate(zip(parts, weights, strict=True))
+    ]
+    model = b.model(*results, parts[2])
+    values = np.random.default_rng(2).standard_normal((4, 6)).astype(np.float32)
+    compiled = amos.compile(amos.load_network(model), progress=False)
+    for result, expected in zip(
+        compiled(values), ReferenceEvaluator(model).run(None, {"x": values}), strict=True
+    ):
+        np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
+    functions = [row.name for row in compiled.profile(values, repeat=1).rows]
+    assert ("split" in functions) == (products > 1)
+
+
 @pytest.mark.parametrize("axes", [[-1], [2, -1], None])
 def test_axes_of_extent_one_are_taken_away(axes: list[int] | None) -> None:
     b = Builder()

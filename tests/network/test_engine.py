@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from onnx import TensorProto, helper
 
 import amos
 from amos.errors import NetworkError
-from amos.network.engine import scheduled_loops
+from amos.network.engine import executable, machine_of, scheduled_loops
 from tests.network.models import Builder
 
 Make = Callable[[Builder, str], str]
@@ -78,6 +79,44 @@ def test_what_is_large_is_computed_by_all_cores_in_vectors(call: Callable[..., o
     text = str(scheduled_loops(builder.finalize()))
     assert "T.parallel" in text
     assert "T.vectorized" in text
+
+
+def _after(*functions: str) -> tuple[Any, str]:
+    """The engine's module of functions of a vector, one behind the other, and its loops."""
+    from tvm import relax
+
+    builder = relax.BlockBuilder()
+    x = y = relax.Var("x", relax.TensorType((1, 96), "float32"))
+    with builder.function("main", [x]):
+        for function in functions:
+            y = builder.emit(getattr(relax.op, function)(y))
+        builder.emit_func_output(y)
+    module = builder.finalize()
+    return module, str(scheduled_loops(module))
+
+
+_FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "exp": np.exp,
+    "tanh": np.tanh,
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+}
+
+
+@pytest.mark.parametrize("functions", [["exp"], ["tanh"], ["sigmoid"], [*_FUNCTIONS] * 3])
+def test_functions_are_polynomials_in_vectors(functions: list[str]) -> None:
+    """Of each other too, which as one expression would take minutes to compile."""
+    import tvm
+
+    module, text = _after(*functions)
+    assert not {f"T.{name}(" for name in _FUNCTIONS if f"T.{name}(" in text}
+    special = [np.nan, np.inf, -np.inf, 0.0, 100.0, -100.0]
+    values = np.array([[*np.linspace(-20, 20, 90), *special]], np.float32)
+    expected = values.astype(np.float64)
+    with np.errstate(over="ignore"):
+        for function in functions:
+            expected = _FUNCTIONS[function](expected).astype(np.float32).astype(np.float64)
+    result = machine_of(executable(module))["main"](tvm.runtime.tensor(values)).numpy()
+    np.testing.assert_allclose(result, expected, rtol=2e-6, atol=1e-37)
 
 
 @pytest.mark.parametrize(("kind", "atol"), [("float16", 2e-2), ("bfloat16", 2e-1)])

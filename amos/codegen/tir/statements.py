@@ -58,7 +58,7 @@ def gives_names(function: Any) -> bool:
     """
     from tvm import tirx
 
-    return bool(_inside(function, tirx.Let))
+    return bool(inside(function, tirx.Let))
 
 
 def conditions_depend(function: Any) -> bool:
@@ -69,24 +69,24 @@ def conditions_depend(function: Any) -> bool:
     """
     from tvm import tirx
 
-    parted = (each for each in _inside(function, tirx.IfThenElse) if each.else_case is not None)
+    parted = (each for each in inside(function, tirx.IfThenElse) if each.else_case is not None)
     for stmt in parted:
-        loops = _inside(stmt.condition, tirx.Var)
+        loops = inside(stmt.condition, tirx.Var)
         for branch in (stmt.then_case, stmt.else_case):
-            for inner in _inside(branch, tirx.IfThenElse):
-                variables = _inside(inner.condition, tirx.Var)
+            for inner in inside(branch, tirx.IfThenElse):
+                variables = inside(inner.condition, tirx.Var)
                 if any(one.same_as(other) for one in variables for other in loops):
                     return True
     return False
 
 
-def _inside(node: Any, kind: Any) -> list[Any]:
+def inside(node: Any, kind: Any) -> list[Any]:
     """What there is of a class in a function, a statement or an expression."""
     import tvm_ffi
 
-    inside: list[Any] = []
-    tvm_ffi.structural_walk(node, (kind, inside.append))
-    return inside
+    nodes: list[Any] = []
+    tvm_ffi.structural_walk(node, (kind, nodes.append))
+    return nodes
 
 
 def rewritten(stmt: Any, kind: str, change: Callable[[Any], Any]) -> Any:
