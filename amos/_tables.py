@@ -111,10 +111,10 @@ class TableReader:
         """
         self.table(table, key)
         parameters, hints = _arguments(kind)
-        taken = {name: each for name, each in parameters.items() if name not in more}
+        accepted = {name: each for name, each in parameters.items() if name not in more}
         for name in table:
-            self.known(name, taken, key)
-        for name, parameter in taken.items():
+            self.known(name, accepted, key)
+        for name, parameter in accepted.items():
             if name not in table and (parameter.default is parameter.empty or name in needed):
                 self.fail(_join(key, name), "expected this key, found none")
         values = {name: self.read(hints[name], v, _join(key, name)) for name, v in table.items()}

@@ -32,14 +32,14 @@ def check_toolchain() -> None:
     """
     for name, wanted in REQUIRED.items():
         try:
-            found = Version(version(name))
+            installed = Version(version(name))
         except PackageNotFoundError:
             raise ToolchainError(f"{name} is not installed\n{_repair()}") from None
-        if found in SpecifierSet(wanted, prereleases=True):
+        if installed in SpecifierSet(wanted, prereleases=True):
             continue
-        why = f"{name} {found} is installed, but {wanted} is needed"
+        why = f"{name} {installed} is installed, but {wanted} is needed"
         if name == "apache-tvm-ffi":
-            crashes = found >= _CRASHING_FFI
+            crashes = installed >= _CRASHING_FFI
             why += ": tensorize would crash" if crashes else ": TVM would not load"
         raise ToolchainError(f"{why}\n{_repair()}")
 

@@ -69,12 +69,12 @@ class Names:
         read = [tensor.name for tensor in tensors_]
 
         def chosen(names: Iterable[str]) -> dict[str, str]:
-            made: dict[str, str] = {}
+            spellings: dict[str, str] = {}
             for name in names:
-                if name not in made:
-                    made[name] = spelled(name, own, taken)
-                    taken.add(made[name])
-            return made
+                if name not in spellings:
+                    spellings[name] = spelled(name, own, taken)
+                    taken.add(spellings[name])
+            return spellings
 
         written = chosen(read) if tensors else {name: name for name in read}
         return Names(written, chosen(it.name for it in operator.iterations))
@@ -85,8 +85,8 @@ class Names:
 
     def operator(self, operator: Operator) -> Operator:
         """The operator under these names; itself if they are its own."""
-        known = (*self.tensors.items(), *self.iterations.items())
-        if all(name == other for name, other in known):
+        pairs = (*self.tensors.items(), *self.iterations.items())
+        if all(name == other for name, other in pairs):
             return operator
         return operator.renamed(self.tensors.__getitem__, self.iterations.__getitem__)
 

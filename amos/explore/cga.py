@@ -110,8 +110,8 @@ class Cga(Search):
         """Algorithm 3, steps 2 and 3, and RandSAT on the problem that they make."""
         pair = [parents[n] for n in self.rng.integers(len(parents), size=2)]
         keys = list(dict.fromkeys([MAPPING, *self.keys()]))
-        given = {name: [c for c in pair if name in self._chromosome(c)] for name in keys}
-        names = [name for name in keys if given[name]]
+        having = {name: [c for c in pair if name in self._chromosome(c)] for name in keys}
+        names = [name for name in keys if having[name]]
         del names[int(self.rng.integers(len(names)))]
         mapping = (
             pair[int(self.rng.integers(2))].mapping if MAPPING in names else self.any_mapping()
@@ -120,8 +120,8 @@ class Cga(Search):
         constraints = []
         for name in names:
             if name in space.csp.variables and name != MAPPING:
-                found = {self._chromosome(c)[name] for c in given[name]}
-                constraints.append(In(name, _worded(space.csp, name, found), "crossover"))
+                positions = {self._chromosome(c)[name] for c in having[name]}
+                constraints.append(In(name, _worded(space.csp, name, positions), "crossover"))
         # On another mapping than the parents' their constraints may be in conflict.
         drawn = space.draw(1, self.rng, constraints) or space.draw(1, self.rng)
         return Candidate(mapping, drawn[0])

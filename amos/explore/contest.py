@@ -97,8 +97,8 @@ class Contest:
 
     def best(self, count: int) -> list[Trial]:
         """The best trials of all instructions."""
-        made = [(s.problem.trials[number], n) for n, (s, number) in enumerate(self._order)]
-        done = [(trial, n) for trial, n in made if math.isfinite(trial.seconds)]
+        numbered = [(s.problem.trials[number], n) for n, (s, number) in enumerate(self._order)]
+        done = [(trial, n) for trial, n in numbered if math.isfinite(trial.seconds)]
         leaders = heapq.nsmallest(count, done, key=lambda pair: pair[0].seconds)
         return [replace(trial, number=n) for trial, n in leaders]
 

@@ -40,8 +40,8 @@ class CostModel:
     def __init__(self, problem: Problem, seed: int) -> None:
         self._problem, self._seed = problem, seed
         spaces = problem.spaces.values()
-        known = [n for s in spaces for n in (*s.csp.names, *_copied(s))]
-        self.names = list(dict.fromkeys([MAPPING, *known]))
+        variables = [n for s in spaces for n in (*s.csp.names, *_copied(s))]
+        self.names = list(dict.fromkeys([MAPPING, *variables]))
         self._number = {name: n for n, name in enumerate(self.names)}
         self._mapping = {mapping.name: n for n, mapping in enumerate(problem.mappings)}
         self._rows: dict[Key, np.ndarray] = {}
@@ -99,8 +99,8 @@ class CostModel:
 
         assert isinstance(self._trees, xgboost.Booster)
         table = np.stack([self.features(candidate) for candidate in candidates])
-        found = self._trees.predict(xgboost.DMatrix(table, nthread=1)).astype(float)
-        seconds: np.ndarray = self._best / np.maximum(found, _LEAST)
+        performance = self._trees.predict(xgboost.DMatrix(table, nthread=1)).astype(float)
+        seconds: np.ndarray = self._best / np.maximum(performance, _LEAST)
         return seconds
 
     @cached_property

@@ -76,10 +76,12 @@ def replay(record: Record, *, repeat: int = 20) -> Replay:
     unit = record.described if implementation == "simulated" else None
     task = Task(candidate, repeat, implementation, predicted=recorded or 0.0, unit=unit)
     with Runner(60.0) as runner:
-        found = runner.measure(task)
-        if found.failure == "build" and record.implementation == "native":
+        measured = runner.measure(task)
+        if measured.failure == "build" and record.implementation == "native":
             notes.append("this machine lacks the instruction: compiled from its meaning")
-            found = runner.measure(replace(task, implementation="generic"))
-    if not found.ok:
-        raise RecordError(f"record {record.id or ''} fails here: {found.failure}: {found.message}")
-    return Replay(candidate, found, recorded, tuple(notes))
+            measured = runner.measure(replace(task, implementation="generic"))
+    if not measured.ok:
+        raise RecordError(
+            f"record {record.id or ''} fails here: {measured.failure}: {measured.message}"
+        )
+    return Replay(candidate, measured, recorded, tuple(notes))

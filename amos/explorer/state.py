@@ -107,5 +107,5 @@ def read_fields(kind: type[T], table: Mapping[str, Any]) -> T:
         FieldError: a value is of another kind, or none that there may be.
     """
     reader, kinds = _Reader("", "", FieldError), get_type_hints(kind)
-    given = {name: table[name] for name in kinds if table.get(name) is not None}
-    return kind(**{name: reader.read(kinds[name], value, name) for name, value in given.items()})
+    stated = {name: table[name] for name in kinds if table.get(name) is not None}
+    return kind(**{name: reader.read(kinds[name], value, name) for name, value in stated.items()})

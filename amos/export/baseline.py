@@ -81,10 +81,10 @@ def library_calls(
         letters = {name: chr(ord("a") + n) for n, name in enumerate(names)}
         terms = ["".join(letters[_only(index)] for index in x["indices"]) for x in operands]
         formula = f"{','.join(terms[:-1])}->{terms[-1]}"
-        given = [tensors[operand["tensor"]] for operand in operands[:-1]]
-        calls = {"eager": lambda: torch.einsum(formula, *given)}
+        sources = [tensors[operand["tensor"]] for operand in operands[:-1]]
+        calls = {"eager": lambda: torch.einsum(formula, *sources)}
         if [len(t) for t in terms] == [2, 2, 2] and terms[0][1] == terms[1][0]:
-            calls["mm"] = lambda: torch.mm(*given)
+            calls["mm"] = lambda: torch.mm(*sources)
         return calls
     image, *weights = (tensors[operand["tensor"]] for operand in operands[:-1])
     if stride := launch.get("upsampled"):

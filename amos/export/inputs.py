@@ -13,12 +13,12 @@ from amos.ir import Operator, Prologue, Tensor, dtype
 
 ODD = 0x9E3779B97F4A7C15
 #: Values of floating-point inputs are multiples of 1/8 below 1: exact in every type.
-EIGHTHS = 8
+_EIGHTHS = 8
 #: Integers wider than a byte that a prologue reads are up to this, and floats up to 16 where it
 #: makes integers of them.
 _WIDEST = 256
-#: Bits of a float among an epilogue's tensors, whose roundings are to be seen.
-_LENGTHS = {"float32": 24, "bfloat16": 8, "float16": 11}
+#: Bits of a float: those of an epilogue's tensors are all used, so that roundings are seen.
+LENGTHS = {"float64": 53, "float32": 24, "bfloat16": 8, "float16": 11}
 
 
 def drawn_inputs(operator: Operator, trial: int) -> dict[str, np.ndarray]:
@@ -32,14 +32,14 @@ def drawn_inputs(operator: Operator, trial: int) -> dict[str, np.ndarray]:
         kind = dtype(str(tensor.dtype))
         bits = _random(_stream(operator, number, trial), tensor.elements)
         if _is_scale(operator, tensor):
-            values = _scaled(bits, _LENGTHS[kind.name])
+            values = _scaled(bits, LENGTHS[kind.name])
         elif kind.is_integer:
             span, start = _span(operator, tensor)
             values = (bits % np.uint64(span)).astype(np.int64) + start
         else:
-            largest = EIGHTHS * _largest(operator, tensor)
+            largest = _EIGHTHS * _largest(operator, tensor)
             values = (bits % np.uint64(2 * largest + 1)).astype(np.int64) - largest
-            values = values / EIGHTHS
+            values = values / _EIGHTHS
         arrays[tensor.name] = values.astype(kind.numpy).reshape(tensor.shape)
     return arrays
 
@@ -52,10 +52,10 @@ def drawn_value(operator: Operator, number: int, trial: int) -> str:
     if kind.is_integer:
         span, start = _span(operator, tensor)
         return f"({c_type(held(kind.name))})((int64_t)({bits} % {span}) + ({start}))"
-    largest = EIGHTHS * _largest(operator, tensor)
-    value = f"(float)((int)({bits} % {2 * largest + 1}) - {largest}) / {EIGHTHS}"
+    largest = _EIGHTHS * _largest(operator, tensor)
+    value = f"(float)((int)({bits} % {2 * largest + 1}) - {largest}) / {_EIGHTHS}"
     if _is_scale(operator, tensor):
-        value = f"scaled({bits}, {_LENGTHS[kind.name]})"
+        value = f"scaled({bits}, {LENGTHS[kind.name]})"
     return f"bfloat16({value})" if kind.name == "bfloat16" else value
 
 

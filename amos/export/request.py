@@ -21,10 +21,10 @@ from amos.schedule import candidate_of
 
 #: What a kernel must not be called: keywords, and what it and its test program call themselves.
 _OWN = re.compile(
-    f"{KEYWORDS}|main|memcpy|memset|exit|atoi|qsort|printf|fabs|ldexpf|nearbyintf|posix_memalign"
+    f"{KEYWORDS}|main|memcpy|memset|exit|atoi|qsort|printf|fabs|ldexpf|posix_memalign"
     r"|clock_gettime|malloc|free|atexit|random_bits|bfloat16|from_bfloat16|float_bits|scaled"
     r"|allocate|release|blocks|seconds|order"
-    r"|[if]_\w+|of_\w+|at_\w+|sqrtf|fmaf"
+    r"|of_\w+|some_\w+"
     r"|(?:load|store|all|max|min|select|round|nearest|sqrt|fma|call|amos)_\w+"
 )
 

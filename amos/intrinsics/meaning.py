@@ -49,14 +49,14 @@ def execute(intrinsic: Intrinsic, fragments: Mapping[str, np.ndarray]) -> np.nda
     >>> execute(dot, ones | {"Dst": np.zeros(16, "int32")})[:3].tolist()
     [4, 4, 4]
     """
-    given = _check(intrinsic, fragments)
-    accumulator = given.pop(intrinsic.destination.tensor.name)
+    arrays = _check(intrinsic, fragments)
+    accumulator = arrays.pop(intrinsic.destination.tensor.name)
     kind = dtype(intrinsic.dtypes[-1])
     work = np.dtype(np.int64 if kind.is_integer else np.float64)
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         if intrinsic.arithmetic.bitwise:
-            return _one_by_one(intrinsic, given, accumulator)
-        values = [given[load.tensor.name].astype(work) for load in intrinsic.sources]
+            return _one_by_one(intrinsic, arrays, accumulator)
+        values = [arrays[load.tensor.name].astype(work) for load in intrinsic.sources]
         return quantize(scalar_unit(intrinsic)(accumulator.astype(work), values), kind)
 
 

@@ -32,6 +32,6 @@ def aligned(shape: tuple[int, ...], kind: npt.DTypeLike) -> np.ndarray:
 
 def aligned_copy(array: np.ndarray) -> np.ndarray:
     """A copy, its last index fastest, that begins at a cache line."""
-    made = aligned(array.shape, array.dtype)
-    made[...] = array
-    return made
+    copy = aligned(array.shape, array.dtype)
+    copy[...] = array
+    return copy

@@ -23,9 +23,9 @@ def _check_iterations(compute: Compute) -> None:
     names = [it.name for it in compute.iterations]
     if len(set(names)) != len(names):
         raise OperatorError(f"an iteration is listed twice: {', '.join(names)}")
-    known = set(names)
+    listed = set(names)
     for load in compute.operands:
-        if missing := load.names - known:
+        if missing := load.names - listed:
             raise OperatorError(f"{load}: no extent given for {', '.join(sorted(missing))}")
     used = frozenset[str]().union(*(load.names for load in compute.operands))
     if idle := [n for n in names if n not in used]:
@@ -113,10 +113,10 @@ def check_read_once(every: Sequence[Prologue | Epilogue]) -> None:
 
 def check_epilogue(compute: Compute, epilogue: Epilogue) -> None:
     """Its tensors are its own, and only iterations of the output index them."""
-    taken = {load.tensor.name for load in compute.operands}
+    used = {load.tensor.name for load in compute.operands}
     spatial = {it.name for it in compute.spatial}
     for load in epilogue.loads:
-        if load.tensor.name in taken:
+        if load.tensor.name in used:
             raise OperatorError(
                 f"epilogue {epilogue}: {load.tensor.name!r} is a tensor of the statement already"
             )

@@ -65,9 +65,9 @@ def neutral(symbol: str, kind: str | DType) -> int | float:
     """
     if symbol not in ("max", "min"):
         return int(symbol == "*")
-    known = dtype(kind)
-    ends = limits(known)
-    if not known.is_integer and known.name != "float8_e4m3":
+    scalar = dtype(kind)
+    ends = limits(scalar)
+    if not scalar.is_integer and scalar.name != "float8_e4m3":
         ends = (-math.inf, math.inf)
     return ends[symbol == "min"]
 
@@ -91,14 +91,14 @@ def lane_filling(
     """
     if sources < 2:
         return True
-    known = dtype(kind)
-    value, ends = neutral(combiner, known), limits(known)
-    others = [0, 1, *ends, *([] if known.is_integer else [-1])] if beside else []
+    scalar = dtype(kind)
+    value, ends = neutral(combiner, scalar), limits(scalar)
+    others = [0, 1, *ends, *([] if scalar.is_integer else [-1])] if beside else []
     with np.errstate(over="ignore", invalid="ignore"):
-        empty = np.asarray(value).astype(known.numpy)
+        empty = np.asarray(value).astype(scalar.numpy)
         compute = function(join).ufunc
         return all(
             one == empty
-            for other in np.array([value, *others]).astype(known.numpy)
+            for other in np.array([value, *others]).astype(scalar.numpy)
             for one in (compute(empty, other), compute(other, empty))
         )

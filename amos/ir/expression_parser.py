@@ -95,8 +95,8 @@ class ExpressionReader(IndexReader):
 
     def check_given(self, where: str) -> None:
         """Refuse dtypes and shapes of tensors that the text does not read."""
-        for what, given in (("dtype", self.dtypes), ("shape", self.shapes)):
-            if unknown := [name for name in given if name not in self.tensors]:
+        for what, names in (("dtype", self.dtypes), ("shape", self.shapes)):
+            if unknown := [name for name in names if name not in self.tensors]:
                 raise OperatorError(
                     f"{what} given for {unknown[0]!r}, which the {where} does not read; "
                     f"it reads {', '.join(sorted(self.tensors)) or 'no tensor'}"

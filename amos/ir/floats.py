@@ -28,11 +28,11 @@ def limits(kind: str | DType) -> tuple[float, float]:
     >>> limits("int4"), limits("e4m3")
     ((-8, 7), (-448.0, 448.0))
     """
-    known = dtype(kind)
-    if known.is_integer:
-        return known.limits
-    name = known.name
-    top = _FORMATS[name][2] if name in _FORMATS else float(np.finfo(known.numpy).max)
+    scalar = dtype(kind)
+    if scalar.is_integer:
+        return scalar.limits
+    name = scalar.name
+    top = _FORMATS[name][2] if name in _FORMATS else float(np.finfo(scalar.numpy).max)
     return -top, top
 
 
@@ -50,17 +50,17 @@ def quantize(values: np.ndarray, kind: str | DType) -> np.ndarray:
     >>> quantize(np.array([1.01, 449.0, 500.0]), "e4m3").tolist()
     [1.0, 448.0, nan]
     """
-    known = dtype(kind)
+    scalar = dtype(kind)
     with np.errstate(over="ignore"):
-        if known.name not in _FORMATS:
-            return np.asarray(values).astype(known.numpy)
-        bits, least, top = _FORMATS[known.name]
+        if scalar.name not in _FORMATS:
+            return np.asarray(values).astype(scalar.numpy)
+        bits, least, top = _FORMATS[scalar.name]
         wide = np.asarray(values, dtype=np.float64)
         exponent = np.maximum(np.frexp(wide)[1] - 1, least)
         unit = np.ldexp(1.0, exponent - bits)
         rounded = np.where(np.isfinite(wide), np.rint(wide / unit) * unit, wide)
-        beyond = np.nan if known.name == "float8_e4m3" else np.copysign(np.inf, rounded)
-        return np.where(np.abs(rounded) > top, beyond, rounded).astype(known.numpy)
+        beyond = np.nan if scalar.name == "float8_e4m3" else np.copysign(np.inf, rounded)
+        return np.where(np.abs(rounded) > top, beyond, rounded).astype(scalar.numpy)
 
 
 def pack(values: np.ndarray, kind: str | DType) -> np.ndarray:
@@ -78,16 +78,16 @@ def pack(values: np.ndarray, kind: str | DType) -> np.ndarray:
     Raises:
         OperatorError: a sub-byte array does not fill whole bytes.
     """
-    known, flat = dtype(kind), np.ascontiguousarray(values).reshape(-1)
-    if known.bits < 8:
-        if flat.size * known.bits % 8:
-            raise OperatorError(f"{flat.size} elements of {known.name} do not fill whole bytes")
-        digits = flat.astype(np.uint8)[:, None] >> np.arange(known.bits, dtype=np.uint8) & 1
+    scalar, flat = dtype(kind), np.ascontiguousarray(values).reshape(-1)
+    if scalar.bits < 8:
+        if flat.size * scalar.bits % 8:
+            raise OperatorError(f"{flat.size} elements of {scalar.name} do not fill whole bytes")
+        digits = flat.astype(np.uint8)[:, None] >> np.arange(scalar.bits, dtype=np.uint8) & 1
         return np.packbits(digits.astype(np.uint8).reshape(-1), bitorder="little")
-    if known.name == "bfloat16":
+    if scalar.name == "bfloat16":
         return np.asarray(flat.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
-    if known.bits == 8 and not known.is_integer:
-        return _float8(flat, *_FORMATS[known.name][:2])
+    if scalar.bits == 8 and not scalar.is_integer:
+        return _float8(flat, *_FORMATS[scalar.name][:2])
     return flat.view(np.uint8)
 
 
@@ -107,10 +107,10 @@ def unpack(data: np.ndarray, kind: str | DType, shape: tuple[int, ...]) -> np.nd
         OperatorError: the type is below a byte or an eight-bit float, which no
             intrinsic has as its destination.
     """
-    known = dtype(kind)
-    if known.bits < 8 or (known.bits == 8 and not known.is_integer):
-        raise OperatorError(f"{known.name} cannot be unpacked")
-    if known.name == "bfloat16":
+    scalar = dtype(kind)
+    if scalar.bits < 8 or (scalar.bits == 8 and not scalar.is_integer):
+        raise OperatorError(f"{scalar.name} cannot be unpacked")
+    if scalar.name == "bfloat16":
         wide = data.view(np.uint16).astype(np.uint32) << 16
         return wide.view(np.float32).reshape(shape)
-    return data.view(known.numpy).reshape(shape).copy()
+    return data.view(scalar.numpy).reshape(shape).copy()

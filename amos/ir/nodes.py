@@ -6,7 +6,7 @@ are the same kind of statement, so both are one :class:`Compute` node.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import isinf, prod
@@ -136,6 +136,10 @@ class BufferLoad:
         for index, size in zip(self.indices, self.tensor.shape, strict=True):
             flat = flat * size + index
         return flat
+
+    def substituted(self, values: Mapping[str, Affine]) -> BufferLoad:
+        """The same access with each iteration replaced by an expression of others."""
+        return replace(self, indices=tuple(index.substituted(values) for index in self.indices))
 
     def __str__(self) -> str:
         inner = f"{self.tensor.name}[{', '.join(map(str, self.indices))}]"

@@ -62,7 +62,7 @@ def _iterations(statement: Statement, extents: Mapping[str, int]) -> tuple[Itera
         raise OperatorError(
             f"iteration {', '.join(vanished)} cancels out of every index that mentions it"
         )
-    given = ", ".join(map(str, extents)) or "none"
+    stated = ", ".join(map(str, extents)) or "none"
     for name in extents:
         if name not in used:
             raise OperatorError(
@@ -70,7 +70,7 @@ def _iterations(statement: Statement, extents: Mapping[str, int]) -> tuple[Itera
                 f"{', '.join(used) or 'none'}{suggestion(name, used)}"
             )
     if missing := [name for name in used if name not in extents]:
-        raise OperatorError(f"no extent given for {', '.join(missing)}; given are {given}")
+        raise OperatorError(f"no extent given for {', '.join(missing)}; given are {stated}")
     spatial = _in_order([statement.output])
     return tuple(
         Iteration(name, extents[name], "spatial" if name in spatial else "reduce") for name in used
@@ -93,8 +93,8 @@ def _tensors(
     accesses: dict[str, list[Reference]] = {}
     for reference in statement.references:
         accesses.setdefault(reference.name, []).append(reference)
-    for what, given in (("dtype", dtypes), ("shape", shapes)):
-        for name in given:
+    for what, names in (("dtype", dtypes), ("shape", shapes)):
+        for name in names:
             if name not in accesses:
                 raise OperatorError(
                     f"{what} given for {name!r}, which does not occur; tensors are "

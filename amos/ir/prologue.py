@@ -11,7 +11,7 @@ access of the statement, so that mappings are what they are without it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -91,11 +91,7 @@ class Prologue(Elementwise):
     def at(self, load: BufferLoad) -> Node:
         """The expression of one access to the source, with the indices of the access."""
         values = dict(zip(self.dimensions, load.indices, strict=True))
-
-        def placed(read: BufferLoad) -> BufferLoad:
-            return replace(read, indices=tuple(x.substituted(values) for x in read.indices))
-
-        return self.expression.with_loads(placed)
+        return self.expression.with_loads(lambda read: read.substituted(values))
 
     def check(self, source: Tensor) -> None:
         """Refuse a prologue that does not give every element of a source its value.

@@ -79,7 +79,7 @@ def _cpuinfo(path: Path) -> tuple[str, str, frozenset[str]]:
 
 def _caches(root: Path, allowed: list[int]) -> tuple[Cache, ...]:
     """Data and unified caches seen by the allowed processors."""
-    found: dict[int, dict[str, int]] = {}
+    levels: dict[int, dict[str, int]] = {}
     for number in allowed:
         for index in sorted((root / f"cpu{number}" / "cache").glob("index*")):
             try:
@@ -90,9 +90,9 @@ def _caches(root: Path, allowed: list[int]) -> tuple[Cache, ...]:
                 shared = (index / "shared_cpu_list").read_text().strip()
             except (OSError, ValueError):
                 continue
-            found.setdefault(level, {})[shared] = size
+            levels.setdefault(level, {})[shared] = size
     return tuple(
-        Cache(level, min(units.values()), len(units)) for level, units in sorted(found.items())
+        Cache(level, min(units.values()), len(units)) for level, units in sorted(levels.items())
     )
 
 

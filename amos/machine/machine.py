@@ -226,7 +226,7 @@ class Machine(Shown):
         try:
             return self.peaks[intrinsic]
         except KeyError:
-            known = ", ".join(sorted(self.peaks)) or "none"
+            rated = ", ".join(sorted(self.peaks)) or "none"
             raise MachineError(
-                f"machine {self.name!r} has no rate for intrinsic {intrinsic!r}; known: {known}"
+                f"machine {self.name!r} has no rate for intrinsic {intrinsic!r}; known: {rated}"
             ) from None

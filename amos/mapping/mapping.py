@@ -118,8 +118,8 @@ class Mapping(Shown):
         the sources after ``~`` if it is not the given one. Iterations with longer
         names are joined by dots.
         """
-        known = {it.name for it in self.operator.iterations}
-        return matching_name(self.groups.values(), self.order, known)
+        loops = {it.name for it in self.operator.iterations}
+        return matching_name(self.groups.values(), self.order, loops)
 
     def virtual(self) -> VirtualMapping:
         """The mapping onto an accelerator of unlimited size (Figure 3 e and f)."""

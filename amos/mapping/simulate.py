@@ -49,8 +49,8 @@ def simulate(mapping: Mapping, inputs: Dict[str, np.ndarray]) -> Any:
     if not hasattr(mapping, "physical"):
         raise MappingError(f"simulate: expected a Mapping, got {type(mapping).__name__}")
     op, physical = mapping.operator, mapping.physical()
-    given = check_inputs(op, inputs)
-    arrays = source_values(op, given)
+    checked = check_inputs(op, inputs)
+    arrays = source_values(op, checked)
     work = wide(arrays)
     out = np.zeros(op.output.tensor.shape, work)
     layouts = list(physical.layouts.values())
@@ -67,7 +67,7 @@ def simulate(mapping: Mapping, inputs: Dict[str, np.ndarray]) -> Any:
     flat.buffer[addresses[inside]] = accumulators[layouts[-1].places[inside]]
     with np.errstate(over="ignore"):
         result = flat.buffer.reshape(out.shape).astype(output_dtype(op, arrays))
-    return finish(op, result, given)
+    return finish(op, result, checked)
 
 
 def _elements(

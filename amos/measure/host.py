@@ -74,22 +74,24 @@ def host_machine(
     Raises:
         MeasureError: a measurement failed.
     """
-    known = Figures() if fresh else _load(cache_file())
+    figures = Figures() if fresh else _load(cache_file())
     versions = {x.name: _version(x, implementation) for x in intrinsics}
-    missing = [x for x in intrinsics if again or versions[x.name] not in known.peaks]
-    levels = {} if known.read and not levels_again else _probe_sizes(cpu(), runner)
+    missing = [x for x in intrinsics if again or versions[x.name] not in figures.peaks]
+    levels = {} if figures.read and not levels_again else _probe_sizes(cpu(), runner)
     if missing or levels:
         with contextlib.ExitStack() as stack:
             worker = runner or stack.enter_context(Runner())
-            found = worker.probe(Probe(tuple(missing), levels, cpu().cores, implementation))
-        rates = {versions[name]: rate for name, rate in found.peaks.items()}
-        known = known.better(replace(found, peaks=rates))
-        _save(cache_file(), known)
+            measured = worker.probe(Probe(tuple(missing), levels, cpu().cores, implementation))
+        rates = {versions[name]: rate for name, rate in measured.peaks.items()}
+        figures = figures.better(replace(measured, peaks=rates))
+        _save(cache_file(), figures)
     # Where there are several of one name the last one counts: a native rate, or what is asked for.
-    known.peaks = dict(sorted(known.peaks.items(), key=lambda each: _kept(each[0])[1] == "native"))
+    figures.peaks = dict(
+        sorted(figures.peaks.items(), key=lambda each: _kept(each[0])[1] == "native")
+    )
     for version in versions.values():
-        known.peaks[version] = known.peaks.pop(version)
-    return _machine(cpu(), known)
+        figures.peaks[version] = figures.peaks.pop(version)
+    return _machine(cpu(), figures)
 
 
 def _version(intrinsic: Intrinsic, kind: str | None) -> str:
@@ -141,23 +143,23 @@ def _kept(version: str) -> tuple[str, str]:
     return name, kind
 
 
-def _machine(here: Cpu, known: Figures) -> Machine:
+def _machine(here: Cpu, figures: Figures) -> Machine:
     caches = {f"L{c.level}": (c.capacity, c.units) for c in _data_caches(here)}
     peaks = {}
-    for kept, rates in known.peaks.items():
+    for kept, rates in figures.peaks.items():
         name, kind = _kept(kept)
         source = "measured" if kind == "native" else "measured, generic implementation"
         peaks[name] = Peak(**rates, source=source, generic=kind == "generic")
     return Machine(
         name="host",
         cores=here.cores,
-        clock=known.clock,
+        clock=figures.clock,
         levels=tuple(
-            _level(name, size, units, here.cores, known)
+            _level(name, size, units, here.cores, figures)
             for name, (size, units) in (caches | {"DRAM": (0, 1)}).items()
         ),
         peaks=peaks,
-        launch=known.launch,
+        launch=figures.launch,
         features=tuple(sorted(here.features)),
         maker=here.maker,
         source=f"measured on {here.model}",
@@ -165,9 +167,9 @@ def _machine(here: Cpu, known: Figures) -> Machine:
     )
 
 
-def _level(name: str, size: int, units: int, cores: int, known: Figures) -> Level:
-    one, each = known.read[name]["one"], known.read[name]["all"]
-    one_out, each_out = known.write[name]["one"], known.write[name]["all"]
+def _level(name: str, size: int, units: int, cores: int, figures: Figures) -> Level:
+    one, each = figures.read[name]["one"], figures.read[name]["all"]
+    one_out, each_out = figures.write[name]["one"], figures.write[name]["all"]
     if units >= cores:
         # Nothing is shared, so the two figures are one, measured twice.
         return Level(name, size, max(one, each), max(one_out, each_out), units)
@@ -179,14 +181,14 @@ def _load(path: Path) -> Figures:
     """What was measured before; nothing if the file is absent or unreadable."""
     try:
         values = json.loads(path.read_text())
-        known = Figures(**{name: values[name] for name in asdict(Figures())})
-        _machine(cpu(), known)
+        figures = Figures(**{name: values[name] for name in asdict(Figures())})
+        _machine(cpu(), figures)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, MachineError):
         return Figures()
-    return known
+    return figures
 
 
-def _save(path: Path, known: Figures) -> None:
+def _save(path: Path, figures: Figures) -> None:
     """Replace the file in one step, so that no reader sees half of it.
 
     Where the directory cannot be written, the next process measures again.
@@ -195,5 +197,5 @@ def _save(path: Path, known: Figures) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, suffix=".json")
         with os.fdopen(handle, "w") as file:
-            json.dump(asdict(known), file, indent=1)
+            json.dump(asdict(figures), file, indent=1)
         os.replace(name, path)

@@ -33,11 +33,11 @@ def lower(kind: str, limit: int) -> None:
 @contextlib.contextmanager
 def allowed(memory: int) -> Iterator[None]:
     """Inside, this process may allocate so many bytes more; 0 for no limit."""
-    if resource is None or not (memory and (taken := address_space())):
+    if resource is None or not (memory and (used := address_space())):
         yield
         return
     before = resource.getrlimit(resource.RLIMIT_AS)
-    lower("RLIMIT_AS", taken + memory)
+    lower("RLIMIT_AS", used + memory)
     try:
         yield
     finally:

@@ -107,10 +107,10 @@ class Probe:
         from amos.codegen.tir.tensor_intrin import implementation
         from amos.machine.cpu import cpu
 
-        found = Figures()
+        best = Figures()
         for unit in self.intrinsics:
             kind = self.implementation or implementation(unit, cpu().features)
-            rates = found.peaks[unit.name] = probe.probe_rates(unit, kind, self.cores)
+            rates = best.peaks[unit.name] = probe.probe_rates(unit, kind, self.cores)
             for _ in range(_AGAIN):
                 if probe.reachable(unit, kind, rates, clock):
                     break
@@ -118,12 +118,12 @@ class Probe:
                 clock = max(clock, probe.probe_clock())
             probe.check_rates(unit, kind, rates, clock)
         for level, streams in self.levels.items():
-            for figures, write in ((found.read, False), (found.write, True)):
+            for figures, write in ((best.read, False), (best.write, True)):
                 figures[level] = _streamed(streams, write=write)
         if self.levels:
-            found.launch = probe.probe_launch(self.cores)
-            found.clock = max(clock, probe.probe_clock())
-        return found
+            best.launch = probe.probe_launch(self.cores)
+            best.clock = max(clock, probe.probe_clock())
+        return best
 
 
 def _streamed(streams: dict[str, Stream], *, write: bool) -> dict[str, float]:

@@ -46,8 +46,8 @@ class Demand:
         # The reference works on wider copies, and on a sum for each point of the output.
         working = sum(prod(x.shape) for x in read.values()) + prod(x.extent for x in op.spatial)
         results = sum(map(_size, op.results))
-        held = sum(_size(x) for x in op.inputs) + 2 * results
-        largest = max(held, held - results + _WORKING * working)
+        kept = sum(_size(x) for x in op.inputs) + 2 * results
+        largest = max(kept, kept - results + _WORKING * working)
         return Demand(largest, op.points / _RATE)
 
     def check(self, op: Operator, memory: int) -> None:
@@ -86,7 +86,9 @@ class References:
     @property
     def bytes(self) -> int:
         """Bytes of everything that is kept."""
-        arrays = [x for inputs, made in self._kept.values() for x in (*made, *inputs.values())]
+        arrays = [
+            x for inputs, outputs in self._kept.values() for x in (*outputs, *inputs.values())
+        ]
         return sum(array.nbytes for array in arrays)
 
 

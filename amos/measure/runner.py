@@ -86,10 +86,10 @@ class Runner(Closing):
         Raises:
             MeasureError: the probe failed.
         """
-        found = self.request(job, _PROBE + _PROBE_EACH * len(job.intrinsics)).answer
-        if isinstance(found, Failure):
-            raise MeasureError(f"the machine could not be probed: {found.message}")
-        return found
+        figures = self.request(job, _PROBE + _PROBE_EACH * len(job.intrinsics)).answer
+        if isinstance(figures, Failure):
+            raise MeasureError(f"the machine could not be probed: {figures.message}")
+        return figures
 
     def request(self, job: Job[T], timeout: float | None = None) -> Reply[T]:
         """Have a job done; a crash or a hang comes back as a failure.
@@ -172,13 +172,13 @@ class Runner(Closing):
 def default_memory() -> int:
     """Half of the memory that this process may have, in bytes; 0 if that is not known."""
     try:
-        known = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+        limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     except (ValueError, OSError, AttributeError):
         return 0
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
         with contextlib.suppress(OSError, ValueError), open(f"/sys/fs/cgroup/{name}") as file:
-            known.append(int(file.read()))
-    return min(known) // 2
+            limits.append(int(file.read()))
+    return min(limits) // 2
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -95,8 +95,8 @@ def _settle(memory: int, guard: int) -> None:
     tempfile.tempdir = None
     lower("RLIMIT_CORE", 0)
     lower("RLIMIT_FSIZE", _LARGEST_FILE)
-    if memory and (taken := address_space()):
-        lower("RLIMIT_AS", taken + memory)
+    if memory and (used := address_space()):
+        lower("RLIMIT_AS", used + memory)
 
 
 def _one_line(error: BaseException) -> str:

@@ -100,12 +100,12 @@ def _builder_of(name: str) -> Builder:
 
 def _named(name: str, extents: Mapping[str, int], layout: str | None) -> Operator:
     parameters: dict[str, object] = dict(extents)
-    known = _builder_of(name)
+    build = _builder_of(name)
     if layout is not None:
-        if "layout" not in known.defaults:
-            raise OperatorError(f"operator {known.name!r} has no layout, but {layout!r} was given")
+        if "layout" not in build.defaults:
+            raise OperatorError(f"operator {build.name!r} has no layout, but {layout!r} was given")
         parameters["layout"] = layout
-    return layer(name, None, **parameters) if name in layers() else known(**parameters)
+    return layer(name, None, **parameters) if name in layers() else build(**parameters)
 
 
 def read_pair(item: str, form: str) -> tuple[str, str]:

@@ -73,13 +73,13 @@ def salvage(path: str | Path, target: str | Path | None = None) -> Salvage:
         raise RecordError(f"record file {str(source)!r}: there is no such file")
     if target is not None and os.path.exists(target):
         raise RecordError(f"record file {str(target)!r}: it exists; name a new file")
-    found = _search(_Pages.read(source))
-    if not found.records:
+    salvaged = _search(_Pages.read(source))
+    if not salvaged.records:
         raise RecordError(f"record file {str(source)!r}: not one record can be salvaged")
     if target is not None:
         with Records(target) as records:
-            records.add_all([record for _, record in sorted(found.records.items())])
-    return found
+            records.add_all([record for _, record in sorted(salvaged.records.items())])
+    return salvaged
 
 
 class _Pages:

@@ -115,14 +115,14 @@ def cuda_jobs(
     for arch in architectures:
         if arch not in ARCHITECTURES:
             raise UnknownNameError("architecture", arch, ARCHITECTURES)
-    made = []
+    jobs = []
     for name in chosen:
         for kind in tuple(types) or tuple(_TYPES):
             unit = intrinsics.get(_TYPES[kind])
             for arch in tuple(architectures) or tuple(ARCHITECTURES):
                 if capability(arch) >= unit.architecture:
-                    made.append((name, kind, arch))
-    return made
+                    jobs.append((name, kind, arch))
+    return jobs
 
 
 def cuda(
@@ -155,12 +155,12 @@ def cuda(
         if workers > 1 and len(wanted) > 1:
             pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
             rows = stack.enter_context(pool).map(cuda_row, wanted)
-        made = []
+        done = []
         for row in rows:
-            made.append(row)
+            done.append(row)
             if progress is not None:
                 progress(row)
-    return made
+    return done
 
 
 def cuda_row(job: Job) -> CudaRow:
@@ -276,10 +276,10 @@ def _cached(key: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     folder = user_cache_path("amos", appauthor=False) / "cuda"
     file = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
     with suppress(OSError, ValueError):
-        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        return found
-    made = make()
+        earlier: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        return earlier
+    fresh = make()
     with suppress(OSError):  # a cache that cannot be written only costs time
         folder.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(made), encoding="utf-8")
-    return made
+        file.write_text(json.dumps(fresh), encoding="utf-8")
+    return fresh

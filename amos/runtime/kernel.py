@@ -144,11 +144,11 @@ class Kernel(Shown):
                 arguments = self._prepare(bound)
                 self._run(*arguments)
                 return self.result(arguments)
-            made = [aligned(x.shape, dtype(str(x.dtype)).numpy) for x in self._results]
+            fresh = [aligned(x.shape, dtype(str(x.dtype)).numpy) for x in self._results]
             if not self.candidate.mapping.operator.whole:
-                for array in made:
+                for array in fresh:
                     array[...] = 0
-            out = made[0] if len(made) == 1 else tuple(made)
+            out = fresh[0] if len(fresh) == 1 else tuple(fresh)
         self._run(*self._prepare(bound, out))
         return out
 
@@ -180,7 +180,7 @@ class Kernel(Shown):
     def _prepare(self, bound: MappingType[str, Any], out: Any = None) -> list[Any]:
         """As :meth:`prepare`, of inputs that are known to be those that are open."""
         arguments = self._program.arguments
-        made = [
+        inputs = [
             self._packed[number]
             if number in self._packed and not needed.keys() <= bound.keys()
             else self._tensor(number, bound)
@@ -189,21 +189,21 @@ class Kernel(Shown):
         if out is None:
             results = self._program.results
             fresh = [to_tensor(np.zeros(a.shape, dtype(a.dtype).numpy), a.dtype) for a in results]
-            return [*made, *fresh]
+            return [*inputs, *fresh]
         for take, array in zip(self._take_out, self._outputs(out), strict=True):
-            target, place = take(array), len(made)
+            target, place = take(array), len(inputs)
             start = target.data_ptr()
             end = start + self._sizes[place]
-            for number, given in enumerate(made):
-                first = given.data_ptr()
+            for number, other in enumerate(inputs):
+                first = other.data_ptr()
                 if first < end and start < first + self._sizes[number]:
                     role = "input" if number < len(self._take) else "output"
                     raise BuildError(
                         f"output {arguments[place].tensor!r}: shares memory with {role} "
                         f"{arguments[number].tensor!r}"
                     )
-            made.append(target)
-        return made
+            inputs.append(target)
+        return inputs
 
     def _outputs(self, out: Any) -> tuple[Any, ...]:
         """The arrays that ``out`` gives, one for each result."""
@@ -284,8 +284,8 @@ class Kernel(Shown):
         if packed is None:
             ((name, adapter),) = take.items()
             return adapter(arrays[name])
-        given = {name: adapter.values(arrays[name]) for name, adapter in take.items()}
-        value = source_value(self.candidate.mapping.operator, packed.load.tensor, given)
+        inputs = {name: adapter.values(arrays[name]) for name, adapter in take.items()}
+        value = source_value(self.candidate.mapping.operator, packed.load.tensor, inputs)
         return to_tensor(stage_array(packed, value), self._program.arguments[number].dtype)
 
 
@@ -368,15 +368,15 @@ def implementation_of(candidate: Candidate, wanted: str | None) -> str:
         BuildError: the one that is asked for is none, or needs what this CPU lacks.
     """
     intrinsic = candidate.mapping.intrinsic
-    found = implementation(intrinsic, cpu().features)
+    here = implementation(intrinsic, cpu().features)
     if wanted not in (None, "native", "generic"):
         raise BuildError(f"implementation {wanted!r}: expected 'native' or 'generic'")
-    if wanted == "native" and found != "native":
+    if wanted == "native" and here != "native":
         raise BuildError(
             f"{intrinsic.name}: no native implementation here; it needs "
             f"{', '.join(intrinsic.requires) or 'an implementation'}, which this CPU lacks"
         )
-    return wanted or found
+    return wanted or here
 
 
 def warm_up() -> None:

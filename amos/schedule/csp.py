@@ -40,16 +40,16 @@ class CSP:
     constraints: tuple[Constraint, ...]
 
     def __post_init__(self) -> None:
-        known = {name for name, variable in self.variables.items() if variable.domain}
+        defined = {name for name, variable in self.variables.items() if variable.domain}
         for constraint in self.constraints:
             if missing := [n for n in constraint.names if n not in self.variables]:
                 raise ScheduleError(f"{constraint}: unknown variable {', '.join(missing)}")
             target = constraint.names[0]
             used = constraint.names[0 if isinstance(constraint, Le | In) else 1 :]
-            if late := [name for name in used if name not in known]:
+            if late := [name for name in used if name not in defined]:
                 raise ScheduleError(f"{constraint}: {', '.join(late)} is not defined before it")
-            known.add(target)
-        if lost := self.variables.keys() - known:
+            defined.add(target)
+        if lost := self.variables.keys() - defined:
             raise ScheduleError(f"no constraint defines {', '.join(sorted(lost))}")
 
     @cached_property
@@ -89,8 +89,8 @@ class CSP:
 
     def by_type(self) -> dict[str, int]:
         """Number of constraints of each type."""
-        found = Counter(constraint.type for constraint in self.constraints)
-        return {name: found.get(name, 0) for name in ("PROD", "SUM", "EQ", "LE", "IN", "SELECT")}
+        counts = Counter(constraint.type for constraint in self.constraints)
+        return {name: counts.get(name, 0) for name in ("PROD", "SUM", "EQ", "LE", "IN", "SELECT")}
 
     def by_rule(self) -> dict[str, int]:
         """Number of constraints of each rule, in the order of the rules."""
@@ -98,8 +98,10 @@ class CSP:
 
     def by_role(self) -> dict[str, int]:
         """Number of variables of each role (Heron, Table 4)."""
-        found = Counter(variable.role for variable in self.variables.values())
-        return {role: found.get(role, 0) for role in ("architecture", "length", "tunable", "other")}
+        counts = Counter(variable.role for variable in self.variables.values())
+        return {
+            role: counts.get(role, 0) for role in ("architecture", "length", "tunable", "other")
+        }
 
     @cached_property
     def allowed(self) -> Mapping[str, tuple[int, ...]]:
@@ -155,18 +157,18 @@ class CSP:
         """
         low, high = self.bounds(positions)
         limits = self._program.limits
-        found: list[Constraint] = [
+        conflicts: list[Constraint] = [
             c for c, test, a, b in limits if not _holds(test, a, b, low, high)
         ]
         for name, left in positions.items():
             if set(left).isdisjoint(self.allowed[name]):
                 here = {self.variables[name].domain[at] for at in left}
-                found += [
+                conflicts += [
                     c
                     for c in self.constraints
                     if isinstance(c, In) and c.variable == name and here.isdisjoint(c.values)
                 ]
-        return found
+        return conflicts
 
     def possible(self, positions: Mapping[str, Sequence[int]]) -> bool:
         """Whether :meth:`broken` is empty, for positions that are :attr:`allowed`."""
@@ -184,13 +186,13 @@ class CSP:
         Raises:
             ScheduleError: a variable has no value, or one outside its domain.
         """
-        found = {}
+        places = {}
         for variable in self.tunables:
             value = assignment.get(variable.name, variable.default)
             if value not in variable.domain:
                 raise ScheduleError(f"{variable.name} = {value!r} is not one of {variable.domain}")
-            found[variable.name] = variable.domain.index(value)
-        return found
+            places[variable.name] = variable.domain.index(value)
+        return places
 
     @cached_property
     def _program(self) -> _Program:

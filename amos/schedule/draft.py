@@ -39,12 +39,12 @@ class TilingContext(Structure):
     @cached_property
     def registers(self) -> int:
         """Fragments that fit the registers at once."""
-        known = self.mapping.intrinsic.registers
+        declared = self.mapping.intrinsic.registers
         if not self.warps:
-            return known or _DEFAULT_REGISTERS
+            return declared or _DEFAULT_REGISTERS
         each = fragment_registers(self.mapping.intrinsic)[-1]
         most = max(2, (THREAD_REGISTERS - OTHER_REGISTERS) // each)
-        return min(known, most) if known else most
+        return min(declared, most) if declared else most
 
     @cached_property
     def scratchpads(self) -> dict[str, str]:

@@ -75,14 +75,14 @@ def every(csp: CSP, most: int) -> list[dict[str, int]] | None:
     allowed = csp.allowed
     if not all(allowed.values()):
         return []
-    found: list[dict[str, int]] = []
+    assignments: list[dict[str, int]] = []
     names = list(allowed)
     looked = 0
 
     def walk(depth: int, left: dict[str, tuple[int, ...]]) -> bool:
         nonlocal looked
         if depth == len(names):
-            found.append({n: p[0] for n, p in left.items()})
+            assignments.append({n: p[0] for n, p in left.items()})
             return True
         for position in allowed[names[depth]]:
             looked += 1
@@ -98,4 +98,4 @@ def every(csp: CSP, most: int) -> list[dict[str, int]] | None:
         return [{}] if csp.possible(allowed) else []
     if prod(map(len, allowed.values())) > 1000 * most:
         return None
-    return found if walk(0, dict(allowed)) else None
+    return assignments if walk(0, dict(allowed)) else None

@@ -37,29 +37,29 @@ def sample(csp: CSP, count: int, rng: np.random.Generator) -> list[dict[str, int
     The same generator state gives the same assignments in every process. Fewer come
     back only if the space has no more; none if it is infeasible.
     """
-    found: dict[tuple[int, ...], dict[str, int]] = {}
+    assignments: dict[tuple[int, ...], dict[str, int]] = {}
     repeats = 0
-    while len(found) < count and repeats < _REPEATS:
+    while len(assignments) < count and repeats < _REPEATS:
         drawn = descend(csp, rng)
         if drawn is None:
             drawn = solve(csp, rng=rng)
             if drawn is None:
-                return list(found.values())
+                return list(assignments.values())
         key = tuple(drawn.values())
-        repeats = repeats + 1 if key in found else 0
-        found.setdefault(key, drawn)
-    if len(found) < count and (rest := every(csp, COUNTED)) is not None:
+        repeats = repeats + 1 if key in assignments else 0
+        assignments.setdefault(key, drawn)
+    if len(assignments) < count and (rest := every(csp, COUNTED)) is not None:
         for number in rng.permutation(len(rest)):
-            found.setdefault(tuple(rest[number].values()), rest[number])
-            if len(found) >= count:
+            assignments.setdefault(tuple(rest[number].values()), rest[number])
+            if len(assignments) >= count:
                 break
-    return list(found.values())
+    return list(assignments.values())
 
 
 def count(csp: CSP) -> int | None:
     """Number of feasible assignments, or ``None`` if the space is too large to count."""
-    found = every(csp, COUNTED)
-    return None if found is None else len(found)
+    assignments = every(csp, COUNTED)
+    return None if assignments is None else len(assignments)
 
 
 def fixed(partial: Mapping[str, Value]) -> list[Constraint]:
@@ -93,10 +93,10 @@ def explain(csp: CSP, extra: Iterable[Constraint] = ()) -> tuple[Constraint, ...
     spared: list[list[int]] = []
     while True:
         chosen = _hitting(spared, len(loose))
-        found = _spared(whole, loose, chosen)
-        if found is None:
+        without = _spared(whole, loose, chosen)
+        if without is None:
             return tuple(loose[n] for n in chosen)
-        spared.append(found)
+        spared.append(without)
 
 
 def _spared(csp: CSP, loose: list[Constraint], kept: Iterable[int]) -> list[int] | None:
@@ -120,12 +120,12 @@ def _hitting(sets: list[list[int]], count: int) -> list[int]:
     from ortools.sat.python import cp_model
 
     problem = cp_model.CpModel()
-    taken = [problem.new_bool_var(str(number)) for number in range(count)]
+    switches = [problem.new_bool_var(str(number)) for number in range(count)]
     for one in sets:
-        problem.add_bool_or([taken[n] for n in one])
-    problem.minimize(sum(taken))
+        problem.add_bool_or([switches[n] for n in one])
+    problem.minimize(sum(switches))
     _, solver = _run(problem, 0)
-    return [n for n, switch in enumerate(taken) if solver.value(switch)]
+    return [n for n, switch in enumerate(switches) if solver.value(switch)]
 
 
 def solve(
@@ -203,17 +203,17 @@ class _Model:
             return
         if isinstance(constraint, Sum):
             total = sum(value[part] for part in constraint.parts)
-            made = self.problem.add(value[constraint.target] == total)
+            added = self.problem.add(value[constraint.target] == total)
         elif isinstance(constraint, Le):
-            made = self.problem.add(value[constraint.left] <= value[constraint.right])
+            added = self.problem.add(value[constraint.left] <= value[constraint.right])
         elif isinstance(constraint, In):
             wanted = self._csp.variables[constraint.variable].coded(constraint.values)
             domain = cp_model.Domain.from_values(sorted(wanted))
-            made = self.problem.add_linear_expression_in_domain(value[constraint.variable], domain)
+            added = self.problem.add_linear_expression_in_domain(value[constraint.variable], domain)
         else:
-            made = self.problem.add(value[constraint.left] == value[constraint.right])
+            added = self.problem.add(value[constraint.left] == value[constraint.right])
         if switch is not None:
-            made.only_enforce_if(switch)
+            added.only_enforce_if(switch)
 
 
 def _run(problem: cp_model.CpModel, seed: int) -> tuple[str, cp_model.CpSolver]:

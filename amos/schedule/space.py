@@ -97,15 +97,15 @@ class ScheduleSpace(Shown):
     def violations(self, schedule: Schedule) -> tuple[str, ...]:
         """What a schedule breaks, in words; empty if it is feasible."""
         values = schedule.as_dict()
-        found = [f"unknown variable {name!r}" for name in values if name not in self.variables]
+        problems = [f"unknown variable {name!r}" for name in values if name not in self.variables]
         for variable in self.csp.tunables:
             value = values.get(variable.name, variable.default)
             if value is None:
-                found.append(f"{variable.name} has no value")
+                problems.append(f"{variable.name} has no value")
             elif value not in variable.domain:
-                found.append(f"{variable.name} = {value!r} is not one of {variable.domain}")
-        if found:
-            return tuple(found)
+                problems.append(f"{variable.name} = {value!r} is not one of {variable.domain}")
+        if problems:
+            return tuple(problems)
         positions = self.csp.positions(values)
         whole = {name: (at,) for name, at in positions.items()}
         broken = self.csp.broken(whole)
@@ -144,8 +144,8 @@ class ScheduleSpace(Shown):
         Raises:
             ScheduleError: there is none; the message names the constraints in conflict.
         """
-        if found := solver.sample(self.csp, 1, rng):
-            return self.schedule(found[0])
+        if drawn := solver.sample(self.csp, 1, rng):
+            return self.schedule(drawn[0])
         raise ScheduleError(f"{self.mapping.name}: {solver.conflict(solver.explain(self.csp))}")
 
     def draw(
@@ -153,7 +153,7 @@ class ScheduleSpace(Shown):
     ) -> list[Schedule]:
         """RandSAT: up to ``count`` different feasible schedules that also meet ``extra``."""
         csp = self.csp.plus(extra) if extra else self.csp
-        return [self.schedule(found) for found in solver.sample(csp, count, rng)]
+        return [self.schedule(positions) for positions in solver.sample(csp, count, rng)]
 
     def smallest(self) -> Schedule:
         """The first value of every variable, or what comes nearest to it.
@@ -163,10 +163,10 @@ class ScheduleSpace(Shown):
         """
         first = dict.fromkeys(self.variables, 0)
         rng = np.random.default_rng(0)
-        found = decode(self.csp, first, rng, list(first)) or solver.solve(self.csp)
-        if found is None:
+        positions = decode(self.csp, first, rng, list(first)) or solver.solve(self.csp)
+        if positions is None:
             raise ScheduleError(f"{self.mapping.name}: {solver.conflict(solver.explain(self.csp))}")
-        return self.schedule(found)
+        return self.schedule(positions)
 
     def mutate(self, schedule: Schedule, rng: np.random.Generator) -> Schedule:
         """Change one or two variables; the result is feasible."""
@@ -196,8 +196,8 @@ class ScheduleSpace(Shown):
             for name, domain in self.variables.items()
             if values.get(name) in domain
         }
-        found = decode(self.csp, wanted, rng)
-        return self.schedule(found) if found is not None else self.sample(rng)
+        positions = decode(self.csp, wanted, rng)
+        return self.schedule(positions) if positions is not None else self.sample(rng)
 
     def schedule(self, positions: MappingType[str, int]) -> Schedule:
         """The schedule of an assignment; values that are a variable's default are left out."""
@@ -240,29 +240,29 @@ def spaces_of(
     if not wanted:
         streams = machine is not None and machine.stream is not None
         return _fitting(spaces) if streams else spaces
-    known = {name for space in spaces.values() for name in space.variables}
-    plain = {name.replace(".", "_"): name for name in known}
-    given = []
+    named = {name for space in spaces.values() for name in space.variables}
+    plain = {name.replace(".", "_"): name for name in named}
+    constraints = []
     for name, value in wanted:
-        if name not in known and name not in plain:
-            raise UnknownNameError("schedule variable", name, known)
-        given.append(In(name if name in known else plain[name], (value,), "given"))
-    names = {constraint.variable for constraint in given}
+        if name not in named and name not in plain:
+            raise UnknownNameError("schedule variable", name, named)
+        constraints.append(In(name if name in named else plain[name], (value,), "given"))
+    names = {constraint.variable for constraint in constraints}
     having = {key: x for key, x in spaces.items() if names <= x.variables.keys()}
     if not having:
         raise ScheduleError(f"no mapping has all of the variables {', '.join(sorted(names))}")
-    kept = {key: space.fix(given) for key, space in having.items()}
+    kept = {key: space.fix(constraints) for key, space in having.items()}
     left = {key: space for key, space in kept.items() if _possible(space.csp)}
     if not left:
         first = next(iter(kept))
-        for constraint in given:
+        for constraint in constraints:
             domain = having[first].variables[constraint.variable]
             if not set(constraint.values) <= set(domain):
                 raise ScheduleError(
                     f"mapping {first}: {constraint.variable} = {constraint.values[0]!r} is not "
                     f"one of {', '.join(map(str, domain))}"
                 )
-        core = solver.explain(having[first].csp, given)
+        core = solver.explain(having[first].csp, constraints)
         raise ScheduleError(f"mapping {first}: {solver.conflict(core)}")
     return left
 

@@ -30,7 +30,7 @@ def check_arm(unit: Intrinsic, given: Fragments, report: Report) -> None:
     if not sources or platform.machine() == "aarch64":
         return
     compiler = shutil.which(_COMPILER)
-    emulator = next((found for name in _EMULATORS if (found := shutil.which(name))), None)
+    emulator = next((path for name in _EMULATORS if (path := shutil.which(name))), None)
     lacking = "" if emulator else f"aarch64 run: {' or '.join(_EMULATORS)} is not installed"
     if "c" in sources:
         if compiler is None:

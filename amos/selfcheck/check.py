@@ -43,12 +43,12 @@ def check(
     with ThreadPoolExecutor(2) as pool, Runner(timeout=60.0) as runner:
         compiled = pool.submit(check_cuda, intrinsics, np.random.default_rng(_SEED))
         for unit in intrinsics:
-            report, given = reports[unit.name], fragments(unit, np.random.default_rng(_SEED))
+            report, inputs = reports[unit.name], fragments(unit, np.random.default_rng(_SEED))
             _describe(unit, report)
-            check_llvm(unit, given, report, runner)
-            check_c(unit, given, report)
-            check_arm(unit, given, report)
-            check_opencl(unit, given, report)
+            check_llvm(unit, inputs, report, runner)
+            check_c(unit, inputs, report)
+            check_arm(unit, inputs, report)
+            check_opencl(unit, inputs, report)
         for name, part in compiled.result().items():
             reports[name].join(part)
             if progress is not None:

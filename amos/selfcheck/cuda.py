@@ -48,18 +48,18 @@ def check_cuda(intrinsics: Sequence[Intrinsic], rng: np.random.Generator) -> dic
     failure is traced to the kernels that cause it by compiling them one by one.
     """
     reports = {unit.name: Report(unit.name, described=True) for unit in intrinsics}
-    found = [(unit, implementations(unit.name).get("cuda")) for unit in intrinsics]
-    pairs = [(unit, source) for unit, source in found if source is not None]
-    known = compilers()
-    if not known:
+    sources = [(unit, implementations(unit.name).get("cuda")) for unit in intrinsics]
+    pairs = [(unit, source) for unit, source in sources if source is not None]
+    installed = compilers()
+    if not installed:
         missing = "cuda: nvcc is not installed, nor is NVRTC (pip: nvidia-cuda-nvrtc)"
         _skip(pairs, reports, missing)
         return reports
     for architecture in sorted({a for _, s in pairs for a in s.architectures}, key=capability):
         users = [pair for pair in pairs if architecture in pair[1].architectures]
-        able = next((c for c in known if architecture in c.architectures), None)
+        able = next((c for c in installed if architecture in c.architectures), None)
         if able is None:
-            names = " and ".join(c.name for c in known)
+            names = " and ".join(c.name for c in installed)
             _skip(users, reports, f"cuda: {architecture} is unknown to {names}")
         else:
             _compile(able, architecture, users, reports)
@@ -101,9 +101,11 @@ def _compile(
     for pair in users:
         report = reports[pair[0].name]
         alone = problem and len(users) > 1
-        found = _complaint(able, cuda_source([pair]), architecture) if alone else problem
-        if found:
-            report.problems.append(f"cuda: {architecture}: {able.name} does not compile: {found}")
+        complaint = _complaint(able, cuda_source([pair]), architecture) if alone else problem
+        if complaint:
+            report.problems.append(
+                f"cuda: {architecture}: {able.name} does not compile: {complaint}"
+            )
         else:
             label = "cuda" if able.kind == "nvcc" else f"cuda by {able.name}"
             report.compiled_for.append(f"{label}: {architecture}")
@@ -146,9 +148,9 @@ def _run(pairs: Sequence[Pair], reports: dict[str, Report], rng: np.random.Gener
         for unit, _ in able:
             sizes = [str(unit.fragment_bytes(load)) for load in unit.operands]
             command = [sys.executable, "-m", __name__, _DRIVER, file.name, unit.name, *sizes]
-            given = fragments(unit, rng)
-            got = run_program(command, unit, given)
-            reports[unit.name].judge(f"cuda: GPU sm_{here}", unit, given, got)
+            inputs = fragments(unit, rng)
+            got = run_program(command, unit, inputs)
+            reports[unit.name].judge(f"cuda: GPU sm_{here}", unit, inputs, got)
 
 
 def main(library: str, image: str, name: str, *sizes: str) -> None:

@@ -46,19 +46,19 @@ def _scales(intrinsic: Intrinsic) -> tuple[float, ...]:
 
 
 def _generic(intrinsic: Intrinsic, rng: np.random.Generator, scale: float) -> Fragments:
-    made = {}
+    drawn = {}
     for name, (kind, shape) in _kinds(intrinsic).items():
         size = (_GENERIC, *shape)
         if kind.is_integer:
             low, high = kind.limits
-            made[name] = rng.integers(low, high, size, kind.numpy, endpoint=True)
+            drawn[name] = rng.integers(low, high, size, kind.numpy, endpoint=True)
         else:
             # A tiny accumulator meets tiny products, else rounding would hide them.
             factor = (
                 scale * scale if kind == dtype(intrinsic.dtypes[-1]) and scale < 1e-9 else scale
             )
-            made[name] = quantize(rng.standard_normal(size) * factor, kind)
-    return made
+            drawn[name] = quantize(rng.standard_normal(size) * factor, kind)
+    return drawn
 
 
 def _extreme(intrinsic: Intrinsic) -> Fragments:
@@ -67,19 +67,19 @@ def _extreme(intrinsic: Intrinsic) -> Fragments:
     *sources, target = kinds
     ranges = {name: limits(kind) for name, (kind, _) in kinds.items()}
     rows = list(product(*(ranges[name] for name in sources), (0, *ranges[target])))
-    made = {}
+    drawn = {}
     for column, (name, (kind, shape)) in enumerate(kinds.items()):
         values = np.array([row[column] for row in rows]).astype(kind.numpy)
-        made[name] = np.broadcast_to(
+        drawn[name] = np.broadcast_to(
             values.reshape([-1] + [1] * len(shape)), (len(rows), *shape)
         ).copy()
-    return made
+    return drawn
 
 
 def _edges(intrinsic: Intrinsic, rng: np.random.Generator) -> Fragments:
     """Accumulators so near the ends of their range that a call may or may not leave it."""
-    made = _generic(intrinsic, rng, 1.0)
-    made = {name: array[:_EDGES] for name, array in made.items()}
+    drawn = _generic(intrinsic, rng, 1.0)
+    drawn = {name: array[:_EDGES] for name, array in drawn.items()}
     target = intrinsic.destination.tensor
     kind = dtype(str(target.dtype))
     low, high = limits(kind)
@@ -87,10 +87,10 @@ def _edges(intrinsic: Intrinsic, rng: np.random.Generator) -> Fragments:
     if kind.is_integer:
         upper = rng.integers(0, 2, reach.shape).astype(bool)
         values = np.where(upper, int(high) - reach, int(low) + reach)
-        made[target.name] = values.astype(kind.numpy)
+        drawn[target.name] = values.astype(kind.numpy)
     else:
-        made[target.name] = quantize(high * rng.uniform(-1, 1, reach.shape), kind)
-    return made
+        drawn[target.name] = quantize(high * rng.uniform(-1, 1, reach.shape), kind)
+    return drawn
 
 
 def compare(

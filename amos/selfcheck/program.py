@@ -35,7 +35,7 @@ def check_c(unit: Intrinsic, given: Fragments, report: Report) -> None:
     source = implementations(unit.name).get("c")
     if source is None or not source.runs_here:
         return
-    compiler = next((found for name in _COMPILERS if (found := shutil.which(name))), None)
+    compiler = next((path for name in _COMPILERS if (path := shutil.which(name))), None)
     if compiler is None:
         report.skipped.append(f"c: no compiler on the path ({', '.join(_COMPILERS)})")
         return

@@ -34,8 +34,8 @@ _INTRINSIC, _MACHINE = "vnni_dpbusd_m16k4_u8_s8_s32", "xeon_6240"
 
 def problem(operator: Operator) -> Problem:
     """An operator on a CPU, on the model alone."""
-    found = enumerate_mappings(operator, intrinsics.get(_INTRINSIC), rule="gather")
-    return Problem(list(found), machines.get(_MACHINE))
+    mappings = enumerate_mappings(operator, intrinsics.get(_INTRINSIC), rule="gather")
+    return Problem(list(mappings), machines.get(_MACHINE))
 
 
 def proposals(method: str, seed: int, count: int, operator: Operator) -> list[str]:
@@ -81,8 +81,8 @@ class MethodContract:
         search = self._search(joint)
         told = [joint.sample(joint.mappings[0], np.random.default_rng(n)) for n in range(20)]
         search.tell([(candidate, 1.0) for candidate in told])
-        found = {candidate.key for _ in range(4) for candidate in search.ask(5)}
-        assert not found & {candidate.key for candidate in told}
+        proposed = {candidate.key for _ in range(4) for candidate in search.ask(5)}
+        assert not proposed & {candidate.key for candidate in told}
 
     def test_the_same_seed_proposes_the_same_in_another_process(self) -> None:
         """Nothing depends on the order of sets or on a clock."""
@@ -124,11 +124,11 @@ class MethodContract:
             machines.get(_MACHINE),
             fixes=[(name, value) for name, value in fixes.items() if name in names],
         )
-        search, found = self._search(joint), set()
+        search, proposed = self._search(joint), set()
         while batch := search.ask(7):
             search.tell(list(zip(batch, joint.seconds(batch).tolist(), strict=True)))
-            found |= {candidate.key for candidate in batch}
-        assert len(found) == sum(len(_all(joint, name)) for name in joint.spaces)
+            proposed |= {candidate.key for candidate in batch}
+        assert len(proposed) == sum(len(_all(joint, name)) for name in joint.spaces)
 
     def test_honours_a_budget(self) -> None:
         """Neither the method nor its guide hands out more than was asked for."""
@@ -148,6 +148,6 @@ class MethodContract:
 def _all(joint: Problem, name: str) -> list[dict[str, int]]:
     from amos.schedule.sampler import every
 
-    found = every(joint.spaces[name].csp, 100_000)
-    assert found is not None
-    return found
+    assignments = every(joint.spaces[name].csp, 100_000)
+    assert assignments is not None
+    return assignments

@@ -106,14 +106,14 @@ def _check_array(op: Operator, tensor: Tensor, given: np.ndarray) -> np.ndarray:
     where = f"input {tensor.name!r} of {op.name}"
     if array.shape != tensor.shape:
         raise OperatorError(f"{where}: expected shape {tensor.shape}, got {array.shape}")
-    if (known := tensor.kind) is None:
+    if (scalar := tensor.kind) is None:
         if array.dtype.kind not in "iufb":
             raise OperatorError(f"{where}: expected integers or floats, got {array.dtype}")
         return array.astype(np.uint8) if array.dtype.kind == "b" else array
-    if array.dtype != known.numpy:
-        raise OperatorError(f"{where}: expected dtype {known.container}, got {array.dtype}")
-    narrow = known.is_integer and (known.bounds or known.bits < 8 * array.itemsize)
-    if narrow and (outside := known.outside(array)):
+    if array.dtype != scalar.numpy:
+        raise OperatorError(f"{where}: expected dtype {scalar.container}, got {array.dtype}")
+    narrow = scalar.is_integer and (scalar.bounds or scalar.bits < 8 * array.itemsize)
+    if narrow and (outside := scalar.outside(array)):
         raise OperatorError(f"{where}: {outside}")
     return array
 
@@ -197,18 +197,18 @@ def random_inputs(op: Operator, rng: np.random.Generator) -> dict[str, np.ndarra
     before = {tensor.name: each for each in op.prologues for tensor in each.tensors}
 
     def draw(tensor: Tensor) -> np.ndarray:
-        known = tensor.kind or dtype("float32")
-        if known.bounds is None and tensor.name in before:
+        scalar = tensor.kind or dtype("float32")
+        if scalar.bounds is None and tensor.name in before:
             whole = dtype(before[tensor.name].dtype).is_integer
-            return _draw_before(tensor.shape, known, 16 if whole else 1, rng)
-        if known.bounds is None and tensor.name not in own and known.bits > 8:
-            return _draw_magnitudes(tensor.shape, known, rng)
-        if known.is_integer:
-            low, high = known.limits
-            return rng.integers(low, high, tensor.shape, known.numpy, endpoint=True)
-        top, unit = (8, 8.0) if known.bits == 8 else (128, 64.0)
+            return _draw_before(tensor.shape, scalar, 16 if whole else 1, rng)
+        if scalar.bounds is None and tensor.name not in own and scalar.bits > 8:
+            return _draw_magnitudes(tensor.shape, scalar, rng)
+        if scalar.is_integer:
+            low, high = scalar.limits
+            return rng.integers(low, high, tensor.shape, scalar.numpy, endpoint=True)
+        top, unit = (8, 8.0) if scalar.bits == 8 else (128, 64.0)
         values = rng.integers(-top, top, tensor.shape, endpoint=True) / unit
-        return values.astype(known.numpy)
+        return values.astype(scalar.numpy)
 
     return {tensor.name: aligned_copy(draw(tensor)) for tensor in op.inputs}
 

@@ -7,11 +7,11 @@ there is no such expression, and a reason says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from amos.ir import Affine, BufferLoad, Operator, dtype
+from amos.ir import BufferLoad, Operator, dtype
 from amos.ir.epilogue import ACC, Epilogue
 from amos.ir.expression import ACCUMULATORS, CASTS, FLOATS, INTEGERS, SIGNS, Node
 from amos.ir.limits import DEPTH
@@ -117,21 +117,8 @@ def accesses(op: Operator) -> list[BufferLoad]:
             reads.append(load)
         else:
             by = dict(zip(prologue.dimensions, load.indices, strict=True))
-            reads += [replace(at(each, by), padded=load.padded) for each in prologue.loads]
+            reads += [replace(each.substituted(by), padded=load.padded) for each in prologue.loads]
     return [*reads, *(op.epilogue.loads if op.epilogue is not None else ())]
-
-
-def at(load: BufferLoad, by: Mapping[str, Affine]) -> BufferLoad:
-    """The access with what indexes it replaced by other indices."""
-    return replace(load, indices=tuple(substituted_index(index, by) for index in load.indices))
-
-
-def substituted_index(index: Affine, by: Mapping[str, Affine]) -> Affine:
-    """The index with each of its iterations replaced by another index."""
-    total = Affine(constant=index.constant)
-    for name, c in index.terms:
-        total += by[name] * c
-    return total
 
 
 def elementwise(op: Operator, read: Read) -> Value:
@@ -170,7 +157,7 @@ def _source(op: Operator, load: BufferLoad, read: Read) -> Value:
         return read(load)
     by = dict(zip(prologue.dimensions, load.indices, strict=True))
     node = substituted(
-        prologue.expression, lambda each: read(replace(at(each, by), padded=load.padded))
+        prologue.expression, lambda each: read(replace(each.substituted(by), padded=load.padded))
     )
     return Value(node, None).with_node(node, prologue.dtype)
 

@@ -70,11 +70,11 @@ def _elements(
 ) -> np.ndarray:
     """What the epilogue makes of accumulators: an axis for each spatial iteration."""
     names = [it.name for it in op.spatial]
-    held = FlatAccess.of(op.output, accumulators, op.extents).view(names, op.extents)
+    values = FlatAccess.of(op.output, accumulators, op.extents).view(names, op.extents)
     if op.epilogue is None:
-        return held
+        return values
     kind = op.output.tensor.dtype or accumulators.dtype.name
-    return _finished(op, op.epilogue, held, kind, inputs)
+    return _finished(op, op.epilogue, values, kind, inputs)
 
 
 def _finished(
@@ -154,10 +154,10 @@ class _InNumPy:
 
     def rounded(self, value: Any, kind: str, final: str) -> Any:
         """To nearest even, and clamped."""
-        known = dtype(final)
-        if not known.is_integer:
+        scalar = dtype(final)
+        if not scalar.is_integer:
             return quantize(value.astype(np.float32), final).astype(np.float32)
-        low, high = known.limits
+        low, high = scalar.limits
         if kind == "int32":
             return np.clip(value, low, high)
         above = np.where(value > low, value, np.float32(low))

@@ -9,7 +9,7 @@ from math import prod
 from amos.ir import BufferLoad, Operator, Store
 from amos.ir.expression import Node
 from amos.validate.bijection import Substitution, Visits, substitution
-from amos.validate.composition import Apart, Value, accesses, at, elementwise, stored
+from amos.validate.composition import Apart, Value, accesses, elementwise, stored
 from amos.validate.reasons import listed
 
 
@@ -33,7 +33,7 @@ def stored_by(consumer: Operator, here: Substitution) -> Store:
     """Where the consumer stores, by the producer's iterations."""
     if consumer.stored.digits:
         raise Apart(f"the consumer's output {consumer.stored} takes its iterations apart")
-    indices = at(consumer.stored, here.indices).indices
+    indices = consumer.stored.substituted(here.indices).indices
     used = {name for index in indices for name in index.names}
     digits = tuple(digit for digit in here.digits if str(digit) in used)
     return Store(replace(consumer.result, dtype=None), indices, digits=digits)
@@ -84,8 +84,8 @@ def input_value(load: BufferLoad, here: Substitution, extents: Mapping[str, int]
     if load.padded and _leaves(load, extents):
         raise Apart(f"`{load}` is padded, and only a source of the kernel's statement can be")
     tensor = load.tensor
-    known = replace(tensor, dtype=tensor.dtype or "float32")
-    plain = BufferLoad(tensor=known, indices=at(load, here.indices).indices)
+    typed = replace(tensor, dtype=tensor.dtype or "float32")
+    plain = BufferLoad(tensor=typed, indices=load.substituted(here.indices).indices)
     if split := sorted(plain.names & {str(digit) for digit in here.digits}):
         raise Apart(f"`{load}` would be `{plain}`, and only an output is indexed by {split[0]}")
     return Value(Node("read", load=plain), tensor.dtype)

@@ -25,7 +25,7 @@ from amos.ir.prologue import Prologue
 from amos.ir.result import Combination, Result
 from amos.ir.tokens import one_line
 from amos.validate.bijection import Substitution, Visits, substitution
-from amos.validate.composition import Apart, Value, elementwise, substituted, substituted_index
+from amos.validate.composition import Apart, Value, elementwise, substituted
 from amos.validate.fused_elements import elements, input_value, stored_by, written
 from amos.validate.reasons import listed
 from amos.validate.verdict import Verdict
@@ -270,7 +270,7 @@ def _before(producer: Operator, consumer: Operator) -> tuple[Operator, str]:
         if load.tensor.name != name:
             return Value(Node("read", load=load), load.tensor.dtype)
         by = dict(zip(dimensions, load.indices, strict=True))
-        indices = {it: substituted_index(index, by) for it, index in here.indices.items()}
+        indices = {it: index.substituted(by) for it, index in here.indices.items()}
         element = replace(here, indices=indices)
         return elementwise(producer, lambda each: input_value(each, element, producer.extents))
 
@@ -313,10 +313,10 @@ def _with_prologue(
 def _inverse(producer: Operator) -> tuple[tuple[str, ...], Substitution]:
     """Names of the dimensions of the producer's result, and its iterations by them."""
     output, shape = producer.stored, producer.result.shape
-    taken = [index.names[0] if len(index.names) == 1 else "" for index in output.indices]
+    plain = [index.names[0] if len(index.names) == 1 else "" for index in output.indices]
     dimensions = tuple(
-        name if name and taken.count(name) == 1 else _unused(f"d{d}", producer)
-        for d, name in enumerate(taken)
+        name if name and plain.count(name) == 1 else _unused(f"d{d}", producer)
+        for d, name in enumerate(plain)
     )
     box = dict(zip(dimensions, shape, strict=True))
     whole = Visits.of([Affine(((name, 1),)) for name in dimensions], box)

@@ -27,8 +27,8 @@ def matching_name(groups: Iterable[Sequence[str]], order: Sequence[int], known: 
             return joined
         return ".".join(group) + ("." if len(group) == 1 else "")
 
-    given = tuple(order) == tuple(range(len(order)))
-    return "-".join(map(text, groups)) + ("" if given else "~" + "".join(map(str, order)))
+    in_order = tuple(order) == tuple(range(len(order)))
+    return "-".join(map(text, groups)) + ("" if in_order else "~" + "".join(map(str, order)))
 
 
 def read_name(
@@ -43,7 +43,7 @@ def read_name(
     where = f"{name!r} is no mapping of {op.name} on {intrinsic.name}"
     body, _, suffix = name.partition("~")
     steps = [it.name for it in intrinsic.iterations]
-    known = [it.name for it in op.iterations]
+    names = [it.name for it in op.iterations]
     parts = body.split("-")
     if len(parts) != len(steps):
         raise MappingError(
@@ -52,12 +52,12 @@ def read_name(
         )
     if "" in parts:
         raise MappingError(f"{where}: write '_' for a group that is empty")
-    groups = [_read_group(part, known) for part in parts]
+    groups = [_read_group(part, names) for part in parts]
     members = [n for group in groups for n in group]
-    if strange := [n for n in members if n not in known]:
+    if strange := [n for n in members if n not in names]:
         raise MappingError(
             f"{where}: {op.name} has no iteration {', '.join(map(repr, dict.fromkeys(strange)))}; "
-            f"it has {', '.join(known)}"
+            f"it has {', '.join(names)}"
         )
     if twice := [n for n in dict.fromkeys(members) if members.count(n) > 1]:
         raise MappingError(f"{where}: `{twice[0]}` occurs twice")
@@ -68,7 +68,7 @@ def read_name(
             f"{where}: after '~' it gives the order of the {len(op.sources)} sources, "
             f"each once; got {suffix!r}"
         )
-    return tuple(place.get(n, -1) for n in known), order
+    return tuple(place.get(n, -1) for n in names), order
 
 
 def _read_group(part: str, known: Collection[str]) -> tuple[str, ...]:

@@ -146,9 +146,9 @@ def _read_matrix(pairing: Pairing, matrix: Any) -> np.ndarray:
     where = f"matching matrix of {op.name} on {intrinsic.name}"
     expected = (len(intrinsic.iterations), len(op.iterations))
     try:
-        given = np.asarray(matrix)
-        array = given.astype(bool)
-        binary = given.dtype == bool or bool(np.all(given == array))
+        numbers = np.asarray(matrix)
+        array = numbers.astype(bool)
+        binary = numbers.dtype == bool or bool(np.all(numbers == array))
     except (TypeError, ValueError):
         raise MappingError(
             f"{where}: expected {expected[0]} rows of {expected[1]} zeros and ones, "

@@ -56,7 +56,7 @@ def _load(load: BufferLoad) -> str:
 
 
 def _index(text: str) -> str:
-    return re.sub(r"[A-Za-z_]\w*", lambda found: _name(found[0]), text).replace("*", " \\cdot ")
+    return re.sub(r"[A-Za-z_]\w*", lambda match: _name(match[0]), text).replace("*", " \\cdot ")
 
 
 def _text(name: str) -> str:
@@ -66,6 +66,6 @@ def _text(name: str) -> str:
 
 def _name(name: str) -> str:
     """One letter with digits as a subscript, anything longer upright."""
-    if found := re.fullmatch(r"([A-Za-z])(\d+)", name):
-        return f"{found[1]}_{{{found[2]}}}"
+    if match := re.fullmatch(r"([A-Za-z])(\d+)", name):
+        return f"{match[1]}_{{{match[2]}}}"
     return name if len(name) == 1 or name.isdigit() else _text(name)

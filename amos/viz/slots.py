@@ -121,8 +121,12 @@ def fragments(mapping: Mapping, calls: int = 16) -> Any:
         )
     total = mapping.physical().calls
     shown = [slots(mapping, call) for call in range(min(calls, total))]
-    drawn = [[_heatmap(held, _SCALES[n % 4]) for n, held in enumerate(call)] for call in shown]
-    figure = side_by_side(drawn[0], [f"{held.operand} = {held.tensor.name}" for held in shown[0]])
+    drawn = [
+        [_heatmap(fragment, _SCALES[n % 4]) for n, fragment in enumerate(call)] for call in shown
+    ]
+    figure = side_by_side(
+        drawn[0], [f"{fragment.operand} = {fragment.tensor.name}" for fragment in shown[0]]
+    )
     frame = graph_objects().Frame
     figure.frames = [frame(data=data, name=str(call)) for call, data in enumerate(drawn)]
     steps = [
@@ -134,13 +138,13 @@ def fragments(mapping: Mapping, calls: int = 16) -> Any:
     return styled(figure, what, height=440)
 
 
-def _heatmap(held: Slots, scale: str) -> Any:
+def _heatmap(fragment: Slots, scale: str) -> Any:
     return graph_objects().Heatmap(
-        z=held.positions(),
-        text=held.labels(),
+        z=fragment.positions(),
+        text=fragment.labels(),
         colorscale=scale,
         showscale=False,
         xgap=1,
         ygap=1,
-        hovertemplate=f"slot (%{{y}}, %{{x}}): {held.tensor.name}%{{text}}<extra></extra>",
+        hovertemplate=f"slot (%{{y}}, %{{x}}): {fragment.tensor.name}%{{text}}<extra></extra>",
     )

@@ -158,21 +158,18 @@ def made_and_run(folder: Path) -> subprocess.CompletedProcess[str]:
     [("nearest_f32(", "(int32_t)("), ("* scale[", "* -scale["), ("255.0f", "254.0f")],
 )
 def test_the_test_program_finds_a_wrong_epilogue(given: str, made: str, tmp_path: Path) -> None:
-    """Even where NumPy's digest is not looked at."""
     op = amos.operators.get("gemm", m=7, n=37, k=9, dtype="u8s8")
     op = op.with_epilogue("u8(relu((acc + bias[n]) * scale[n]))", {"bias": "int32"})
     mapping = amos.enumerate_mappings(op, amos.intrinsics.get(VNNI))[0]
     found = Candidate(mapping, ScheduleSpace(mapping).smallest())
     export(found, "c", tmp_path, name="kernel", implementation="generic")
-    source, program = tmp_path / "kernel.c", tmp_path / "kernel_test.c"
+    source = tmp_path / "kernel.c"
     before, start, body = source.read_text().partition("\nvoid kernel(")
     assert given in body
     source.write_text(before + start + body.replace(given, made))
-    text = program.read_text()
-    program.write_text(text.replace("if (digest !=", "if (0 && digest !="))
     done = made_and_run(tmp_path)
     assert done.returncode != 0
-    assert "elements are wrong" in done.stdout
+    assert "out differs from NumPy's" in done.stdout
 
 
 def test_inputs_do_not_all_saturate() -> None:

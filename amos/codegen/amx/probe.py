@@ -100,5 +100,5 @@ def _rows_at(element: str) -> tuple[str, str]:
 
 def _emit(name: str, *arguments: int | str) -> str:
     """A call of an instruction; a number is that of a tile register."""
-    given = [each if isinstance(each, str) else f"T.int8({each})" for each in arguments]
-    return f'T.evaluate(T.call_llvm_intrin("int32", {", ".join([repr(name), *given])}))'
+    texts = [each if isinstance(each, str) else f"T.int8({each})" for each in arguments]
+    return f'T.evaluate(T.call_llvm_intrin("int32", {", ".join([repr(name), *texts])}))'

@@ -46,7 +46,7 @@ def _in_pieces(loop: Any, op: StridedOperand, width: int) -> Any:
     copy = loop.body
     last, size, extent = op.dims[-1], op.sizes[-1], int(loop.extent)
     begin, end = max(0, -last.offset), min(extent, size - last.offset)
-    made = []
+    loops = []
     for first, past in ((0, begin), (begin, end), (end, extent)):
         for at, count, lanes in _pieces(first, past, width):
             step = tirx.Var("piece", "int32")
@@ -54,8 +54,8 @@ def _in_pieces(loop: Any, op: StridedOperand, width: int) -> Any:
             values = [*copy.iter_values[:-1], at + step * lanes + lane]
             body = s_tir.SBlockRealize(values, copy.predicate, copy.block)
             vector = tirx.For(lane, 0, lanes, tirx.ForKind.VECTORIZED, body)
-            made.append(tirx.For(step, 0, count, tirx.ForKind.SERIAL, vector))
-    return tirx.SeqStmt(made) if len(made) > 1 else made[0]
+            loops.append(tirx.For(step, 0, count, tirx.ForKind.SERIAL, vector))
+    return tirx.SeqStmt(loops) if len(loops) > 1 else loops[0]
 
 
 def _pieces(begin: int, end: int, width: int) -> Iterator[tuple[int, int, int]]:

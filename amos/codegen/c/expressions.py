@@ -136,8 +136,8 @@ class CExpressions:
 
     def _of_Cast(self, node: Any) -> str:
         kind, inner = type_of(node), node.value
-        if split(kind)[0] == "int32" and (given := rounded(inner)) is not None:
-            return self._operation("nearest", type_of(inner), given)
+        if split(kind)[0] == "int32" and (inside := rounded(inner)) is not None:
+            return self._operation("nearest", type_of(inner), inside)
         if split(kind)[0] == "int32" and is_sum_of_64_bits(inner):
             return self._wrapped(_INFIX[type(inner).__name__], low(inner.a), low(inner.b))
         if not self._vector(node):
@@ -267,8 +267,8 @@ class CExpressions:
         self.externs.add(name)
         # A fragment may be held as another type of the same bits.
         pointer = "" if name in EXTERNS else "(void *)"
-        given = (self._value(a) for a in node.args[1:])
-        return f"{name}({', '.join(f'{pointer}({a})' if pointer else a for a in given)})"
+        values = (self._value(a) for a in node.args[1:])
+        return f"{name}({', '.join(f'{pointer}({a})' if pointer else a for a in values)})"
 
     def _call_call_pure_extern(self, node: Any) -> str:
         name = str(node.args[0].value)
@@ -295,8 +295,8 @@ class CExpressions:
     def _call_reinterpret(self, node: Any) -> str:
         """Vectors are cast; a scalar is read from memory as the other type."""
         (value,), kind = node.args, type_of(node)
-        if (given := as_it_was(value)) is not None and type_of(given) == kind:
-            return self._value(given)
+        if (inside := as_it_was(value)) is not None and type_of(inside) == kind:
+            return self._value(inside)
         if type(value).__name__ == "FloatImm":
             return str(int(np.float32(value.value).view(np.int32)))
         before = type_of(value)

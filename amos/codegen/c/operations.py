@@ -147,19 +147,19 @@ def _mask(kind: str) -> str:
 
 def _vector(name: str, kind: str) -> str:
     many, bits = c_type(kind), c_type(_mask(kind))
-    made = bits if name == "nearest" else many
-    given = {
+    result = bits if name == "nearest" else many
+    parameters = {
         "select": f"{bits} mask, {many} yes, {many} no",
         "fma": f"{many} a, {many} b, {many} c",
         **dict.fromkeys(("round", "nearest", "sqrt"), f"{many} x"),
     }
-    arguments = given.get(name, f"{many} a, {many} b")
+    arguments = parameters.get(name, f"{many} a, {many} b")
     body = _plain(name, kind)
     instruction = _INSTRUCTIONS.get((name, split(kind)[0]), {}).get(vector_bytes(kind))
     if instruction is not None:
-        call = f"  return ({made}){instruction.text};\n"
+        call = f"  return ({result}){instruction.text};\n"
         body = f"#ifdef {instruction.macro}\n{call}#else\n{body}#endif\n"
-    return f"static inline {made} {operation(name, kind)}({arguments}) {{\n{body}}}\n"
+    return f"static inline {result} {operation(name, kind)}({arguments}) {{\n{body}}}\n"
 
 
 def _plain(name: str, kind: str) -> str:

@@ -194,9 +194,9 @@ class CPrinter(CExpressions):
         lanes, whole = split(kind)[1], split(self._buffers[node.buffer].dtype)[1] > 1
         if type(node.value).__name__ == "Shuffle" and lanes & (lanes - 1):
             # GNU C has no vectors of such a length.
-            given = f"(const {c_type(split(kind)[0])}[]){{{', '.join(self._picked(node.value))}}}"
+            array = f"(const {c_type(split(kind)[0])}[]){{{', '.join(self._picked(node.value))}}}"
             target = self._address(node.buffer, index)
-            yield f"memcpy({target}, {given}, {vector_bytes(kind)});"
+            yield f"memcpy({target}, {array}, {vector_bytes(kind)});"
             return
         try:
             value = self._value(node.value)

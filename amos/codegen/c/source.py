@@ -199,20 +199,20 @@ def _parameters(
     operator: Operator, arguments: Sequence[Argument], spelling: Names
 ) -> tuple[tuple[Parameter, ...], list[str]]:
     """Parameters of the C function, and what each argument of the kernel is called in it."""
-    made: dict[str, Parameter] = {}
+    parameters: dict[str, Parameter] = {}
     names = []
     for number, argument in enumerate(arguments):
         name = spelling.tensors[argument.tensor]
         packed: tuple[Given, ...] = ()
         if argument.packed is not None:
             name = f"packed_{name}"
-            if name in made:
+            if name in parameters:
                 name = f"{name}_{number}"
             packed = tuple(_given(operator, argument.packed, spelling))
         names.append(name)
         kind = c_type(held(argument.dtype))
-        made[name] = Parameter(name, argument.tensor, kind, prod(argument.shape), packed)
-    return tuple(made.values()), names
+        parameters[name] = Parameter(name, argument.tensor, kind, prod(argument.shape), packed)
+    return tuple(parameters.values()), names
 
 
 def _given(operator: Operator, packed: StagedOperand, spelling: Names) -> Iterator[Given]:

@@ -89,10 +89,10 @@ def split(name: str) -> tuple[str, int]:
     >>> split("int8x64"), split("int32"), split("boolx16")
     (('int8', 64), ('int32', 1), ('bool', 16))
     """
-    found = re.fullmatch(r"([a-z]+?\d*)(?:x(\d+))?", name)
-    if found is None or found[1] not in _SCALARS:
+    match = re.fullmatch(r"([a-z]+?\d*)(?:x(\d+))?", name)
+    if match is None or match[1] not in _SCALARS:
         raise ExportError(f"type {name!r} has no form in C here")
-    return found[1], int(found[2] or 1)
+    return match[1], int(match[2] or 1)
 
 
 def c_type(name: str) -> str:

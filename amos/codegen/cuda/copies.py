@@ -111,15 +111,15 @@ class _Gather:
             "row": source.tile.rows.lanes,
         }
         extents |= {axis.name: axis.extent for axis in source.axes}
-        found: dict[str, Value] = {}
+        digits: dict[str, Value] = {}
         weight = 1
         for name, extent in extents.items():
             value = self._digit(weight, extent)
             weight *= extent
             if name == "column":
                 value = value * source.vector
-            found[name] = self._let(f"at_{name}", value)
-        return found.pop("row"), found.pop("column"), found
+            digits[name] = self._let(f"at_{name}", value)
+        return digits.pop("row"), digits.pop("column"), digits
 
     def _digit(self, weight: int, extent: int) -> Value:
         """``e / weight % extent`` of ``e = thread + i * threads``.
@@ -139,8 +139,8 @@ class _Gather:
             return turn // (weight // threads) % extent
         if threads % weight == 0 and (last or weight * extent % threads == 0):
             own = turn if last else turn % (weight * extent // threads)
-            found = thread // weight + own * (threads // weight)
-            return Expr(text(found), 0, extent - 1, False) if isinstance(found, Expr) else found
+            digit = thread // weight + own * (threads // weight)
+            return Expr(text(digit), 0, extent - 1, False) if isinstance(digit, Expr) else digit
         return Expr("e", 0, source.copies - 1) // weight % extent
 
     def _read(self, row: Value, column: Value, local: dict[str, Value]) -> str:
@@ -161,11 +161,11 @@ class _Gather:
                 self.guards.append(f"{text(fused)} < {group.size}")
             values |= group.decode(fused)
         load, extents = source.tile.staged.load, self.plan.mapping.operator.extents
-        known = {name: self._let(name, values.get(name, 0)) for name in sorted(load.names)}
+        where = {name: self._let(name, values.get(name, 0)) for name in sorted(load.names)}
         indices = []
         ends = self.inside if load.padding else self.guards
         for index, size in zip(load.indices, load.tensor.shape, strict=True):
-            at = index.evaluate(known)
+            at = index.evaluate(where)
             low, high = index.bounds(extents)
             if low < 0:
                 ends.append(f"{text(at)} >= 0")

@@ -116,12 +116,12 @@ def draw_inputs(plan: GpuPlan, rng: np.random.Generator) -> dict[str, np.ndarray
         return random_inputs(op, rng)
     length = max(1, int(np.prod([it.extent for it in op.reduce])))
     share = min(1.0, 400 / length)
-    made = {}
+    drawn = {}
     for tensor in op.inputs:
         values = rng.integers(-2, 2, tensor.shape, endpoint=True)
         values = values * (rng.random(tensor.shape) < share)
-        made[tensor.name] = values.astype(dtype(tensor.dtype or "float16").numpy)
-    return made
+        drawn[tensor.name] = values.astype(dtype(tensor.dtype or "float16").numpy)
+    return drawn
 
 
 def emulate(
@@ -195,7 +195,7 @@ def _main(plan: GpuPlan, text: str) -> str:
     read = [replace(tensor, dtype=plan.arguments[tensor.name]) for tensor in op.inputs]
     arguments = [f"static_cast<const {_type(x)} *>(in[{n}])" for n, x in enumerate(read)]
     arguments += [f"static_cast<{_type(x)} *>(out[{n}])" for n, x in enumerate(plan.results)]
-    given = ", ".join(arguments)
+    passed = ", ".join(arguments)
     sizes = [_bytes(tensor) for tensor in plan.results]
     cleared = [plan.zeroed or plan.kept, *(not op.fills(each.store) for each in op.further)]
     zeros = (f"std::memset(out[{n}], 0, {s});" for n, s in enumerate(sizes) if cleared[n])
@@ -211,7 +211,7 @@ def _main(plan: GpuPlan, text: str) -> str:
     calls = "".join(
         f"  amos_emulation::launch({{{', '.join(f'{n}u' for n in grid)}}}, {threads}, "
         f"shared_memory, {size},\n                         order[1][0] == '1', "
-        f"order[2][0] == '1',\n                         [&] {{ {name}({given}); }});\n"
+        f"order[2][0] == '1',\n                         [&] {{ {name}({passed}); }});\n"
         for name, grid, threads in launches
     )
     shared = f"static unsigned char *const shared_memory = amos_emulation::guarded({size}, 128);"

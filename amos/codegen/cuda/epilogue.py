@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from amos.codegen.cuda.expression import Value
 from amos.codegen.cuda.text import INLINE, element_at
-from amos.codegen.scalar_text import ScalarText
 from amos.ir import BufferLoad, Prologue, dtype
 from amos.ir.epilogue import Epilogue
+from amos.ir.expression import Function, inlined
 from amos.plan.gpu_plan import GpuPlan
 
 #: What the accumulator is called where it is stored.
@@ -98,12 +100,24 @@ def computed(prologue: Prologue, at: Mapping[str, Value]) -> str:
     return _InCuda(at).computed(prologue)
 
 
-class _InCuda(ScalarText):
-    """Expressions of C; see :class:`amos.ir.expression.Arithmetic`."""
+class _InCuda:
+    """Expressions of C++; see :class:`amos.ir.expression.Arithmetic`.
+
+    ``f_add`` adds floats and ``i_add`` integers. Functions that the language defines are
+    functions here as well.
+
+    Args:
+        at: the spatial iterations of the element.
+
+    Attributes:
+        operations: names of the operations that are called.
+        functions: definition of each function that is called, after those that it calls.
+    """
 
     def __init__(self, at: Mapping[str, Value]) -> None:
-        super().__init__({"int32": "int", "float32": "float"}, INLINE)
         self.at = at
+        self.operations: set[str] = set()
+        self.functions: dict[str, str] = {}
 
     def finished(self, epilogue: Epilogue, kind: str) -> str:
         """What is stored for an accumulator of that dtype."""
@@ -121,8 +135,8 @@ class _InCuda(ScalarText):
         return f"{_NARROWED[final]}({wide})" if final in _NARROWED else wide
 
     def read(self, load: BufferLoad, kind: str) -> str:
-        known = {name: self.at.get(name, 0) for name in load.names}
-        place = element_at(load.tensor.shape, [index.evaluate(known) for index in load.indices])
+        where = {name: self.at.get(name, 0) for name in load.names}
+        place = element_at(load.tensor.shape, [index.evaluate(where) for index in load.indices])
         element = f"{load.tensor.name}[{place}]"
         if str(load.tensor.dtype) in _WIDENED:
             return f"{_WIDENED[str(load.tensor.dtype)]}({element})"
@@ -134,8 +148,28 @@ class _InCuda(ScalarText):
     def convert(self, value: str) -> str:
         return f"__int2float_rn({value})"
 
+    def number(self, value: float, kind: str) -> str:
+        return f"{np.float32(value)!s}f" if kind == "float32" else f"({int(value)})"
+
     def apply(self, name: str, kind: str, values: list[str]) -> str:
-        return f"rintf({values[0]})" if name == "round" else super().apply(name, kind, values)
+        return f"rintf({values[0]})" if name == "round" else self._called(name, kind, values)
+
+    def call(self, function: Function, kind: str, values: list[str]) -> str:
+        if function.once:
+            return str(inlined(function, kind, values, self))
+        text = self._called(function.name, kind, values)
+        name = text.partition("(")[0]
+        if name not in self.functions:
+            body = function.applied([*function.parameters], kind, self)
+            one = "int" if kind == "int32" else "float"
+            parameters = ", ".join(f"{one} {each}" for each in function.parameters)
+            self.functions[name] = f"{INLINE} {one} {name}({parameters}) {{ return {body}; }}"
+        return text
+
+    def _called(self, name: str, kind: str, values: list[str]) -> str:
+        name = f"{'f' if kind == 'float32' else 'i'}_{name.strip('_')}"
+        self.operations.add(name)
+        return f"{name}({', '.join(values)})"
 
     def rounded(self, value: str, kind: str, final: str) -> str:
         if final in _NARROWED:

@@ -94,13 +94,13 @@ def _load_head(source: SharedOperand) -> str:
 def _wmma_load(source: SharedOperand, shape: str) -> str:
     body = f"  wmma::load_matrix_sync(f, from, {source.row});\n"
     if kind := _UNINFERRED.get(source.tile.dtype):
-        held = Registers.of(source.tile.dtype, source.tile.elements // WARP)
+        registers = Registers.of(source.tile.dtype, source.tile.elements // WARP)
         name = f"wmma.load.{'ab'[source.number]}.sync.aligned.{_side(source)}.{shape}.shared.{kind}"
-        values, count = held.values("%#"), held.count
-        outputs = held.values(f'"={held.constraint}"(x[#])')
+        values, count = registers.values("%#"), registers.count
+        outputs = registers.values(f'"={registers.constraint}"(x[#])')
         body = _either(
             body,
-            f"  {held.type} *const x = reinterpret_cast<{held.type} *>(f.x);\n"
+            f"  {registers.type} *const x = reinterpret_cast<{registers.type} *>(f.x);\n"
             "  const unsigned place = static_cast<unsigned>(__cvta_generic_to_shared(from));\n"
             f'  asm volatile("{name} {{{values}}}, [%{count}], %{count + 1};"\n'
             f'               : {outputs} : "r"(place), "r"({source.row}) : "memory");\n',
@@ -119,13 +119,13 @@ def _wmma_store(plan: GpuPlan, shape: str) -> str:
     body = f"  wmma::store_matrix_sync(to, f, {columns}, wmma::mem_{side}_major);\n"
     if plan.mapping.intrinsic.dtypes[0] in ("tfloat32", "float64"):
         kind = dtype(plan.accumulator).short
-        held = Registers.of(kind, prod(plan.scratch_shape) // WARP)
-        inputs = held.values(f'"{held.constraint}"(f.x[#])')
+        registers = Registers.of(kind, prod(plan.scratch_shape) // WARP)
+        inputs = registers.values(f'"{registers.constraint}"(f.x[#])')
         body = _either(
             body,
             "  const unsigned place = static_cast<unsigned>(__cvta_generic_to_shared(to));\n"
             f'  asm volatile("wmma.store.d.sync.aligned.{side}.{shape}.shared.{kind} '
-            f'[%0], {{{held.values("%#", 1)}}}, %{held.count + 1};"\n'
+            f'[%0], {{{registers.values("%#", 1)}}}, %{registers.count + 1};"\n'
             f'               :: "r"(place), {inputs}, "r"({columns}) : "memory");\n',
         )
     return f"{head}{body}}}"
@@ -143,14 +143,14 @@ def result_layout(plan: GpuPlan) -> FragmentLayout:
 def _layouts(plan: GpuPlan) -> list[FragmentLayout]:
     intrinsic = plan.mapping.intrinsic
     by_name = {statement.operand: statement.layout for statement in intrinsic.memory}
-    found = [by_name[load.tensor.name] for load in intrinsic.operands]
-    return [layout for layout in found if layout is not None]
+    layouts = [by_name[load.tensor.name] for load in intrinsic.operands]
+    return [layout for layout in layouts if layout is not None]
 
 
 def _mma(plan: GpuPlan) -> list[str]:
     result, layouts = cuda_type(plan.accumulator), _layouts(plan)
     kinds = plan.mapping.intrinsic.dtypes
-    held = [Registers.of(kind, x.elements) for kind, x in zip(kinds, layouts, strict=True)]
+    registers = [Registers.of(kind, x.elements) for kind, x in zip(kinds, layouts, strict=True)]
     loads = {
         (layout.elements // 2, source.tile.columns.target != "r1")
         for source, layout in zip(plan.sources, layouts, strict=False)
@@ -159,15 +159,15 @@ def _mma(plan: GpuPlan) -> list[str]:
     return [
         *(
             f"struct Fragment{letter} {{ {own.type} x[{own.count}]; }};"
-            for letter, own in zip("ABC", held, strict=True)
+            for letter, own in zip("ABC", registers, strict=True)
         ),
         f"{INLINE} void clear(FragmentC &f) {{\n"
-        f"  for (int i = 0; i < {held[2].count}; ++i) f.x[i] = 0;\n}}",
+        f"  for (int i = 0; i < {registers[2].count}; ++i) f.x[i] = 0;\n}}",
         f"{INLINE} {result} element(const FragmentC &f, int e) {{\n"
         f"  return reinterpret_cast<const {result} *>(f.x)[e];\n}}",
         *(_matrix_load(count, transposed) for count, transposed in sorted(loads)),
         *(_mma_load(source, layouts[source.number]) for source in plan.sources),
-        _multiply(plan, held),
+        _multiply(plan, registers),
     ]
 
 
@@ -242,13 +242,13 @@ def _plain_load(source: SharedOperand, layout: FragmentLayout) -> str:
             f"    f.x[r] = *reinterpret_cast<const unsigned *>(from + {at});"
         )
     at = _place(where, rows, columns, source, "e")
-    held = "double" if source.size == 8 else cuda_type(source.tile.dtype)
+    kind = "double" if source.size == 8 else cuda_type(source.tile.dtype)
     value = f"from[{at}]"
     if source.tile.dtype == "tfloat32":  # the instruction itself would cut off what is too fine
         value = f"nvcuda::wmma::__float_to_tf32({value})"
     return (
         f"  for (int e = 0; e < {layout.elements}; ++e)\n"
-        f"    reinterpret_cast<{held} *>(f.x)[e] = {value};"
+        f"    reinterpret_cast<{kind} *>(f.x)[e] = {value};"
     )
 
 
@@ -260,7 +260,7 @@ def _place(where: dict[str, str], rows: str, columns: str, source: SharedOperand
     return f"({formula(rows)}) * {source.row} + {column}"
 
 
-def _multiply(plan: GpuPlan, held: list[Registers]) -> str:
+def _multiply(plan: GpuPlan, registers: list[Registers]) -> str:
     intrinsic = plan.mapping.intrinsic
     m, n, k = intrinsic.shape
     tables = ", ".join(
@@ -274,7 +274,7 @@ def _multiply(plan: GpuPlan, held: list[Registers]) -> str:
         "#ifdef AMOS_EMULATION",
         f"  amos_emulation::multiply<{types}, {m}, {n}, {k}>(c.x, a.x, b.x, {tables});",
         "#else",
-        *block(multiply_text((m, n, k), intrinsic.dtypes, held)),
+        *block(multiply_text((m, n, k), intrinsic.dtypes, registers)),
         "#endif",
         "}",
     ]

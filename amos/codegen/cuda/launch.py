@@ -111,18 +111,18 @@ def _computed(op: Operator, load: BufferLoad) -> dict[str, Any]:
 
 
 def _described(node: Node, kinds: Mapping[str, str]) -> dict[str, Any]:
-    made: dict[str, Any] = {"name": node.name, "kind": node.joint(kinds)}
+    said: dict[str, Any] = {"name": node.name, "kind": node.joint(kinds)}
     if node.load is not None:
-        return made | {"name": "read", "load": described_operand(node.load)}
+        return said | {"name": "read", "load": described_operand(node.load)}
     if node.name == "number":
-        return made | {"value": node.value}
+        return said | {"value": node.value}
     if node.is_variable:
-        return made
-    made["arguments"] = [_described(each, kinds) for each in node.arguments]
+        return said
+    said["arguments"] = [_described(each, kinds) for each in node.arguments]
     if (function := node.function) is not None:
-        body = _described(function.body, dict.fromkeys(function.parameters, made["kind"]))
-        made |= {"parameters": [*function.parameters], "body": body}
-    return made
+        body = _described(function.body, dict.fromkeys(function.parameters, said["kind"]))
+        said |= {"parameters": [*function.parameters], "body": body}
+    return said
 
 
 def described_operand(load: BufferLoad) -> dict[str, Any]:

@@ -89,15 +89,15 @@ def _store(plan: GpuPlan, lanes: dict[str, Value], value: str) -> list[str]:
         if at_most(fused) >= group.size:
             guards.append(f"{text(fused)} < {group.size}")
         values |= group.decode(fused)
-    known = {it.name: values.get(it.name, 0) for it in plan.mapping.operator.spatial}
+    at = {it.name: values.get(it.name, 0) for it in plan.mapping.operator.spatial}
     condition, kind = " && ".join(dict.fromkeys(guards)), plan.accumulator
     named = [f"const {cuda_type(kind)} {SUM} = {value};"]
     together = [
         line
         for result, bits in _meeting(plan).items()
-        for line in met(result, kind, _place(result.store, known), known, condition, bits)
+        for line in met(result, kind, _place(result.store, at), at, condition, bits)
     ]
-    lines = _results(plan, known, SUM if together else value)
+    lines = _results(plan, at, SUM if together else value)
     when = f"if ({condition}) " if guards else ""
     if when or len(lines) > 1:
         lines = [f"{when}{{", *block(lines), "}"]
@@ -111,27 +111,27 @@ def _meeting(plan: GpuPlan) -> dict[Result, tuple[int, ...]]:
     return {result: bits for result, bits in every.items() if bits}
 
 
-def _results(plan: GpuPlan, known: dict[str, Value], value: str) -> list[str]:
+def _results(plan: GpuPlan, at: dict[str, Value], value: str) -> list[str]:
     """The statements that store each result of an accumulator, but for those that lanes meet in."""
     op, kind, lines = plan.mapping.operator, plan.accumulator, []
     meeting = _meeting(plan)
     if op.epilogues and value != SUM:
         lines, value = [f"const {cuda_type(kind)} {SUM} = {value};"], SUM
     if op.epilogue is not None:
-        value = finished(op.epilogue, kind, known)
-    out, place = op.stored.tensor.name, _place(op.stored, known)
+        value = finished(op.epilogue, kind, at)
+    out, place = op.stored.tensor.name, _place(op.stored, at)
     if plan.parts > 1:
         lines.append(f"atomicAdd({out} + {place}, {value});")
     else:
         lines.append(f"{out}[{place}] = {value};")
     for result in (each for each in op.further if each not in meeting):
-        out, place = result.store.tensor.name, _place(result.store, known)
+        out, place = result.store.tensor.name, _place(result.store, at)
         if result.reduces:
-            lines.append(combined(result, kind, place, known))
+            lines.append(combined(result, kind, place, at))
         else:
-            lines.append(f"{out}[{place}] = {finished(result.epilogue, kind, known)};")
+            lines.append(f"{out}[{place}] = {finished(result.epilogue, kind, at)};")
     return lines
 
 
-def _place(store: Store, known: dict[str, Value]) -> str:
-    return element_at(store.tensor.shape, store.at(known))
+def _place(store: Store, point: dict[str, Value]) -> str:
+    return element_at(store.tensor.shape, store.at(point))

@@ -38,12 +38,12 @@ def tensor_core_instructions(cubin: bytes) -> Counter[str]:
     count, names_at = struct.unpack_from("<HH", cubin, 0x3C)
     sections = [_SECTION.unpack_from(cubin, start + _SECTION.size * i) for i in range(count)]
     names = sections[names_at][4]
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for section in sections:
         at = names + section[0]
         if cubin[at : cubin.index(b"\0", at)].startswith(b".text"):
             offset, size = section[4], section[5]
             words = struct.iter_unpack("<QQ", cubin[offset : offset + size // 16 * _INSTRUCTION])
             codes = (first & 0xFFF for first, _ in words)
-            found.update(_OPCODES[code] for code in codes if code in _OPCODES)
-    return found
+            counts.update(_OPCODES[code] for code in codes if code in _OPCODES)
+    return counts

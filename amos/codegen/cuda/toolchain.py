@@ -142,13 +142,13 @@ _REPORT = {
 @cache
 def compilers() -> tuple[Compiler, ...]:
     """Every CUDA compiler that is installed here, nvcc first."""
-    found = []
+    installed = []
     if path := shutil.which("nvcc"):
         version = re.search(r"release (\d+\.\d+)", _output([path, "--version"]))
-        known = frozenset(_output([path, "--list-gpu-code"]).split())
-        if version and known:
-            found.append(Compiler("nvcc", path, version.group(1), known))
-    return (*found, *_libraries())
+        architectures = frozenset(_output([path, "--list-gpu-code"]).split())
+        if version and architectures:
+            installed.append(Compiler("nvcc", path, version.group(1), architectures))
+    return (*installed, *_libraries())
 
 
 def compiler_for(architecture: str) -> Compiler:
@@ -244,7 +244,7 @@ def _nvrtc(compiler: Compiler, source: str, architecture: str) -> tuple[bytes, s
 @cache
 def _libraries() -> tuple[Compiler, ...]:
     """Every NVRTC below a folder ``nvidia`` on the path of imports that works and has headers."""
-    found = []
+    installed = []
     for entry in dict.fromkeys(sys.path):
         for library in sorted(Path(entry or ".", "nvidia").glob("*/lib/libnvrtc.so.*")):
             own, wheels = library.parents[1] / "include", library.parents[2]
@@ -256,10 +256,10 @@ def _libraries() -> tuple[Compiler, ...]:
                 continue
             done = _ask(library, "known")
             if not done.returncode:
-                known = json.loads(done.stdout)
-                names = frozenset(f"sm_{number}" for number in known["architectures"])
-                found.append(Compiler("nvrtc", str(library), known["version"], names, headers))
-    return tuple(found)
+                said = json.loads(done.stdout)
+                names = frozenset(f"sm_{number}" for number in said["architectures"])
+                installed.append(Compiler("nvrtc", str(library), said["version"], names, headers))
+    return tuple(installed)
 
 
 def _ask(library: Path, *arguments: str, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:

@@ -155,9 +155,9 @@ def probe_launch(cores: int) -> float:
     load_tvm()
     from tvm import s_tir, te
 
-    given = te.placeholder((cores,), "int32", name="given")
-    out = te.compute((cores,), lambda c: given[c] + 1, name="main")
-    sch = s_tir.Schedule(te.create_prim_func([given, out]))
+    counts = te.placeholder((cores,), "int32", name="given")
+    out = te.compute((cores,), lambda c: counts[c] + 1, name="main")
+    sch = s_tir.Schedule(te.create_prim_func([counts, out]))
     sch.parallel(sch.get_loops(sch.get_sblock("main"))[0])
     return _seconds(sch.mod, [to_tensor(np.zeros(cores, "int32"), "int32") for _ in range(2)])
 

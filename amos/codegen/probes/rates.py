@@ -69,15 +69,15 @@ def tiles(intrinsic: Intrinsic, kind: str) -> tuple[tuple[int, ...], ...]:
     if _numbered(intrinsic, kind):
         return ((2, 2),)
     if kind == "native":
-        found: tuple[tuple[int, int], ...] = _TILES if intrinsic.registers >= _MANY else _FEW
+        chosen: tuple[tuple[int, int], ...] = _TILES if intrinsic.registers >= _MANY else _FEW
     else:
-        found = tuple(t for t in _EMULATED if prod(t) * intrinsic.operations <= _WRITTEN_OUT)
-        found = found or ((1, 1),)
+        chosen = tuple(t for t in _EMULATED if prod(t) * intrinsic.operations <= _WRITTEN_OUT)
+        chosen = chosen or ((1, 1),)
     sizes = [prod(load.tensor.shape) for load in intrinsic.sources]
     if len(sizes) != 2:
         # Only accumulators are many: one source of each has another fragment.
-        return tuple((m * n, *[1] * (len(sizes) - 1)) for m, n in found)
-    return found if sizes[0] <= sizes[1] else tuple((n, m) for m, n in found)
+        return tuple((m * n, *[1] * (len(sizes) - 1)) for m, n in chosen)
+    return chosen if sizes[0] <= sizes[1] else tuple((n, m) for m, n in chosen)
 
 
 def least_interval(intrinsic: Intrinsic, kind: str, clock: float) -> float:

@@ -118,17 +118,17 @@ def tile_nest(sch: Any, program: Program) -> TiledNest:
 
 def _named_loops(sch: Any, block: Any, program: Program) -> dict[str, Any]:
     """Loops of the main block by the nest's names; where one is tiles and lanes, it is split."""
-    nest, given = program.plan.nest, iter(sch.get_loops(block))
+    nest, unnamed = program.plan.nest, iter(sch.get_loops(block))
     width = {group.lane: group.lanes for group in nest.groups.values()}
     loops: dict[str, Any] = {}
     for names in program.axes:
-        loop = next(given)
+        loop = next(unnamed)
         if len(names) > 1:
             loop, loops[names[1]] = sch.split(loop, [None, width[names[1]]])
         loops[names[0]] = loop
     rest = [loop.name for loop in nest.reduce if loop.extent > 1]
     rest += [group.lane for group in nest.groups.values() if group.kind == "reduce"]
-    return loops | dict(zip(rest, given, strict=True))
+    return loops | dict(zip(rest, unnamed, strict=True))
 
 
 def _parallelize(sch: Any, plan: CpuPlan, outer: list[Any]) -> tuple[dict[str, Any], list[Any]]:

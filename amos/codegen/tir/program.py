@@ -182,13 +182,13 @@ class Program:
         load_tvm()
         from tvm import te
 
-        given = [
+        buffers = [
             te.placeholder(a.shape, held(a.dtype), name=f"{a.tensor}_{n}")
             for n, a in enumerate(self.inputs)
         ]
         first = sum(not op.computed for op in self.plan.sources)
-        extra = {a.tensor: t for a, t in zip(self.inputs[first:], given[first:], strict=True)}
-        own, staged = iter(zip(self.arguments, given, strict=False)), []
+        extra = {a.tensor: t for a, t in zip(self.inputs[first:], buffers[first:], strict=True)}
+        own, staged = iter(zip(self.arguments, buffers, strict=False)), []
         for op in self.plan.sources:
             if op.computed:
                 staged.append(stage(op, extra))
@@ -197,7 +197,7 @@ class Program:
             there = op.in_place or argument.packed is not None
             staged.append(buffer if there else stage(op, {argument.tensor: buffer}))
         main = self._folded(self._main(staged))
-        return te.create_prim_func([*given, self._out(main, extra)])
+        return te.create_prim_func([*buffers, self._out(main, extra)])
 
     def _main(self, staged: Sequence[Any]) -> Any:
         """The accumulators: multiply-adds of what is staged, or the products alone."""

@@ -53,11 +53,11 @@ def host_target(without: Vectorizer | None = None) -> Any:
     if without is not None:
         described["cl-opt"] = [f"-vectorize-{without}=0"]
     guess = tvm.target.Target(described)
-    known = {str(name) for name in llvm.llvm_get_cpu_features(guess)}
+    guessed = {str(name) for name in llvm.llvm_get_cpu_features(guess)}
     here = {LLVM_FEATURES[name] for name in LLVM_FEATURES.keys() & cpu().features}
-    differing = [f"+{name}" for name in sorted(here - known)]
+    differing = [f"+{name}" for name in sorted(here - guessed)]
     if cpu().features:
-        beyond = known.intersection(LLVM_FEATURES.values()) - here
+        beyond = guessed.intersection(LLVM_FEATURES.values()) - here
         differing += [f"-{name}" for name in sorted(beyond)]
     return tvm.target.Target({**described, "mattr": differing}) if differing else guess
 

@@ -156,11 +156,11 @@ def described(library: str = "libcuda.so.1", timeout: float | None = None) -> di
     command = [sys.executable, "-I", __file__, library]
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
     try:
-        found: dict[str, Any] = json.loads(done.stdout)
+        gpu: dict[str, Any] = json.loads(done.stdout)
     except ValueError:
         said = done.stderr.strip().splitlines()
         raise KernelError(said[-1] if said else "its driver ends") from None
-    return found
+    return gpu
 
 
 def address(array: Any) -> int:
@@ -184,9 +184,9 @@ def current_stream(array: Any) -> int:
 def _number(array: Any) -> int:
     """Which GPU an array is on."""
     device = getattr(array, "device", None)
-    found = getattr(device, "index", None)  # PyTorch
-    found = getattr(device, "id", None) if found is None else found  # CuPy
-    return found if isinstance(found, int) else 0
+    number = getattr(device, "index", None)  # PyTorch
+    number = getattr(device, "id", None) if number is None else number  # CuPy
+    return number if isinstance(number, int) else 0
 
 
 def misfit(argument: dict[str, Any], array: Any) -> str:
@@ -247,8 +247,8 @@ def main(library: str = "libcuda.so.1") -> int:
     except KernelError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    known = {"name": device.name, "capability": device.capability, "cache": device.cache}
-    sys.stdout.write(json.dumps(known | {"driver": device.driver}))
+    gpu = {"name": device.name, "capability": device.capability, "cache": device.cache}
+    sys.stdout.write(json.dumps(gpu | {"driver": device.driver}))
     return 0
 
 

@@ -82,10 +82,10 @@ class Kernel:
         if dynamic > _STATIC_LIMIT:
             self.device.call("cuFuncSetAttribute", self._function, _DYNAMIC_SHARED, dynamic)
 
-    def _load(self, found: Iterable[bytes]) -> None:
+    def _load(self, choices: Iterable[bytes]) -> None:
         """The first image that the driver takes: one may be newer than it."""
         first: KernelError | None = None
-        for image in found:
+        for image in choices:
             try:
                 self.device.call("cuModuleLoadData", ctypes.byref(self._module), image)
             except KernelError as error:
@@ -179,13 +179,13 @@ class Kernel:
             for that, or keeps some.
         """
         every = self.launch["arguments"][len(inputs) :]
-        made = [np.full(size_of(x), 0 if x.get("kept") else 0xCD, np.uint8) for x in every]
-        with self.device.holding((*map(np.ascontiguousarray, inputs), *made)) as pointers:
+        results = [np.full(size_of(x), 0 if x.get("kept") else 0xCD, np.uint8) for x in every]
+        with self.device.holding((*map(np.ascontiguousarray, inputs), *results)) as pointers:
             self.run(pointers)
             self.device.call("cuCtxSynchronize")
-            for array, pointer in zip(made, pointers[len(inputs) :], strict=True):
+            for array, pointer in zip(results, pointers[len(inputs) :], strict=True):
                 self.device.download(array, pointer)
-        return made
+        return results
 
     def check(self, seed: int = 0) -> dict[str, Any]:
         """Run on random data, and compare some elements of the results with NumPy.
@@ -195,8 +195,10 @@ class Kernel:
         """
         rng = np.random.default_rng(seed)
         values = drawn(self.launch, rng)
-        made = self.compute([encode(values[a["name"]], a["dtype"]) for a in inputs_of(self.launch)])
-        return compared(self.launch, values, made, rng)
+        results = self.compute(
+            [encode(values[a["name"]], a["dtype"]) for a in inputs_of(self.launch)]
+        )
+        return compared(self.launch, values, results, rng)
 
     def times(
         self, repeat: int = 20, flush: int = 0, inputs: list[np.ndarray] | None = None
@@ -250,7 +252,7 @@ def main(arguments: list[str]) -> int:
     """Check and time the kernel of a folder."""
     try:
         with Kernel(arguments[0] if arguments else Path(__file__).parent) as kernel:
-            found = kernel.check()
+            verdict = kernel.check()
             seconds = statistics.median(kernel.times())
     except KernelError as error:
         sys.stderr.write(f"{error}\n")
@@ -258,11 +260,11 @@ def main(arguments: list[str]) -> int:
     rate = kernel.launch["operations"] / seconds / 1e12
     sys.stdout.write(
         f"{kernel.launch['kernel']} on {kernel.device.name}: "
-        f"{'right' if found['correct'] else 'WRONG'} in {found['elements']} elements, "
-        f"largest difference {found['largest_difference']:g}, "
+        f"{'right' if verdict['correct'] else 'WRONG'} in {verdict['elements']} elements, "
+        f"largest difference {verdict['largest_difference']:g}, "
         f"{seconds * 1e6:.2f} us, {rate:.2f} Top/s\n"
     )
-    return 0 if found["correct"] else 1
+    return 0 if verdict["correct"] else 1
 
 
 if __name__ == "__main__":

@@ -110,8 +110,8 @@ def encode(values: np.ndarray, kind: str) -> np.ndarray:
         code = ((exponent + bias - 1) << bits) + steps
         code = np.where(size > 0, code, 0)
         return np.asarray(code + (np.signbit(values).astype(np.int64) << 7)).astype(np.uint8)
-    made: np.ndarray = values.astype(_BITS[kind])
-    return made
+    patterns: np.ndarray = values.astype(_BITS[kind])
+    return patterns
 
 
 def decode(data: np.ndarray, kind: str) -> np.ndarray:
@@ -119,8 +119,8 @@ def decode(data: np.ndarray, kind: str) -> np.ndarray:
     if kind == "bfloat16":
         wide: np.ndarray = (data.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
         return wide
-    made: np.ndarray = data.view(_BITS[kind])
-    return made
+    values: np.ndarray = data.view(_BITS[kind])
+    return values
 
 
 def compared(
