@@ -61,6 +61,11 @@ class Choice:
         return self.candidate.mapping.intrinsic
 
     @property
+    def key(self) -> tuple[str, object]:
+        """Identity among the kernels of an operator."""
+        return self.intrinsic.name, self.candidate.key
+
+    @property
     def expected(self) -> float:
         """Seconds: what was measured, or else what is predicted."""
         return self.prediction.seconds if self.seconds is None else self.seconds

@@ -76,7 +76,7 @@ def compile_network(
         network: what :func:`amos.load_network` returned.
         records: file of earlier measurements.
         verify: compare each kernel with NumPy, and the whole with the engine alone.
-        measure: time the best kernels of the records, or those that the model thinks best,
+        measure: time the best kernels of the records, and those that the model thinks best,
             beside the engine's own code for the group, and the fastest of them inside the
             network. The fastest there stays.
         progress: show how far it is, on a terminal and in a notebook.
@@ -163,14 +163,15 @@ def _ranked(records: str | Path | None) -> Mapping[str, Sequence[Record]]:
 def _choices(
     task: Task, chooser: Chooser, ranked: Mapping[str, Sequence[Record]], count: int
 ) -> Sequence[Choice]:
-    """The best of the records, or of what the model thinks of."""
+    """The best of the records, or of what the model thinks of; of several both."""
     here = (each for each in _records(task, chooser, ranked) if each.counts_here)
     rebuilt = (choice_of_record(each, chooser) for each in here)
-    if recorded := [*islice(filter(None, rebuilt), count)]:
-        return recorded
+    recorded = [*islice(filter(None, rebuilt), max(count - 1, 1))]
     if count == 1:
-        return [chooser.predicted(task.operator, thorough=True)]
-    return chooser.promising(task.operator, count)
+        return recorded or [chooser.predicted(task.operator, thorough=True)]
+    more = chooser.promising(task.operator, count - len(recorded))
+    seen = {each.key for each in recorded}
+    return [*recorded, *(each for each in more if each.key not in seen)]
 
 
 def _records(

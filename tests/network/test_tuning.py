@@ -21,6 +21,8 @@ from amos.cli.app import main
 from amos.errors import ExploreError, RecordError, UnknownNameError
 from amos.machine import Machine
 from amos.network import Tuning
+from amos.network.candidates import Chooser
+from amos.network.compilation import _choices, _ranked
 from amos.records import Measurement, Records
 from tests.network.models import Builder
 from tests.support.fake import Answering
@@ -62,6 +64,15 @@ def test_records_are_shared_resumed_and_compiled(tmp_path: Path) -> None:
     # Leaders that are too close to call are measured again, each time in a record of its own.
     assert all(kernel.choice.seconds is not None for kernel in compiled.kernels.values())
     assert len(compiled.kernels) == 2
+    # What is compared in the network is of both, so that tuning never makes it slower.
+    chooser = Chooser("host")
+    for task in network.tasks:
+        several = _choices(task, chooser, _ranked(records), 6)
+        keys = [each.key for each in several]
+        assert several[0].seconds is not None
+        assert chooser.predicted(task.operator, thorough=True).key in keys
+        assert len({*keys}) == len(keys) <= 6
+
     values = np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32)
     named = compiled.profile(values, repeat=2).to_frame()
     assert list(named["count"]) == [1, 1]
