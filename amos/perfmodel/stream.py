@@ -1,12 +1,14 @@
 """The model of units with queues: transfers beside products, as far as buffers allow.
 
 A source whose next tile has a buffer of its own is loaded while products go on; otherwise
-products wait for it, and so they do for results that leave from the only buffer. What
+products wait for it, as where both buffers hold tiles that are used in turn, and so they do
+for results that leave from the only buffer. What
 each instruction costs is that of :class:`amos.machine.stream_unit.StreamUnit`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -31,19 +33,18 @@ def predict_streams(structure: Structure, machine: Machine, batch: LoopBatch) ->
         work += float(prod(x.extent for x in structure.spatial))
         starts = starts + tiles.counts[:spatial].prod(axis=0)
     compute = work + starts * float(unit.issue + unit.drain)
-    sizes, times, waiting, beside = [], [], np.zeros(len(batch)), [compute]
+    sizes, times = [], []
     for number, op in enumerate(tiles.operands):
         loads = tiles.loads(number)
         sizes.append(loads * tiles.moved(op) * op.moved_bytes)
         instructions = loads * tiles.transfers(op)
         times.append(instructions * float(unit.issue + unit.latency) + sizes[-1] / port)
-        alone = (tiles.buffers(number) == 1) & (loads > 1)
-        # The first tile, or the last one of the output, has nothing to go on beside.
-        exposed = np.where(alone, times[-1], times[-1] / loads)
-        waiting = waiting + exposed
-        beside.append(times[-1] - exposed)
-    *sources, stored = beside[1:]
-    total = np.maximum.reduce([compute, np.sum(sources, axis=0), stored]) + waiting
+    exposed = _exposed(tiles, times, compute)
+    waiting = np.sum(exposed, axis=0)
+    *sources, stored = np.array(times) - exposed
+    # What is stored takes the port from what is loaded.
+    loading = np.sum(sources, axis=0) + sizes[-1] / port
+    total = np.maximum.reduce([compute, loading, stored]) + waiting
     moved = np.sum(sizes, axis=0) / port
     result.compute[:] = compute * cycle
     result.read[level.name] = np.sum(times[:-1], axis=0) * cycle
@@ -56,6 +57,33 @@ def predict_streams(structure: Structure, machine: Machine, batch: LoopBatch) ->
     fits = ~np.any(list(tiles.overfull(machine).values()), axis=0)
     result.seconds[:] = np.where(fits, np.maximum(total, moved) * cycle, np.inf)
     return result
+
+
+def _exposed(
+    tiles: StreamTiles, times: Sequence[np.ndarray], compute: np.ndarray
+) -> list[np.ndarray]:
+    """Cycles of the transfers of each operand in which products wait.
+
+    The first tile, or the last one of the output, has nothing to go on beside, and no tile
+    has where one buffer stays in use until then. Loads follow one another, so that of what is
+    not loaded at each step only as much passes as the other loads of a step leave room for:
+    once for each tile, or for all that take turns in every buffer.
+
+    Args:
+        times: of all transfers of each operand.
+        compute: of all products.
+    """
+    visits = [tiles.visits(number) for number in range(len(times))]
+    steps = np.maximum.reduce([loads for loads, _ in visits[:-1]])
+    exposed = []
+    for number, (time, (loads, staying)) in enumerate(zip(times, visits, strict=True)):
+        each, source = time / loads, number < len(times) - 1
+        room = np.clip((compute - np.sum(times[:-1], axis=0) + time) / steps, 0.0, each)
+        passes = np.where(loads < steps, room, each) if source else each
+        full = tiles.buffers(number) == staying
+        passes = np.where(full, np.where(staying > 1, room / staying, 0.0), passes)
+        exposed.append(time - (loads - 1) * passes)
+    return exposed
 
 
 def energy_of_stream(structure: Structure, unit: StreamUnit, batch: LoopBatch) -> float | None:

@@ -116,21 +116,28 @@ class StreamTiles:
         return sorted(self._numbers[name] for name in names if name in self._numbers)
 
     def loads(self, number: int) -> np.ndarray:
-        """How often a tile of an operand is loaded, or stored.
+        """How often a tile of an operand is loaded, or stored."""
+        return self.visits(number)[0]
+
+    def visits(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """How often a tile of an operand is loaded, and how many of them stay meanwhile.
 
         The loops inside some position visit so few tiles that all of them stay on chip: they
         are loaded again when a loop around moves along the operand.
         """
         counts, moving = self.counts, self.moving(self.operands[number])
         positions = self._positions[moving]
-        loads = np.ones(counts.shape[1], dtype=np.int64)
+        loads = self.computes
+        staying = np.ones(counts.shape[1], dtype=np.int64)
         for cut in range(len(counts) - 1, -2, -1):
             inside = np.where(positions > cut, counts[moving], 1).prod(axis=0)
             around = (positions <= cut) & (counts[moving] > 1)
             last = np.where(around, positions, -1).max(axis=0, initial=-1)
             visits = np.where(self._positions <= last, counts, 1).prod(axis=0)
-            loads = np.where(inside <= self.buffers(number), inside * visits, loads)
-        return np.asarray(loads)
+            fewer = (inside <= self.buffers(number)) & (inside * visits < loads)
+            loads = np.where(fewer, inside * visits, loads)
+            staying = np.where(fewer, inside, staying)
+        return loads, staying
 
     def overfull(self, machine: Machine) -> dict[str, np.ndarray]:
         """Buffer → whether the tiles in it exceed it.

@@ -46,6 +46,24 @@ def test_transfers_pass_behind_products_where_buffers_allow() -> None:
     assert cycles[1] < 0.85 * cycles[0]
 
 
+def test_products_wait_for_large_tiles_that_are_loaded_now_and_then() -> None:
+    """Two halves of the weights stay for all rows, with no buffer left for the next, or one does
+    and the next one comes behind the rows of the step before."""
+    op = amos.operators.get("gemm", dtype="s8", m=128, n=256, k=512)
+    (mapping,) = amos.enumerate_mappings(op, VTA)
+    buffers = dict.fromkeys(("Src1", "Src2", "Dst"), 2)
+    for halves in (2, 1):
+        schedule = StreamSchedule(
+            tile={"i1.tile": 16, "i2.tile": 4},
+            order=("i2.tile", "i1.tile"),
+            steps={"r1.tile": 32 // halves},
+            buffers=buffers,
+        )
+        cycles = _cycles(StreamKernel(Candidate(mapping, schedule), PYNQ))
+        predicted = amos.predict(mapping, PYNQ, schedule).seconds * PYNQ.clock
+        assert predicted == pytest.approx(cycles, rel=0.05)
+
+
 def test_tiles_that_do_not_fit_take_forever() -> None:
     op = amos.operators.resolve("resnet18:C1", dtype="s8")
     mapping = {m.name: m for m in amos.enumerate_mappings(op, VTA)}["n-k-c"]
