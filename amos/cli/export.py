@@ -21,7 +21,9 @@ def export_command(
             "kernel; or a JSON file that holds one record, as `amos records show --json` prints.",
         ),
     ],
-    form: Annotated[str, typer.Option("--format", metavar="FORMAT", help="c, so, cuda or vta.")],
+    form: Annotated[
+        str, typer.Option("--format", metavar="FORMAT", help="c, so, cuda, stream or vta.")
+    ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the files.")],
     name: Annotated[
         str | None, typer.Option(help="Of the function; by default the operator's.")

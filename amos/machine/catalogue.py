@@ -37,7 +37,7 @@ def get(name: str | Machine, intrinsics: Sequence[Intrinsic] = ()) -> Machine:
 
     Raises:
         UnknownNameError: there is no such machine.
-        MachineError: the file cannot be read, or describes none.
+        MachineError: the file cannot be read, or describes none; or this is the host.
     """
     if isinstance(name, Machine):
         return name
@@ -81,6 +81,8 @@ def _read(file: str) -> Machine:
 
 @cache
 def _described(name: str) -> Machine:
+    if name == "host":
+        raise MachineError("machine 'host' is this computer; expected a described one")
     if name not in names():
         raise UnknownNameError("machine", name, (*names(), "host"))
     return from_toml((_DESCRIBED / f"{name}.toml").read_text(encoding="utf-8"), f"{name}.toml")

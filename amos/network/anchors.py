@@ -150,7 +150,12 @@ def _matmul(node: Node) -> Anchor:
             "x": tuple(extents[each] for each in of_x),
             name: tuple(extents[each] for each in of_y),
         },
-        axes=(*((each,) if each else () for each in batches), ("m",), ("n",)),
+        axes=(
+            *((),) * (len(node.shape) - len(x.shape)),  # the second factor has more, of one step
+            *((each,) if each else () for each in batches),
+            ("m",),
+            ("n",),
+        ),
     )
 
 

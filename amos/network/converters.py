@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from amos.errors import NetworkError
+from amos.errors import NetworkError, shown
+from amos.network.program import const
 from amos.network.recurrent import LAYERS
 
 #: Makes a Relax expression from a builder, the inputs of a node and its attributes.
@@ -31,8 +32,9 @@ def own_converters() -> Iterator[None]:
     from tvm.relax.frontend.onnx import onnx_frontend
 
     theirs = onnx_frontend._get_convert_map
+    stated = {kind: _Adjusted(theirs()[kind], adjust) for kind, adjust in _ADJUSTED.items()}
     with _LOCK:
-        onnx_frontend._get_convert_map = lambda: {**theirs(), **_CONVERTERS}
+        onnx_frontend._get_convert_map = lambda: {**theirs(), **_CONVERTERS, **stated}
         try:
             yield
         finally:
@@ -52,6 +54,132 @@ class _Converter:
             return self.convert(builder, list(inputs), attributes)
 
         return converted
+
+
+@dataclass(frozen=True)
+class _Adjusted:
+    """The importer's own conversion, of a node that is stated so that it reads it rightly."""
+
+    theirs: Any
+    adjust: Callable[[list[Any], dict[str, Any]], None]
+
+    def get_converter(self, opset: int) -> Callable[..., Any]:
+        """The conversion for a version of the operator set."""
+        convert = self.theirs.get_converter(opset)
+
+        def converted(builder: Any, inputs: Any, attributes: dict[str, Any], params: Any) -> Any:
+            self.adjust(inputs, attributes)
+            return convert(builder, inputs, attributes, params)
+
+        return converted
+
+
+def _window(inputs: list[Any], attributes: Mapping[str, Any], extents: Any) -> Iterator[_Axis]:
+    """What a node says of each axis of its window."""
+    sizes = [int(size) for size in inputs[0].ty.shape.values[2:]]
+    ones, zeros = [1] * len(sizes), [0] * len(sizes)
+    columns = (
+        attributes.get("strides", ones),
+        attributes.get("dilations", ones),
+        attributes.get("output_padding", zeros),
+    )
+    for size, extent, stride, dilation, more in zip(sizes, extents, *columns, strict=True):
+        yield _Axis(size, stride, (int(extent) - 1) * dilation + 1, more)
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """An axis of a window: size of the input, stride, what the window spans, output padding."""
+
+    size: int
+    stride: int
+    span: int
+    more: int
+
+
+def _padded_pool(inputs: list[Any], attributes: dict[str, Any]) -> None:
+    """Write ``SAME`` out: results are as many as strides, rounded up."""
+    mode = attributes.get("auto_pad", b"NOTSET")
+    if not mode.startswith(b"SAME"):
+        return
+    totals = [
+        max((-(-axis.size // axis.stride) - 1) * axis.stride + axis.span - axis.size, 0)
+        for axis in _window(inputs, attributes, attributes["kernel_shape"])
+    ]
+    attributes["auto_pad"] = b"NOTSET"
+    attributes["pads"] = _divided(totals, mode == b"SAME_UPPER")
+
+
+def _divided(totals: list[int], upper: bool) -> list[int]:
+    """Padding before and behind each axis; of what is odd, one more on one of the sides."""
+    less, more = [total // 2 for total in totals], [total - total // 2 for total in totals]
+    return [*less, *more] if upper else [*more, *less]
+
+
+def _sized(inputs: list[Any], attributes: dict[str, Any]) -> None:
+    """Write the output shape of a transposed convolution as padding."""
+    if not (shape := attributes.pop("output_shape", None)):
+        return
+    extents = inputs[1].ty.shape.values[2:]
+    axes = list(_window(inputs, attributes, extents))
+    totals = [
+        axis.stride * (axis.size - 1) + axis.more + axis.span - size
+        for axis, size in zip(axes, shape[-len(axes) :], strict=True)
+    ]
+    upper = attributes.pop("auto_pad", b"NOTSET") == b"SAME_UPPER"
+    attributes["pads"] = _divided([max(total, 0) for total in totals], upper)
+    attributes["output_padding"] = [
+        axis.more + max(-total, 0) for axis, total in zip(axes, totals, strict=True)
+    ]
+
+
+def _resized(inputs: list[Any], attributes: dict[str, Any]) -> None:
+    """Write scales as sizes of all axes; refuse what the importer overlooks."""
+    from tvm import ir
+
+    for name, plain in (("antialias", 0), ("keep_aspect_ratio_policy", b"stretch")):
+        if (said := attributes.get(name, plain)) != plain:
+            raise NetworkError(f"Resize: {name} {shown(said)} is not supported")
+    shape = np.array([int(size) for size in inputs[0].ty.shape.values])
+    axes = list(attributes.pop("axes", range(len(shape))))
+    sizes = shape.astype(np.float64)
+    for place, units in ((2, shape), (3, np.ones_like(shape))):
+        each = inputs[place] if len(inputs) > place else None
+        if each is None:
+            continue
+        if not isinstance(each, ir.GenericConst):
+            return  # what is computed, the importer refuses or knows
+        if values := each.value.numpy().tolist():
+            sizes[axes] = np.array(values, np.float32) * units[axes]
+        inputs[place] = None
+    whole = np.rint(sizes)
+    uneven = np.flatnonzero(np.abs(sizes - whole) > 1e-3)
+    if uneven.size and attributes.get("coordinate_transformation_mode") != b"align_corners":
+        axis = uneven[0]
+        raise NetworkError(
+            f"Resize: {shape[axis]} elements by a scale to {sizes[axis]:g} are not supported; "
+            "state sizes"
+        )
+    inputs[2:] = [None, const(np.floor(sizes + 1e-3).astype(np.int64))]
+
+
+def _valued(_: list[Any], attributes: dict[str, Any]) -> None:
+    """Write the other forms of a constant as a tensor."""
+    from onnx import numpy_helper
+
+    for name in ("value_float", "value_floats", "value_int", "value_ints"):
+        if name in attributes:
+            kind = np.float32 if "float" in name else np.int64
+            attributes["value"] = numpy_helper.from_array(np.asarray(attributes[name], kind))
+
+
+def _one_hot(builder: Any, inputs: list[Any], attributes: Mapping[str, Any]) -> Any:
+    """In the dtype of its values, which the importer's has lost."""
+    from tvm import relax
+    from tvm.relax.frontend.onnx import onnx_frontend
+
+    wide = onnx_frontend.OneHot._impl_v11(builder, inputs, attributes, ({}, {}))
+    return relax.op.astype(wide, inputs[2].ty.dtype)
 
 
 def _clip(builder: Any, inputs: list[Any], attributes: Mapping[str, Any]) -> Any:
@@ -90,11 +218,28 @@ def _pairwise(operation: str) -> Convert:
     return convert
 
 
+def _mean(builder: Any, inputs: list[Any], _: Mapping[str, Any]) -> Any:
+    from tvm import relax
+
+    total = _pairwise("add")(builder, inputs, {})
+    return relax.op.multiply(total, relax.const(1 / len(inputs), total.ty.dtype))
+
+
+_ADJUSTED = {
+    "AveragePool": _padded_pool,
+    "Constant": _valued,
+    "ConvTranspose": _sized,
+    "LpPool": _padded_pool,
+    "MaxPool": _padded_pool,
+    "Resize": _resized,
+}
 _CONVERTERS = {
     "Clip": _Converter(_clip),
     "Dropout": _Converter(_dropout),
     "Max": _Converter(_pairwise("maximum")),
+    "Mean": _Converter(_mean),
     "Min": _Converter(_pairwise("minimum")),
+    "OneHot": _Converter(_one_hot),
     "Sum": _Converter(_pairwise("add")),
     **{kind: _Converter(layer) for kind, layer in LAYERS.items()},
 }

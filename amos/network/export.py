@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -12,6 +13,7 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from amos._toolchain import load_tvm
+from amos.codegen.tir.arrays import to_tensor
 from amos.errors import NetworkError
 from amos.network.frontend import silent
 from amos.network.network import Port
@@ -27,7 +29,13 @@ _ASK_FOR_TILES = (
     "  syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */);\n"
 )
 #: DLPack's kinds of elements by how dtypes begin.
-_KINDS = {"float": "kDLFloat", "bfloat": "kDLBfloat", "int": "kDLInt", "uint": "kDLUInt"}
+_KINDS = {
+    "float": "kDLFloat",
+    "bfloat": "kDLBfloat",
+    "int": "kDLInt",
+    "uint": "kDLUInt",
+    "bool": "kDLBool",
+}
 
 
 def export_network(models: Mapping[str, CompiledNetwork], folder: str | Path) -> tuple[Path, ...]:
@@ -93,18 +101,21 @@ def _write_example(model: CompiledNetwork, folder: Path, to_library: str) -> Non
     """Write C++ that runs a function of the library, a sample and a makefile."""
     from amos.network.model import random_arrays
 
-    inputs = random_arrays(model.network)
-    for number, array in enumerate(inputs):
-        (folder / _SAMPLE / f"input{number}.bin").write_bytes(array.tobytes())
-    for number, array in enumerate(model.outputs_of(inputs)):
-        (folder / _SAMPLE / f"output{number}.bin").write_bytes(array.tobytes())
+    network, inputs = model.network, random_arrays(model.network)
+    for what, arrays, ports in (
+        ("input", inputs, network.inputs),
+        ("output", model.outputs_of(inputs), network.outputs),
+    ):
+        for number, (array, port) in enumerate(zip(arrays, ports, strict=True)):
+            bits = to_tensor(array, port.dtype).numpy()  # float32 stands for bfloat16 here
+            (folder / _SAMPLE / f"{what}{number}.bin").write_bytes(bits.tobytes())
     tiles = any(kernel.tiled for kernel in model.kernels.values())
     text = _template("example.cpp.in").substitute(
-        name=model.network.name,
+        name=" ".join(network.name.split()),  # stands in a comment of one line
         library=f"{to_library}/{_LIBRARY}",
         function=model.function,
-        inputs=",\n".join(map(_port, model.network.inputs)),
-        outputs=len(model.network.outputs),
+        inputs=",\n".join(map(_port, network.inputs)),
+        outputs=len(network.outputs),
         headers="#include <sys/syscall.h>\n#include <unistd.h>\n" if tiles else "",
         tiles=_ASK_FOR_TILES if tiles else "",
     )
@@ -122,9 +133,9 @@ def _port(port: Port) -> str:
     begin = port.dtype.rstrip("0123456789")
     if begin not in _KINDS:
         raise NetworkError(f"input {port}: has no dtype that C++ can be given")
-    bits = port.dtype.removeprefix(begin)
+    bits = port.dtype.removeprefix(begin) or "8"
     extents = ", ".join(map(str, port.shape))
-    return f'    {{"{port.name}", {{{extents}}}, {{{_KINDS[begin]}, {bits}, 1}}}}'
+    return f"    {{{json.dumps(port.name)}, {{{extents}}}, {{{_KINDS[begin]}, {bits}, 1}}}}"
 
 
 def _packages() -> dict[str, Any]:

@@ -113,7 +113,7 @@ def _from_onnx(model: Any, name: str, shapes: dict[str, list[int]]) -> Any:
     try:
         with own_converters(), redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return from_onnx(model, shape_dict=shapes)
+            return from_onnx(model, shape_dict=shapes, sanitize_input_names=False)
     except Exception as error:
         why = "" if isinstance(error, NetworkError) else "TVM cannot import it: "
         said = f"model {name!r}: {why}{last_line(error)}"
@@ -144,11 +144,36 @@ def _plain(model: Any, name: str) -> Any:
     if twice := [value for value, count in defined.items() if count > 1]:
         raise NetworkError(f"model {name!r}: value {twice[0]!r} is defined more than once")
     defined.update(tensor.values.name for tensor in model.graph.sparse_initializer)
-    every = (value for node in model.graph.node for value in node.input if value)
-    outputs = (value.name for value in model.graph.output)
-    if missing := next((value for value in (*every, *outputs) if value not in defined), ""):
+    every = [value for node in model.graph.node for value in node.input if value]
+    every += [value.name for value in model.graph.output]
+    if missing := next((value for value in every if value not in defined), ""):
         raise NetworkError(f"model {name!r}: value {missing!r} is read and defined nowhere")
+    _check_readable(model.graph, frozenset(every), name)
     return model
+
+
+def _check_readable(graph: Any, read: frozenset[str], name: str) -> None:
+    """Refuse what the engine's importer takes for something else.
+
+    Raises:
+        NetworkError: there is such a node.
+    """
+    for node in graph.node:
+        if node.domain not in _DOMAINS:
+            raise NetworkError(
+                f"model {name!r}: {node.op_type} of domain {node.domain!r} is not supported"
+            )
+        if node.op_type in _FIRST_ONLY and (more := read & {*node.output[1:]}):
+            raise NetworkError(
+                f"model {name!r}: {node.op_type} has a second result, {min(more)!r}, "
+                "which is not supported"
+            )
+
+
+#: Domains of operators whose names stand for what the importer knows.
+_DOMAINS = ("", "ai.onnx", "com.microsoft")
+#: Of whose results the importer has the first only, and nonsense instead of the others.
+_FIRST_ONLY = ("LayerNormalization", "SkipLayerNormalization", "EmbedLayerNormalization")
 
 
 @contextmanager

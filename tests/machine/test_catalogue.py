@@ -131,6 +131,8 @@ def test_an_unknown_machine_is_suggested() -> None:
     with pytest.raises(UnknownNameError, match=r"unknown machine 'a10': did you mean 'a100'"):
         amos.machines.get("a10")
     assert "host" in amos.machines.names()
+    with pytest.raises(MachineError, match="'host' is this computer; expected a described one"):
+        catalogue.get("host")
 
 
 def test_capacities_must_grow() -> None:

@@ -8,13 +8,16 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto
 
 import amos
 from amos.cli.app import main
 from amos.errors import NetworkError
 from amos.network import CompiledNetwork
+from amos.network.model import random_arrays
 from tests.network.models import Builder
 
 needs_compiler = pytest.mark.skipif(
@@ -25,17 +28,21 @@ needs_compiler = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def compiled() -> CompiledNetwork:
     b = Builder()
-    x, y = b.input("first", (4, 16)), b.input("second", (4, 8))
+    x, y = b.input('"first.1"', (4, 16)), b.input("second", (4, 8))
+    mask = b.input("mask", (4, 8), TensorProto.BOOL)
+    half = b.node("Cast", b.input("half", (4, 8), TensorProto.BFLOAT16), to=TensorProto.FLOAT)
     x = b.node("Tanh", b.node("MatMul", x, b.random(16, 8)))
-    return amos.compile(amos.load_network(b.model(b.node("Add", x, y), x)), progress=False)
+    y = b.node("Where", mask, b.node("Add", x, y), half)
+    model = b.model(y, x, b.node("Log", x))  # of which some is no number
+    return amos.compile(amos.load_network(model, name="two\nlines"), progress=False)
 
 
 @needs_compiler
 def test_the_example_finds_what_python_found(compiled: CompiledNetwork, tmp_path: Path) -> None:
     paths = compiled.export(tmp_path / "out")
     assert sorted(path.name for path in paths) == [
-        *("Makefile", "example.cpp", "input0.bin", "input1.bin", "libnetwork.so"),
-        *("output0.bin", "output1.bin"),
+        *("Makefile", "example.cpp", *(f"input{n}.bin" for n in range(4)), "libnetwork.so"),
+        *(f"output{n}.bin" for n in range(3)),
     ]
     done = subprocess.run(
         ["make", "-s", "-C", tmp_path / "out", "test"], capture_output=True, text=True, check=True
@@ -64,6 +71,15 @@ def test_the_command_line_compiles_and_exports(
     assert str(tmp_path / "out" / "libnetwork.so") in said["files"]
     assert main(["compile", str(tmp_path / "model.onnx"), "--shape", "x=four"]) == 2
     assert "expected INPUT=SIZES" in capsys.readouterr().err
+
+
+def test_inputs_have_the_names_of_the_model(compiled: CompiledNetwork) -> None:
+    values = random_arrays(compiled.network)
+    names = ['"first.1"', "second", "mask", "half"]
+    for one, other in zip(
+        compiled(**dict(zip(names, values, strict=True))), compiled(*values), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_an_export_that_fails_leaves_the_old_one(

@@ -1,0 +1,97 @@
+"""ONNX nodes that the engine's importer misreads: held against onnx's own evaluation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
+
+import amos
+from amos.errors import NetworkError
+from tests.network.models import Builder
+
+
+def _equal(model: Any, reference: Any = None, **inputs: np.ndarray) -> None:
+    results = amos.compile(amos.load_network(model), progress=False)(**inputs)
+    expected = ReferenceEvaluator(reference or model).run(None, inputs)
+    for one, other in zip(results, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+        assert one.dtype == other.dtype
+
+
+def _random(**shapes: tuple[int, ...]) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return {n: rng.standard_normal(shape).astype(np.float32) for n, shape in shapes.items()}
+
+
+def test_windows_that_are_padded_by_themselves() -> None:
+    def model(same: dict[str, Any], *padding: dict[str, Any]) -> Any:
+        b = Builder()
+        x, weight = b.input("x", (1, 4, 7, 8)), b.random(4, 3, 3, 3)
+        pools = [
+            b.node(kind, x, kernel_shape=[3, 3], strides=[2, 3], **same)
+            for kind in ("MaxPool", "AveragePool")
+        ]
+        strides = [2, 2], [3, 2]
+        pairs = zip(strides, padding, strict=True)
+        return b.model(
+            *pools, *(b.node("ConvTranspose", x, weight, strides=s, **p) for s, p in pairs)
+        )
+
+    shapes = dict(output_shape=[14, 16]), dict(output_shape=[22, 15])
+    stated = model(dict(auto_pad="SAME_LOWER"), *shapes)
+    # Onnx's own evaluation knows no output shape, and rounds the sizes of such pools down.
+    pads = dict(pads=[1, 1, 0, 0]), dict(pads=[0, 1, 0, 1], output_padding=[1, 0])
+    written = model(dict(pads=[1, 1, 1, 0]), *pads)
+    _equal(stated, written, **_random(x=(1, 4, 7, 8)))
+
+
+def test_means_and_products_of_fewer_axes() -> None:
+    b = Builder()
+    x = b.node("Conv", b.input("x", (1, 4, 5, 6)), b.random(4, 4, 3, 3))
+    y = b.node("MatMul", b.input("y", (4, 5)), b.random(1, 5, 6))
+    means = b.node("Mean", x, b.random(4, 1, 1), b.random(1))
+    model = b.model(means, b.node("Relu", b.node("Add", y, b.random(6))))
+    _equal(model, **_random(x=(1, 4, 5, 6), y=(4, 5)))
+
+
+def test_constants_and_sizes_in_other_forms() -> None:
+    b = Builder()
+    x = b.input("x", (1, 2, 4, 5))
+    doubled = b.node("Resize", x, "", b.constant([1, 1, 2, 1.2]), mode="linear")
+    highest = b.node("ArgMax", x, axis=1, keepdims=0)
+    places = b.node("OneHot", highest, b.constant(2, "int64"), b.constant([0, 3]))
+    model = b.model(doubled, places, b.node("Add", x, b.node("Constant", value_float=0.5)))
+    _equal(model, **_random(x=(1, 2, 4, 5)))
+
+
+def test_what_is_misread_is_refused() -> None:
+    def refused(said: str, kind: str, *others: str, **attributes: Any) -> None:
+        b = Builder()
+        b.node(kind, b.input("x", (1, 2, 4, 5)), *others, **attributes)
+        domain = attributes.get("domain")
+        values = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+        b.nodes[-1].output[:] = ["y"] if domain else ["first", "y"]
+        graph = helper.make_graph(b.nodes, "g", b.inputs, values, b.weights)
+        opsets = [helper.make_opsetid("", 18), helper.make_opsetid("own", 1)]
+        with pytest.raises(NetworkError, match=said):
+            amos.load_network(helper.make_model(graph, opset_imports=opsets, ir_version=8))
+
+    refused("Relu of domain 'own' is not supported", "Relu", domain="own")
+    refused("LayerNormalization has a second result, 'y'", "LayerNormalization", "x")
+    for said, scale, more in (
+        ("4 elements by a scale to 5.2 are not supported", 1.3, {}),
+        ("antialias 1 is not supported", 2, {"antialias": 1}),
+    ):
+        b = Builder()
+        scales = b.constant([1, 1, scale, 2])
+        y = b.node("Resize", b.input("x", (1, 2, 4, 5)), "", scales, mode="linear", **more)
+        graph = helper.make_graph(
+            b.nodes, "g", b.inputs, [helper.make_empty_tensor_value_info(y)], b.weights
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+        with pytest.raises(NetworkError, match=said):
+            amos.load_network(model)
