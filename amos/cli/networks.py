@@ -68,9 +68,7 @@ def tune_command(
     ] = "bound",
     retain: Annotated[
         float | None,
-        typer.Option(
-            metavar="SHARE", help="Of a task's mappings to search on; dual and bound: 0.2."
-        ),
+        typer.Option(metavar="SHARE", help="Of a task's mappings to search on; dual: 0.2."),
     ] = None,
     seed: options.Seed = 0,
     shape: InputShapes = None,

@@ -10,7 +10,7 @@ is one batch of measurements of one task, or a single one with ``bound``.
 * ``dual``: the same, and within a task only the mappings that are retained
   (:mod:`amos.explore.retention`) are searched;
 * ``bound``: the task with the widest gap between its kernel and the model's bound, for the slices
-  it had; on the retained mappings as well, and after each measurement.
+  it had, after each measurement; one that was not measured yet stands as predicted.
 
 GTA's paper has slips, which are settled so: the counter of samples is one for each task, and
 counts candidates that were measured; line 22 of Algorithm 1 stands inside of the ``if`` of line
@@ -24,6 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from amos.errors import ExploreError, UnknownNameError
@@ -31,8 +32,9 @@ from amos.errors import ExploreError, UnknownNameError
 #: Trust in what the last slices gained against what the next may gain; slices looked back on;
 #: how much slower than the best similar task one may be expected to stay (Ansor, section 6.2).
 _ALPHA, _WINDOW, _SIMILAR = 0.2, 3, 2.0
-#: Share of its seconds that a task may always lose, however near its bound the model puts it.
-_HOPE = 0.1
+#: Share of its seconds that a task may always lose, however near its bound the model puts it;
+#: share by which the model is taken to be wrong before anything was measured.
+_HOPE, _WRONG = 0.1, 1.0
 
 
 @dataclass(frozen=True)
@@ -44,25 +46,28 @@ class TaskState:
         operations: arithmetic operations of one occurrence.
         kind: tasks of one kind are taken to reach like rates.
         bound: seconds that the model says no kernel of it can beat.
+        predicted: seconds of the kernel that the model prefers.
         best: seconds of its fastest kernel after each slice; infinite while none ran.
         ended: whether nothing is left to try.
 
     Raises:
-        ExploreError: a weight below 0, or operations or a bound that are not above it.
+        ExploreError: a weight below 0, or others that are not above it.
     """
 
     weight: float
     operations: int
     kind: str
     bound: float
+    predicted: float
     best: tuple[float, ...] = ()
     ended: bool = False
 
     def __post_init__(self) -> None:
-        if not (self.weight >= 0 and self.operations > 0 and self.bound > 0):
+        if not (self.weight >= 0 and min(self.operations, self.bound, self.predicted) > 0):
             raise ExploreError(
-                f"task of weight {self.weight}, {self.operations} operations and a bound of "
-                f"{self.bound} s: expected a weight from 0 on and the others above it"
+                f"task of weight {self.weight}, {self.operations} operations, a bound of "
+                f"{self.bound} s and {self.predicted} s predicted: expected a weight from 0 on "
+                "and the others above it"
             )
 
     @property
@@ -77,8 +82,8 @@ class TaskState:
 
     @property
     def seconds(self) -> float:
-        """Of its fastest kernel; the bound, which nothing contradicts, while none ran."""
-        return self.best[-1] if self.ran else self.bound
+        """Of its fastest kernel; while none ran, of the one that is compiled untuned."""
+        return self.best[-1] if self.ran else self.predicted
 
 
 class TaskScheduler(Protocol):
@@ -107,13 +112,15 @@ class _RoundRobin:
 
 @dataclass(frozen=True)
 class _ByGain:
-    """The task with the largest estimate, after a slice of each."""
+    """The task with the largest estimate, and each once within so many slices."""
 
     gain: Callable[[Sequence[TaskState], TaskState], float]
+    slices: int
 
     def next(self, tasks: Sequence[TaskState]) -> int | None:
         live = _live(tasks)
-        if fresh := [n for n in live if not tasks[n].slices]:
+        fresh = [n for n in live if not tasks[n].slices]
+        if fresh and sum(task.slices for task in tasks) + len(fresh) >= self.slices:
             return fresh[0]
         # Where nothing promises anything, as with weights of zero, each gets its turn.
         return max(live, key=lambda n: (self.gain(tasks, tasks[n]), -tasks[n].slices), default=None)
@@ -129,6 +136,8 @@ def _fewest(tasks: Sequence[TaskState], live: Sequence[int]) -> int | None:
 
 def gradient(tasks: Sequence[TaskState], task: TaskState) -> float:
     """Seconds of the network that the next slice of a task may save (GTA, equation 2)."""
+    if not task.slices:
+        return math.inf
     seconds, count = task.seconds, task.slices
     window = min(_WINDOW, count - 1)
     before = task.best[count - 1 - window]
@@ -140,19 +149,26 @@ def gradient(tasks: Sequence[TaskState], task: TaskState) -> float:
 
 
 def gap(tasks: Sequence[TaskState], task: TaskState) -> float:
-    """What a task could still save at the best, and the less likely the longer it was tried.
+    """What the next slice of a task may save, if chance alone decided which kernels it tries.
 
-    Optimism under uncertainty: the bound is taken to be in reach, and each slice without
-    reaching it makes that less credible. Where a task came below its own, a model that is
-    slow by a factor is slow for all, and even what is at its bound is tried now and then.
+    Optimism under uncertainty: what is left above the bound is taken to be in reach. The trial
+    after ``n`` others is the fastest with a chance of ``1 / (n + 1)``, and then by about an
+    ``n``-th of that. Where a task came below its own bound, a model that is slow by a factor is
+    slow for all, and even what is at its bound is tried now and then. What was not tried may lose
+    as much as predictions were wrong for the others.
     """
-    slow = min([1.0, *(each.seconds / each.bound for each in tasks if each.ran)])
-    left = max(task.seconds - slow * task.bound, _HOPE * task.seconds)
-    return task.weight * left / task.slices
+    ran = [each for each in tasks if each.ran]
+    slow = min([1.0, *(each.seconds / each.bound for each in ran)])
+    errors = [math.log(each.seconds / each.predicted) for each in ran]
+    wrong = math.hypot(_WRONG, *errors) / math.sqrt(1 + len(errors))
+    share = _HOPE if task.slices else wrong
+    left = max(task.seconds - slow * task.bound, share * task.seconds)
+    count = max(task.slices, 1)
+    return task.weight * left / (count * (count + 1))
 
 
 #: Share of a task's mappings that is searched on, where that is less than all.
-RETAINED = {"dual": 0.2, "bound": 0.2}
+RETAINED = {"dual": 0.2}
 #: Trials of a slice, where that is not a batch: what one kernel took may send the next trial
 #: elsewhere, and a task that turns out to be near its bound has cost no more than that.
 TRIALS = {"bound": 1}
@@ -160,9 +176,9 @@ TRIALS = {"bound": 1}
 SCHEDULERS: dict[str, Callable[[int], TaskScheduler]] = {
     "equal": _Equal,
     "round_robin": lambda _: _RoundRobin(),
-    "gradient": lambda _: _ByGain(gradient),
-    "dual": lambda _: _ByGain(gradient),
-    "bound": lambda _: _ByGain(gap),
+    "gradient": partial(_ByGain, gradient),
+    "dual": partial(_ByGain, gradient),
+    "bound": partial(_ByGain, gap),
 }
 
 

@@ -179,7 +179,7 @@ def tune(
         scheduler: who gets the next trials: ``"equal"``, ``"round_robin"``, ``"gradient"``,
             ``"dual"`` or ``"bound"``; see :mod:`amos.explore.task_scheduler`.
         retain: share of a task's mappings that is searched on, above 0 and at most 1; by
-            default 0.2 for ``"dual"`` and ``"bound"``, and all for others.
+            default 0.2 for ``"dual"``, and all for others.
         seed: of the searches.
         measure: how to measure.
         progress: True for a line on a terminal and in a notebook, False for none; a function
@@ -284,6 +284,7 @@ class _Search:
             operations=self.task.operator.operations,
             kind=self.row.kind,
             bound=self.bound,
+            predicted=self.row.predicted or 0.0,
             best=tuple(self.best),
             ended=self.ended,
         )

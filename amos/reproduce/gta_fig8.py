@@ -118,13 +118,14 @@ def _layers(dataset: Dataset, network: str) -> list[_Sampled]:
             operations=operators.resolve(layer.layer).operations,
             kind="conv2d",
             bound=float(calls[np.argmin(predicted)]),
+            predicted=float(predicted.min()),
         )
         layers.append(_Sampled(task, layer.mappings, layer.measured, predicted))
     return layers
 
 
 def _pooled(pool: PooledTask) -> _Sampled:
-    task = TaskState(pool.weight, pool.operations, pool.kind, pool.bound)
+    task = TaskState(pool.weight, pool.operations, pool.kind, pool.bound, min(pool.predicted))
     names, columns = [*map(str, pool.mappings)], map(np.array, (pool.measured, pool.predicted))
     return _Sampled(task, names, *columns)
 

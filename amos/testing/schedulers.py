@@ -42,7 +42,7 @@ def divided(
     among: TaskScheduler, tasks: Sequence[Falling], slices: int, kind: str = "conv2d"
 ) -> tuple[list[int], list[TaskState]]:
     """Who got the slices, and what became of the tasks."""
-    states = [TaskState(task.weight, 1000, kind, task.floor) for task in tasks]
+    states = [TaskState(task.weight, 1000, kind, task.floor, task.floor) for task in tasks]
     order: list[int] = []
     while len(order) < slices and (n := among.next(states)) is not None:
         assert not states[n].ended

@@ -41,7 +41,7 @@ def test_trials_go_where_the_network_gains() -> None:
 
 def test_until_counts_slices() -> None:
     """Two tasks, of which one gains all in its second slice; the first slice of each is due."""
-    tasks = [TaskState(1.0, 100, "conv", 1.0), TaskState(1.0, 100, "conv", 1.0)]
+    tasks = [TaskState(1.0, 100, "conv", 1.0, 1.0)] * 2
     curves = [[4.0, 4.0], [2.0, 1.0]]
     assert _divided("round_robin", tasks, [5.0, math.inf], curves) == [math.inf, math.inf, 6, 6, 5]
     histories = [np.array([9.0, 6.0, 6.0, 5.0]), np.array([5.0])]
