@@ -57,6 +57,7 @@ def as_meant(body: Any) -> Any:
     from tvm import ir, tirx
 
     rounded, nearest = ir.Op.get(ROUNDED), ir.Op.get(NEAREST)
+    nearbyint = ir.Op.get("tirx.nearbyint")
 
     def meant(call: Any) -> Any:
         if call.op.same_as(rounded):
@@ -66,7 +67,14 @@ def as_meant(body: Any) -> Any:
             return call.args[0]
         return tirx.nearbyint(*call.args) if call.op.same_as(nearest) else call
 
-    return tvm_ffi.structural_map(body, (ir.Call, meant))
+    def converted(cast: Any) -> Any:
+        # What is rounded to an integer dtype is in its range: one instruction does both.
+        value, kind = cast.value, str(cast.ty.dtype)
+        if isinstance(value, ir.Call) and value.op.same_as(nearbyint) and kind.startswith("int32"):
+            return tirx.call_llvm_pure_intrin(kind, "llvm.lrint", *value.args)
+        return cast
+
+    return tvm_ffi.structural_map(body, [(ir.Call, meant), (tirx.Cast, converted)])
 
 
 def unsettled(function: Any) -> Any:
