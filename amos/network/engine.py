@@ -11,11 +11,14 @@ from math import prod
 from typing import Any
 
 from amos._toolchain import load_tvm
+from amos.codegen.tir.memory import aligned_to_elements
 from amos.codegen.tir.statements import inside
 from amos.codegen.tir.target import host_target
 
-#: Elements of a vector, and how many steps of a loop are worth another thread.
+#: Parts of a sum along a row, and how many steps of a loop are worth another thread.
 _LANES, _WORTH = 16, 16384
+#: Elements of vectors, and the bytes of the longest.
+_VECTORS, _LONGEST = (64, 32, 16, 8), 64
 #: Pieces of a parallel loop that all cores get about as many of.
 _PIECES = 64
 #: Reads of what is computed where it is read: a polynomial of one of another would take minutes.
@@ -115,10 +118,17 @@ def _scheduled(module: Any, _: Any) -> Any:
     from tvm import tirx
 
     functions = {
-        name: _simple(function) if isinstance(function, tirx.PrimFunc) else function
+        name: _anywhere(_simple(function)) if isinstance(function, tirx.PrimFunc) else function
         for name, function in module.functions.items()
     }
     return tvm.IRModule(functions, attrs=module.attrs)
+
+
+def _anywhere(function: Any) -> Any:
+    """A function whose arguments may begin at any byte, as a network's inputs do."""
+    import tvm
+
+    return aligned_to_elements(tvm.IRModule({"main": function}))["main"]
 
 
 def _simple(function: Any) -> Any:
@@ -158,18 +168,18 @@ def _inlined(schedule: Any, blocks: list[Any]) -> list[Any]:
 def _moves(schedule: Any, block: Any) -> bool:
     """Whether a block only moves elements, with or without padding."""
     value: Any = getattr(schedule.get(block).body, "value", None)
-    if getattr(getattr(value, "op", None), "name", "") == "tirx.if_then_else":
+    if getattr(getattr(value, "op", None), "name", "") == "prim.if_then_else":
         value = value.args[1]
-    return type(value).__name__ == "BufferLoad"
+    return type(value).__name__ == "TensorLoad"
 
 
 def _transposes(schedule: Any, block: Any) -> bool:
     """Whether a block moves elements that follow one another to places that do not."""
     described = schedule.get(block)
-    last = described.iter_vars[-1].var if described.iter_vars else None
-    return _moves(schedule, block) and not any(
-        read.region[-1].min.same_as(last) for read in described.reads
-    )
+    if not described.iter_vars or not _moves(schedule, block):
+        return False
+    last = described.iter_vars[-1].var
+    return not any(not read.region or read.region[-1].min.same_as(last) for read in described.reads)
 
 
 def _inline(schedule: Any, block: Any) -> None:
@@ -207,7 +217,7 @@ def _schedule_block(schedule: Any, block: Any) -> Callable[[], None]:
     summed = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == _SUMMED]
     extents = {loop: int(schedule.get(loop).extent) for loop in loops}
     large = prod(extents.values()) >= _WORTH
-    vectors = () if _has_bfloat16(schedule, block) else (_LANES, _LANES // 2)
+    vectors = _vectors(schedule, block)
     rows = vectors and summed == loops[-1:] and extents[loops[-1]] % _LANES == 0
     if rows and _along_rows(schedule, block):
         return _schedule_rows(schedule, block, large)
@@ -225,11 +235,14 @@ def _schedule_block(schedule: Any, block: Any) -> Callable[[], None]:
     return lambda: schedule.decompose_reduction(block, summed[0]) if summed else None
 
 
-def _has_bfloat16(schedule: Any, block: Any) -> bool:
-    """Whether a block knows bfloat16, of which TVM stores no vectors of constants."""
+def _vectors(schedule: Any, block: Any) -> list[int]:
+    """Elements of the vectors that a block may have; TVM stores none of constants of bfloat16."""
+    from tvm import DataType
+
     described = schedule.get(block)
-    each = (*described.reads, *described.writes)
-    return any(str(region.source.dtype) == "bfloat16" for region in each)
+    kinds = {str(each.source.dtype) for each in (*described.reads, *described.writes)}
+    widest = max((DataType(kind).bits + 7) // 8 for kind in kinds)
+    return [] if "bfloat16" in kinds else [n for n in _VECTORS if n * widest <= _LONGEST]
 
 
 def _divide(schedule: Any, loops: list[Any]) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from amos._display import Shown
 from amos.codegen.tir.arrays import from_tensor
 from amos.errors import NetworkError
-from amos.ir import Tensor, aligned, dtype
+from amos.ir import Tensor, dtype
 from amos.measure.reference import compared
 from amos.network import engine
 from amos.network.groups import Task
@@ -25,9 +25,6 @@ from amos.runtime.borrow import ArgumentAdapter
 if TYPE_CHECKING:
     from amos.network.comparison import Comparison
     from amos.network.profile import Profile
-
-#: Bytes to which the engine takes its inputs to be aligned.
-_ALIGNMENT = 64
 
 
 @dataclass(frozen=True)
@@ -123,7 +120,7 @@ class CompiledNetwork(Shown):
         """The engine's arrays of inputs in order."""
         ports = self.network.inputs
         return [
-            _aligned(adapter, value, port.dtype)
+            _shared(adapter, value, port.dtype)
             for adapter, value, port in zip(self._adapters, arrays, ports, strict=True)
         ]
 
@@ -253,14 +250,10 @@ def random_arrays(network: Network, seed: int = 0) -> list[np.ndarray]:
     ]
 
 
-def _aligned(adapter: ArgumentAdapter, value: Any, kind: str) -> Any:
-    """A TVM array of an input of a dtype, at a place that the engine can read."""
+def _shared(adapter: ArgumentAdapter, value: Any, kind: str) -> Any:
+    """A TVM array over the memory of an input of a dtype."""
     if kind == "bool" and np.asarray(value).dtype == np.bool_:
         value = np.asarray(value).view(np.uint8)  # as adapters know truth values
     tensor = adapter(value)
-    if tensor.data_ptr() % _ALIGNMENT:
-        copy = aligned(tuple(tensor.shape), np.dtype(str(tensor.dtype)))
-        copy[...] = tensor.numpy()
-        tensor = adapter(copy)
     # Kernels take bfloat16 as bits, the engine as such.
     return tensor if str(tensor.dtype) == kind else tensor._create_view(tensor.shape, kind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -56,6 +57,19 @@ def test_rows_columns_and_what_is_elementwise(
     np.testing.assert_allclose(result, expected(values.astype(float)), rtol=2e-5, atol=2e-6)
 
 
+def _scheduled(call: Callable[..., object], shape: tuple[int, ...], kind: str = "float32") -> str:
+    """The loops of an expression over one tensor."""
+    from tvm import relax
+
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType(shape, kind))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            result = builder.emit_output(call(relax.op, x))
+        builder.emit_func_output(result)
+    return str(scheduled_loops(builder.finalize()))
+
+
 @pytest.mark.parametrize(
     "call",
     [
@@ -70,13 +84,7 @@ def test_rows_columns_and_what_is_elementwise(
 )
 def test_what_is_large_is_computed_by_all_cores_in_vectors(call: Callable[..., object]) -> None:
     """A schedule that TVM refuses would leave plain loops, which are right and slow."""
-    from tvm import relax
-
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((1, 62, 64, 64), "float32"))
-    with builder.function("main", [x]):
-        builder.emit_func_output(builder.emit(call(relax.op, x)))
-    text = str(scheduled_loops(builder.finalize()))
+    text = _scheduled(call, (1, 62, 64, 64))
     assert "T.parallel" in text
     assert "T.vectorized" in text
 
@@ -117,6 +125,32 @@ def test_functions_are_polynomials_in_vectors(functions: list[str]) -> None:
             expected = _FUNCTIONS[function](expected).astype(np.float32).astype(np.float64)
     result = machine_of(executable(module))["main"](tvm.runtime.tensor(values)).numpy()
     np.testing.assert_allclose(result, expected, rtol=2e-6, atol=1e-37)
+
+
+def test_what_is_transposed_is_computed_before_in_vectors() -> None:
+    """Elements that are moved one by one, padding between them, are not computed one by one."""
+    channels_last = _scheduled(
+        lambda op, x: op.permute_dims(
+            op.nn.pad(op.round(x), [0, 0, 0, 0, 3, 3, 3, 3]), (0, 2, 3, 1)
+        ),
+        (1, 3, 224, 224),
+    )
+    assert channels_last.count("T.parallel") == 2
+    computed, moved = channels_last.split("T.parallel")[1:]
+    assert "nearbyint" in computed
+    assert "T.vectorized" in computed
+    assert "if_then_else" in moved
+    assert "nearbyint" not in moved
+
+
+@pytest.mark.parametrize(("kind", "lanes"), [("uint8", 64), ("float32", 16)])
+def test_vectors_are_as_long_for_every_dtype(kind: str, lanes: int) -> None:
+    text = _scheduled(
+        lambda op, x: op.nn.max_pool2d(x, [3, 3], [2, 2], [1, 1], layout="NHWC"),
+        (1, 62, 64, 64),
+        kind,
+    )
+    assert set(re.findall(r"T.vectorized\(T.int64\((\d+)\)\)", text)) == {str(lanes)}
 
 
 @pytest.mark.parametrize(("kind", "atol"), [("float16", 2e-2), ("bfloat16", 2e-1)])
@@ -164,3 +198,14 @@ def test_constants_keep_64_bits() -> None:
     values = np.arange(64).reshape(4, 16)
     compiled = amos.compile(amos.load_network(b.model(y)), progress=False)
     np.testing.assert_array_equal(compiled(values), values + np.arange(16))
+
+
+def test_inputs_are_read_where_they_are() -> None:
+    b = Builder()
+    network = amos.load_network(b.model(b.node("Transpose", b.input("x", (30, 64)), perm=[1, 0])))
+    compiled = amos.compile(network, verify=False, progress=False)
+    memory = np.arange(4 * 30 * 64 + 64, dtype=np.uint8)
+    for start in range(0, 64, 20):
+        values = memory[start : start + 4 * 30 * 64].view(np.float32).reshape(30, 64)
+        assert compiled.tensors([values])[0].data_ptr() == values.ctypes.data
+        np.testing.assert_array_equal(compiled(values), values.T)
