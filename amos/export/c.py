@@ -7,12 +7,11 @@ the compiler is told to use it, runs the loops that the schedule made parallel.
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import tempfile
 from math import prod
 from pathlib import Path
 
+from amos.codegen.c.compiler import NAMES, c_compiler, complaint
 from amos.codegen.c.source import CKernel, Parameter, c_kernel
 from amos.errors import ExportError
 from amos.export.reference import test_program
@@ -42,11 +41,6 @@ _ROUNDS = """/* A product is rounded before it is added, and no sum is reordered
 """
 
 
-_COMPILERS = ("cc", "gcc", "clang")
-#: Seconds that a compiler may take.
-_PATIENCE = 300
-
-
 def files(request: Request) -> dict[str, str | bytes]:
     """The files of an export by name; see :data:`amos.export.FORMATS`."""
     return dict(_texts(request, _kernel(request)))
@@ -58,9 +52,9 @@ def library(request: Request) -> dict[str, str | bytes]:
     Raises:
         ExportError: there is no C compiler, or it refuses the source.
     """
-    compiler = next((path for name in _COMPILERS if (path := shutil.which(name))), None)
+    compiler = c_compiler()
     if compiler is None:
-        raise ExportError(f"format so: no C compiler on the path ({', '.join(_COMPILERS)})")
+        raise ExportError(f"format so: no C compiler on the path ({', '.join(NAMES)})")
     kernel, name = _kernel(request), request.name
     texts = _texts(request, kernel)
     with tempfile.TemporaryDirectory(prefix="amos-") as folder:
@@ -68,16 +62,8 @@ def library(request: Request) -> dict[str, str | bytes]:
             Path(folder, file).write_text(text, encoding="utf-8")
         command = [compiler, *OPTIONS, *kernel.flags, "-mtune=native", "-fPIC", "-shared"]
         command += ["-o", f"lib{name}.so", f"{name}.c"]
-        try:
-            done = subprocess.run(
-                command, cwd=folder, capture_output=True, text=True, timeout=_PATIENCE
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise ExportError(f"format so: {compiler} does not answer: {error}") from error
-        if done.returncode:
-            lines = [line for line in done.stderr.splitlines() if "error" in line]
-            why = lines[0] if lines else "no message"
-            raise ExportError(f"format so: {compiler} refuses the source: {why}")
+        if problem := complaint(command, folder):
+            raise ExportError(f"format so: {compiler} refuses the source: {problem}")
         return {f"lib{name}.so": Path(folder, f"lib{name}.so").read_bytes(), **texts}
 
 

@@ -195,12 +195,12 @@ def _check(
 
 def _sampled(output: Parameter, made: np.ndarray, element: str, allowed: float) -> str:
     """C that holds some elements, the last one among them, against what they may be off by."""
-    flat = made.reshape(-1).astype(np.float64)
-    where = np.arange(flat.size)
+    flat = made.reshape(-1)
+    where = np.arange(min(flat.size, _SAMPLES))
     if flat.size > _SAMPLES:
         some = np.random.default_rng(0).choice(flat.size - 1, _SAMPLES - 1, replace=False)
         where = np.append(np.sort(some), flat.size - 1)
-    rows = (f"{{{at}, {_number(flat[at])}}}" for at in where)
+    rows = (f"{{{at}, {_number(float(flat[at]))}}}" for at in where)
     return SAMPLES.format(
         tensor=output.tensor,
         element=element,
@@ -213,7 +213,7 @@ def _sampled(output: Parameter, made: np.ndarray, element: str, allowed: float) 
 def _number(value: float) -> str:
     if np.isnan(value):
         return "NAN"
-    return repr(float(value)) if np.isfinite(value) else f"{'-' * (value < 0)}INFINITY"
+    return repr(value) if np.isfinite(value) else f"{'-' * (value < 0)}INFINITY"
 
 
 def _left_alone(operator: Operator, number: int, made: np.ndarray) -> np.ndarray:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
+from amos.codegen.c.compiler import complaint
 from amos.errors import AmosError
 from amos.intrinsics import Intrinsic, implementations
 from amos.selfcheck.data import Fragments
-from amos.selfcheck.program import compare_program, run_program, tool
+from amos.selfcheck.program import compare_program, run_program
 from amos.selfcheck.report import Report
 
 _COMPILER = "aarch64-linux-gnu-gcc"
@@ -69,7 +70,7 @@ def _check_object(
             report.skipped.append(f"{_LLVM} run: {why} is not installed")
             return
         text.write_text(_driver(unit, calls), encoding="utf-8")
-        if problem := tool([compiler, "-static", "-O2", "-o", program, text, made]):
+        if problem := complaint([compiler, "-static", "-O2", "-o", program, text, made]):
             report.problems.append(f"{_LLVM}: does not link: {problem}")
             return
         got = run_program([emulator, "-cpu", "max", str(program)], unit, given)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import platform
 import re
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from amos.codegen.c.calls import OPERAND_TYPES, parameters
+from amos.codegen.c.compiler import NAMES, c_compiler, complaint
 from amos.intrinsics import Implementation, Intrinsic, implementations
 from amos.ir import dtype
 from amos.ir.floats import pack, unpack
@@ -25,9 +25,8 @@ from amos.machine.cpu import cpu
 from amos.selfcheck.data import Fragments
 from amos.selfcheck.report import Report
 
-_COMPILERS = ("cc", "gcc", "clang")
-#: Seconds that a compiler and a program may take.
-_COMPILE, _RUN = 120.0, 60.0
+#: Seconds that a program may take.
+_RUN = 60.0
 
 
 def check_c(unit: Intrinsic, given: Fragments, report: Report) -> None:
@@ -35,9 +34,9 @@ def check_c(unit: Intrinsic, given: Fragments, report: Report) -> None:
     source = implementations(unit.name).get("c")
     if source is None or not source.runs_here:
         return
-    compiler = next((path for name in _COMPILERS if (path := shutil.which(name))), None)
+    compiler = c_compiler()
     if compiler is None:
-        report.skipped.append(f"c: no compiler on the path ({', '.join(_COMPILERS)})")
+        report.skipped.append(f"c: no compiler on the path ({', '.join(NAMES)})")
         return
     missing = {*unit.requires, *source.requires} - cpu().features
     reason = f"c: this CPU lacks {', '.join(sorted(missing))}" if missing else ""
@@ -65,7 +64,7 @@ def compare_program(
     with tempfile.TemporaryDirectory(prefix="amos-") as folder:
         text, program = Path(folder, "call.c"), Path(folder, "call")
         text.write_text(_c_program(unit, source), encoding="utf-8")
-        if problem := tool([*compiler, "-O2", *source.flags, "-o", program, text]):
+        if problem := complaint([*compiler, "-O2", *source.flags, "-o", program, text]):
             problem = re.sub(r"^\S*call\.c:\S*\s*", "", problem)
             report.problems.append(f"{label}: does not compile: {problem}")
             return
@@ -133,20 +132,3 @@ def run_program(
         last = done.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
         return f"ended with status {done.returncode} after {len(done.stdout)} bytes: {last[0]}"
     return unpack(np.frombuffer(done.stdout, np.uint8), unit.dtypes[-1], target.shape)
-
-
-def tool(command: Sequence[str | Path]) -> str:
-    """Run a compiler; its first complaint, or nothing if it has none."""
-    try:
-        done = subprocess.run(
-            [str(part) for part in command], capture_output=True, text=True, timeout=_COMPILE
-        )
-    except subprocess.TimeoutExpired:
-        return f"no answer within {_COMPILE:g} s"
-    except OSError as error:
-        return str(error)
-    if not done.returncode:
-        return ""
-    lines = [line.strip() for line in (done.stderr + done.stdout).splitlines() if line.strip()]
-    errors = [line for line in lines if "error" in line.lower()]
-    return (errors or lines or [f"status {done.returncode}"])[0]

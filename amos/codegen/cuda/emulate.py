@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from amos.codegen.c.compiler import complaint
 from amos.codegen.cuda.kernel import KernelText, kernel_name
 from amos.codegen.cuda.reductions import ELEMENT_THREADS, element_blocks
 from amos.codegen.cuda.text import cuda_type
@@ -144,9 +145,8 @@ def emulate(
     with tempfile.TemporaryDirectory(prefix="amos-") as folder:
         text, binary = Path(folder, "main.cpp"), Path(folder, "main")
         text.write_text(_main(plan, source or KernelText(plan).source), encoding="utf-8")
-        done = _run([tool, *_flags(tool), f"-I{HEADERS}", str(text), "-o", str(binary)], None)
-        if done.returncode:
-            raise BuildError(f"{name}: {tool} refuses it: {_first_error(done.stderr)}")
+        if problem := complaint([tool, *_flags(tool), f"-I{HEADERS}", text, "-o", binary]):
+            raise BuildError(f"{name}: {tool} refuses it: {problem}")
         kinds = {tensor.name: tensor.dtype or "float32" for tensor in op.inputs}
         patterns = [pack(quantize(inputs[name], kind), kind) for name, kind in kinds.items()]
         data = b"".join(pattern.tobytes() for pattern in patterns)
@@ -236,8 +236,3 @@ def _run(command: list[str], data: bytes | None) -> subprocess.CompletedProcess[
         return subprocess.run(command, input=data, capture_output=True, timeout=_TIMEOUT)
     except subprocess.TimeoutExpired:
         raise BuildError(f"{Path(command[0]).name} took more than {_TIMEOUT} seconds") from None
-
-
-def _first_error(text: bytes) -> str:
-    lines = text.decode(errors="replace").splitlines()
-    return next((x.split("error: ", 1)[1] for x in lines if "error: " in x), "it gives no reason")

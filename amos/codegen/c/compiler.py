@@ -1,0 +1,35 @@
+"""The C compiler of this machine, and what it says."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+#: Names that a C compiler goes by, in the order in which they are looked for.
+NAMES = ("cc", "gcc", "clang")
+#: Seconds that it may take.
+_PATIENCE = 300.0
+
+
+def c_compiler() -> str | None:
+    """The first C compiler on the path."""
+    return next((path for name in NAMES if (path := shutil.which(name))), None)
+
+
+def complaint(command: Sequence[str | Path], folder: str | None = None) -> str:
+    """Run a compiler, in a folder if one is named; its first complaint, or nothing."""
+    try:
+        done = subprocess.run(
+            list(map(str, command)), cwd=folder, capture_output=True, text=True, timeout=_PATIENCE
+        )
+    except subprocess.TimeoutExpired:
+        return f"no answer within {_PATIENCE:g} s"
+    except OSError as error:
+        return str(error)
+    if not done.returncode:
+        return ""
+    lines = [line.strip() for line in (done.stderr + done.stdout).splitlines() if line.strip()]
+    errors = [line for line in lines if "error" in line.lower()]
+    return (errors or lines or [f"status {done.returncode}"])[0]
