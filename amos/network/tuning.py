@@ -147,12 +147,11 @@ class Tuning(Shown):
     def __str__(self) -> str:
         lines = [f"{self.network}: {self.seconds * 1e3:.4g} ms in kernels, {self.trials} trials"]
         for task in self.tasks:
-            if task.seconds is None:
-                lines.append(f"  {task.count:3} x {task.kind}: {task.reason}")
-                continue
-            said = f"{task.seconds * 1e3:.4g} ms on {task.instruction}, {task.trials} trials"
+            said = task.reason
+            if task.seconds is not None:
+                said = f"{task.seconds * 1e3:.4g} ms on {task.instruction}, {task.trials} trials"
+                said += f"\n        {task.operator}"
             lines.append(f"  {task.count:3} x {task.kind}: {said}")
-            lines.append(f"        {task.operator}")
         return "\n".join(lines)
 
 
