@@ -24,7 +24,10 @@ def export_command(
     form: Annotated[
         str, typer.Option("--format", metavar="FORMAT", help="c, so, cuda, stream or vta.")
     ],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the files.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder for the files; by default the function's name."),
+    ] = None,
     name: Annotated[
         str | None, typer.Option(help="Of the function; by default the operator's.")
     ] = None,

@@ -27,7 +27,7 @@ FORMATS: Mapping[str, Callable[[Request], Mapping[str, str | bytes]]] = {
 def export(
     kernel: Placement | Candidate | Trial | Record | str | Path,
     format: str,
-    out: str | Path,
+    out: str | Path | None = None,
     *,
     name: str | None = None,
     implementation: str | None = None,
@@ -40,7 +40,7 @@ def export(
         kernel: a mapping, a candidate, a trial, a record, or text that names a record:
             ``FILE:ID``, ``FILE`` for its best kernel, or a JSON file with one record.
         format: a key of :data:`FORMATS`.
-        out: the folder; made if it does not exist.
+        out: the folder, made if it does not exist; by default one of the function's name.
         name: of the function and the files; by default the operator's.
         implementation: ``"native"`` or ``"generic"``; by default that of the trial or
             record, or else native where one is known for the format, whatever this CPU has.
@@ -61,7 +61,7 @@ def export(
     if format not in FORMATS:
         raise UnknownNameError("export format", str(format), FORMATS)
     request = request_of(kernel, name, implementation, architecture)
-    target = Path(out)
+    target = Path(request.name if out is None else out)
     paths = {target / key: text for key, text in FORMATS[format](request).items()}
     try:
         if not force and (there := [str(path) for path in paths if os.path.exists(path)]):

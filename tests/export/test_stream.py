@@ -57,8 +57,12 @@ def test_the_model_alone_measures_nothing() -> None:
     assert not result.simulated
 
 
-def test_an_export_holds_what_runs(record: Path, tmp_path: Path) -> None:
-    assert main(["export", str(record), "--format", "vta", "--out", str(tmp_path)]) == 0
+def test_an_export_holds_what_runs(
+    record: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["export", str(record), "--format", "vta"]) == 0
+    tmp_path /= "gemm"
     said = json.loads((tmp_path / "stream.json").read_text())
     encoding = Encoding(**said["index_bits"])
     data = (tmp_path / "stream.bin").read_bytes()
