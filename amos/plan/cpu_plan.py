@@ -232,6 +232,15 @@ class CpuPlan(Plan):
         return "strided" if isinstance(op, StridedOperand) else "gathered"
 
     @property
+    def fetched_ahead(self) -> StagedOperand | None:
+        """The packed source that a core's own cache cannot keep from one call to the next."""
+        packed = (op for op in self.sources if self.form(op) == "packed")
+        large = (
+            op for op in packed if prod(op.shape) * dtype(op.kind).bits > 8 * self.limits.cache
+        )
+        return None if self.tiled else next(large, None)
+
+    @property
     def copy_width(self) -> int:
         """Elements that one step of a copy moves at most."""
         return self.schedule.copy_width

@@ -258,7 +258,7 @@ class CExpressions:
         return self._address(load.source, load.indices[0])
 
     def _call_prefetch(self, node: Any) -> str:
-        return f"__builtin_prefetch({self._value(node.args[0])})"
+        return f"__builtin_prefetch({', '.join(map(self._value, node.args[:3]))})"
 
     def _call_call_extern(self, node: Any) -> str:
         name = str(node.args[0].value)

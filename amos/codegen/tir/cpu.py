@@ -7,6 +7,7 @@ from typing import Any
 
 from amos._toolchain import load_tvm
 from amos.codegen.tir.edges import part_edges
+from amos.codegen.tir.fetching import fetch_ahead
 from amos.codegen.tir.program import Program
 from amos.codegen.tir.redirecting import redirect_results
 from amos.codegen.tir.shuffling import shuffle_staging
@@ -75,7 +76,14 @@ def schedule_cpu(program: Program) -> Any:
         nest.lanes[0], register_tensor_intrin(plan.mapping.intrinsic, plan.implementation)
     )
     ((name, function),) = sch.mod.functions.items()
-    changes = (skip_padding, part_edges, shorten_last_part, shuffle_staging, redirect_results)
+    changes = (
+        skip_padding,
+        fetch_ahead,
+        part_edges,
+        shorten_last_part,
+        shuffle_staging,
+        redirect_results,
+    )
     for change in changes:
         function = change(function, program)
     return tvm.IRModule({name: function})

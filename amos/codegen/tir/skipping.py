@@ -29,7 +29,7 @@ def skip_padding(function: Any, program: Program) -> Any:
     main = find(function.body, program.main)
     if main is None:
         return function
-    values = _iterations(program, main)
+    values = iterations(program, main)
     for index, size in _padded(program):
         # An index that no loop moves is the same in every step.
         if index.names and set(index.names) <= values.keys():
@@ -51,7 +51,7 @@ def shorten_last_part(function: Any, program: Program) -> Any:
     return with_loop(function, divided.loop_var, lambda loop: loop_with(loop, extent=extent))
 
 
-def _iterations(program: Program, main: BlockNest) -> dict[str, Any]:
+def iterations(program: Program, main: BlockNest) -> dict[str, Any]:
     """Where each loop of the nest is in a call, in terms of the loops around it."""
     names = {axis[0]: spatial_variable(n) for n, axis in enumerate(program.axes)}
     names |= {x.name: step_variable(x.name) for x in program.plan.nest.reduce}

@@ -1,0 +1,125 @@
+"""Weights of the next register tile, all of which are fetched while one tile runs."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import amos
+from amos.codegen.scheduled import scheduled
+from amos.ir import Operator
+from amos.machine.limits import CpuLimits
+from amos.plan import Candidate, Schedule
+from amos.schedule import ScheduleSpace
+from amos.validate import evaluate, random_inputs
+
+FMA = amos.intrinsics.get("avx512_fmadd_m16_f32_f32")
+CONV = Operator.parse(
+    "out[p,q,k] += image[p+r,q+s,c] * weight[k,c,r,s]",
+    dict(p=4, q=6, k=96, c=4, r=3, s=3),
+    dict(image="float32", weight="float32", out="float32"),
+)
+OPERATIONS: dict[str, Callable[[int, int], int]] = {
+    "Add": operator.add,
+    "Mul": operator.mul,
+    "FloorDiv": operator.floordiv,
+    "FloorMod": operator.mod,
+}
+#: A machine whose cores can keep nothing of the weights.
+SMALL = CpuLimits(cores=2, cache=1 << 10)
+SCHEDULES = {
+    "one tile after the other": {"order": "i1.tile p q", "parallel": 1},
+    "two loops shared out": {"order": "i1.tile p q", "parallel": 2, "tile.p": 2, "tile.q": 3},
+    "weights inside": {"order": "p i1.tile q", "parallel": 1, "tile.i1.tile": 2, "tile.q": 2},
+    "blocks": {"order": "i1.tile q p", "block.i1.tile": 2, "tile.i1.tile": 1, "block.p": 2},
+    "unrolled": {"order": "i1.tile p q", "reduce": "r s c", "unroll": 4},
+}
+
+
+def _candidate(values: dict[str, Any]) -> Candidate:
+    mapping = amos.enumerate_mappings(CONV, FMA).find("k")
+    smallest = ScheduleSpace(mapping).smallest().as_dict()
+    return Candidate(mapping, Schedule.of({**smallest, **values}))
+
+
+def _run(stmt: Any, values: dict[str, int]) -> Iterator[tuple[str, int]]:
+    """What a scheduled function reads of the weights and fetches, core by core and in order."""
+    kind = type(stmt).__name__
+    if kind == "For":
+        for step in range(int(stmt.extent)):
+            yield from _run(stmt.body, {**values, stmt.loop_var.name: step})
+    elif kind == "SeqStmt":
+        for each in stmt.seq:
+            yield from _run(each, values)
+    elif kind == "Evaluate":
+        load = stmt.value.args[0].args[0]
+        yield "fetched", _place(load.source, load.indices, values)
+    elif kind == "SBlockRealize":
+        if stmt.block.name_hint != "main_update_o":
+            if stmt.block.name_hint == "root":
+                yield from _run(stmt.block.body, values)
+            return
+        variables = (x.var.name for x in stmt.block.iter_vars)
+        inside = {n: _value(v, values) for n, v in zip(variables, stmt.iter_values, strict=True)}
+        (region,) = (x for x in stmt.block.reads if x.source.name.startswith("weight"))
+        yield "read", _place(region.source, [each.min for each in region.region], inside)
+
+
+def _place(buffer: Any, indices: Any, values: dict[str, int]) -> int:
+    """Number of an element in a buffer."""
+    number = 0
+    for extent, index in zip(buffer.shape, indices, strict=True):
+        number = number * int(extent) + _value(index, values)
+    return number
+
+
+def _shared(stmt: Any) -> Any:
+    """The loop that is shared out to cores."""
+    from tvm import tirx
+
+    while type(stmt).__name__ != "For" or stmt.kind != tirx.ForKind.PARALLEL:
+        stmt = stmt.block.body if type(stmt).__name__ == "SBlockRealize" else stmt.body
+    return stmt
+
+
+def _value(expression: Any, values: dict[str, int]) -> int:
+    kind = type(expression).__name__
+    if kind in ("Var", "IntImm"):
+        return values[expression.name] if kind == "Var" else int(expression.value)
+    return OPERATIONS[kind](_value(expression.a, values), _value(expression.b, values))
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_all_lines_of_the_next_tile_are_fetched_before_it_runs(name: str) -> None:
+    program, module = scheduled(_candidate(SCHEDULES[name]), "generic", SMALL)
+    (function,) = module.functions.values()
+    tile = 4 * 3 * 3 * program.plan.tile.get("i1.tile", 1) * 16
+    nest = _shared(function.body)
+    turns = 0
+    for core in range(int(nest.extent)):
+        fetched: set[int] = set()
+        running: int | None = None
+        for kind, element in _run(nest.body, {nest.loop_var.name: core}):
+            if kind == "fetched":
+                fetched.add(element * 4 // 64)
+            elif element // tile != running:
+                last, running = running, element // tile
+                lines = range(running * tile * 4 // 64, (running + 1) * tile * 4 // 64)
+                assert last is None or fetched.issuperset(lines)
+                turns += last is not None
+                fetched.clear()
+    assert turns
+
+
+def test_a_kernel_that_fetches_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CpuLimits, "here", staticmethod(lambda: SMALL))
+    inputs = random_inputs(CONV, np.random.default_rng(0))
+    for values in SCHEDULES.values():
+        candidate = _candidate(values)
+        kernel = amos.build(candidate.mapping, candidate.schedule)
+        assert "T.prefetch" in kernel.source
+        np.testing.assert_allclose(kernel(**inputs), evaluate(CONV, inputs), rtol=1e-5)
