@@ -159,6 +159,8 @@ class CompiledBuckets(Shown):
     def __str__(self) -> str:
         return "\n".join([*map(str, self.models.values()), *map(str, self.dimensions)])
 
+    __repr__ = __str__
+
     def _bound(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
         return bound(next(iter(self.network.networks.values())).inputs, arrays, named)
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amos._display import Shown
 from amos.errors import NetworkError, shown
 from amos.machine import Machine
-from amos.network.frontend import Shapes, open_shapes, opened
+from amos.network.frontend import Shapes, open_shapes, opened, title_of
 from amos.network.groups import Task, merged
 from amos.network.network import Network, load_one
 from amos.network.program import Shared
@@ -66,6 +64,8 @@ class BucketedNetwork(Shown):
     def __str__(self) -> str:
         return "\n".join(map(str, self.networks.values()))
 
+    __repr__ = __str__
+
 
 #: What :func:`load_network <amos.network.network.load_network>` returns.
 Loaded = Network | BucketedNetwork
@@ -84,9 +84,7 @@ def load_buckets(
         NetworkError: it has no such dimension, sizes are wrong, or as of :func:`load_network`.
     """
     source = opened(model)
-    if title is None:
-        path = isinstance(model, str | os.PathLike)
-        title = Path(model).stem if path else type(model).__name__
+    title = title or title_of(model)
     own = {n: shape for n, shape in open_shapes(source).items() if shape and n not in shapes}
     sizes = _checked(buckets, own, title)
     used = {name: shape for name, shape in own.items() if set(shape) & set(sizes)}

@@ -137,6 +137,9 @@ def _resized(inputs: list[Any], attributes: dict[str, Any]) -> None:
     """Write scales as sizes of all axes; refuse what the importer overlooks."""
     from tvm import ir
 
+    mode = attributes.get("coordinate_transformation_mode")
+    if "axes" in attributes and mode == b"tf_crop_and_resize":
+        raise NetworkError("Resize: tf_crop_and_resize of some axes is not supported")
     for name, plain in (("antialias", 0), ("keep_aspect_ratio_policy", b"stretch")):
         if (said := attributes.get(name, plain)) != plain:
             raise NetworkError(f"Resize: {name} {shown(said)} is not supported")
@@ -153,14 +156,19 @@ def _resized(inputs: list[Any], attributes: dict[str, Any]) -> None:
             sizes[axes] = np.array(values, np.float32) * units[axes]
         inputs[place] = None
     whole = np.rint(sizes)
-    uneven = np.flatnonzero(np.abs(sizes - whole) > 1e-3)
-    if uneven.size and attributes.get("coordinate_transformation_mode") != b"align_corners":
+    if (uneven := np.flatnonzero(np.abs(sizes - whole) > 1e-3)).size:
         axis = uneven[0]
         raise NetworkError(
             f"Resize: {shape[axis]} elements by a scale to {sizes[axis]:g} are not supported; "
             "state sizes"
         )
-    inputs[2:] = [None, const(np.floor(sizes + 1e-3).astype(np.int64))]
+    inputs[2:] = [None, const(whole.astype(np.int64))]
+
+
+def _averaged(_: list[Any], attributes: dict[str, Any]) -> None:
+    """Refuse maxima, of which the importer weighs other elements."""
+    if attributes.get("mode", b"avg") != b"avg":
+        raise NetworkError("RoiAlign: mode 'max' is not supported")
 
 
 def _valued(_: list[Any], attributes: dict[str, Any]) -> None:
@@ -232,6 +240,7 @@ _ADJUSTED = {
     "LpPool": _padded_pool,
     "MaxPool": _padded_pool,
     "Resize": _resized,
+    "RoiAlign": _averaged,
 }
 _CONVERTERS = {
     "Clip": _Converter(_clip),

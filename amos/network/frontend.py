@@ -9,6 +9,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
 from typing import Any
 
 from amos._toolchain import load_tvm
@@ -36,12 +37,15 @@ def import_model(source: Any, inputs: Sequence[Any] | None, shapes: Shapes | Non
     """
     load_tvm()
     model = opened(source)
-    if _is_onnx(model):
-        path = isinstance(source, str | os.PathLike)
-        name = os.fspath(source) if path else model.graph.name or "model"
-        return _from_onnx(model, name, _closed(name, open_shapes(model), shapes or {}))
-    program = exported(model, inputs)
-    return from_program(program, _closed(type(source).__name__, open_shapes(program), shapes or {}))
+    name = os.fspath(source) if isinstance(source, str | os.PathLike) else title_of(model)
+    program = model if _is_onnx(model) else exported(model, inputs)
+    closed = _closed(name, open_shapes(program), shapes or {})
+    try:
+        return _from_onnx(model, name, closed) if _is_onnx(model) else from_program(program, closed)
+    except NetworkError as error:
+        with silent():  # TVM complains where a builder ends before its work is done
+            traceback.clear_frames((error.__cause__ or error).__traceback__)
+        raise
 
 
 #: Extents of an input, or names of what is open; ``None`` where not even their number is known.
@@ -77,6 +81,13 @@ def opened(source: Any) -> Any:
             f"got {shown(source)}"
         )
     return source
+
+
+def title_of(source: Any) -> str:
+    """What a model is called: by its file, its graph, or the class of a module."""
+    if isinstance(source, str | os.PathLike):
+        return Path(source).stem
+    return str(source.graph.name or "model") if _is_onnx(source) else type(source).__name__
 
 
 def _kinds(source: Any) -> set[str]:
@@ -116,10 +127,7 @@ def _from_onnx(model: Any, name: str, shapes: dict[str, list[int]]) -> Any:
             return from_onnx(model, shape_dict=shapes, sanitize_input_names=False)
     except Exception as error:
         why = "" if isinstance(error, NetworkError) else "TVM cannot import it: "
-        said = f"model {name!r}: {why}{last_line(error)}"
-        with silent():  # TVM complains where a builder ends before its work is done
-            traceback.clear_frames(error.__traceback__)
-        raise NetworkError(said) from error
+        raise NetworkError(f"model {name!r}: {why}{last_line(error)}") from error
 
 
 def _plain(model: Any, name: str) -> Any:

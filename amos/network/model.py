@@ -198,6 +198,8 @@ class CompiledNetwork(Shown):
         lines += [f"  engine: {task.operator}: {why}" for task, why in self.left.items()]
         return "\n".join([*lines, *(f"  {each}" for each in (*self.comparisons, *self.checks))])
 
+    __repr__ = __str__
+
 
 def bound(ports: Sequence[Port], arrays: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
     """The arrays of a call in the order of the ports.

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from amos._display import Shown
 from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError, shown
 from amos.machine import Machine
-from amos.network.frontend import Shapes, import_model
+from amos.network.frontend import Shapes, import_model, title_of
 from amos.network.graph import Graph
 from amos.network.groups import Grouping, Task, grouped
 from amos.network.layouts import channels_last
@@ -95,6 +93,8 @@ class Network(Shown):
         ports = ", ".join(map(str, self.inputs))
         return f"{self.name}({ports}): {len(self.grouping.groups)} groups, {len(self.tasks)} tasks"
 
+    __repr__ = __str__
+
 
 def checked_network(network: object) -> None:
     """Refuse what is no network.
@@ -148,7 +148,7 @@ def load_network(
         buckets: sizes of dimensions that the model leaves open, by name: of ONNX a
             ``dim_param``, of PyTorch a ``torch.export.Dim``. There is a network for each
             combination of them.
-        name: what to call it; by default the file's name, or the module's class.
+        name: what to call it; by default as its file, its graph or the module's class.
 
     Raises:
         NetworkError: this is no model, or one with something that is not supported.
@@ -169,8 +169,7 @@ def load_one(
     shared: Callable[[Any], Any],
 ) -> Network:
     """The same without buckets, where the constants of a module may be shared with others."""
-    path = isinstance(model, str | os.PathLike)
-    title = name or (Path(model).stem if path else type(model).__name__)
+    title = name or title_of(model)
     module = import_model(model, inputs, shapes)
     try:
         original = shared(integer_arithmetic(counted(module)))

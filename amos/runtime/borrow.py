@@ -131,11 +131,6 @@ class ArgumentAdapter:
         return array
 
     def _from_dlpack(self, value: Any) -> Any:
-        device = value.__dlpack_device__()
-        if int(device[0]) != _CPU:
-            raise BuildError(
-                f"{self._where}: expected an array in the CPU's memory, got one on {device}"
-            )
         shape = tuple(int(extent) for extent in getattr(value, "shape", self._given))
         name = str(getattr(value, "dtype", "")).rpartition(".")[2]
         kind = "float32" if self._kind == "tfloat32" else self._kind
@@ -144,16 +139,22 @@ class ArgumentAdapter:
             raise BuildError(f"{expected}, got {name} of shape {shape}")
         source = value.detach() if hasattr(value, "detach") else value
         try:
-            tensor = self._share(source, require_alignment=0)
+            device = value.__dlpack_device__()
+            tensor = None if int(device[0]) != _CPU else self._share(source, require_alignment=0)
+            stored = "" if tensor is None else str(tensor.dtype)
         except (RuntimeError, BufferError, TypeError, ValueError) as error:
             raise BuildError(f"{self._where}: {str(error).splitlines()[0]}") from error
+        if tensor is None:
+            raise BuildError(
+                f"{self._where}: expected an array in the CPU's memory, got one on {device}"
+            )
         if not tensor.is_contiguous():
             raise BuildError(
                 f"{self._where}: expected a contiguous tensor, its last index fastest, got "
                 f"strides {tuple(tensor.strides)} of shape {shape}; tensor.contiguous() makes one"
             )
-        if str(tensor.dtype) != kind:
-            raise BuildError(f"{expected}, got {tensor.dtype} of shape {shape}")
+        if stored != kind:
+            raise BuildError(f"{expected}, got {stored} of shape {shape}")
         return tensor
 
 

@@ -209,7 +209,7 @@ def test_a_task_that_fails_does_not_end_the_others(tmp_path: Path) -> None:
     said = r"none of \d+ candidates ran \(crash\); the first says: signal 11"
     assert len(failed) == 1 and re.fullmatch(said, failed[0].reason)
     crash = Measurement((), failure="crash", message="signal 11")
-    with pytest.raises(ExploreError, match=f"no task of ModelProto could be tuned: {said}"):
+    with pytest.raises(ExploreError, match=f"no task of small could be tuned: {said}"):
         _tuned(tmp_path / "none.db", Answering(lambda _: crash))
 
 

@@ -111,6 +111,13 @@ def test_other_devices_are_refused() -> None:
     with pytest.raises(BuildError, match=r"input 'a': expected an array in the CPU's memory"):
         ArgumentAdapter(Tensor("a", (2,), "int32"), (2,))(far)
 
+    def fail() -> None:
+        raise ValueError("no device type\nmore")
+
+    nowhere = SimpleNamespace(__dlpack__=lambda **_: None, __dlpack_device__=fail)
+    with pytest.raises(BuildError, match="^input 'a': no device type$"):
+        ArgumentAdapter(Tensor("a", (2,), "int32"), (2,))(nowhere)
+
 
 def test_bfloat16_as_values_and_as_bits() -> None:
     op = replace_dtypes("bf16")
