@@ -139,9 +139,8 @@ def gradient(tasks: Sequence[TaskState], task: TaskState) -> float:
     if not task.slices:
         return math.inf
     seconds, count = task.seconds, task.slices
-    window = min(_WINDOW, count - 1)
-    before = task.best[count - 1 - window]
-    gained = (before - seconds) / window if window and math.isfinite(before) else 0.0
+    before = task.best[count - 1 - _WINDOW] if count > _WINDOW else math.inf
+    gained = (before - seconds) / _WINDOW if math.isfinite(before) else 0.0
     similar = [each for each in tasks if each.kind == task.kind and each.ran]
     pace = min((each.seconds / each.operations for each in similar), default=math.inf)
     hoped = max(seconds / count, seconds - _SIMILAR * task.operations * pace)

@@ -60,6 +60,9 @@ def test_the_gradient_is_ansors() -> None:
     task = TaskState(2.0, 100, "conv", 1.0, 3.0, best=(10.0, 8.0, 7.0, 6.0, 4.0))
     # The best rate of its kind is its own, 25 a second: 4 - 2 * 100 / 25 < 4 / 5.
     assert gradient([task], task) == pytest.approx(2.0 * (0.2 * (8 - 4) / 3 + 0.8 * 4 / 5))
+    # Before there were more slices than the window has, TVM counts no gain.
+    early = replace(task, best=task.best[:3])
+    assert gradient([early], early) == pytest.approx(2.0 * 0.8 * 7 / 3)
     # Another convolution does 400 a second, so that 0.5 s are hoped for.
     other = TaskState(1.0, 400, "conv", 0.1, 1.0, best=(1.0,))
     assert gradient([task, other], task) == pytest.approx(2.0 * (0.2 * 4 / 3 + 0.8 * 3.5))
