@@ -1,4 +1,4 @@
-"""``amos map``: every mapping of an operator onto an intrinsic, or why one is none."""
+"""``amos map``: every mapping of an operator onto an intrinsic, or why a matching is no mapping."""
 
 from __future__ import annotations
 

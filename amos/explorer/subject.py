@@ -163,7 +163,7 @@ def extents_of(text: str) -> dict[str, int]:
     """The extents that a state gives, as numbers.
 
     Raises:
-        AmosError: one is none, or is too large.
+        AmosError: one is not a number, or is too large.
     """
     extents = read_extents(
         item for item in re.split(r"\s*[,;]\s*|(?<=\d)\s+", text.strip()) if item

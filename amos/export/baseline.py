@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-#: What the name of a way ends in whose calls a CUDA graph makes.
+#: Ends the name of a way whose calls are made by a CUDA graph.
 GRAPH = ", graph"
 
 #: Seconds of calls before the first timing.
@@ -256,7 +256,7 @@ def _recorded(torch: Any, run: Callable[[], Any]) -> Callable[[], Any] | None:
             for _ in range(_CALLS):
                 run()
     except RuntimeError:
-        torch.cuda.synchronize()  # an error of the GPU itself is none of recording
+        torch.cuda.synchronize()  # raises if it is the GPU that failed
         return None
     replay: Callable[[], Any] = graph.replay
     return replay

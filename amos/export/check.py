@@ -36,7 +36,7 @@ from amos.runtime.cuda.loader import Kernel, read_launch
 
 #: Seconds that one kernel may take, with PyTorch's ways to do the same.
 _PATIENCE = 180.0
-#: Figures that are asked for: over PyTorch at batch 1, and of cuBLAS.
+#: Targets: how many times as fast as PyTorch at batch 1, and as cuBLAS.
 _ASKED = {"batch1": 2.5, "gemm": 0.5}
 
 

@@ -72,8 +72,7 @@ def _distinct(outputs: tuple[np.ndarray, ...]) -> int:
 def output_digest(output: np.ndarray) -> int:
     """Sum of the elements, each times an odd number that tells its place, modulo 2^64.
 
-    Of a float its 32 bits are taken, none of a zero, whose sign is nobody's concern, and
-    one of what is no number.
+    A float counts as its 32 bits, a zero of either sign as 0, and any NaN as 1.
     """
     flat = output.reshape(-1)
     if flat.dtype.kind == "f":

@@ -144,7 +144,7 @@ def dtype(name: str | DType) -> DType:
     ``s8 in [-64, 63]`` and ``u8 in [0, 127]``.
 
     Raises:
-        OperatorError: the name is not one of the known types, or the range is none of it.
+        OperatorError: the name is not one of the known types, or the range is not within its own.
 
     >>> dtype("u8").name, dtype("float16").short, dtype("u8 in [0, 127]").limits
     ('uint8', 'f16', (0, 127))

@@ -18,7 +18,7 @@ DEFINITIONS = (
     "clip(x, low, high) = min(max(x, low), high)",
     "clamp(x, low, high) = min(max(x, low), high)",
     "abs(x) = max(x, 0 - x)",
-    # A number that is none stays one here, as a comparison with it gives the second argument.
+    # NaN stays NaN here: a comparison with it gives the second argument.
     "_within(x, low, high) = min(high, max(low, x))",
 )
 #: Of floats, to which integers are converted.

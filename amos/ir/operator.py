@@ -309,7 +309,7 @@ class Operator(Shown, Computation):
         Dtypes that are already set are kept.
 
         Raises:
-            OperatorError: a padding value is none of its tensor's dtype.
+            OperatorError: a padding value is not one of its tensor's dtype.
         """
 
         names = dictionary(names, "dtypes")

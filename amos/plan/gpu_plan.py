@@ -128,7 +128,7 @@ class GpuPlan(Plan):
         """The kernel that any schedule describes.
 
         Raises:
-            BuildError: the schedule is none of warps, stages an operand in global memory,
+            BuildError: the schedule is not for warps, stages an operand in global memory,
                 or exceeds a limit of the architecture.
         """
         where = f"schedule of {mapping.name}"

@@ -33,7 +33,7 @@ CREATE TABLE runs (
 )
 """
 
-#: The intrinsics that the records were made with; files of before have none. A digest
+#: The intrinsics that the records were made with; older files have no such table. A digest
 #: tells whether one is damaged, as for records.
 INTRINSICS = """
 CREATE TABLE IF NOT EXISTS intrinsics (

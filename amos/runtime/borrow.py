@@ -41,7 +41,7 @@ class ArgumentAdapter:
         self._tensor, self._shape, self._write = tensor, shape, write
         self._where, self._kind = f"{role} {tensor.name!r}", str(tensor.dtype)
         self._held = np.dtype(held(self._kind))
-        #: Whether the container has values that are none of the dtype.
+        #: Whether the container can hold values that the dtype cannot.
         self._limited = tensor.bounds is not None
         # What a container stands for another dtype in is not taken as it is.
         plain = self._held == dtype(self._kind).numpy and not self._limited
@@ -124,7 +124,7 @@ class ArgumentAdapter:
         return self._in_range(array)
 
     def _in_range(self, array: np.ndarray) -> np.ndarray:
-        """The array; an error if a value of it is none of the dtype."""
+        """The array; an error if the dtype cannot hold one of its values."""
         kind = self._tensor.kind
         if self._limited and kind is not None and (outside := kind.outside(array)):
             raise BuildError(f"{self._where}: {outside}")

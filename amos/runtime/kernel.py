@@ -365,7 +365,7 @@ def implementation_of(candidate: Candidate, wanted: str | None) -> str:
     """``"native"`` or ``"generic"``: the one that is asked for, or what this CPU has.
 
     Raises:
-        BuildError: the one that is asked for is none, or needs what this CPU lacks.
+        BuildError: there is no such implementation, or it needs what this CPU lacks.
     """
     intrinsic = candidate.mapping.intrinsic
     here = implementation(intrinsic, cpu().features)

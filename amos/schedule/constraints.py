@@ -43,7 +43,7 @@ class Variable:
         return tuple(int(value) for value in self.domain)
 
     def coded(self, values: Iterable[Value]) -> frozenset[int]:
-        """Values as numbers; those that are none of the variable's are left out."""
+        """Values as numbers; those outside of the variable's domain are left out."""
         if not self.domain:
             return frozenset(int(value) for value in values)
         codes = dict(zip(self.domain, self.codes, strict=True))

@@ -130,7 +130,7 @@ class CExpressions:
         if math.isinf(value):
             return f"({c_type(kind)}){'-' if value < 0 else ''}__builtin_inf()"
         if kind == "float32":
-            # The fewest digits that this float is nearest to, and not a double's.
+            # The shortest decimal that reads back as this float.
             return f"{np.float32(value)!s}f"
         return f"({c_type(kind)}){value!r}"
 
@@ -233,7 +233,7 @@ class CExpressions:
         text = self._element(node.source, index)
         if not whole or self._lane is None:
             return text
-        # Were a variable's own lanes counted through, it would not be held in a register.
+        # A variable whose lanes a loop indexes would not stay in a register.
         place = self._buffers[node.source]
         if place.pieces and text not in self._copies:
             self._copies[text] = (self._fresh(f"{text}_lanes"), c_type(place.dtype))

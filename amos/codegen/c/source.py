@@ -128,7 +128,7 @@ def c_kernel(candidate: Candidate, limits: CpuLimits, implementation: str | None
     try:
         return _generated(candidate, limits, kinds[0])
     except ExportError:
-        # Few of LLVM's instructions have a form in C here. The other text has.
+        # Few of LLVM's instructions have a form in C here; the C implementation is one.
         if len(kinds) == 1:
             raise
         return _generated(candidate, limits, kinds[1])

@@ -67,7 +67,7 @@ CALLS: dict[str, VectorCall] = {
     "llvm.fma:float32x16": VectorCall("_mm512_fmadd_ps", "__m512"),
     "llvm.fma:float32x8": VectorCall("_mm256_fmadd_ps", "__m256"),
 }
-#: Functions that an implementation gives to LLVM as text of its own: C that takes their place.
+#: C in place of functions that an implementation hands to LLVM as text of its own.
 EXTERNS: dict[str, str] = {
     f"amos_dpbf16ps_{bits}": f"""static inline void amos_dpbf16ps_{bits}(float *sum, \
 const uint16_t *pair, const uint16_t *lanes) {{

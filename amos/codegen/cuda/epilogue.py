@@ -31,7 +31,7 @@ _FUNCTIONS = {
     "f_max": ("float", "a > b ? a : b"),
     "f_min": ("float", "a < b ? a : b"),
 }
-#: Those that not every epilogue has: defined where they are called.
+#: Rarer ones, which are defined only where they are called.
 _MORE = {
     "i_shift": "int a, int b) { return a >> b; }",
     "f_divide": "float a, float b) { return __fdiv_rn(a, b); }",

@@ -22,7 +22,7 @@ from amos.plan.gpu_plan import GpuPlan
 from amos.plan.shared_operand import SharedOperand
 
 _WMMA_TYPES = {"tfloat32": "wmma::precision::tf32"}
-#: Types whose loads by the headers' functions compilers do not see to be from shared memory:
+#: Types that the headers load in a way which hides from compilers that the memory is shared:
 #: machine code then has generic loads, with addresses of 64 bits. PTX ISA, wmma.load.
 _UNINFERRED = {"bfloat16": "bf16", "tfloat32": "tf32", "float64": "f64"}
 _ZERO = {"float16": "half(0.0f)", "float32": "0.0f", "float64": "0.0", "int32": "0"}

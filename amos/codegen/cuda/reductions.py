@@ -16,9 +16,9 @@ from amos.codegen.cuda.text import INLINE, block, cuda_type, element_at
 from amos.ir import Result
 from amos.plan.gpu_plan import GpuPlan
 
-#: Threads of a block of the kernels that stand before and behind.
+#: Threads of a block of the kernels that run before and behind the main one.
 ELEMENT_THREADS = 256
-#: What changes no element that it is put to, by sign and dtype.
+#: Neutral values, by sign and dtype.
 _NEUTRAL = {
     ("+=", "int32"): "0",
     ("+=", "float32"): "0.0f",

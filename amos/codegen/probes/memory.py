@@ -48,7 +48,7 @@ def probe_rates(intrinsic: Intrinsic, kind: str, cores: int) -> dict[str, float]
         min(_interval(intrinsic, kind, tile, busy) for busy in {1, cores})
         for tile in tiles(intrinsic, kind)
     ]
-    # Compilers make another program of a generic implementation in every kernel.
+    # A generic implementation is compiled differently in every kernel.
     typical = min if kind == "native" else max
     interval = typical(rates)
     waits = intrinsic.compute.accumulates

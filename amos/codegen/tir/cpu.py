@@ -102,7 +102,7 @@ def tile_nest(sch: Any, program: Program) -> TiledNest:
     plan, main = program.plan, sch.get_sblock("main")
     loops = _named_loops(sch, main, program)
     steps, lanes = ([loops[name] for name in names] for names in (plan.reduce, program.lanes))
-    # Loops of a single step, which no schedule names, stand outside, where they part nothing.
+    # Loops of one step, which no schedule names, go outside: there they separate no others.
     single = [loops[x.name] for x in plan.nest.spatial if x.extent == 1 and x.name in loops]
     blocks: dict[str, Any] = {}
     tiles: dict[str, Any] = {}

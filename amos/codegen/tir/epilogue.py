@@ -188,10 +188,10 @@ class _InTVM:
         if name == "add":
             return self._added(left, right)
         if name == "subtract":
-            # A difference of equal terms would be zero, without what they are made of.
+            # TVM would make zero of a difference of equal terms, and drop what they read.
             return self._apart(left) - _opaque(self._apart(right), kind)
         if name == "divide":
-            # TVM refuses to divide by a quotient that it finds to be zero, where nothing is read.
+            # TVM may take a quotient for zero where nothing is read, and refuse to divide by it.
             quotient = isinstance(self._meaning(right), tirx.Div)
             return tirx.div(left, _opaque(right, kind) if quotient else right)
         return left * right

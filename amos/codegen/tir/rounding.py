@@ -12,7 +12,7 @@ from typing import Any
 
 #: Stands for the fence around a product.
 ROUNDED = "tirx.sinh"
-#: Stands for the nearest integer, ties to even; on its own it has them go away from zero.
+#: Stands for the nearest integer, ties to even; TVM's own meaning takes ties away from zero.
 NEAREST = "tirx.round"
 
 

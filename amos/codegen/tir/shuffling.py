@@ -58,7 +58,7 @@ def _in_vectors(nest: Any, *, name: str, copy: VectorCopy) -> Any:
     body = tirx.SeqStmt(stores) if len(stores) > 1 else stores[0]
     if uncut := _distinct([c for _, conditions in vectors for c in conditions]):
         at = [bound.get(d, value) for d, value in enumerate(realize.iter_values)]
-        # Under which steps anything is copied is said once, of the whole vector.
+        # The block's predicate stands once, around the whole vector.
         elements = nested(inner, s_tir.SBlockRealize(at, True, block))
         body = tirx.IfThenElse(tirx.all(*uncut), body, elements)
     source, target = block.reads[0].source, block.writes[0].source
@@ -125,7 +125,7 @@ def _conditions(
         if isinstance(value, tirx.Var):
             whole = Range.from_min_extent(0, dim.extent)
             analyzer.bind(value, tirx.const(0, "int32") if dim.extent == 1 else whole)
-    #: For each run, where its elements are along each dimension that has an end.
+    #: Of each run the guards of its elements, by dimension.
     reach: list[dict[int, list[Guard]]] = [{} for _ in plan.runs]
     for position, pick in zip(copy.positions(), plan.picks, strict=True):
         if pick is None:
