@@ -12,7 +12,7 @@ import typer
 
 import amos
 from amos.cli.options import AsJson, Rule
-from amos.cli.output import counting, print_json, print_line, print_table
+from amos.cli.output import counting, percent, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from amos.reproduce.fig5 import Judged
@@ -165,21 +165,22 @@ def vta_command(
         list[str] | None, typer.Option(metavar="NAME", help="Only this layer; repeat for more.")
     ] = None,
     trials: Annotated[int, typer.Option(min=1, help="Candidates of each search.")] = 24,
+    drawn: Annotated[int, typer.Option(min=0, help="Candidates to judge the model by.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """ResNet-18 on the simulated VTA: the best of a search beside a plain schedule."""
     from amos.reproduce.vta import LAYERS, vta
 
-    rows = list(vta(layer or LAYERS, trials=trials))
+    rows = list(vta(layer or LAYERS, trials=trials, drawn=drawn))
     if as_json:
         print_json([asdict(row) for row in rows])
         return
     print_table(
         ["layer", "best, cycles", "of the peak", "of what bounds it"]
-        + ["plain schedule, times as long", "failed"],
+        + ["plain schedule, times as long", "failed", "pairs ranked"],
         [
             [row.layer, f"{row.cycles:,}", f"{row.peak:.1%}", f"{row.bound:.1%}"]
-            + [f"{row.plain / row.cycles:.1f}", row.failed]
+            + [f"{row.plain / row.cycles:.1f}", row.failed, percent(row.ranked)]
             for row in rows
         ],
         title=f"ResNet-18, batch 1, on vta_pynq: the best of {trials} trials",

@@ -8,14 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from amos import machines, operators
+from amos.errors import BuildError, StreamError
 from amos.explore.run import explore
 from amos.ir import Operator
 from amos.machine import Machine
 from amos.mapping import enumerate_mappings
+from amos.perfmodel import predict
+from amos.perfmodel.accuracy import pairwise
 from amos.plan import Candidate, Structure
 from amos.plan.stream_schedule import StreamSchedule
 from amos.runtime.stream import Run, StreamKernel
-from amos.validate import random_inputs
+from amos.schedule import ScheduleSpace
+from amos.validate import evaluate, random_inputs
 
 LAYERS = tuple(f"C{number}" for number in range(1, 12))
 _INTRINSIC, _PLAIN = "vta_gemm_m1n16k16_s8_s32", "n-k-c"
@@ -35,6 +39,8 @@ class VtaRow:
             this candidate moves.
         plain: cycles of the plain schedule, which has one buffer of each operand.
         failed: candidates that were not right, or had a hazard.
+        ranked: share of the pairs of drawn candidates that the model puts in the order of the
+            simulator; those within 1 % of each other are left out.
     """
 
     layer: str
@@ -43,10 +49,17 @@ class VtaRow:
     bound: float
     plain: int
     failed: int
+    ranked: float | None = None
 
 
-def vta(layers: Sequence[str] = LAYERS, *, trials: int = 24, seed: int = 0) -> Iterator[VtaRow]:
-    """Search each layer on the simulator, and compare (Heron, section 7: VTA)."""
+def vta(
+    layers: Sequence[str] = LAYERS, *, trials: int = 24, seed: int = 0, drawn: int = 0
+) -> Iterator[VtaRow]:
+    """Search each layer on the simulator, and compare (Heron, section 7: VTA).
+
+    Args:
+        drawn: candidates of each layer that are also drawn by chance, to judge the model.
+    """
     machine = machines.get("vta_pynq")
     for layer in layers:
         op = operators.resolve(f"resnet18:{layer}", dtype="s8")
@@ -54,6 +67,7 @@ def vta(layers: Sequence[str] = LAYERS, *, trials: int = 24, seed: int = 0) -> I
         best = Candidate(result.best.mapping, result.best.schedule)
         run, plain = _run(best, machine), _run(_plain(op), machine)
         least = Structure(best.mapping).nest.calls
+        chance = _drawn(op, machine, drawn, seed) if drawn else []
         moving = run.moved * machine.clock / machine.levels[-1].read_bandwidth
         yield VtaRow(
             layer=layer,
@@ -61,8 +75,38 @@ def vta(layers: Sequence[str] = LAYERS, *, trials: int = 24, seed: int = 0) -> I
             peak=least / run.cycles,
             bound=max(least, moving) / run.cycles,
             plain=plain.cycles,
-            failed=sum(bool(t.measurement and t.measurement.failure) for t in result.trials),
+            failed=drawn
+            - len(chance)
+            + sum(bool(t.measurement and t.measurement.failure) for t in result.trials),
+            ranked=_ranked(chance),
         )
+
+
+def _drawn(op: Operator, machine: Machine, count: int, seed: int) -> list[tuple[float, float]]:
+    """Predicted and simulated seconds of drawn candidates, of those that are right."""
+    rng, mappings = np.random.default_rng(seed), list(enumerate_mappings(op, _INTRINSIC))
+    inputs = random_inputs(op, rng)
+    expected = evaluate(op, inputs)
+    points = []
+    for _ in range(count):
+        mapping = mappings[int(rng.integers(len(mappings)))]
+        schedule = ScheduleSpace(mapping, machine).sample(rng)
+        try:
+            kernel = StreamKernel(Candidate(mapping, schedule), machine)
+            kernel.run(arguments := kernel.prepare(inputs))
+        except (BuildError, StreamError):
+            continue
+        if kernel.last is not None and np.array_equal(kernel.result(arguments), expected):
+            seconds = predict(mapping, machine, schedule).seconds
+            points.append((seconds, kernel.last.cycles / machine.clock))
+    return points
+
+
+def _ranked(points: Sequence[tuple[float, float]]) -> float | None:
+    if len(points) < 2:
+        return None
+    predicted, simulated = np.transpose(points)
+    return pairwise(predicted, simulated, noise=0.01)
 
 
 def _plain(op: Operator) -> Candidate:
