@@ -56,16 +56,10 @@ def _check_destination(compute: Compute) -> None:
 
 def _check_bounds(compute: Compute) -> None:
     for load in compute.operands:
-        if load.padded:
-            continue
-        for d, (index, size) in enumerate(zip(load.indices, load.tensor.shape, strict=True)):
-            low, high = index.bounds(compute.extents)
-            if low < 0 or high >= size:
-                raise OperatorError(
-                    f"index {index} of {load.tensor.name!r} runs from {low} to {high}, "
-                    f"outside dimension {d} of size {size}; write pad({load.tensor.name}[…]) "
-                    "if reads outside are zero"
-                )
+        if not load.padded and (overrun := load.overrun(compute.extents)):
+            raise OperatorError(
+                f"{overrun}; write pad({load.tensor.name}[…]) if reads outside are zero"
+            )
 
 
 def _check_tensors(compute: Compute) -> None:

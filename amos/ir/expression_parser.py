@@ -217,16 +217,13 @@ class ExpressionReader(IndexReader):
         shape = self.shape(token, indices)
         if len(shape) != len(indices):
             self.fail(f"{name!r} has {len(shape)} dimensions, but {len(indices)} indices", token)
-        for index, size in zip(indices, shape, strict=True):
-            low, high = index.bounds(self.extents)
-            if low < 0 or high >= size:
-                self.fail(
-                    f"index {index} of {name!r} runs from {low} to {high}, size {size}", token
-                )
         tensor = Tensor(name, shape, self.dtypes.get(name, self.own.get(name, "float32")))
         if self.tensors.setdefault(name, tensor) != tensor:
             self.fail(f"tensor {name!r} is read with two shapes", token)
-        return BufferLoad(tensor, indices)
+        load = BufferLoad(tensor, indices)
+        if overrun := load.overrun(self.extents):
+            self.fail(overrun, token)
+        return load
 
     def shape(self, token: Token, indices: Sequence[Affine]) -> tuple[int, ...]:
         """Of a tensor: as stated, or what is read."""

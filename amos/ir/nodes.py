@@ -137,6 +137,17 @@ class BufferLoad:
             flat = flat * size + index
         return flat
 
+    def overrun(self, extents: Mapping[str, int]) -> str:
+        """What is read or written outside of the tensor, in words; empty if nothing is."""
+        for d, (index, size) in enumerate(zip(self.indices, self.tensor.shape, strict=True)):
+            low, high = index.bounds(extents)
+            if low < 0 or high >= size:
+                return (
+                    f"index {index} of {self.tensor.name!r} runs from {low} to {high}, "
+                    f"outside dimension {d} of size {size}"
+                )
+        return ""
+
     def substituted(self, values: Mapping[str, Affine]) -> BufferLoad:
         """The same access with each iteration replaced by an expression of others."""
         return replace(self, indices=tuple(index.substituted(values) for index in self.indices))

@@ -110,13 +110,9 @@ class Prologue(Elementwise):
             raise OperatorError(f"{where}: it gives {self.dtype}, the source is {source.dtype}")
         extents = dict(zip(self.dimensions, source.shape, strict=True))
         for load in self.loads:
-            for index, size in zip(load.indices, load.tensor.shape, strict=True):
-                low, high = index.bounds(extents)
-                if low < 0 or high >= size:
-                    raise OperatorError(
-                        f"{where}: index {index} of {load.tensor.name!r} runs from {low} to "
-                        f"{high}, size {size}"
-                    )
+            if overrun := load.overrun(extents):
+                raise OperatorError(f"{where}: {overrun}")
+            for index in load.indices:
                 if not index.distinct(extents):
                     raise OperatorError(
                         f"{where}: index {index} of {load.tensor.name!r} is the same for different "

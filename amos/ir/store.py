@@ -158,13 +158,8 @@ def check_store(
             )
     extents = store.extents(iterations)
     check_distinct(store, extents)
-    for d, (index, size) in enumerate(zip(store.indices, store.tensor.shape, strict=True)):
-        low, high = index.bounds(extents)
-        if low < 0 or high >= size:
-            raise OperatorError(
-                f"index {index} of {store.tensor.name!r} runs from {low} to {high}, "
-                f"outside dimension {d} of size {size}"
-            )
+    if overrun := store.overrun(extents):
+        raise OperatorError(overrun)
 
 
 def _tell_apart(digits: Iterable[Digit], extent: int) -> bool:

@@ -47,7 +47,7 @@ def _bijection(producer: Operator, load: BufferLoad, extents: Mapping[str, int])
         return here
     if read.repeated:
         raise Apart(f"each element of `{name}` is read again for each {listed(read.repeated)}")
-    if _leaves(load, extents):
+    if load.overrun(extents):
         raise Apart(f"`{load}` reads outside of `{name}`, which nothing computes")
     if read.points != write.points:
         which = "not each of them" if read.points < write.points else "some more than once"
@@ -81,7 +81,7 @@ def written(producer: Operator) -> Visits:
 
 def input_value(load: BufferLoad, here: Substitution, extents: Mapping[str, int]) -> Value:
     """An input, indexed by other iterations."""
-    if load.padded and _leaves(load, extents):
+    if load.padded and load.overrun(extents):
         raise Apart(f"`{load}` is padded, and only a source of the kernel's statement can be")
     tensor = load.tensor
     typed = replace(tensor, dtype=tensor.dtype or "float32")
@@ -89,11 +89,3 @@ def input_value(load: BufferLoad, here: Substitution, extents: Mapping[str, int]
     if split := sorted(plain.names & {str(digit) for digit in here.digits}):
         raise Apart(f"`{load}` would be `{plain}`, and only an output is indexed by {split[0]}")
     return Value(Node("read", load=plain), tensor.dtype)
-
-
-def _leaves(load: BufferLoad, extents: Mapping[str, int]) -> bool:
-    """Whether an access reads outside of its tensor."""
-    bounds = [index.bounds(extents) for index in load.indices]
-    return any(
-        low < 0 or high >= size for (low, high), size in zip(bounds, load.tensor.shape, strict=True)
-    )

@@ -87,7 +87,10 @@ def test_tensors_and_shapes() -> None:
         ("clip(acc, 1)", "clip(...) takes 3 arguments, got 2"),
         ("acc * scale[c]", "'scale' is indexed by 'c', which is no iteration of the output"),
         ("acc * scale[k*n]", "not affine: product of k and n"),
-        ("acc * scale[k-1]", "index k - 1 of 'scale' runs from -1 to 1, size 2"),
+        (
+            "acc * scale[k-1]",
+            "index k - 1 of 'scale' runs from -1 to 1, outside dimension 0 of size 2",
+        ),
         ("acc * scale[k] * scale[n]", "tensor 'scale' is read with two shapes"),
         ("acc + 4294967296", "integer 4294967296 is outside int32"),
         ("acc + 1e999", "number inf is outside float32"),

@@ -121,7 +121,9 @@ def test_refusals(source: str, text: str, message: str | None) -> None:
 
 
 def test_dtypes_and_shapes_that_do_not_fit() -> None:
-    with pytest.raises(AmosError, match="index c of 'scale' runs from 0 to 3, size 2"):
+    with pytest.raises(
+        AmosError, match="index c of 'scale' runs from 0 to 3, outside dimension 0 of size 2"
+    ):
         CONV.with_prologue("image", "x[n,c,h,w] * scale[c]", {}, {"scale": (2,)})
     with pytest.raises(AmosError, match="dtype given for 'y', which the prologue does not read"):
         CONV.with_prologue("image", "x[n,c,h,w]", {"y": "s8"})
