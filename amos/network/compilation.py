@@ -29,8 +29,9 @@ from amos.network.groups import Task
 from amos.network.kernels import TaskKernel, build_kernel
 from amos.network.model import Check, CompiledNetwork, check_outputs, random_arrays
 from amos.network.network import Network, checked_network
-from amos.network.program import joined, rebuilt
+from amos.network.program import Shared, joined, rebuilt
 from amos.network.simplify import slices_of_splits
+from amos.network.weights import LargePages
 from amos.records import Record, Records
 
 #: Kernels of a task that are measured alone, and of those the ones that are inside the network.
@@ -237,7 +238,7 @@ def _linked(models: Sequence[CompiledNetwork]) -> Any:
     if libraries:
         module = module.with_attr("external_mods", libraries)
     try:
-        return engine.executable(module)
+        return engine.executable(Shared(LargePages())(module))
     except Exception as error:  # TVM's passes fail with errors of many types
         names = ", ".join(model.network.name for model in models)
         raise NetworkError(f"{names}: TVM cannot compile it: {last_line(error)}") from error

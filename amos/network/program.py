@@ -239,9 +239,14 @@ def joined(modules: Mapping[str, Any]) -> Any:
 
 
 class Shared:
-    """Modules with the constants of earlier ones, where they are equal."""
+    """Modules with the constants of earlier ones, where they are equal.
 
-    def __init__(self) -> None:
+    Args:
+        placed: makes of the first of equal constants what stands for all of them.
+    """
+
+    def __init__(self, placed: Callable[[Any], Any] = lambda constant: constant) -> None:
+        self._placed = placed
         self._first: dict[tuple[str, tuple[int, ...], bytes], Any] = {}
 
     def __call__(self, module: Any) -> Any:
@@ -258,7 +263,9 @@ class Shared:
                 return first(constant)
 
         functions = {
-            name: Replaced().visit_expr(function) if name.name_hint == "main" else function
+            name: Replaced().visit_expr(function)
+            if isinstance(function, relax.Function)
+            else function
             for name, function in module.functions.items()
         }
         return tvm.IRModule(functions, attrs=module.attrs)
@@ -267,7 +274,10 @@ class Shared:
         tensor = constant.value
         shape, kind = tuple(map(int, tensor.shape)), str(tensor.dtype)
         values = Constant(tensor, shape, kind).array.tobytes()
-        return self._first.setdefault((kind, shape, sha256(values).digest()), constant)
+        key = kind, shape, sha256(values).digest()
+        if key not in self._first:
+            self._first[key] = self._placed(constant)
+        return self._first[key]
 
 
 def renewed(node: Node, values: Sequence[Any]) -> Any:
