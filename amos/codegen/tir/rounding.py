@@ -10,6 +10,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 #: Stands for the fence around a product.
 ROUNDED = "tirx.sinh"
 #: Stands for the nearest integer, ties to even; TVM's own meaning takes ties away from zero.
@@ -68,13 +70,35 @@ def as_meant(body: Any) -> Any:
         return tirx.nearbyint(*call.args) if call.op.same_as(nearest) else call
 
     def converted(cast: Any) -> Any:
-        # What is rounded to an integer dtype is in its range: one instruction does both.
         value, kind = cast.value, str(cast.ty.dtype)
-        if isinstance(value, ir.Call) and value.op.same_as(nearbyint) and kind.startswith("int32"):
+        if not isinstance(value, ir.Call) or not value.args:
+            return cast
+        if kind.startswith("int32") and value.op.same_as(nearbyint):
+            # One instruction rounds and converts.
             return tirx.call_llvm_pure_intrin(kind, "llvm.lrint", *value.args)
-        return cast
+        saturated = _saturated(cast)
+        return cast if saturated is None else saturated
 
     return tvm_ffi.structural_map(body, [(ir.Call, meant), (tirx.Cast, converted)])
+
+
+def _saturated(cast: Any) -> Any:
+    """Clamped floats as bytes, of an instruction that saturates; ``None`` for other casts.
+
+    What no ``int32`` holds is converted to its sign bit, as unsigned the largest of all.
+    """
+    from tvm import tirx
+
+    kind, clamped = str(cast.ty.dtype), cast.value.args[-1]
+    if not kind.startswith("uint8") or not isinstance(clamped, tirx.Min):
+        return None
+    highest = getattr(clamped.b, "value", None)
+    if getattr(highest, "value", highest) != np.iinfo(np.uint8).max:
+        return None
+    lanes = kind.removeprefix("uint8")
+    value = tirx.call_llvm_pure_intrin(f"int32{lanes}", "llvm.lrint", clamped.a)
+    limit = tirx.Cast(f"uint32{lanes}", clamped.b)
+    return tirx.Cast(kind, tirx.Min(tirx.reinterpret(f"uint32{lanes}", value), limit))
 
 
 def unsettled(function: Any) -> Any:

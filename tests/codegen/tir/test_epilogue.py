@@ -34,6 +34,10 @@ TEXTS = [
     ("gelu(acc * scale[k]) + silu(skip[n,p,q,k] / 3) * tanh(acc * 0.001)", {"skip": "float16"}),
     ("f16(exp(acc * -1e-4) * row[p] - erf(acc * scale[k]) / rsqrt(abs(acc) + 1))", {}),
     ("s8(round(acc / scale[k]) + zero[k])", {"zero": "int8"}),
+    # What no int32 holds, on both sides.
+    ("u8((acc - 9000) * scale[k] * 1e9)", {}),
+    ("s8((acc - 9000) * scale[k] * 1e9)", {}),
+    ("u8(min(max(acc * scale[k], 0), 99.5))", {}),
     ("bf16((u8(acc * 0.01 + 9) - 9) * scale[k] + bf16(gelu_tanh(fma(acc, 1e-3, row[q]))))", {}),
 ]
 KEPT = {"n": 1, "c": 5, "p": 5, "q": 3, "r": 2, "s": 2, "dtype": "u8s8"}
@@ -122,8 +126,10 @@ def test_no_accumulator_passes_through_memory() -> None:
     kernel = amos.build(mapping, Schedule.of(values))
     if kernel.implementation != "native":
         pytest.skip("this CPU has no avx512_vnni, so the instruction itself cannot run")
-    assert "vcvtdq2ps" in kernel.assembly and "vpmovdb" in kernel.assembly
-    assert "vcvtsi2ss" not in kernel.assembly
+    assert "vcvtdq2ps" in kernel.assembly and "vcvtsi2ss" not in kernel.assembly
+    # One instruction rounds and converts, one narrows and saturates.
+    assert "vcvtps2dq" in kernel.assembly and "vpmovusdb" in kernel.assembly
+    assert "vrndscaleps" not in kernel.assembly and "vminps" not in kernel.assembly
 
 
 def test_inputs_of_the_epilogue_are_checked() -> None:
