@@ -31,6 +31,7 @@ from amos.network.model import Check, CompiledNetwork, check_outputs, random_arr
 from amos.network.network import Network, checked_network
 from amos.network.program import Shared, joined, rebuilt
 from amos.network.simplify import slices_of_splits
+from amos.network.torch_programs import evaluated
 from amos.network.weights import LargePages
 from amos.records import Record, Records
 
@@ -76,7 +77,8 @@ def compile_network(
     Args:
         network: what :func:`amos.load_network` returned.
         records: file of earlier measurements.
-        verify: compare each kernel with NumPy, and the whole with the engine alone.
+        verify: compare each kernel with NumPy, and the whole with the engine alone, and with
+            PyTorch if it is a program of it.
         measure: time the best kernels of the records, and those that the model thinks best,
             beside the engine's own code for the group, and the fastest of them inside the
             network. The fastest there stays.
@@ -115,7 +117,7 @@ def _compiled(
     models = [replace(model, executable=linked) for model in models]
     if verify:
         line.show("comparing with the engine alone")
-        models = [model.with_check(_compared_with_engine(model)) for model in models]
+        models = [_compared(model) for model in models]
     return models
 
 
@@ -267,8 +269,8 @@ class _Call:
         return self.kernel.call(self.group, writer)
 
 
-def _compared_with_engine(model: CompiledNetwork) -> Check:
-    """The whole network held against the engine's own build of the model as it was read.
+def _compared(model: CompiledNetwork) -> CompiledNetwork:
+    """With the whole held against the engine's own build of what was read, and PyTorch's results.
 
     Raises:
         NetworkError: it computes something else.
@@ -276,12 +278,17 @@ def _compared_with_engine(model: CompiledNetwork) -> Check:
     network = model.network
     inputs = random_arrays(network)
     alone = CompiledNetwork(network, engine.executable(network.original), {}, {}, ())
-    check = check_outputs(
-        network, "the engine alone", model.outputs_of(inputs), alone.outputs_of(inputs)
-    )
-    if not check.passed:
-        raise NetworkError(
-            f"{network.name}: differs from the engine alone by {check.difference:g}, "
-            f"{check.allowed:g} is allowed"
-        )
-    return check
+    references = {"the engine alone": alone.outputs_of(inputs)}
+    if network.program is not None:
+        references["PyTorch"] = tuple(evaluated(network.program, inputs))
+    results = model.outputs_of(inputs)
+    for name, expected in references.items():
+        check = check_outputs(network, name, results, expected)
+        # Integers may be the next quantum of what floats are rounded to.
+        if not check.passed and not (name == "PyTorch" and network.quantized):
+            raise NetworkError(
+                f"{network.name}: differs from {name} by {check.difference:g}, "
+                f"{check.allowed:g} is allowed"
+            )
+        model = model.with_check(check)
+    return model

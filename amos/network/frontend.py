@@ -9,6 +9,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,27 @@ from amos._toolchain import load_tvm
 from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError, shown
 from amos.network.qlinear import with_pairs
-from amos.network.torch_programs import exported, from_program, named_shapes
+from amos.network.torch_programs import exported, from_program, functional, named_shapes, resized
 
 #: Extents of inputs by name.
 Shapes = Mapping[str, Sequence[int]]
 
 
-def import_model(source: Any, inputs: Sequence[Any] | None, shapes: Shapes | None) -> Any:
-    """A Relax module whose ``main`` is the model, with its weights as constants.
+@dataclass(frozen=True)
+class Imported:
+    """A model as the engine has it.
+
+    Attributes:
+        module: of Relax, whose ``main`` is the model, with its weights as constants.
+        program: the ``torch.export.ExportedProgram`` that it was made of; ``None`` of ONNX.
+    """
+
+    module: Any
+    program: Any = None
+
+
+def import_model(source: Any, inputs: Sequence[Any] | None, shapes: Shapes | None) -> Imported:
+    """Read a model.
 
     Args:
         source: path of an ONNX file, an ``onnx.ModelProto``, a ``torch.nn.Module`` or a
@@ -41,7 +55,10 @@ def import_model(source: Any, inputs: Sequence[Any] | None, shapes: Shapes | Non
     program = model if _is_onnx(model) else exported(model, inputs)
     closed = _closed(name, open_shapes(program), shapes or {})
     try:
-        return _from_onnx(model, name, closed) if _is_onnx(model) else from_program(program, closed)
+        if _is_onnx(model):
+            return Imported(_from_onnx(model, name, closed))
+        program = functional(resized(program, closed))
+        return Imported(from_program(program), program)
     except NetworkError as error:
         with silent():  # TVM complains where a builder ends before its work is done
             traceback.clear_frames((error.__cause__ or error).__traceback__)

@@ -15,6 +15,7 @@ from amos.network.frontend import Shapes, import_model, title_of
 from amos.network.graph import Graph
 from amos.network.groups import Grouping, Task, grouped
 from amos.network.layouts import channels_last
+from amos.network.levels import BYTES
 from amos.network.quantized import integer_arithmetic
 from amos.network.simplify import counted, simplified
 from amos.network.transposes import with_fewer_transposes
@@ -51,12 +52,14 @@ class Network(Shown):
         original: the engine's module as it was imported, in integers where it quantizes.
         graph: its operators, channels last, without batch norms.
         grouping: the graph divided.
+        program: of PyTorch, which it was read from; ``None`` of ONNX.
     """
 
     name: str
     original: Any
     graph: Graph
     grouping: Grouping
+    program: Any = None
 
     @property
     def inputs(self) -> tuple[Port, ...]:
@@ -70,6 +73,11 @@ class Network(Shown):
             Port(f"output{n}" if n else "output", node.shape, node.dtype)
             for n, node in enumerate(self.graph.outputs)
         )
+
+    @property
+    def quantized(self) -> bool:
+        """Whether some of it is computed in integers of 8 bits."""
+        return any(node.dtype in BYTES for node in self.graph.nodes)
 
     @cached_property
     def tasks(self) -> tuple[Task, ...]:
@@ -170,12 +178,12 @@ def load_one(
 ) -> Network:
     """The same without buckets, where the constants of a module may be shared with others."""
     title = name or title_of(model)
-    module = import_model(model, inputs, shapes)
+    imported = import_model(model, inputs, shapes)
     try:
-        original = shared(integer_arithmetic(counted(module)))
+        original = shared(integer_arithmetic(counted(imported.module)))
         graph = with_fewer_transposes(channels_last(shared(simplified(original))))
     except NetworkError:
         raise
     except Exception as error:  # TVM's passes fail with errors of many types
         raise NetworkError(f"{title}: TVM cannot convert it: {last_line(error)}") from error
-    return Network(title, original, graph, grouped(graph))
+    return Network(title, original, graph, grouped(graph), imported.program)

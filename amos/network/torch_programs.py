@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from amos.codegen.scheduled import last_line
-from amos.errors import NetworkError
+from amos.errors import NetworkError, shown
 
 
 def exported(model: Any, inputs: Sequence[Any] | None) -> Any:
@@ -37,21 +39,72 @@ def exported(model: Any, inputs: Sequence[Any] | None) -> Any:
         ) from error
 
 
-def from_program(program: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
-    """A Relax module of a program, its inputs with some shapes.
+def functional(program: Any) -> Any:
+    """A program that changes nothing in place.
+
+    Raises:
+        NetworkError: it does, which would be lost from one call to the next.
+    """
+    try:
+        # Without decompositions it still tells changes in place apart.
+        program = program.run_decompositions({})
+    except Exception as error:  # what torch refuses, it refuses with many types
+        raise NetworkError(f"PyTorch cannot decompose the program: {last_line(error)}") from error
+    signature = program.graph_signature
+    if changed := [
+        *signature.user_inputs_to_mutate.values(),
+        *signature.buffers_to_mutate.values(),
+    ]:
+        raise NetworkError(f"{changed[0]!r} is changed in place")
+    return program
+
+
+def resized(program: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
+    """A program with nothing open, its inputs with some shapes.
+
+    Raises:
+        NetworkError: PyTorch cannot export it so.
+    """
+    if all(isinstance(e, int) for shape in named_shapes(program).values() for e in shape):
+        return program
+    try:
+        return _exported_again(program, shapes)
+    except Exception as error:  # what torch refuses, it refuses with many types
+        raise NetworkError(f"PyTorch cannot export the program: {last_line(error)}") from error
+
+
+def evaluated(program: Any, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """What PyTorch computes of inputs in order; bfloat16 as float32, on both sides."""
+    import torch
+    from torch.utils import _pytree
+
+    tensors = (torch.from_numpy(np.asarray(array)) for array in arrays)
+    flat, structure = _pytree.tree_flatten(program.example_inputs)
+    values = [next(tensors).to(x.dtype) if isinstance(x, torch.Tensor) else x for x in flat]
+    arguments, named = _pytree.tree_unflatten(values, structure)
+    with torch.no_grad():
+        results = _pytree.tree_leaves(program.module()(*arguments, **named))
+    inside = (result for result in results if isinstance(result, torch.Tensor))
+    return [(r.float() if r.dtype == torch.bfloat16 else r).numpy(force=True) for r in inside]
+
+
+def from_program(program: Any) -> Any:
+    """A Relax module of a program.
 
     Raises:
         NetworkError: there is something that is not supported.
     """
     from tvm.relax.frontend.torch import from_exported_program
 
+    for spec in program.graph_signature.input_specs:
+        if type(spec.arg).__name__ == "ConstantArgument":
+            value = shown(spec.arg.value)
+            raise NetworkError(f"input {spec.arg.name!r}: expected a tensor, got {value}")
     try:
-        if any(isinstance(e, str) for shape in named_shapes(program).values() for e in shape):
-            program = _resized(program, shapes)
         return from_exported_program(
             program, keep_params_as_input=False, unwrap_unit_return_tuple=True
         )
-    except Exception as error:  # what torch and TVM refuse, they refuse with many types
+    except Exception as error:  # what TVM refuses, it refuses with many types
         raise NetworkError(f"TVM cannot import the program: {last_line(error)}") from error
 
 
@@ -78,7 +131,7 @@ def _extent(size: Any) -> int | str:
     return next((names[each.name] for each in sources if each.name in names), str(symbol))
 
 
-def _resized(program: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
+def _exported_again(program: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
     """A program exported again for other shapes."""
     import torch
     from torch.utils import _pytree

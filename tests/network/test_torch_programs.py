@@ -1,0 +1,64 @@
+"""PyTorch's modules in, held against PyTorch itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import amos
+from amos.errors import NetworkError
+
+torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
+nn: Any = torch.nn
+Module: Any = nn.Module
+
+# What PyTorch says about itself.
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+
+
+class _Several(Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv2d(3, 4, 3), nn.Linear(4, 2)
+
+    def forward(self, x: Any) -> Any:
+        y = self.first(x)
+        return {"scores": self.last(y.mean((2, 3))), "images": [y.bfloat16()]}
+
+
+class _Counting(Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x: Any, factor: int = 1) -> Any:
+        if factor == 1:
+            self.calls += 1
+        return x * factor + self.calls
+
+
+def test_the_whole_is_compared_with_pytorch() -> None:
+    torch.manual_seed(0)
+    module, x = _Several().eval(), torch.randn(1, 3, 8, 8)
+    compiled = amos.compile(amos.load_network(module, inputs=(x,)), progress=False)
+    assert [check.reference for check in compiled.checks[-2:]] == ["the engine alone", "PyTorch"]
+    scores, _ = compiled(x)
+    with torch.no_grad():
+        np.testing.assert_allclose(scores, module(x)["scores"].numpy(), atol=1e-5)
+
+
+def test_what_is_misread_is_told() -> None:
+    pool = nn.AvgPool2d(3, divisor_override=5)  # which the importer overlooks
+    network = amos.load_network(pool, inputs=(torch.randn(1, 3, 8, 8),))
+    with pytest.raises(NetworkError, match="AvgPool2d: differs from PyTorch by"):
+        amos.compile(network, progress=False)
+
+
+def test_what_is_refused() -> None:
+    x = torch.randn(4, 6)
+    with pytest.raises(NetworkError, match="'calls' is changed in place"):
+        amos.load_network(_Counting(), inputs=(x,))
+    with pytest.raises(NetworkError, match="input 'factor': expected a tensor, got 3"):
+        amos.load_network(_Counting(), inputs=(x, 3))
