@@ -178,12 +178,16 @@ def _plain(model: Any, name: str) -> Any:
 
 
 def _check_readable(graph: Any, read: frozenset[str], name: str) -> None:
-    """Refuse what the engine's importer takes for something else.
+    """Refuse what the engine's importer takes for something else, or nodes out of order.
 
     Raises:
         NetworkError: there is such a node.
     """
+    later = {value for node in graph.node for value in node.output}
     for node in graph.node:
+        if early := [value for value in node.input if value and value in later]:
+            raise NetworkError(f"model {name!r}: value {early[0]!r} is read before it is computed")
+        later -= {*node.output}
         if node.domain not in _DOMAINS:
             raise NetworkError(
                 f"model {name!r}: {node.op_type} of domain {node.domain!r} is not supported"

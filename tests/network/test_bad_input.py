@@ -119,6 +119,11 @@ def test_what_is_read_is_defined() -> None:
     with pytest.raises(NetworkError, match="value 'nothing' is read and defined nowhere"):
         amos.load_network(_unchecked(b, _result(y)))
     b, y = _product()
+    late = b.node("Relu", y)
+    b.nodes.reverse()
+    with pytest.raises(NetworkError, match="value 'matmul0' is read before it is computed"):
+        amos.load_network(_unchecked(b, _result(late)))
+    b, y = _product()
     with pytest.raises(NetworkError, match="value 'z' is read and defined nowhere"):
         amos.load_network(_unchecked(b, _result("z")))
     model = _unchecked(b, _result(y))
