@@ -72,15 +72,21 @@ class Guided:
         self._look(count)
         excluded, tried = self._problem.measured(), len(self._problem.trials)
 
-        def due(share: float) -> int:
-            """Of this batch, so that it is the share of all trials however they are batched."""
-            return round((tried + count) * share) - round(tried * share)
+        def due(share: float, first: int = 0) -> int:
+            """Of this batch, so that it is the share of all trials however they are batched.
+
+            None of the first so many.
+            """
+            ends = [max(0, done - first) for done in (tried, tried + count)]
+            return round(ends[1] * share) - round(ends[0] * share)
 
         kept = self._kept()
         neighbours = (c for c in self._neighbours() if c.mapping.name in kept)
         promising = (c for c in self._promising() if c.mapping.name in kept)
         lucky = due(self._epsilon)
-        chosen = _fresh(neighbours, min(due(_LOCAL), count - lucky), excluded)
+        # What the model ranks first differs more than variants of the first that was measured.
+        local = due(_LOCAL, BATCH)
+        chosen = _fresh(neighbours, min(local, count - lucky), excluded)
         chosen += _fresh(self._random(), lucky, excluded)
         for source in (promising, self._random(), (c for c, _ in self.search.results)):
             chosen += _fresh(source, count - len(chosen), excluded)

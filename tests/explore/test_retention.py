@@ -76,15 +76,26 @@ def test_chance_has_its_share_of_batches_of_one(
     epsilon: float, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of twenty trials as many as of one batch of twenty."""
+    assert _one_by_one("_random", epsilon, monkeypatch).count(True) == expected
+
+
+def test_variants_follow_a_batch_of_what_the_model_prefers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None among the first eight trials, and half of the others, in batches of one as well."""
+    variants = _one_by_one("_neighbours", 0.0, monkeypatch)
+    assert variants[:8].count(True) == 0 and variants[8:].count(True) == 6
+
+
+def _one_by_one(source: str, epsilon: float, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Which of twenty trials, asked for one by one, came from a source."""
     problem, rng = _problem(), np.random.default_rng(0)
-    chance = [problem.sample(mapping, rng) for mapping in problem.mappings for _ in range(3)]
-    monkeypatch.setattr(Guided, "_random", lambda _: iter(chance))
+    drawn = [problem.sample(mapping, rng) for mapping in problem.mappings for _ in range(3)]
+    monkeypatch.setattr(Guided, source, lambda _: iter(drawn))
     guide = Guided(problem, rng, GeneticSearch, epsilon=epsilon)
     for number in range(20):
         (candidate,) = guide.ask(1)
         predicted = float(problem.seconds([candidate])[0])
         problem.tell(Trial(number, candidate, predicted, Measurement((predicted,))))
-    assert sum(trial.candidate in chance for trial in problem.trials) == expected
+    return [trial.candidate in drawn for trial in problem.trials]
 
 
 def test_mappings_of_several_instructions_are_ranked_together() -> None:
