@@ -27,11 +27,10 @@ from amos.network.candidates import (
 from amos.network.comparison import Comparison, compare, compare_inside
 from amos.network.groups import Task
 from amos.network.kernels import TaskKernel, build_kernel
-from amos.network.model import Check, CompiledNetwork, check_outputs, random_arrays
+from amos.network.model import Check, CompiledNetwork
 from amos.network.network import Network, checked_network
 from amos.network.program import Shared, joined, rebuilt
 from amos.network.simplify import slices_of_splits
-from amos.network.torch_programs import evaluated
 from amos.network.weights import LargePages
 from amos.records import Record, Records
 
@@ -117,7 +116,7 @@ def _compiled(
     models = [replace(model, executable=linked) for model in models]
     if verify:
         line.show("comparing with the engine alone")
-        models = [_compared(model) for model in models]
+        models = [replace(each, checks=(*each.checks, *each.check())) for each in models]
     return models
 
 
@@ -267,28 +266,3 @@ class _Call:
 
     def __call__(self, writer: Any) -> Any:
         return self.kernel.call(self.group, writer)
-
-
-def _compared(model: CompiledNetwork) -> CompiledNetwork:
-    """With the whole held against the engine's own build of what was read, and PyTorch's results.
-
-    Raises:
-        NetworkError: it computes something else.
-    """
-    network = model.network
-    inputs = random_arrays(network)
-    alone = CompiledNetwork(network, engine.executable(network.original), {}, {}, ())
-    references = {"the engine alone": alone.outputs_of(inputs)}
-    if network.program is not None:
-        references["PyTorch"] = tuple(evaluated(network.program, inputs))
-    results = model.outputs_of(inputs)
-    for name, expected in references.items():
-        check = check_outputs(network, name, results, expected)
-        # Integers may be the next quantum of what floats are rounded to.
-        if not check.passed and not (name == "PyTorch" and network.quantized):
-            raise NetworkError(
-                f"{network.name}: differs from {name} by {check.difference:g}, "
-                f"{check.allowed:g} is allowed"
-            )
-        model = model.with_check(check)
-    return model

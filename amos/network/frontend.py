@@ -7,20 +7,44 @@ import os
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from amos._toolchain import load_tvm
 from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError, shown
 from amos.network.qlinear import with_pairs
-from amos.network.torch_programs import exported, from_program, functional, named_shapes, resized
+from amos.network.torch_programs import (
+    evaluated,
+    exported,
+    from_program,
+    functional,
+    named_shapes,
+    resized,
+)
 
 #: Extents of inputs by name.
 Shapes = Mapping[str, Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Another program that runs a model.
+
+    Attributes:
+        name: of the program.
+        evaluate: its results of inputs in order; ``None`` where it does not take the model.
+    """
+
+    name: str
+    evaluate: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray] | None]
 
 
 @dataclass(frozen=True)
@@ -29,11 +53,11 @@ class Imported:
 
     Attributes:
         module: of Relax, whose ``main`` is the model, with its weights as constants.
-        program: the ``torch.export.ExportedProgram`` that it was made of; ``None`` of ONNX.
+        reference: another program that runs the model, if one is installed.
     """
 
     module: Any
-    program: Any = None
+    reference: Reference | None = None
 
 
 def import_model(source: Any, inputs: Sequence[Any] | None, shapes: Shapes | None) -> Imported:
@@ -56,9 +80,10 @@ def import_model(source: Any, inputs: Sequence[Any] | None, shapes: Shapes | Non
     closed = _closed(name, open_shapes(program), shapes or {})
     try:
         if _is_onnx(model):
-            return Imported(_from_onnx(model, name, closed))
+            return Imported(_from_onnx(model, name, closed), _onnxruntime(source))
         program = functional(resized(program, closed))
-        return Imported(from_program(program), program)
+        reference = Reference("PyTorch", partial(evaluated, program))
+        return Imported(from_program(program), reference)
     except NetworkError as error:
         with silent():  # TVM complains where a builder ends before its work is done
             traceback.clear_frames((error.__cause__ or error).__traceback__)
@@ -130,6 +155,35 @@ def _onnx_file(path: str) -> Any:
     except Exception as error:  # protobuf and onnx each have errors of their own
         raise NetworkError(f"model {path!r} is no valid ONNX file: {last_line(error)}") from error
     return model
+
+
+def _onnxruntime(source: Any) -> Reference | None:
+    """Runs an ONNX model node by node, where it is installed."""
+    if find_spec("onnxruntime") is None:
+        return None
+
+    def evaluate(arrays: Sequence[np.ndarray]) -> Sequence[np.ndarray] | None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.log_severity_level = 4
+        file = isinstance(source, str | os.PathLike)
+        try:
+            session = onnxruntime.InferenceSession(
+                os.fspath(source) if file else source.SerializeToString(),
+                options,
+                providers=["CPUExecutionProvider"],
+            )
+            values = {
+                port.name: array.astype(bool) if port.type == "tensor(bool)" else array
+                for port, array in zip(session.get_inputs(), arrays, strict=True)
+            }
+            return [np.asarray(result) for result in session.run(None, values)]
+        except Exception:  # it takes other dtypes, operators and sizes than TVM
+            return None
+
+    return Reference("onnxruntime", evaluate)
 
 
 def _from_onnx(model: Any, name: str, shapes: dict[str, list[int]]) -> Any:

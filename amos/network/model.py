@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
@@ -82,10 +82,6 @@ class CompiledNetwork(Shown):
     function: str = "main"
     _lock: Any = field(default_factory=Lock, repr=False)
 
-    def with_check(self, check: Check) -> CompiledNetwork:
-        """The same with one more check."""
-        return replace(self, checks=(*self.checks, check))
-
     @cached_property
     def _main(self) -> Any:
         return engine.machine_of(self.executable)[self.function]
@@ -123,6 +119,42 @@ class CompiledNetwork(Shown):
             _shared(adapter, value, port.dtype)
             for adapter, value, port in zip(self._adapters, arrays, ports, strict=True)
         ]
+
+    def check(self, /, *arrays: Any, **named: Any) -> tuple[Check, ...]:
+        """Compare the results with those of others that run the model.
+
+        They are the engine with the model as it was read, and PyTorch or onnxruntime, whichever
+        the model is for, if it is installed and takes it.
+
+        Args:
+            arrays: inputs in order; random ones where none are given at all.
+            named: inputs by name.
+
+        Returns:
+            the differences. Quantized results may be the next quantum of what floats are
+            rounded to, and so may differ by more than is allowed from those of floats.
+
+        Raises:
+            NetworkError, BuildError: as of a call.
+            NetworkError: other results differ by more.
+        """
+        network, given = self.network, arrays or named
+        values = bound(network.inputs, arrays, named) if given else random_arrays(network)
+        alone = CompiledNetwork(network, engine.executable(network.original), {}, {}, ())
+        expected = {"the engine alone": alone.outputs_of(values)}
+        if network.reference is not None:
+            results = network.reference.evaluate([*map(np.asarray, values)])
+            if results is not None:
+                expected[network.reference.name] = tuple(results)
+        got, checks = self.outputs_of(values), []
+        for name, results in expected.items():
+            checks.append(check := check_outputs(network, name, got, results))
+            if not check.passed and (name == "the engine alone" or not network.quantized):
+                raise NetworkError(
+                    f"{network.name}: differs from {name} by {check.difference:g}, "
+                    f"{check.allowed:g} is allowed"
+                )
+        return tuple(checks)
 
     def profile(self, /, *arrays: Any, repeat: int = 20, **named: Any) -> Profile:
         """What each function takes inside the network, with what was predicted of it.

@@ -11,7 +11,7 @@ from amos._display import Shown
 from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError, shown
 from amos.machine import Machine
-from amos.network.frontend import Shapes, import_model, title_of
+from amos.network.frontend import Reference, Shapes, import_model, title_of
 from amos.network.graph import Graph
 from amos.network.groups import Grouping, Task, grouped
 from amos.network.layouts import channels_last
@@ -52,14 +52,14 @@ class Network(Shown):
         original: the engine's module as it was imported, in integers where it quantizes.
         graph: its operators, channels last, without batch norms.
         grouping: the graph divided.
-        program: of PyTorch, which it was read from; ``None`` of ONNX.
+        reference: another program that runs the model, if one is installed.
     """
 
     name: str
     original: Any
     graph: Graph
     grouping: Grouping
-    program: Any = None
+    reference: Reference | None = None
 
     @property
     def inputs(self) -> tuple[Port, ...]:
@@ -186,4 +186,4 @@ def load_one(
         raise
     except Exception as error:  # TVM's passes fail with errors of many types
         raise NetworkError(f"{title}: TVM cannot convert it: {last_line(error)}") from error
-    return Network(title, original, graph, grouped(graph), imported.program)
+    return Network(title, original, graph, grouped(graph), imported.reference)

@@ -16,6 +16,7 @@ import amos
 from amos.errors import BuildError, NetworkError
 from amos.network import CompiledNetwork
 from amos.network.comparison import Comparison, compare, compare_inside
+from amos.network.frontend import Reference
 from amos.network.groups import Group, Task
 from amos.network.kernels import TaskKernel
 from tests.network.models import Builder, residual_network
@@ -38,7 +39,19 @@ def test_a_residual_network_computes_what_onnx_says(compiled: CompiledNetwork) -
     np.testing.assert_array_equal(compiled(image=image), compiled(image))
     assert len(compiled.kernels) == 7
     assert not compiled.left
-    assert [check.reference for check in compiled.checks] == ["NumPy"] * 7 + ["the engine alone"]
+    whole = ["the engine alone", "onnxruntime"]
+    assert [check.reference for check in compiled.checks] == ["NumPy"] * 7 + whole
+    assert [check.reference for check in compiled.check(image)] == whole
+
+
+def test_a_model_that_was_misread_is_told(compiled: CompiledNetwork) -> None:
+    other = Reference("onnxruntime", lambda arrays: [np.ones((1, 10), np.float32)])
+    misread = replace(compiled, network=replace(compiled.network, reference=other))
+    with pytest.raises(NetworkError, match="differs from onnxruntime by"):
+        misread.check()
+    silent = Reference("onnxruntime", lambda arrays: None)
+    unread = replace(compiled, network=replace(compiled.network, reference=silent))
+    assert [check.reference for check in unread.check()] == ["the engine alone"]
 
 
 def test_an_input_may_start_anywhere(compiled: CompiledNetwork) -> None:
