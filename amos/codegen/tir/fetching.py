@@ -40,6 +40,8 @@ def fetch_ahead(function: Any, program: Program) -> Any:
     if not moving or not steps:
         return function
     tiles, sharing = around[: moving[-1] + 1], around[moving[-1] + 1 :]
+    if not sharing:  # what is read once, in order, hardware fetches as well
+        return function
     following = _following(tiles)
     *first, _ = [_replaced(each, following) for each in index]
     still = [not any(occurs(loop.loop_var, each) for loop in tiles) for each in index]

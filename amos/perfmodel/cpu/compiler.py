@@ -13,7 +13,6 @@ import numpy as np
 
 from amos.machine.machine import Machine
 from amos.perfmodel.traffic import CoreNest
-from amos.plan.structure import Operand
 
 
 def stretch(machine: Machine, nest: CoreNest) -> np.ndarray:
@@ -37,29 +36,12 @@ def stretch(machine: Machine, nest: CoreNest) -> np.ndarray:
     return steps
 
 
-def finds_again(operand: Operand, nest: CoreNest) -> np.ndarray:
-    """Whether compilers see that two steps read the same fragment of an operand.
-
-    They do not where its address depends on the outermost loop that is shared out: of
-    that loop alone they do not know that it begins at no negative number. A copy that is
-    made where it is used has addresses of its own.
-    """
-    if not nest.steps.spatial:
-        return np.ones(len(nest.steps), dtype=bool)
-    staged = nest.steps.ahead.get(operand.name, True)
-    live = nest.steps.outer[: nest.steps.spatial] > 1
-    first = np.argmax(live, axis=0)
-    loop = np.take_along_axis(nest.steps.loop[: nest.steps.spatial], first[None], axis=0)[0]
-    indexed = nest.steps.indexes(operand)
-    return np.asarray(~(staged & indexed[loop] & live.any(axis=0)))
-
-
 def kept_fragments(nest: CoreNest, together: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Fragments of sources that one step of the reduction leaves for a later one.
 
     Where windows overlap, steps of the innermost reduction read some of the same
-    fragments. If the steps are one stretch of code and compilers see it, they load such
-    a fragment once and keep it, whether or not a register is free.
+    fragments. If the steps are one stretch of code, compilers load such a fragment once
+    and keep it, whether or not a register is free.
 
     Args:
         together: how many steps of the innermost reduction are one stretch of code.
@@ -72,7 +54,6 @@ def kept_fragments(nest: CoreNest, together: np.ndarray) -> tuple[np.ndarray, np
     structure, spatial = nest.steps.structure, nest.steps.spatial
     last = nest.steps.batch.reduce[:, -1]
     for op in structure.sources:
-        seen = finds_again(op, nest)
         for dim in op.dims[: op.leading]:
             windows = [(n, step) for n, step in dim.terms if n >= spatial]
             tiles = [(n, pace) for n, pace in dim.terms if n < spatial]
@@ -82,7 +63,7 @@ def kept_fragments(nest: CoreNest, together: np.ndarray) -> tuple[np.ndarray, np
                 tile = nest.steps.tile[moved]
                 gone = step * later // pace
                 left = np.maximum(tile - gone, 0.0)
-                here = seen & (last == loop) & (together > later)
+                here = (last == loop) & (together > later)
                 found = np.where(here, left / tile * nest.steps.fragments(op), 0.0)
                 kept = kept + found
                 # Loaded by each later step, stored by the first that has it.
