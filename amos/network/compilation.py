@@ -76,8 +76,8 @@ def compile_network(
     Args:
         network: what :func:`amos.load_network` returned.
         records: file of earlier measurements.
-        verify: compare each kernel with NumPy, and the whole with the engine alone, and with
-            PyTorch if it is a program of it.
+        verify: compare each kernel with NumPy, and the whole as
+            :meth:`CompiledNetwork.check <amos.network.model.CompiledNetwork.check>` does.
         measure: time the best kernels of the records, and those that the model thinks best,
             beside the engine's own code for the group, and the fastest of them inside the
             network. The fastest there stays.
@@ -115,7 +115,7 @@ def _compiled(
     linked = _linked(models)
     models = [replace(model, executable=linked) for model in models]
     if verify:
-        line.show("comparing with the engine alone")
+        line.show("comparing the whole")
         models = [replace(each, checks=(*each.checks, *each.check())) for each in models]
     return models
 
