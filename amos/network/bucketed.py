@@ -18,10 +18,11 @@ import numpy as np
 from amos._display import Shown
 from amos.errors import NetworkError
 from amos.network.buckets import BucketedNetwork
-from amos.network.model import CompiledNetwork, bound, check_outputs, random_arrays
+from amos.network.model import Check, CompiledNetwork, bound, check_outputs, random_arrays
 
 if TYPE_CHECKING:
     from amos.network.profile import Profile
+    from amos.network.report import BucketReports
 
 #: Random padding that must not matter is multiplied by these.
 _FACTORS = (1, -30, 1000)
@@ -134,6 +135,28 @@ class CompiledBuckets(Shown):
         values = self._bound(arrays, named)
         sizes = self._bucket(self._sizes(values))
         return self.models[sizes].profile(*padded(self.network, values, sizes), repeat=repeat)
+
+    def check(self, /, *arrays: Any, **named: Any) -> tuple[Check, ...]:
+        """Compare the bucket of a call with others that run the model; all without inputs.
+
+        See :meth:`CompiledNetwork.check`, which has inputs padded as a call has.
+
+        Raises:
+            NetworkError, BuildError: as of a call.
+            NetworkError: other results differ by more.
+        """
+        if not arrays and not named:
+            return tuple(check for model in self.models.values() for check in model.check())
+        values = self._bound(arrays, named)
+        sizes = self._bucket(self._sizes(values))
+        return self.models[sizes].check(*padded(self.network, values, sizes))
+
+    def report(self) -> BucketReports:
+        """What runs where in each bucket; see :meth:`CompiledNetwork.report`."""
+        from amos.network.report import BucketReports
+
+        reports = tuple(model.report() for model in self.models.values())
+        return BucketReports(self.network.name, reports)
 
     def export(self, folder: str | Path) -> tuple[Path, ...]:
         """Write one library of all buckets, as :meth:`CompiledNetwork.export` does.

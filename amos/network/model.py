@@ -25,6 +25,7 @@ from amos.runtime.borrow import ArgumentAdapter
 if TYPE_CHECKING:
     from amos.network.comparison import Comparison
     from amos.network.profile import Profile
+    from amos.network.report import Report
 
 
 @dataclass(frozen=True)
@@ -173,6 +174,16 @@ class CompiledNetwork(Shown):
         given = arrays or named
         values = bound(self.network.inputs, arrays, named) if given else random_arrays(self.network)
         return profile(self, values, repeat)
+
+    def report(self) -> Report:
+        """What runs where: the report of the network, with the kernels that it has.
+
+        Raises:
+            MeasureError: this machine could not be measured.
+        """
+        from amos.network.report import compiled_report
+
+        return compiled_report(self)
 
     def export(self, folder: str | Path) -> tuple[Path, ...]:
         """Write a library that runs without Python, and C++ that loads, runs and tests it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from math import prod
@@ -11,13 +12,15 @@ from amos._display import Shown
 from amos.errors import AmosError
 from amos.ir import dtype
 from amos.machine import Machine
-from amos.network.candidates import Chooser
+from amos.network.candidates import Choice, Chooser
 from amos.network.graph import Node
 from amos.network.groups import Task
 from amos.network.network import Network
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from amos.network.model import CompiledNetwork
 
 #: What moves nothing: names for values that are there.
 _FREE = ("tuple", "item", "reshape", "constant")
@@ -37,6 +40,7 @@ class TaskRow:
         bound: what limits it.
         share: of the predicted time of the whole.
         reason: why it stays with the engine, if it does.
+        measured: seconds of one occurrence by the records; ``None`` where none was used.
     """
 
     kind: str
@@ -48,6 +52,7 @@ class TaskRow:
     bound: str = ""
     share: float = 0.0
     reason: str = ""
+    measured: float | None = None
 
 
 @dataclass(frozen=True)
@@ -123,6 +128,7 @@ class Report(Shown):
             lines.append(
                 f"  {row.count:3} x {row.kind}: {row.seconds * 1e3:.3g} ms on {row.instruction}, "
                 f"{row.share:.1%}, bound by {row.bound}"
+                + ("" if row.measured is None else f", measured {row.measured * 1e3:.3g} ms")
             )
             lines.append(f"        {row.operator}")
         lines += [f"  {row.count:3} x {row.operation}: engine: {row.reason}" for row in self.engine]
@@ -141,6 +147,14 @@ class BucketReports(Shown):
     network: str
     reports: tuple[Report, ...]
 
+    def to_frame(self) -> pd.DataFrame:
+        """One row a task of each bucket, by its name; seconds."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            [{"bucket": own.network} | asdict(row) for own in self.reports for row in own.tasks]
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; seconds."""
         return {"network": self.network, "buckets": [each.to_dict() for each in self.reports]}
@@ -152,34 +166,50 @@ class BucketReports(Shown):
 def report(network: Network, machine: str | Machine) -> Report:
     """See :meth:`Network.report`."""
     chooser = Chooser(machine)
-    target = chooser.target(())
-    rows = [_task_row(task, chooser) for task in network.tasks]
-    engine = _engine_rows(network, target)
-    whole = Report(network.name, target.name, tuple(rows), engine).seconds
+    return _summed(network, chooser.target(()), [_task_row(t, chooser) for t in network.tasks])
+
+
+def compiled_report(model: CompiledNetwork) -> Report:
+    """See :meth:`CompiledNetwork.report <amos.network.model.CompiledNetwork.report>`."""
+    rows = [_kernel_row(task, kernel.choice) for task, kernel in model.kernels.items()]
+    rows += [_left_row(task, reason) for task, reason in model.left.items()]
+    return _summed(model.network, Chooser("host").target(()), rows)
+
+
+def _summed(network: Network, machine: Machine, rows: Sequence[TaskRow]) -> Report:
+    """The report of some tasks, with what stays with the engine."""
+    engine = _engine_rows(network, machine)
+    whole = Report(network.name, machine.name, tuple(rows), engine).seconds
     shared = [
         row if row.seconds is None else replace(row, share=row.seconds * row.count / whole)
         for row in rows
     ]
     shared.sort(key=lambda row: -row.share)
-    return Report(network.name, target.name, tuple(shared), engine)
+    return Report(network.name, machine.name, tuple(shared), engine)
 
 
 def _task_row(task: Task, chooser: Chooser) -> TaskRow:
-    operator = task.operator
     try:
-        choice = chooser.predicted(operator)
+        return _kernel_row(task, chooser.predicted(task.operator))
     except AmosError as error:
-        reason = str(error).replace("\n", " ")
-        return TaskRow(operator.name, str(operator), task.weight, reason=reason)
+        return _left_row(task, str(error).replace("\n", " "))
+
+
+def _kernel_row(task: Task, choice: Choice) -> TaskRow:
     return TaskRow(
-        kind=operator.name,
-        operator=str(operator),
+        kind=task.operator.name,
+        operator=str(task.operator),
         count=task.weight,
         mappings=choice.mappings,
         instruction=choice.intrinsic.name,
         seconds=choice.prediction.seconds,
         bound=choice.prediction.bound,
+        measured=choice.seconds,
     )
+
+
+def _left_row(task: Task, reason: str) -> TaskRow:
+    return TaskRow(task.operator.name, str(task.operator), task.weight, reason=reason)
 
 
 def _engine_rows(network: Network, machine: Machine) -> tuple[EngineRow, ...]:

@@ -83,6 +83,17 @@ def test_what_no_bucket_takes_is_refused(compiled: CompiledBuckets) -> None:
         compiled(*arrays(2, 2)[:1])
 
 
+def test_buckets_are_checked_and_reported(compiled: CompiledBuckets) -> None:
+    names = [f"net[batch={size}]" for size in (1, 3, 5)]
+    assert list(dict.fromkeys(check.name for check in compiled.check())) == names
+    x, y = np.ones((2, 4, 16), np.float32), np.ones((2, 1, 8), np.float32)
+    assert {check.name for check in compiled.check(x, y=y)} == {names[1]}
+    for report in (compiled.report(), compiled.network.report()):
+        frame = report.to_frame()
+        assert list(frame["bucket"]) == names and (frame["seconds"] > 0).all()
+        assert str(report).count("net[batch=") == 3
+
+
 @pytest.mark.parametrize(
     ("kind", "attributes", "why"),
     [

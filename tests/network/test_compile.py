@@ -126,6 +126,8 @@ def test_kernels_slower_than_the_engines_code_stay_out(
     assert not compiled.kernels and not compiled.comparisons
     (why,) = compiled.left.values()
     assert why == "the kernel takes 2000 ms, the engine's own code 1000 ms"
+    (row,) = compiled.report().tasks
+    assert (row.reason, row.instruction) == (why, "")
     np.testing.assert_allclose(compiled(values), _reference(model, x=values), rtol=1e-5, atol=1e-6)
 
 

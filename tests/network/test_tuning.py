@@ -73,6 +73,14 @@ def test_records_are_shared_resumed_and_compiled(tmp_path: Path) -> None:
         assert chooser.predicted(task.operator, thorough=True).key in keys
         assert len({*keys}) == len(keys) <= 6
 
+    rows = compiled.report().tasks
+    kernels = {str(task.operator): kernel for task, kernel in compiled.kernels.items()}
+    assert {row.operator: row.measured for row in rows} == {
+        operator: kernel.choice.seconds for operator, kernel in kernels.items()
+    }
+    assert {row.instruction for row in rows} == {k.choice.intrinsic.name for k in kernels.values()}
+    assert str(compiled.report()).count(", measured ") == 2
+
     values = np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32)
     named = compiled.profile(values, repeat=2).to_frame()
     assert list(named["count"]) == [1, 1]
