@@ -17,7 +17,7 @@ from amos.network.groups import Grouping, Task, grouped
 from amos.network.layouts import channels_last
 from amos.network.levels import BYTES
 from amos.network.quantized import integer_arithmetic
-from amos.network.simplify import counted, simplified
+from amos.network.simplify import counted, simplified, without_idle_taps
 from amos.network.transposes import with_fewer_transposes
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def load_one(
     title = name or title_of(model)
     imported = import_model(model, inputs, shapes)
     try:
-        original = shared(integer_arithmetic(counted(imported.module)))
+        original = shared(integer_arithmetic(without_idle_taps(counted(imported.module))))
         graph = with_fewer_transposes(channels_last(shared(simplified(original))))
     except NetworkError:
         raise

@@ -1,18 +1,17 @@
-"""What is made plain before layouts are chosen: batch norms, and constants of fewer axes."""
+"""What is made plain before layouts are chosen: batch norms, taps, constants of fewer axes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 import numpy as np
 
 from amos.network.graph import Constant, Graph, Node, Operand
-from amos.network.program import Writer, const, read, rebuilt
+from amos.network.program import Writer, const, read, rebuilt, renewed
 
 #: Operations whose first axis of the weights is the channel that a norm scales.
 _SCALED = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
-
 
 #: Operations that repeat an operand along the axes that it lacks.
 _BROADCASTING = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
@@ -106,6 +105,84 @@ def _slice(node: Node, part: Node) -> Callable[[Writer], Any]:
         begin = (0, *map(int, places))[index]
     end = begin + part.shape[axis]
     return lambda writer: relax.op.strided_slice(writer.value(source), [axis], [begin], [end])
+
+
+def without_idle_taps(module: Any) -> Any:
+    """The module with convolutions that lack the first and last taps that read only padding.
+
+    Where images have become smaller than a window, most of its taps are such. Layouts are as
+    frameworks write them, channels second.
+    """
+    graph = read(module)
+    rewrite: dict[int, Callable[[Writer], Any]] = {}
+    for node in graph.nodes:
+        if node.operation not in _SCALED:
+            continue
+        idle = [_idle_taps(node, axis) for axis in range(len(node.shape) - 2)]
+        weight = _constant_of(graph, node.operands[1])
+        if weight is None or not any(map(any, idle)):
+            continue
+        sizes = weight.shape[2:]
+        taps = (slice(first, n - last) for (first, last), n in zip(idle, sizes, strict=True))
+        fewer = const(weight.array[:, :, *taps])
+        rewrite[node.number] = _unpadded(node, idle, fewer)
+        if isinstance(node.operands[1], Node):
+            rewrite[node.operands[1].number] = _dequantized(node.operands[1], fewer)
+    return rebuilt(graph, rewrite) if rewrite else module
+
+
+def _idle_taps(node: Node, axis: int) -> tuple[int, int]:
+    """How many of the first and of the last taps along an axis read nothing but padding."""
+    image, weight = node.operands
+    size, taps, results = (x.shape[axis + 2] for x in (image, weight, node))
+    stride, step = (node.integers(name)[axis] for name in ("strides", "dilation"))
+    padding = node.integers("padding")
+    before, after = padding[axis], padding[axis + len(padding) // 2]
+    # A tap that is left out takes its step of padding along, of which there has to be as much.
+    outside, inside = before - (results - 1) * stride, size + before
+    first = min(max(-(-outside // step), 0), before // step)
+    last = min(max(taps - -(-inside // step), 0), after // step)
+    return (first, last) if first + last < taps else (0, 0)
+
+
+def _constant_of(graph: Graph, weight: Operand) -> Constant | None:
+    """Constant weights, or those that are dequantized for one operator alone."""
+    if isinstance(weight, Constant):
+        return weight
+    alone = len(graph.users[weight.number]) == 1 and weight.number not in graph.kept
+    stored = weight.operands[0] if weight.operation == "dequantize" and alone else None
+    return stored if isinstance(stored, Constant) else None
+
+
+def _unpadded(node: Node, idle: Sequence[tuple[int, int]], fewer: Any) -> Callable[[Writer], Any]:
+    """A convolution with fewer taps, and with less padding."""
+    from tvm import relax
+
+    image, weight = node.operands
+    told = node.attributes
+    steps = node.integers("dilation")
+    lost = [first * step for (first, _), step in zip(idle, steps, strict=True)]
+    lost += [last * step for (_, last), step in zip(idle, steps, strict=True)]
+    padding = [each - less for each, less in zip(node.integers("padding"), lost, strict=True)]
+    make = getattr(relax.op.nn, node.operation.removeprefix("nn."))
+    return lambda writer: make(
+        writer.value(image),
+        writer.value(weight) if isinstance(weight, Node) else fewer,
+        node.integers("strides"),
+        padding,
+        steps,
+        int(told.groups),
+        told.data_layout,
+        told.kernel_layout,
+        told.out_layout,
+        told.out_dtype,
+    )
+
+
+def _dequantized(node: Node, fewer: Any) -> Callable[[Writer], Any]:
+    """A dequantization of fewer weights."""
+    levels = node.operands[1:]
+    return lambda writer: renewed(node, [fewer, *map(writer.value, levels)])
 
 
 def simplified(module: Any) -> Any:
