@@ -233,12 +233,17 @@ class CpuPlan(Plan):
 
     @property
     def fetched_ahead(self) -> StagedOperand | None:
-        """The packed source that a core's own cache cannot keep from one call to the next."""
+        """The packed source that a core's own cache cannot keep from one call to the next.
+
+        None where registers are nearly all taken: around fetches LLVM would spill some.
+        """
         packed = (op for op in self.sources if self.form(op) == "packed")
         large = (
             op for op in packed if prod(op.shape) * dtype(op.kind).bits > 8 * self.limits.cache
         )
-        return None if self.tiled else next(large, None)
+        room = self.mapping.intrinsic.registers
+        full = room and self.registers > room - len(self.sources)
+        return None if self.tiled or full else next(large, None)
 
     @property
     def copy_width(self) -> int:
