@@ -12,6 +12,7 @@ from typing import Any
 
 from amos._toolchain import load_tvm
 from amos.codegen.tir.memory import aligned_to_elements
+from amos.codegen.tir.rounding import round_in_vectors
 from amos.codegen.tir.statements import inside
 from amos.codegen.tir.target import host_target
 
@@ -35,6 +36,7 @@ def executable(module: Any) -> Any:
             holds.
     """
     module = scheduled_loops(module)
+    round_in_vectors()
     import tvm
 
     return tvm.compile(module, target=host_target())

@@ -127,6 +127,20 @@ def test_functions_are_polynomials_in_vectors(functions: list[str]) -> None:
     np.testing.assert_allclose(result, expected, rtol=2e-6, atol=1e-37)
 
 
+def test_values_are_rounded_in_vectors() -> None:
+    import tvm
+
+    module, _ = _after("round")
+    built = executable(module)
+    rounding = re.findall(
+        r"\tv?(?:round|rndscale)([ps][sd])\b", built.mod.imports[0].inspect_source("s")
+    )
+    assert set(rounding) == {"ps"}
+    values = np.array([[*np.linspace(-4, 4, 33), *np.random.default_rng(0).normal(0, 99, 63)]], "f")
+    result = machine_of(built)["main"](tvm.runtime.tensor(values)).numpy()
+    np.testing.assert_array_equal(result, np.rint(values))
+
+
 def test_what_is_transposed_is_computed_before_in_vectors() -> None:
     """Elements that are moved one by one, padding between them, are not computed one by one."""
     channels_last = _scheduled(

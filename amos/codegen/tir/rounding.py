@@ -89,7 +89,8 @@ def _saturated(cast: Any) -> Any:
     """
     from tvm import tirx
 
-    kind, clamped = str(cast.ty.dtype), cast.value.args[-1]
+    kind, rounded = str(cast.ty.dtype), cast.value
+    clamped = rounded.args[-1]
     if not kind.startswith("uint8") or not isinstance(clamped, tirx.Min):
         return None
     highest = getattr(clamped.b, "value", None)
@@ -97,8 +98,22 @@ def _saturated(cast: Any) -> Any:
         return None
     lanes = kind.removeprefix("uint8")
     value = tirx.call_llvm_pure_intrin(f"int32{lanes}", "llvm.lrint", clamped.a)
+    same = rounded.op.same_as(value.op) and rounded.args[0].value == value.args[0].value
+    if not same or not isinstance(clamped.a, tirx.Max):  # what is negative would be 255
+        return None
     limit = tirx.Cast(f"uint32{lanes}", clamped.b)
     return tirx.Cast(kind, tirx.Min(tirx.reinterpret(f"uint32{lanes}", value), limit))
+
+
+@cache
+def round_in_vectors() -> None:
+    """Let TVM keep vectors where values are rounded to the nearest integer.
+
+    It does not say of ``nearbyint`` that it may, though LLVM has the instruction.
+    """
+    from tvm import ir
+
+    ir.register_op_attr("tirx.nearbyint", "TVectorizable", True)
 
 
 def unsettled(function: Any) -> Any:
