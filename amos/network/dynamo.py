@@ -131,8 +131,8 @@ class _Compiled:
             if isinstance(value, torch.Tensor) and not mine
         ]
         with torch.no_grad():
-            program = _exported(self.frozen(values), inputs)
-            network = load_network(program, name="torch")  # changes nothing in place
+            # Which refuses what changes something in place.
+            network = load_network(self.frozen(values), inputs=inputs, name="torch")
             expected = self.graph(*values)
         if self.options.trials:
             assert self.options.records is not None
@@ -165,21 +165,6 @@ class _Compiled:
                 attributes[str(node.target)] = getattr(self.graph.get_submodule(owner), name)
             environment[node] = graph.node_copy(node, environment.__getitem__)
         return torch.fx.GraphModule(attributes, graph)
-
-
-def _exported(graph: Any, inputs: Sequence[Any]) -> Any:
-    """A graph as a ``torch.export.ExportedProgram``.
-
-    Raises:
-        NetworkError: PyTorch cannot export it.
-    """
-    import torch
-
-    try:
-        return torch.export.export(graph.eval(), tuple(inputs))
-    except Exception as error:  # what stops an export has many types
-        line = str(error).strip().splitlines()[:1]
-        raise NetworkError(f"PyTorch cannot export the graph: {''.join(line)}") from error
 
 
 def _arrays_of(tensors: Iterable[Any]) -> list[Any]:

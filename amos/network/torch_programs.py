@@ -35,8 +35,14 @@ def exported(model: Any, inputs: Sequence[Any] | None) -> Any:
             return torch.export.export(model.eval(), tuple(inputs))
     except Exception as error:  # what torch refuses, it refuses with many types
         raise NetworkError(
-            f"module {name}: PyTorch cannot export it: {last_line(error)}"
+            f"module {name}: PyTorch cannot export it: {_first_line(error)}"
         ) from error
+
+
+def _first_line(error: Exception) -> str:
+    """What PyTorch says first: advice and where its own code stands follow."""
+    lines = (line.strip() for line in str(error).splitlines())
+    return next(filter(None, lines), type(error).__name__)
 
 
 def functional(program: Any) -> Any:
@@ -49,7 +55,7 @@ def functional(program: Any) -> Any:
         # Without decompositions it still tells changes in place apart.
         program = program.run_decompositions({})
     except Exception as error:  # what torch refuses, it refuses with many types
-        raise NetworkError(f"PyTorch cannot decompose the program: {last_line(error)}") from error
+        raise NetworkError(f"PyTorch cannot decompose the program: {_first_line(error)}") from error
     signature = program.graph_signature
     if changed := [
         *signature.user_inputs_to_mutate.values(),
@@ -70,7 +76,7 @@ def resized(program: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
     try:
         return _exported_again(program, shapes)
     except Exception as error:  # what torch refuses, it refuses with many types
-        raise NetworkError(f"PyTorch cannot export the program: {last_line(error)}") from error
+        raise NetworkError(f"PyTorch cannot export the program: {_first_line(error)}") from error
 
 
 def evaluated(program: Any, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
