@@ -70,15 +70,15 @@ def _unsigned(module: Any) -> Any:
     """
     graph, rewrites = read(module), dict[int, Rewrite]()
     for node in graph.computing():
-        users = graph.users[node.number]
-        inside = all(user.operation == "dequantize" for user in users)
+        users = {user: levels_of(user) for user in graph.users[node.number]}
         levels = levels_of(node, "quantize")
-        if levels is None or node.dtype != "int8" or not inside or node.number in graph.kept:
+        if levels is None or node.dtype != "int8" or node.number in graph.kept:
             continue
-        if not levels.zero.any():
+        if not levels.zero.any() or None in users.values():
             continue
-        rewrites[node.number] = _from_zero(node, levels)
-        rewrites |= {user.number: _from_zero(user, levels) for user in users}
+        for each, own in {node: levels, **users}.items():
+            if own is not None:
+                rewrites[each.number] = _from_zero(each, own)
     return rebuilt(graph, rewrites) if rewrites else module
 
 

@@ -155,9 +155,17 @@ def _steps(g: _Model) -> str:
     )
 
 
+def _other_levels(g: _Model) -> str:
+    """What is read with another scale and another zero point than it was written with."""
+    scale, zero = g.constant(np.float32(_IN)), g.constant(np.array(5, g.kind))
+    y = g.add("QuantizeLinear", "x", scale, zero)
+    scale, zero = g.constant(np.float32(_OUT)), g.constant(np.array(90, g.kind))
+    return g.add("DequantizeLinear", y, scale, zero)
+
+
 CASES: list[Callable[[_Model], str]] = [
     *(_convolution, _unsigned_weights, _unpadded_zero, _transposed, _depthwise, _float_bias),
-    *(_no_result, _residual, _moves, _gemm, _gelu, _steps),
+    *(_no_result, _residual, _gemm, _gelu, _moves, _steps, _other_levels),
 ]
 _SHAPE = (2, 4, 6, 6)
 
@@ -209,7 +217,7 @@ def _products(graph: Graph) -> set[str]:
     return {n.dtype for n in graph.nodes if n.operation in names}
 
 
-@pytest.mark.parametrize("define", [c for c in CASES if c not in (_moves, _steps)])
+@pytest.mark.parametrize("define", CASES[:-3])
 def test_products_are_summed_as_integers(define: Callable[[_Model], str]) -> None:
     g = _Model(seed=3)
     graph = read(integer_arithmetic(_imported(g.model(define(g)))))
