@@ -21,6 +21,8 @@ _FUNCTIONS = {
     **{name: name for name in ("abs", "erf", "exp", "round", "rsqrt", "sigmoid", "sqrt", "tanh")},
 }
 _PAIRS = {"maximum": "max", "minimum": "min"}
+#: What bytes stay bytes under: sums and products of them wrap around, those of an epilogue do not.
+_KEEPING = frozenset({*_PAIRS, "astype"})
 #: The engine's names of what computes each element from those at its place.
 ELEMENTWISE = frozenset({*_SIGNS, *_FUNCTIONS, *_PAIRS, "astype"})
 #: Bytes, by the function that makes them; and all dtypes that are read.
@@ -140,6 +142,8 @@ class _Writer:
         """Whether a node is elementwise and could be written."""
         if node.shape != self.shape or node.dtype not in _DTYPES:
             return False
+        if node.dtype in _CASTS and node.operation not in _KEEPING:
+            return False
         text = self.expression(node)
         if text is None or len(text) > _LONGEST:
             return False
@@ -191,7 +195,7 @@ class _Writer:
 
     def of_bytes(self, node: Node) -> str | None:
         """The text of what is made of bytes element by element; they are a quarter to read."""
-        if node.operation not in ("astype", "subtract", "multiply"):
+        if node.operation not in ("astype", "subtract", "multiply") or node.dtype in _CASTS:
             return None
         first, *rest = node.operands
         if not isinstance(first, Node) or any(not isinstance(each, Constant) for each in rest):

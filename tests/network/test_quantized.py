@@ -263,6 +263,18 @@ def test_a_convolution_is_exact() -> None:
     assert np.array_equal(_run(integer_arithmetic(_imported(model)), x)[0], expected)
 
 
+def test_arithmetic_of_bytes_wraps_around() -> None:
+    """In a kernel's epilogue it would not, so it stays behind the kernel."""
+    g = _Model(seed=3)
+    _convolution(g)
+    y = g.nodes[-1].input[0]
+    total = g.add("Mul", g.add("Add", y, g.constant(np.uint8(200))), y)
+    scale, zero = g.constant(np.float32(_OUT)), g.constant(np.uint8(90))
+    network = amos.load_network(g.model(g.add("DequantizeLinear", total, scale, zero)))
+    assert [group.result.operation for group in network.grouping.groups] == ["astype"]
+    assert {"add", "multiply"} <= {n.operation for n in network.grouping.left if n.dtype == "uint8"}
+
+
 def test_groups_store_bytes_and_a_network_of_them_is_exact() -> None:
     g = _Model(seed=3)
     x, scale = _convolution(g, zero=0), np.float32(_OUT)
