@@ -56,7 +56,7 @@ def integer_arithmetic(module: Any) -> Any:
             rewrite = _of_dequantize(node)
         else:
             product = integer_product(graph, node)
-            rewrite = _float_product(product) if product else None
+            rewrite = _float_product(product, node.dtype) if product else None
         if rewrite is not None:
             rewrites[node.number] = rewrite
     return rebuilt(graph, rewrites) if rewrites else module
@@ -158,17 +158,17 @@ def _requantized(product: IntegerProduct, node: Node, levels: Levels, relu: bool
     return make
 
 
-def _float_product(product: IntegerProduct) -> Rewrite:
-    """A product of integers whose result stays a float."""
+def _float_product(product: IntegerProduct, dtype: str) -> Rewrite:
+    """A product of integers whose result stays a float, of some dtype."""
 
     def make(writer: Writer) -> Any:
         from tvm import relax
 
         factor = product.shaped(product.scale.astype(np.float32))
         value = _times(writer, sums(writer, product), factor)
-        if product.rest is None:
-            return value
-        return relax.op.add(value, const(product.shaped(product.rest)))
+        if product.rest is not None:
+            value = writer.emit(relax.op.add(value, const(product.shaped(product.rest))))
+        return _converted(writer, value, dtype)
 
     return make
 
@@ -217,7 +217,8 @@ def _division(node: Node, levels: Levels, source: Operand) -> Rewrite:
         from tvm import relax
 
         scale = const(levels.shaped(levels.scale))
-        value = writer.emit(relax.op.divide(writer.value(source), scale))
+        value = _converted(writer, writer.value(source), "float32")
+        value = writer.emit(relax.op.divide(value, scale))
         return _rounded(writer, value, levels, node.dtype, relu=False)
 
     return make
@@ -225,11 +226,18 @@ def _division(node: Node, levels: Levels, source: Operand) -> Rewrite:
 
 def _of_dequantize(node: Node) -> Rewrite | None:
     levels = levels_of(node)
-    if levels is None or node.dtype != "float32":
+    if levels is None:
         return None
-    if isinstance(levels.integers, Constant):
-        return lambda writer: const(levels.values())
-    return lambda writer: _times(writer, _centred(writer, levels), levels.shaped(levels.scale))
+
+    def make(writer: Writer) -> Any:
+        if isinstance(levels.integers, Constant):
+            kind = node.dtype if hasattr(np, node.dtype) else "float32"
+            value = writer.emit(const(levels.values().astype(kind)))
+        else:
+            value = _times(writer, _centred(writer, levels), levels.shaped(levels.scale))
+        return _converted(writer, value, node.dtype)
+
+    return make
 
 
 def _centred(writer: Writer, levels: Levels) -> Any:
@@ -248,6 +256,13 @@ def _times(writer: Writer, integers: Any, factor: np.ndarray) -> Any:
 
     floats = writer.emit(relax.op.astype(integers, "float32"))
     return writer.emit(relax.op.multiply(floats, const(factor)))
+
+
+def _converted(writer: Writer, value: Any, dtype: str) -> Any:
+    """Floats in a dtype; what is between bytes has 32 bits, whatever the dtype of scales."""
+    from tvm import relax
+
+    return value if value.ty.dtype == dtype else writer.emit(relax.op.astype(value, dtype))
 
 
 def _rounded(writer: Writer, value: Any, levels: Levels, dtype: str, relu: bool) -> Any:
