@@ -3,9 +3,9 @@
     taskset -c 0 python benchmarks/pool_tasks.py MODEL.onnx POOL.jsonl.gz [--trials 48]
 
 Candidates are drawn as a search draws them, over all mappings, with a larger share by chance.
-Each is built and checked as in a search, but timed by the clock of its thread, on one core, and
-the shortest of many short runs counts: neighbours on the machine then hardly do. A task is kept
-as soon as it is done, and the same command goes on with the next.
+Each is built and checked as in a search, but timed on one core, by the clock of its thread, in
+turns with a NumPy product: what neighbours on the machine and its clock do to both then hardly
+counts. A task is kept as soon as it is done, and the same command goes on with the next.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import math
 import os
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,34 +36,62 @@ from amos.reproduce.pools import PooledTask, load, save
 CHANCE = 0.3
 #: Short runs of a candidate, and seconds that one takes at the least.
 RUNS, SHORT = 60, 3e-4
+#: Extent of the square product that is timed in turns with each candidate.
+SIDE = 224
 
 
-class _Quiet(Task):
-    """A measurement by the clock of the thread."""
+class Product:
+    """A product of NumPy's as a clock.
+
+    Attributes:
+        seconds: what it takes, as all times are scaled to.
+    """
+
+    def __init__(self, seconds: float | None = None) -> None:
+        self._sources = np.random.default_rng(0).random((2, SIDE, SIDE), np.float32)
+        self._result = np.empty((SIDE, SIDE), np.float32)
+        self.seconds = seconds or float(np.median([self.once() for _ in range(999)]))
+
+    def once(self) -> float:
+        """Seconds of the thread for one product."""
+        start = time.thread_time()
+        np.matmul(*self._sources, out=self._result)
+        return time.thread_time() - start
+
+
+@dataclass(frozen=True)
+class _InTurns(Task):
+    """A measurement in turns with a product."""
+
+    product: Product = field(kw_only=True)
 
     def _times(
         self, kernel: Any, inputs: dict[str, np.ndarray], once: float, limit: float
     ) -> tuple[float, ...]:
         arguments = kernel.prepare(inputs)
-        number, best = max(1, math.ceil(SHORT / once)), math.inf
+        number, ratios = max(1, math.ceil(SHORT / once)), []
+        before = self.product.once()
         for _ in range(RUNS):
             start = time.thread_time()
             for _ in range(number):
                 kernel.run(arguments)
-            best = min(best, (time.thread_time() - start) / number)
-        return (best,)
+            seconds, after = time.thread_time() - start, self.product.once()
+            ratios.append(seconds / (before + after))
+            before = after
+        return (float(np.median(ratios)) * 2 * self.product.seconds / number,)
 
 
 class Here(LocalExecutor):
     """Measures in this process, whose candidates are of the package's own making."""
 
-    def __init__(self) -> None:
+    def __init__(self, product: Product | None = None) -> None:
         super().__init__()
+        self.product = product or Product()
         self._context = Context(References(), lambda: None)
 
     def measure(self, tasks: Iterable[tuple[int, Task]]) -> Iterator[tuple[int, Measurement]]:
         for number, task in tasks:
-            told = _Quiet(task.candidate).run(self._context)
+            told = _InTurns(task.candidate, product=self.product).run(self._context)
             if isinstance(told, Failure):
                 told = Measurement(failure=told.failure, message=told.message)
             yield number, told
