@@ -7,7 +7,9 @@ lines, so that the command line can print it as it is.
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable
+from pathlib import Path
 
 #: Characters of a value that a message repeats, and of a line of a message.
 _SHOWN, _LINE = 80, 2000
@@ -22,11 +24,22 @@ def shown(value: object) -> str:
     'aaaaaaaaaa… (1,002 characters)'
     """
     try:
-        text = repr(value)
+        text = repr(value).replace("\n", " ")
     except (ValueError, RecursionError):  # thousands of digits, thousands of brackets
         size = f" of {value.bit_length():,} bits" if isinstance(value, int) else " nested too deep"
         return f"{type(value).__name__}{size}"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text):,} characters)"
+
+
+def checked_path(what: str, value: object, error: type[AmosError]) -> Path:
+    """What was given as a path, if it is one.
+
+    Raises:
+        AmosError: it is not; of the class ``error``.
+    """
+    if not isinstance(value, str | os.PathLike) or "\0" in str(value):
+        raise error(f"{what}: expected a path, got {shown(value)}")
+    return Path(value)
 
 
 def suggestion(name: object, known: Iterable[str]) -> str:

@@ -120,14 +120,18 @@ def check_count(name: str, count: object) -> None:
         raise ExploreError(f"{name}: expected a whole number from 1 on, got {shown(count)}")
 
 
-def check_seed(seed: object) -> None:
-    """Refuse what is no seed.
+def check_run(trials: object, seed: object, measure: object) -> None:
+    """Refuse what no run can begin with.
 
     Raises:
-        ExploreError: it is not a whole number from 0 on that records can keep.
+        ExploreError: trials are no whole number from 1 on, a seed is none from 0 on that
+            records can keep, or there is something else than options to measure with.
     """
+    check_count("trials", trials)
     if not isinstance(seed, int) or not 0 <= seed < WORD:
         raise ExploreError(f"seed: expected a number from 0 on, below 2**63, got {shown(seed)}")
+    if not isinstance(measure, MeasureOptions):
+        raise ExploreError(f"measure: expected amos.MeasureOptions, got {shown(measure)}")
 
 
 def _check_seconds(name: str, seconds: object) -> None:

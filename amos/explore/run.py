@@ -13,7 +13,7 @@ from amos.explore.contest import Contest
 from amos.explore.exploration import Exploration
 from amos.explore.methods import method as find_method
 from amos.explore.objective import Problem
-from amos.explore.options import MeasureOptions, SearchOptions, check_count, check_seed
+from amos.explore.options import MeasureOptions, SearchOptions, check_run
 from amos.explore.progress import Progress, Watch, slow
 from amos.explore.session import Session
 from amos.explore.setting import Setting, chosen_mappings, described
@@ -81,7 +81,8 @@ def explore(
         RecordError: the record file cannot be written.
         MeasureError: there is nothing to measure with, or less memory than checking takes.
     """
-    _check(trials, seed, method, rule)
+    check_run(trials, seed, measure)
+    _check(method, rule)
     alone = _alone(intrinsic, machine, measure)
     if alone is None:
         search = replace(search, commute=True)
@@ -109,9 +110,7 @@ def explore(
     return shared.result(contest, last)
 
 
-def _check(trials: int, seed: int, method: str, rule: str) -> None:
-    check_count("trials", trials)
-    check_seed(seed)
+def _check(method: str, rule: str) -> None:
     find_method(method)
     if rule not in RULES:
         raise UnknownNameError("rule", rule, RULES)

@@ -8,7 +8,7 @@ dimension that fails takes only the sizes of its buckets.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,14 @@ import numpy as np
 from amos._display import Shown
 from amos.errors import NetworkError
 from amos.network.buckets import BucketedNetwork
-from amos.network.model import Check, CompiledNetwork, bound, check_outputs, random_arrays
+from amos.network.model import (
+    Check,
+    CompiledNetwork,
+    bound,
+    check_outputs,
+    random_arrays,
+    values_of,
+)
 
 if TYPE_CHECKING:
     from amos.network.profile import Profile
@@ -67,7 +74,8 @@ class Dimension:
         """
         holding = [own for own in self.sizes if own == size or (0 < size < own and not self.exact)]
         if not holding:
-            only = f" and nothing between: {self.exact}" if size < self.sizes[-1] else ""
+            between = bool(self.exact) and size < self.sizes[-1]
+            only = f" and nothing between: {self.exact}" if between else ""
             raise NetworkError(
                 f"{self.name!r} is {size}, its buckets are {', '.join(map(str, self.sizes))}{only}"
             )
@@ -232,10 +240,11 @@ def padded(network: BucketedNetwork, values: Sequence[Any], bucket: Sequence[int
     """Inputs with zeros up to the sizes of a bucket."""
     sizes: dict[Any, int] = dict(zip(network.sizes, bucket, strict=True))
     arrays = []
-    for value, shape in zip(values, network.shapes.values(), strict=True):
+    ports = next(iter(network.networks.values())).inputs
+    for value, port, shape in zip(values, ports, network.shapes.values(), strict=True):
         full = tuple(sizes.get(extent, extent) for extent in shape)
         if full != tuple(value.shape):
-            array = np.asarray(value)
+            array = values_of(replace(port, shape=tuple(value.shape)), value)
             value = np.zeros(full, array.dtype)
             value[tuple(map(slice, array.shape))] = array
         arrays.append(value)

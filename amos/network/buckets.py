@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from amos._display import Shown
 from amos.errors import NetworkError, shown
 from amos.machine import Machine
-from amos.network.frontend import Shapes, open_shapes, opened, title_of
+from amos.network.frontend import Shapes, check_shapes, open_shapes, opened, title_of, whole
 from amos.network.groups import Task, merged
 from amos.network.network import Network, load_one
 from amos.network.program import Shared
@@ -83,6 +83,7 @@ def load_buckets(
     Raises:
         NetworkError: it has no such dimension, sizes are wrong, or as of :func:`load_network`.
     """
+    check_shapes(shapes)
     source = opened(model)
     title = title or title_of(model)
     own = {n: shape for n, shape in open_shapes(source).items() if shape and n not in shapes}
@@ -111,7 +112,7 @@ def _checked(
     Raises:
         NetworkError: there is no such dimension, or a size is none.
     """
-    if not isinstance(buckets, Mapping):
+    if not isinstance(buckets, Mapping) or not buckets:
         raise NetworkError(f"buckets: expected sizes by name, got {shown(buckets)}")
     dimensions = {extent for shape in own.values() for extent in shape if isinstance(extent, str)}
     sizes = {}
@@ -122,10 +123,11 @@ def _checked(
                 f"model {title!r} has no open dimension {name!r} for buckets; those with a name: "
                 f"{named}"
             )
-        whole = isinstance(some, Sequence) and all(type(size) is int and size > 0 for size in some)
-        if not whole or not some:
-            raise NetworkError(f"buckets of {name!r}: expected sizes above 0, got {shown(some)}")
-        sizes[name] = tuple(sorted(set(some)))
+        if not isinstance(some, Sequence) or not some or not all(map(whole, some)):
+            raise NetworkError(
+                f"buckets of {name!r}: expected a list of sizes above 0, got {shown(some)}"
+            )
+        sizes[name] = tuple(sorted(set(map(int, some))))
     return sizes
 
 

@@ -12,7 +12,7 @@ from typing import Any, overload
 
 from amos._progress import ProgressLine
 from amos.codegen.scheduled import last_line
-from amos.errors import BuildError, MappingError, NetworkError, ScheduleError
+from amos.errors import BuildError, MappingError, NetworkError, ScheduleError, shown
 from amos.measure.reference import References, compared, tolerance
 from amos.network import engine
 from amos.network.bucketed import CompiledBuckets, compiled_buckets
@@ -88,6 +88,9 @@ def compile_network(
         RecordError: the record file cannot be read.
     """
     checked_network(network)
+    for name, value in {"verify": verify, "measure": measure}.items():
+        if not isinstance(value, bool):
+            raise NetworkError(f"{name}: expected True or False, got {shown(value)}")
     ranked = _ranked(records)
     if isinstance(network, BucketedNetwork):
         with ProgressLine(progress) as line:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from amos._toolchain import load_tvm
 from amos.codegen.tir.arrays import to_tensor
-from amos.errors import NetworkError
+from amos.errors import NetworkError, checked_path
 from amos.network.frontend import silent
 from amos.network.network import Port
 
@@ -45,7 +45,7 @@ def export_network(models: Mapping[str, CompiledNetwork], folder: str | Path) ->
         models: functions of one executable, each by the folder of its C++ and sample.
         folder: where to.
     """
-    target = Path(folder)
+    target = checked_path("export", folder, NetworkError)
     try:
         target.mkdir(parents=True, exist_ok=True)
         _remove_leftovers(target)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
 import traceback
 import warnings
@@ -76,8 +77,11 @@ def import_model(source: Any, inputs: Sequence[Any] | None, shapes: Shapes | Non
     load_tvm()
     model = opened(source)
     name = os.fspath(source) if isinstance(source, str | os.PathLike) else title_of(model)
-    program = model if _is_onnx(model) else exported(model, inputs)
-    closed = _closed(name, open_shapes(program), shapes or {})
+    _check_inputs(name, model, inputs)
+    with _quiet():
+        program = model if _is_onnx(model) else exported(model, inputs)
+    check_shapes(shapes := {} if shapes is None else shapes)
+    closed = _closed(name, open_shapes(program), shapes)
     try:
         if _is_onnx(model):
             return Imported(_from_onnx(model, name, closed), _onnxruntime(source))
@@ -88,6 +92,40 @@ def import_model(source: Any, inputs: Sequence[Any] | None, shapes: Shapes | Non
         with silent():  # TVM complains where a builder ends before its work is done
             traceback.clear_frames((error.__cause__ or error).__traceback__)
         raise
+
+
+def _check_inputs(name: str, model: Any, inputs: object) -> None:
+    """Refuse example inputs that are none, or of a model that has its own.
+
+    Raises:
+        NetworkError: they are.
+    """
+    if inputs is None:
+        return
+    if "torch.Module" not in _kinds(model):
+        raise NetworkError(
+            f"model {name!r}: inputs are for a torch.nn.Module; what another model leaves open is "
+            "stated by shapes or buckets"
+        )
+    if not isinstance(inputs, tuple | list):
+        raise NetworkError(f"inputs: expected a tuple of tensors, as (x,), got {shown(inputs)}")
+    for number, value in enumerate(inputs):
+        if isinstance(value, np.ndarray):
+            raise NetworkError(
+                f"inputs: expected tensors, number {number} is an array of NumPy; "
+                "torch.from_numpy makes a tensor of it"
+            )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """PyTorch does not log the traces of what an error says in a line."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 #: Extents of an input, or names of what is open; ``None`` where not even their number is known.
@@ -133,7 +171,7 @@ def title_of(source: Any) -> str:
 
 
 def _kinds(source: Any) -> set[str]:
-    return {f"{each.__module__.partition('.')[0]}.{each.__name__}" for each in type(source).mro()}
+    return {f"{each.__module__.partition('.')[0]}.{each.__name__}" for each in type(source).__mro__}
 
 
 def _is_onnx(model: Any) -> bool:
@@ -146,7 +184,8 @@ def _onnx_file(path: str) -> Any:
     except ImportError:
         raise NetworkError("reading ONNX needs onnx: pip install 'amos-mapper[onnx]'") from None
     if not os.path.isfile(path):
-        raise NetworkError(f"model {path!r}: there is no such file")
+        why = "this is a folder" if os.path.isdir(path) else "there is no such file"
+        raise NetworkError(f"model {path!r}: {why}")
     try:
         model = onnx.load(path)
         # Many writers leave out the shapes of results, which nothing here needs.
@@ -272,14 +311,27 @@ def silent() -> Iterator[None]:
             os.close(usual)
 
 
+def check_shapes(shapes: object) -> None:
+    """Refuse what does not state shapes.
+
+    Raises:
+        NetworkError: it is something else.
+    """
+    if not isinstance(shapes, Mapping):
+        raise NetworkError(f"shapes: expected extents by input, got {shown(shapes)}")
+
+
+def whole(size: object) -> bool:
+    """Whether something is an extent: a whole number above 0."""
+    return isinstance(size, int | np.integer) and not isinstance(size, bool) and int(size) > 0
+
+
 def _closed(model: str, own: Mapping[str, OpenShape], stated: Shapes) -> dict[str, list[int]]:
     """Extents of each input.
 
     Raises:
         NetworkError: one is not known, or there is no such input.
     """
-    if not isinstance(stated, Mapping):
-        raise NetworkError(f"shapes: expected extents by input, got {shown(stated)}")
     if unknown := [name for name in stated if name not in own]:
         names = ", ".join(own)
         raise NetworkError(f"model {model!r} has no input {unknown[0]!r}; inputs are {names}")
@@ -308,12 +360,12 @@ def _closed(model: str, own: Mapping[str, OpenShape], stated: Shapes) -> dict[st
 
 
 def _stated(model: str, name: str, own: OpenShape, shape: Sequence[int]) -> list[int]:
-    fits = isinstance(shape, Sequence) and all(isinstance(e, int) and e > 0 for e in shape)
+    fits = isinstance(shape, Sequence) and all(map(whole, shape))
     if own is not None:
         fits = fits and len(shape) == len(own)
         fits = fits and all(not n or n in (s, str(n)) for n, s in zip(own, shape, strict=True))
     if not fits:
-        got = tuple(shape) if isinstance(shape, Sequence) else shape
+        got = tuple(shape) if isinstance(shape, list) else shape
         has = "any shape" if own is None else f"shape ({', '.join(str(e or '?') for e in own)})"
         raise NetworkError(f"model {model!r}: input {name!r} has {has}, got {shown(got)}")
-    return list(shape)
+    return list(map(int, shape))

@@ -89,10 +89,7 @@ class CompiledNetwork(Shown):
 
     @cached_property
     def _adapters(self) -> tuple[ArgumentAdapter, ...]:
-        ports = self.network.inputs
-        return tuple(
-            ArgumentAdapter(Tensor(port.name, port.shape, port.dtype), port.shape) for port in ports
-        )
+        return tuple(map(_adapter, self.network.inputs))
 
     def __call__(self, /, *arrays: Any, **named: Any) -> Any:
         """Run the network.
@@ -144,7 +141,7 @@ class CompiledNetwork(Shown):
         alone = CompiledNetwork(network, engine.executable(network.original), {}, {}, ())
         expected = {"the engine alone": alone.outputs_of(values)}
         if network.reference is not None:
-            results = network.reference.evaluate([*map(np.asarray, values)])
+            results = network.reference.evaluate([*map(values_of, network.inputs, values)])
             if results is not None:
                 expected[network.reference.name] = tuple(results)
         got, checks = self.outputs_of(values), []
@@ -295,10 +292,28 @@ def random_arrays(network: Network, seed: int = 0) -> list[np.ndarray]:
     ]
 
 
+def values_of(port: Port, value: Any) -> np.ndarray:
+    """What an input holds, as an array of NumPy: bfloat16 as float32, truth values as bytes.
+
+    Raises:
+        BuildError: it is of another shape, dtype or device.
+    """
+    return _adapter(port).values(_plain(value, port.dtype))
+
+
+def _adapter(port: Port) -> ArgumentAdapter:
+    return ArgumentAdapter(Tensor(port.name, port.shape, port.dtype), port.shape)
+
+
+def _plain(value: Any, kind: str) -> Any:
+    """An input as adapters know it: truth values are bytes."""
+    if kind == "bool" and np.asarray(value).dtype == np.bool_:
+        return np.asarray(value).view(np.uint8)
+    return value
+
+
 def _shared(adapter: ArgumentAdapter, value: Any, kind: str) -> Any:
     """A TVM array over the memory of an input of a dtype."""
-    if kind == "bool" and np.asarray(value).dtype == np.bool_:
-        value = np.asarray(value).view(np.uint8)  # as adapters know truth values
-    tensor = adapter(value)
+    tensor = adapter(_plain(value, kind))
     # Kernels take bfloat16 as bits, the engine as such.
     return tensor if str(tensor.dtype) == kind else tensor._create_view(tensor.shape, kind)

@@ -165,7 +165,7 @@ def load_network(
     if buckets is not None:
         from amos.network.buckets import load_buckets
 
-        return load_buckets(model, inputs, shapes or {}, name, buckets)
+        return load_buckets(model, inputs, {} if shapes is None else shapes, name, buckets)
     return load_one(model, inputs, shapes, name, lambda module: module)
 
 

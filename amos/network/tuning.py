@@ -18,7 +18,7 @@ from amos.explore.contenders import contenders
 from amos.explore.contest import Contest
 from amos.explore.exploration import none_ran
 from amos.explore.guided import BATCH
-from amos.explore.options import MeasureOptions, SearchOptions, check_count, check_seed
+from amos.explore.options import MeasureOptions, SearchOptions, check_run
 from amos.explore.setting import Setting
 from amos.explore.task_scheduler import RETAINED, TRIALS, TaskState
 from amos.explore.task_scheduler import scheduler as named_scheduler
@@ -192,8 +192,7 @@ def tune(
         RecordError: the record file cannot be read or written.
     """
     checked_network(network)
-    check_count("trials", trials)
-    check_seed(seed)
+    check_run(trials, seed, measure)
     named_scheduler(scheduler, 1)
     retain = RETAINED.get(scheduler, 1.0) if retain is None else retain
     search = SearchOptions(commute=True, retain=retain)

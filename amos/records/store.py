@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from amos._closing import Closing
-from amos.errors import RecordError
+from amos.errors import RecordError, checked_path
 from amos.machine import catalogue
 from amos.records.canonical import digest
 from amos.records.record import Record, Run
@@ -71,7 +71,7 @@ class Records(Closing):
     """
 
     def __init__(self, path: str | Path, *, readonly: bool = False) -> None:
-        self.path, self.readonly = Path(path), readonly
+        self.path, self.readonly = checked_path("records", path, RecordError), readonly
         self._opened: os.stat_result | None = None
         with self._errors():
             self._database = connect(self.path, readonly=readonly)

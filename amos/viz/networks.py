@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from amos.errors import NetworkError, shown
 from amos.viz.palette import line_colour
 from amos.viz.plotting import graph_objects, styled
 
@@ -30,7 +31,15 @@ def report(report: Report) -> Any:
 
     Returns:
         A plotly figure with a bar for each, the longest on top, and one trace for each bound.
+
+    Raises:
+        NetworkError: it is something else.
     """
+    from amos.network import Report
+
+    if not isinstance(report, Report):
+        more = "; draw each of its reports" if hasattr(report, "reports") else ""
+        raise NetworkError(f"expected what network.report() returns, got {shown(report)}{more}")
     bars = _bars(report)
     figure = graph_objects().Figure()
     for number, bound in enumerate(sorted({bar.bound for bar in bars})):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from amos.errors import ExploreError
+from amos.errors import ExploreError, shown
 from amos.viz.palette import line_colour
 from amos.viz.plotting import graph_objects, styled
 
@@ -122,7 +122,14 @@ def allocation(tuning: Tuning) -> Any:
     Returns:
         A plotly figure with a row of marks for each task over the slices, and the network's
         time so far on an axis of its own.
+
+    Raises:
+        ExploreError: it is something else.
     """
+    from amos.network import Tuning
+
+    if not isinstance(tuning, Tuning):
+        raise ExploreError(f"expected what amos.tune returns, got {shown(tuning)}")
     figure = graph_objects().Figure()
     for number, task in enumerate(tuning.order):
         own = [each for each in tuning.slices if each.task == number]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import amos
-from amos.errors import ExploreError, NetworkError
+from amos.errors import AmosError, ExploreError, NetworkError
+from amos.network import CompiledNetwork
 from tests.network.models import Builder
 
 
@@ -167,6 +169,55 @@ def test_what_depends_on_values_is_refused() -> None:
         amos.load_network(_unchecked(b, _result(y)))
 
 
+@pytest.fixture(scope="module")
+def compiled() -> CompiledNetwork:
+    b, y = _product()
+    return amos.compile(amos.load_network(b.model(y)), verify=False, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "said"),
+    [
+        ("compile", {"records": 7}, "records: expected a path, got 7"),
+        ("compile", {"records": "a\0b"}, "records: expected a path, got 'a"),
+        ("compile", {"measure": amos.MeasureOptions()}, "measure: expected True or False, got"),
+        ("tune", {"trials": 1, "measure": True}, "measure: expected amos.MeasureOptions, got True"),
+        ("tune", {"trials": "5"}, "trials: expected a whole number from 1 on, got '5'"),
+        ("load_network", {"inputs": ()}, "model 'g': inputs are for a torch.nn.Module"),
+    ],
+)
+def test_arguments_of_a_wrong_kind(
+    compiled: CompiledNetwork, tmp_path: Path, function: str, options: dict[str, Any], said: str
+) -> None:
+    if function == "tune":
+        options = {"records": tmp_path / "r.db", **options}
+    b, y = _product()
+    what = _unchecked(b, _result(y)) if function == "load_network" else compiled.network
+    with pytest.raises(AmosError, match=said):
+        getattr(amos, function)(what, **options)
+
+
+def test_objects_of_a_wrong_kind(compiled: CompiledNetwork) -> None:
+    calls: list[tuple[Callable[[Any], object], str]] = [
+        (amos.compile, "expected what amos.load_network returns, got [^\n]*$"),
+        (amos.viz.allocation, "expected what amos.tune returns, got"),
+        (amos.viz.report, r"expected what network.report\(\) returns, got"),
+        (
+            amos.load_network,
+            "expected the path of an ONNX file, a torch.nn.Module or an Exp.*, got",
+        ),
+    ]
+    for call, said in calls:
+        with pytest.raises(AmosError, match=said):
+            call(compiled)
+    with pytest.raises(NetworkError, match="expected the path of .*, got <class 'int'>"):
+        amos.load_network(int)
+    with pytest.raises(NetworkError, match="model '/': this is a folder"):
+        amos.load_network("/")
+    with pytest.raises(NetworkError, match="export: expected a path, got 3"):
+        compiled.export(3)  # type: ignore[arg-type]
+
+
 def test_only_networks_are_compiled_and_tuned(tmp_path: Path) -> None:
     said = "expected what amos.load_network returns, got 'model.onnx'"
     with pytest.raises(NetworkError, match=said):
@@ -181,6 +232,10 @@ def test_sizes_go_by_name() -> None:
     model = b.model(y)
     with pytest.raises(NetworkError, match=r"shapes: expected extents by input, got \[\(4, 16\)\]"):
         amos.load_network(model, shapes=[(4, 16)])  # type: ignore[call-overload]
+    with pytest.raises(NetworkError, match="buckets: expected sizes by name, got {}"):
+        amos.load_network(model, buckets={})
+    with pytest.raises(NetworkError, match="shapes: expected extents by input, got 3"):
+        amos.load_network(model, buckets={"x": [1]}, shapes=3)  # type: ignore[call-overload]
     with pytest.raises(NetworkError, match=r"buckets: expected sizes by name, got \[1, 4\]"):
         amos.load_network(model, buckets=[1, 4])  # type: ignore[call-overload]
     compiled = amos.compile(amos.load_network(model), verify=False, progress=False)

@@ -62,3 +62,9 @@ def test_what_is_refused() -> None:
         amos.load_network(_Counting(), inputs=(x,))
     with pytest.raises(NetworkError, match="input 'factor': expected a tensor, got 3"):
         amos.load_network(_Counting(), inputs=(x, 3))
+    wrong: Any
+    for wrong in (3, x, {"x": x}):
+        with pytest.raises(NetworkError, match=r"inputs: expected a tuple of tensors, as \(x,\)"):
+            amos.load_network(_Counting(), inputs=wrong)
+    with pytest.raises(NetworkError, match="number 0 is an array of NumPy; torch.from_numpy"):
+        amos.load_network(_Counting(), inputs=(x.numpy(),))
