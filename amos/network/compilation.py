@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count as counting
 from itertools import islice
@@ -232,7 +232,16 @@ def _checked(kernel: TaskKernel) -> Check:
 
 
 def _linked(models: Sequence[CompiledNetwork]) -> Any:
-    """One module of the kernels and what the engine makes of the rest.
+    """One module of the kernels and what the engine makes of the rest."""
+    return linked(models, Shared(LargePages()))
+
+
+def linked(models: Sequence[CompiledNetwork], placed: Callable[[Any], Any]) -> Any:
+    """The engine's executable of kernels and all else, with a function for each model.
+
+    Args:
+        models: with their kernels; each says what its function is called.
+        placed: makes of the module one whose constants are somewhere else.
 
     Raises:
         NetworkError: the engine cannot compile it.
@@ -242,7 +251,7 @@ def _linked(models: Sequence[CompiledNetwork]) -> Any:
     if libraries:
         module = module.with_attr("external_mods", libraries)
     try:
-        return engine.executable(Shared(LargePages())(module))
+        return engine.executable(placed(module))
     except Exception as error:  # TVM's passes fail with errors of many types
         names = ", ".join(model.network.name for model in models)
         raise NetworkError(f"{names}: TVM cannot compile it: {last_line(error)}") from error

@@ -1,4 +1,4 @@
-"""A compiled network as files: a library with its weights, and C++ that runs it."""
+"""A compiled network as files: a library, its weights, and C++ that runs it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -17,11 +17,14 @@ from amos.codegen.tir.arrays import to_tensor
 from amos.errors import NetworkError, checked_path
 from amos.network.frontend import silent
 from amos.network.network import Port
+from amos.network.weights import Weight, WeightFile
 
 if TYPE_CHECKING:
     from amos.network.model import CompiledNetwork
 
 _LIBRARY, _SAMPLE = "libnetwork.so", "sample"
+#: Weights have their digest in their name, so that no library ever reads those of another one.
+_WEIGHTS = "weights-{}.bin"
 #: How folders of what is not complete begin; the number of the process follows.
 _PARTIAL = ".amos-"
 #: How the C++ of a process asks for the tile registers of AMX.
@@ -53,10 +56,10 @@ def export_network(models: Mapping[str, CompiledNetwork], folder: str | Path) ->
     except OSError as error:
         raise NetworkError(f"export to {str(target)!r}: {error.strerror}") from error
     try:
-        _write_library(next(iter(models.values())), partial)
+        weights = _write_library([*models.values()], partial)
         for name, model in models.items():
             (partial / name / _SAMPLE).mkdir(parents=True)
-            _write_example(model, partial / name, "/.." if name else "")
+            _write_example(model, weights, partial / name, "/.." if name else "")
         return _moved(partial, target)
     except OSError as error:
         raise NetworkError(f"export to {str(target)!r}: {error.strerror or error}") from error
@@ -73,31 +76,47 @@ def _remove_leftovers(target: Path) -> None:
 
 
 def _moved(partial: Path, target: Path) -> tuple[Path, ...]:
-    """Put what was written in its place, each file at once and the library last."""
+    """Put what was written in its place, each file at once and the library last.
+
+    Then nobody reads older weights.
+    """
     written = sorted(path.relative_to(partial) for path in partial.rglob("*") if path.is_file())
     for path in sorted(written, key=lambda path: path.name == _LIBRARY):
         (target / path).parent.mkdir(parents=True, exist_ok=True)
         os.replace(partial / path, target / path)
+    for path in target.glob(_WEIGHTS.format("*")):
+        if path.relative_to(target) not in written:
+            path.unlink()
     return tuple(target / path for path in written)
 
 
-def _write_library(model: CompiledNetwork, folder: Path) -> None:
-    """Write the executable that a model is a function of.
+def _write_library(models: Sequence[CompiledNetwork], folder: Path) -> WeightFile:
+    """Write a library of functions, and their weights, which are arguments behind the inputs.
+
+    Inside the library they would be in memory four times while it is loaded.
 
     Raises:
         NetworkError: there is no C++ compiler, or it fails.
     """
+    from amos.network.compilation import linked
+
+    weights = WeightFile(folder / "weights")
+    executable = linked(models, weights)
     try:
         with tempfile.TemporaryDirectory(dir=folder) as objects, silent():
-            model.executable.export_library(str(folder / _LIBRARY), workspace_dir=objects)
+            executable.export_library(str(folder / _LIBRARY), workspace_dir=objects)
     except Exception as error:  # what a missing or failing compiler raises, TVM decides
         line = str(error).strip().splitlines()[-1:]
         raise NetworkError(
-            f"{model.network.name}: no library was linked: {''.join(line)}"
+            f"{models[0].network.name}: no library was linked: {''.join(line)}"
         ) from error
+    weights.path.rename(folder / _WEIGHTS.format(weights.digest[:16]))
+    return weights
 
 
-def _write_example(model: CompiledNetwork, folder: Path, to_library: str) -> None:
+def _write_example(
+    model: CompiledNetwork, weights: WeightFile, folder: Path, to_library: str
+) -> None:
     """Write C++ that runs a function of the library, a sample and a makefile."""
     from amos.network.model import random_arrays
 
@@ -110,11 +129,15 @@ def _write_example(model: CompiledNetwork, folder: Path, to_library: str) -> Non
             bits = to_tensor(array, port.dtype).numpy()  # float32 stands for bfloat16 here
             (folder / _SAMPLE / f"{what}{number}.bin").write_bytes(bits.tobytes())
     tiles = any(kernel.tiled for kernel in model.kernels.values())
-    text = _template("example.cpp.in").substitute(
+    text = _template(
+        "example.cpp.in"
+    ).substitute(
         name=" ".join(network.name.split()),  # stands in a comment of one line
         library=f"{to_library}/{_LIBRARY}",
+        weights_file=f"{to_library}/{_WEIGHTS.format(weights.digest[:16])}",
         function=model.function,
         inputs=",\n".join(map(_port, network.inputs)),
+        weights=",\n".join(map(_weight, weights.arguments[model.function])),
         outputs=len(network.outputs),
         headers="#include <sys/syscall.h>\n#include <unistd.h>\n" if tiles else "",
         tiles=_ASK_FOR_TILES if tiles else "",
@@ -130,12 +153,24 @@ def _template(name: str) -> Template:
 
 def _port(port: Port) -> str:
     """An input as an initializer of C++."""
-    begin = port.dtype.rstrip("0123456789")
-    if begin not in _KINDS:
+    if _kind(port.dtype) is None:
         raise NetworkError(f"input {port}: has no dtype that C++ can be given")
-    bits = port.dtype.removeprefix(begin) or "8"
-    extents = ", ".join(map(str, port.shape))
-    return f"    {{{json.dumps(port.name)}, {{{extents}}}, {{{_KINDS[begin]}, {bits}, 1}}}}"
+    return f"    {{{json.dumps(port.name)}, {_tensor(port.shape, port.dtype)}}}"
+
+
+def _weight(weight: Weight) -> str:
+    """A weight as an initializer of C++."""
+    return f"    {{{weight.offset}, {_tensor(weight.shape, weight.dtype)}}}"
+
+
+def _tensor(shape: Sequence[int], dtype: str) -> str:
+    """Extents and dtype as initializers of C++."""
+    bits = dtype.removeprefix(dtype.rstrip("0123456789")) or "8"
+    return f"{{{', '.join(map(str, shape))}}}, {{{_kind(dtype)}, {bits}, 1}}"
+
+
+def _kind(dtype: str) -> str | None:
+    return _KINDS.get(dtype.rstrip("0123456789"))
 
 
 def _packages() -> dict[str, Any]:

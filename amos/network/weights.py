@@ -1,4 +1,4 @@
-"""Memory for the constants of a network, in large pages where the system has them.
+"""Where the constants of a network are: in large pages, or in a file beside its library.
 
 Each run of a network reads all of its weights. In pages of 4 KiB every 64th line is on another
 page, whose place has to be looked up, and beyond which hardware fetches nothing ahead.
@@ -7,13 +7,21 @@ page, whose place has to be looked up, and beyond which hardware fetches nothing
 from __future__ import annotations
 
 import mmap
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from amos.network.program import Shared
+
 #: Bytes of a block of constants, which is whole large pages, and at which multiples each begins.
 _BLOCK, _ALIGNED = 1 << 25, 64
+#: Bytes from which on a constant is kept in a file: those of a page.
+_LARGE = 4096
 
 
 class LargePages:
@@ -49,3 +57,92 @@ def _large_pages(size: int) -> np.ndarray:
         with suppress(OSError):  # a system that is built without them
             memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, np.uint8)
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A constant in a file.
+
+    Attributes:
+        offset: of its first byte.
+        shape: its extents.
+        dtype: of its elements.
+    """
+
+    offset: int
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class WeightFile:
+    """Writes large constants into a file, equal ones once; functions get them as arguments.
+
+    Attributes:
+        path: of the file.
+        arguments: of each function, behind the network's inputs.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.arguments: dict[str, list[Weight]] = {}
+        self.path, self._size = path, 0
+        self._offsets: dict[bytes, int] = {}
+        path.touch()
+
+    def __call__(self, module: Any) -> Any:
+        """A module of functions with more arguments."""
+        import tvm
+        from tvm import relax
+
+        functions = {
+            name: self._separated(name, function)
+            if isinstance(function, relax.Function)
+            else function
+            for name, function in module.functions.items()
+        }
+        return tvm.IRModule(functions, attrs=module.attrs)
+
+    @property
+    def digest(self) -> str:
+        """Of all that is in the file."""
+        return sha256(b"".join(self._offsets)).hexdigest()
+
+    def _separated(self, name: Any, function: Any) -> Any:
+        import tvm
+        from tvm import relax
+
+        arguments: dict[Any, Weight] = {}
+        replaced = Shared(self._argument(arguments))
+        function = replaced(tvm.IRModule({name: function}))[name]
+        self.arguments[name.name_hint] = list(arguments.values())
+        return relax.Function(
+            [*function.params, *arguments],
+            function.body,
+            function.ret_ty,
+            function.is_pure,
+            function.attrs,
+        )
+
+    def _argument(self, arguments: dict[Any, Weight]) -> Callable[[Any], Any]:
+        """Makes an argument of a large constant, and notes it."""
+        from tvm import relax
+
+        def placed(constant: Any) -> Any:
+            shape, kind = tuple(map(int, constant.value.shape)), str(constant.value.dtype)
+            values = constant.value.numpy().tobytes()
+            if len(values) < _LARGE:
+                return constant
+            variable = relax.Var(f"weight{len(arguments)}", relax.TensorType(shape, kind))
+            arguments[variable] = Weight(self._offset(values), shape, kind)
+            return variable
+
+        return placed
+
+    def _offset(self, values: bytes) -> int:
+        key = sha256(values).digest()
+        if key not in self._offsets:
+            self._offsets[key] = self._size
+            padding = bytes(-len(values) % _ALIGNED)
+            with self.path.open("ab") as file:
+                file.write(values + padding)
+            self._size += len(values) + len(padding)
+        return self._offsets[key]

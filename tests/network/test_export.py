@@ -40,10 +40,12 @@ def compiled() -> CompiledNetwork:
 @needs_compiler
 def test_the_example_finds_what_python_found(compiled: CompiledNetwork, tmp_path: Path) -> None:
     paths = compiled.export(tmp_path / "out")
-    assert sorted(path.name for path in paths) == [
+    *names, weights = sorted(path.name for path in paths)
+    assert names == [
         *("Makefile", "example.cpp", *(f"input{n}.bin" for n in range(4)), "libnetwork.so"),
         *(f"output{n}.bin" for n in range(3)),
     ]
+    assert weights.startswith("weights-") and weights in (tmp_path / "out/example.cpp").read_text()
     done = subprocess.run(
         ["make", "-s", "-C", tmp_path / "out", "test"], capture_output=True, text=True, check=True
     )
@@ -88,11 +90,12 @@ def test_an_export_that_fails_leaves_the_old_one(
 ) -> None:
     (tmp_path / "libnetwork.so").write_text("old")
 
-    def fail(path: str, **_: Any) -> None:
-        Path(path).write_text("half")
-        raise RuntimeError("no compiler\n")
+    class Failing:
+        def export_library(self, path: str, **_: Any) -> None:
+            Path(path).write_text("half")
+            raise RuntimeError("no compiler\n")
 
-    monkeypatch.setattr(compiled.executable, "export_library", fail)
+    monkeypatch.setattr("amos.network.engine.executable", lambda module: Failing())
     with pytest.raises(NetworkError, match="no library was linked: no compiler"):
         compiled.export(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["libnetwork.so"]
