@@ -151,14 +151,15 @@ class _Writer:
         return nodes
 
     def bias_scale(self, form: _Form, node: Any) -> str:
-        """Name of a new constant: the product of the scales of data and weights."""
+        """Name of a new constant: the product of the scales of data and weights, and of alpha."""
         scales = [self.constants.get(source.scale) for source in form.sources]
         if any(scale is None for scale in scales):
             raise NetworkError(
                 f"model {self.name!r}: scales of {node.op_type} ({node.name!r}) are no constants"
             )
         data, weight = (np.asarray(scale, np.float32) for scale in scales)
-        product = np.asarray(data * weight, np.float32)
+        alpha = next((each.f for each in node.attribute if each.name == "alpha"), 1.0)
+        product = np.asarray(data * weight * np.float32(alpha), np.float32)
         if product.size == 1:
             product = product.reshape(())
         name = f"{node.output[0]}/scale"

@@ -379,6 +379,22 @@ def test_operators_over_integers_are_pairs() -> None:
     assert np.array_equal(ours, expected)
 
 
+def test_a_product_of_bytes_is_scaled_with_its_bias() -> None:
+    g = _Model(seed=3)
+    scale, zero = g.constant(np.float32(_IN)), g.constant(np.uint8(7))
+    x = g.add("Flatten", g.add("QuantizeLinear", "x", scale, zero))
+    weight = g.rng.integers(-127, 128, (4 * 36, 6)).astype(np.int8)
+    bias = g.rng.integers(-9000, 9000, 6).astype(np.int32)
+    factor = g.constant(np.float32(0.002)), g.constant(np.int8(0))
+    inputs = x, scale, zero, g.constant(weight), *factor, g.constant(bias)
+    y = g.add("QGemm", *inputs, domain="com.microsoft", alpha=0.5)
+    array = _input(5)
+    (ours,) = _in_floats(with_pairs(g.model(y), "small"), array)
+    levels = np.clip(np.rint(array / np.float32(_IN)) + 7, 0, 255).reshape(2, -1) - 7
+    expected = 0.5 * _IN * 0.002 * (levels @ weight.astype(float) + bias)
+    np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_what_has_no_pairs_is_named() -> None:
     from amos.errors import NetworkError
 
