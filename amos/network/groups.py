@@ -104,7 +104,7 @@ def grouped(graph: Graph) -> Grouping:
         anchor = anchor_of(node)
         if anchor is None:
             continue
-        why = anchor.refused or _unfit(anchor)
+        why = anchor.refused or unfit(anchor)
         if why:
             refused[node.number] = why
             continue
@@ -125,7 +125,8 @@ def grouped(graph: Graph) -> Grouping:
 _OUTSIDE = Node(-1, "output", (), (), "")
 
 
-def _unfit(anchor: Anchor) -> str:
+def unfit(anchor: Anchor) -> str:
+    """Why no kernel takes the dtypes of an anchor; empty if one does."""
     kinds = {operand.dtype for operand in (anchor.sources or {}).values()}
     if kinds != {"float32"} and not kinds <= {"uint8", "int8"}:
         return f"dtype {', '.join(sorted(kinds))} is not supported"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from amos.network.anchors import anchor_of
-from amos.network.graph import Graph, Node
-from amos.network.program import read
+from amos.network.graph import Graph, Node, Operand
+from amos.network.groups import unfit
+from amos.network.program import Writer, read, rebuilt
 
 _TRANSPOSED = "relax.nn.conv2d_transpose"
 #: Layouts of image and weight. Kernels have their weights packed ahead, whatever their order.
@@ -15,6 +17,9 @@ _LAYOUTS = {
     "relax.nn.conv2d": ["NHWC", "OIHW"],
     "relax.nn.conv3d": ["NDHWC", "OIDHW"],
     _TRANSPOSED: ["NHWC", "IOHW"],
+    # The engine has no transposed convolution with the channels last, and would behind others.
+    "relax.nn.conv1d_transpose": ["NCW", "IOW"],
+    "relax.nn.conv3d_transpose": ["NCDHW", "IODHW"],
 }
 
 
@@ -26,11 +31,11 @@ def channels_last(module: Any) -> Graph:
     """
     from tvm import relax
 
+    module = _with_plain_norms(module)
     graph = read(relax.transform.ConvertLayout(_LAYOUTS)(module))
-    # The engine has no transposed convolution with the channels last, and leaves those alone.
     if all(_kernel_takes(node) for node in graph.nodes):
         return graph
-    layouts = {name: each for name, each in _LAYOUTS.items() if name != _TRANSPOSED}
+    layouts = _LAYOUTS | {_TRANSPOSED: ["NCHW", "IOHW"]}
     return read(relax.transform.ConvertLayout(layouts)(module))
 
 
@@ -38,4 +43,43 @@ def _kernel_takes(node: Node) -> bool:
     if f"relax.{node.operation}" != _TRANSPOSED:
         return True
     anchor = anchor_of(node)
-    return anchor is not None and not anchor.refused
+    return anchor is not None and not (anchor.refused or unfit(anchor))
+
+
+def _with_plain_norms(module: Any) -> Any:
+    """The module with norms over several axes written out.
+
+    The engine would change the order of the axes, and not that of what they are scaled by.
+    """
+    graph = read(module)
+    rewrite = {
+        node.number: _written_out(node)
+        for node in graph.computing()
+        if node.operation == "nn.layer_norm" and len(node.integers("axes")) > 1
+    }
+    return rebuilt(graph, rewrite) if rewrite else module
+
+
+def _written_out(node: Node) -> Callable[[Writer], Any]:
+    from tvm import relax
+
+    op, axes, (source, gamma, beta) = relax.op, list(node.integers("axes")), node.operands
+    attributes = node.attributes
+
+    def make(writer: Writer) -> Any:
+        def shaped(operand: Operand) -> Any:
+            missing = list(range(len(node.shape) - len(operand.shape)))
+            value = writer.value(operand)
+            return writer.emit(op.expand_dims(value, missing)) if missing else value
+
+        mean = writer.emit(op.mean(writer.value(source), axes, keepdims=True))
+        value = writer.emit(op.subtract(writer.value(source), mean))
+        squares = writer.emit(op.multiply(value, value))
+        variance = writer.emit(op.mean(squares, axes, keepdims=True))
+        epsilon = relax.const(float(attributes.epsilon), node.dtype)
+        value = writer.emit(op.multiply(value, op.rsqrt(op.add(variance, epsilon))))
+        if attributes.scale:
+            value = writer.emit(op.multiply(value, shaped(gamma)))
+        return op.add(value, shaped(beta)) if attributes.center else value
+
+    return make

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,16 @@ from onnx.reference import ReferenceEvaluator
 
 import amos
 from amos.errors import NetworkError
+from amos.network import candidates
 from tests.network.models import Builder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _short_searches() -> Iterator[None]:
+    """Which kernel is chosen does not matter here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("amos.network.candidates.GeneticSearch", candidates._Quick)
+        yield
 
 
 def _equal(model: Any, reference: Any = None, **inputs: np.ndarray) -> None:
@@ -56,6 +66,15 @@ def test_means_and_products_of_fewer_axes() -> None:
     means = b.node("Mean", x, b.random(4, 1, 1), b.random(1))
     model = b.model(means, b.node("Relu", b.node("Add", y, b.random(6))))
     _equal(model, **_random(x=(1, 4, 5, 6), y=(4, 5)))
+
+
+def test_what_has_no_other_layout_keeps_its_own() -> None:
+    """Behind a convolution, whose channels are last."""
+    b = Builder()
+    x = b.convolution(b.input("x", (1, 4, 5, 6)), (4, 4, 3, 3))
+    norm = b.node("LayerNormalization", x, b.random(4, 5, 6), b.random(4, 5, 6), axis=1)
+    y = b.node("ConvTranspose", x, b.random(4, 2, 3, 3), strides=[2, 1])
+    _equal(b.model(norm, b.node("Relu", y)), **_random(x=(1, 4, 5, 6)))
 
 
 def test_constants_and_sizes_in_other_forms() -> None:
