@@ -169,8 +169,8 @@ class CompiledBuckets(Shown):
     def export(self, folder: str | Path) -> tuple[Path, ...]:
         """Write one library of all buckets, as :meth:`CompiledNetwork.export` does.
 
-        It has a function for each bucket, and holds equal weights of several buckets once. There
-        is a folder for each with C++ that runs it.
+        It has a function for each bucket; equal weights of several buckets are in one file,
+        once. There is a folder for each bucket with C++ that runs it.
 
         Raises:
             NetworkError: there is no C++ compiler, or nothing can be written there.

@@ -185,8 +185,9 @@ class CompiledNetwork(Shown):
     def export(self, folder: str | Path) -> tuple[Path, ...]:
         """Write a library that runs without Python, and C++ that loads, runs and tests it.
 
-        The library holds the weights. Files that are there are replaced one by one, when all
-        of the new ones are complete.
+        The network takes its weights, which are in a file of their own, as arguments behind
+        the inputs. Files that are there are replaced one by one, when all of the new ones are
+        complete.
 
         Args:
             folder: where to; it is made if it is not there.
