@@ -12,6 +12,15 @@ from importlib import import_module
 from typing import Any
 
 
+def several(count: int, noun: str) -> str:
+    """A number of things.
+
+    >>> several(1, "task"), several(1200, "task")
+    ('1 task', '1,200 tasks')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 class Shown:
     """An object with a rich display, drawn by :mod:`amos.viz`."""
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import amos
+from amos._display import several
 from amos.cli import options
 from amos.cli.output import print_json, print_line, print_table
 
@@ -70,8 +71,8 @@ def _report(space: ScheduleSpace, total: int, mappings: int) -> dict[str, Any]:
         "by_role": csp.by_role(),
         "by_type": csp.by_type(),
         "by_rule": csp.by_rule(),
-        "size": csp.size,
-        "feasible": count(csp) if csp.size <= 10**6 else None,
+        "size": space.size,
+        "feasible": count(csp) if space.size <= 10**6 else None,
         "mappings": mappings,
         "size_of_all_mappings": total,
     }
@@ -98,5 +99,5 @@ def _print(space: ScheduleSpace, report: dict[str, Any]) -> None:
     counted = "" if feasible is None else f", {feasible:,} of them feasible"
     print_line(
         f"size       {report['size']:,} assignments{counted}; "
-        f"{report['size_of_all_mappings']:,} over {report['mappings']} mappings"
+        f"{report['size_of_all_mappings']:,} over {several(report['mappings'], 'mapping')}"
     )

@@ -228,7 +228,7 @@ def _checked(kernel: TaskKernel) -> Check:
             f"the kernel of {operator} on {kernel.choice.intrinsic.name} is wrong: it differs "
             f"from NumPy by {difference:g}, {allowed:g} is allowed"
         )
-    return Check(operator.name, "NumPy", difference, allowed)
+    return Check(f"{operator.name} {operator}", "NumPy", difference, allowed)
 
 
 def _linked(models: Sequence[CompiledNetwork]) -> Any:

@@ -274,8 +274,16 @@ def _check_readable(graph: Any, read: frozenset[str], name: str) -> None:
     """Refuse what the engine's importer takes for something else, or nodes out of order.
 
     Raises:
-        NetworkError: there is such a node.
+        NetworkError: there is such a node or weight.
     """
+    from onnx import TensorProto
+
+    for tensor in graph.initializer:
+        if (kind := TensorProto.DataType.Name(tensor.data_type).lower()) in _PACKED:
+            raise NetworkError(
+                f"model {name!r}: {tensor.name!r} is {kind}, and values smaller than a byte are "
+                "not supported"
+            )
     later = {value for node in graph.node for value in node.output}
     for node in graph.node:
         if early := [value for value in node.input if value and value in later]:
@@ -294,6 +302,8 @@ def _check_readable(graph: Any, read: frozenset[str], name: str) -> None:
 
 #: Domains of operators whose names stand for what the importer knows.
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
+#: dtypes of which a byte holds several values.
+_PACKED = ("int2", "uint2", "int4", "uint4", "float4e2m1")
 #: Of whose results the importer has the first only, and nonsense instead of the others.
 _FIRST_ONLY = ("LayerNormalization", "SkipLayerNormalization", "EmbedLayerNormalization")
 
@@ -345,6 +355,8 @@ def _closed(model: str, own: Mapping[str, OpenShape], stated: Shapes) -> dict[st
                 f"model {model!r}: input {name!r} has no shape; state it: "
                 f'shapes={{"{name}": (1, 3, 224, 224)}}'
             )
+        if 0 in shape:
+            raise NetworkError(f"model {model!r}: input {name!r} is empty, of shape {shape}")
         extents = [extent if isinstance(extent, int) else 0 for extent in shape]
         for position, extent in enumerate(extents):
             if extent < 1:

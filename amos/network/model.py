@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from amos._display import Shown
+from amos._display import Shown, several
 from amos.codegen.tir.arrays import from_tensor
 from amos.errors import NetworkError
 from amos.ir import Tensor, dtype
@@ -33,7 +33,7 @@ class Check:
     """Something that was held against a reference.
 
     Attributes:
-        name: of the operator or network.
+        name: of the network, or what a kernel computes.
         reference: what it was compared with.
         difference: the largest one.
         allowed: the largest one that would have passed.
@@ -51,7 +51,8 @@ class Check:
 
     def __str__(self) -> str:
         return (
-            f"{self.name}: {self.difference:.3g} from {self.reference}, {self.allowed:.3g} allowed"
+            f"differs from {self.reference} by {self.difference:.3g}, {self.allowed:.3g} is "
+            f"allowed: {self.name}"
         )
 
 
@@ -232,10 +233,12 @@ class CompiledNetwork(Shown):
         called = sum(task.weight for task in self.kernels)
         measured = sum(kernel.choice.seconds is not None for kernel in self.kernels.values())
         lines = [
-            f"{self.network.name}: {called} calls of {len(self.kernels)} kernels, "
-            f"{measured} from records"
+            f"{self.network.name}: {several(called, 'call')} of "
+            f"{several(len(self.kernels), 'kernel')}, {measured} from records"
         ]
-        lines += [f"  {count} records not used: {why}" for why, count in self.unused.items()]
+        lines += [
+            f"  {several(count, 'record')} not used: {why}" for why, count in self.unused.items()
+        ]
         lines += [f"  engine: {task.operator}: {why}" for task, why in self.left.items()]
         return "\n".join([*lines, *(f"  {each}" for each in (*self.comparisons, *self.checks))])
 

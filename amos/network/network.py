@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
-from amos._display import Shown
+from amos._display import Shown, several
 from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError, shown
 from amos.machine import Machine
@@ -99,7 +99,8 @@ class Network(Shown):
 
     def __str__(self) -> str:
         ports = ", ".join(map(str, self.inputs))
-        return f"{self.name}({ports}): {len(self.grouping.groups)} groups, {len(self.tasks)} tasks"
+        groups = several(len(self.grouping.groups), "group")
+        return f"{self.name}({ports}): {groups}, {several(len(self.tasks), 'task')}"
 
     __repr__ = __str__
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from amos._display import Shown
+from amos._display import Shown, several
 from amos._progress import ProgressLine, clock, time_left
 from amos.errors import AmosError, ExploreError, RecordError
 from amos.explore.contenders import contenders
@@ -145,12 +145,13 @@ class Tuning(Shown):
         }
 
     def __str__(self) -> str:
-        lines = [f"{self.network}: {self.seconds * 1e3:.4g} ms in kernels, {self.trials} trials"]
+        lines = [f"{self.network}: {self.seconds * 1e3:.4g} ms in kernels, "]
+        lines[0] += several(self.trials, "trial")
         for task in self.tasks:
             said = task.reason
             if task.seconds is not None:
-                said = f"{task.seconds * 1e3:.4g} ms on {task.instruction}, {task.trials} trials"
-                said += f"\n        {task.operator}"
+                said = f"{task.seconds * 1e3:.4g} ms on {task.instruction}, "
+                said += f"{several(task.trials, 'trial')}\n        {task.operator}"
             lines.append(f"  {task.count:3} x {task.kind}: {said}")
         return "\n".join(lines)
 

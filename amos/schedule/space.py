@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from collections.abc import Mapping as MappingType
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -86,8 +87,12 @@ class ScheduleSpace(Shown):
 
     @property
     def size(self) -> int:
-        """Number of assignments, feasible or not."""
-        return self.csp.size
+        """Number of assignments that what is given leaves, feasible or not."""
+        left = {name: set(domain) for name, domain in self.variables.items()}
+        for constraint in self.given:
+            if isinstance(constraint, In) and constraint.variable in left:
+                left[constraint.variable] &= set(constraint.values)
+        return prod(map(len, left.values()))
 
     def fix(self, constraints: Iterable[Constraint]) -> ScheduleSpace:
         """The part of the space in which further constraints hold."""

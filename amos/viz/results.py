@@ -6,6 +6,7 @@ import math
 from dataclasses import astuple
 from typing import TYPE_CHECKING
 
+from amos._display import several
 from amos.viz.blocks import Block, Code, Heading, Note, Table, aligned
 from amos.viz.drawings import Bar, Bars, Curve
 
@@ -95,7 +96,8 @@ def tuning(tuning: Tuning) -> list[Block]:
     reached = tuple(one.network_seconds for one in tuning.slices)
     return [
         Heading(
-            f"{tuning.network}: {seconds(tuning.seconds)} in kernels", f"{tuning.trials} trials"
+            f"{tuning.network}: {seconds(tuning.seconds)} in kernels",
+            several(tuning.trials, "trial"),
         ),
         allocated(tuning),
         Curve("seconds in kernels after each slice", reached),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from amos._display import several
 from amos.errors import ExploreError, shown
 from amos.viz.palette import line_colour
 from amos.viz.plotting import graph_objects, styled
@@ -150,7 +151,8 @@ def allocation(tuning: Tuning) -> Any:
         line=dict(shape="hv", width=2),
         yaxis="y2",
     )
-    what = f"{tuning.network}: {len(tuning.slices)} slices of {len(tuning.tasks)} tasks"
+    what = f"{tuning.network}: {several(len(tuning.slices), 'slice')} of "
+    what += several(len(tuning.tasks), "task")
     right = dict(overlaying="y", side="right", title_text="seconds of all tasks", showgrid=False)
     return styled(figure, what, x="slices").update_layout(
         showlegend=False, margin_r=80, yaxis=dict(title_text="", automargin=True), yaxis2=right

@@ -47,7 +47,7 @@ def test_a_space_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     assert printed.startswith("mapping    npq-k-c")
     assert "registers.thread <= registers" in printed
-    assert "over 1 mappings" in printed
+    assert "over 1 mapping\n" in printed
 
 
 def test_divisors_only(capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,6 +84,13 @@ def test_what_is_fixed_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explore", *C5, "--trials", "6", "--json", *fixed]) == 0
     schedule = json.loads(capsys.readouterr().out)["schedule"]
     assert (schedule["split"], schedule["unroll"]) == (4, 2)
+    sizes = []
+    for options in ([], fixed):
+        assert main(["space", *C5, "--mapping", "npq-k-c", *options, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        sizes.append(found["size"])
+    domains = {each["name"]: len(each["domain"]) for each in found["variables"]}
+    assert sizes[0] == sizes[1] * domains["split"] * domains["unroll"]
 
 
 @pytest.mark.parametrize(

@@ -137,6 +137,13 @@ def test_what_is_read_is_defined() -> None:
         amos.load_network(model)
 
 
+def test_weights_of_four_bits_are_refused() -> None:
+    b, y = _product()
+    b.weights.append(helper.make_tensor("w", TensorProto.INT4, (2,), [1, 2]))
+    with pytest.raises(NetworkError, match="'w' is int4, and values smaller than a byte are not"):
+        amos.load_network(_unchecked(b, _result(y)))
+
+
 def test_functions_of_a_model_are_written_out() -> None:
     b, y = _product()
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]

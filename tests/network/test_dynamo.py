@@ -84,6 +84,10 @@ def test_what_it_does_not_take_runs_eagerly_and_says_why(torch: Any) -> None:
     with torch.no_grad(), pytest.warns(UserWarning, match="runs eagerly: .*_linalg_svd"):
         result = compiled(x)
     assert torch.equal(result, Odd()(x))
+    layer, nothing = torch.nn.Linear(4, 2), torch.zeros(0, 4)
+    said = r"input 'l_args_0_' is empty, of shape \(0, 4\)"
+    with torch.no_grad(), pytest.warns(UserWarning, match=said):
+        assert torch.compile(layer, backend=amos_backend)(nothing).shape == (0, 2)
 
 
 def test_results_keep_their_dtype(torch: Any) -> None:

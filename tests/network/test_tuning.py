@@ -46,6 +46,8 @@ def test_records_are_shared_resumed_and_compiled(tmp_path: Path) -> None:
         progress=lambda done, total, _: seen.append((done, total)),
     )
     assert sorted(task.trials for task in first.tasks) == [1, 2]
+    assert str(network).endswith(": 2 groups, 2 tasks")
+    assert "3 trials\n" in str(first) and ", 1 trial\n" in str(first)
     assert seen == [(1, 3), (2, 3), (3, 3)]
     history = first.history
     assert [*history.columns] == ["slice", "task", "trials", "best_seconds", "network_seconds"]
@@ -64,6 +66,8 @@ def test_records_are_shared_resumed_and_compiled(tmp_path: Path) -> None:
     # Leaders that are too close to call are measured again, each time in a record of its own.
     assert all(kernel.choice.seconds is not None for kernel in compiled.kernels.values())
     assert len(compiled.kernels) == 2
+    for task in network.tasks:
+        assert f" is allowed: matmul {task.operator}\n" in str(compiled)
     # What is compared in the network is of both, so that tuning never makes it slower.
     chooser = Chooser("host")
     for task in network.tasks:
