@@ -69,7 +69,8 @@ class _Model:
         inputs = [helper.make_tensor_value_info("x", floats, _SHAPE)]
         outputs = [helper.make_tensor_value_info(name, floats, None) for name in results]
         graph = helper.make_graph(self.nodes, "small", inputs, outputs, self.weights)
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)])
+        opsets = [helper.make_opsetid("", 19), helper.make_opsetid("com.microsoft", 1)]
+        model = helper.make_model(graph, opset_imports=opsets)
         model.ir_version = 9
         return onnx.shape_inference.infer_shapes(model, strict_mode=True)
 
