@@ -127,6 +127,8 @@ def compile_command(
     as_json: options.AsJson = False,
 ) -> None:
     """Compile a network: AMOS's kernels, and the engine for the rest."""
+    if output is not None and output.exists() and not output.is_dir():
+        raise NetworkError(f"--output {str(output)!r}: expected a folder, this is a file")
     network = _load(model, shape, bucket)
     compiled = amos.compile(
         network, records=records, verify=verify, measure=measure, progress=not as_json
@@ -182,6 +184,8 @@ def _sizes(option: str, expected: str, texts: list[str] | None) -> dict[str, tup
     sizes = {}
     for text in texts or ():
         name, _, numbers = text.partition("=")
+        if name in sizes:
+            raise NetworkError(f"{option} {text!r}: {name!r} is given twice")
         try:
             sizes[name] = tuple(int(size) for size in numbers.split(","))
         except ValueError:

@@ -362,10 +362,12 @@ def _closed(model: str, own: Mapping[str, OpenShape], stated: Shapes) -> dict[st
             if extent < 1:
                 example = tuple(each or 1 for each in extents)
                 sizes = ",".join(map(str, example))
+                named = shape[position]
+                buckets = f", or some sizes: --bucket {named}=1,4" if named else ""
                 raise NetworkError(
-                    f"model {model!r}: dimension {shape[position] or position!r} of input "
+                    f"model {model!r}: dimension {named or position!r} of input "
                     f'{name!r} is dynamic; state it: shapes={{"{name}": {example}}}, or '
-                    f"--shape {name}={sizes}"
+                    f"--shape {name}={sizes}{buckets}"
                 )
         closed[name] = extents
     return closed

@@ -73,7 +73,7 @@ def test_shapes_that_are_missing_or_wrong() -> None:
     weights = b.random(16, 8)
     floats, bare = TensorProto.FLOAT, helper.make_tensor_value_info("x", TensorProto.FLOAT, None)
     model = b.model(b.node("MatMul", b.input("x", ("batch", 16)), weights))
-    with pytest.raises(NetworkError, match=r"dimension 'batch' of input 'x' is dynamic; state it"):
+    with pytest.raises(NetworkError, match="'batch' of input 'x' is dynamic; state.*bucket batch"):
         amos.load_network(model)
     for wrong in ((4, 17), (4,), (0, 16), 3):
         with pytest.raises(NetworkError, match=r"input 'x' has shape \(batch, 16\), got"):

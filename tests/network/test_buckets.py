@@ -240,6 +240,10 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main(["compile", *arguments, *records]) == 0
     shown = capsys.readouterr().out
     assert shown.count("1 from records") == 2 and "length: up to 2, 4" in shown
+    assert main(["report", *arguments, "--bucket", "length=8"]) == 2
+    assert "--bucket 'length=8': 'length' is given twice" in capsys.readouterr().err
+    assert main(["compile", *arguments, "--output", str(path)]) == 2
+    assert "expected a folder, this is a file" in capsys.readouterr().err
     assert main(["compile", str(path), "--bucket", "length=two"]) == 2
     assert "--bucket 'length=two': expected DIM=SIZES" in capsys.readouterr().err
 
