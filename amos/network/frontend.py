@@ -22,6 +22,7 @@ from amos._toolchain import load_tvm
 from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError, shown
 from amos.network.qlinear import with_pairs
+from amos.network.torch_nodes import restated
 from amos.network.torch_programs import (
     evaluated,
     exported,
@@ -85,7 +86,7 @@ def import_model(source: Any, inputs: Sequence[Any] | None, shapes: Shapes | Non
     try:
         if _is_onnx(model):
             return Imported(_from_onnx(model, name, closed), _onnxruntime(source))
-        program = functional(resized(program, closed))
+        program = restated(functional(resized(program, closed)))
         reference = Reference("PyTorch", partial(evaluated, program))
         return Imported(from_program(program), reference)
     except NetworkError as error:
@@ -292,6 +293,10 @@ def _check_readable(graph: Any, read: frozenset[str], name: str) -> None:
         if node.domain not in _DOMAINS:
             raise NetworkError(
                 f"model {name!r}: {node.op_type} of domain {node.domain!r} is not supported"
+            )
+        if node.op_type == "Attention" and node.domain != "com.microsoft":
+            raise NetworkError(
+                f"model {name!r}: Attention of opset 23 is not supported; state its products"
             )
         if node.op_type in _FIRST_ONLY and (more := read & {*node.output[1:]}):
             raise NetworkError(

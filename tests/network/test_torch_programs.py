@@ -68,3 +68,41 @@ def test_what_is_refused() -> None:
             amos.load_network(_Counting(), inputs=wrong)
     with pytest.raises(NetworkError, match="number 0 is an array of NumPy; torch.from_numpy"):
         amos.load_network(_Counting(), inputs=(x.numpy(),))
+
+
+class _Sums(Module):  # type: ignore[misc]
+    def forward(self, x: Any) -> Any:
+        y = torch.sub(torch.add(x, x * x, alpha=2), 3, alpha=0.5)
+        return torch.rsub(y, x, alpha=4)
+
+
+class _Resized(Module):  # type: ignore[misc]
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.options = options
+
+    def forward(self, x: Any) -> Any:
+        return nn.functional.interpolate(x, **self.options)
+
+
+def test_sums_have_factors() -> None:
+    x = torch.randn(4, 16)
+    compiled = amos.compile(amos.load_network(_Sums(), inputs=(x,)), progress=False)
+    np.testing.assert_allclose(compiled(x), _Sums()(x).numpy(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("said", "options"),
+    [
+        ("6 elements to 10, nearest", dict(scale_factor=1.7)),
+        ("6 elements to 3, nearest", dict(size=(3, 6))),
+        ("6 elements to 10, bilinear", dict(scale_factor=1.7, mode="bilinear")),
+        ("6 elements to 3, antialiased", dict(size=3, mode="bilinear", antialias=True)),
+    ],
+)
+def test_sizes_that_are_misread_are_refused(said: str, options: dict[str, Any]) -> None:
+    x = torch.randn(1, 2, 6, 6)
+    with pytest.raises(NetworkError, match=f"interpolate: {said}, are not supported"):
+        amos.load_network(_Resized(**options), inputs=(x,))
+    whole = _Resized(scale_factor=2, mode=options.get("mode", "nearest"))
+    assert amos.load_network(whole, inputs=(x,)).outputs[0].shape == (1, 2, 12, 12)

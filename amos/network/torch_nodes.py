@@ -1,0 +1,76 @@
+"""PyTorch's nodes that the engine's importer misreads: stated otherwise, or refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amos.errors import NetworkError
+
+#: Sums with a factor, and which of the operands it belongs to.
+_SUMS = {"aten.add": 1, "aten.sub": 1, "aten.rsub": 0}
+#: What the importer does itself, by what PyTorch calls it; others it takes apart first.
+_RESIZES = {
+    "aten.upsample_nearest2d": "nearest",
+    "aten.upsample_bilinear2d": "bilinear",
+    "aten._upsample_bilinear2d_aa": "antialiased",
+}
+
+
+def restated(program: Any) -> Any:
+    """A program of nodes that the importer reads rightly; itself, changed in place.
+
+    Raises:
+        NetworkError: there is no other way to state one of them.
+    """
+    graph = program.graph
+    for node in list(graph.nodes):
+        name = str(node.target).rpartition(".")[0] if node.op == "call_function" else ""
+        if name in _SUMS:
+            _multiply(graph, node, _SUMS[name])
+        elif name in _RESIZES:
+            _check_resize(node, _RESIZES[name])
+    program.graph_module.recompile()
+    return program
+
+
+def _multiply(graph: Any, node: Any, place: int) -> None:
+    """Write the factor of a sum, which the importer overlooks, as a product."""
+    import torch
+
+    first, second, *more = node.args
+    alpha = node.kwargs.get("alpha", more[0] if more else 1)
+    if alpha == 1:
+        return
+    operands = [first, second]
+    operand = operands[place]
+    if isinstance(operand, torch.fx.Node):
+        with graph.inserting_before(node):
+            product = graph.call_function(torch.ops.aten.mul.Tensor, (operand, alpha))
+        product.meta = {**operand.meta, "val": operand.meta["val"] * alpha}
+        operands[place] = product
+    else:
+        operands[place] = operand * alpha
+    node.args, node.kwargs = tuple(operands), {}
+
+
+def _check_resize(node: Any, kind: str) -> None:
+    """Refuse sizes for which the importer takes other elements than PyTorch does.
+
+    Raises:
+        NetworkError: this is such a size.
+    """
+    extents, sizes = (map(int, each.meta["val"].shape[2:]) for each in (node.args[0], node))
+    *_, factors = node.args
+    factors = factors if isinstance(factors, list | tuple) else (None, None)
+    centered = kind != "nearest" and not node.args[2]
+    for extent, size, factor in zip(extents, sizes, factors, strict=True):
+        uneven = factor is not None and abs(extent * float(factor) - size) > 1e-6
+        if (
+            (kind == "nearest" and size % extent)
+            or (kind == "antialiased" and size < extent)
+            or (centered and uneven)
+        ):
+            raise NetworkError(
+                f"interpolate: {extent} elements to {size}, {kind}, are not supported: the "
+                "engine's importer would take other elements than PyTorch"
+            )
