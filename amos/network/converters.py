@@ -171,6 +171,22 @@ def _averaged(_: list[Any], attributes: dict[str, Any]) -> None:
         raise NetworkError("RoiAlign: mode 'max' is not supported")
 
 
+def _leveled(inputs: list[Any], attributes: dict[str, Any]) -> None:
+    """Refuse scales that are neither one nor one for each step of an axis."""
+    shape, scales = ([int(n) for n in each.ty.shape.values] for each in inputs[:2])
+    axis = attributes.get("axis", 1)
+    steps = shape[axis] if -len(shape) <= axis < len(shape) else 1
+    if (
+        attributes.get("block_size", 0)
+        or len(scales) > 1
+        or (scales and scales[0] not in (1, steps))
+    ):
+        raise NetworkError(
+            f"scales of shape {tuple(scales)} for a tensor of shape {tuple(shape)} are not "
+            "supported: expected one, or one for each step of an axis"
+        )
+
+
 def _valued(_: list[Any], attributes: dict[str, Any]) -> None:
     """Write the other forms of a constant as a tensor."""
     from onnx import numpy_helper
@@ -237,8 +253,10 @@ _ADJUSTED = {
     "AveragePool": _padded_pool,
     "Constant": _valued,
     "ConvTranspose": _sized,
+    "DequantizeLinear": _leveled,
     "LpPool": _padded_pool,
     "MaxPool": _padded_pool,
+    "QuantizeLinear": _leveled,
     "Resize": _resized,
     "RoiAlign": _averaged,
 }

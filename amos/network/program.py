@@ -131,7 +131,7 @@ def _tensor(kind: Any, what: str) -> tuple[tuple[int, ...], str]:
     """Shape and dtype of a tensor; nothing of what is none.
 
     Raises:
-        NetworkError: an extent is not known.
+        NetworkError: an extent is not known, or no kernel and no array has the dtype.
     """
     if not hasattr(kind, "dtype") or not hasattr(kind, "shape"):
         return (), ""
@@ -142,6 +142,8 @@ def _tensor(kind: Any, what: str) -> tuple[tuple[int, ...], str]:
             f"{what}: shape ({names}) depends on values that the network computes, "
             "which is not supported"
         )
+    if str(kind.dtype) == "uint64":  # the engine takes large values for negative ones
+        raise NetworkError(f"{what}: dtype uint64 is not supported")
     return tuple(int(extent) for extent in extents), str(kind.dtype)
 
 

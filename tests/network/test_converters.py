@@ -100,6 +100,7 @@ def test_what_is_misread_is_refused() -> None:
             amos.load_network(helper.make_model(graph, opset_imports=opsets, ir_version=8))
 
     refused("Relu of domain 'own' is not supported", "Relu", domain="own")
+    refused("Attention of opset 23 is not supported", "Attention", "x", "x")
     refused("LayerNormalization has a second result, 'y'", "LayerNormalization", "x")
     for said, scale, more in (
         ("4 elements by a scale to 5.2 are not supported", 1.3, {}),
@@ -114,3 +115,20 @@ def test_what_is_misread_is_refused() -> None:
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
         with pytest.raises(NetworkError, match=said):
             amos.load_network(model)
+
+
+def test_levels_and_dtypes_that_are_not_taken() -> None:
+    for shape, more in (((4, 1), {}), ((3,), {"axis": 0}), ((4, 2), {"block_size": 8})):
+        b = Builder()
+        x = b.input("x", (4, 16), TensorProto.INT8)
+        y = b.node("DequantizeLinear", x, b.constant(np.ones(shape)), **more)
+        graph = helper.make_graph(
+            b.nodes, "g", b.inputs, [helper.make_empty_tensor_value_info(y)], b.weights
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+        with pytest.raises(NetworkError, match=rf"scales of shape \({shape[0]}, ?.*: expected one"):
+            amos.load_network(model)
+    b = Builder()
+    y = b.node("Cast", b.input("x", (4, 16), TensorProto.UINT64), to=TensorProto.FLOAT)
+    with pytest.raises(NetworkError, match="x: dtype uint64 is not supported"):
+        amos.load_network(b.model(y))
