@@ -134,10 +134,18 @@ OpenShape = tuple[int | str, ...] | None
 
 
 def open_shapes(model: Any) -> dict[str, OpenShape]:
-    """What an opened model says of the shapes of its inputs, by name."""
+    """What an opened model says of the shapes of its inputs, by name.
+
+    Raises:
+        NetworkError: an input is no tensor, or of no dtype.
+    """
     if not _is_onnx(model):
         return dict(named_shapes(model))
     weights = {tensor.name for tensor in model.graph.initializer}
+    for value in model.graph.input:
+        if not value.type.tensor_type.elem_type:
+            title = title_of(model)
+            raise NetworkError(f"model {title!r}: input {value.name!r} is no tensor with a dtype")
     return {
         value.name: tuple(dim.dim_value or dim.dim_param for dim in kind.shape.dim)
         if kind.HasField("shape")

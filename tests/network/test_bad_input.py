@@ -83,6 +83,9 @@ def test_shapes_that_are_missing_or_wrong() -> None:
     with pytest.raises(NetworkError, match="input 'x' has no shape; state it"):
         amos.load_network(shapeless)
     assert amos.load_network(shapeless, shapes={"x": (4, 16)}).outputs[0].shape == (4, 8)
+    shapeless.graph.input[0].type.tensor_type.elem_type = TensorProto.UNDEFINED
+    with pytest.raises(NetworkError, match="input 'x' is no tensor with a dtype"):
+        amos.load_network(shapeless)
 
 
 def test_the_engine_says_nothing_by_itself(capfd: pytest.CaptureFixture[str]) -> None:
