@@ -19,7 +19,7 @@ import numpy as np
 from amos.errors import AmosError, NetworkError, shown
 from amos.measure.reference import compared
 from amos.network.compilation import compile_network
-from amos.network.model import EXACT, RELATIVE, CompiledNetwork
+from amos.network.model import CompiledNetwork, allowed
 from amos.network.network import load_network
 from amos.network.tuning import tune
 
@@ -77,12 +77,23 @@ def amos_backend(
     return _Compiled(graph, tuple(own), Options.read(options))
 
 
+@dataclass(frozen=True, eq=False)
+class _Model:
+    """A compiled graph, and the dtypes of PyTorch's results.
+
+    They are not always the engine's; and arrays hold bfloat16 as float32.
+    """
+
+    network: CompiledNetwork
+    kinds: tuple[Any, ...]
+
+
 class _Compiled:
     """A graph that is compiled for each combination of shapes that it is called with."""
 
     def __init__(self, graph: Any, own: tuple[bool, ...], options: Options) -> None:
         self.graph, self.own, self.options = graph, own, options
-        self.models: dict[tuple[object, ...], CompiledNetwork | None] = {}
+        self.models: dict[tuple[object, ...], _Model | None] = {}
         self.versions: tuple[tuple[int, int], ...] = ()
 
     def __call__(self, *values: Any) -> Any:
@@ -101,13 +112,11 @@ class _Compiled:
         model = self.models[key]
         if model is None:
             return self.graph(*values)
-        results = model.outputs_of(_arrays_of(v for v in given if isinstance(v, torch.Tensor)))
-        # Arrays have no bfloat16: they hold its values as float32.
-        kinds = (getattr(torch, port.dtype) for port in model.network.outputs)
-        pairs = zip(results, kinds, strict=True)
+        arrays = _arrays_of(v for v in given if isinstance(v, torch.Tensor))
+        pairs = zip(model.network.outputs_of(arrays), model.kinds, strict=True)
         return tuple(torch.from_numpy(array).to(kind) for array, kind in pairs)
 
-    def compiled(self, values: Sequence[Any], gradients: bool) -> CompiledNetwork | None:
+    def compiled(self, values: Sequence[Any], gradients: bool) -> _Model | None:
         """The graph compiled; ``None`` where it has to run eagerly, after a warning."""
         try:
             if gradients:
@@ -119,7 +128,7 @@ class _Compiled:
             warnings.warn(f'backend "amos": runs eagerly: {error}', stacklevel=2)
             return None
 
-    def built(self, values: Sequence[Any]) -> CompiledNetwork:
+    def built(self, values: Sequence[Any]) -> _Model:
         import torch
 
         tensors = [value for value in values if isinstance(value, torch.Tensor)]
@@ -141,7 +150,11 @@ class _Compiled:
         for ours, theirs in zip(model.outputs_of(_arrays_of(inputs)), expected, strict=True):
             narrow = theirs.dtype == torch.bfloat16
             _compare(ours, (theirs.float() if narrow else theirs).numpy(), str(theirs.dtype))
-        return model
+        kinds = tuple(theirs.dtype for theirs in expected)
+        for port, kind in zip(model.network.outputs, kinds, strict=True):
+            if kind == torch.float64 and port.dtype != "float64":
+                raise NetworkError(f"its result would be of {port.dtype}, PyTorch's is of float64")
+        return _Model(model, kinds)
 
     def frozen(self, values: Sequence[Any]) -> Any:
         """The graph with its own tensors, and all numbers, as constants."""
@@ -179,10 +192,8 @@ def _compare(ours: np.ndarray, theirs: np.ndarray, kind: str) -> None:
         NetworkError: it is another one.
     """
     difference, strange = compared(ours, theirs)
-    allowed = RELATIVE.get(kind.removeprefix("torch."), EXACT) * max(
-        1.0, float(np.abs(theirs).max(initial=0))
-    )
-    if strange or not difference <= allowed:
+    most = allowed(kind.removeprefix("torch."), theirs)
+    if strange or not difference <= most:
         raise NetworkError(
-            f"its result differs from PyTorch's by {difference:g}, {allowed:g} is allowed"
+            f"its result differs from PyTorch's by {difference:g}, {most:g} is allowed"
         )

@@ -93,10 +93,17 @@ def test_what_it_does_not_take_runs_eagerly_and_says_why(torch: Any) -> None:
 def test_results_keep_their_dtype(torch: Any) -> None:
     layer = torch.nn.Linear(16, 16).eval()
     kinds = (torch.bfloat16, torch.float16, torch.float64, torch.int8, torch.bool)
-    compiled = torch.compile(lambda x: [layer(x).to(k) for k in kinds], backend=amos_backend)
+
+    def function(x: Any) -> Any:
+        narrow = x.half()  # of whose product the engine makes float32
+        return [*(layer(x).to(k) for k in kinds), narrow @ narrow.T]
+
+    compiled = torch.compile(function, backend=amos_backend)
     x = torch.randn(4, 16)
     with torch.no_grad():
-        results, expected = compiled(x), layer(x)
+        (*results, product), expected = compiled(x), layer(x)
+    assert product.dtype == torch.float16
+    assert torch.allclose(product.float(), x @ x.T, rtol=1e-2, atol=1e-1)
     assert [each.dtype for each in results] == [*kinds]
     for result, kind in zip(results, kinds, strict=True):
         assert torch.allclose(result.float(), expected.to(kind).float(), atol=2e-2)
