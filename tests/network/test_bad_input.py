@@ -15,6 +15,7 @@ from onnx import TensorProto, helper
 import amos
 from amos.errors import AmosError, ExploreError, NetworkError
 from amos.network import CompiledNetwork
+from amos.network.model import check_outputs
 from tests.network.models import Builder
 
 
@@ -251,3 +252,22 @@ def test_sizes_go_by_name() -> None:
     compiled = amos.compile(amos.load_network(model), verify=False, progress=False)
     with pytest.raises(ExploreError, match="repeat: expected a whole number from 1 on, got 0"):
         compiled.profile(repeat=0)
+
+
+def test_each_result_is_judged_by_its_own_size() -> None:
+    """A small one beside a large one, a precise one beside a narrow one."""
+    b, y = _product()
+    small = b.node("Mul", y, b.constant(1e-3))
+    narrow = b.node("Cast", y, to=TensorProto.FLOAT16)
+    results = [_result(y), _result(small), helper.make_empty_tensor_value_info(narrow)]
+    graph = helper.make_graph(b.nodes, "g", b.inputs, results, b.weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    network, one = amos.load_network(model), np.ones((4, 8), np.float32)
+    right: list[np.ndarray] = [one * 1000, one / 10, one.astype(np.float16)]
+    assert check_outputs(network, "", right, right).passed
+    for place, factor, passed in ((0, 1.01, False), (1, 1.01, False), (2, 1.01, True)):
+        got = list(right)
+        got[place] = (right[place] * factor).astype(right[place].dtype)
+        assert check_outputs(network, "", got, right).passed == passed
+    infinite: list[np.ndarray] = [np.full((4, 8), np.inf, np.float32), *right[1:]]
+    assert not check_outputs(network, "", right, infinite).passed
