@@ -106,10 +106,11 @@ def _write_library(models: Sequence[CompiledNetwork], folder: Path) -> WeightFil
         with tempfile.TemporaryDirectory(dir=folder) as objects, silent():
             executable.export_library(str(folder / _LIBRARY), workspace_dir=objects)
     except Exception as error:  # what a missing or failing compiler raises, TVM decides
-        line = str(error).strip().splitlines()[-1:]
-        raise NetworkError(
-            f"{models[0].network.name}: no library was linked: {''.join(line)}"
-        ) from error
+        from tvm.support.cc import get_cc
+
+        why = "".join(str(error).strip().splitlines()[-1:])
+        why = why if get_cc() else "there is no C++ compiler on the PATH"
+        raise NetworkError(f"{models[0].network.name}: no library was linked: {why}") from error
     weights.path.rename(folder / _WEIGHTS.format(weights.digest[:16]))
     return weights
 

@@ -93,10 +93,16 @@ def test_an_export_that_fails_leaves_the_old_one(
     class Failing:
         def export_library(self, path: str, **_: Any) -> None:
             Path(path).write_text("half")
-            raise RuntimeError("no compiler\n")
+            raise RuntimeError("it stopped\n")
 
     monkeypatch.setattr("amos.network.engine.executable", lambda module: Failing())
-    with pytest.raises(NetworkError, match="no library was linked: no compiler"):
+    monkeypatch.setenv("CXX", "g++")
+    with pytest.raises(NetworkError, match="no library was linked: it stopped"):
+        compiled.export(tmp_path)
+    monkeypatch.delenv("CXX")
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NetworkError, match="linked: there is no C.. compiler on the PATH"):
         compiled.export(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["libnetwork.so"]
     assert (tmp_path / "libnetwork.so").read_text() == "old"
