@@ -265,7 +265,9 @@ def _dimension(
         for small in models
         if small[position] == size
     ]
-    rows = _rows(models, *pairs[0], position)
+    # They may differ from one pair to another where sizes are multiplied.
+    first, *others = (_rows(models, *pair, position) for pair in pairs)
+    rows = first if all(each == first for each in others) else None
     dimension = Dimension(name, sizes, rows=rows or ())
     faults = (
         "its outputs do not grow with it" if rows is None else "",

@@ -146,6 +146,17 @@ def test_two_dimensions_make_a_network_of_each_combination(tmp_path: Path) -> No
     assert folders == {f"batch{n}_length{m}" for n in (1, 2) for m in (3, 5)}
 
 
+def test_rows_of_two_dimensions_as_one_are_not_padded() -> None:
+    b = Builder()
+    x = b.node("MatMul", b.input("x", ("batch", "length", 8)), b.random(8, 4))
+    model = b.model(b.node("Reshape", x, b.constant([-1, 4], "int64")))
+    network = amos.load_network(model, buckets={"batch": [1, 2], "length": [2, 3]})
+    compiled = amos.compile(network, progress=False)
+    assert all("do not grow with it" in each.exact for each in compiled.dimensions)
+    values = np.random.default_rng(0).standard_normal((2, 3, 8)).astype(np.float32)
+    np.testing.assert_allclose(compiled(values), _expected(model, x=values)[0], atol=1e-5)
+
+
 def _places(network: Network) -> tuple[list[int], list[int]]:
     """Where the constants of a network as it was read, and of its graph, are in memory."""
     from tvm import ir, relax
