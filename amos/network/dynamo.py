@@ -191,6 +191,8 @@ def _compare(ours: np.ndarray, theirs: np.ndarray, kind: str) -> None:
     Raises:
         NetworkError: it is another one.
     """
+    if ours.shape != theirs.shape:
+        raise NetworkError(f"its result has shape {ours.shape}, PyTorch's {theirs.shape}")
     difference, strange = compared(ours, theirs)
     most = allowed(kind.removeprefix("torch."), theirs)
     if strange or not difference <= most:

@@ -277,7 +277,7 @@ def check_outputs(
     """Results of a network held against others of the same inputs, the worst of them."""
     worst = Check(network.name, reference, 0.0, 0.0)
     for one, other, port in zip(got, expected, network.outputs, strict=True):
-        apart, strange = compared(one, other)
+        apart, strange = compared(one, other) if one.size == other.size else (np.inf, 0)
         check = Check(
             network.name, reference, np.inf if strange else apart, allowed(port.dtype, other)
         )

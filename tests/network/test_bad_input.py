@@ -271,3 +271,4 @@ def test_each_result_is_judged_by_its_own_size() -> None:
         assert check_outputs(network, "", got, right).passed == passed
     infinite: list[np.ndarray] = [np.full((4, 8), np.inf, np.float32), *right[1:]]
     assert not check_outputs(network, "", right, infinite).passed
+    assert not check_outputs(network, "", right, [one[:2], *right[1:]]).passed
