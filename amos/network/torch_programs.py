@@ -30,6 +30,7 @@ def exported(model: Any, inputs: Sequence[Any] | None) -> Any:
         raise NetworkError(
             f"module {name}: give example inputs, as in load_network(module, inputs=(x,))"
         )
+    modes = {each: each.training for each in model.modules()}
     try:
         with torch.no_grad():
             return torch.export.export(model.eval(), tuple(inputs))
@@ -37,6 +38,9 @@ def exported(model: Any, inputs: Sequence[Any] | None) -> Any:
         raise NetworkError(
             f"module {name}: PyTorch cannot export it: {_first_line(error)}"
         ) from error
+    finally:
+        for each, training in modes.items():
+            each.training = training
 
 
 def _first_line(error: Exception) -> str:

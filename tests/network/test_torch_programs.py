@@ -41,8 +41,11 @@ class _Counting(Module):  # type: ignore[misc]
 
 def test_the_whole_is_compared_with_pytorch() -> None:
     torch.manual_seed(0)
-    module, x = _Several().eval(), torch.randn(1, 3, 8, 8)
-    compiled = amos.compile(amos.load_network(module, inputs=(x,)), progress=False)
+    module, x = _Several(), torch.randn(1, 3, 8, 8)
+    module.first.eval()
+    network = amos.load_network(module, inputs=(x,))
+    assert module.training and module.last.training and not module.first.training
+    compiled = amos.compile(network, progress=False)
     assert [check.reference for check in compiled.checks[-2:]] == ["the engine alone", "PyTorch"]
     scores, _ = compiled(x)
     with torch.no_grad():
