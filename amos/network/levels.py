@@ -33,6 +33,11 @@ class Levels:
         """Whether all elements have the same."""
         return self.scale.size == 1 and self.zero.size == 1
 
+    def same(self, other: Levels) -> bool:
+        """Whether all elements of both have the same."""
+        both = self.single and other.single
+        return both and self.scale[0] == other.scale[0] and self.zero[0] == other.zero[0]
+
     def shaped(self, values: np.ndarray) -> np.ndarray:
         """One value, or one for each step of the axis, as they are broadcast to the tensor."""
         if values.size == 1:

@@ -10,7 +10,8 @@ that groups are made of them as of any others:
 * what follows is one multiplication, by ``scale_x * scale_w / scale_y`` in float32, rounded
   to nearest even and clamped to the result's range, as onnxruntime does;
 * a sum of two quantized tensors multiplies each by its scale over the result's;
-* what only moves or compares elements works on the integers;
+* what only moves or compares elements works on the integers, and what is joined is quantized
+  part by part;
 * what is computed of one quantized tensor, element by element, is looked up in a table.
 
 A QuantizeLinear that follows something else divides by the scale, as its definition says.
@@ -109,6 +110,8 @@ def _of_quantize(graph: Graph, node: Node) -> Rewrite | None:
     move = _move(node, source, levels)
     if move is not None:
         return move
+    if source.operation == "concat" and read_once(graph, source):
+        return _joined(node, source, levels)
     inner, relu = source, False
     if source.operation == "nn.relu" and read_once(graph, source):
         operand = source.operands[0]
@@ -133,13 +136,23 @@ def _move(node: Node, source: Node, levels: Levels) -> Rewrite | None:
     operands = source.operands if joined else source.operands[:1]
     before = [levels_of(operand) for operand in operands]
     for each in before:
-        if each is None or not each.single or each.integers.dtype != node.dtype:
-            return None
-        if each.scale[0] != levels.scale[0] or each.zero[0] != levels.zero[0]:
+        if each is None or not each.same(levels) or each.integers.dtype != node.dtype:
             return None
     integers = [each.integers for each in before if each is not None]
     read_ = [*integers, *source.operands[len(integers) :]]
     return lambda writer: renewed(source, [writer.value(each) for each in read_])
+
+
+def _joined(node: Node, source: Node, levels: Levels) -> Rewrite:
+    """A quantize of what is joined: of each part, where the kernel that makes it can do it."""
+
+    def part(writer: Writer, operand: Operand) -> Any:
+        before = levels_of(operand)
+        if before is not None and before.same(levels) and before.integers.dtype == node.dtype:
+            return writer.value(before.integers)
+        return writer.emit(_division(node, levels, operand)(writer))
+
+    return lambda writer: renewed(source, [part(writer, each) for each in source.operands])
 
 
 def _requantized(product: IntegerProduct, node: Node, levels: Levels, relu: bool) -> Rewrite:

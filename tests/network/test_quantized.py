@@ -242,6 +242,21 @@ def test_what_moves_elements_moves_bytes() -> None:
     assert {moved[name] for name in ("nn.max_pool2d", "concat", "reshape")} == {"uint8"}
 
 
+def test_what_is_joined_is_quantized_before() -> None:
+    """Each part where it is made; one part has the levels of the result already."""
+    g = _Model(seed=5)
+    convolution = g.pair(_no_result(g), 0.0531, 100)
+    parts = convolution, g.pair("x", _OUT, 9), g.add("Sigmoid", "x")
+    model = g.model(g.pair(g.add("Concat", *parts, axis=1), _OUT, 9))
+    integers = integer_arithmetic(_imported(model))
+    (joined,) = (node for node in read(integers).nodes if node.operation == "concat")
+    assert joined.dtype == "uint8"
+    x = _input(3)
+    (ours,), (floats,) = _run(integers, x), _in_floats(model, x)
+    assert np.abs(ours - floats).max() <= _OUT * 1.001
+    assert (np.abs(ours - floats) > 1e-5).mean() < 0.01
+
+
 def test_a_function_of_one_tensor_is_looked_up() -> None:
     """All steps at once: not a level differs from the model's."""
     for kind in ("uint8", "int8"):
