@@ -111,7 +111,7 @@ def _write_library(models: Sequence[CompiledNetwork], folder: Path) -> WeightFil
         why = "".join(str(error).strip().splitlines()[-1:])
         why = why if get_cc() else "there is no C++ compiler on the PATH"
         raise NetworkError(f"{models[0].network.name}: no library was linked: {why}") from error
-    weights.path.rename(folder / _WEIGHTS.format(weights.digest[:16]))
+    weights.path = weights.path.rename(folder / _WEIGHTS.format(weights.digest[:16]))
     return weights
 
 
@@ -130,12 +130,10 @@ def _write_example(
             bits = to_tensor(array, port.dtype).numpy()  # float32 stands for bfloat16 here
             (folder / _SAMPLE / f"{what}{number}.bin").write_bytes(bits.tobytes())
     tiles = any(kernel.tiled for kernel in model.kernels.values())
-    text = _template(
-        "example.cpp.in"
-    ).substitute(
+    text = _template("example.cpp.in").substitute(
         name=" ".join(network.name.split()),  # stands in a comment of one line
         library=f"{to_library}/{_LIBRARY}",
-        weights_file=f"{to_library}/{_WEIGHTS.format(weights.digest[:16])}",
+        weights_file=f"{to_library}/{weights.path.name}",
         function=model.function,
         inputs=",\n".join(map(_port, network.inputs)),
         weights=",\n".join(map(_weight, weights.arguments[model.function])),

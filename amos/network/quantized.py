@@ -134,22 +134,29 @@ def _move(node: Node, source: Node, levels: Levels) -> Rewrite | None:
     if source.operation not in _MOVES and not joined:
         return None
     operands = source.operands if joined else source.operands[:1]
-    before = [levels_of(operand) for operand in operands]
-    for each in before:
-        if each is None or not each.same(levels) or each.integers.dtype != node.dtype:
-            return None
-    integers = [each.integers for each in before if each is not None]
-    read_ = [*integers, *source.operands[len(integers) :]]
+    integers = [_integers(operand, node, levels) for operand in operands]
+    same = [each for each in integers if each is not None]
+    if len(same) < len(integers):
+        return None
+    read_ = [*same, *source.operands[len(same) :]]
     return lambda writer: renewed(source, [writer.value(each) for each in read_])
+
+
+def _integers(operand: Operand, node: Node, levels: Levels) -> Operand | None:
+    """What an operand was dequantized from, if a quantize would give the same again."""
+    before = levels_of(operand)
+    if before is None or not before.same(levels) or before.integers.dtype != node.dtype:
+        return None
+    return before.integers
 
 
 def _joined(node: Node, source: Node, levels: Levels) -> Rewrite:
     """A quantize of what is joined: of each part, where the kernel that makes it can do it."""
 
     def part(writer: Writer, operand: Operand) -> Any:
-        before = levels_of(operand)
-        if before is not None and before.same(levels) and before.integers.dtype == node.dtype:
-            return writer.value(before.integers)
+        integers = _integers(operand, node, levels)
+        if integers is not None:
+            return writer.value(integers)
         return writer.emit(_division(node, levels, operand)(writer))
 
     return lambda writer: renewed(source, [part(writer, each) for each in source.operands])

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from amos.network.graph import Constant, Graph, Node, Operand
+from amos.network.products import read_once
 from amos.network.program import Writer, const, read, rebuilt, renewed
 
 #: Operations whose first axis of the weights is the channel that a norm scales.
@@ -149,8 +150,8 @@ def _constant_of(graph: Graph, weight: Operand) -> Constant | None:
     """Constant weights, or those that are dequantized for one operator alone."""
     if isinstance(weight, Constant):
         return weight
-    alone = len(graph.users[weight.number]) == 1 and weight.number not in graph.kept
-    stored = weight.operands[0] if weight.operation == "dequantize" and alone else None
+    alone = weight.operation == "dequantize" and read_once(graph, weight)
+    stored = weight.operands[0] if alone else None
     return stored if isinstance(stored, Constant) else None
 
 
@@ -273,8 +274,7 @@ def _plain(graph: Graph, node: Node, items: tuple[Node, ...]) -> bool:
 
 def _foldable(graph: Graph, node: Node) -> bool:
     weight = node.operands[1] if node.operation in _SCALED else None
-    alone = len(graph.users[node.number]) == 1 and node.number not in graph.kept
-    return isinstance(weight, Constant) and alone
+    return isinstance(weight, Constant) and read_once(graph, node)
 
 
 def _scale_and_shift(node: Node) -> tuple[np.ndarray, np.ndarray]:
