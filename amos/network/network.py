@@ -61,12 +61,12 @@ class Network(Shown):
     grouping: Grouping
     reference: Reference | None = None
 
-    @property
+    @cached_property
     def inputs(self) -> tuple[Port, ...]:
         """What it takes."""
         return tuple(Port(node.name, node.shape, node.dtype) for node in self.graph.inputs)
 
-    @property
+    @cached_property
     def outputs(self) -> tuple[Port, ...]:
         """What it returns."""
         return tuple(

@@ -54,6 +54,20 @@ def test_a_model_that_was_misread_is_told(compiled: CompiledNetwork) -> None:
     assert [check.reference for check in unread.check()] == ["the engine alone"]
 
 
+def test_results_are_the_callers() -> None:
+    """Also where the engine hands out a constant, or an input as it came."""
+    b = Builder()
+    x = b.input("x", (2, 3))
+    kept = b.node("Identity", b.constant([1.0, 2.0])), b.node("Identity", x)
+    model = b.model(b.node("Add", x, x), *kept)
+    values = np.ones((2, 3), np.float32)
+    compiled = amos.compile(amos.load_network(model), progress=False)
+    for result in compiled(values):
+        result[...] = 7
+    np.testing.assert_array_equal(values, 1)
+    np.testing.assert_array_equal(compiled(values)[1], [1, 2])
+
+
 def test_an_input_may_start_anywhere(compiled: CompiledNetwork) -> None:
     """The engine reads vectors at 64 bytes; NumPy's slices begin where they begin."""
     memory = np.random.default_rng(1).standard_normal(3 * 256 + 1).astype(np.float32)
