@@ -85,6 +85,7 @@ class CSP:
         object.__setattr__(narrower, "constraints", self.constraints + added)
         left = _narrowed(dict(self.allowed), added, self.variables)
         narrower.__dict__.update(allowed=left, _program=program)
+        narrower.__dict__.pop("_undecided", None)
         return narrower
 
     def by_type(self) -> dict[str, int]:
@@ -132,21 +133,8 @@ class CSP:
             else:
                 values = [codes[p] for p in left]
                 low[number], high[number] = min(values), max(values)
-        for kind, target, parts, choices, index in (
-            program.needed if checks_only else program.definitions
-        ):
-            if kind == "PROD":
-                least = most = 1
-                for part in parts:
-                    least *= low[part]
-                    most *= high[part]
-            elif kind == "SUM":
-                least, most = sum(low[p] for p in parts), sum(high[p] for p in parts)
-            else:
-                at = positions.get(index) or range(len(choices))
-                least = min(low[c] if named else c for named, c in (choices[p] for p in at))
-                most = max(high[c] if named else c for named, c in (choices[p] for p in at))
-            low[target], high[target] = least, most
+        definitions = program.needed if checks_only else program.definitions
+        _propagate(definitions, positions, low, high)
         return low, high
 
     def broken(self, positions: Mapping[str, Sequence[int]]) -> list[Constraint]:
@@ -172,8 +160,7 @@ class CSP:
 
     def possible(self, positions: Mapping[str, Sequence[int]]) -> bool:
         """Whether :meth:`broken` is empty, for positions that are :attr:`allowed`."""
-        low, high = self.bounds(positions, checks_only=True)
-        return all(_holds(test, a, b, low, high) for _, test, a, b in self._program.limits)
+        return _all_hold(self._program.limits, *self.bounds(positions, checks_only=True))
 
     def values(self, positions: Mapping[str, int]) -> dict[str, int]:
         """Value of every variable under a whole assignment; words as positions."""
@@ -198,6 +185,12 @@ class CSP:
     def _program(self) -> _Program:
         return _Program(self)
 
+    @cached_property
+    def _undecided(self) -> tuple[list[int], list[int], bool]:
+        """Bounds of all that is :attr:`allowed`, and whether every limit can be met."""
+        low, high = self.bounds(self.allowed, checks_only=True)
+        return low, high, _all_hold(self._program.limits, low, high)
+
 
 def _narrowed(
     left: dict[str, tuple[int, ...]],
@@ -213,6 +206,42 @@ def _narrowed(
     return left
 
 
+class Decisions:
+    """Tunables decided one after the other, with the bounds that this leaves.
+
+    As :meth:`CSP.possible` after every decision, but only what depends on the last one is
+    looked at again.
+
+    Attributes:
+        left: positions that each tunable may still take.
+        possible: whether every limit can be met before anything is decided.
+    """
+
+    def __init__(self, csp: CSP) -> None:
+        self.left: dict[str, tuple[int, ...]] = dict(csp.allowed)
+        self._program = csp._program
+        self._low, self._high, self.possible = csp._undecided
+
+    def decide(self, name: str, position: int) -> bool:
+        """Give a tunable a value if every limit can still be met then; else leave it open."""
+        before = self.left[name], self._low, self._high
+        self.left[name] = (position,)
+        number, codes, definitions, limits = self._program.dependent(name)
+        self._low, self._high = list(self._low), list(self._high)
+        self._low[number] = self._high[number] = codes[position]
+        _propagate(definitions, self.left, self._low, self._high)
+        if _all_hold(limits, self._low, self._high):
+            return True
+        self.left[name], self._low, self._high = before
+        return False
+
+
+#: How a variable is defined: the kind, it, its parts, or its choices and what chooses.
+_Definition = tuple[str, int, list[int], list[tuple[bool, int]], str]
+#: A constraint that is checked: itself, the test, and its operands.
+_Limit = tuple[Constraint, str, int, object]
+
+
 class _Program:
     """The constraints over numbered variables: definitions in order, then checks."""
 
@@ -222,9 +251,9 @@ class _Program:
         self.low = [min(codes[name], default=0) for name in csp.names]
         self.high = [max(codes[name], default=0) for name in csp.names]
         self.tunables = [(number[v.name], v.name, codes[v.name]) for v in csp.tunables]
-        self.definitions: list[tuple[str, int, list[int], list[tuple[bool, int]], str]] = []
+        self.definitions: list[_Definition] = []
         #: Checks that the positions left to each tunable do not settle by themselves.
-        self.limits: list[tuple[Constraint, str, int, object]] = []
+        self.limits: list[_Limit] = []
         defined = {name for name, variable in csp.variables.items() if variable.domain}
         for constraint in csp.constraints:
             self._add(constraint, number, csp.variables, defined)
@@ -240,6 +269,29 @@ class _Program:
         self.needed.reverse()
         self.tied = [entry for entry in self.tunables if entry[0] in wanted]
         self.coupled = frozenset(name for _, name, _ in self.tied)
+        self._dependent: dict[
+            str, tuple[int, Sequence[int], list[_Definition], list[_Limit]]
+        ] = {}
+
+    def dependent(self, name: str) -> tuple[int, Sequence[int], list[_Definition], list[_Limit]]:
+        """Number and codes of a tunable, and the definitions and limits that depend on it."""
+        if name not in self._dependent:
+            codes = next(codes for _, tunable, codes in self.tunables if tunable == name)
+            reached = {self.number[name]}
+            definitions = []
+            for definition in self.needed:
+                _, target, parts, choices, index = definition
+                sources = {*parts, *(c for named, c in choices if named)}
+                if index == name or not reached.isdisjoint(sources):
+                    reached.add(target)
+                    definitions.append(definition)
+            limits = [
+                limit
+                for limit in self.limits
+                if limit[2] in reached or (limit[1] != "IN" and limit[3] in reached)
+            ]
+            self._dependent[name] = self.number[name], codes, definitions, limits
+        return self._dependent[name]
 
     def _add(
         self,
@@ -275,6 +327,32 @@ class _Program:
         kind = "PROD" if isinstance(constraint, Prod) else "SUM"
         parts = [number[name] for name in constraint.names[1:]]
         self.definitions.append((kind, target, parts, [], ""))
+
+
+def _propagate(
+    definitions: Iterable[_Definition],
+    positions: Mapping[str, Sequence[int]],
+    low: list[int],
+    high: list[int],
+) -> None:
+    """Bounds of what definitions define, from those of their parts."""
+    for kind, target, parts, choices, index in definitions:
+        if kind == "PROD":
+            least = most = 1
+            for part in parts:
+                least *= low[part]
+                most *= high[part]
+        elif kind == "SUM":
+            least, most = sum([low[p] for p in parts]), sum([high[p] for p in parts])
+        else:
+            at = positions.get(index) or range(len(choices))
+            least = min([low[c] if named else c for named, c in [choices[p] for p in at]])
+            most = max([high[c] if named else c for named, c in [choices[p] for p in at]])
+        low[target], high[target] = least, most
+
+
+def _all_hold(limits: Iterable[_Limit], low: list[int], high: list[int]) -> bool:
+    return all([_holds(test, a, b, low, high) for _, test, a, b in limits])
 
 
 def _holds(test: str, a: int, b: object, low: list[int], high: list[int]) -> bool:

@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from amos.schedule.csp import CSP
+from amos.schedule.csp import CSP, Decisions
 
 #: Attempts at one assignment before the solver is asked.
 RESTARTS = 8
@@ -36,18 +36,15 @@ def decode(
         csp: the problem.
         wanted: position for each tunable; others are drawn.
         rng: decides the order of the variables if none is given.
-        order: which variable is decided first.
+        order: every tunable, the one that is decided first before the others.
     """
     allowed, coupled = csp.allowed, csp.coupled
     if not all(allowed.values()):
         return None
-    left = dict(allowed)
-    names = [name for name, positions in left.items() if len(positions) > 1]
-    turns = (
-        [n for n in order if n in names]
-        if order
-        else [names[n] for n in rng.permutation(len(names))]
-    )
+    decisions = Decisions(csp)
+    names = [name for name, positions in allowed.items() if len(positions) > 1]
+    drawn = [] if order else rng.permutation(len(names))
+    turns = [name for name in order or () if name in names] + [names[n] for n in drawn]
     for name in turns:
         options = list(allowed[name])
         if name in wanted:
@@ -56,15 +53,10 @@ def decode(
         else:
             rng.shuffle(options)
         if name not in coupled:
-            left[name] = (options[0],)
-            continue
-        for position in options:
-            left[name] = (position,)
-            if csp.possible(left):
-                break
-        else:
+            decisions.left[name] = (options[0],)
+        elif not (decisions.possible and any(decisions.decide(name, p) for p in options)):
             return None
-    return {n: p[0] for n, p in left.items()} if csp.possible(left) else None
+    return {n: p[0] for n, p in decisions.left.items()} if decisions.possible else None
 
 
 def every(csp: CSP, most: int) -> list[dict[str, int]] | None:
