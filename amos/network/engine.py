@@ -7,6 +7,7 @@ schedule: outer loops parallel, the innermost spatial loop as vectors. Relax the
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -213,6 +214,8 @@ def _schedule_block(schedule: Any, block: Any) -> Callable[[], None]:
     kinds = [int(each.iter_type) for each in schedule.get(block).iter_vars]
     loops = schedule.get_loops(block)
     plain = len(loops) == len(kinds) and all(kind in _KINDS for kind in kinds)
+    if any(schedule.get(loop).kind for loop in loops):
+        return lambda: None  # it is beside the sums that it is computed of
     spatial = [loop for loop, kind in zip(loops, kinds, strict=False) if kind == _PARALLEL]
     if not plain or not spatial:
         return lambda: None
@@ -223,6 +226,8 @@ def _schedule_block(schedule: Any, block: Any) -> Callable[[], None]:
     rows = vectors and summed == loops[-1:] and extents[loops[-1]] % _LANES == 0
     if rows and _along_rows(schedule, block):
         return _schedule_rows(schedule, block, large)
+    if not summed and (parts := _parts(schedule, block, extents[loops[-1]])):
+        return _schedule_parts(schedule, loops, parts, large)
     *outer, last = spatial
     lanes = next((n for n in vectors if extents[last] % n == 0), 1)
     vector = []
@@ -230,11 +235,32 @@ def _schedule_block(schedule: Any, block: Any) -> Callable[[], None]:
         last, inner = schedule.split(last, [None, lanes])
         vector = [inner]
     schedule.reorder(*outer, last, *summed, *vector)
+    if summed and vector and (follower := _follower(schedule, block)):
+        schedule.reverse_compute_at(follower, last)
+        vector.append(schedule.get_loops(follower)[-1])
     if large:
         _divide(schedule, [*outer, last])
     for loop in vector:
         schedule.vectorize(loop)
     return lambda: schedule.decompose_reduction(block, summed[0]) if summed else None
+
+
+def _follower(schedule: Any, block: Any) -> Any:
+    """What alone reads the sums of a block, and computes of each an element at its place."""
+    consumers = schedule.get_consumers(block)
+    sums = schedule.get(block).writes[0].source
+    if len(consumers) != 1:
+        return None
+    described = schedule.get(consumers[0])
+    if [int(each.iter_type) for each in described.iter_vars] != [_PARALLEL] * len(sums.shape):
+        return None
+    own = [
+        at.min.same_as(each.var) and int(at.extent) == 1
+        for read in described.reads
+        if read.source.same_as(sums)
+        for at, each in zip(read.region, described.iter_vars, strict=True)
+    ]
+    return consumers[0] if all(own) else None
 
 
 def _vectors(schedule: Any, block: Any) -> list[int]:
@@ -261,6 +287,36 @@ def _along_rows(schedule: Any, block: Any) -> bool:
     described = schedule.get(block)
     last = described.iter_vars[-1].var
     return any(read.region[-1].min.same_as(last) for read in described.reads if read.region)
+
+
+def _parts(schedule: Any, block: Any, extent: int) -> list[int]:
+    """Lengths of what a concatenation joins along the last iteration of a block."""
+    from tvm import ir
+    from tvm.sym import detect_linear_equation
+
+    described = schedule.get(block)
+    last, begins = described.iter_vars[-1].var, {0, extent}
+    for call in inside(described.body, ir.Call):
+        if getattr(call.op, "name", "") == "prim.if_then_else":
+            asked: Any = call.args[0]
+            line: Any = ()
+            if type(asked).__name__ == "LE":
+                line = detect_linear_equation(asked.b - asked.a, [last])
+            if [type(each).__name__ for each in line] == ["IntImm"] * 2 and int(line[0]) == 1:
+                begins.add(-int(line[1]))
+    places = sorted(begin for begin in begins if 0 <= begin <= extent)
+    return [after - at for at, after in pairwise(places)] if len(places) > 2 else []
+
+
+def _schedule_parts(
+    schedule: Any, loops: list[Any], parts: list[int], large: bool
+) -> Callable[[], None]:
+    """A loop for each part of a concatenation, none of which asks where an element comes from."""
+    *outer, last = loops
+    if large and outer:
+        _divide(schedule, outer)
+    schedule.loop_partition(last, [*parts[:-1], None])
+    return lambda: None
 
 
 def _schedule_rows(schedule: Any, block: Any, large: bool) -> Callable[[], None]:

@@ -269,9 +269,7 @@ class _Program:
         self.needed.reverse()
         self.tied = [entry for entry in self.tunables if entry[0] in wanted]
         self.coupled = frozenset(name for _, name, _ in self.tied)
-        self._dependent: dict[
-            str, tuple[int, Sequence[int], list[_Definition], list[_Limit]]
-        ] = {}
+        self._dependent: dict[str, tuple[int, Sequence[int], list[_Definition], list[_Limit]]] = {}
 
     def dependent(self, name: str) -> tuple[int, Sequence[int], list[_Definition], list[_Limit]]:
         """Number and codes of a tunable, and the definitions and limits that depend on it."""
@@ -352,7 +350,7 @@ def _propagate(
 
 
 def _all_hold(limits: Iterable[_Limit], low: list[int], high: list[int]) -> bool:
-    return all([_holds(test, a, b, low, high) for _, test, a, b in limits])
+    return all(_holds(test, a, b, low, high) for _, test, a, b in limits)
 
 
 def _holds(test: str, a: int, b: object, low: list[int], high: list[int]) -> bool:

@@ -43,8 +43,11 @@ def decode(
         return None
     decisions = Decisions(csp)
     names = [name for name, positions in allowed.items() if len(positions) > 1]
-    drawn = [] if order else rng.permutation(len(names))
-    turns = [name for name in order or () if name in names] + [names[n] for n in drawn]
+    turns = (
+        [n for n in order if n in names]
+        if order
+        else [names[n] for n in rng.permutation(len(names))]
+    )
     for name in turns:
         options = list(allowed[name])
         if name in wanted:

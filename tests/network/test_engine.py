@@ -57,8 +57,8 @@ def test_rows_columns_and_what_is_elementwise(
     np.testing.assert_allclose(result, expected(values.astype(float)), rtol=2e-5, atol=2e-6)
 
 
-def _scheduled(call: Callable[..., object], shape: tuple[int, ...], kind: str = "float32") -> str:
-    """The loops of an expression over one tensor."""
+def _module(call: Callable[..., Any], shape: tuple[int, ...], kind: str) -> Any:
+    """The engine's module of an expression over one tensor."""
     from tvm import relax
 
     builder = relax.BlockBuilder()
@@ -67,7 +67,21 @@ def _scheduled(call: Callable[..., object], shape: tuple[int, ...], kind: str = 
         with builder.dataflow():
             result = builder.emit_output(call(relax.op, x))
         builder.emit_func_output(result)
-    return str(scheduled_loops(builder.finalize()))
+    return builder.finalize()
+
+
+def _scheduled(call: Callable[..., Any], shape: tuple[int, ...], kind: str = "float32") -> str:
+    """The loops of an expression over one tensor."""
+    return str(scheduled_loops(_module(call, shape, kind)))
+
+
+def _computed(call: Callable[..., Any], values: np.ndarray) -> np.ndarray:
+    """What the engine computes of one tensor."""
+    import tvm
+
+    built = executable(_module(call, values.shape, str(values.dtype)))
+    result: np.ndarray = machine_of(built)["main"](tvm.runtime.tensor(values)).numpy()
+    return result
 
 
 @pytest.mark.parametrize(
@@ -155,6 +169,41 @@ def test_what_is_transposed_is_computed_before_in_vectors() -> None:
     assert "T.vectorized" in computed
     assert "if_then_else" in moved
     assert "nearbyint" not in moved
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_parts_of_a_concatenation_are_copied_one_after_another(axis: int) -> None:
+    """Of different lengths, one of them joined before, and computed with on the way."""
+
+    def joined(op: Any, x: Any) -> Any:
+        narrow = op.strided_slice(x, axes=[axis], begin=[3], end=[20])
+        inner = op.concat([op.nn.relu(x), narrow], axis)
+        return op.round(op.concat([narrow, inner, x], axis))
+
+    values = np.random.default_rng(0).standard_normal((4, 70, 96)).astype(np.float32)
+    narrow = values[:, 3:20] if axis == 1 else values[:, :, 3:20]
+    expected = np.concatenate([narrow, np.maximum(values, 0), narrow, values], axis)
+    np.testing.assert_array_equal(_computed(joined, values), np.round(expected))
+    if axis == 2:
+        text = _scheduled(joined, values.shape)
+        assert "T.parallel" in text
+        assert text.count("_partition") == 4
+
+
+def test_what_follows_sums_is_computed_beside_them() -> None:
+    def averages(op: Any, x: Any) -> Any:
+        pooled = op.nn.avg_pool2d(x, [3, 3], padding=[1, 1, 1, 1], layout="NHWC")
+        return op.astype(op.round(pooled), "uint8")
+
+    values = np.random.default_rng(0).integers(0, 255, (1, 40, 30, 48)).astype(np.float32)
+    padded = np.pad(values, [(0, 0), (1, 1), (1, 1), (0, 0)])
+    ones = np.pad(np.ones((40, 30)), 1)
+    taps = [(slice(i, i + 40), slice(j, j + 30)) for i in range(3) for j in range(3)]
+    sums = sum(padded[:, i, j] for i, j in taps)
+    counts = sum(ones[i, j] for i, j in taps)
+    expected = np.rint(sums / np.asarray(counts, np.float32)[None, :, :, None])
+    np.testing.assert_array_equal(_computed(averages, values), expected)
+    assert _scheduled(averages, values.shape).count("T.parallel") == 1
 
 
 @pytest.mark.parametrize(("kind", "lanes"), [("uint8", 64), ("float32", 16)])
