@@ -29,27 +29,31 @@ _READS = 64
 _KINDS = _PARALLEL, _SUMMED = 0, 2
 
 
-def executable(module: Any) -> Any:
+def executable(module: Any, *, fused: bool = True) -> Any:
     """Compile a Relax module for this CPU.
 
     Args:
         module: operators of Relax, and calls of kernels that its attribute ``external_mods``
             holds.
+        fused: whether one function may compute several operators. LLVM rounds a product and
+            the sum that it is added to only once there, and what is quantized then may differ
+            by a quantum from what the model says.
     """
-    module = scheduled_loops(module)
+    module = scheduled_loops(module, fused=fused)
     round_in_vectors()
     import tvm
 
     return tvm.compile(module, target=host_target())
 
 
-def scheduled_loops(module: Any) -> Any:
+def scheduled_loops(module: Any, *, fused: bool = True) -> Any:
     """A Relax module whose operators are functions of loops, with their schedules."""
     load_tvm()
     import tvm
     from tvm import relax
 
     passes = relax.transform
+    fusing = [passes.AnnotateTIROpPattern(), passes.FuseOps(), passes.FuseTIR()] if fused else []
     scheduling = tvm.transform.module_pass(_scheduled, opt_level=0, name="amos.simple_schedules")
     with host_target():
         return tvm.transform.Sequential(
@@ -64,9 +68,7 @@ def scheduled_loops(module: Any) -> Any:
                         "relax.sigmoid": _sigmoid,
                     }
                 ),
-                passes.AnnotateTIROpPattern(),
-                passes.FuseOps(),
-                passes.FuseTIR(),
+                *fusing,
                 passes.DeadCodeElimination(),
                 scheduling,
             ]

@@ -28,6 +28,10 @@ ELEMENTWISE = frozenset({*_SIGNS, *_FUNCTIONS, *_PAIRS, "astype"})
 #: Bytes, by the function that makes them; and all dtypes that are read.
 _CASTS = {"uint8": "u8", "int8": "s8"}
 _DTYPES = ("float32", "int32", *_CASTS)
+#: Their smallest and largest numbers.
+_BOUNDS = frozenset(bound for name in _CASTS for bound in (np.iinfo(name).min, np.iinfo(name).max))
+#: What constants are called by what is done with them; others are biases.
+_NAMES = {"multiply": "scale", "maximum": "low", "minimum": "high"}
 #: Signs whose sides may change places: one sum is one task, however it was written.
 _COMMUTING = ("add", "multiply")
 #: Characters of the longest epilogue: what is read twice is written twice.
@@ -217,8 +221,10 @@ class _Writer:
         """The text of a tensor's element, or of a number."""
         if operand.dtype not in _DTYPES:
             return None
-        if isinstance(operand, Constant) and prod(operand.shape) == 1 and not self.shared(node):
-            return repr(operand.array.reshape(()).item())
+        if isinstance(operand, Constant) and prod(operand.shape) == 1:
+            value = operand.array.reshape(()).item()
+            if not self.shared(node, value):
+                return repr(value)
         index, shape = self.access(operand.shape)
         if index is None:
             return None
@@ -229,12 +235,12 @@ class _Writer:
         self.reads[name] = operand, shape
         return f"{name}[{index}]"
 
-    def shared(self, node: Node) -> bool:
+    def shared(self, node: Node, value: float) -> bool:
         """Whether a number is read as a tensor, so that layers that differ in it are one task.
 
         Quantized layers do in all but the bounds of their dtypes.
         """
-        return self.last.dtype == "int32" and node.operation not in _PAIRS
+        return self.last.dtype == "int32" and not (node.operation in _PAIRS and value in _BOUNDS)
 
     def access(self, shape: tuple[int, ...]) -> tuple[str | None, tuple[int, ...]]:
         """How a tensor that is broadcast to the result is indexed, and its shape as such."""
@@ -255,7 +261,7 @@ class _Writer:
 
     def name(self, operand: Operand, node: Node, shape: tuple[int, ...]) -> str:
         if isinstance(operand, Constant):
-            name = "scale" if node.operation == "multiply" else "bias"
+            name = _NAMES.get(node.operation, "bias")
         else:
             name = "residual" if len(shape) > 1 else "other"
         count = sum(other.rstrip("0123456789") == name for other in self.reads)

@@ -144,7 +144,8 @@ class CompiledNetwork(Shown):
         """
         network, given = self.network, arrays or named
         values = bound(network.inputs, arrays, named) if given else random_arrays(network)
-        alone = CompiledNetwork(network, engine.executable(network.original), {}, {}, ())
+        plain = engine.executable(network.original, fused=False)
+        alone = CompiledNetwork(network, plain, {}, {}, ())
         expected = {"the engine alone": alone.outputs_of(values)}
         if network.reference is not None:
             results = network.reference.evaluate([*map(values_of, network.inputs, values)])

@@ -120,7 +120,7 @@ def _of_quantize(graph: Graph, node: Node) -> Rewrite | None:
     if read_once(graph, inner):
         product = integer_product(graph, inner)
         if product is not None:
-            return _requantized(product, node, levels, relu)
+            return _requantized(product, node, levels, relu, _only_summed(graph, node, levels))
         terms = [_term(operand) for operand in inner.operands]
         if inner.operation == "add" and inner.shape == node.shape and None not in terms:
             return _sum([term for term in terms if term is not None], node, levels, relu)
@@ -162,8 +162,10 @@ def _joined(node: Node, source: Node, levels: Levels) -> Rewrite:
     return lambda writer: renewed(source, [part(writer, each) for each in source.operands])
 
 
-def _requantized(product: IntegerProduct, node: Node, levels: Levels, relu: bool) -> Rewrite:
-    """A product whose result is quantized at once."""
+def _requantized(
+    product: IntegerProduct, node: Node, levels: Levels, relu: bool, summed: bool
+) -> Rewrite:
+    """A product whose result is quantized at once; as floats if it is only summed."""
 
     def make(writer: Writer) -> Any:
         from tvm import relax
@@ -173,9 +175,26 @@ def _requantized(product: IntegerProduct, node: Node, levels: Levels, relu: bool
         if product.rest is not None:
             rest = (product.rest / levels.scale).astype(np.float32)
             value = writer.emit(relax.op.add(value, const(product.shaped(rest))))
+        if summed:
+            return _rounded_floats(writer, value, levels, node.dtype, relu)
         return _rounded(writer, value, levels, node.dtype, relu)
 
     return make
+
+
+def _only_summed(graph: Graph, node: Node, levels: Levels) -> bool:
+    """Whether all that is done with a quantized tensor is to add its floats to others."""
+    if not levels.single or not read_once(graph, node):
+        return False
+    (reader,) = graph.users[node.number]
+    own = levels_of(reader)
+    if own is None or not own.same(levels) or not read_once(graph, reader):
+        return False
+    (last,) = graph.users[reader.number]
+    terms = [levels_of(operand) for operand in last.operands]
+    numbers = [each.integers.number for each in terms if each and isinstance(each.integers, Node)]
+    added = last.operation == "add" and last.shape == node.shape and len(numbers) == 2
+    return added and max(numbers) == node.number  # the other is computed before, and stored
 
 
 def _float_product(product: IntegerProduct, dtype: str) -> Rewrite:
@@ -218,8 +237,7 @@ def _sum(terms: list[_Term], node: Node, levels: Levels, relu: bool) -> Rewrite:
         if term.levels is None:
             assert term.floats is not None
             return const((term.floats / levels.scale).astype(np.float32))
-        centred = _centred(writer, term.levels)
-        return _times(writer, centred, (term.levels.scale / levels.scale).reshape(()))
+        return _units(writer, term.levels, (term.levels.scale / levels.scale).reshape(()))
 
     def make(writer: Writer) -> Any:
         from tvm import relax
@@ -254,10 +272,20 @@ def _of_dequantize(node: Node) -> Rewrite | None:
             kind = node.dtype if hasattr(np, node.dtype) else "float32"
             value = writer.emit(const(levels.values().astype(kind)))
         else:
-            value = _times(writer, _centred(writer, levels), levels.shaped(levels.scale))
+            value = _units(writer, levels, levels.shaped(levels.scale))
         return _converted(writer, value, node.dtype)
 
     return make
+
+
+def _units(writer: Writer, levels: Levels, factor: np.ndarray) -> Any:
+    """The integers less their zero point as floats, which they may be already, times a factor."""
+    from tvm import relax
+
+    value = writer.value(levels.integers)
+    if value.ty.dtype == "float32":
+        return writer.emit(relax.op.multiply(value, const(factor)))
+    return _times(writer, _centred(writer, levels), factor)
 
 
 def _centred(writer: Writer, levels: Levels) -> Any:
@@ -283,6 +311,17 @@ def _converted(writer: Writer, value: Any, dtype: str) -> Any:
     from tvm import relax
 
     return value if value.ty.dtype == dtype else writer.emit(relax.op.astype(value, dtype))
+
+
+def _rounded_floats(writer: Writer, value: Any, levels: Levels, dtype: str, relu: bool) -> Any:
+    """As :func:`_rounded`, less the zero point and still floats: four instructions fewer."""
+    from tvm import relax
+
+    info, zero = np.iinfo(dtype), int(levels.zero[0])
+    low, high = (0 if relu else info.min - zero), info.max - zero
+    value = writer.emit(relax.op.round(value))
+    value = writer.emit(relax.op.maximum(value, const(np.array(low, np.float32))))
+    return writer.emit(relax.op.minimum(value, const(np.array(high, np.float32))))
 
 
 def _rounded(writer: Writer, value: Any, levels: Levels, dtype: str, relu: bool) -> Any:

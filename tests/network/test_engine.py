@@ -75,11 +75,11 @@ def _scheduled(call: Callable[..., Any], shape: tuple[int, ...], kind: str = "fl
     return str(scheduled_loops(_module(call, shape, kind)))
 
 
-def _computed(call: Callable[..., Any], values: np.ndarray) -> np.ndarray:
+def _computed(call: Callable[..., Any], values: np.ndarray, *, fused: bool = True) -> np.ndarray:
     """What the engine computes of one tensor."""
     import tvm
 
-    built = executable(_module(call, values.shape, str(values.dtype)))
+    built = executable(_module(call, values.shape, str(values.dtype)), fused=fused)
     result: np.ndarray = machine_of(built)["main"](tvm.runtime.tensor(values)).numpy()
     return result
 
@@ -169,6 +169,13 @@ def test_what_is_transposed_is_computed_before_in_vectors() -> None:
     assert "T.vectorized" in computed
     assert "if_then_else" in moved
     assert "nearbyint" not in moved
+
+
+def test_the_reference_rounds_products_before_sums() -> None:
+    """A quantized result, which may lie halfway between two quanta, depends on it."""
+    values = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    result = _computed(lambda op, x: op.add(op.multiply(x, x), x), values, fused=False)
+    np.testing.assert_array_equal(result, values * values + values)
 
 
 @pytest.mark.parametrize("axis", [1, 2])

@@ -95,7 +95,7 @@ def test_an_export_that_fails_leaves_the_old_one(
             Path(path).write_text("half")
             raise RuntimeError("it stopped\n")
 
-    monkeypatch.setattr("amos.network.engine.executable", lambda module: Failing())
+    monkeypatch.setattr("amos.network.engine.executable", lambda module, **_: Failing())
     monkeypatch.setenv("CXX", "g++")
     with pytest.raises(NetworkError, match="no library was linked: it stopped"):
         compiled.export(tmp_path)

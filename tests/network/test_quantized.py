@@ -126,6 +126,13 @@ def _residual(g: _Model) -> str:
     return g.pair(g.add("Add", g.pair(y, 0.0531, 100), x), _OUT, 0)
 
 
+def _summed_floats(g: _Model) -> str:
+    x = g.pair("x", _IN, 11)
+    weight, scales = g.weight(4, 4, 3, 3)
+    y = g.add("Conv", x, weight, g.bias(np.float32(_IN) * scales), pads=[1, 1, 1, 1])
+    return g.add("Tanh", g.add("Add", x, g.pair(y, _OUT, 100)))
+
+
 def _moves(g: _Model) -> str:
     x = g.add("MaxPool", g.pair("x", _IN, 7), kernel_shape=[3, 3], pads=[1, 1, 1, 1])
     x = g.pair(x, _IN, 7)
@@ -176,7 +183,7 @@ def _narrow(g: _Model) -> str:
 
 CASES: list[Callable[[_Model], str]] = [
     *(_convolution, _unsigned_weights, _unpadded_zero, _transposed, _depthwise, _float_bias),
-    *(_no_result, _residual, _gemm, _gelu, _moves, _steps, _other_levels, _narrow),
+    *(_no_result, _residual, _summed_floats, _gemm, _gelu, _moves, _steps, _other_levels, _narrow),
 ]
 _SHAPE = (2, 4, 6, 6)
 
@@ -314,10 +321,10 @@ def test_groups_store_bytes_and_a_network_of_them_is_exact() -> None:
     network = amos.load_network(model)
     _, first, second = (group.operator for group in network.grouping.groups)
     assert str(first.epilogue) == "u8(f32(acc + bias[k]) * scale[k])"
-    quantized = "u8(round(f32(acc + bias[k]) * scale[k]) + bias2[0])"
-    total = f"f32({quantized} - bias3[0]) * scale2[0]"
-    total += " + f32(residual[n, p, q, k] - bias4[0]) * scale3[0]"
-    assert str(second.epilogue) == f"u8(max(round({total}) + bias5[0], 3.0))"
+    # What is quantized only to be added stays a float.
+    quantized = "min(max(round(f32(acc + bias[k]) * scale[k]), low[0]), high[0])"
+    total = f"{quantized} * scale2[0] + f32(residual[n, p, q, k] - bias2[0]) * scale3[0]"
+    assert str(second.epilogue) == f"u8(max(round({total}) + bias3[0], low2[0]))"
     array = _input(6)
     (expected,) = _run(integer_arithmetic(_imported(model)), array)
     assert np.array_equal(amos.compile(network, verify=False)(array), expected)
