@@ -12,8 +12,8 @@ from math import prod
 from typing import Any
 
 from amos._toolchain import load_tvm
-from amos.codegen.tir.memory import aligned_to_elements
-from amos.codegen.tir.rounding import round_in_vectors
+from amos.codegen.tir.memory import aligned_to_elements, pipeline_with
+from amos.codegen.tir.rounding import fenced, round_in_vectors, with_rounded_products
 from amos.codegen.tir.statements import inside
 from amos.codegen.tir.target import host_target
 
@@ -35,15 +35,15 @@ def executable(module: Any, *, fused: bool = True) -> Any:
     Args:
         module: operators of Relax, and calls of kernels that its attribute ``external_mods``
             holds.
-        fused: whether one function may compute several operators. LLVM rounds a product and
-            the sum that it is added to only once there, and what is quantized then may differ
-            by a quantum from what the model says.
+        fused: whether one function may compute several operators.
     """
     module = scheduled_loops(module, fused=fused)
     round_in_vectors()
     import tvm
 
-    return tvm.compile(module, target=host_target())
+    return tvm.compile(
+        module, target=host_target(), tir_pipeline=pipeline_with("amos_engine", fenced)
+    )
 
 
 def scheduled_loops(module: Any, *, fused: bool = True) -> Any:
@@ -123,7 +123,9 @@ def _scheduled(module: Any, _: Any) -> Any:
     from tvm import tirx
 
     functions = {
-        name: _anywhere(_simple(function)) if isinstance(function, tirx.PrimFunc) else function
+        name: _anywhere(with_rounded_products(_simple(function)))
+        if isinstance(function, tirx.PrimFunc)
+        else function
         for name, function in module.functions.items()
     }
     return tvm.IRModule(functions, attrs=module.attrs)

@@ -171,11 +171,21 @@ def test_what_is_transposed_is_computed_before_in_vectors() -> None:
     assert "nearbyint" not in moved
 
 
-def test_the_reference_rounds_products_before_sums() -> None:
+@pytest.mark.parametrize("fused", [False, True])
+def test_products_are_rounded_before_they_are_added(fused: bool) -> None:
     """A quantized result, which may lie halfway between two quanta, depends on it."""
-    values = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
-    result = _computed(lambda op, x: op.add(op.multiply(x, x), x), values, fused=False)
-    np.testing.assert_array_equal(result, values * values + values)
+    values = np.random.default_rng(0).standard_normal((256, 256)).astype(np.float32) * 2**21
+    factors = np.float32(1 / 3), np.float32(1 / 7)
+
+    def quantized(op: Any, x: Any) -> Any:
+        from tvm import relax
+
+        first, other = (op.multiply(x, relax.const(each, "float32")) for each in factors)
+        return op.round(op.add(first, other))
+
+    expected = np.rint(values * factors[0] + values * factors[1])
+    np.testing.assert_array_equal(_computed(quantized, values, fused=fused), expected)
+    assert "T.vectorized" in _scheduled(quantized, values.shape)
 
 
 @pytest.mark.parametrize("axis", [1, 2])

@@ -13,6 +13,7 @@ arguments is lowered to an element; on aligned data the other loads are as fast.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import cache
 from math import prod
 from typing import Any
@@ -38,25 +39,35 @@ def pipeline(tiles: bool = False) -> str:
     Args:
         tiles: whether accumulators are in tile registers.
     """
+    largest = _LARGEST_OF_TILES if tiles else _LARGEST
+    return pipeline_with(
+        f"amos_cpu_{largest}", lambda body: as_meant(_stepwise(_placed(body, largest)))
+    )
+
+
+def pipeline_with(name: str, change: Callable[[Any], Any]) -> str:
+    """The name under which TVM knows its own pipeline with one more step at its end.
+
+    Args:
+        name: that one.
+        change: the new body of each function.
+    """
     load_tvm()
     import tvm
     from tvm.s_tir.pipeline import default_s_tir_pipeline
     from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
-    largest = _LARGEST_OF_TILES if tiles else _LARGEST
-    name = f"amos_cpu_{largest}"
-
-    def place(module: Any, _: Any) -> Any:
+    def changed(module: Any, _: Any) -> Any:
         made = {
-            name: function.with_body(as_meant(_stepwise(_placed(function.body, largest))))
-            for name, function in module.functions.items()
+            key: function.with_body(change(function.body))
+            for key, function in module.functions.items()
         }
         return tvm.IRModule(made, attrs=module.attrs)
 
     def passes() -> Any:
         first, *last = default_s_tir_pipeline()
-        placing = tvm.transform.module_pass(place, opt_level=0)
-        return tvm.transform.Sequential([first, placing]), *last
+        changing = tvm.transform.module_pass(changed, opt_level=0)
+        return tvm.transform.Sequential([first, changing]), *last
 
     register_tir_pipeline(name, passes)
     return name

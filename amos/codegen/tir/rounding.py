@@ -12,31 +12,40 @@ from typing import Any
 
 import numpy as np
 
+from amos.codegen.tir.statements import inside
+
 #: Stands for the fence around a product.
 ROUNDED = "tirx.sinh"
 #: Stands for the nearest integer, ties to even; TVM's own meaning takes ties away from zero.
 NEAREST = "tirx.round"
 
 
-@cache
-def _settled() -> Any:
-    """An operator that is its argument, of which TVM believes that it reads memory.
+#: What TVM believes of an operator: that it is pure, or that it reads memory.
+_PURE, _READS_MEMORY = 1, 2
 
-    TVM's analyzer puts the value of a pure name in the place of each of its uses, and so on
-    in what these are used for, which takes exponential time in the depth of names.
-    """
+
+@cache
+def _own(name: str, effect: int) -> Any:
+    """An operator of ours that is its argument, with what TVM believes of it."""
     from tvm import ir
 
-    name = "amos_settled"
     ir._ffi_api.RegisterOp(f"tirx.{name}", "Its argument.")
-    reads_memory = 2
     for key, value in (
-        ("TCallEffectKind", reads_memory),
+        ("TCallEffectKind", effect),
         ("TVectorizable", True),
         ("TScriptPrinterName", name),
     ):
         ir.register_op_attr(f"tirx.{name}", key, value)
     return ir.Op.get(f"tirx.{name}")
+
+
+def _settled() -> Any:
+    """An operator of which TVM believes that it reads memory.
+
+    TVM's analyzer puts the value of a pure name in the place of each of its uses, and so on
+    in what these are used for, which takes exponential time in the depth of names.
+    """
+    return _own("amos_settled", _READS_MEMORY)
 
 
 def settled(value: Any) -> Any:
@@ -51,6 +60,44 @@ def is_settled(value: Any) -> bool:
     from tvm import ir
 
     return isinstance(value, ir.Call) and bool(value.op.same_as(_settled()))
+
+
+def with_rounded_products(function: Any) -> Any:
+    """A function that quantizes, in which products are rounded before they are added.
+
+    :func:`fenced` says so to LLVM when loops are vectors.
+    """
+    import tvm_ffi
+    from tvm import ir, tirx
+
+    rounded, nearest = _own("amos_rounded", _PURE), ir.Op.get("tirx.nearbyint")
+    if not any(call.op.same_as(nearest) for call in inside(function.body, ir.Call)):
+        return function
+
+    def term(value: Any) -> Any:
+        product = isinstance(value, tirx.Mul) and str(value.ty.dtype).startswith("float")
+        return tirx.call_intrin(value.ty.dtype, rounded, value) if product else value
+
+    def total(value: Any) -> Any:
+        return type(value)(term(value.a), term(value.b))
+
+    kinds = [(kind, total) for kind in (tirx.Add, tirx.Sub)]
+    return function.with_body(tvm_ffi.structural_map(function.body, kinds))
+
+
+def fenced(body: Any) -> Any:
+    """The vectorized body of a function with fences around rounded products."""
+    import tvm_ffi
+    from tvm import ir, tirx
+
+    rounded = _own("amos_rounded", _PURE)
+
+    def fence(call: Any) -> Any:
+        if not call.op.same_as(rounded):
+            return call
+        return tirx.call_llvm_pure_intrin(call.ty.dtype, "llvm.arithmetic.fence", *call.args)
+
+    return tvm_ffi.structural_map(body, (ir.Call, fence))
 
 
 def as_meant(body: Any) -> Any:
