@@ -13,7 +13,12 @@ from typing import Any
 
 from amos._toolchain import load_tvm
 from amos.codegen.tir.memory import aligned_to_elements, pipeline_with
-from amos.codegen.tir.rounding import fenced, round_in_vectors, with_rounded_products
+from amos.codegen.tir.rounding import (
+    fenced,
+    quantizes,
+    round_in_vectors,
+    with_rounded_products,
+)
 from amos.codegen.tir.statements import inside
 from amos.codegen.tir.target import host_target
 
@@ -122,12 +127,13 @@ def _scheduled(module: Any, _: Any) -> Any:
     import tvm
     from tvm import tirx
 
-    functions = {
-        name: _anywhere(with_rounded_products(_simple(function)))
-        if isinstance(function, tirx.PrimFunc)
-        else function
-        for name, function in module.functions.items()
-    }
+    functions = dict(module.functions.items())
+    loops = {name: each for name, each in functions.items() if isinstance(each, tirx.PrimFunc)}
+    # A quantized result may lie halfway between two quanta, and then depends on every rounding.
+    exact = any(map(quantizes, loops.values()))
+    for name, function in loops.items():
+        scheduled = _simple(function)
+        functions[name] = _anywhere(with_rounded_products(scheduled) if exact else scheduled)
     return tvm.IRModule(functions, attrs=module.attrs)
 
 

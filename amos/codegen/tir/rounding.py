@@ -62,17 +62,23 @@ def is_settled(value: Any) -> bool:
     return isinstance(value, ir.Call) and bool(value.op.same_as(_settled()))
 
 
+def quantizes(function: Any) -> bool:
+    """Whether a function rounds floats to integers."""
+    from tvm import ir
+
+    nearest = ir.Op.get("tirx.nearbyint")
+    return any(call.op.same_as(nearest) for call in inside(function.body, ir.Call))
+
+
 def with_rounded_products(function: Any) -> Any:
-    """A function that quantizes, in which products are rounded before they are added.
+    """A function in which products are rounded before they are added.
 
     :func:`fenced` says so to LLVM when loops are vectors.
     """
     import tvm_ffi
-    from tvm import ir, tirx
+    from tvm import tirx
 
-    rounded, nearest = _own("amos_rounded", _PURE), ir.Op.get("tirx.nearbyint")
-    if not any(call.op.same_as(nearest) for call in inside(function.body, ir.Call)):
-        return function
+    rounded = _own("amos_rounded", _PURE)
 
     def term(value: Any) -> Any:
         product = isinstance(value, tirx.Mul) and str(value.ty.dtype).startswith("float")
