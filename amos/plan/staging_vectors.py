@@ -96,14 +96,13 @@ class VectorCopy:
 
     @cached_property
     def _plans(self) -> dict[tuple[int, ...], VectorPlan | None]:
-        names = [dim.index.names[0] for dim in self.op.dims]
-        unit = range(len(names) - self.unit, len(names))
-        moving = [*self.written_out, *unit]
-        grid = np.indices([self.op.dims[d].extent for d in moving])
-        grid = grid.reshape(len(moving), -1, self.elements)
-        at = {names[d]: positions for d, positions in zip(moving, grid, strict=True)}
+        unit = range(len(self.op.dims) - self.unit, len(self.op.dims))
+        moving = [self.op.dims[d] for d in (*self.written_out, *unit)]
+        grid = np.indices([dim.extent for dim in moving]).reshape(len(moving), -1, self.elements)
+        at = {dim.index.names[0]: where for dim, where in zip(moving, grid, strict=True)}
+        first = {self.op.dims[d].index.names[0]: grid[0] * 0 for d in unit}
         found = _elements(self.op, at)
-        firsts = _elements(self.op, at | {names[d]: at[names[d]] * 0 for d in unit}, live=False)
+        firsts = _elements(self.op, at | first, live=False)
         return {
             place: None if _PADDING in where else _plan(where, first[0])
             for place, where, first in zip(
