@@ -11,11 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import product
 from math import prod
-
-import numpy as np
 
 from amos.plan.staging import StagedOperand
 
@@ -29,8 +26,6 @@ _WRITTEN_OUT = 16
 _SHORT = 16
 #: Stands for the place of an element that is known to lie outside, where that is not zero.
 _PADDING = -(1 << 62)
-#: The same of one that is known to hold zero.
-_ZERO = -(1 << 61)
 #: Instructions of such an insertion, all of which wait for one port (measured on runs of 4).
 _INSERTED = 5
 
@@ -92,23 +87,19 @@ class VectorCopy:
         There is none where a slot is known to hold a padding's value: it may belong to a
         lane beyond its loop at the same time, which holds zero, and which only a step tells.
         """
-        return self._plans[place]
-
-    @cached_property
-    def _plans(self) -> dict[tuple[int, ...], VectorPlan | None]:
-        unit = range(len(self.op.dims) - self.unit, len(self.op.dims))
-        moving = [self.op.dims[d] for d in (*self.written_out, *unit)]
-        grid = np.indices([dim.extent for dim in moving]).reshape(len(moving), -1, self.elements)
-        at = {dim.index.names[0]: where for dim, where in zip(moving, grid, strict=True)}
-        first = {self.op.dims[d].index.names[0]: grid[0] * 0 for d in unit}
-        found = _elements(self.op, at)
-        firsts = _elements(self.op, at | first, live=False)
-        return {
-            place: None if _PADDING in where else _plan(where, first[0])
-            for place, where, first in zip(
-                self.places(), found.tolist(), firsts.tolist(), strict=True
-            )
+        fixed = {
+            self.op.dims[d].index.names[0]: at
+            for d, at in zip(self.written_out, place, strict=True)
         }
+        names = [dim.index.names[0] for dim in self.op.dims[-self.unit :]]
+        places: list[int | None] = []
+        for position in self.positions():
+            at = fixed | dict(zip(names, position, strict=True))
+            where = _element(self.op, at)
+            if where == _PADDING:
+                return None
+            places.append(where)
+        return _plan(places, _element(self.op, fixed | dict.fromkeys(names, 0), live=False) or 0)
 
 
 def vector_copy(op: StagedOperand) -> VectorCopy | None:
@@ -149,45 +140,40 @@ def _takes_apart(op: StagedOperand, target: str) -> bool:
     return group.tiles > 1 and several and bool(set(group.members) & op.load.names)
 
 
-def _elements(op: StagedOperand, at: dict[str, np.ndarray], *, live: bool = True) -> np.ndarray:
-    """Where elements are, from their tile's first; ``_ZERO`` if a slot is known to hold zero."""
+def _element(op: StagedOperand, at: dict[str, int], *, live: bool = True) -> int | None:
+    """Where an element is, from the tile's first; ``None`` if its slot is known to be zero."""
     extents = op.nest.mapping.operator.extents
-    values: dict[str, np.ndarray] = {}
+    values: dict[str, int] = {}
     #: What is known as it is, not from the tile's first.
     known = {name for name in op.load.names if extents[name] == 1}
-    nothing = np.zeros_like(next(iter(at.values())))
-    empty = nothing != 0
     for target in op.fragment:
         group, lane = op.nest.groups[target], at[op.nest.groups[target].lane]
         if not set(group.members) & op.load.names:
-            if group.kind == "reduce" and not group.members:
-                empty = empty | (lane != 0)
+            if live and lane and group.kind == "reduce" and not group.members:
+                return None
         elif group.tiles > 1 and not _takes_apart(op, target):
             long = next(n for n, radix in enumerate(group.radices) if radix > 1)
             values[group.members[long]] = lane
         else:
-            fused = at.get(group.tile, nothing) * group.lanes + lane
-            empty = empty | (fused >= group.size)
+            fused = at.get(group.tile, 0) * group.lanes + lane
+            if live and fused >= group.size:
+                return None
             values |= group.decode(fused)
             known |= set(group.members)
-    offset, length, outside = nothing, 1, nothing != 0
+    offset, length = 0, 1
     for index, size in zip(reversed(op.load.indices), reversed(op.load.tensor.shape), strict=True):
-        step = sum((c * values[name] for name, c in index.terms if name in values), nothing)
-        if known.issuperset(index.names):
-            where = index.constant + step
-            outside = outside | (where < 0) | (where >= size)
-        offset = offset + length * step
+        step = sum(c * values.get(name, 0) for name, c in index.terms)
+        if live and known.issuperset(index.names) and not 0 <= index.constant + step < size:
+            return _PADDING if op.load.padding != op.empty else None
+        offset += length * step
         length *= size
-    if not live:
-        return offset
-    padding = _PADDING if op.load.padding != op.empty else _ZERO
-    return np.where(empty, _ZERO, np.where(outside, padding, offset))
+    return offset
 
 
-def _plan(places: list[int], first: int) -> VectorPlan | None:
+def _plan(places: list[int | None], first: int) -> VectorPlan | None:
     """Runs for elements at given places, counted from ``first``."""
     runs: list[list[int]] = []
-    for place in sorted({*places} - {_ZERO}):
+    for place in sorted({p for p in places if p is not None}):
         if runs and place - runs[-1][0] < _MOST:
             runs[-1][1] = place
         else:
@@ -196,7 +182,7 @@ def _plan(places: list[int], first: int) -> VectorPlan | None:
         return None
     picks: list[tuple[int, int] | None] = []
     for wanted in places:
-        if wanted == _ZERO:
+        if wanted is None:
             picks.append(None)
             continue
         found = next(n for n, (_, high) in enumerate(runs) if wanted <= high)
