@@ -240,6 +240,8 @@ class Decisions:
 _Definition = tuple[str, int, list[int], list[tuple[bool, int]], str]
 #: A constraint that is checked: itself, the test, and its operands.
 _Limit = tuple[Constraint, str, int, object]
+#: Number and codes of a tunable, and the definitions and limits that depend on it.
+_Dependent = tuple[int, Sequence[int], list[_Definition], list[_Limit]]
 
 
 class _Program:
@@ -269,10 +271,10 @@ class _Program:
         self.needed.reverse()
         self.tied = [entry for entry in self.tunables if entry[0] in wanted]
         self.coupled = frozenset(name for _, name, _ in self.tied)
-        self._dependent: dict[str, tuple[int, Sequence[int], list[_Definition], list[_Limit]]] = {}
+        self._dependent: dict[str, _Dependent] = {}
 
-    def dependent(self, name: str) -> tuple[int, Sequence[int], list[_Definition], list[_Limit]]:
-        """Number and codes of a tunable, and the definitions and limits that depend on it."""
+    def dependent(self, name: str) -> _Dependent:
+        """What follows from a tunable, found once."""
         if name not in self._dependent:
             codes = next(codes for _, tunable, codes in self.tunables if tunable == name)
             reached = {self.number[name]}

@@ -8,6 +8,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import onnx
+import onnx.reference
 import pytest
 
 import amos
@@ -18,174 +20,17 @@ from amos.network.graph import Graph
 from amos.network.program import read
 from amos.network.qlinear import with_pairs
 from amos.network.quantized import integer_arithmetic
-
-onnx = pytest.importorskip("onnx")
-pytest.importorskip("onnx.reference")
-
-
-class _Model:
-    """A quantized model while nodes are added, and its values in floats."""
-
-    def __init__(self, seed: int, kind: str = "uint8") -> None:
-        self.rng, self.kind = np.random.default_rng(seed), kind
-        self.low = int(np.iinfo(kind).max) - 255
-        self.nodes: list[Any] = []
-        self.weights: list[Any] = []
-        self.scales: dict[str, tuple[np.float32, int]] = {}
-
-    def constant(self, array: Any) -> str:
-        name = f"c{len(self.weights)}"
-        self.weights.append(onnx.numpy_helper.from_array(np.asarray(array), name))
-        return name
-
-    def add(self, kind: str, *inputs: str, **attributes: Any) -> str:
-        name = f"{kind.lower()}{len(self.nodes)}"
-        self.nodes.append(onnx.helper.make_node(kind, inputs, [name], name=name, **attributes))
-        return name
-
-    def pair(self, x: str, scale: float, zero: int) -> str:
-        """Quantize and dequantize."""
-        names = self.constant(np.float32(scale)), self.constant(np.array(zero, self.kind))
-        return self.add("DequantizeLinear", self.add("QuantizeLinear", x, *names), *names)
-
-    def weight(self, *shape: int, axis: int = 0, kind: str = "int8") -> tuple[str, np.ndarray]:
-        """Dequantized weights with a scale for each step of the axis, and the scales."""
-        zero = 128 if kind == "uint8" else 0
-        values = self.rng.integers(-127, 128, shape) + zero
-        scale = self.rng.uniform(0.001, 0.004, shape[axis]).astype(np.float32)
-        names = (
-            self.constant(values.astype(kind)),
-            self.constant(scale),
-            self.constant(np.full(shape[axis], zero, kind)),
-        )
-        return self.add("DequantizeLinear", *names, axis=axis), scale
-
-    def bias(self, scales: np.ndarray) -> str:
-        values = self.rng.integers(-3000, 3000, scales.size).astype(np.int32)
-        return self.add("DequantizeLinear", self.constant(values), self.constant(scales), axis=0)
-
-    def model(self, *results: str) -> Any:
-        helper, floats = onnx.helper, onnx.TensorProto.FLOAT
-        inputs = [helper.make_tensor_value_info("x", floats, _SHAPE)]
-        outputs = [helper.make_tensor_value_info(name, floats, None) for name in results]
-        graph = helper.make_graph(self.nodes, "small", inputs, outputs, self.weights)
-        opsets = [helper.make_opsetid("", 19), helper.make_opsetid("com.microsoft", 1)]
-        model = helper.make_model(graph, opset_imports=opsets)
-        model.ir_version = 9
-        return onnx.shape_inference.infer_shapes(model, strict_mode=True)
-
-
-#: Scale of the input's quantization, and of the results'.
-_IN, _OUT = 0.0313, 0.0427
-
-
-def _convolution(g: _Model, zero: int = 7, **options: Any) -> str:
-    x = g.pair("x", _IN, zero)
-    weight, scales = g.weight(5, 4, 3, 3, kind=options.get("weights", "int8"))
-    bias = g.bias(np.float32(_IN) * scales)
-    return g.pair(g.add("Conv", x, weight, bias, pads=[1, 1, 1, 1], strides=[2, 2]), _OUT, 9)
-
-
-def _unsigned_weights(g: _Model) -> str:
-    return _convolution(g, weights="uint8")
-
-
-def _unpadded_zero(g: _Model) -> str:
-    return _convolution(g, zero=0)
-
-
-def _transposed(g: _Model) -> str:
-    weight, scales = g.weight(4, 3, 4, 4, axis=1)
-    bias = g.bias(np.float32(_IN) * scales)
-    y = g.add("ConvTranspose", g.pair("x", _IN, 0), weight, bias, strides=[2, 2], pads=[1] * 4)
-    return g.pair(y, _OUT, 9)
-
-
-def _depthwise(g: _Model) -> str:
-    weight, scales = g.weight(4, 1, 3, 3)
-    bias = g.bias(np.float32(_IN) * scales)
-    y = g.add("Conv", g.pair("x", _IN, 5), weight, bias, pads=[1, 1, 1, 1], group=4)
-    return g.pair(g.add("Relu", y), _OUT, 3)
-
-
-def _float_bias(g: _Model) -> str:
-    weight, _ = g.weight(5, 4, 1, 1)
-    bias = g.constant(g.rng.standard_normal(5).astype(np.float32))
-    return g.pair(g.add("Conv", g.pair("x", _IN, 7), weight, bias), _OUT, 3)
-
-
-def _no_result(g: _Model) -> str:
-    weight, scales = g.weight(5, 4, 1, 1)
-    return g.add("Conv", g.pair("x", _IN, 7), weight, g.bias(np.float32(_IN) * scales))
-
-
-def _residual(g: _Model) -> str:
-    x = g.pair("x", _IN, 11)
-    weight, scales = g.weight(4, 4, 3, 3)
-    y = g.add("Conv", x, weight, g.bias(np.float32(_IN) * scales), pads=[1, 1, 1, 1])
-    return g.pair(g.add("Add", g.pair(y, 0.0531, 100), x), _OUT, 0)
-
-
-def _summed_floats(g: _Model) -> str:
-    x = g.pair("x", _IN, 11)
-    weight, scales = g.weight(4, 4, 3, 3)
-    y = g.add("Conv", x, weight, g.bias(np.float32(_IN) * scales), pads=[1, 1, 1, 1])
-    return g.add("Tanh", g.add("Add", x, g.pair(y, _OUT, 100)))
-
-
-def _moves(g: _Model) -> str:
-    x = g.add("MaxPool", g.pair("x", _IN, 7), kernel_shape=[3, 3], pads=[1, 1, 1, 1])
-    x = g.pair(x, _IN, 7)
-    x = g.pair(g.add("Concat", x, g.pair(g.add("Relu", "x"), _IN, 7), axis=1), _IN, 7)
-    return g.pair(g.add("Flatten", x), _IN, 7)
-
-
-def _gemm(g: _Model) -> str:
-    x = g.pair(g.add("Flatten", "x"), _IN, 7)
-    weight, scales = g.weight(6, 4 * 36)
-    return g.pair(g.add("Gemm", x, weight, g.bias(np.float32(_IN) * scales), transB=1), _OUT, 9)
-
-
-def _gelu(g: _Model) -> str:
-    x = g.pair(g.add("Flatten", "x"), _IN, 7)
-    weight, _ = g.weight(4 * 36, 6, axis=1)
-    y = g.add("MatMul", x, weight)
-    return g.pair(g.add("Mul", y, g.add("Sigmoid", y)), _OUT, 9)
-
-
-def _steps(g: _Model) -> str:
-    """GELU as a quantizer writes it, with a pair behind each operator."""
-    x = g.pair("x", _IN, 100 + g.low)
-    y = g.pair(g.add("Erf", g.add("Div", x, g.constant(np.float32(1.4142)))), 0.0078, 127 + g.low)
-    y = g.pair(g.add("Add", y, g.constant(np.float32(1))), 0.0079, g.low)
-    return g.pair(
-        g.add("Mul", g.pair(g.add("Mul", x, y), _OUT, 9), g.constant(np.float32(0.5))), _OUT, 9
-    )
-
-
-def _other_levels(g: _Model) -> str:
-    """What is read with another scale and another zero point than it was written with."""
-    scale, zero = g.constant(np.float32(_IN)), g.constant(np.array(5, g.kind))
-    y = g.add("QuantizeLinear", "x", scale, zero)
-    scale, zero = g.constant(np.float32(_OUT)), g.constant(np.array(90, g.kind))
-    return g.add("DequantizeLinear", y, scale, zero)
-
-
-def _narrow(g: _Model) -> str:
-    """Floats of 16 bits, with a scale that divides them exactly."""
-    scale, zero = g.constant(np.float16(1 / 32)), g.constant(np.array(5, g.kind))
-    x = g.add("Cast", "x", to=onnx.TensorProto.FLOAT16)
-    x = g.add("DequantizeLinear", g.add("QuantizeLinear", x, scale, zero), scale, zero)
-    scale = g.constant(np.float16(1 / 64))
-    y = g.add("DequantizeLinear", g.constant(np.arange(6, dtype=np.int8)), scale)
-    return g.add("Cast", g.add("Add", x, y), to=onnx.TensorProto.FLOAT)
-
-
-CASES: list[Callable[[_Model], str]] = [
-    *(_convolution, _unsigned_weights, _unpadded_zero, _transposed, _depthwise, _float_bias),
-    *(_no_result, _residual, _summed_floats, _gemm, _gelu, _moves, _steps, _other_levels, _narrow),
-]
-_SHAPE = (2, 4, 6, 6)
+from tests.network.quantized_models import (
+    CASES,
+    IN,
+    OUT,
+    SHAPE,
+    Model,
+    convolution,
+    moves,
+    no_result,
+    steps,
+)
 
 
 def _imported(model: Any) -> Any:
@@ -210,13 +55,13 @@ def _in_floats(model: Any, x: np.ndarray) -> list[np.ndarray]:
 
 
 def _input(seed: int) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(_SHAPE, dtype=np.float32) * 2
+    return np.random.default_rng(seed).standard_normal(SHAPE, dtype=np.float32) * 2
 
 
 @pytest.mark.parametrize("kind", ["uint8", "int8"])
 def test_it_is_the_model_within_a_quantum(kind: str) -> None:
     """All cases as one model with a result for each, which is compiled once."""
-    g = _Model(seed=3, kind=kind)
+    g = Model(seed=3, kind=kind)
     model = g.model(*(define(g) for define in CASES))
     integers = integer_arithmetic(_imported(model))
     operations = {node.operation for node in read(integers).nodes}
@@ -224,7 +69,7 @@ def test_it_is_the_model_within_a_quantum(kind: str) -> None:
     x = _input(1)
     for define, ours, floats in zip(CASES, _run(integers, x), _in_floats(model, x), strict=True):
         difference = np.abs(ours - floats)
-        quantum = 1e-4 if define is _no_result else _IN if define is _moves else _OUT
+        quantum = 1e-4 if define is no_result else IN if define is moves else OUT
         assert difference.max() <= quantum * 1.001, define.__name__
         assert (difference > 1e-5).mean() < 0.01, define.__name__
         assert floats.std() > 3 * quantum, define.__name__
@@ -236,87 +81,87 @@ def _products(graph: Graph) -> set[str]:
 
 
 @pytest.mark.parametrize("define", CASES[:-4])
-def test_products_are_summed_as_integers(define: Callable[[_Model], str]) -> None:
-    g = _Model(seed=3)
+def test_products_are_summed_as_integers(define: Callable[[Model], str]) -> None:
+    g = Model(seed=3)
     graph = read(integer_arithmetic(_imported(g.model(define(g)))))
     assert _products(graph) == {"int32"}
 
 
 def test_what_moves_elements_moves_bytes() -> None:
-    g = _Model(seed=3)
-    graph = read(integer_arithmetic(_imported(g.model(_moves(g)))))
+    g = Model(seed=3)
+    graph = read(integer_arithmetic(_imported(g.model(moves(g)))))
     moved = {n.operation: n.dtype for n in graph.nodes if n.operation not in ("input", "nn.relu")}
     assert {moved[name] for name in ("nn.max_pool2d", "concat", "reshape")} == {"uint8"}
 
 
 def test_what_is_joined_is_quantized_before() -> None:
     """Each part where it is made; one part has the levels of the result already."""
-    g = _Model(seed=5)
-    convolution = g.pair(_no_result(g), 0.0531, 100)
-    parts = convolution, g.pair("x", _OUT, 9), g.add("Sigmoid", "x")
-    model = g.model(g.pair(g.add("Concat", *parts, axis=1), _OUT, 9))
+    g = Model(seed=5)
+    product = g.pair(no_result(g), 0.0531, 100)
+    parts = product, g.pair("x", OUT, 9), g.add("Sigmoid", "x")
+    model = g.model(g.pair(g.add("Concat", *parts, axis=1), OUT, 9))
     integers = integer_arithmetic(_imported(model))
     (joined,) = (node for node in read(integers).nodes if node.operation == "concat")
     assert joined.dtype == "uint8"
     x = _input(3)
     (ours,), (floats,) = _run(integers, x), _in_floats(model, x)
-    assert np.abs(ours - floats).max() <= _OUT * 1.001
+    assert np.abs(ours - floats).max() <= OUT * 1.001
     assert (np.abs(ours - floats) > 1e-5).mean() < 0.01
 
 
 def test_a_function_of_one_tensor_is_looked_up() -> None:
     """All steps at once: not a level differs from the model's."""
     for kind in ("uint8", "int8"):
-        g = _Model(seed=3, kind=kind)
-        model = g.model(_steps(g))
+        g = Model(seed=3, kind=kind)
+        model = g.model(steps(g))
         integers = integer_arithmetic(_imported(model))
         operations = [node.operation for node in read(integers).nodes]
         assert operations.count("take") == 1
         assert "erf" not in operations
-        x = np.random.default_rng(4).uniform(-4, 4, _SHAPE).astype(np.float32)
+        x = np.random.default_rng(4).uniform(-4, 4, SHAPE).astype(np.float32)
         assert np.array_equal(_run(integers, x)[0], _in_floats(model, x)[0])
 
 
 def test_a_convolution_is_exact() -> None:
     """As onnxruntime computes it: one product in float32, rounded once, ties to even."""
-    g = _Model(seed=5)
-    model = g.model(_convolution(g, zero=7))
+    g = Model(seed=5)
+    model = g.model(convolution(g, zero=7))
     constants = [onnx.numpy_helper.to_array(each) for each in g.weights]
     weight = next(c for c in constants if c.shape == (5, 4, 3, 3)).astype(np.int64)
     scale = next(c for c in constants if c.dtype == np.float32 and c.shape == (5,))
     bias = next(c for c in constants if c.dtype == np.int32)
     x = _input(2)
-    image = np.clip(np.rint(x / np.float32(_IN)) + 7, 0, 255).astype(np.int64) - 7
+    image = np.clip(np.rint(x / np.float32(IN)) + 7, 0, 255).astype(np.int64) - 7
     padded = np.pad(image, ((0, 0), (0, 0), (1, 1), (1, 1)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))[:, :, ::2, ::2]
     sums = np.einsum("ncpqrs,kcrs->nkpq", windows, weight) + bias[:, None, None]
-    factor = (np.float32(_IN) * scale / np.float32(_OUT)).astype(np.float32)[:, None, None]
+    factor = (np.float32(IN) * scale / np.float32(OUT)).astype(np.float32)[:, None, None]
     levels = np.clip(np.rint(sums.astype(np.float32) * factor) + 9, 0, 255)
-    expected = (levels.astype(np.int32) - 9).astype(np.float32) * np.float32(_OUT)
+    expected = (levels.astype(np.int32) - 9).astype(np.float32) * np.float32(OUT)
     assert np.array_equal(_run(integer_arithmetic(_imported(model)), x)[0], expected)
 
 
 def test_arithmetic_of_bytes_wraps_around() -> None:
     """In a kernel's epilogue it would not, so it stays behind the kernel."""
-    g = _Model(seed=3)
-    _convolution(g)
+    g = Model(seed=3)
+    convolution(g)
     y = g.nodes[-1].input[0]
     total = g.add("Mul", g.add("Add", y, g.constant(np.uint8(200))), y)
-    scale, zero = g.constant(np.float32(_OUT)), g.constant(np.uint8(90))
+    scale, zero = g.constant(np.float32(OUT)), g.constant(np.uint8(90))
     network = amos.load_network(g.model(g.add("DequantizeLinear", total, scale, zero)))
     assert [group.result.operation for group in network.grouping.groups] == ["astype"]
     assert {"add", "multiply"} <= {n.operation for n in network.grouping.left if n.dtype == "uint8"}
 
 
 def test_groups_store_bytes_and_a_network_of_them_is_exact() -> None:
-    g = _Model(seed=3)
-    x, scale = _convolution(g, zero=0), np.float32(_OUT)
+    g = Model(seed=3)
+    x, scale = convolution(g, zero=0), np.float32(OUT)
     weight, scales = g.weight(5, 5, 3, 3)
     y = g.add("Conv", x, weight, g.bias(scale * scales), pads=[1, 1, 1, 1])
     y = g.pair(y, 0.0531, 0)
     weight, scales = g.weight(5, 5, 1, 1)
     y = g.pair(g.add("Conv", y, weight, g.bias(np.float32(0.0531) * scales)), 0.0531, 100)
-    y = g.pair(g.add("Relu", g.add("Add", y, x)), _OUT, 3)
+    y = g.pair(g.add("Relu", g.add("Add", y, x)), OUT, 3)
     model = g.model(y)
     network = amos.load_network(model)
     _, first, second = (group.operator for group in network.grouping.groups)
@@ -336,13 +181,13 @@ def test_weights_declare_the_range_that_an_instruction_asks_for(
     """Where one takes part that needs it; elsewhere the task is that of whole bytes."""
     operators = []
     for largest in (64, 65):
-        g = _Model(seed=3)
-        g.pair("x", _IN, 0)
+        g = Model(seed=3)
+        g.pair("x", IN, 0)
         weight = np.clip(g.rng.integers(-127, 128, (16, 4, 3, 3)), -64, largest).astype(np.int8)
         scales = np.full(16, 0.01, np.float32)
         names = g.constant(weight), g.constant(scales), g.constant(np.zeros(16, np.int8))
         y = g.add("Conv", "dequantizelinear1", g.add("DequantizeLinear", *names, axis=0))
-        (task,) = amos.load_network(g.model(g.pair(y, _OUT, 3))).tasks
+        (task,) = amos.load_network(g.model(g.pair(y, OUT, 3))).tasks
         operators.append(task.operator)
     narrow, whole = operators
     assert [each.sources[1].tensor.bounds for each in operators] == [(-64, 64), None]
@@ -375,17 +220,17 @@ def test_weights_declare_the_range_that_an_instruction_asks_for(
 
 @pytest.mark.parametrize(("zero", "kind"), [(-128, "uint8"), (0, "int8")])
 def test_padding_is_0_where_it_can_be(zero: int, kind: str) -> None:
-    g = _Model(seed=3, kind="int8")
-    graph = read(integer_arithmetic(_imported(g.model(_convolution(g, zero=zero)))))
+    g = Model(seed=3, kind="int8")
+    graph = read(integer_arithmetic(_imported(g.model(convolution(g, zero=zero)))))
     assert not [n for n in graph.nodes if n.operation == "nn.pad"]
     (node,) = (n for n in graph.nodes if n.operation == "nn.conv2d")
     assert node.operands[0].dtype == kind
 
 
 def test_operators_over_integers_are_pairs() -> None:
-    g = _Model(seed=3)
-    scale, zero = g.constant(np.float32(_IN)), g.constant(np.uint8(7))
-    out, middle = g.constant(np.float32(_OUT)), g.constant(np.uint8(90))
+    g = Model(seed=3)
+    scale, zero = g.constant(np.float32(IN)), g.constant(np.uint8(7))
+    out, middle = g.constant(np.float32(OUT)), g.constant(np.uint8(90))
     x = g.add("QuantizeLinear", "x", scale, zero)
     values = g.constant(g.rng.integers(-127, 128, (4, 4, 3, 3)).astype(np.int8))
     scales = g.constant(g.rng.uniform(0.001, 0.004, 4).astype(np.float32))
@@ -397,14 +242,14 @@ def test_operators_over_integers_are_pairs() -> None:
     onnx.checker.check_model(pairs)
     array = _input(4)
     (expected,), (floats,) = _in_floats(model, array), _in_floats(pairs, array)
-    assert np.abs(floats - expected).max() <= _OUT * 1.001
+    assert np.abs(floats - expected).max() <= OUT * 1.001
     (ours,) = _run(integer_arithmetic(_imported(pairs)), array)
     assert np.array_equal(ours, expected)
 
 
 def test_a_product_of_bytes_is_scaled_with_its_bias() -> None:
-    g = _Model(seed=3)
-    scale, zero = g.constant(np.float32(_IN)), g.constant(np.uint8(7))
+    g = Model(seed=3)
+    scale, zero = g.constant(np.float32(IN)), g.constant(np.uint8(7))
     x = g.add("Flatten", g.add("QuantizeLinear", "x", scale, zero))
     weight = g.rng.integers(-127, 128, (4 * 36, 6)).astype(np.int8)
     bias = g.rng.integers(-9000, 9000, 6).astype(np.int32)
@@ -413,8 +258,8 @@ def test_a_product_of_bytes_is_scaled_with_its_bias() -> None:
     y = g.add("QGemm", *inputs, domain="com.microsoft", alpha=0.5)
     array = _input(5)
     (ours,) = _in_floats(with_pairs(g.model(y), "small"), array)
-    levels = np.clip(np.rint(array / np.float32(_IN)) + 7, 0, 255).reshape(2, -1) - 7
-    expected = 0.5 * _IN * 0.002 * (levels @ weight.astype(float) + bias)
+    levels = np.clip(np.rint(array / np.float32(IN)) + 7, 0, 255).reshape(2, -1) - 7
+    expected = 0.5 * IN * 0.002 * (levels @ weight.astype(float) + bias)
     np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-4)
 
 

@@ -272,16 +272,14 @@ class CExpressions:
 
     def _call_call_pure_extern(self, node: Any) -> str:
         name = str(node.args[0].value)
-        if name == "sinhf":
-            return self._call_sinh(node)
         if name not in _OF_C:
             raise ExportError(f"function {name!r} has no form in C here")
         return self._operation(_OF_C[name], type_of(node), *node.args[1:])
 
-    def _call_sinh(self, node: Any) -> str:
+    def _call_amos_rounded(self, node: Any) -> str:
         """A product that is not fused with a sum: see :mod:`amos.codegen.tir.rounding`."""
         self.rounds = True
-        return self._value(node.args[-1])
+        return self._value(node.args[0])
 
     def _call_nearbyint(self, node: Any) -> str:
         return self._operation("round", type_of(node), *node.args)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from amos.codegen.tir.arrays import decoded, encoded, held
-from amos.codegen.tir.rounding import NEAREST, ROUNDED, settled
+from amos.codegen.tir.rounding import NEAREST, rounded, settled
 from amos.ir import BufferLoad, Operator, Prologue, dtype
 from amos.ir.epilogue import Epilogue
 from amos.ir.expression import ACCUMULATORS, Function, inlined
@@ -204,7 +204,7 @@ class _InTVM:
         from tvm import tirx
 
         product = isinstance(self._meaning(term), tirx.Mul)
-        return tirx.call_intrin("float32", ROUNDED, term) if product else term
+        return rounded(term) if product else term
 
     def _meaning(self, term: Any) -> Any:
         """What a name stands for; any other term itself."""

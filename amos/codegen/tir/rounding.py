@@ -14,8 +14,6 @@ import numpy as np
 
 from amos.codegen.tir.statements import inside
 
-#: Stands for the fence around a product.
-ROUNDED = "tirx.sinh"
 #: Stands for the nearest integer, ties to even; TVM's own meaning takes ties away from zero.
 NEAREST = "tirx.round"
 
@@ -55,6 +53,17 @@ def settled(value: Any) -> Any:
     return tirx.call_intrin(value.ty.dtype, _settled(), value)
 
 
+def rounded(product: Any) -> Any:
+    """A product that is rounded before it is added."""
+    from tvm import tirx
+
+    return tirx.call_intrin(product.ty.dtype, _rounded(), product)
+
+
+def _rounded() -> Any:
+    return _own("amos_rounded", _PURE)
+
+
 def is_settled(value: Any) -> bool:
     """Whether :func:`settled` has made a value."""
     from tvm import ir
@@ -78,11 +87,9 @@ def with_rounded_products(function: Any) -> Any:
     import tvm_ffi
     from tvm import tirx
 
-    rounded = _own("amos_rounded", _PURE)
-
     def term(value: Any) -> Any:
         product = isinstance(value, tirx.Mul) and str(value.ty.dtype).startswith("float")
-        return tirx.call_intrin(value.ty.dtype, rounded, value) if product else value
+        return rounded(value) if product else value
 
     def total(value: Any) -> Any:
         return type(value)(term(value.a), term(value.b))
@@ -94,16 +101,18 @@ def with_rounded_products(function: Any) -> Any:
 def fenced(body: Any) -> Any:
     """The vectorized body of a function with fences around rounded products."""
     import tvm_ffi
-    from tvm import ir, tirx
+    from tvm import ir
 
-    rounded = _own("amos_rounded", _PURE)
+    return tvm_ffi.structural_map(body, (ir.Call, _fenced))
 
-    def fence(call: Any) -> Any:
-        if not call.op.same_as(rounded):
-            return call
-        return tirx.call_llvm_pure_intrin(call.ty.dtype, "llvm.arithmetic.fence", *call.args)
 
-    return tvm_ffi.structural_map(body, (ir.Call, fence))
+def _fenced(call: Any) -> Any:
+    """A rounded product behind LLVM's fence; any other call itself."""
+    from tvm import tirx
+
+    if not call.op.same_as(_rounded()):
+        return call
+    return tirx.call_llvm_pure_intrin(str(call.ty.dtype), "llvm.arithmetic.fence", *call.args)
 
 
 def as_meant(body: Any) -> Any:
@@ -111,16 +120,12 @@ def as_meant(body: Any) -> Any:
     import tvm_ffi
     from tvm import ir, tirx
 
-    rounded, nearest = ir.Op.get(ROUNDED), ir.Op.get(NEAREST)
-    nearbyint = ir.Op.get("tirx.nearbyint")
+    nearest, nearbyint = ir.Op.get(NEAREST), ir.Op.get("tirx.nearbyint")
 
     def meant(call: Any) -> Any:
-        if call.op.same_as(rounded):
-            kind = str(call.ty.dtype)
-            return tirx.call_llvm_pure_intrin(kind, "llvm.arithmetic.fence", *call.args)
         if is_settled(call):
             return call.args[0]
-        return tirx.nearbyint(*call.args) if call.op.same_as(nearest) else call
+        return tirx.nearbyint(*call.args) if call.op.same_as(nearest) else _fenced(call)
 
     def converted(cast: Any) -> Any:
         value, kind = cast.value, str(cast.ty.dtype)
