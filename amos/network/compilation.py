@@ -138,13 +138,8 @@ def _chosen(
     for place, task in enumerate(network.tasks):
         line.show(f"kernel {place + 1} of {len(network.tasks)}: {task.operator.name}")
         symbol = f"amos_task_{next(numbers)}"
-        try:
-            choices = _choices(task, chooser, ranked, _MEASURED if measure else 1)
-            built = [build_kernel(choice, symbol) for choice in choices]
-        except (BuildError, MappingError, ScheduleError) as error:
-            left[task] = str(error).splitlines()[0]
-            continue
-        several, why = _fastest(built, task) if measure else (built, "")
+        built, why = _built(task, symbol, chooser, ranked, _MEASURED if measure else 1)
+        several, why = _fastest(built, task) if measure and built else (built, why)
         if why:
             left[task] = why
         else:
@@ -156,6 +151,22 @@ def _chosen(
     unused = Counter(each.standing for each in every if not each.counts_here)
     comparisons = tuple(inside.values())
     return CompiledNetwork(network, None, kernels, left, checks, comparisons, unused)
+
+
+def _built(
+    task: Task, symbol: str, chooser: Chooser, ranked: Mapping[str, Sequence[Record]], count: int
+) -> tuple[list[TaskKernel], str]:
+    """Those kernels of a task that can be built, and why there is none."""
+    kernels, why = [], ""
+    try:
+        for choice in _choices(task, chooser, ranked, count):
+            try:
+                kernels.append(build_kernel(choice, symbol))
+            except (BuildError, ScheduleError) as error:
+                why = why or str(error).splitlines()[0]
+    except MappingError as error:
+        why = str(error).splitlines()[0]
+    return kernels, "" if kernels else why
 
 
 def _ranked(records: str | Path | None) -> Mapping[str, Sequence[Record]]:
@@ -186,7 +197,7 @@ def _records(
 
 
 def _fastest(kernels: Sequence[TaskKernel], task: Task) -> tuple[Sequence[TaskKernel], str]:
-    """The fastest of some kernels in order, and that the engine's own code is faster, if it is."""
+    """Kernels, the fastest first; or none, and why the engine's own code stays."""
     *own, engines = compare(kernels, task.groups[0])
     least = min(own)
     order = sorted(range(len(own)), key=own.__getitem__)[:_INSIDE]

@@ -31,9 +31,9 @@ def own_converters() -> Iterator[None]:
     """Let TVM's importer use the converters of this file."""
     from tvm.relax.frontend.onnx import onnx_frontend
 
-    theirs = onnx_frontend._get_convert_map
-    stated = {kind: _Adjusted(theirs()[kind], adjust) for kind, adjust in _ADJUSTED.items()}
     with _LOCK:
+        theirs = onnx_frontend._get_convert_map
+        stated = {kind: _Adjusted(theirs()[kind], adjust) for kind, adjust in _ADJUSTED.items()}
         onnx_frontend._get_convert_map = lambda: {**theirs(), **_CONVERTERS, **stated}
         try:
             yield

@@ -1,10 +1,10 @@
 """``torch.compile(module, backend="amos")``.
 
-PyTorch hands over a graph whose parameters are inputs like any others. Those that belong to
-the module become constants, so that weights are packed ahead; when one of them was changed,
-the graph is compiled again. Each combination of shapes is compiled when it first occurs, and
-its first results are compared with PyTorch's. What is not taken runs eagerly, with a warning
-that says why.
+PyTorch hands over a graph whose parameters are inputs like any others. Those that belong to the
+module become constants, so that weights are packed ahead; when one of them was changed, the graph
+is compiled again. PyTorch does not count what is changed through ``.data``. Each combination of
+shapes is compiled when it first occurs, and its first results are compared with PyTorch's. What
+is not taken runs eagerly, with a warning that says why.
 """
 
 from __future__ import annotations

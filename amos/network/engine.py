@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 from amos._toolchain import load_tvm
-from amos.codegen.tir.memory import aligned_to_elements, pipeline_with
+from amos.codegen.tir.memory import aligned_to_bytes, pipeline_with
 from amos.codegen.tir.rounding import (
     fenced,
     quantizes,
@@ -28,7 +28,8 @@ _LANES, _WORTH = 16, 16384
 _VECTORS, _LONGEST = (64, 32, 16, 8), 64
 #: Pieces of a parallel loop that all cores get about as many of.
 _PIECES = 64
-#: Reads of what is computed where it is read: a polynomial of one of another would take minutes.
+#: Reads of what is computed where it is read: polynomials, each written out in the next one, would
+#: take minutes to compile.
 _READS = 64
 #: Kinds of TensorIR's iterations: independent of each other, and summed over.
 _KINDS = _PARALLEL, _SUMMED = 0, 2
@@ -141,7 +142,7 @@ def _anywhere(function: Any) -> Any:
     """A function whose arguments may begin at any byte, as a network's inputs do."""
     import tvm
 
-    return aligned_to_elements(tvm.IRModule({"main": function}))["main"]
+    return aligned_to_bytes(tvm.IRModule({"main": function}))["main"]
 
 
 def _simple(function: Any) -> Any:

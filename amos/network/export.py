@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _LIBRARY, _SAMPLE = "libnetwork.so", "sample"
 #: Weights have their digest in their name, so that no library ever reads those of another one.
 _WEIGHTS = "weights-{}.bin"
+_DIGITS = 16
 #: How folders of what is not complete begin; the number of the process follows.
 _PARTIAL = ".amos-"
 #: How the C++ of a process asks for the tile registers of AMX.
@@ -84,7 +85,7 @@ def _moved(partial: Path, target: Path) -> tuple[Path, ...]:
     for path in sorted(written, key=lambda path: path.name == _LIBRARY):
         (target / path).parent.mkdir(parents=True, exist_ok=True)
         os.replace(partial / path, target / path)
-    for path in target.glob(_WEIGHTS.format("*")):
+    for path in target.glob(_WEIGHTS.format("[0-9a-f]" * _DIGITS)):
         if path.relative_to(target) not in written:
             path.unlink()
     return tuple(target / path for path in written)
@@ -111,7 +112,7 @@ def _write_library(models: Sequence[CompiledNetwork], folder: Path) -> WeightFil
         why = "".join(str(error).strip().splitlines()[-1:])
         why = why if get_cc() else "there is no C++ compiler on the PATH"
         raise NetworkError(f"{models[0].network.name}: no library was linked: {why}") from error
-    weights.path = weights.path.rename(folder / _WEIGHTS.format(weights.digest[:16]))
+    weights.path = weights.path.rename(folder / _WEIGHTS.format(weights.digest[:_DIGITS]))
     return weights
 
 

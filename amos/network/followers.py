@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
+from math import isfinite, prod
 
 import numpy as np
 
@@ -102,18 +102,31 @@ def _with_widened(
 def _clamped(node: Node) -> Node | None:
     """What a conversion to bytes is of, without rounding and bounds that it has by itself.
 
-    ``None`` if its values may lie outside of the dtype.
+    ``None`` if its values may lie outside of the dtype, or between integers: a conversion
+    alone cuts off what is behind the point, and an epilogue rounds.
     """
     info, (clamped,) = np.iinfo(node.dtype), node.operands
     above = _bounded(clamped, "minimum")
     below = _bounded(above[0], "maximum") if above else None
     if above is None or below is None or above[1] != info.max or below[1] < info.min:
         return None
+    source = below[0]
+    if not _whole(source) or not below[1].is_integer():
+        return None
     if below[1] > info.min:
         return above[0]
-    source = below[0]
     rounded = source.operands[0] if source.operation == "round" else source
     return rounded if isinstance(rounded, Node) else None
+
+
+def _whole(value: Operand) -> bool:
+    """Whether all elements are known to be integers, whatever their dtype."""
+    if "float" not in value.dtype:
+        return True
+    if isinstance(value, Constant):
+        return bool((value.array == np.rint(value.array)).all())
+    exact = value.operation in ("add", "subtract", "maximum", "minimum", "astype")
+    return value.operation == "round" or (exact and all(map(_whole, value.operands)))
 
 
 def _bounded(node: Operand, operation: str) -> tuple[Node, float] | None:
@@ -135,7 +148,8 @@ class _Writer:
         #: What is read as bytes and widened here, rather than by the engine.
         self.widened: dict[int, Node] = {}
         self.reads: dict[str, tuple[Operand, tuple[int, ...]]] = {}
-        self.last = node
+        #: The anchor's.
+        self.node = node
 
     def chain(self, nodes: tuple[Node, ...]) -> Chain:
         text = self.texts[nodes[-1].number]
@@ -172,9 +186,6 @@ class _Writer:
             return self.cast(node, first)
         if name in _FUNCTIONS:
             return f"{_FUNCTIONS[name]}({first})"
-        if name == "clip":
-            low, high = (float(value.value) for value in node.expression.args[1:])
-            return f"clip({first}, {low!r}, {high!r})"
         return None
 
     def cast(self, node: Node, text: str) -> str | None:
@@ -199,7 +210,9 @@ class _Writer:
 
     def of_bytes(self, node: Node) -> str | None:
         """The text of what is made of bytes element by element; they are a quarter to read."""
-        if node.operation not in ("astype", "subtract", "multiply") or node.dtype in _CASTS:
+        if node.operation not in ("astype", "subtract", "multiply"):
+            return None
+        if node.dtype not in ("float32", "int32"):  # a truth value is not its byte
             return None
         first, *rest = node.operands
         if not isinstance(first, Node) or any(not isinstance(each, Constant) for each in rest):
@@ -224,7 +237,7 @@ class _Writer:
         if isinstance(operand, Constant) and prod(operand.shape) == 1:
             value = operand.array.reshape(()).item()
             if not self.shared(node, value):
-                return repr(value)
+                return repr(value) if isfinite(value) else None  # an epilogue has no others
         index, shape = self.access(operand.shape)
         if index is None:
             return None
@@ -240,7 +253,7 @@ class _Writer:
 
         Quantized layers do in all but the bounds of their dtypes.
         """
-        return self.last.dtype == "int32" and not (node.operation in _PAIRS and value in _BOUNDS)
+        return self.node.dtype == "int32" and not (node.operation in _PAIRS and value in _BOUNDS)
 
     def access(self, shape: tuple[int, ...]) -> tuple[str | None, tuple[int, ...]]:
         """How a tensor that is broadcast to the result is indexed, and its shape as such."""

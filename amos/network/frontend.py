@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,8 @@ from amos.network.torch_programs import (
     resized,
 )
 
+#: Held while what belongs to the whole process, as standard error, is something else.
+_PROCESS = RLock()
 #: Extents of inputs by name.
 Shapes = Mapping[str, Sequence[int]]
 
@@ -122,11 +125,12 @@ def _check_inputs(name: str, model: Any, inputs: object) -> None:
 def _quiet() -> Iterator[None]:
     """PyTorch does not log the traces of what an error says in a line."""
     logger = logging.getLogger("torch._subclasses.fake_tensor")
-    before, logger.disabled = logger.disabled, True
-    try:
-        yield
-    finally:
-        logger.disabled = before
+    with _PROCESS:
+        before, logger.disabled = logger.disabled, True
+        try:
+            yield
+        finally:
+            logger.disabled = before
 
 
 #: Extents of an input, or names of what is open; ``None`` where not even their number is known.
@@ -147,13 +151,16 @@ def open_shapes(model: Any) -> dict[str, OpenShape]:
             title = title_of(model)
             raise NetworkError(f"model {title!r}: input {value.name!r} is no tensor with a dtype")
     return {
-        value.name: tuple(dim.dim_value or dim.dim_param for dim in kind.shape.dim)
-        if kind.HasField("shape")
-        else None
+        value.name: tuple(map(_extent, kind.shape.dim)) if kind.HasField("shape") else None
         for value in model.graph.input
         for kind in [value.type.tensor_type]
         if value.name not in weights
     }
+
+
+def _extent(dimension: Any) -> int | str:
+    """A size, or the name, which may be empty, of one that is open; some write that as -1."""
+    return int(dimension.dim_value) if dimension.dim_value > 0 else str(dimension.dim_param)
 
 
 def opened(source: Any) -> Any:
@@ -324,7 +331,7 @@ _FIRST_ONLY = ("LayerNormalization", "SkipLayerNormalization", "EmbedLayerNormal
 @contextmanager
 def silent() -> Iterator[None]:
     """Nothing reaches standard error, from C++ either."""
-    with open(os.devnull, "w") as nowhere:
+    with _PROCESS, open(os.devnull, "w") as nowhere:
         usual = os.dup(2)
         os.dup2(nowhere.fileno(), 2)
         try:

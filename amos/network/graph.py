@@ -49,7 +49,7 @@ class Node:
         shape: extents of its result; empty where that is no single tensor.
         dtype: of its result; empty where that is no single tensor.
         attributes: how the engine was told to do it.
-        expression: the engine's, over :attr:`variables` of other nodes.
+        expression: the engine's, over the engine's variables of other nodes.
         name: of an input.
     """
 

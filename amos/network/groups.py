@@ -50,11 +50,6 @@ class Task:
         """How often it occurs."""
         return len(self.groups)
 
-    @property
-    def operations(self) -> int:
-        """Of all occurrences."""
-        return self.weight * self.operator.operations
-
     def __str__(self) -> str:
         return f"{self.weight} x {self.operator}"
 
@@ -109,8 +104,9 @@ def grouped(graph: Graph) -> Grouping:
             refused[node.number] = why
             continue
         later = [each for each in graph.nodes[node.number + 1 :] if each.number not in claimed]
+        chain = chain_behind(node, anchor, later, users)
         try:
-            group = _group(chain_behind(node, anchor, later, users))
+            group = _longest(chain)
         except AmosError as error:
             refused[node.number] = str(error).splitlines()[0]
             continue
@@ -146,6 +142,18 @@ def _exact_ranges() -> list[DType]:
     """The ranges that instructions ask for, the narrowest first."""
     kinds = {kind for name in names() for kind in get(name).kinds if kind.bounds}
     return sorted(kinds, key=lambda kind: (kind.limits[1] - kind.limits[0], kind.declared))
+
+
+def _longest(chain: Chain) -> Group:
+    """The group of a chain, or of its anchor alone where what follows is no epilogue.
+
+    Raises:
+        AmosError: the anchor is no operator.
+    """
+    try:
+        return _group(chain)
+    except AmosError:
+        return _group(Chain(chain.anchor, nodes=chain.nodes[:1]))
 
 
 def _group(chain: Chain) -> Group:

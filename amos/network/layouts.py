@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from amos.network.anchors import anchor_of
 from amos.network.graph import Graph, Node, Operand
 from amos.network.groups import unfit
-from amos.network.program import Writer, read, rebuilt
+from amos.network.program import Rewrite, Writer, read, rebuilt
 
 _TRANSPOSED = "relax.nn.conv2d_transpose"
 #: Layouts of image and weight. Kernels have their weights packed ahead, whatever their order.
@@ -17,7 +16,7 @@ _LAYOUTS = {
     "relax.nn.conv2d": ["NHWC", "OIHW"],
     "relax.nn.conv3d": ["NDHWC", "OIDHW"],
     _TRANSPOSED: ["NHWC", "IOHW"],
-    # The engine has no transposed convolution with the channels last, and would behind others.
+    # Stated, for the engine would take the layout of the convolution before, which it has not.
     "relax.nn.conv1d_transpose": ["NCW", "IOW"],
     "relax.nn.conv3d_transpose": ["NCDHW", "IODHW"],
 }
@@ -60,7 +59,7 @@ def _with_plain_norms(module: Any) -> Any:
     return rebuilt(graph, rewrite) if rewrite else module
 
 
-def _written_out(node: Node) -> Callable[[Writer], Any]:
+def _written_out(node: Node) -> Rewrite:
     from tvm import relax
 
     op, axes, (source, gamma, beta) = relax.op, list(node.integers("axes")), node.operands

@@ -19,6 +19,7 @@ from amos.measure.reference import compared
 from amos.network import engine
 from amos.network.groups import Task
 from amos.network.kernels import TaskKernel
+from amos.network.levels import BYTES
 from amos.network.network import Network, Port
 from amos.runtime.borrow import ArgumentAdapter
 
@@ -303,15 +304,18 @@ EXACT, RELATIVE, _SMALL = 1e-3, {"float16": 2e-2, "bfloat16": 1e-1}, 1e-2
 
 
 def random_arrays(network: Network, seed: int = 0) -> list[np.ndarray]:
-    """Inputs of a network: floats around zero, integers that are 0 or 1."""
+    """Inputs of a network: floats around zero, bytes, other integers that are 0 or 1."""
     rng = np.random.default_rng(seed)
-    kinds = [dtype(port.dtype).numpy for port in network.inputs]
-    return [
-        rng.standard_normal(port.shape).astype(kind)
-        if kind.kind == "f"
-        else rng.integers(0, 2, port.shape).astype(kind)
-        for port, kind in zip(network.inputs, kinds, strict=True)
-    ]
+    return [_random(port, rng) for port in network.inputs]
+
+
+def _random(port: Port, rng: np.random.Generator) -> np.ndarray:
+    kind = dtype(port.dtype).numpy
+    if kind.kind == "f":
+        return rng.standard_normal(port.shape).astype(kind)
+    # Other integers may be indices, of which these two are within any dimension but of one.
+    low, high = dtype(port.dtype).limits if port.dtype in BYTES else (0, 1)
+    return rng.integers(low, high, port.shape, endpoint=True).astype(kind)
 
 
 def values_of(port: Port, value: Any) -> np.ndarray:

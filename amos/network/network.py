@@ -76,8 +76,11 @@ class Network(Shown):
 
     @property
     def quantized(self) -> bool:
-        """Whether some of it is computed in integers of 8 bits."""
-        return any(node.dtype in BYTES for node in self.graph.nodes)
+        """Whether some of it is rounded to integers of 8 bits."""
+        return any(
+            node.operation == "astype" and node.dtype in BYTES and "float" in node.operands[0].dtype
+            for node in self.graph.nodes
+        )
 
     @cached_property
     def tasks(self) -> tuple[Task, ...]:

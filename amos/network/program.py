@@ -12,9 +12,8 @@ from amos._toolchain import load_tvm
 from amos.errors import NetworkError
 from amos.network.graph import Constant, Graph, Node, Operand
 
-#: Makes the expression of a node from the present values of nodes by number; ``None`` leaves
-#: it as it is.
-Rewrite = Callable[[Node, "Writer"], Any]
+#: Makes the new expression of a node, with a writer that knows the new values of those before.
+Rewrite = Callable[["Writer"], Any]
 
 
 def read(module: Any) -> Graph:
@@ -181,7 +180,7 @@ def const(array: np.ndarray) -> Any:
 
 
 def rebuilt(
-    graph: Graph, rewrite: Mapping[int, Callable[[Writer], Any]], skip: frozenset[int] = frozenset()
+    graph: Graph, rewrite: Mapping[int, Rewrite], skip: frozenset[int] = frozenset()
 ) -> Any:
     """A module whose ``main`` computes what the graph does.
 

@@ -21,7 +21,6 @@ between two: float32 rounds its sums, integers do not.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,10 +29,8 @@ import numpy as np
 from amos.network.graph import Constant, Graph, Node, Operand
 from amos.network.levels import BYTES, Levels, constant_floats, levels_of
 from amos.network.products import IntegerProduct, integer_product, read_once, sums
-from amos.network.program import Writer, const, read, rebuilt, renewed
+from amos.network.program import Rewrite, Writer, const, read, rebuilt, renewed
 from amos.network.tables import table_of
-
-Rewrite = Callable[[Writer], Any]
 
 #: What gives some of the elements of its first operand, in whatever order.
 _MOVES = (
@@ -193,7 +190,7 @@ def _only_summed(graph: Graph, node: Node, levels: Levels) -> bool:
     (last,) = graph.users[reader.number]
     terms = [levels_of(operand) for operand in last.operands]
     numbers = [each.integers.number for each in terms if each and isinstance(each.integers, Node)]
-    added = last.operation == "add" and last.shape == node.shape and len(numbers) == 2
+    added = last.operation == "add" and last.shape == node.shape and len(set(numbers)) == 2
     return added and max(numbers) == node.number  # the other is computed before, and stored
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
+from math import isfinite
 from typing import Any
 
 import numpy as np
 
 from amos.network.graph import Constant, Graph, Node, Operand
 from amos.network.products import read_once
-from amos.network.program import Writer, const, read, rebuilt, renewed
+from amos.network.program import Rewrite, Writer, const, read, rebuilt, renewed
 
 #: Operations whose first axis of the weights is the channel that a norm scales.
 _SCALED = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
@@ -25,7 +26,7 @@ def counted(module: Any) -> Any:
     index of a call that is beyond the end means the last place.
     """
     graph = read(module)
-    rewrite: dict[int, Callable[[Writer], Any]] = {}
+    rewrite: dict[int, Rewrite] = {}
     for node in graph.nodes:
         make = _COUNTED[node.operation](node) if node.operation in _COUNTED else None
         if make is not None:
@@ -33,7 +34,7 @@ def counted(module: Any) -> Any:
     return rebuilt(graph, rewrite) if rewrite else module
 
 
-def _squeezed(node: Node) -> Callable[[Writer], Any] | None:
+def _squeezed(node: Node) -> Rewrite | None:
     from tvm import relax
 
     shape = node.operands[0].shape
@@ -44,7 +45,7 @@ def _squeezed(node: Node) -> Callable[[Writer], Any] | None:
     return lambda writer: relax.op.squeeze(writer.value(node.operands[0]), ones)
 
 
-def _permuted(node: Node) -> Callable[[Writer], Any] | None:
+def _permuted(node: Node) -> Rewrite | None:
     from tvm import relax
 
     if node.attributes.axes is None or min(node.integers("axes"), default=0) >= 0:
@@ -53,7 +54,7 @@ def _permuted(node: Node) -> Callable[[Writer], Any] | None:
     return lambda writer: relax.op.permute_dims(writer.value(node.operands[0]), axes)
 
 
-def _taken(node: Node) -> Callable[[Writer], Any] | None:
+def _taken(node: Node) -> Rewrite | None:
     from tvm import relax
 
     source, indices = node.operands[0], node.operands[-1]
@@ -70,14 +71,14 @@ def _taken(node: Node) -> Callable[[Writer], Any] | None:
     return lambda writer: relax.op.take(writer.value(source), values, axis, "clip")
 
 
-_COUNTED: dict[str, Callable[[Node], Callable[[Writer], Any] | None]] = {
+_COUNTED: dict[str, Callable[[Node], Rewrite | None]] = {
     "squeeze": _squeezed,
     "permute_dims": _permuted,
     "take": _taken,
 }
 
 
-def slices_of_splits(graph: Graph, called: Set[int]) -> dict[int, Callable[[Writer], Any]]:
+def slices_of_splits(graph: Graph, called: Set[int]) -> dict[int, Rewrite]:
     """A slice for each part of the splits of which kernels read one part at the most.
 
     The engine computes a slice where its own functions read it; of a split it copies all parts.
@@ -86,7 +87,7 @@ def slices_of_splits(graph: Graph, called: Set[int]) -> dict[int, Callable[[Writ
         graph: what is computed.
         called: numbers of the nodes that kernels compute.
     """
-    slices: dict[int, Callable[[Writer], Any]] = {}
+    slices: dict[int, Rewrite] = {}
     for node in graph.nodes:
         parts = graph.users[node.number] if node.operation == "split" else ()
         copied = [p for p in parts if any(user.number in called for user in graph.users[p.number])]
@@ -95,7 +96,7 @@ def slices_of_splits(graph: Graph, called: Set[int]) -> dict[int, Callable[[Writ
     return slices
 
 
-def _slice(node: Node, part: Node) -> Callable[[Writer], Any]:
+def _slice(node: Node, part: Node) -> Rewrite:
     from tvm import relax
 
     source, axis = node.operands[0], int(node.attributes.axis) % len(part.shape)
@@ -115,7 +116,7 @@ def without_idle_taps(module: Any) -> Any:
     frameworks write them, channels second.
     """
     graph = read(module)
-    rewrite: dict[int, Callable[[Writer], Any]] = {}
+    rewrite: dict[int, Rewrite] = {}
     for node in graph.nodes:
         if node.operation not in _SCALED:
             continue
@@ -155,7 +156,7 @@ def _constant_of(graph: Graph, weight: Operand) -> Constant | None:
     return stored if isinstance(stored, Constant) else None
 
 
-def _unpadded(node: Node, idle: Sequence[tuple[int, int]], fewer: Any) -> Callable[[Writer], Any]:
+def _unpadded(node: Node, idle: Sequence[tuple[int, int]], fewer: Any) -> Rewrite:
     """A convolution with fewer taps, and with less padding."""
     from tvm import relax
 
@@ -180,7 +181,7 @@ def _unpadded(node: Node, idle: Sequence[tuple[int, int]], fewer: Any) -> Callab
     )
 
 
-def _dequantized(node: Node, fewer: Any) -> Callable[[Writer], Any]:
+def _dequantized(node: Node, fewer: Any) -> Rewrite:
     """A dequantization of fewer weights."""
     levels = node.operands[1:]
     return lambda writer: renewed(node, [fewer, *map(writer.value, levels)])
@@ -195,7 +196,7 @@ def simplified(module: Any) -> Any:
     are as frameworks write them, channels second.
     """
     graph = read(module)
-    rewrite: dict[int, Callable[[Writer], Any]] = {}
+    rewrite: dict[int, Rewrite] = {}
     skip: set[int] = set()
     for node in graph.nodes:
         if node.operation == "nn.batch_norm":
@@ -214,7 +215,7 @@ def _lacks_axes(node: Node) -> bool:
     )
 
 
-def _with_axes(node: Node) -> Callable[[Writer], Any]:
+def _with_axes(node: Node) -> Rewrite:
     def shaped(operand: Operand, writer: Writer) -> Any:
         if not isinstance(operand, Constant):
             return writer.value(operand)
@@ -230,25 +231,24 @@ def _with_axes(node: Node) -> Callable[[Writer], Any]:
     return make
 
 
-def _clamped(node: Node) -> Callable[[Writer], Any]:
+def _clamped(node: Node) -> Rewrite:
     """A clip as two comparisons, which the engine takes from one layout to another."""
 
     def make(writer: Writer) -> Any:
         from tvm import relax
 
-        low, high = (
-            const(np.full([1] * len(node.shape), bound.value, node.dtype))
-            for bound in node.expression.args[1:]
-        )
-        above = writer.emit(relax.op.maximum(writer.value(node.operands[0]), low))
-        return relax.op.minimum(above, high)
+        value = writer.value(node.operands[0])
+        compare = relax.op.maximum, relax.op.minimum
+        for operation, bound in zip(compare, node.expression.args[1:], strict=True):
+            if isfinite(bound.value):
+                limit = const(np.full([1] * len(node.shape), bound.value, node.dtype))
+                value = writer.emit(operation(value, limit))
+        return value
 
     return make
 
 
-def _without_norm(
-    graph: Graph, node: Node, rewrite: dict[int, Callable[[Writer], Any]], skip: set[int]
-) -> None:
+def _without_norm(graph: Graph, node: Node, rewrite: dict[int, Rewrite], skip: set[int]) -> None:
     """What makes a norm plain, if that is possible."""
     items = graph.users[node.number]
     if not _plain(graph, node, items):
@@ -290,7 +290,7 @@ def _scale_and_shift(node: Node) -> tuple[np.ndarray, np.ndarray]:
     return scale, shift + beta if node.attributes.center else shift
 
 
-def _scaled_convolution(node: Node, scale: np.ndarray) -> Callable[[Writer], Any]:
+def _scaled_convolution(node: Node, scale: np.ndarray) -> Rewrite:
     def make(writer: Writer) -> Any:
         from tvm import ir
 
@@ -304,7 +304,7 @@ def _scaled_convolution(node: Node, scale: np.ndarray) -> Callable[[Writer], Any
     return make
 
 
-def _affine(node: Node, scale: np.ndarray | None, shift: np.ndarray) -> Callable[[Writer], Any]:
+def _affine(node: Node, scale: np.ndarray | None, shift: np.ndarray) -> Rewrite:
     """The source of a norm times ``scale``, plus ``shift``."""
     source = node.operands[0]
     axis = int(node.attributes.axis)

@@ -62,13 +62,13 @@ def _check_resize(node: Any, kind: str) -> None:
     extents, sizes = (map(int, each.meta["val"].shape[2:]) for each in (node.args[0], node))
     *_, factors = node.args
     factors = factors if isinstance(factors, list | tuple) else (None, None)
-    centered = kind != "nearest" and not node.args[2]
+    by_factor = node.args[1] is None and not (kind != "nearest" and node.args[2])
     for extent, size, factor in zip(extents, sizes, factors, strict=True):
         uneven = factor is not None and abs(extent * float(factor) - size) > 1e-6
         if (
             (kind == "nearest" and size % extent)
             or (kind == "antialiased" and size < extent)
-            or (centered and uneven)
+            or (by_factor and uneven)
         ):
             raise NetworkError(
                 f"interpolate: {extent} elements to {size}, {kind}, are not supported: the "

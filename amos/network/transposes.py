@@ -8,20 +8,19 @@ transpose is kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 from typing import Any
 
 from amos.ir import dtype
 from amos.network.followers import ELEMENTWISE
 from amos.network.graph import Constant, Graph, Node
-from amos.network.program import Writer, read, rebuilt, renewed
+from amos.network.program import Rewrite, Writer, read, rebuilt, renewed
 
 
 def with_fewer_transposes(graph: Graph) -> Graph:
     """The same graph, or one that computes the same and transposes less."""
     moved = _Moved()
-    rewrite: dict[int, Callable[[Writer], Any]] = {}
+    rewrite: dict[int, Rewrite] = {}
     for node in graph.computing():
         if (make := moved.rewritten(node)) is not None:
             rewrite[node.number] = make
@@ -59,10 +58,10 @@ class _Moved:
 
     def __init__(self) -> None:
         #: What makes them, by number of the node; each is called once.
-        self._makers: dict[int, Callable[[Writer], Any]] = {}
+        self._makers: dict[int, Rewrite] = {}
         self._values: dict[int, Any] = {}
 
-    def rewritten(self, node: Node) -> Callable[[Writer], Any] | None:
+    def rewritten(self, node: Node) -> Rewrite | None:
         """What makes a node from such values."""
         if node.operation == "permute_dims" and len(node.shape) > 2:
             (source,) = node.operands
@@ -89,7 +88,7 @@ class _Moved:
             self._values[operand.number] = writer.emit(made)
         return self._values[operand.number]
 
-    def _maker(self, node: Node) -> Callable[[Writer], Any] | None:
+    def _maker(self, node: Node) -> Rewrite | None:
         if node.operation in ELEMENTWISE and self._same(node):
             return lambda w: renewed(node, [self.value(each, w) for each in node.operands])
         if node.operation == "concat" and all(each in self for each in node.operands):

@@ -18,7 +18,8 @@ import numpy as np
 
 from amos.network.program import Shared
 
-#: Bytes of a block of constants, which is whole large pages, and at which multiples each begins.
+#: Bytes of a block of constants, a whole number of large pages; and those of which the place
+#: of each constant is a multiple.
 _BLOCK, _ALIGNED = 1 << 25, 64
 #: Bytes from which on a constant is kept in a file: those of a page.
 _LARGE = 4096

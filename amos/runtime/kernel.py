@@ -15,7 +15,7 @@ from amos._toolchain import load_tvm
 from amos.codegen.amx.tiles import ask_for_tiles
 from amos.codegen.scheduled import last_line, scheduled
 from amos.codegen.tir.arrays import from_tensor, held, to_tensor
-from amos.codegen.tir.memory import aligned_to_elements, pipeline
+from amos.codegen.tir.memory import aligned_to_bytes, pipeline
 from amos.codegen.tir.program import Argument, Program
 from amos.codegen.tir.statements import conditions_depend, gives_names
 from amos.codegen.tir.target import host_target, without
@@ -309,7 +309,7 @@ def compile_module(candidate: Candidate, program: Program, kind: str, module: An
     unsound = ["s_tir.HoistIfThenElse"] if conditions_depend(module) else []
     try:
         with tvm.transform.PassContext(config=config, disabled_pass=unsound):
-            return tvm.compile(aligned_to_elements(module), target=target, tir_pipeline=passes)
+            return tvm.compile(aligned_to_bytes(module), target=target, tir_pipeline=passes)
     except Exception as error:
         raise BuildError(f"{candidate}: TVM cannot compile it: {last_line(error)}") from error
 

@@ -63,9 +63,12 @@ def decode(
 
 
 def every(csp: CSP, most: int) -> list[dict[str, int]] | None:
-    """All feasible assignments in order, or ``None`` if there are more than ``most`` to try.
+    """All feasible assignments in order.
 
-    Undecidable prefixes are left out early, so that far fewer are looked at.
+    ``None`` where more than ``most`` prefixes, or a thousand times as many assignments, would
+    have to be tried.
+
+    Prefixes that nothing makes feasible are left out early, so that far fewer are looked at.
     """
     allowed = csp.allowed
     if not all(allowed.values()):

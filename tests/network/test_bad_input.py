@@ -80,6 +80,10 @@ def test_shapes_that_are_missing_or_wrong() -> None:
         with pytest.raises(NetworkError, match=r"input 'x' has shape \(batch, 16\), got"):
             amos.load_network(model, shapes={"x": wrong})  # type: ignore[dict-item]
     result = helper.make_tensor_value_info(b.nodes[-1].output[0], floats, None)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = -1  # as some exporters write
+    with pytest.raises(NetworkError, match="dimension 0 of input 'x' is dynamic; state it"):
+        amos.load_network(model)
+    assert amos.load_network(model, shapes={"x": (4, 16)}).outputs[0].shape == (4, 8)
     shapeless = _unchecked(b, result, [bare])
     with pytest.raises(NetworkError, match="input 'x' has no shape; state it"):
         amos.load_network(shapeless)

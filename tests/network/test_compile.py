@@ -15,10 +15,12 @@ from onnx.reference import ReferenceEvaluator
 import amos
 from amos.errors import BuildError, NetworkError
 from amos.network import CompiledNetwork
+from amos.network.candidates import Choice
 from amos.network.comparison import Comparison, compare, compare_inside
 from amos.network.frontend import Reference
 from amos.network.groups import Group, Task
-from amos.network.kernels import TaskKernel
+from amos.network.kernels import TaskKernel, build_kernel
+from amos.network.model import random_arrays
 from tests.network.models import Builder, residual_network
 
 
@@ -145,6 +147,28 @@ def test_kernels_slower_than_the_engines_code_stay_out(
     np.testing.assert_allclose(compiled(values), _reference(model, x=values), rtol=1e-5, atol=1e-6)
 
 
+def test_a_kernel_that_cannot_be_built_leaves_the_others(
+    monkeypatch: pytest.MonkeyPatch, product: tuple[ModelProto, np.ndarray]
+) -> None:
+    model, values = product
+    tried: list[Choice] = []
+
+    def failing(choice: Choice, symbol: str) -> TaskKernel:
+        tried.append(choice)
+        if len(tried) == 1:
+            raise BuildError("the first")
+        return build_kernel(choice, symbol)
+
+    monkeypatch.setattr("amos.network.compilation.build_kernel", failing)
+    network = amos.load_network(model)
+    compiled = amos.compile(network, measure=True, progress=False)
+    assert len(tried) > 1 and [*compiled.left.values()] != ["the first"]
+    np.testing.assert_allclose(compiled(values), _reference(model, x=values), rtol=1e-5, atol=1e-6)
+    tried.clear()
+    compiled = amos.compile(network, progress=False)
+    assert [*compiled.left.values()] == ["the first"]
+
+
 def test_the_kernel_that_is_fastest_inside_the_network_stays(
     monkeypatch: pytest.MonkeyPatch, product: tuple[ModelProto, np.ndarray]
 ) -> None:
@@ -255,6 +279,22 @@ def test_half_precision_stays_with_the_engine(kind: str) -> None:
     result = amos.compile(network, progress=False)(x)
     # Sums of up to 16 products of 32 at most, of which bfloat16 keeps 8 binary digits.
     np.testing.assert_allclose(result, values["x"] @ values["w"], rtol=2**-7, atol=4)
+
+
+def test_bytes_as_truth_values_are_0_or_1() -> None:
+    """Also in a kernel's epilogue, which could read the bytes themselves."""
+    b = Builder()
+    mask = b.node("Cast", b.input("mask", (4, 8), TensorProto.UINT8), to=TensorProto.BOOL)
+    y = b.node("MatMul", b.input("x", (4, 8)), b.random(8, 8))
+    model = b.model(b.node("Mul", y, b.node("Cast", mask, to=TensorProto.FLOAT)))
+    network = amos.load_network(model)
+    assert not network.quantized  # so that any difference is an error
+    compiled = amos.compile(network, progress=False)
+    rng = np.random.default_rng(0)
+    mask_, x = rng.integers(0, 3, (4, 8)).astype(np.uint8), rng.standard_normal((4, 8), np.float32)
+    result = _reference(model, mask=mask_, x=x)
+    np.testing.assert_allclose(compiled(mask=mask_, x=x), result, rtol=1e-5, atol=1e-6)
+    assert random_arrays(network)[0].max() > 1
 
 
 def test_truth_values_are_inputs_and_results() -> None:

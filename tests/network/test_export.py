@@ -66,7 +66,11 @@ def test_the_command_line_compiles_and_exports(
     model = b.model(b.node("MatMul", b.input("x", ("rows", 16)), b.random(16, 8)))
     onnx.save(model, tmp_path / "model.onnx")
     arguments = ["compile", str(tmp_path / "model.onnx"), "--shape", "x=4,16", "--json"]
+    (tmp_path / "out").mkdir()
+    others = tmp_path / "out" / "weights-backup.bin"
+    others.write_text("not AMOS's")
     assert main([*arguments, "-o", str(tmp_path / "out")]) == 0
+    assert others.exists()
     said = json.loads(capsys.readouterr().out)
     assert [kernel["count"] for kernel in said["kernels"]] == [1]
     references = [check["reference"] for check in said["checks"]]

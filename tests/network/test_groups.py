@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
 import pytest
 
 import amos
 from amos.errors import NetworkError
+from amos.network.groups import grouped
+from amos.network.program import const, read
 from tests.network.models import Builder, residual_network
 
 
@@ -47,6 +50,45 @@ def test_what_is_read_elsewhere_ends_a_group() -> None:
     network = amos.load_network(b.model(b.node("Relu", total), total))
     assert _texts(network) == ["acc + bias[k]"]
     assert "nn.relu" in [node.operation for node in network.grouping.left]
+
+
+@pytest.mark.parametrize("rounds", [False, True])
+@pytest.mark.parametrize("low", [0.0, 3.0])
+def test_a_conversion_that_cuts_off_is_no_rounding_one(rounds: bool, low: float) -> None:
+    """Values between integers stay the engine's to convert."""
+    from tvm import relax
+
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((4, 8), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit(relax.op.matmul(x, const(np.ones((8, 8), np.float32))))
+            y = builder.emit(relax.op.round(y)) if rounds else y
+            y = builder.emit(relax.op.maximum(y, const(np.array(low, np.float32))))
+            y = builder.emit(relax.op.minimum(y, const(np.array(255, np.float32))))
+            result = builder.emit_output(relax.op.astype(y, "uint8"))
+        builder.emit_func_output(result)
+    (group,) = grouped(read(builder.get())).groups
+    assert (group.operator.output.dtype == "uint8") == rounds
+    assert str(group.operator.epilogue).startswith("u8(") == rounds
+
+
+def test_a_bound_may_be_infinite() -> None:
+    b = Builder()
+    x = b.node("MatMul", b.input("x", (4, 8)), b.random(8, 8))
+    (task,) = amos.load_network(
+        b.model(b.node("Clip", x, b.constant(0.0), b.constant("inf")))
+    ).tasks
+    assert str(task.operator.epilogue) == "max(acc, 0.0)"
+
+
+def test_what_is_no_epilogue_leaves_its_anchor() -> None:
+    b = Builder()
+    x = b.node("MatMul", b.input("x", (4, 8)), b.random(8, 8))
+    for _ in range(70):  # deeper than an expression may be
+        x = b.node("Abs", x)
+    network = amos.load_network(b.model(x))
+    assert _texts(network) == ["None"] and not network.grouping.refused
 
 
 def test_a_value_that_is_read_twice_is_written_twice() -> None:

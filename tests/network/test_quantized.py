@@ -109,6 +109,16 @@ def test_what_is_joined_is_quantized_before() -> None:
     assert (np.abs(ours - floats) > 1e-5).mean() < 0.01
 
 
+def test_a_tensor_may_be_added_to_itself() -> None:
+    g = Model(seed=5)
+    y = g.pair(no_result(g), 0.0531, 100)
+    total = g.pair(g.add("Add", y, y), OUT, 90)
+    model, x = g.model(g.pair(g.add("Sigmoid", total), 1 / 255, 0)), _input(3)
+    (ours,), (floats,) = _run(integer_arithmetic(_imported(model)), x), _in_floats(model, x)
+    assert np.abs(ours - floats).max() <= 1.001 / 255
+    assert (np.abs(ours - floats) > 1e-5).mean() < 0.01
+
+
 def test_a_function_of_one_tensor_is_looked_up() -> None:
     """All steps at once: not a level differs from the model's."""
     for kind in ("uint8", "int8"):

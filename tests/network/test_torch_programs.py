@@ -98,6 +98,7 @@ def test_sums_have_factors() -> None:
     ("said", "options"),
     [
         ("6 elements to 10, nearest", dict(scale_factor=1.7)),
+        ("6 elements to 12, nearest", dict(scale_factor=2.1)),
         ("6 elements to 3, nearest", dict(size=(3, 6))),
         ("6 elements to 10, bilinear", dict(scale_factor=1.7, mode="bilinear")),
         ("6 elements to 3, antialiased", dict(size=3, mode="bilinear", antialias=True)),

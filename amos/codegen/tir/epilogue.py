@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from amos.codegen.tir.arrays import decoded, encoded, held
-from amos.codegen.tir.rounding import NEAREST, rounded, settled
+from amos.codegen.tir.rounding import nearest, rounded, settled
 from amos.ir import BufferLoad, Operator, Prologue, dtype
 from amos.ir.epilogue import Epilogue
 from amos.ir.expression import ACCUMULATORS, Function, inlined
@@ -25,7 +25,7 @@ from amos.ir.expression import ACCUMULATORS, Function, inlined
 _LARGEST_FLOAT_IN_INT32 = 2147483520
 #: Added to a small integer, it leaves a float's exponent, 127 more, in the lowest bits.
 _TO_EXPONENT = 1.5 * 2**23 + 127
-_CALLS = {"round": NEAREST, "sqrt": "tirx.sqrt", "fma": "tirx.fma"}
+_CALLS = {"sqrt": "tirx.sqrt", "fma": "tirx.fma"}
 _SUMS = {"add": operator.add, "subtract": operator.sub, "multiply": operator.mul}
 
 
@@ -178,6 +178,8 @@ class _InTVM:
                 "uint32", self._added(values[0], self.number(_TO_EXPONENT, kind))
             )
             return tirx.reinterpret(kind, tirx.shift_left(bits, tirx.const(23, "uint32")))
+        if name == "round":
+            return nearest(values[0])
         if name in _CALLS:
             return tirx.call_intrin(kind, _CALLS[name], *values)
         left, right = values
@@ -250,8 +252,8 @@ def _clamped(value: Any, computed: str, kind: str) -> Any:
     most = min(high, _LARGEST_FLOAT_IN_INT32)
     above = tirx.max(value, tirx.const(low, "float32"))
     inside = tirx.min(above, tirx.const(most, "float32"))
-    nearest = tirx.call_intrin("float32", NEAREST, inside).astype("int32")
+    integer = nearest(inside).astype("int32")
     if most == high:
-        return nearest
+        return integer
     beyond = above > tirx.const(most, "float32")
-    return tirx.Select(beyond, tirx.const(high, "int32"), nearest)
+    return tirx.Select(beyond, tirx.const(high, "int32"), integer)

@@ -54,21 +54,6 @@ def lowered(module: Any, share: bool = True) -> Any:
     target = tvm.target.Target({"kind": "c"})
     with target:
         module = tvm.ir.transform.Sequential([flat.BindTarget(target), *flatten])(module)
-        # TVM makes vectors of ``round``, which no kernel here has, but not of ``nearbyint``.
-        module = flat.VectorizeLoop(True)(_replaced(module, "nearbyint", "round"))
-        module = tvm.ir.transform.Sequential(simplify)(_replaced(module, "round", "nearbyint"))
+        module = tvm.ir.transform.Sequential([flat.VectorizeLoop(True), *simplify])(module)
     (function,) = module.functions.values()
     return unsettled(function)
-
-
-def _replaced(module: Any, given: str, instead: str) -> Any:
-    """The module with one unary operator of TVM in place of another."""
-    import tvm_ffi
-    from tvm import ir, tirx
-
-    before = ir.Op.get(f"tirx.{given}")
-
-    def replaced(call: Any) -> Any:
-        return getattr(tirx, instead)(*call.args) if call.op.same_as(before) else call
-
-    return tvm_ffi.structural_map(module, (ir.Call, replaced))

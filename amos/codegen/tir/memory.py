@@ -7,7 +7,7 @@ behind it. Where reductions are short, these stores cost as much as the output's
 
 TVM takes every argument to be aligned to 64 bytes and emits loads that trap
 otherwise. NumPy aligns to 16, slices to one element, so the alignment of a kernel's
-arguments is lowered to an element; on aligned data the other loads are as fast.
+arguments is lowered to one byte; on aligned data the other loads are as fast.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _bytes(buffer: Any) -> int:
     return prod(sizes) * int(kind.bits) * int(kind.lanes) // 8
 
 
-def aligned_to_elements(module: Any) -> Any:
+def aligned_to_bytes(module: Any) -> Any:
     """The module with every buffer aligned to one byte, as far as its types say.
 
     A buffer that matches a region of another may not ask for more than that one has,

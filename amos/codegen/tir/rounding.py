@@ -1,8 +1,8 @@
-"""Operators of TVM that stand for others until loops are vectors.
+"""How TVM and LLVM round.
 
 TVM lets LLVM fuse a product and a sum, which rounds once where two roundings are stated.
-LLVM has a fence against that, and an instruction for the nearest even integer. TVM makes
-scalars of a loop with either of them, and of no loop with operators that no kernel has.
+LLVM has a fence against that, but TVM makes no vectors of a loop that has one, so an operator
+stands for it until loops are vectors. Of ``nearbyint`` it is enough to tell TVM that it may.
 """
 
 from __future__ import annotations
@@ -13,10 +13,6 @@ from typing import Any
 import numpy as np
 
 from amos.codegen.tir.statements import inside
-
-#: Stands for the nearest integer, ties to even; TVM's own meaning takes ties away from zero.
-NEAREST = "tirx.round"
-
 
 #: What TVM believes of an operator: that it is pure, or that it reads memory.
 _PURE, _READS_MEMORY = 1, 2
@@ -120,12 +116,10 @@ def as_meant(body: Any) -> Any:
     import tvm_ffi
     from tvm import ir, tirx
 
-    nearest, nearbyint = ir.Op.get(NEAREST), ir.Op.get("tirx.nearbyint")
+    nearbyint = ir.Op.get("tirx.nearbyint")
 
     def meant(call: Any) -> Any:
-        if is_settled(call):
-            return call.args[0]
-        return tirx.nearbyint(*call.args) if call.op.same_as(nearest) else _fenced(call)
+        return call.args[0] if is_settled(call) else _fenced(call)
 
     def converted(cast: Any) -> Any:
         value, kind = cast.value, str(cast.ty.dtype)
@@ -161,6 +155,14 @@ def _saturated(cast: Any) -> Any:
         return None
     limit = tirx.Cast(f"uint32{lanes}", clamped.b)
     return tirx.Cast(kind, tirx.Min(tirx.reinterpret(f"uint32{lanes}", value), limit))
+
+
+def nearest(value: Any) -> Any:
+    """The nearest integer of a float, as a float; ties to even."""
+    from tvm import tirx
+
+    round_in_vectors()
+    return tirx.call_intrin(value.ty.dtype, "tirx.nearbyint", value)
 
 
 @cache
