@@ -21,6 +21,7 @@ from amos.codegen.tir.rounding import (
 )
 from amos.codegen.tir.statements import inside
 from amos.codegen.tir.target import host_target
+from amos.network.loops import LOOPS
 
 #: Parts of a sum along a row, and how many steps of a loop are worth another thread.
 _LANES, _WORTH = 16, 16384
@@ -66,53 +67,12 @@ def scheduled_loops(module: Any, *, fused: bool = True) -> Any:
             [
                 # Loops of a batch norm of float16 would have a result of float32.
                 passes.DecomposeOpsForInference(),
-                passes.LegalizeOps(
-                    {
-                        "relax.nn.softmax": _softmax,
-                        "relax.exp": _polynomial("exp"),
-                        "relax.tanh": _polynomial("tanh"),
-                        "relax.sigmoid": _sigmoid,
-                    }
-                ),
+                passes.LegalizeOps(dict(LOOPS)),
                 *fusing,
                 passes.DeadCodeElimination(),
                 scheduling,
             ]
         )(module)
-
-
-def _softmax(builder: Any, call: Any) -> Any:
-    """With the exponential as a polynomial, which vectors compute; to some ulp the same."""
-    from tvm import topi
-
-    if str(call.ty.dtype) != "float32":
-        return builder.call_te(topi.nn.softmax, call.args[0], call.attrs.axis)
-    return builder.call_te(topi.nn.fast_softmax, call.args[0], call.attrs.axis)
-
-
-def _polynomial(name: str) -> Callable[[Any, Any], Any]:
-    """A function of floats as a polynomial too; of other dtypes it is the engine's."""
-
-    def legalized(builder: Any, call: Any) -> Any:
-        from tvm import topi
-
-        return builder.call_te(getattr(topi, f"fast_{name}"), call.args[0])
-
-    return legalized
-
-
-def _sigmoid(builder: Any, call: Any) -> Any:
-    """By the exponential."""
-    from tvm import te, topi
-
-    if str(call.ty.dtype) != "float32":
-        return builder.call_te(topi.sigmoid, call.args[0])
-
-    def inverse(power: Any) -> Any:
-        return te.compute(power.shape, lambda *at: 1 / (1 + power(*at)))
-
-    power = builder.emit_te(topi.fast_exp, builder.emit_te(topi.negative, call.args[0]))
-    return builder.call_te(inverse, power)
 
 
 def machine_of(built: Any) -> Any:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from amos._toolchain import load_tvm
 from amos.codegen.tir.arrays import to_tensor
 from amos.errors import NetworkError, checked_path
-from amos.network.frontend import silent
 from amos.network.network import Port
+from amos.network.silence import silent
 from amos.network.weights import Weight, WeightFile
 
 if TYPE_CHECKING:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import io
-import logging
 import os
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -23,6 +21,7 @@ from amos._toolchain import load_tvm
 from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError, shown
 from amos.network.qlinear import with_pairs
+from amos.network.silence import quiet, silent
 from amos.network.torch_nodes import restated
 from amos.network.torch_programs import (
     evaluated,
@@ -33,8 +32,6 @@ from amos.network.torch_programs import (
     resized,
 )
 
-#: Held while what belongs to the whole process, as standard error, is something else.
-_PROCESS = RLock()
 #: Extents of inputs by name.
 Shapes = Mapping[str, Sequence[int]]
 
@@ -82,7 +79,7 @@ def import_model(source: Any, inputs: Sequence[Any] | None, shapes: Shapes | Non
     model = opened(source)
     name = os.fspath(source) if isinstance(source, str | os.PathLike) else title_of(model)
     _check_inputs(name, model, inputs)
-    with _quiet():
+    with quiet():
         program = model if _is_onnx(model) else exported(model, inputs)
     check_shapes(shapes := {} if shapes is None else shapes)
     closed = _closed(name, open_shapes(program), shapes)
@@ -119,18 +116,6 @@ def _check_inputs(name: str, model: Any, inputs: object) -> None:
                 f"inputs: expected tensors, number {number} is an array of NumPy; "
                 "torch.from_numpy makes a tensor of it"
             )
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """PyTorch does not log the traces of what an error says in a line."""
-    logger = logging.getLogger("torch._subclasses.fake_tensor")
-    with _PROCESS:
-        before, logger.disabled = logger.disabled, True
-        try:
-            yield
-        finally:
-            logger.disabled = before
 
 
 #: Extents of an input, or names of what is open; ``None`` where not even their number is known.
@@ -326,19 +311,6 @@ _DOMAINS = ("", "ai.onnx", "com.microsoft")
 _PACKED = ("int2", "uint2", "int4", "uint4", "float4e2m1")
 #: Of whose results the importer has the first only, and nonsense instead of the others.
 _FIRST_ONLY = ("LayerNormalization", "SkipLayerNormalization", "EmbedLayerNormalization")
-
-
-@contextmanager
-def silent() -> Iterator[None]:
-    """Nothing reaches standard error, from C++ either."""
-    with _PROCESS, open(os.devnull, "w") as nowhere:
-        usual = os.dup(2)
-        os.dup2(nowhere.fileno(), 2)
-        try:
-            yield
-        finally:
-            os.dup2(usual, 2)
-            os.close(usual)
 
 
 def check_shapes(shapes: object) -> None:

@@ -17,6 +17,7 @@ from amos.errors import NetworkError
 from amos.ir import Tensor, dtype
 from amos.measure.reference import compared
 from amos.network import engine
+from amos.network.graph import Node
 from amos.network.groups import Task
 from amos.network.kernels import TaskKernel
 from amos.network.levels import BYTES
@@ -303,19 +304,41 @@ def allowed(kind: str, expected: np.ndarray) -> float:
 EXACT, RELATIVE, _SMALL = 1e-3, {"float16": 2e-2, "bfloat16": 1e-1}, 1e-2
 
 
-def random_arrays(network: Network, seed: int = 0) -> list[np.ndarray]:
-    """Inputs of a network: floats around zero, bytes, other integers that are 0 or 1."""
+def random_arrays(
+    network: Network, seed: int = 0, integers: tuple[int, int] | None = None
+) -> list[np.ndarray]:
+    """Inputs of a network: floats around zero, bytes, other integers.
+
+    Args:
+        network: the network.
+        seed: of the generator.
+        integers: the least and the largest; by default 0 and 1, which may be indices of
+            anything but dimensions of one element, or 1 alone where some divide.
+    """
     rng = np.random.default_rng(seed)
-    return [_random(port, rng) for port in network.inputs]
+    given = integers or (int(divides_integers(network)), 1)
+    return [_random(port, rng, *given) for port in network.inputs]
 
 
-def _random(port: Port, rng: np.random.Generator) -> np.ndarray:
+def _random(port: Port, rng: np.random.Generator, low: int, high: int) -> np.ndarray:
     kind = dtype(port.dtype).numpy
     if kind.kind == "f":
         return rng.standard_normal(port.shape).astype(kind)
-    # Other integers may be indices, of which these two are within any dimension but of one.
-    low, high = dtype(port.dtype).limits if port.dtype in BYTES else (0, 1)
+    if port.dtype in BYTES:
+        low, high = dtype(port.dtype).limits
+    if kind.kind != "i":
+        low, high = max(low, 0), max(high, 0)
     return rng.integers(low, high, port.shape, endpoint=True).astype(kind)
+
+
+def divides_integers(network: Network) -> bool:
+    """Whether integers are divided by what is no constant: of 0, the process would die."""
+    return any(
+        node.operation in ("divide", "floor_divide", "mod", "floor_mod")
+        and "int" in node.dtype
+        and isinstance(node.operands[1], Node)
+        for node in network.graph.nodes
+    )
 
 
 def values_of(port: Port, value: Any) -> np.ndarray:

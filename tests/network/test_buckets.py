@@ -122,6 +122,35 @@ def test_rows_that_depend_on_others_are_not_padded(
             compiled(np.zeros((5, 16), np.float32))
 
 
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("Gather", "padded from 2 to 4 it differs"),
+        ("ReduceMin", "padded from 2 to 4 it differs"),
+        ("ReduceMax", "padded from 2 to 4 it differs"),
+        ("Div", "integers are divided"),
+    ],
+)
+def test_integers_for_which_padding_matters(kind: str, why: str) -> None:
+    """Zeros among them may be the last, the least or the largest, or what is divided by."""
+    b = Builder()
+    x = b.node("MatMul", b.input("x", ("rows", 16)), b.random(16, 8))
+    numbers = b.input("numbers", ("rows",), TensorProto.INT64)
+    if kind == "Gather":
+        y = b.node(kind, x, b.input("place", (1,), TensorProto.INT64))
+        y = b.node("Add", x, y)
+    elif kind == "Div":
+        y = b.node(kind, b.constant([7], "int64"), numbers)
+        y = b.node("Unsqueeze", b.node("Cast", y, to=TensorProto.FLOAT), b.constant([1], "int64"))
+        y = b.node("Mul", x, y)
+    else:
+        y = b.node("Cast", b.node(kind, numbers), to=TensorProto.FLOAT)
+        y = b.node("Mul", x, y)
+    network = amos.load_network(b.model(y), buckets={"rows": [2, 4]})
+    (rows,) = amos.compile(network, progress=False).dimensions
+    assert rows.exact.startswith(why)
+
+
 def test_two_dimensions_make_a_network_of_each_combination(tmp_path: Path) -> None:
     """Attention over a length, which cannot be padded, and a batch, which can."""
     b = Builder()
