@@ -206,6 +206,18 @@ def _one_hot(builder: Any, inputs: list[Any], attributes: Mapping[str, Any]) -> 
     return relax.op.astype(wide, inputs[2].ty.dtype)
 
 
+def _infinite(_: Any, inputs: list[Any], attributes: Mapping[str, Any]) -> Any:
+    """Of the signs that are asked for, which the importer overlooks."""
+    from tvm import relax
+
+    value = inputs[0]
+    signs = {"detect_positive": np.inf, "detect_negative": -np.inf}
+    bounds = [bound if attributes.get(name, 1) else np.nan for name, bound in signs.items()]
+    # Nothing equals the bound that is no number.
+    equal = (relax.op.equal(value, relax.const(bound, value.ty.dtype)) for bound in bounds)
+    return relax.op.logical_or(*equal)
+
+
 def _clip(builder: Any, inputs: list[Any], attributes: Mapping[str, Any]) -> Any:
     """Bounds were attributes once and are inputs now; each may be missing."""
     from tvm import relax
@@ -263,6 +275,7 @@ _ADJUSTED = {
 _CONVERTERS = {
     "Clip": _Converter(_clip),
     "Dropout": _Converter(_dropout),
+    "IsInf": _Converter(_infinite),
     "Max": _Converter(_pairwise("maximum")),
     "Mean": _Converter(_mean),
     "Min": _Converter(_pairwise("minimum")),

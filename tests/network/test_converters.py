@@ -87,6 +87,24 @@ def test_constants_and_sizes_in_other_forms() -> None:
     _equal(model, **_random(x=(1, 2, 4, 5)))
 
 
+def _model(result: str, builder: Builder, opset: int) -> Any:
+    values = [helper.make_empty_tensor_value_info(result)]
+    graph = helper.make_graph(builder.nodes, "g", builder.inputs, values, builder.weights)
+    opsets = [helper.make_opsetid("", opset)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+@pytest.mark.parametrize("sign", ["detect_positive", "detect_negative"])
+def test_infinities_have_a_sign(sign: str) -> None:
+    b = Builder()
+    model = _model(b.node("IsInf", b.input("x", (4,)), **{sign: 0}), b, 20)
+    x = np.array([np.inf, -np.inf, np.nan, 1], np.float32)
+    expected = x == (np.inf if sign == "detect_negative" else -np.inf)
+    np.testing.assert_array_equal(
+        amos.compile(amos.load_network(model), progress=False)(x), expected
+    )
+
+
 def test_what_is_misread_is_refused() -> None:
     def refused(said: str, kind: str, *others: str, **attributes: Any) -> None:
         b = Builder()
