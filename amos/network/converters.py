@@ -11,6 +11,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import floordiv
 from threading import Lock
 from typing import Any
 
@@ -218,6 +219,22 @@ def _infinite(_: Any, inputs: list[Any], attributes: Mapping[str, Any]) -> Any:
     return relax.op.logical_or(*equal)
 
 
+def _reduced_mean(builder: Any, inputs: list[Any], attributes: Mapping[str, Any]) -> Any:
+    """Of integers in their dtype, which the engine's has lost."""
+    from tvm import relax
+    from tvm.relax.frontend.onnx import onnx_frontend
+
+    theirs = onnx_frontend.ReduceMean  # axes were an attribute once and are an input now
+    convert = theirs._impl_v13 if "axes" in attributes else theirs._impl_v18
+    value = inputs[0]
+    mean = builder.normalize(convert(builder, inputs, attributes, ({}, {})))
+    if mean.same_as(value) or "float" in (kind := str(value.ty.dtype)):
+        return mean
+    sizes = (np.prod([int(n) for n in each.ty.shape.values]) for each in (value, mean))
+    total = relax.op.sum(value, mean.attrs.axis, mean.attrs.keepdims)
+    return relax.op.divide(total, relax.const(int(floordiv(*sizes)), kind))
+
+
 def _clip(builder: Any, inputs: list[Any], attributes: Mapping[str, Any]) -> Any:
     """Bounds were attributes once and are inputs now; each may be missing."""
     from tvm import relax
@@ -280,6 +297,7 @@ _CONVERTERS = {
     "Mean": _Converter(_mean),
     "Min": _Converter(_pairwise("minimum")),
     "OneHot": _Converter(_one_hot),
+    "ReduceMean": _Converter(_reduced_mean),
     "Sum": _Converter(_pairwise("add")),
     **{kind: _Converter(layer) for kind, layer in LAYERS.items()},
 }

@@ -105,6 +105,20 @@ def test_infinities_have_a_sign(sign: str) -> None:
     )
 
 
+@pytest.mark.parametrize(("opset", "axes"), [(13, [1]), (13, None), (18, [-1]), (18, None)])
+def test_means_of_integers_are_integers(opset: int, axes: list[int] | None) -> None:
+    b = Builder()
+    x = b.input("x", (3, 4), TensorProto.INT32)
+    stated = [b.constant(axes, "int64")] if axes and opset == 18 else []
+    more = {"axes": axes} if axes and opset == 13 else {}
+    model = _model(b.node("ReduceMean", x, *stated, **more), b, opset)
+    integers = np.arange(-7, 5, dtype=np.int32).reshape(3, 4)
+    compiled = amos.compile(amos.load_network(model), progress=False)
+    expected = np.trunc(integers.mean(1 if axes else None, keepdims=True)).astype(np.int32)
+    np.testing.assert_array_equal(compiled(integers), expected)
+    assert compiled(integers).dtype == expected.dtype
+
+
 def test_what_is_misread_is_refused() -> None:
     def refused(said: str, kind: str, *others: str, **attributes: Any) -> None:
         b = Builder()
