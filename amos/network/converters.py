@@ -188,6 +188,27 @@ def _leveled(inputs: list[Any], attributes: dict[str, Any]) -> None:
         )
 
 
+def _powered(inputs: list[Any], _: dict[str, Any]) -> None:
+    """Write exponents in the dtype of the base; refuse integers, which the engine does not raise.
+
+    Of constants, and of what shapes are computed from, the importer computes powers itself.
+    """
+    from tvm import ir, relax
+
+    base, exponent = inputs
+    tensors = all(isinstance(each.ty, relax.TensorType) for each in inputs)
+    if not tensors or isinstance(base, ir.GenericConst):
+        return
+    if "float" not in (kind := str(base.ty.dtype)):
+        raise NetworkError(f"Pow of {kind} is not supported; cast it to floats")
+    if str(exponent.ty.dtype) == kind:
+        return
+    if isinstance(exponent, ir.GenericConst):
+        inputs[1] = relax.const(exponent.value.numpy(), kind)
+    else:
+        inputs[1] = relax.op.astype(exponent, kind)
+
+
 def _valued(_: list[Any], attributes: dict[str, Any]) -> None:
     """Write the other forms of a constant as a tensor."""
     from onnx import numpy_helper
@@ -285,6 +306,7 @@ _ADJUSTED = {
     "DequantizeLinear": _leveled,
     "LpPool": _padded_pool,
     "MaxPool": _padded_pool,
+    "Pow": _powered,
     "QuantizeLinear": _leveled,
     "Resize": _resized,
     "RoiAlign": _averaged,

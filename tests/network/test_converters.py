@@ -119,6 +119,18 @@ def test_means_of_integers_are_integers(opset: int, axes: list[int] | None) -> N
     assert compiled(integers).dtype == expected.dtype
 
 
+def test_exponents_of_another_dtype() -> None:
+    b = Builder()
+    x = b.input("x", (2, 4))
+    cubes, powers = b.constant(3, "int64"), b.input("n", (4,), TensorProto.INT32)
+    model = b.model(b.node("Pow", x, cubes), b.node("Pow", x, powers))
+    _equal(model, **_random(x=(2, 4)), n=np.arange(4, dtype=np.int32))
+    b = Builder()
+    squares = b.node("Pow", b.input("x", (4,), TensorProto.INT32), b.constant(2, "int32"))
+    with pytest.raises(NetworkError, match="Pow of int32 is not supported; cast it to floats"):
+        amos.load_network(_model(squares, b, 17))
+
+
 def test_what_is_misread_is_refused() -> None:
     def refused(said: str, kind: str, *others: str, **attributes: Any) -> None:
         b = Builder()
