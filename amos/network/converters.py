@@ -256,6 +256,23 @@ def _reduced_mean(builder: Any, inputs: list[Any], attributes: Mapping[str, Any]
     return relax.op.divide(total, relax.const(int(floordiv(*sizes)), kind))
 
 
+def _upsampled(builder: Any, inputs: list[Any], attributes: Mapping[str, Any]) -> Any:
+    """As the resizing that replaced it; scales were an attribute once."""
+    from tvm.relax.frontend.onnx import onnx_frontend
+
+    value, *scales = inputs
+    if not scales:
+        scales = [const(np.array(attributes["scales"], np.float32))]
+    stated = {
+        "mode": attributes.get("mode", b"nearest"),
+        "coordinate_transformation_mode": b"asymmetric",
+        "nearest_mode": b"floor",
+    }
+    operands = [value, None, *scales]
+    _resized(operands, stated)
+    return onnx_frontend.Resize._impl_v18(builder, operands, stated, ({}, {}))
+
+
 def _clip(builder: Any, inputs: list[Any], attributes: Mapping[str, Any]) -> Any:
     """Bounds were attributes once and are inputs now; each may be missing."""
     from tvm import relax
@@ -321,5 +338,6 @@ _CONVERTERS = {
     "OneHot": _Converter(_one_hot),
     "ReduceMean": _Converter(_reduced_mean),
     "Sum": _Converter(_pairwise("add")),
+    "Upsample": _Converter(_upsampled),
     **{kind: _Converter(layer) for kind, layer in LAYERS.items()},
 }

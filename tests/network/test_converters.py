@@ -131,6 +131,18 @@ def test_exponents_of_another_dtype() -> None:
         amos.load_network(_model(squares, b, 17))
 
 
+@pytest.mark.parametrize("opset", [7, 9])
+def test_images_are_repeated_as_before_resizing(opset: int) -> None:
+    b, scales = Builder(), [1.0, 1.0, 2.0, 3.0]
+    x = b.input("x", (1, 2, 4, 5))
+    stated = [b.constant(scales)] if opset == 9 else []
+    more = {} if stated else {"scales": scales}
+    model = _model(b.node("Upsample", x, *stated, mode="nearest", **more), b, opset)
+    inputs = _random(x=(1, 2, 4, 5))
+    result = amos.compile(amos.load_network(model), progress=False)(**inputs)
+    np.testing.assert_array_equal(result, inputs["x"].repeat(2, 2).repeat(3, 3))
+
+
 def test_what_is_misread_is_refused() -> None:
     def refused(said: str, kind: str, *others: str, **attributes: Any) -> None:
         b = Builder()
