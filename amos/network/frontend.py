@@ -21,7 +21,7 @@ import numpy as np
 from amos._toolchain import load_tvm
 from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError, shown
-from amos.network.onnx_nodes import readable
+from amos.network.onnx_nodes import check_results, readable
 from amos.network.qlinear import with_pairs
 from amos.network.torch_nodes import restated
 from amos.network.torch_programs import (
@@ -160,7 +160,8 @@ def open_shapes(model: Any) -> dict[str, OpenShape]:
 
 def _extent(dimension: Any) -> int | str:
     """A size, or the name, which may be empty, of one that is open; some write that as -1."""
-    return int(dimension.dim_value) if dimension.dim_value > 0 else str(dimension.dim_param)
+    sized = dimension.HasField("dim_value") and dimension.dim_value >= 0
+    return int(dimension.dim_value) if sized else str(dimension.dim_param)
 
 
 def opened(source: Any) -> Any:
@@ -250,10 +251,12 @@ def _from_onnx(model: Any, name: str, shapes: dict[str, list[int]]) -> Any:
     try:
         with own_converters(), redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return from_onnx(model, shape_dict=shapes, sanitize_input_names=False)
+            module = from_onnx(model, shape_dict=shapes, sanitize_input_names=False)
     except Exception as error:
         why = "" if isinstance(error, NetworkError) else "TVM cannot import it: "
         raise NetworkError(f"model {name!r}: {why}{last_line(error)}") from error
+    check_results(module, model, name)
+    return module
 
 
 @contextmanager

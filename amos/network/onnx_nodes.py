@@ -1,4 +1,4 @@
-"""ONNX models that the engine's importer takes for something else: refused before it reads them."""
+"""ONNX models that the engine's importer misreads, or makes no tensors of: refused."""
 
 from __future__ import annotations
 
@@ -11,8 +11,13 @@ from amos.errors import NetworkError
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
 #: dtypes of which a byte holds several values.
 _PACKED = ("int2", "uint2", "int4", "uint4", "float4e2m1")
-#: Of whose results the importer has the first only, and nonsense instead of the others.
-_FIRST_ONLY = ("LayerNormalization", "SkipLayerNormalization", "EmbedLayerNormalization")
+#: Of whose results the importer has the first only; what it takes for the others is nonsense.
+_FIRST_ONLY = (
+    "LayerNormalization",
+    "SkipLayerNormalization",
+    "EmbedLayerNormalization",
+    "MaxPool",
+)
 
 
 def readable(model: Any, name: str) -> Any:
@@ -76,4 +81,27 @@ def _check_readable(graph: Any, read: frozenset[str], name: str) -> None:
             raise NetworkError(
                 f"model {name!r}: {node.op_type} has a second result, {min(more)!r}, "
                 "which is not supported"
+            )
+
+
+def check_results(module: Any, model: Any, name: str) -> None:
+    """Refuse results that are shapes or sizes for the importer, which computes them itself.
+
+    Args:
+        module: what it made of the model.
+        model: of ONNX.
+        name: of the model.
+
+    Raises:
+        NetworkError: there is such a result.
+    """
+    from tvm import ir, relax
+
+    kind = module["main"].ret_ty
+    kinds = kind.fields if isinstance(kind, ir.TupleType) else [kind]
+    for port, each in zip(model.graph.output, kinds, strict=False):
+        if isinstance(each, relax.ShapeType | ir.PrimType):
+            raise NetworkError(
+                f"model {name!r}: result {port.name!r} is a shape, or a size of one, which is not "
+                "supported"
             )

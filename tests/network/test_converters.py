@@ -158,6 +158,7 @@ def test_what_is_misread_is_refused() -> None:
     refused("Relu of domain 'own' is not supported", "Relu", domain="own")
     refused("Attention of opset 23 is not supported", "Attention", "x", "x")
     refused("LayerNormalization has a second result, 'y'", "LayerNormalization", "x")
+    refused("MaxPool has a second result, 'y'", "MaxPool", kernel_shape=[2, 2])
     for said, scale, more in (
         ("4 elements by a scale to 5.2 are not supported", 1.3, {}),
         ("antialias 1 is not supported", 2, {"antialias": 1}),
