@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, overload
 
 from amos._progress import ProgressLine
-from amos.codegen.scheduled import last_line
 from amos.errors import BuildError, MappingError, NetworkError, ScheduleError, shown
 from amos.measure.reference import References, compared, tolerance
 from amos.network import engine
@@ -261,11 +260,8 @@ def linked(models: Sequence[CompiledNetwork], placed: Callable[[Any], Any]) -> A
     libraries = [kernel.library.mod for model in models for kernel in model.kernels.values()]
     if libraries:
         module = module.with_attr("external_mods", libraries)
-    try:
-        return engine.executable(placed(module))
-    except Exception as error:  # TVM's passes fail with errors of many types
-        names = ", ".join(model.network.name for model in models)
-        raise NetworkError(f"{names}: TVM cannot compile it: {last_line(error)}") from error
+    names = ", ".join(model.network.name for model in models)
+    return engine.executable(placed(module), name=names)
 
 
 def _calling(model: CompiledNetwork) -> Any:

@@ -11,6 +11,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import floordiv
 from threading import Lock
 from typing import Any
 
@@ -187,6 +188,27 @@ def _leveled(inputs: list[Any], attributes: dict[str, Any]) -> None:
         )
 
 
+def _powered(inputs: list[Any], _: dict[str, Any]) -> None:
+    """Write exponents in the dtype of the base; refuse integers, which the engine does not raise.
+
+    Of constants, and of what shapes are computed from, the importer computes powers itself.
+    """
+    from tvm import ir, relax
+
+    base, exponent = inputs
+    tensors = all(isinstance(each.ty, relax.TensorType) for each in inputs)
+    if not tensors or isinstance(base, ir.GenericConst):
+        return
+    if "float" not in (kind := str(base.ty.dtype)):
+        raise NetworkError(f"Pow of {kind} is not supported; cast it to floats")
+    if str(exponent.ty.dtype) == kind:
+        return
+    if isinstance(exponent, ir.GenericConst):
+        inputs[1] = relax.const(exponent.value.numpy(), kind)
+    else:
+        inputs[1] = relax.op.astype(exponent, kind)
+
+
 def _valued(_: list[Any], attributes: dict[str, Any]) -> None:
     """Write the other forms of a constant as a tensor."""
     from onnx import numpy_helper
@@ -204,6 +226,51 @@ def _one_hot(builder: Any, inputs: list[Any], attributes: Mapping[str, Any]) -> 
 
     wide = onnx_frontend.OneHot._impl_v11(builder, inputs, attributes, ({}, {}))
     return relax.op.astype(wide, inputs[2].ty.dtype)
+
+
+def _infinite(_: Any, inputs: list[Any], attributes: Mapping[str, Any]) -> Any:
+    """Of the signs that are asked for, which the importer overlooks."""
+    from tvm import relax
+
+    value = inputs[0]
+    signs = {"detect_positive": np.inf, "detect_negative": -np.inf}
+    bounds = [bound if attributes.get(name, 1) else np.nan for name, bound in signs.items()]
+    # Nothing equals the bound that is no number.
+    equal = (relax.op.equal(value, relax.const(bound, value.ty.dtype)) for bound in bounds)
+    return relax.op.logical_or(*equal)
+
+
+def _reduced_mean(builder: Any, inputs: list[Any], attributes: Mapping[str, Any]) -> Any:
+    """Of integers in their dtype, which the engine's has lost."""
+    from tvm import relax
+    from tvm.relax.frontend.onnx import onnx_frontend
+
+    theirs = onnx_frontend.ReduceMean  # axes were an attribute once and are an input now
+    convert = theirs._impl_v13 if "axes" in attributes else theirs._impl_v18
+    value = inputs[0]
+    mean = builder.normalize(convert(builder, inputs, attributes, ({}, {})))
+    if mean.same_as(value) or "float" in (kind := str(value.ty.dtype)):
+        return mean
+    sizes = (np.prod([int(n) for n in each.ty.shape.values]) for each in (value, mean))
+    total = relax.op.sum(value, mean.attrs.axis, mean.attrs.keepdims)
+    return relax.op.divide(total, relax.const(int(floordiv(*sizes)), kind))
+
+
+def _upsampled(builder: Any, inputs: list[Any], attributes: Mapping[str, Any]) -> Any:
+    """As the resizing that replaced it; scales were an attribute once."""
+    from tvm.relax.frontend.onnx import onnx_frontend
+
+    value, *scales = inputs
+    if not scales:
+        scales = [const(np.array(attributes["scales"], np.float32))]
+    stated = {
+        "mode": attributes.get("mode", b"nearest"),
+        "coordinate_transformation_mode": b"asymmetric",
+        "nearest_mode": b"floor",
+    }
+    operands = [value, None, *scales]
+    _resized(operands, stated)
+    return onnx_frontend.Resize._impl_v18(builder, operands, stated, ({}, {}))
 
 
 def _clip(builder: Any, inputs: list[Any], attributes: Mapping[str, Any]) -> Any:
@@ -256,6 +323,7 @@ _ADJUSTED = {
     "DequantizeLinear": _leveled,
     "LpPool": _padded_pool,
     "MaxPool": _padded_pool,
+    "Pow": _powered,
     "QuantizeLinear": _leveled,
     "Resize": _resized,
     "RoiAlign": _averaged,
@@ -263,10 +331,13 @@ _ADJUSTED = {
 _CONVERTERS = {
     "Clip": _Converter(_clip),
     "Dropout": _Converter(_dropout),
+    "IsInf": _Converter(_infinite),
     "Max": _Converter(_pairwise("maximum")),
     "Mean": _Converter(_mean),
     "Min": _Converter(_pairwise("minimum")),
     "OneHot": _Converter(_one_hot),
+    "ReduceMean": _Converter(_reduced_mean),
     "Sum": _Converter(_pairwise("add")),
+    "Upsample": _Converter(_upsampled),
     **{kind: _Converter(layer) for kind, layer in LAYERS.items()},
 }

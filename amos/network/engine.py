@@ -12,6 +12,7 @@ from math import prod
 from typing import Any
 
 from amos._toolchain import load_tvm
+from amos.codegen.scheduled import last_line
 from amos.codegen.tir.memory import aligned_to_bytes, pipeline_with
 from amos.codegen.tir.rounding import (
     fenced,
@@ -21,6 +22,7 @@ from amos.codegen.tir.rounding import (
 )
 from amos.codegen.tir.statements import inside
 from amos.codegen.tir.target import host_target
+from amos.errors import NetworkError
 from amos.network.loops import LOOPS
 
 #: Parts of a sum along a row, and how many steps of a loop are worth another thread.
@@ -36,21 +38,28 @@ _READS = 64
 _KINDS = _PARALLEL, _SUMMED = 0, 2
 
 
-def executable(module: Any, *, fused: bool = True) -> Any:
+def executable(module: Any, *, name: str = "network", fused: bool = True) -> Any:
     """Compile a Relax module for this CPU.
 
     Args:
         module: operators of Relax, and calls of kernels that its attribute ``external_mods``
             holds.
+        name: of the network.
         fused: whether one function may compute several operators.
+
+    Raises:
+        NetworkError: TVM cannot compile it.
     """
-    module = scheduled_loops(module, fused=fused)
-    round_in_vectors()
+    load_tvm()
     import tvm
 
-    return tvm.compile(
-        module, target=host_target(), tir_pipeline=pipeline_with("amos_engine", fenced)
-    )
+    round_in_vectors()
+    pipeline = pipeline_with("amos_engine", fenced)
+    try:
+        module = scheduled_loops(module, fused=fused)
+        return tvm.compile(module, target=host_target(), tir_pipeline=pipeline)
+    except Exception as error:  # TVM's passes fail with errors of many types
+        raise NetworkError(f"{name}: TVM cannot compile it: {last_line(error)}") from error
 
 
 def scheduled_loops(module: Any, *, fused: bool = True) -> Any:

@@ -6,7 +6,6 @@ import io
 import os
 import traceback
 import warnings
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import numpy as np
 from amos._toolchain import load_tvm
 from amos.codegen.scheduled import last_line
 from amos.errors import NetworkError, shown
+from amos.network.onnx_nodes import check_results, readable
 from amos.network.qlinear import with_pairs
 from amos.network.silence import quiet, silent
 from amos.network.torch_nodes import restated
@@ -145,7 +145,8 @@ def open_shapes(model: Any) -> dict[str, OpenShape]:
 
 def _extent(dimension: Any) -> int | str:
     """A size, or the name, which may be empty, of one that is open; some write that as -1."""
-    return int(dimension.dim_value) if dimension.dim_value > 0 else str(dimension.dim_param)
+    sized = dimension.HasField("dim_value") and dimension.dim_value >= 0
+    return int(dimension.dim_value) if sized else str(dimension.dim_param)
 
 
 def opened(source: Any) -> Any:
@@ -231,86 +232,16 @@ def _from_onnx(model: Any, name: str, shapes: dict[str, list[int]]) -> Any:
 
     from amos.network.converters import own_converters
 
-    model = with_pairs(_plain(model, name), name)
+    model = with_pairs(readable(model, name), name)
     try:
         with own_converters(), redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return from_onnx(model, shape_dict=shapes, sanitize_input_names=False)
+            module = from_onnx(model, shape_dict=shapes, sanitize_input_names=False)
     except Exception as error:
         why = "" if isinstance(error, NetworkError) else "TVM cannot import it: "
         raise NetworkError(f"model {name!r}: {why}{last_line(error)}") from error
-
-
-def _plain(model: Any, name: str) -> Any:
-    """A model with its own functions written out.
-
-    Raises:
-        NetworkError: its operators are newer than onnx, it has no output, or a value has no
-            definition or two.
-    """
-    from onnx import defs, inliner
-
-    if not model.graph.output:
-        raise NetworkError(f"model {name!r} has no output")
-    versions = [each.version for each in model.opset_import if each.domain in ("", "ai.onnx")]
-    if versions and versions[0] > (newest := defs.onnx_opset_version()):
-        raise NetworkError(f"model {name!r}: opset {versions[0]}; onnx knows up to {newest}")
-    if model.functions:
-        model = inliner.inline_local_functions(model)
-    weights = Counter(tensor.name for tensor in model.graph.initializer)
-    defined = weights + Counter(filter(None, (n for node in model.graph.node for n in node.output)))
-    defined += Counter(value.name for value in model.graph.input if value.name not in weights)
-    if twice := [value for value, count in defined.items() if count > 1]:
-        raise NetworkError(f"model {name!r}: value {twice[0]!r} is defined more than once")
-    defined.update(tensor.values.name for tensor in model.graph.sparse_initializer)
-    every = [value for node in model.graph.node for value in node.input if value]
-    every += [value.name for value in model.graph.output]
-    if missing := next((value for value in every if value not in defined), ""):
-        raise NetworkError(f"model {name!r}: value {missing!r} is read and defined nowhere")
-    _check_readable(model.graph, frozenset(every), name)
-    return model
-
-
-def _check_readable(graph: Any, read: frozenset[str], name: str) -> None:
-    """Refuse what the engine's importer takes for something else, or nodes out of order.
-
-    Raises:
-        NetworkError: there is such a node or weight.
-    """
-    from onnx import TensorProto
-
-    for tensor in graph.initializer:
-        if (kind := TensorProto.DataType.Name(tensor.data_type).lower()) in _PACKED:
-            raise NetworkError(
-                f"model {name!r}: {tensor.name!r} is {kind}, and values smaller than a byte are "
-                "not supported"
-            )
-    later = {value for node in graph.node for value in node.output}
-    for node in graph.node:
-        if early := [value for value in node.input if value and value in later]:
-            raise NetworkError(f"model {name!r}: value {early[0]!r} is read before it is computed")
-        later -= {*node.output}
-        if node.domain not in _DOMAINS:
-            raise NetworkError(
-                f"model {name!r}: {node.op_type} of domain {node.domain!r} is not supported"
-            )
-        if node.op_type == "Attention" and node.domain != "com.microsoft":
-            raise NetworkError(
-                f"model {name!r}: Attention of opset 23 is not supported; state its products"
-            )
-        if node.op_type in _FIRST_ONLY and (more := read & {*node.output[1:]}):
-            raise NetworkError(
-                f"model {name!r}: {node.op_type} has a second result, {min(more)!r}, "
-                "which is not supported"
-            )
-
-
-#: Domains of operators whose names stand for what the importer knows.
-_DOMAINS = ("", "ai.onnx", "com.microsoft")
-#: dtypes of which a byte holds several values.
-_PACKED = ("int2", "uint2", "int4", "uint4", "float4e2m1")
-#: Of whose results the importer has the first only, and nonsense instead of the others.
-_FIRST_ONLY = ("LayerNormalization", "SkipLayerNormalization", "EmbedLayerNormalization")
+    check_results(module, model, name)
+    return module
 
 
 def check_shapes(shapes: object) -> None:

@@ -147,7 +147,7 @@ class CompiledNetwork(Shown):
         """
         network, given = self.network, arrays or named
         values = bound(network.inputs, arrays, named) if given else random_arrays(network)
-        plain = engine.executable(network.original, fused=False)
+        plain = engine.executable(network.original, name=network.name, fused=False)
         alone = CompiledNetwork(network, plain, {}, {}, ())
         expected = {"the engine alone": alone.outputs_of(values)}
         # Kernels sum floats in another order than the engine, integers as it does.

@@ -14,6 +14,8 @@ _RESIZES = {
     "aten.upsample_bilinear2d": "bilinear",
     "aten._upsample_bilinear2d_aa": "antialiased",
 }
+#: What leaves the values of an index as they are.
+_VIEWS = ("aten.view", "aten.reshape", "aten.lift_fresh_copy", "aten.clone", "aten.unsqueeze")
 
 
 def restated(program: Any) -> Any:
@@ -29,6 +31,14 @@ def restated(program: Any) -> Any:
             _multiply(graph, node, _SUMS[name])
         elif name in _RESIZES:
             _check_resize(node, _RESIZES[name])
+        elif name == "aten.index":
+            source, indices = node.args
+            extents = source.meta["val"].shape
+            places = zip(indices, extents, strict=False)
+            node.args = source, [_counted(program, node, *each) for each in places]
+        elif name == "aten.take":
+            source, index = node.args
+            node.args = source, _counted(program, node, index, source.meta["val"].numel())
     program.graph_module.recompile()
     return program
 
@@ -51,6 +61,38 @@ def _multiply(graph: Any, node: Any, place: int) -> None:
     else:
         operands[place] = operand * alpha
     node.args, node.kwargs = tuple(operands), {}
+
+
+def _counted(program: Any, user: Any, index: Any, extent: int) -> Any:
+    """An index that counts from the first element where it counted from the end.
+
+    The engine reads the first element at a negative index, or beside the tensor.
+    """
+    import torch
+
+    if index is None or index.meta["val"].dtype not in (torch.int32, torch.int64):
+        return index  # everything, or those elements for which a mask is true
+    values = _stored(program, index)
+    if values is not None and bool((values >= 0).all()):
+        return index
+    aten, value = torch.ops.aten, index.meta["val"]
+    with program.graph.inserting_before(user):
+        negative = program.graph.call_function(aten.lt.Scalar, (index, 0))
+        negative.meta = {**index.meta, "val": value < 0}
+        from_first = program.graph.call_function(aten.add.Tensor, (index, int(extent)))
+        counted = program.graph.call_function(aten.where.self, (negative, from_first, index))
+        from_first.meta, counted.meta = dict(index.meta), dict(index.meta)
+    return counted
+
+
+def _stored(program: Any, node: Any) -> Any:
+    """The values of a weight, also of a view of it; ``None`` of what a call computes."""
+    while str(node.target).rpartition(".")[0] in _VIEWS:
+        node = node.args[0]
+    signature = program.graph_signature
+    stored = {**signature.inputs_to_buffers, **signature.inputs_to_lifted_tensor_constants}
+    name = stored.get(node.name)
+    return program.state_dict.get(name, program.constants.get(name))
 
 
 def _check_resize(node: Any, kind: str) -> None:

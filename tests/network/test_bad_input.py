@@ -84,6 +84,9 @@ def test_shapes_that_are_missing_or_wrong() -> None:
     with pytest.raises(NetworkError, match="dimension 0 of input 'x' is dynamic; state it"):
         amos.load_network(model)
     assert amos.load_network(model, shapes={"x": (4, 16)}).outputs[0].shape == (4, 8)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 0
+    with pytest.raises(NetworkError, match=r"input 'x' is empty, of shape \(0, 16\)"):
+        amos.load_network(model)
     shapeless = _unchecked(b, result, [bare])
     with pytest.raises(NetworkError, match="input 'x' has no shape; state it"):
         amos.load_network(shapeless)
@@ -182,6 +185,20 @@ def test_what_depends_on_values_is_refused() -> None:
     y = b.node("If", condition, **{f"{name}_branch": each for name, each in branches.items()})
     with pytest.raises(NetworkError, match="network: If is not supported: control flow"):
         amos.load_network(_unchecked(b, _result(y)))
+
+
+def test_shapes_are_no_results() -> None:
+    for kinds in (["Shape"], ["Shape", "Gather"]):
+        b, y = _product()
+        for kind in kinds:
+            y = b.node(kind, y, *([b.constant(0, "int64")] if kind == "Gather" else []))
+        said = f"model 'g': result {y!r} is a shape, or a size of one, which is not supported"
+        model = _unchecked(b, helper.make_empty_tensor_value_info(y))
+        with pytest.raises(NetworkError, match=said):
+            amos.load_network(model)
+        model.graph.output.insert(0, _result("matmul0"))
+        with pytest.raises(NetworkError, match=said):
+            amos.load_network(model)
 
 
 @pytest.fixture(scope="module")

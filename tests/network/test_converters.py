@@ -87,6 +87,62 @@ def test_constants_and_sizes_in_other_forms() -> None:
     _equal(model, **_random(x=(1, 2, 4, 5)))
 
 
+def _model(result: str, builder: Builder, opset: int) -> Any:
+    values = [helper.make_empty_tensor_value_info(result)]
+    graph = helper.make_graph(builder.nodes, "g", builder.inputs, values, builder.weights)
+    opsets = [helper.make_opsetid("", opset)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+@pytest.mark.parametrize("sign", ["detect_positive", "detect_negative"])
+def test_infinities_have_a_sign(sign: str) -> None:
+    b = Builder()
+    model = _model(b.node("IsInf", b.input("x", (4,)), **{sign: 0}), b, 20)
+    x = np.array([np.inf, -np.inf, np.nan, 1], np.float32)
+    expected = x == (np.inf if sign == "detect_negative" else -np.inf)
+    np.testing.assert_array_equal(
+        amos.compile(amos.load_network(model), progress=False)(x), expected
+    )
+
+
+@pytest.mark.parametrize(("opset", "axes"), [(13, [1]), (13, None), (18, [-1]), (18, None)])
+def test_means_of_integers_are_integers(opset: int, axes: list[int] | None) -> None:
+    b = Builder()
+    x = b.input("x", (3, 4), TensorProto.INT32)
+    stated = [b.constant(axes, "int64")] if axes and opset == 18 else []
+    more = {"axes": axes} if axes and opset == 13 else {}
+    model = _model(b.node("ReduceMean", x, *stated, **more), b, opset)
+    integers = np.arange(-7, 5, dtype=np.int32).reshape(3, 4)
+    compiled = amos.compile(amos.load_network(model), progress=False)
+    expected = np.trunc(integers.mean(1 if axes else None, keepdims=True)).astype(np.int32)
+    np.testing.assert_array_equal(compiled(integers), expected)
+    assert compiled(integers).dtype == expected.dtype
+
+
+def test_exponents_of_another_dtype() -> None:
+    b = Builder()
+    x = b.input("x", (2, 4))
+    cubes, powers = b.constant(3, "int64"), b.input("n", (4,), TensorProto.INT32)
+    model = b.model(b.node("Pow", x, cubes), b.node("Pow", x, powers))
+    _equal(model, **_random(x=(2, 4)), n=np.arange(4, dtype=np.int32))
+    b = Builder()
+    squares = b.node("Pow", b.input("x", (4,), TensorProto.INT32), b.constant(2, "int32"))
+    with pytest.raises(NetworkError, match="Pow of int32 is not supported; cast it to floats"):
+        amos.load_network(_model(squares, b, 17))
+
+
+@pytest.mark.parametrize("opset", [7, 9])
+def test_images_are_repeated_as_before_resizing(opset: int) -> None:
+    b, scales = Builder(), [1.0, 1.0, 2.0, 3.0]
+    x = b.input("x", (1, 2, 4, 5))
+    stated = [b.constant(scales)] if opset == 9 else []
+    more = {} if stated else {"scales": scales}
+    model = _model(b.node("Upsample", x, *stated, mode="nearest", **more), b, opset)
+    inputs = _random(x=(1, 2, 4, 5))
+    result = amos.compile(amos.load_network(model), progress=False)(**inputs)
+    np.testing.assert_array_equal(result, inputs["x"].repeat(2, 2).repeat(3, 3))
+
+
 def test_what_is_misread_is_refused() -> None:
     def refused(said: str, kind: str, *others: str, **attributes: Any) -> None:
         b = Builder()
@@ -102,6 +158,7 @@ def test_what_is_misread_is_refused() -> None:
     refused("Relu of domain 'own' is not supported", "Relu", domain="own")
     refused("Attention of opset 23 is not supported", "Attention", "x", "x")
     refused("LayerNormalization has a second result, 'y'", "LayerNormalization", "x")
+    refused("MaxPool has a second result, 'y'", "MaxPool", kernel_shape=[2, 2])
     for said, scale, more in (
         ("4 elements by a scale to 5.2 are not supported", 1.3, {}),
         ("antialias 1 is not supported", 2, {"antialias": 1}),

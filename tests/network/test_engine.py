@@ -141,6 +141,12 @@ def test_functions_are_polynomials_in_vectors(functions: list[str]) -> None:
     np.testing.assert_allclose(result, expected, rtol=2e-6, atol=1e-37)
 
 
+def test_what_tvm_cannot_compile_is_told() -> None:
+    module = _module(lambda op, x: op.power(x, x), (2, 4), "int32")
+    with pytest.raises(NetworkError, match="^powers: TVM cannot compile it: .*power only applies"):
+        executable(module, name="powers", fused=False)
+
+
 def test_values_are_rounded_in_vectors() -> None:
     import tvm
 

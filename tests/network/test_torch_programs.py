@@ -94,6 +94,26 @@ def test_sums_have_factors() -> None:
     np.testing.assert_allclose(compiled(x), _Sums()(x).numpy(), rtol=1e-5, atol=1e-5)
 
 
+class _Indexed(Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("stored", torch.tensor([[0, -1], [2, -3]]))
+        self.register_buffer("upwards", torch.tensor([[0, 1], [2, 3]]))
+
+    def forward(self, x: Any, i: Any, j: Any) -> Any:
+        stored = x[self.stored, self.stored] + x[self.upwards.view(-1)].sum()
+        return x[i], x[:, i - 1], x[i, j], torch.take(x, i), stored
+
+
+def test_negative_indices_count_from_the_end() -> None:
+    x, upwards = torch.randn(4, 6), torch.tensor([1, 2, 3])
+    network = amos.load_network(_Indexed(), inputs=(x, upwards, upwards.int()))
+    i, j = torch.tensor([0, -1, -3]), torch.tensor([-6, 5, -2])
+    results = amos.compile(network, progress=False)(x, i, j.int())
+    for one, other in zip(results, _Indexed()(x, i, j), strict=True):
+        np.testing.assert_allclose(one, other.numpy(), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("said", "options"),
     [
