@@ -188,6 +188,16 @@ def _leveled(inputs: list[Any], attributes: dict[str, Any]) -> None:
         )
 
 
+def _cast(inputs: list[Any], attributes: dict[str, Any]) -> None:
+    """Make a float of a size of a shape by way of a tensor: as a scalar no layout holds it."""
+    from onnx import TensorProto
+    from tvm import relax, tirx
+
+    kinds = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16
+    if isinstance(inputs[0], tirx.IntImm) and attributes["to"] in kinds:
+        inputs[0] = relax.const(inputs[0].value, "int64")
+
+
 def _powered(inputs: list[Any], _: dict[str, Any]) -> None:
     """Write exponents in the dtype of the base; refuse integers, which the engine does not raise.
 
@@ -318,6 +328,7 @@ def _mean(builder: Any, inputs: list[Any], _: Mapping[str, Any]) -> Any:
 
 _ADJUSTED = {
     "AveragePool": _padded_pool,
+    "Cast": _cast,
     "Constant": _valued,
     "ConvTranspose": _sized,
     "DequantizeLinear": _leveled,

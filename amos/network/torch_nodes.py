@@ -33,6 +33,7 @@ def restated(program: Any) -> Any:
             _check_resize(node, _RESIZES[name])
         elif name == "aten.index":
             source, indices = node.args
+            _check_indices(indices)
             extents = source.meta["val"].shape
             places = zip(indices, extents, strict=False)
             node.args = source, [_counted(program, node, *each) for each in places]
@@ -61,6 +62,19 @@ def _multiply(graph: Any, node: Any, place: int) -> None:
     else:
         operands[place] = operand * alpha
     node.args, node.kwargs = tuple(operands), {}
+
+
+def _check_indices(indices: Any) -> None:
+    """Refuse indices that the importer takes one beside the other.
+
+    Raises:
+        NetworkError: there are several, and not of the first axes.
+    """
+    count = sum(index is not None for index in indices)
+    if count > 1 and None in indices[:count]:
+        raise NetworkError(
+            "several tensors as indices have to be those of the first axes: x[i, j], not x[:, i, j]"
+        )
 
 
 def _counted(program: Any, user: Any, index: Any, extent: int) -> Any:

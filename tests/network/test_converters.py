@@ -37,6 +37,17 @@ def _random(**shapes: tuple[int, ...]) -> dict[str, np.ndarray]:
     return {n: rng.standard_normal(shape).astype(np.float32) for n, shape in shapes.items()}
 
 
+def test_a_size_of_a_shape_is_a_number() -> None:
+    """Attention is divided by the root of one."""
+    b = Builder()
+    x = b.input("x", (2, 8, 16))
+    size = b.node("Gather", b.node("Shape", x), b.constant(2, "int64"), axis=0)
+    size = b.node("Cast", size, to=TensorProto.FLOAT)
+    product = b.node("MatMul", x, b.random(16, 4))
+    model = b.model(b.node("Div", product, b.node("Sqrt", size)), b.node("Mul", product, size))
+    _equal(model, **_random(x=(2, 8, 16)))
+
+
 def test_windows_that_are_padded_by_themselves() -> None:
     def model(same: dict[str, Any], *padding: dict[str, Any]) -> Any:
         b = Builder()

@@ -105,6 +105,16 @@ class _Indexed(Module):  # type: ignore[misc]
         return x[i], x[:, i - 1], x[i, j], torch.take(x, i), stored
 
 
+class _Apart(Module):  # type: ignore[misc]
+    def forward(self, x: Any, i: Any) -> Any:
+        return x[i, :, i]
+
+
+def test_indices_that_are_misread_are_refused() -> None:
+    with pytest.raises(NetworkError, match="several tensors as indices"):
+        amos.load_network(_Apart(), inputs=(torch.randn(4, 6, 8), torch.tensor([1, 2])))
+
+
 def test_negative_indices_count_from_the_end() -> None:
     x, upwards = torch.randn(4, 6), torch.tensor([1, 2, 3])
     network = amos.load_network(_Indexed(), inputs=(x, upwards, upwards.int()))
