@@ -158,11 +158,11 @@ def _saturated(cast: Any) -> Any:
 
 
 def nearest(value: Any) -> Any:
-    """The nearest integer of a float, as a float; ties to even."""
+    """The nearest integer of a ``float32``, as a float; ties to even."""
     from tvm import tirx
 
     round_in_vectors()
-    return tirx.call_intrin(value.ty.dtype, "tirx.nearbyint", value)
+    return tirx.call_intrin("float32", "tirx.nearbyint", value)
 
 
 @cache
