@@ -105,7 +105,7 @@ def _scaled(builder: Any, value: Any, channels: int, call: Any) -> Any:
 
 
 _POOLS = (f"relax.nn.{kind}avg_pool{n}d" for kind in ("", "adaptive_") for n in (1, 2, 3))
-_SUMS = ("relax.mean", "relax.sum", *_POOLS)
+_SUMS = ("relax.mean", "relax.sum", "relax.std", "relax.variance", *_POOLS)
 #: By the engine's names of operators.
 LOOPS: Mapping[str, Loops] = {
     "relax.nn.softmax": _softmax,

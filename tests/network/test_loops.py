@@ -36,6 +36,17 @@ def test_halves_are_summed_as_floats() -> None:
         np.testing.assert_allclose(result, expected, rtol=1e-3)
 
 
+def test_variances_of_halves_are_summed_as_floats() -> None:
+    b = Builder()
+    x = b.input("x", (1, 2, 60, 60), TensorProto.FLOAT16)
+    scale, shift = b.constant([1, 1], "float16"), b.constant([0, 0], "float16")
+    norm = _results(b, TensorProto.FLOAT16, b.node("InstanceNormalization", x, scale, shift))
+    values = np.random.default_rng(0).uniform(0, 2, (1, 2, 60, 60)).astype(np.float16)
+    centered = values - values.mean((2, 3), np.float64, keepdims=True)
+    expected = centered / np.sqrt((centered**2).mean((2, 3), keepdims=True) + 1e-5)
+    np.testing.assert_allclose(norm(values), expected, atol=4e-3)
+
+
 @pytest.mark.parametrize("behind_a_convolution", [False, True])
 def test_norms_of_a_large_mean(behind_a_convolution: bool) -> None:
     """Behind a convolution, which here changes nothing, channels are the last axis."""
