@@ -41,9 +41,9 @@ def hook(event, arguments):
     moment()
 
 def before(function):
-    def called(*arguments):
+    def called(*arguments, **options):
         moment()
-        return function(*arguments)
+        return function(*arguments, **options)
     return called
 
 def model(columns):
