@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from amos.errors import AmosError
 from amos.intrinsics import get, names
@@ -117,6 +117,8 @@ def grouped(graph: Graph) -> Grouping:
     return Grouping(tuple(groups), left, refused)
 
 
+#: Lanes of the longest vectors.
+_LANES = 16
 #: Stands for the caller, who reads what the network returns.
 _OUTSIDE = Node(-1, "output", (), (), "")
 
@@ -176,5 +178,8 @@ def _group(chain: Chain) -> Group:
         shapes = {name: shape for name, (_, shape) in chain.reads.items()}
         dtypes = {name: operand.dtype for name, (operand, _) in chain.reads.items()}
         operator = operator.with_epilogue(chain.text, dtypes, shapes)
+    if operator.output.tensor.shape[-1] % _LANES:
+        # Whole vectors would be stored to a buffer of their own, and copied from there.
+        operator = replace(operator, store=operator.stored)
     reads = {name: operand for name, (operand, _) in chain.reads.items()}
     return Group(operator, sources | reads, chain.nodes)

@@ -90,6 +90,21 @@ def test_what_is_no_epilogue_leaves_its_anchor() -> None:
     assert _texts(network) == ["None"] and not network.grouping.refused
 
 
+@pytest.mark.parametrize(("columns", "straight"), [(40, True), (64, False)])
+def test_rows_that_fill_no_vectors_are_stored_straight_to_their_place(
+    columns: int, straight: bool
+) -> None:
+    b = Builder()
+    y = b.node("Relu", b.node("MatMul", b.input("x", (5, 16)), b.random(16, columns)))
+    network = amos.load_network(b.model(y))
+    (task,) = network.tasks
+    assert (task.operator.store is not None) == straight
+    model = amos.compile(network, progress=False)
+    assert all(check.passed for check in model.checks)
+    (kernel,) = model.kernels.values()
+    assert (" to out[m, n]" in str(kernel.choice.candidate.mapping.operator)) == straight
+
+
 def test_a_value_that_is_read_twice_is_written_twice() -> None:
     """Both branches meet again before anything else reads them."""
     b = Builder()

@@ -125,7 +125,7 @@ def test_a_machine_that_is_described_anew_changes_no_division(tmp_path: Path) ->
     class Slower(Answering):
         def machine(self, intrinsics: Any, **options: Any) -> Machine:
             target = super().machine(intrinsics, **options)
-            return replace(target, launch=1e-3)
+            return replace(target, costs=replace(target.costs, dense=2 * target.costs.dense))
 
     records = tmp_path / "records.db"
     expected = _tuned(records, Answering())
