@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -314,3 +315,12 @@ def test_truth_values_are_inputs_and_results() -> None:
     np.testing.assert_allclose(product, _reference(model, **values), rtol=1e-5, atol=1e-6)
     bytes_ = compiled(values["mask"].astype(np.uint8), values["x"])
     np.testing.assert_array_equal(bytes_[0], product)
+
+
+def test_calls_need_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing of this network is left to the engine."""
+    b = Builder()
+    y = b.node("MatMul", b.input("x", (4, 16)), b.random(16, 40))
+    model = amos.compile(amos.load_network(b.model(y)), verify=False, progress=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert model(np.zeros((4, 16), np.float32)).shape == (4, 40)
