@@ -26,6 +26,7 @@ from amos.intrinsics import Intrinsic
 from amos.ir import Operator
 from amos.machine import Machine, catalogue
 from amos.mapping import enumerate_mappings
+from amos.operators.winograd import Winograd
 from amos.perfmodel import Prediction, predict
 from amos.plan import Candidate
 from amos.records import Record
@@ -47,6 +48,8 @@ class Choice:
         prediction: the model's account of it.
         seconds: what it took when it was measured; ``None`` if it was not.
         implementation: ``"native"`` or ``"generic"``; ``None`` for what the CPU has.
+        winograd: the convolution of which this is the product; ``None`` for a whole task.
+        around: predicted seconds of all that is beside the product.
     """
 
     candidate: Candidate
@@ -54,6 +57,8 @@ class Choice:
     prediction: Prediction
     seconds: float | None = None
     implementation: str | None = None
+    winograd: Winograd | None = None
+    around: float = 0.0
 
     @property
     def intrinsic(self) -> Intrinsic:
@@ -61,14 +66,29 @@ class Choice:
         return self.candidate.mapping.intrinsic
 
     @property
+    def operator(self) -> Operator:
+        """What the candidate computes."""
+        return self.candidate.mapping.operator
+
+    @property
     def key(self) -> tuple[str, object]:
         """Identity among the kernels of an operator."""
         return self.intrinsic.name, self.candidate.key
 
     @property
+    def predicted(self) -> float:
+        """Seconds by the model."""
+        return self.prediction.seconds + self.around
+
+    @property
+    def measured(self) -> float | None:
+        """Seconds as far as it was measured; ``None`` if it was not."""
+        return None if self.seconds is None else self.seconds + self.around
+
+    @property
     def expected(self) -> float:
         """Seconds: what was measured, or else what is predicted."""
-        return self.prediction.seconds if self.seconds is None else self.seconds
+        return self.predicted if self.measured is None else self.measured
 
 
 class Chooser:
@@ -181,6 +201,17 @@ class _Quick(GeneticSearch):
     """The usual search, for some milliseconds."""
 
     inner = 128
+
+
+def moving(machine: Machine, reads: int, writes: int) -> float:
+    """Seconds to move some bytes, from and to where all of them have room."""
+    level = next(
+        each
+        for each in machine.levels
+        if not each.capacity or each.capacity * each.units >= reads + writes
+    )
+    moved = reads / level.read_bandwidth + writes / level.write_bandwidth
+    return machine.launch + moved / level.units
 
 
 def records_by_operator(records: Sequence[Record]) -> dict[str, list[Record]]:

@@ -12,6 +12,7 @@ from typing import Any, overload
 
 from amos._progress import ProgressLine
 from amos.errors import BuildError, MappingError, NetworkError, ScheduleError, shown
+from amos.ir import Operator
 from amos.measure.reference import References, compared, tolerance
 from amos.network import engine
 from amos.network.bucketed import CompiledBuckets, compiled_buckets
@@ -25,12 +26,12 @@ from amos.network.candidates import (
 )
 from amos.network.comparison import Comparison, compare, compare_inside
 from amos.network.groups import Task
-from amos.network.kernels import TaskKernel, build_kernel
 from amos.network.model import Check, CompiledNetwork
 from amos.network.network import Network, checked_network
 from amos.network.program import Shared, joined, rebuilt
 from amos.network.simplify import slices_of_splits
 from amos.network.weights import LargePages
+from amos.network.winograd import AnyKernel, build, by_tiles, faster
 from amos.records import Record, Records
 
 #: Kernels of a task that are measured alone, and of those the ones that are inside the network.
@@ -132,7 +133,7 @@ def _chosen(
     numbers: Iterator[int],
 ) -> CompiledNetwork:
     """A network with its kernels, numbered in the module, and not linked yet."""
-    finalists: dict[Task, Sequence[TaskKernel]] = {}
+    finalists: dict[Task, Sequence[AnyKernel]] = {}
     left: dict[Task, str] = {}
     for place, task in enumerate(network.tasks):
         line.show(f"kernel {place + 1} of {len(network.tasks)}: {task.operator.name}")
@@ -146,7 +147,9 @@ def _chosen(
     inside = _inside(network, finalists)
     kernels = {task: each[inside[task].chosen if inside else 0] for task, each in finalists.items()}
     checks = tuple(map(_checked, kernels.values())) if verify else ()
-    every = [each for task in network.tasks for each in _records(task, chooser, ranked)]
+    operators = [task.operator for task in network.tasks]
+    operators += [kernel.choice.operator for kernel in kernels.values() if kernel.choice.winograd]
+    every = [each for one in operators for each in _records(one, chooser, ranked)]
     unused = Counter(each.standing for each in every if not each.counts_here)
     comparisons = tuple(inside.values())
     return CompiledNetwork(network, None, kernels, left, checks, comparisons, unused)
@@ -154,13 +157,13 @@ def _chosen(
 
 def _built(
     task: Task, symbol: str, chooser: Chooser, ranked: Mapping[str, Sequence[Record]], count: int
-) -> tuple[list[TaskKernel], str]:
+) -> tuple[list[AnyKernel], str]:
     """Those kernels of a task that can be built, and why there is none."""
     kernels, why = [], ""
     try:
         for choice in _choices(task, chooser, ranked, count):
             try:
-                kernels.append(build_kernel(choice, symbol))
+                kernels.append(build(choice, task.operator, symbol))
             except (BuildError, ScheduleError) as error:
                 why = why or str(error).splitlines()[0]
     except MappingError as error:
@@ -178,24 +181,34 @@ def _ranked(records: str | Path | None) -> Mapping[str, Sequence[Record]]:
 def _choices(
     task: Task, chooser: Chooser, ranked: Mapping[str, Sequence[Record]], count: int
 ) -> Sequence[Choice]:
-    """The best of the records, or of what the model thinks of; of several both."""
-    here = (each for each in _records(task, chooser, ranked) if each.counts_here)
+    """The best of the records, or of what the model thinks of; of several both, and by tiles."""
+    direct = _of_operator(task.operator, chooser, ranked, count)
+    tiles = by_tiles(task, chooser, lambda product: _of_operator(product, chooser, ranked, 1)[0])
+    if tiles is None:
+        return direct
+    return [faster(direct[0], tiles)] if count == 1 else [*direct, tiles]
+
+
+def _of_operator(
+    operator: Operator, chooser: Chooser, ranked: Mapping[str, Sequence[Record]], count: int
+) -> Sequence[Choice]:
+    here = (each for each in _records(operator, chooser, ranked) if each.counts_here)
     rebuilt = (choice_of_record(each, chooser) for each in here)
     recorded = [*islice(filter(None, rebuilt), max(count - 1, 1))]
     if count == 1:
-        return recorded or [chooser.predicted(task.operator, thorough=True)]
-    more = chooser.promising(task.operator, count - len(recorded))
+        return recorded or [chooser.predicted(operator, thorough=True)]
+    more = chooser.promising(operator, count - len(recorded))
     seen = {each.key for each in recorded}
     return [*recorded, *(each for each in more if each.key not in seen)]
 
 
 def _records(
-    task: Task, chooser: Chooser, ranked: Mapping[str, Sequence[Record]]
+    operator: Operator, chooser: Chooser, ranked: Mapping[str, Sequence[Record]]
 ) -> Sequence[Record]:
-    return ranked.get(operator_key(chooser.operator(task.operator)), ())
+    return ranked.get(operator_key(chooser.operator(operator)), ())
 
 
-def _fastest(kernels: Sequence[TaskKernel], task: Task) -> tuple[Sequence[TaskKernel], str]:
+def _fastest(kernels: Sequence[AnyKernel], task: Task) -> tuple[Sequence[AnyKernel], str]:
     """Kernels, the fastest first; or none, and why the engine's own code stays."""
     *own, engines = compare(kernels, task.groups[0])
     least = min(own)
@@ -209,7 +222,7 @@ def _fastest(kernels: Sequence[TaskKernel], task: Task) -> tuple[Sequence[TaskKe
 
 
 def _inside(
-    network: Network, kernels: Mapping[Task, Sequence[TaskKernel]]
+    network: Network, kernels: Mapping[Task, Sequence[AnyKernel]]
 ) -> Mapping[Task, Comparison]:
     """The kernels of each task timed in the network, if there are several of any."""
     count = max(map(len, kernels.values()), default=1)
@@ -223,7 +236,7 @@ def _inside(
     return compare_inside(models, kernels)
 
 
-def _checked(kernel: TaskKernel) -> Check:
+def _checked(kernel: AnyKernel) -> Check:
     """A kernel held against NumPy on random inputs.
 
     Raises:
@@ -257,7 +270,9 @@ def linked(models: Sequence[CompiledNetwork], placed: Callable[[Any], Any]) -> A
         NetworkError: the engine cannot compile it.
     """
     module = joined({model.function: _calling(model) for model in models})
-    libraries = [kernel.library.mod for model in models for kernel in model.kernels.values()]
+    libraries = [
+        each for model in models for kernel in model.kernels.values() for each in kernel.libraries
+    ]
     if libraries:
         module = module.with_attr("external_mods", libraries)
     names = ", ".join(model.network.name for model in models)
@@ -280,7 +295,7 @@ def _calling(model: CompiledNetwork) -> Any:
 class _Call:
     """Writes the call of a kernel in the place of a group."""
 
-    kernel: TaskKernel
+    kernel: AnyKernel
     group: Any
 
     def __call__(self, writer: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +43,17 @@ class TaskKernel:
     @property
     def operator(self) -> Operator:
         """What it computes."""
-        return self.choice.candidate.mapping.operator
+        return self.choice.operator
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """Names of all functions that a call of it calls."""
+        return (self.symbol,)
+
+    @property
+    def libraries(self) -> tuple[Any, ...]:
+        """TVM's modules that hold them."""
+        return (self.library.mod,)
 
     def run(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
         """Its result for the operator's inputs."""
@@ -61,14 +72,42 @@ class TaskKernel:
         """The engine's expression that calls it for a group."""
         from tvm import relax
 
-        *sources, out = self.arguments
-        values = [
-            _passed(argument, group.arguments[argument.tensor], writer) for argument in sources
-        ]
-        type_ = relax.TensorType(out.shape, out.dtype)
-        result = writer.emit(relax.op.call_dps_packed(self.symbol, relax.Tuple(values), type_))
+        values = {name: value_of(operand, writer) for name, operand in group.arguments.items()}
         shape = group.result.shape
-        return result if out.shape == shape else relax.op.reshape(result, shape)
+        result = self.applied(values, writer)
+        return result if self.arguments[-1].shape == shape else relax.op.reshape(result, shape)
+
+    def applied(self, values: Mapping[str, Any], writer: Writer) -> Any:
+        """The engine's call of it, in the shape of its output, on what its inputs are."""
+        *sources, out = self.arguments
+        passed = [_passed(argument, values[argument.tensor], writer) for argument in sources]
+        return called(self.symbol, passed, out.shape, out.dtype, writer)
+
+
+def value_of(operand: Operand, writer: Writer) -> Any:
+    """What a kernel is called with: constants as such, and what stands for all else."""
+    return operand if isinstance(operand, Constant) else writer.value(operand)
+
+
+def called(
+    symbol: str, values: Sequence[Any], shape: tuple[int, ...], kind: str, writer: Writer
+) -> Any:
+    """The result of the engine's call of a function, which stores it."""
+    from tvm import relax
+
+    type_ = relax.TensorType(shape, kind)
+    return writer.emit(relax.op.call_dps_packed(symbol, relax.Tuple(list(values)), type_))
+
+
+def reshaped(value: Any, shape: tuple[int, ...], writer: Writer) -> Any:
+    """What the engine passes where a function takes a tensor in some shape."""
+    from tvm import relax
+
+    if isinstance(value, Constant):
+        return relax.const(to_tensor(value.array.reshape(shape), value.dtype))
+    if tuple(map(int, value.ty.shape)) == shape:
+        return value
+    return writer.emit(relax.op.reshape(value, shape))
 
 
 def _container(kind: str) -> Any:
@@ -84,19 +123,14 @@ def _formed(argument: Argument, array: np.ndarray) -> np.ndarray:
     return array.reshape(argument.shape)
 
 
-def _passed(argument: Argument, operand: Operand, writer: Writer) -> Any:
+def _passed(argument: Argument, value: Any, writer: Writer) -> Any:
     """What the engine passes for an argument: constants are packed here, once."""
     from tvm import relax
 
-    if isinstance(operand, Constant):
-        shaped = operand.array
-        if argument.packed is not None:
-            shaped = shaped.reshape(argument.packed.source_shape)
-        return relax.const(to_tensor(_formed(argument, shaped), argument.dtype))
-    value = writer.value(operand)
-    if operand.shape == argument.shape:
-        return value
-    return writer.emit(relax.op.reshape(value, argument.shape))
+    if isinstance(value, Constant) and argument.packed is not None:
+        packed = _formed(argument, value.array.reshape(argument.packed.source_shape))
+        return relax.const(to_tensor(packed, argument.dtype))
+    return reshaped(value, argument.shape, writer)
 
 
 def build_kernel(choice: Choice, symbol: str) -> TaskKernel:

@@ -19,9 +19,9 @@ from amos.measure.reference import compared
 from amos.network import engine
 from amos.network.graph import Node
 from amos.network.groups import Task
-from amos.network.kernels import TaskKernel
 from amos.network.levels import BYTES
 from amos.network.network import Network, Port
+from amos.network.winograd import AnyKernel
 from amos.runtime.borrow import ArgumentAdapter
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class CompiledNetwork(Shown):
 
     network: Network
     executable: Any
-    kernels: Mapping[Task, TaskKernel]
+    kernels: Mapping[Task, AnyKernel]
     left: Mapping[Task, str] = field(default_factory=dict)
     checks: tuple[Check, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
@@ -226,8 +226,9 @@ class CompiledNetwork(Shown):
                     "instruction": kernel.choice.intrinsic.name,
                     "mapping": kernel.choice.candidate.mapping.name,
                     "schedule": kernel.choice.candidate.schedule.as_dict(),
-                    "predicted_seconds": kernel.choice.prediction.seconds,
-                    "measured_seconds": kernel.choice.seconds,
+                    "tiles": kernel.choice.winograd is not None,
+                    "predicted_seconds": kernel.choice.predicted,
+                    "measured_seconds": kernel.choice.measured,
                 }
                 for task, kernel in self.kernels.items()
             ],

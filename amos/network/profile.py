@@ -132,8 +132,15 @@ class _Observer:
 
 
 def _rows(model: CompiledNetwork, runs: Sequence[dict[str, list[float]]]) -> tuple[ProfileRow, ...]:
-    kernels = {kernel.symbol: kernel for kernel in model.kernels.values()}
-    seconds = {name: statistics.median(sum(run[name]) for run in runs) for name in runs[0]}
+    """A row for each kernel, with all that it calls, and for each function of the engine."""
+    kernels = {symbol: kernel for kernel in model.kernels.values() for symbol in kernel.symbols}
+    names = {name: kernels[name].symbol if name in kernels else name for name in runs[0]}
+    seconds = {
+        own: statistics.median(
+            sum(sum(run[name]) for name, other in names.items() if other == own) for run in runs
+        )
+        for own in names.values()
+    }
     total = sum(seconds.values())
     rows = []
     for name, taken in seconds.items():
@@ -144,7 +151,7 @@ def _rows(model: CompiledNetwork, runs: Sequence[dict[str, list[float]]]) -> tup
                 operator=str(kernel.operator) if kernel else "",
                 count=count,
                 seconds=taken,
-                predicted=kernel.choice.prediction.seconds * count if kernel else None,
+                predicted=kernel.choice.predicted * count if kernel else None,
                 share=taken / total,
             )
         )

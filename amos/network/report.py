@@ -12,10 +12,11 @@ from amos._display import Shown
 from amos.errors import AmosError
 from amos.ir import dtype
 from amos.machine import Machine
-from amos.network.candidates import Choice, Chooser
+from amos.network.candidates import Choice, Chooser, moving
 from amos.network.graph import Node
 from amos.network.groups import Task
 from amos.network.network import Network
+from amos.network.winograd import predicted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,6 +42,8 @@ class TaskRow:
         share: of the predicted time of the whole.
         reason: why it stays with the engine, if it does.
         measured: seconds of one occurrence by the records; ``None`` where none was used.
+        tiles: whether it is a convolution by tiles (:mod:`amos.operators.winograd`); the
+            instruction and its mappings are then those of the product.
     """
 
     kind: str
@@ -53,6 +56,7 @@ class TaskRow:
     share: float = 0.0
     reason: str = ""
     measured: float | None = None
+    tiles: bool = False
 
 
 @dataclass(frozen=True)
@@ -126,8 +130,8 @@ class Report(Shown):
                 lines.append(f"  {row.count:3} x {row.kind}: engine: {row.reason}")
                 continue
             lines.append(
-                f"  {row.count:3} x {row.kind}: {row.seconds * 1e3:.3g} ms on {row.instruction}, "
-                f"{row.share:.1%}, bound by {row.bound}"
+                f"  {row.count:3} x {row.kind}: {row.seconds * 1e3:.3g} ms on {row.instruction}"
+                f"{' by tiles' if row.tiles else ''}, {row.share:.1%}, bound by {row.bound}"
                 + ("" if row.measured is None else f", measured {row.measured * 1e3:.3g} ms")
             )
             lines.append(f"        {row.operator}")
@@ -190,7 +194,7 @@ def _summed(network: Network, machine: Machine, rows: Sequence[TaskRow]) -> Repo
 
 def _task_row(task: Task, chooser: Chooser) -> TaskRow:
     try:
-        return _kernel_row(task, chooser.predicted(task.operator))
+        return _kernel_row(task, predicted(task, chooser))
     except AmosError as error:
         return _left_row(task, str(error).replace("\n", " "))
 
@@ -202,9 +206,10 @@ def _kernel_row(task: Task, choice: Choice) -> TaskRow:
         count=task.weight,
         mappings=choice.mappings,
         instruction=choice.intrinsic.name,
-        seconds=choice.prediction.seconds,
+        seconds=choice.predicted,
         bound=choice.prediction.bound,
-        measured=choice.seconds,
+        measured=choice.measured,
+        tiles=choice.winograd is not None,
     )
 
 
@@ -236,13 +241,7 @@ def _moving(node: Node, machine: Machine) -> float:
     """Seconds to move what a node reads and writes, from where all of it has room."""
     reads = sum(_bytes(o.shape, o.dtype) for o in node.operands if o.dtype)
     writes = _bytes(node.shape, node.dtype) if node.dtype else 0
-    level = next(
-        each
-        for each in machine.levels
-        if not each.capacity or each.capacity * each.units >= reads + writes
-    )
-    moved = reads / level.read_bandwidth + writes / level.write_bandwidth
-    return machine.launch + moved / level.units
+    return moving(machine, reads, writes)
 
 
 def _bytes(shape: tuple[int, ...], kind: str) -> int:

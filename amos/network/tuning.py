@@ -24,9 +24,10 @@ from amos.explore.task_scheduler import RETAINED, TRIALS, TaskState
 from amos.explore.task_scheduler import scheduler as named_scheduler
 from amos.measure.executor import open_executor
 from amos.network.buckets import Loaded
-from amos.network.candidates import best_predicted, with_useful_ranges
-from amos.network.groups import Task
+from amos.network.candidates import Chooser, best_predicted, with_useful_ranges
+from amos.network.groups import Task, merged
 from amos.network.network import checked_network
+from amos.network.winograd import searched
 from amos.records import Records
 
 if TYPE_CHECKING:
@@ -168,6 +169,9 @@ def tune(
     progress: Progress | bool = True,
 ) -> Tuning:
     """Measure candidates of every task on this machine, and record them.
+
+    Of a convolution that is predicted to be faster by tiles that is the product
+    (:mod:`amos.operators.winograd`).
 
     The same call again goes on where an earlier one stopped, and divides the trials as that
     one would have; what another network's equal task has measured is taken from the records.
@@ -328,9 +332,10 @@ class _Run:
     ) -> None:
         self.network, self.total, self.line = network.name, trials, line
         self._call = progress if callable(progress) else None
+        chooser = Chooser("host")
         self.searches = [
             _Search(task, TunedTask(task.operator.name, str(task.operator), task.weight))
-            for task in network.tasks
+            for task in merged(searched(task, chooser) for task in network.tasks)
         ]
         self.done = 0
         self.slices: list[Slice] = []

@@ -1,0 +1,206 @@
+"""Winograd's convolution: 3×3 windows on tiles of 4×4 results, by a quarter of the products.
+
+An image is cut into overlapping tiles of 6×6 elements, one for each 4×4 results (Lavin and
+Gray, *Fast Algorithms for Convolutional Neural Networks*, 2016, F(4×4, 3×3)). With ``d`` a tile
+and ``g`` a window, the results are ``Aᵀ((G g Gᵀ) ⊙ (Bᵀ d B))A``: 36 products for 16 results,
+where the definition takes 144. Summed over channels, the products at each of the 36 positions
+are a matrix product, so what is left to an instruction is one batched product.
+
+*In floats* the sums round differently, by about ten times as much as those of the definition.
+
+*In integers* nothing rounds. ``Bᵀ`` has whole numbers, and of bytes it makes integers of 16 bits.
+The rows of ``G`` are multiplied by 4, -6, -6, 24, 24 and 1, so that they have whole numbers too;
+then ``Aᵀ`` can be chosen so that a result at (i, j) comes out times ``DIVISORS[i] * DIVISORS[j]``.
+All of that holds modulo 2**32, where division by an odd number is a product with its inverse,
+and division by a power of two a shift, of a result that :meth:`Winograd.exact` bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from amos.ir import Operator
+
+__all__ = ["DIVISORS", "INTO_TILES", "OUT_OF_TILES", "Winograd"]
+
+#: Results along one side of a tile, and elements of the image that they depend on.
+RESULTS, ELEMENTS = 4, 6
+#: Sums and differences of what windows have at opposite points, and the reverse of it.
+_PAIRS = np.array(
+    [
+        [1, 0, 0, 0, 0, 0],
+        [0, 1, 1, 0, 0, 0],
+        [0, 1, -1, 0, 0, 0],
+        [0, 0, 0, 1, 1, 0],
+        [0, 0, 0, 1, -1, 0],
+        [0, 0, 0, 0, 0, 1],
+    ]
+)
+_APART = _PAIRS / np.abs(_PAIRS).sum(1)
+#: ``Bᵀ``.
+_IMAGE = np.array(
+    [
+        [4, 0, -5, 0, 1, 0],
+        [0, -4, -4, 1, 1, 0],
+        [0, 4, -4, -1, 1, 0],
+        [0, -2, -1, 2, 1, 0],
+        [0, 2, -1, -2, 1, 0],
+        [0, 4, 0, -5, 0, 1],
+    ]
+)
+#: ``G`` in integers, and what its rows are divided by.
+_WINDOWS = np.array([[1, 0, 0], [1, 1, 1], [1, -1, 1], [1, 2, 4], [1, -2, 4], [0, 0, 1]])
+_SCALES = np.array([4, -6, -6, 24, 24, 1])
+#: ``Aᵀ``.
+_RESULTS = np.array(
+    [
+        [1, 1, 1, 1, 1, 0],
+        [0, 1, -1, 2, -2, 0],
+        [0, 1, 1, 4, 4, 0],
+        [0, 1, -1, 8, -8, 1],
+    ]
+)
+#: What results of integers are multiplied by along each side.
+DIVISORS = (24, 12, 6, 6)
+
+
+def _whole(matrix: np.ndarray) -> np.ndarray:
+    """A matrix of whole numbers as such."""
+    return np.asarray(np.rint(matrix), int)
+
+
+#: ``Bᵀ`` as two matrices, the first of which is applied first: together they have fewer terms.
+INTO_TILES = _whole(_APART @ _IMAGE), _PAIRS
+#: ``Aᵀ`` likewise, of floats, and of integers with whole numbers for windows.
+OUT_OF_TILES = {
+    integer: (_PAIRS, _whole(matrix @ _APART))
+    for integer, matrix in {
+        False: _RESULTS,
+        True: _RESULTS * np.array(DIVISORS)[:, None] / _SCALES,
+    }.items()
+}
+#: A result is shifted by as many bits at the most, and had as many more before.
+_SHIFT = 6
+
+
+@dataclass(frozen=True)
+class Winograd:
+    """A convolution with windows of 3×3 and strides of 1, channels last, by tiles.
+
+    In three dimensions tiles are those of the last two, and taps along the first one are summed
+    by the product, as channels are.
+
+    Attributes:
+        image: extents ``(n, h, w, c)`` or ``(n, d, h, w, c)``.
+        result: extents ``(n, p, q, k)`` or ``(n, d, p, q, k)``.
+        padding: elements before the image along each axis between.
+        depth: taps along the first of three dimensions.
+        dtype: of the image; the window's is ``float32`` too, or ``int8``.
+    """
+
+    image: tuple[int, ...]
+    result: tuple[int, ...]
+    padding: tuple[int, ...]
+    depth: int = 1
+    dtype: str = "float32"
+
+    @property
+    def integer(self) -> bool:
+        """Whether it is computed in integers."""
+        return self.dtype != "float32"
+
+    @property
+    def kinds(self) -> tuple[str, str]:
+        """dtypes of the factors and of the sums."""
+        return ("int16", "int32") if self.integer else ("float32", "float32")
+
+    @property
+    def channels(self) -> int:
+        """Of the image."""
+        return self.image[-1]
+
+    @property
+    def features(self) -> int:
+        """Channels of the result."""
+        return self.result[-1]
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Tiles along both sides of one image."""
+        rows, columns = (-(-extent // RESULTS) for extent in self.result[-3:-1])
+        return rows, columns
+
+    def tiles(self, extents: Sequence[int]) -> int:
+        """Tiles of all images, of what has these extents."""
+        return prod(extents[:-3]) * prod(self.grid)
+
+    @property
+    def factor(self) -> tuple[int, int, int]:
+        """Extents of the transformed image: positions in a tile, tiles, channels."""
+        return ELEMENTS**2, self.tiles(self.image), self.channels
+
+    @property
+    def sums(self) -> tuple[int, int, int]:
+        """Extents of the product: positions in a tile, tiles, features."""
+        return ELEMENTS**2, self.tiles(self.result), self.features
+
+    @property
+    def operator(self) -> Operator:
+        """The product, of a transformed image ``x`` and transformed windows ``weight``.
+
+        >>> print(Winograd((1, 8, 8, 16), (1, 8, 8, 32), (1, 1)).operator.compute)
+        out[b, t, k] += x[b, t, c] * weight[b, c, k]
+        """
+        extents = dict(b=ELEMENTS**2, c=self.channels, k=self.features)
+        text, positions = "out[b,t,k] += x[b,t,c] * weight[b,c,k]", {"t": self.factor[1]}
+        if len(self.image) == 5:
+            text = f"out[b,n,d,t,k] += {self._in_depth} * weight[b,s,c,k]"
+            positions = dict(n=self.image[0], d=self.result[1], t=prod(self.grid), s=self.depth)
+        kinds = dict(zip(("x", "weight", "out"), (self.kinds[0], *self.kinds), strict=True))
+        of_x = (self.image[1] if name == "d" else n for name, n in positions.items() if name != "s")
+        return Operator.parse(
+            text,
+            extents | positions,
+            kinds,
+            name="winograd",
+            shapes={"x": (ELEMENTS**2, *of_x, self.channels)},
+            constants=["weight"],
+        )
+
+    @property
+    def _in_depth(self) -> str:
+        before = self.padding[0]
+        beyond = self.result[1] + self.depth - 1 - before > self.image[1]
+        read = f"x[b,n,d+s-{before},t,c]" if before else "x[b,n,d+s,t,c]"
+        return f"pad({read})" if before or beyond else read
+
+    def windows(self, weight: np.ndarray) -> np.ndarray:
+        """Transformed windows, as the product reads them.
+
+        Args:
+            weight: ``(k, c, 3, 3)`` or ``(k, c, depth, 3, 3)``.
+
+        >>> form = Winograd((1, 8, 8, 16), (1, 8, 8, 32), (1, 1), dtype="uint8")
+        >>> form.windows(np.ones((32, 16, 3, 3), np.int8))[:, 0, 0].reshape(6, 6)[:2]
+        array([[ 1,  3,  1,  7,  3,  1],
+               [ 3,  9,  3, 21,  9,  3]], dtype=int16)
+        """
+        exact = np.int64 if self.integer else np.float64
+        matrix = _WINDOWS if self.integer else _WINDOWS / _SCALES[:, None]
+        taps = weight.reshape(*weight.shape[:2], -1, 3, 3).astype(exact)
+        made = np.einsum("ir,kcdrs,js->ijdck", matrix, taps, matrix, optimize=True)
+        axes = (self.depth,) if len(self.image) == 5 else ()
+        shaped = made.reshape(ELEMENTS**2, *axes, *made.shape[-2:])
+        return np.asarray(shaped, self.kinds[0])
+
+    def exact(self, weight: np.ndarray) -> bool:
+        """Whether no result of any image of integers is too large for its last shift."""
+        low, high = np.iinfo(self.dtype).min, np.iinfo(self.dtype).max
+        taps = weight.reshape(weight.shape[0], -1).astype(np.int64)
+        above, below = taps.clip(min=0).sum(1), taps.clip(max=0).sum(1)
+        largest = max((above * high + below * low).max(), -(above * low + below * high).min())
+        return bool(largest << _SHIFT < 2**31)
