@@ -170,9 +170,6 @@ def tune(
 ) -> Tuning:
     """Measure candidates of every task on this machine, and record them.
 
-    Of a convolution that is predicted to be faster by tiles that is the product
-    (:mod:`amos.operators.winograd`).
-
     The same call again goes on where an earlier one stopped, and divides the trials as that
     one would have; what another network's equal task has measured is taken from the records.
 
@@ -240,7 +237,7 @@ class _Search:
     """A task under way.
 
     Attributes:
-        task: what is searched.
+        task: what is searched; of a convolution that is faster by tiles the product.
         row: what it has reached.
         contest: of the instructions that may win; ``None`` if it cannot be tuned.
         bound: seconds that its calls take at the least, by the model.
@@ -327,15 +324,13 @@ class _Search:
 class _Run:
     """One tuning under way."""
 
-    def __init__(
-        self, network: Loaded, trials: int, line: ProgressLine, progress: Progress | bool
-    ) -> None:
+    def __init__(self, network: Loaded, trials: int, line: ProgressLine, progress: Any) -> None:
         self.network, self.total, self.line = network.name, trials, line
         self._call = progress if callable(progress) else None
-        chooser = Chooser("host")
+        tasks = merged(map(partial(searched, chooser=Chooser("host")), network.tasks))
         self.searches = [
-            _Search(task, TunedTask(task.operator.name, str(task.operator), task.weight))
-            for task in merged(searched(task, chooser) for task in network.tasks)
+            _Search(each, TunedTask(each.operator.name, str(each.operator), each.weight))
+            for each in tasks
         ]
         self.done = 0
         self.slices: list[Slice] = []

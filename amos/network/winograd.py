@@ -77,6 +77,15 @@ def predicted(task: Task, chooser: Chooser, *, thorough: bool = False) -> Choice
     return direct if tiles is None else faster(direct, tiles)
 
 
+def searched(task: Task, chooser: Chooser) -> Task:
+    """The task, or the product of it that is computed by tiles: what is worth measuring."""
+    try:
+        choice = predicted(task, chooser)
+    except MappingError:
+        return task
+    return task if choice.winograd is None else Task(choice.winograd.operator, task.groups)
+
+
 def by_tiles(task: Task, chooser: Chooser, chosen: Callable[[Operator], Choice]) -> Choice | None:
     """The choice of a convolution by tiles; ``None`` for what is none.
 
