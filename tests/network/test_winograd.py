@@ -1,0 +1,204 @@
+"""Convolutions by tiles in networks: exact where they are integers, and only where they may be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import amos
+from amos.measure.reference import References, compared, tolerance
+from amos.network import CompiledNetwork, Network, winograd
+from amos.network.candidates import Chooser
+from amos.network.groups import Task
+from amos.network.winograd import WinogradKernel, build, by_tiles, searched, winograd_of
+from tests.network.models import Builder
+from tests.network.test_export import needs_compiler
+
+_CHOOSER = Chooser("host")
+
+
+def _kernel(task: Task) -> WinogradKernel:
+    choice = by_tiles(task, _CHOOSER, _CHOOSER.predicted)
+    assert choice is not None
+    kernel = build(choice, task.operator, "kernel")
+    assert isinstance(kernel, WinogradKernel)
+    return kernel
+
+
+def _check(task: Task) -> None:
+    kernel = _kernel(task)
+    inputs, (expected,) = References().get(task.operator)
+    got = kernel.run(inputs)
+    difference, strange = compared(got, expected)
+    assert got.shape == expected.shape and got.dtype == expected.dtype and not strange
+    assert difference <= tolerance(task.operator, expected)
+    assert np.abs(expected.astype(float)).max() > 0
+
+
+def _floats(
+    image: tuple[int, ...], features: int, pads: list[int], residual: bool = False, **more: Any
+) -> Network:
+    b = Builder()
+    x = b.input("x", image)
+    weight = (features, image[1] // more.get("group", 1), *more.pop("window", (3, 3)))
+    y = b.convolution(x, weight, pads=pads, **more)
+    if residual:
+        y = b.node("Relu", b.node("Add", y, x))
+    return amos.load_network(b.model(y))
+
+
+@pytest.mark.parametrize(
+    ("image", "features", "pads"),
+    [
+        ((1, 16, 8, 8), 16, [1, 1, 1, 1]),
+        ((2, 16, 5, 7), 32, [1, 1, 1, 1]),
+        ((1, 32, 3, 4), 16, [0, 0, 0, 0]),
+        ((1, 16, 9, 6), 16, [2, 0, 1, 2]),
+        ((3, 16, 2, 3), 48, [1, 1, 1, 1]),
+    ],
+)
+def test_floats_are_as_near_as_sums_in_any_order(
+    image: tuple[int, ...], features: int, pads: list[int]
+) -> None:
+    (task,) = _floats(image, features, pads).tasks
+    _check(task)
+
+
+def test_the_epilogue_is_computed_where_results_leave_tiles() -> None:
+    (task,) = _floats((2, 16, 6, 9), 16, [1, 1, 1, 1], residual=True).tasks
+    assert task.operator.epilogue is not None
+    _check(task)
+
+
+@pytest.mark.parametrize("taps", [1, 2, 3])
+def test_three_dimensions(taps: int) -> None:
+    pads = [taps // 2, 1, 1, (taps - 1) // 2, 1, 1]
+    (task,) = _floats((2, 16, 3, 5, 6), 16, pads, window=(taps, 3, 3)).tasks
+    _check(task)
+
+
+def _quantized(
+    kind: str = "uint8", zero: int = 0, weight: int | None = None, features: int = 16
+) -> Any:
+    """Two convolutions, the second of which is added to what the first one reads."""
+    b = Builder(seed=5)
+    channels, least = 16, int(np.iinfo(kind).min)
+    x = b.input("x", (1, channels, 7, 9))
+
+    def pair(value: str, scale: float, zero: int) -> str:
+        names = b.constant(scale), b.constant(zero, kind)
+        return b.node("DequantizeLinear", b.node("QuantizeLinear", value, *names), *names)
+
+    def convolution(value: str) -> str:
+        shape = (features, channels, 3, 3)
+        values = b.rng.integers(-127, 128, shape) if weight is None else np.full(shape, weight)
+        names = b.constant(values, "int8"), b.constant(np.full(features, 0.002))
+        kernel = b.node("DequantizeLinear", *names, b.constant(np.zeros(features), "int8"), axis=0)
+        return b.node("Conv", value, kernel, pads=[1, 1, 1, 1])
+
+    x = pair(x, 0.02, zero or least)
+    y = pair(b.node("Relu", convolution(x)), 0.05, least)
+    return b.model(pair(b.node("Add", convolution(y), x), 0.05, 3))
+
+
+@pytest.mark.parametrize(("kind", "zero"), [("uint8", 0), ("uint8", 9), ("int8", 0), ("int8", -5)])
+def test_integers_are_exact(
+    kind: str, zero: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(winograd, "_WORTH", np.inf)
+    network = amos.load_network(_quantized(kind, zero))
+    compiled = amos.compile(network, progress=False)
+    kernels = compiled.kernels.values()
+    assert [type(each) for each in kernels] == [WinogradKernel] * 2
+    differences = {check.reference: check.difference for check in compiled.checks}
+    assert differences["NumPy"] == differences["the engine alone"] == 0
+    assert all(each["tiles"] for each in compiled.to_dict()["kernels"])
+    rows = {row.name: row.predicted for row in compiled.profile(repeat=1).rows}
+    assert rows["conv2d"] and not any("tiles" in name for name in rows)
+    assert compiled.report().tasks[0].tiles and " by tiles, " in str(compiled.report())
+
+
+@needs_compiler
+def test_it_is_exported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import subprocess
+
+    monkeypatch.setattr(winograd, "_WORTH", np.inf)
+    compiled = amos.compile(_floats((1, 16, 8, 8), 16, [1] * 4), progress=False)
+    compiled.export(tmp_path)
+    subprocess.run(["make", "-s", "-C", tmp_path, "test"], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"stride": 2},
+        {"dilations": [2, 2]},
+        {"group": 2},
+        {"window": (5, 5)},
+        {"window": (1, 3)},
+        {"features": 24},
+    ],
+)
+def test_others_are_computed_as_they_are(options: Mapping[str, Any]) -> None:
+    given: dict[str, Any] = {"image": (1, 32, 9, 9), "features": 32, "pads": [1] * 4, **options}
+    for task in _floats(**given).tasks:
+        assert winograd_of(task) is None
+        assert searched(task, _CHOOSER) is task
+
+
+def test_results_that_may_be_too_large_are_computed_as_they_are() -> None:
+    """Of weights of 127, 16 channels of bytes sum up to 4.7 million; 128 channels to too much."""
+    tasks = amos.load_network(_quantized(weight=127)).tasks
+    assert all(map(winograd_of, tasks))
+    b = Builder()
+    x = b.input("x", (1, 128, 5, 5))
+    names = b.constant(0.02), b.constant(0, "uint8")
+    x = b.node("DequantizeLinear", b.node("QuantizeLinear", x, *names), *names)
+    parameters = [b.constant(0.01), b.constant(0, "int8")]
+    kernel = b.constant(np.full((16, 128, 3, 3), 127), "int8")
+    y = b.node("Conv", x, b.node("DequantizeLinear", kernel, *parameters), pads=[1, 1, 1, 1])
+    (task,) = amos.load_network(b.model(y)).tasks
+    assert task.operator.output.tensor.dtype == "int32" and winograd_of(task) is None
+
+
+def test_windows_that_a_network_computes_are_none_of_a_constant() -> None:
+    b = Builder()
+    x, weight = b.input("x", (1, 16, 8, 8)), b.input("weight", (16, 16, 3, 3))
+    (task,) = amos.load_network(b.model(b.node("Conv", x, weight, pads=[1] * 4))).tasks
+    assert winograd_of(task) is None
+
+
+def test_products_are_tuned_and_compiled_from_records(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Both convolutions have one product, though their epilogues differ."""
+    monkeypatch.setattr(winograd, "_WORTH", np.inf)
+    network, records = amos.load_network(_quantized()), tmp_path / "tuning.db"
+    assert len(network.tasks) == 2
+    tuning = amos.tune(network, trials=2, records=records, progress=False)
+    (row,) = tuning.tasks
+    assert row.kind == "winograd" and row.count == 2 and row.seconds is not None
+    compiled = amos.compile(network, records=records, progress=False)
+    for kernel in compiled.kernels.values():
+        assert isinstance(kernel, WinogradKernel)
+        assert kernel.choice.seconds == row.seconds
+        assert kernel.choice.measured == row.seconds + kernel.choice.around
+
+
+def test_both_ways_are_timed_with_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = _floats((1, 32, 28, 28), 32, [1] * 4)
+    seen: list[bool] = []
+    chosen = winograd.build
+
+    def recorded(choice: Any, *rest: Any) -> Any:
+        seen.append(choice.winograd is not None)
+        return chosen(choice, *rest)
+
+    monkeypatch.setattr("amos.network.compilation.build", recorded)
+    compiled = amos.compile(network, measure=True, progress=False)
+    assert seen.count(True) == 1 and seen.count(False) >= 1
+    assert isinstance(compiled, CompiledNetwork)

@@ -1,0 +1,120 @@
+"""Winograd's convolution in NumPy, against its definition."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amos.operators.winograd import DIVISORS, INTO_TILES, OUT_OF_TILES, Winograd
+from amos.validate import evaluate
+
+_INTO = reduce(lambda first, second: second @ first, INTO_TILES)
+_BYTES = {"uint8": (0, 255), "int8": (-128, 127)}
+
+
+def _defined(image: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """The convolution of padded images ``(n, d, h, w, c)`` and windows ``(k, c, t, 3, 3)``."""
+    windows = np.lib.stride_tricks.sliding_window_view(image, weight.shape[2:], (1, 2, 3))
+    return np.einsum("ndpqctrs,kctrs->ndpqk", windows, weight)
+
+
+def _by_tiles(form: Winograd, image: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """The same by matrices, tile by tile, in the dtypes of kernels."""
+    rows, columns = form.grid
+    (_, _, height, width, _), (factor, _) = image.shape, form.kinds
+    behind = rows * 4 + 2 - height, columns * 4 + 2 - width
+    padded = np.pad(image, ((0, 0), (0, 0), (0, behind[0]), (0, behind[1]), (0, 0)))
+    cut = np.lib.stride_tricks.sliding_window_view(padded, (6, 6), (2, 3))[:, :, ::4, ::4]
+    tiles = np.einsum("ir,ndpqcrs,js->ijndpqc", _INTO, cut, _INTO)
+    assert factor == "float32" or np.abs(tiles).max() < 2**15
+    x = tiles.reshape(form.operator.inputs[0].shape).astype(factor)
+    sums = evaluate(form.operator, {"x": x, "weight": form.windows(weight)})
+    out = reduce(lambda first, second: second @ first, OUT_OF_TILES[form.integer])
+    sums = sums.reshape(6, 6, *image.shape[:1], -1, rows, columns, form.features)
+    whole = np.int64 if form.integer else np.float64
+    results = np.einsum("ir,rsndpqk,js->ndpiqjk", out, sums.astype(whole), out)
+    if form.integer:
+        divisors = np.multiply.outer(DIVISORS, DIVISORS)[:, None, :, None]
+        wrapped = results.astype(np.int32).astype(np.int64)
+        assert not np.any(wrapped % divisors), "small enough here not to be wrapped"
+        results = wrapped // divisors
+    n, d = results.shape[:2]
+    p, q = form.result[-3:-1]
+    return results.reshape(n, d, rows * 4, columns * 4, -1)[:, :, :p, :q]
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    sides=st.tuples(*[st.integers(3, 12)] * 2),
+    depth=st.integers(1, 3),
+    kind=st.sampled_from(["uint8", "int8", "float32"]),
+)
+def test_it_is_the_convolution(seed: int, sides: tuple[int, int], depth: int, kind: str) -> None:
+    rng = np.random.default_rng(seed)
+    shape, taps = (2, 3, *sides, 4), (5, 4, depth, 3, 3)
+    if kind == "float32":
+        image, weight = rng.standard_normal(shape), rng.standard_normal(taps)
+    else:
+        image, weight = rng.integers(*_BYTES[kind], shape), rng.integers(-128, 128, taps)
+    result = (2, 4 - depth, sides[0] - 2, sides[1] - 2, 5)
+    form = Winograd(shape, result, (0, 0, 0), depth, kind)
+    expected = _defined(image, weight)
+    tolerance = 1e-4 if kind == "float32" else 0
+    np.testing.assert_allclose(_by_tiles(form, image, weight), expected, atol=tolerance)
+
+
+@pytest.mark.parametrize("kind", _BYTES)
+def test_tiles_of_bytes_fit_16_bits(kind: str) -> None:
+    """Also what is computed on the way, for the worst bytes."""
+    low, high = _BYTES[kind]
+    first, _ = INTO_TILES
+    for left in (np.eye(6, dtype=int), first, _INTO):
+        for right in (first, _INTO):
+            terms = np.kron(left, right)
+            above = np.where(terms > 0, high, low) * terms
+            below = np.where(terms > 0, low, high) * terms
+            assert above.sum(1).max() < 2**15
+            assert below.sum(1).min() >= -(2**15)
+
+
+def test_windows_of_bytes_fit_16_bits() -> None:
+    form = Winograd((1, 8, 8, 1), (1, 6, 6, 2), (0, 0), dtype="uint8")
+    weight = np.full((2, 1, 3, 3), -128)
+    weight[1] = 127
+    assert form.windows(weight).astype(int).min() == -128 * 49
+    assert form.windows(weight).astype(int).max() == 127 * 49
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "exact"),
+    [
+        # 33,554,431 is the largest result that six more bits leave room for.
+        ("uint8", 33554431 // 255, True),
+        ("uint8", 33554431 // 255 + 1, False),
+        ("uint8", -(33554431 // 255), True),
+        ("uint8", -(33554431 // 255) - 1, False),
+        ("int8", -(33554431 // 128), True),
+        ("int8", -(33554431 // 128) - 1, False),
+    ],
+)
+def test_results_that_may_be_too_large_are_found(kind: str, value: int, exact: bool) -> None:
+    """The sum of a feature's weights is what counts; the other feature is small."""
+    form = Winograd((1, 8, 8, 4096), (1, 8, 8, 2), (1, 1), dtype=kind)
+    weight = np.ones((2, 4096, 3, 3), np.int64)
+    weight[1] = 0
+    weight[1].reshape(-1)[:2] = value // 2, value - value // 2
+    assert form.exact(weight) is exact
+
+
+def test_products_in_depth_read_padding() -> None:
+    form = Winograd((2, 4, 8, 8, 16), (2, 4, 8, 8, 32), (1, 1, 1), 3, "uint8")
+    assert str(form.operator.compute) == (
+        "out[b, n, d, t, k] += pad(x[b, n, d + s - 1, t, c]) * weight[b, s, c, k]"
+    )
+    assert form.factor == (36, 32, 16) and form.sums == (36, 32, 32)
+    behind = Winograd((1, 4, 8, 8, 16), (1, 3, 8, 8, 32), (0, 1, 1), 3)
+    assert str(behind.operator.sources[0]).startswith("pad(")
