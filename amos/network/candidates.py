@@ -48,7 +48,8 @@ class Choice:
         prediction: the model's account of it.
         seconds: what it took when it was measured; ``None`` if it was not.
         implementation: ``"native"`` or ``"generic"``; ``None`` for what the CPU has.
-        winograd: the convolution of which this is the product; ``None`` for a whole task.
+        winograd: the convolution of which this is the product of a strip; ``None`` for a whole
+            task.
         around: predicted seconds of all that is beside the product.
     """
 
@@ -77,13 +78,16 @@ class Choice:
 
     @property
     def predicted(self) -> float:
-        """Seconds by the model."""
-        return self.prediction.seconds + self.around
+        """Seconds of the whole task by the model."""
+        return self._whole(self.prediction.seconds)
 
     @property
     def measured(self) -> float | None:
-        """Seconds as far as it was measured; ``None`` if it was not."""
-        return None if self.seconds is None else self.seconds + self.around
+        """The same as far as it was measured; ``None`` if it was not."""
+        return None if self.seconds is None else self._whole(self.seconds)
+
+    def _whole(self, seconds: float) -> float:
+        return (self.winograd.strips if self.winograd else 1) * seconds + self.around
 
     @property
     def expected(self) -> float:

@@ -13,10 +13,10 @@ import numpy as np
 from amos.network import engine
 from amos.network.graph import Graph, Node
 from amos.network.groups import Group, Task
+from amos.network.kernels import TaskKernel
 from amos.network.model import CompiledNetwork, random_arrays
 from amos.network.profile import observed
 from amos.network.program import rebuilt
-from amos.network.winograd import AnyKernel
 
 #: Rounds in which all are timed in turn, and seconds of a turn. The fastest call counts: the
 #: others were disturbed.
@@ -52,7 +52,7 @@ class Comparison:
         return f"{times} us in the network, of {self.count} x {self.operator}"
 
 
-def compare(kernels: Sequence[AnyKernel], group: Group) -> list[float]:
+def compare(kernels: Sequence[TaskKernel], group: Group) -> list[float]:
     """Seconds of each kernel for one group of a network, and at last of the engine's own code.
 
     All are compiled with the rest of the engine around them, and take turns.
@@ -74,7 +74,7 @@ def compare(kernels: Sequence[AnyKernel], group: Group) -> list[float]:
 
 
 def compare_inside(
-    models: Sequence[CompiledNetwork], kernels: Mapping[Task, Sequence[AnyKernel]]
+    models: Sequence[CompiledNetwork], kernels: Mapping[Task, Sequence[TaskKernel]]
 ) -> dict[Task, Comparison]:
     """Time kernels in the network.
 
@@ -86,13 +86,9 @@ def compare_inside(
     """
     runs = observed(models, random_arrays(models[0].network), _turns(len(models)))
 
-    def least(kernel: AnyKernel, n: int) -> float:
-        calls = (
-            call
-            for symbol in kernel.symbols
-            for call in zip(*(run.get(symbol, ()) for run in runs[n]), strict=True)
-        )
-        return float(sum(map(min, calls)))
+    def least(kernel: TaskKernel, n: int) -> float:
+        calls = zip(*(run.get(kernel.symbol, ()) for run in runs[n]), strict=True)
+        return float(sum(min(each) for each in calls))
 
     return {
         task: Comparison(
@@ -110,12 +106,12 @@ def _turns(count: int) -> Iterator[int]:
             yield from (n for n in range(count) for _ in range(_RUNS))
 
 
-def _calling(kernel: AnyKernel, group: Group, graph: Graph) -> Any:
+def _calling(kernel: TaskKernel, group: Group, graph: Graph) -> Any:
     """A module in which a kernel stands for a group."""
     number = group.result.number
     skip = frozenset(node.number for node in group.nodes if node.number != number)
     module = rebuilt(graph, {number: lambda writer: kernel.call(group, writer)}, skip)
-    return module.with_attr("external_mods", [*kernel.libraries])
+    return module.with_attr("external_mods", [kernel.library.mod])
 
 
 def _alone(group: Group) -> Graph:

@@ -26,12 +26,13 @@ from amos.network.candidates import (
 )
 from amos.network.comparison import Comparison, compare, compare_inside
 from amos.network.groups import Task
+from amos.network.kernels import TaskKernel, build_kernel
 from amos.network.model import Check, CompiledNetwork
 from amos.network.network import Network, checked_network
 from amos.network.program import Shared, joined, rebuilt
 from amos.network.simplify import slices_of_splits
 from amos.network.weights import LargePages
-from amos.network.winograd import AnyKernel, build, by_tiles, faster
+from amos.network.winograd import by_tiles, faster
 from amos.records import Record, Records
 
 #: Kernels of a task that are measured alone, and of those the ones that are inside the network.
@@ -133,7 +134,7 @@ def _chosen(
     numbers: Iterator[int],
 ) -> CompiledNetwork:
     """A network with its kernels, numbered in the module, and not linked yet."""
-    finalists: dict[Task, Sequence[AnyKernel]] = {}
+    finalists: dict[Task, Sequence[TaskKernel]] = {}
     left: dict[Task, str] = {}
     for place, task in enumerate(network.tasks):
         line.show(f"kernel {place + 1} of {len(network.tasks)}: {task.operator.name}")
@@ -157,13 +158,13 @@ def _chosen(
 
 def _built(
     task: Task, symbol: str, chooser: Chooser, ranked: Mapping[str, Sequence[Record]], count: int
-) -> tuple[list[AnyKernel], str]:
+) -> tuple[list[TaskKernel], str]:
     """Those kernels of a task that can be built, and why there is none."""
     kernels, why = [], ""
     try:
         for choice in _choices(task, chooser, ranked, count):
             try:
-                kernels.append(build(choice, task.operator, symbol))
+                kernels.append(build_kernel(choice, task.operator, symbol))
             except (BuildError, ScheduleError) as error:
                 why = why or str(error).splitlines()[0]
     except MappingError as error:
@@ -208,7 +209,7 @@ def _records(
     return ranked.get(operator_key(chooser.operator(operator)), ())
 
 
-def _fastest(kernels: Sequence[AnyKernel], task: Task) -> tuple[Sequence[AnyKernel], str]:
+def _fastest(kernels: Sequence[TaskKernel], task: Task) -> tuple[Sequence[TaskKernel], str]:
     """Kernels, the fastest first; or none, and why the engine's own code stays."""
     *own, engines = compare(kernels, task.groups[0])
     least = min(own)
@@ -222,7 +223,7 @@ def _fastest(kernels: Sequence[AnyKernel], task: Task) -> tuple[Sequence[AnyKern
 
 
 def _inside(
-    network: Network, kernels: Mapping[Task, Sequence[AnyKernel]]
+    network: Network, kernels: Mapping[Task, Sequence[TaskKernel]]
 ) -> Mapping[Task, Comparison]:
     """The kernels of each task timed in the network, if there are several of any."""
     count = max(map(len, kernels.values()), default=1)
@@ -236,7 +237,7 @@ def _inside(
     return compare_inside(models, kernels)
 
 
-def _checked(kernel: AnyKernel) -> Check:
+def _checked(kernel: TaskKernel) -> Check:
     """A kernel held against NumPy on random inputs.
 
     Raises:
@@ -270,9 +271,7 @@ def linked(models: Sequence[CompiledNetwork], placed: Callable[[Any], Any]) -> A
         NetworkError: the engine cannot compile it.
     """
     module = joined({model.function: _calling(model) for model in models})
-    libraries = [
-        each for model in models for kernel in model.kernels.values() for each in kernel.libraries
-    ]
+    libraries = [kernel.library.mod for model in models for kernel in model.kernels.values()]
     if libraries:
         module = module.with_attr("external_mods", libraries)
     names = ", ".join(model.network.name for model in models)
@@ -295,7 +294,7 @@ def _calling(model: CompiledNetwork) -> Any:
 class _Call:
     """Writes the call of a kernel in the place of a group."""
 
-    kernel: AnyKernel
+    kernel: TaskKernel
     group: Any
 
     def __call__(self, writer: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,8 @@ from amos.network.candidates import Choice
 from amos.network.graph import Constant, Operand
 from amos.network.groups import Group
 from amos.network.program import Writer
+from amos.network.tiles import convolution, read_behind
+from amos.operators.winograd import Winograd
 from amos.plan.staging import stage_array
 from amos.runtime.kernel import compile_module, implementation_of
 
@@ -28,6 +30,7 @@ class TaskKernel:
 
     Attributes:
         symbol: name of its function.
+        operator: what it computes.
         choice: what it was made from.
         arguments: of the function, the output last.
         library: TVM's module that holds it.
@@ -35,25 +38,11 @@ class TaskKernel:
     """
 
     symbol: str
+    operator: Operator
     choice: Choice
     arguments: tuple[Argument, ...]
     library: Any
     tiled: bool
-
-    @property
-    def operator(self) -> Operator:
-        """What it computes."""
-        return self.choice.operator
-
-    @property
-    def symbols(self) -> tuple[str, ...]:
-        """Names of all functions that a call of it calls."""
-        return (self.symbol,)
-
-    @property
-    def libraries(self) -> tuple[Any, ...]:
-        """TVM's modules that hold them."""
-        return (self.library.mod,)
 
     def run(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
         """Its result for the operator's inputs."""
@@ -65,49 +54,40 @@ class TaskKernel:
     def tensors(self, inputs: dict[str, np.ndarray]) -> list[Any]:
         """Arguments for a call of its own."""
         *sources, out = self.arguments
-        made = [to_tensor(_formed(a, inputs[a.tensor]), a.dtype) for a in sources]
+        made = [to_tensor(self._formed(a, inputs[a.tensor]), a.dtype) for a in sources]
         return [*made, to_tensor(np.zeros(out.shape, _container(out.dtype)), out.dtype)]
 
     def call(self, group: Group, writer: Writer) -> Any:
         """The engine's expression that calls it for a group."""
         from tvm import relax
 
-        values = {name: value_of(operand, writer) for name, operand in group.arguments.items()}
-        shape = group.result.shape
-        result = self.applied(values, writer)
-        return result if self.arguments[-1].shape == shape else relax.op.reshape(result, shape)
-
-    def applied(self, values: Mapping[str, Any], writer: Writer) -> Any:
-        """The engine's call of it, in the shape of its output, on what its inputs are."""
         *sources, out = self.arguments
-        passed = [_passed(argument, values[argument.tensor], writer) for argument in sources]
-        return called(self.symbol, passed, out.shape, out.dtype, writer)
+        values = [
+            self._passed(argument, group.arguments[argument.tensor], writer) for argument in sources
+        ]
+        type_ = relax.TensorType(out.shape, out.dtype)
+        result = writer.emit(relax.op.call_dps_packed(self.symbol, relax.Tuple(values), type_))
+        shape = group.result.shape
+        return result if out.shape == shape else relax.op.reshape(result, shape)
 
+    def _formed(self, argument: Argument, array: np.ndarray) -> np.ndarray:
+        """An array in the form in which the kernel takes it."""
+        if argument.packed is None:
+            return array.reshape(argument.shape)
+        form = self.choice.winograd
+        source = array if form is None else form.windows(array)
+        return stage_array(argument.packed, source.reshape(argument.packed.source_shape))
 
-def value_of(operand: Operand, writer: Writer) -> Any:
-    """What a kernel is called with: constants as such, and what stands for all else."""
-    return operand if isinstance(operand, Constant) else writer.value(operand)
+    def _passed(self, argument: Argument, operand: Operand, writer: Writer) -> Any:
+        """What the engine passes for an argument: constants are packed here, once."""
+        from tvm import relax
 
-
-def called(
-    symbol: str, values: Sequence[Any], shape: tuple[int, ...], kind: str, writer: Writer
-) -> Any:
-    """The result of the engine's call of a function, which stores it."""
-    from tvm import relax
-
-    type_ = relax.TensorType(shape, kind)
-    return writer.emit(relax.op.call_dps_packed(symbol, relax.Tuple(list(values)), type_))
-
-
-def reshaped(value: Any, shape: tuple[int, ...], writer: Writer) -> Any:
-    """What the engine passes where a function takes a tensor in some shape."""
-    from tvm import relax
-
-    if isinstance(value, Constant):
-        return relax.const(to_tensor(value.array.reshape(shape), value.dtype))
-    if tuple(map(int, value.ty.shape)) == shape:
-        return value
-    return writer.emit(relax.op.reshape(value, shape))
+        if isinstance(operand, Constant):
+            return relax.const(to_tensor(self._formed(argument, operand.array), argument.dtype))
+        value = writer.value(operand)
+        if operand.shape == argument.shape:
+            return value
+        return writer.emit(relax.op.reshape(value, argument.shape))
 
 
 def _container(kind: str) -> Any:
@@ -116,25 +96,13 @@ def _container(kind: str) -> Any:
     return dtype(kind).numpy
 
 
-def _formed(argument: Argument, array: np.ndarray) -> np.ndarray:
-    """An array in the form in which the kernel takes it."""
-    if argument.packed is not None:
-        return stage_array(argument.packed, array)
-    return array.reshape(argument.shape)
-
-
-def _passed(argument: Argument, value: Any, writer: Writer) -> Any:
-    """What the engine passes for an argument: constants are packed here, once."""
-    from tvm import relax
-
-    if isinstance(value, Constant) and argument.packed is not None:
-        packed = _formed(argument, value.array.reshape(argument.packed.source_shape))
-        return relax.const(to_tensor(packed, argument.dtype))
-    return reshaped(value, argument.shape, writer)
-
-
-def build_kernel(choice: Choice, symbol: str) -> TaskKernel:
+def build_kernel(choice: Choice, operator: Operator, symbol: str) -> TaskKernel:
     """Compile the kernel of a task.
+
+    Args:
+        choice: what computes it, or the product of it by tiles.
+        operator: of the task.
+        symbol: what to call its function.
 
     Raises:
         BuildError: TVM refuses it.
@@ -145,8 +113,22 @@ def build_kernel(choice: Choice, symbol: str) -> TaskKernel:
     kind = implementation_of(choice.candidate, choice.implementation)
     program, module = scheduled(choice.candidate, kind, CpuLimits.here())
     ((_, function),) = module.functions.items()
+    arguments = program.arguments
+    if choice.winograd is not None:
+        function = convolution(choice.winograd, operator, program, function)
+        arguments = _around(arguments, choice.winograd, operator)
     named = tvm.IRModule({symbol: function.with_attr("global_symbol", symbol)})
     library = compile_module(choice.candidate, program, kind, named)
     if program.plan.tiled:
         ask_for_tiles()
-    return TaskKernel(symbol, choice, program.arguments, library, program.plan.tiled)
+    return TaskKernel(symbol, operator, choice, arguments, library, program.plan.tiled)
+
+
+def _around(
+    product: Sequence[Argument], form: Winograd, operator: Operator
+) -> tuple[Argument, ...]:
+    """The arguments of a convolution by tiles, of which the product's are known."""
+    (weight,) = (argument for argument in product if argument.packed is not None)
+    behind = [Argument(x.name, str(x.dtype), x.shape) for x in read_behind(operator)]
+    result = Argument(operator.result.name, str(operator.result_dtype), form.result)
+    return (Argument("image", form.dtype, form.image), weight, *behind, result)

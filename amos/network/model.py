@@ -19,9 +19,9 @@ from amos.measure.reference import compared
 from amos.network import engine
 from amos.network.graph import Node
 from amos.network.groups import Task
+from amos.network.kernels import TaskKernel
 from amos.network.levels import BYTES
 from amos.network.network import Network, Port
-from amos.network.winograd import AnyKernel
 from amos.runtime.borrow import ArgumentAdapter
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class CompiledNetwork(Shown):
 
     network: Network
     executable: Any
-    kernels: Mapping[Task, AnyKernel]
+    kernels: Mapping[Task, TaskKernel]
     left: Mapping[Task, str] = field(default_factory=dict)
     checks: tuple[Check, ...] = ()
     comparisons: tuple[Comparison, ...] = ()

@@ -132,15 +132,8 @@ class _Observer:
 
 
 def _rows(model: CompiledNetwork, runs: Sequence[dict[str, list[float]]]) -> tuple[ProfileRow, ...]:
-    """A row for each kernel, with all that it calls, and for each function of the engine."""
-    kernels = {symbol: kernel for kernel in model.kernels.values() for symbol in kernel.symbols}
-    names = {name: kernels[name].symbol if name in kernels else name for name in runs[0]}
-    seconds = {
-        own: statistics.median(
-            sum(sum(run[name]) for name, other in names.items() if other == own) for run in runs
-        )
-        for own in names.values()
-    }
+    kernels = {kernel.symbol: kernel for kernel in model.kernels.values()}
+    seconds = {name: statistics.median(sum(run[name]) for run in runs) for name in runs[0]}
     total = sum(seconds.values())
     rows = []
     for name, taken in seconds.items():

@@ -1,12 +1,13 @@
-"""The transforms of :mod:`amos.operators.winograd` as loops: an image into tiles, and out of them.
+"""Convolutions by :mod:`amos.operators.winograd` as loops, around the kernel of their product.
 
-A step computes one tile of as many channels as a vector has lanes, in registers; steps run in
+A step of a transform computes one tile of as many channels as a vector has lanes; steps run in
 parallel. What follows a convolution element by element is computed where results leave tiles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from amos._toolchain import load_tvm
 from amos.codegen.tir.epilogue import finished
+from amos.codegen.tir.program import Program
 from amos.ir import Operator
 from amos.operators.winograd import (
     DIVISORS,
@@ -28,15 +30,45 @@ from amos.operators.winograd import (
 LANES = 16
 
 
-def into_tiles(form: Winograd, symbol: str) -> Any:
-    """The function of an image that stores its transformed tiles, ``form.factor``."""
+def convolution(form: Winograd, operator: Operator, program: Program, product: Any) -> Any:
+    """The function of a convolution by tiles: transforms, with the product between them.
+
+    Args:
+        form: of the convolution.
+        operator: the convolution, with its epilogue.
+        program: of the product.
+        product: its scheduled function.
+
+    Returns:
+        A function of the image, the product's weights, what the epilogue reads, and the result.
+    """
     load_tvm()
     from tvm import tirx
 
+    names = [argument.tensor for argument in program.arguments]
+    x, weight, sums = (product.params[names.index(name)] for name in ("x", "weight", "out"))
     image = tirx.decl_buffer(form.image, form.dtype, "image")
-    tiles = tirx.decl_buffer(form.factor, form.kinds[0], "tiles")
+    tensors = {
+        each.name: tirx.decl_buffer(each.shape, str(each.dtype), each.name)
+        for each in read_behind(operator)
+    }
+    result = tirx.decl_buffer(form.result, str(operator.result.dtype), "result")
+    strip = tirx.Var("strip", "int32")
+    into = _into_tiles(form, strip, image, _Flat(x, form.factor))
+    out_of = _out_of_tiles(form, operator, strip, _Flat(sums, form.sums), tensors, result)
+    steps = tirx.SeqStmt([into, product.body, out_of])
+    loop = tirx.For(strip, 0, form.strips, tirx.ForKind.SERIAL, steps)
+    body = tirx.SeqStmt([tirx.AllocBuffer(x), tirx.AllocBuffer(sums), loop])
+    function = tirx.PrimFunc([image, weight, *tensors.values(), result], body)
+    return function.with_attr({"tirx.noalias": True, "s_tir": True})
+
+
+def _into_tiles(form: Winograd, strip: Any, image: Any, tiles: _Flat) -> Any:
+    """The loop that transforms a strip of an image."""
+    from tvm import tirx
+
     step = tirx.Var("step", "int32")
-    tile, channel, lead, (row, column) = _placed(form, step, form.image)
+    tile, channel, lead, row, column = _placed(form, strip, step, form.image)
     top, left = (
         at * RESULTS - before for at, before in zip((row, column), form.padding[-2:], strict=True)
     )
@@ -54,39 +86,33 @@ def into_tiles(form: Winograd, symbol: str) -> Any:
             return steps.value(value.astype(form.kinds[0]))
 
         for i, j, value in _transformed(INTO_TILES, element, steps):
-            at = [i * ELEMENTS + j, tile, channel + steps.lane]
-            steps.statements.append(tirx.BufferStore(tiles, value, at))
+            at = tiles.index(i * ELEMENTS + j, tile, channel + steps.lane)
+            steps.statements.append(tirx.BufferStore(tiles.buffer, value, at))
         return steps.loop
 
     inside = tirx.all(*(top >= 0, top <= height - ELEMENTS), *(left >= 0, left <= width - ELEMENTS))
     body = tirx.IfThenElse(inside, transformed(True), transformed(False))
-    return _function([image, tiles], step, form.factor, body, symbol)
+    return _parallel(step, form.factor, body)
 
 
-def out_of_tiles(form: Winograd, operator: Operator, symbol: str) -> Any:
-    """The function of the product's sums, and of what the epilogue reads, that stores results.
-
-    Args:
-        form: of the convolution.
-        operator: the convolution, with its epilogue.
-        symbol: name of the function.
-    """
-    load_tvm()
+def _out_of_tiles(
+    form: Winograd,
+    operator: Operator,
+    strip: Any,
+    tiles: _Flat,
+    tensors: Mapping[str, Any],
+    result: Any,
+) -> Any:
+    """The loop that stores the results of a strip."""
     from tvm import tirx
 
-    tiles = tirx.decl_buffer(form.sums, form.kinds[1], "tiles")
-    tensors = {
-        each.name: tirx.decl_buffer(each.shape, str(each.dtype), each.name)
-        for each in read_behind(operator)
-    }
-    result = tirx.decl_buffer(form.result, str(operator.result.dtype), "result")
     step, steps = tirx.Var("step", "int32"), _Steps()
-    tile, channel, lead, (row, column) = _placed(form, step, form.result)
+    tile, channel, lead, row, column = _placed(form, strip, step, form.result)
     names = [index.names[0] for index in operator.output.indices]
 
     def element(i: int, j: int) -> Any:
-        at = [i * ELEMENTS + j, tile, channel + steps.lane]
-        return steps.value(tirx.BufferLoad(tiles, at))
+        at = tiles.index(i * ELEMENTS + j, tile, channel + steps.lane)
+        return steps.value(tirx.BufferLoad(tiles.buffer, at))
 
     for i, j, value in _transformed(OUT_OF_TILES[form.integer], element, steps):
         y, x = row * RESULTS + i, column * RESULTS + j
@@ -103,8 +129,27 @@ def out_of_tiles(form: Winograd, operator: Operator, symbol: str) -> Any:
         steps.statements.append(
             tirx.IfThenElse(tirx.all(*beyond), store, None) if beyond else store
         )
-    arguments = [tiles, *tensors.values(), result]
-    return _function(arguments, step, form.sums, steps.loop, symbol)
+    return _parallel(step, form.sums, steps.loop)
+
+
+@dataclass(frozen=True)
+class _Flat:
+    """A buffer that holds a tensor of some extents, whatever its own are."""
+
+    buffer: Any
+    extents: tuple[int, int, int]
+
+    def index(self, position: Any, tile: Any, channel: Any) -> list[Any]:
+        """Where the buffer has an element of the tensor."""
+        shape = tuple(map(int, self.buffer.shape))
+        if shape == self.extents:
+            return [position, tile, channel]
+        _, tiles, channels = self.extents
+        at, index = (position * tiles + tile) * channels + channel, list[Any]()
+        for extent in reversed(shape[1:]):
+            index.insert(0, at % extent)
+            at = at // extent
+        return [at, *index]
 
 
 def read_behind(operator: Operator) -> list[Any]:
@@ -143,16 +188,16 @@ class _Steps:
         return tirx.SeqStmt([*map(tirx.AllocBuffer, self._values), loop])
 
 
-def _placed(form: Winograd, step: Any, extents: Sequence[int]) -> tuple[Any, Any, list[Any], Any]:
-    """Of a step the tile, the first channel, the image, and the row and column in it."""
+def _placed(form: Winograd, strip: Any, step: Any, extents: Sequence[int]) -> tuple[Any, ...]:
+    """Of a step the tile, the first channel, the image, and the tile's row and column in it."""
     blocks = extents[-1] // LANES
     tile, (rows, columns) = step // blocks, form.grid
     left, lead = tile // (rows * columns), list[Any]()
     for extent in reversed(extents[1:-3]):
         lead.insert(0, left % extent)
         left //= extent
-    channel = step % blocks * LANES
-    return tile, channel, [left, *lead], (tile // columns % rows, tile % columns)
+    row = strip * rows + tile // columns % rows
+    return tile, step % blocks * LANES, [left, *lead], row, tile % columns
 
 
 def _transformed(
@@ -220,13 +265,9 @@ def _narrowed(value: Any) -> Any:
     return tirx.reinterpret("int32", value.astype("uint32"))
 
 
-def _function(
-    arguments: list[Any], step: Any, extents: tuple[int, int, int], body: Any, symbol: str
-) -> Any:
-    """A function that runs a body for each step of as many tiles and channels."""
+def _parallel(step: Any, extents: tuple[int, int, int], body: Any) -> Any:
+    """The loop over all tiles and the vectors of their channels."""
     from tvm import tirx
 
     count = prod(extents[1:]) // LANES
-    loop = tirx.For(step, 0, count, tirx.ForKind.PARALLEL, body)
-    function = tirx.PrimFunc(arguments, loop)
-    return function.with_attr({"global_symbol": symbol, "tirx.noalias": True, "s_tir": True})
+    return tirx.For(step, 0, count, tirx.ForKind.PARALLEL, body)

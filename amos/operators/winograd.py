@@ -17,8 +17,7 @@ and division by a power of two a shift, of a result that :meth:`Winograd.exact` 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -100,6 +99,8 @@ class Winograd:
         padding: elements before the image along each axis between.
         depth: taps along the first of three dimensions.
         dtype: of the image; the window's is ``float32`` too, or ``int8``.
+        strips: equal numbers of rows of tiles that are computed one after the other, so that
+            caches hold what stands between the image and the result.
     """
 
     image: tuple[int, ...]
@@ -107,6 +108,7 @@ class Winograd:
     padding: tuple[int, ...]
     depth: int = 1
     dtype: str = "float32"
+    strips: int = 1
 
     @property
     def integer(self) -> bool:
@@ -130,27 +132,36 @@ class Winograd:
 
     @property
     def grid(self) -> tuple[int, int]:
-        """Tiles along both sides of one image."""
+        """Rows and columns of tiles in a strip of one image."""
         rows, columns = (-(-extent // RESULTS) for extent in self.result[-3:-1])
-        return rows, columns
-
-    def tiles(self, extents: Sequence[int]) -> int:
-        """Tiles of all images, of what has these extents."""
-        return prod(extents[:-3]) * prod(self.grid)
+        return rows // self.strips, columns
 
     @property
     def factor(self) -> tuple[int, int, int]:
-        """Extents of the transformed image: positions in a tile, tiles, channels."""
-        return ELEMENTS**2, self.tiles(self.image), self.channels
+        """Extents of a transformed strip: positions in a tile, tiles, channels."""
+        return ELEMENTS**2, prod(self.image[:-3]) * prod(self.grid), self.channels
 
     @property
     def sums(self) -> tuple[int, int, int]:
-        """Extents of the product: positions in a tile, tiles, features."""
-        return ELEMENTS**2, self.tiles(self.result), self.features
+        """Extents of the product of a strip: positions in a tile, tiles, features."""
+        return ELEMENTS**2, prod(self.result[:-3]) * prod(self.grid), self.features
+
+    @property
+    def bytes(self) -> int:
+        """Of both, at one time."""
+        sizes = zip((self.factor, self.sums), self.kinds, strict=True)
+        return sum(prod(shape) * np.dtype(kind).itemsize for shape, kind in sizes)
+
+    def within(self, size: int) -> Winograd:
+        """The same by the fewest strips of which none takes more bytes, or by single rows."""
+        whole = replace(self, strips=1)
+        rows, _ = whole.grid
+        fitting = (n for n in range(1, rows) if not rows % n and whole.bytes <= n * size)
+        return replace(self, strips=next(fitting, rows))
 
     @property
     def operator(self) -> Operator:
-        """The product, of a transformed image ``x`` and transformed windows ``weight``.
+        """The product of a strip: of a transformed image ``x`` and windows ``weight``.
 
         >>> print(Winograd((1, 8, 8, 16), (1, 8, 8, 32), (1, 1)).operator.compute)
         out[b, t, k] += x[b, t, c] * weight[b, c, k]

@@ -301,31 +301,17 @@ def compile_module(candidate: Candidate, program: Program, kind: str, module: An
     Raises:
         BuildError: TVM refuses it.
     """
-    try:
-        return compile_loops(module, kind, tiles=program.plan.tiled)
-    except Exception as error:
-        raise BuildError(f"{candidate}: TVM cannot compile it: {last_line(error)}") from error
-
-
-def compile_loops(module: Any, kind: str = "native", *, tiles: bool = False) -> Any:
-    """The library of functions of TensorIR, for this CPU, as those of kernels are compiled.
-
-    Args:
-        module: the functions.
-        kind: ``"native"`` or ``"generic"``.
-        tiles: whether it has tile registers.
-
-    Raises:
-        Exception: TVM refuses it, with errors of many types.
-    """
     load_tvm()
     import tvm
 
-    target, passes = host_target(without(module, kind)), pipeline(tiles=tiles)
+    target, passes = host_target(without(module, kind)), pipeline(tiles=program.plan.tiled)
     config = {"tirx.disable_cse_tir": gives_names(module)}
     unsound = ["s_tir.HoistIfThenElse"] if conditions_depend(module) else []
-    with tvm.transform.PassContext(config=config, disabled_pass=unsound):
-        return tvm.compile(aligned_to_bytes(module), target=target, tir_pipeline=passes)
+    try:
+        with tvm.transform.PassContext(config=config, disabled_pass=unsound):
+            return tvm.compile(aligned_to_bytes(module), target=target, tir_pipeline=passes)
+    except Exception as error:
+        raise BuildError(f"{candidate}: TVM cannot compile it: {last_line(error)}") from error
 
 
 def timed(

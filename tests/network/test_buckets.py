@@ -20,7 +20,6 @@ from amos.cli.app import main
 from amos.errors import BuildError, NetworkError
 from amos.network import CompiledBuckets, Network, candidates
 from amos.network.graph import Constant
-from amos.network.kernels import TaskKernel
 from tests.network.models import Builder
 
 
@@ -233,7 +232,6 @@ def test_equal_weights_are_there_once(tmp_path: Path) -> None:
         argument.shape
         for each in compiled.models.values()
         for kernel in each.kernels.values()
-        if isinstance(kernel, TaskKernel)
         for argument in kernel.arguments
         if argument.tensor == "weight"
     }

@@ -15,6 +15,7 @@ from onnx.reference import ReferenceEvaluator
 
 import amos
 from amos.errors import BuildError, NetworkError
+from amos.ir import Operator
 from amos.network import CompiledNetwork
 from amos.network.candidates import Choice
 from amos.network.comparison import Comparison, compare, compare_inside
@@ -154,11 +155,11 @@ def test_a_kernel_that_cannot_be_built_leaves_the_others(
     model, values = product
     tried: list[Choice] = []
 
-    def failing(choice: Choice, symbol: str) -> TaskKernel:
+    def failing(choice: Choice, operator: Operator, symbol: str) -> TaskKernel:
         tried.append(choice)
         if len(tried) == 1:
             raise BuildError("the first")
-        return build_kernel(choice, symbol)
+        return build_kernel(choice, operator, symbol)
 
     monkeypatch.setattr("amos.network.compilation.build_kernel", failing)
     network = amos.load_network(model)

@@ -12,21 +12,20 @@ import pytest
 import amos
 from amos.measure.reference import References, compared, tolerance
 from amos.network import CompiledNetwork, Network, winograd
-from amos.network.candidates import Chooser
+from amos.network.candidates import Choice, Chooser
 from amos.network.groups import Task
-from amos.network.winograd import WinogradKernel, build, by_tiles, searched, winograd_of
+from amos.network.kernels import TaskKernel, build_kernel
+from amos.network.winograd import by_tiles, searched, winograd_of
 from tests.network.models import Builder
 from tests.network.test_export import needs_compiler
 
 _CHOOSER = Chooser("host")
 
 
-def _kernel(task: Task) -> WinogradKernel:
+def _kernel(task: Task) -> TaskKernel:
     choice = by_tiles(task, _CHOOSER, _CHOOSER.predicted)
     assert choice is not None
-    kernel = build(choice, task.operator, "kernel")
-    assert isinstance(kernel, WinogradKernel)
-    return kernel
+    return build_kernel(choice, task.operator, "kernel")
 
 
 def _check(task: Task) -> None:
@@ -74,6 +73,16 @@ def test_the_epilogue_is_computed_where_results_leave_tiles() -> None:
     _check(task)
 
 
+@pytest.mark.parametrize("strips", [2, 4])
+def test_strips(strips: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    (task,) = _floats((2, 16, 14, 10), 16, [1, 1, 1, 1], residual=True).tasks
+    monkeypatch.setattr(winograd, "_held", lambda machine: 36 * 6 * 32 * 4 * 4 // strips)
+    choice = by_tiles(task, _CHOOSER, _CHOOSER.predicted)
+    assert choice is not None and choice.winograd is not None
+    assert choice.winograd.strips == strips
+    _check(task)
+
+
 @pytest.mark.parametrize("taps", [1, 2, 3])
 def test_three_dimensions(taps: int) -> None:
     pads = [taps // 2, 1, 1, (taps - 1) // 2, 1, 1]
@@ -112,13 +121,13 @@ def test_integers_are_exact(
     monkeypatch.setattr(winograd, "_WORTH", np.inf)
     network = amos.load_network(_quantized(kind, zero))
     compiled = amos.compile(network, progress=False)
-    kernels = compiled.kernels.values()
-    assert [type(each) for each in kernels] == [WinogradKernel] * 2
+    assert len(compiled.kernels) == 2
     differences = {check.reference: check.difference for check in compiled.checks}
     assert differences["NumPy"] == differences["the engine alone"] == 0
     assert all(each["tiles"] for each in compiled.to_dict()["kernels"])
-    rows = {row.name: row.predicted for row in compiled.profile(repeat=1).rows}
-    assert rows["conv2d"] and not any("tiles" in name for name in rows)
+    rows = {row.operator: row.predicted for row in compiled.profile(repeat=1).rows}
+    kernels = compiled.kernels.items()
+    assert all(rows[str(task.operator)] == each.choice.predicted for task, each in kernels)
     assert compiled.report().tasks[0].tiles and " by tiles, " in str(compiled.report())
 
 
@@ -184,21 +193,20 @@ def test_products_are_tuned_and_compiled_from_records(
     assert row.kind == "winograd" and row.count == 2 and row.seconds is not None
     compiled = amos.compile(network, records=records, progress=False)
     for kernel in compiled.kernels.values():
-        assert isinstance(kernel, WinogradKernel)
-        assert kernel.choice.seconds == row.seconds
-        assert kernel.choice.measured == row.seconds + kernel.choice.around
+        assert kernel.choice.winograd is not None
+        assert kernel.choice.seconds is not None
+        assert kernel.choice.measured == kernel.choice.seconds + kernel.choice.around
 
 
 def test_both_ways_are_timed_with_measure(monkeypatch: pytest.MonkeyPatch) -> None:
     network = _floats((1, 32, 28, 28), 32, [1] * 4)
     seen: list[bool] = []
-    chosen = winograd.build
 
-    def recorded(choice: Any, *rest: Any) -> Any:
+    def recorded(choice: Choice, *rest: Any) -> TaskKernel:
         seen.append(choice.winograd is not None)
-        return chosen(choice, *rest)
+        return build_kernel(choice, *rest)
 
-    monkeypatch.setattr("amos.network.compilation.build", recorded)
+    monkeypatch.setattr("amos.network.compilation.build_kernel", recorded)
     compiled = amos.compile(network, measure=True, progress=False)
     assert seen.count(True) == 1 and seen.count(False) >= 1
     assert isinstance(compiled, CompiledNetwork)

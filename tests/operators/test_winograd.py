@@ -19,7 +19,8 @@ _BYTES = {"uint8": (0, 255), "int8": (-128, 127)}
 def _defined(image: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """The convolution of padded images ``(n, d, h, w, c)`` and windows ``(k, c, t, 3, 3)``."""
     windows = np.lib.stride_tricks.sliding_window_view(image, weight.shape[2:], (1, 2, 3))
-    return np.einsum("ndpqctrs,kctrs->ndpqk", windows, weight)
+    result: np.ndarray = np.einsum("ndpqctrs,kctrs->ndpqk", windows, weight)
+    return result
 
 
 def _by_tiles(form: Winograd, image: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -36,7 +37,7 @@ def _by_tiles(form: Winograd, image: np.ndarray, weight: np.ndarray) -> np.ndarr
     out = reduce(lambda first, second: second @ first, OUT_OF_TILES[form.integer])
     sums = sums.reshape(6, 6, *image.shape[:1], -1, rows, columns, form.features)
     whole = np.int64 if form.integer else np.float64
-    results = np.einsum("ir,rsndpqk,js->ndpiqjk", out, sums.astype(whole), out)
+    results: np.ndarray = np.einsum("ir,rsndpqk,js->ndpiqjk", out, sums.astype(whole), out)
     if form.integer:
         divisors = np.multiply.outer(DIVISORS, DIVISORS)[:, None, :, None]
         wrapped = results.astype(np.int32).astype(np.int64)
@@ -44,7 +45,8 @@ def _by_tiles(form: Winograd, image: np.ndarray, weight: np.ndarray) -> np.ndarr
         results = wrapped // divisors
     n, d = results.shape[:2]
     p, q = form.result[-3:-1]
-    return results.reshape(n, d, rows * 4, columns * 4, -1)[:, :, :p, :q]
+    whole_tiles: np.ndarray = results.reshape(n, d, rows * 4, columns * 4, -1)
+    return whole_tiles[:, :, :p, :q]
 
 
 @given(
@@ -55,11 +57,15 @@ def _by_tiles(form: Winograd, image: np.ndarray, weight: np.ndarray) -> np.ndarr
 )
 def test_it_is_the_convolution(seed: int, sides: tuple[int, int], depth: int, kind: str) -> None:
     rng = np.random.default_rng(seed)
+    image: np.ndarray
+    weight: np.ndarray
     shape, taps = (2, 3, *sides, 4), (5, 4, depth, 3, 3)
     if kind == "float32":
         image, weight = rng.standard_normal(shape), rng.standard_normal(taps)
     else:
-        image, weight = rng.integers(*_BYTES[kind], shape), rng.integers(-128, 128, taps)
+        low, high = _BYTES[kind]
+        image = rng.integers(low, high, shape, endpoint=True)
+        weight = rng.integers(-128, 128, taps)
     result = (2, 4 - depth, sides[0] - 2, sides[1] - 2, 5)
     form = Winograd(shape, result, (0, 0, 0), depth, kind)
     expected = _defined(image, weight)
