@@ -73,6 +73,19 @@ def test_the_epilogue_is_computed_where_results_leave_tiles() -> None:
     _check(task)
 
 
+@pytest.mark.parametrize("function", ["Sigmoid", "Tanh"])
+def test_small_results_of_large_sums_are_right(
+    function: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(winograd, "_WORTH", np.inf)
+    b = Builder()
+    x = b.node("Mul", b.input("x", (1, 16, 16, 16)), b.constant(4.0))
+    network = amos.load_network(b.model(b.node(function, b.convolution(x, (16, 16, 3, 3)))))
+    compiled = amos.compile(network, progress=False)
+    (kernel,) = compiled.kernels.values()
+    assert kernel.choice.winograd is not None and kernel.operator.epilogue is not None
+
+
 @pytest.mark.parametrize("strips", [2, 4])
 def test_strips(strips: int, monkeypatch: pytest.MonkeyPatch) -> None:
     (task,) = _floats((2, 16, 14, 10), 16, [1, 1, 1, 1], residual=True).tasks
