@@ -85,7 +85,7 @@ def _into_tiles(form: Winograd, strip: Any, image: Any, tiles: _Flat) -> Any:
                 value = tirx.if_then_else(inside, value, tirx.const(0, form.dtype))
             return steps.value(value.astype(form.kinds[0]))
 
-        for i, j, value in _transformed(INTO_TILES, element, steps):
+        for i, j, value in _transformed(INTO_TILES[form.integer], element, steps):
             at = tiles.index(i * ELEMENTS + j, tile, channel + steps.lane)
             steps.statements.append(tirx.BufferStore(tiles.buffer, value, at))
         return steps.loop
@@ -223,7 +223,7 @@ def _applied(matrices: Sequence[np.ndarray], values: Sequence[Any], steps: _Step
     for matrix in matrices:
         values = [
             values[int(row.argmax())]
-            if np.abs(row).sum() == row.max() == 1
+            if row.max() == np.abs(row).sum() == 1
             else steps.value(_sum(row, values))
             for row in matrix
         ]
@@ -242,7 +242,8 @@ def _sum(factors: np.ndarray, values: Sequence[Any]) -> Any:
     for factor, value in terms:
         if factor:
             term = value.astype(wide)
-            term = term if abs(factor) == 1 else term * tirx.const(abs(factor), wide)
+            size = abs(factor) if wide == "float32" else round(abs(factor))
+            term = term if size == 1 else term * tirx.const(size, wide)
             # The largest factor of each row is positive.
             total = term if total is None else total + term if factor > 0 else total - term
     return _narrowed(total) if wide == "int64" else total

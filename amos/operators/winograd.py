@@ -6,10 +6,10 @@ and ``g`` a window, the results are ``Aᵀ((G g Gᵀ) ⊙ (Bᵀ d B))A``: 36 pro
 where the definition takes 144. Summed over channels, the products at each of the 36 positions
 are a matrix product, so what is left to an instruction is one batched product.
 
-*In floats* the sums round differently, by about ten times as much as those of the definition.
+*In floats* sums round differently, by two to four times as much as those of the definition.
 
 *In integers* nothing rounds. ``Bᵀ`` has whole numbers, and of bytes it makes integers of 16 bits.
-The rows of ``G`` are multiplied by 4, -6, -6, 24, 24 and 1, so that they have whole numbers too;
+The rows of ``G`` are multiplied by what they are divided by, so that they have whole numbers too;
 then ``Aᵀ`` can be chosen so that a result at (i, j) comes out times ``DIVISORS[i] * DIVISORS[j]``.
 All of that holds modulo 2**32, where division by an odd number is a product with its inverse,
 and division by a power of two a shift, of a result that :meth:`Winograd.exact` bounds.
@@ -28,59 +28,65 @@ __all__ = ["DIVISORS", "INTO_TILES", "OUT_OF_TILES", "Winograd"]
 
 #: Results along one side of a tile, and elements of the image that they depend on.
 RESULTS, ELEMENTS = 4, 6
-#: Sums and differences of what windows have at opposite points, and the reverse of it.
-_PAIRS = np.array(
-    [
-        [1, 0, 0, 0, 0, 0],
-        [0, 1, 1, 0, 0, 0],
-        [0, 1, -1, 0, 0, 0],
-        [0, 0, 0, 1, 1, 0],
-        [0, 0, 0, 1, -1, 0],
-        [0, 0, 0, 0, 0, 1],
-    ]
-)
-_APART = _PAIRS / np.abs(_PAIRS).sum(1)
-#: ``Bᵀ``.
-_IMAGE = np.array(
-    [
-        [4, 0, -5, 0, 1, 0],
-        [0, -4, -4, 1, 1, 0],
-        [0, 4, -4, -1, 1, 0],
-        [0, -2, -1, 2, 1, 0],
-        [0, 2, -1, -2, 1, 0],
-        [0, 4, 0, -5, 0, 1],
-    ]
-)
-#: ``G`` in integers, and what its rows are divided by.
-_WINDOWS = np.array([[1, 0, 0], [1, 1, 1], [1, -1, 1], [1, 2, 4], [1, -2, 4], [0, 0, 1]])
-_SCALES = np.array([4, -6, -6, 24, 24, 1])
-#: ``Aᵀ``.
-_RESULTS = np.array(
-    [
-        [1, 1, 1, 1, 1, 0],
-        [0, 1, -1, 2, -2, 0],
-        [0, 1, 1, 4, 4, 0],
-        [0, 1, -1, 8, -8, 1],
-    ]
-)
+#: Points at which polynomials are multiplied, beside 0 and infinity, each with its negative: in
+#: floats those that halve the errors of 1 and 2, which keep integers whole.
+_POINTS = {False: (5 / 8, 3 / 2), True: (1, 2)}
 #: What results of integers are multiplied by along each side.
 DIVISORS = (24, 12, 6, 6)
 
 
-def _whole(matrix: np.ndarray) -> np.ndarray:
-    """A matrix of whole numbers as such."""
-    return np.asarray(np.rint(matrix), int)
+@dataclass(frozen=True, eq=False)
+class _Matrices:
+    """The matrices of two points and their negatives.
+
+    Attributes:
+        image: ``Bᵀ``.
+        windows: ``G`` without its denominators.
+        scales: those, one for each row.
+        results: ``Aᵀ``.
+    """
+
+    image: np.ndarray
+    windows: np.ndarray
+    scales: np.ndarray
+    results: np.ndarray
+
+    @staticmethod
+    def of(a: float, b: float) -> _Matrices:
+        """By Toom and Cook: the rows of ``Bᵀ`` are products of all points' factors but one's."""
+        points = np.array([0, a, -a, b, -b])
+        every, (aa, bb) = -(a * a + b * b), (a * a, b * b)
+        image = [
+            [aa * bb, 0, every, 0, 1, 0],
+            [0, -a * bb, -bb, a, 1, 0],
+            [0, a * bb, -bb, -a, 1, 0],
+            [0, -aa * b, -aa, b, 1, 0],
+            [0, aa * b, -aa, -b, 1, 0],
+            [0, aa * bb, 0, every, 0, 1],
+        ]
+        at_a, at_b = 2 * aa * (aa - bb), 2 * bb * (bb - aa)
+        return _Matrices(
+            image=np.array(image),
+            windows=np.vstack([points[:, None] ** np.arange(3), [0, 0, 1]]),
+            scales=np.array([aa * bb, at_a, at_a, at_b, at_b, 1]),
+            results=np.hstack([points ** np.arange(4)[:, None], [[0], [0], [0], [1]]]),
+        )
 
 
+_MATRICES = {integer: _Matrices.of(*points) for integer, points in _POINTS.items()}
+#: Sums and differences of what stands at a point and its negative, and the reverse of it.
+_PAIRS = np.eye(ELEMENTS)
+_PAIRS[1:3, 1:3] = _PAIRS[3:5, 3:5] = [[1, 1], [1, -1]]
+_APART = _PAIRS / np.abs(_PAIRS).sum(1)
 #: ``Bᵀ`` as two matrices, the first of which is applied first: together they have fewer terms.
-INTO_TILES = _whole(_APART @ _IMAGE), _PAIRS
+INTO_TILES = {integer: (_APART @ own.image, _PAIRS) for integer, own in _MATRICES.items()}
 #: ``Aᵀ`` likewise, of floats, and of integers with whole numbers for windows.
 OUT_OF_TILES = {
-    integer: (_PAIRS, _whole(matrix @ _APART))
-    for integer, matrix in {
-        False: _RESULTS,
-        True: _RESULTS * np.array(DIVISORS)[:, None] / _SCALES,
-    }.items()
+    False: (_PAIRS, _MATRICES[False].results @ _APART),
+    True: (
+        _PAIRS,
+        _MATRICES[True].results * np.array(DIVISORS)[:, None] / _MATRICES[True].scales @ _APART,
+    ),
 }
 #: A result is shifted by as many bits at the most, and had as many more before.
 _SHIFT = 6
@@ -200,9 +206,9 @@ class Winograd:
         array([[ 1,  3,  1,  7,  3,  1],
                [ 3,  9,  3, 21,  9,  3]], dtype=int16)
         """
-        exact = np.int64 if self.integer else np.float64
-        matrix = _WINDOWS if self.integer else _WINDOWS / _SCALES[:, None]
-        taps = weight.reshape(*weight.shape[:2], -1, 3, 3).astype(exact)
+        own = _MATRICES[self.integer]
+        matrix = own.windows if self.integer else own.windows / own.scales[:, None]
+        taps = weight.reshape(*weight.shape[:2], -1, 3, 3).astype(matrix.dtype)
         made = np.einsum("ir,kcdrs,js->ijdck", matrix, taps, matrix, optimize=True)
         axes = (self.depth,) if len(self.image) == 5 else ()
         shaped = made.reshape(ELEMENTS**2, *axes, *made.shape[-2:])
