@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from math import prod
+from typing import Any
+
+import numpy as np
 
 from amos.errors import OperatorError
+from amos.ir import Operator
 from amos.network.graph import Constant, Node, Operand
 from amos.operators.transposed import transposed_conv2d
 
@@ -177,14 +182,35 @@ def _transposed(node: Node) -> Anchor:
         op = transposed_conv2d(**sizes, stride=stride, padding=pad, form="phases", layout="NHWC")
     except OperatorError as error:
         return Anchor(kind, refused=str(error))
+    text = str(op.compute)
+    if isinstance(weight, Constant):
+        order, weight = _in_phases(op, weight)
+        text = f"{op.compute.dst} += {op.sources[0]} * weight[{','.join(order)}]"
     return Anchor(
         kind=kind,
-        text=str(op.compute),
+        text=text,
         extents=op.extents,
         sources={"image": image, "weight": weight},
         shapes={"image": image.shape, "weight": weight.shape},
         axes=tuple(index.names for index in op.output.indices),
     )
+
+
+def _in_phases(op: Operator, weight: Constant) -> tuple[tuple[str, ...], Constant]:
+    """Weights in the order in which phases read them, and the iterations that walk their axes.
+
+    As frameworks have them, a phase would read one in ``stride**2`` of what lies side by side.
+    """
+    order = (*sorted(set(op.extents).intersection("abkrs")), "c")
+    steps = np.ix_(*(np.arange(op.extents[name]) for name in order))
+    values: dict[str, Any] = dict(zip(order, steps, strict=True))
+    indices = op.sources[1].indices
+    at = [index.evaluate({name: values[name] for name in index.names}) for index in indices]
+    pairs = [*zip(at, weight.shape, strict=True)]
+    inside = reduce(np.logical_and, [(x >= 0) & (x < extent) for x, extent in pairs])
+    places = tuple(np.clip(x, 0, extent - 1) for x, extent in pairs)
+    array = np.where(inside, weight.array[places], np.zeros((), weight.array.dtype))
+    return order, Constant(array, array.shape, weight.dtype)
 
 
 _ANCHORS: dict[str, Callable[[Node], Anchor]] = {
