@@ -24,8 +24,6 @@ import numpy as np
 
 from amos.ir import Operator
 
-__all__ = ["DIVISORS", "INTO_TILES", "OUT_OF_TILES", "Winograd"]
-
 #: Results along one side of a tile, and elements of the image that they depend on.
 RESULTS, ELEMENTS = 4, 6
 #: Points at which polynomials are multiplied, beside 0 and infinity, each with its negative: in

@@ -30,6 +30,8 @@ Form = Literal["in place", "packed", "strided", "gathered"]
 Place = Literal["ahead", "range", "step"]
 #: Bytes that what TVM allocates begins at multiples of (``kAllocAlignment``).
 _ALIGNED = 64
+#: Bytes between steps of a copy that share an eighth of the sets of a cache, or less of them.
+_CROWDED = 512
 #: Tasks for each core that keep the cores evenly busy with a copy.
 _SHARES = 4
 
@@ -77,6 +79,9 @@ class SourceCopy:
         vectors: how fragments are copied in whole vectors; ``None`` if elements are found
             one by one.
         shared: how many of its loops are shared out to the cores; 0 inside of the nest.
+        spread: the dimension whose steps lie a cache line further apart than what they hold;
+            ``None`` if each begins where the one before ends.
+        line: elements of a cache line.
     """
 
     place: Place
@@ -85,6 +90,8 @@ class SourceCopy:
     width: int
     vectors: VectorCopy | None
     shared: int
+    spread: int | None
+    line: int
 
 
 @dataclass(frozen=True)
@@ -278,13 +285,27 @@ class CpuPlan(Plan):
             # Some loop around is left.
             tail = min(tail, len(loops) - (place == "ahead"))
             width = dividing_width(self.copy_width, prod(loops[len(loops) - tail :]))
+        spread = self._spread(op, extents) if tail else None
+        line = _ALIGNED * 8 // dtype(op.kind).bits
         if place != "ahead":
-            return SourceCopy(place, extents, tail, width, vectors, 0)
+            return SourceCopy(place, extents, tail, width, vectors, 0, spread, line)
         if not tail:
             # As few loops as keep the cores evenly busy: they have to be taken apart again.
             counts = np.cumprod([1, *extents[:shared]])
             shared = int((counts[:-1] < _SHARES * self.limits.cores).sum())
-        return SourceCopy(place, extents, tail, width, vectors, shared)
+        return SourceCopy(place, extents, tail, width, vectors, shared, spread, line)
+
+    def _spread(self, op: StagedOperand, extents: tuple[int, ...]) -> int | None:
+        """The dimension of a copy whose steps would fall into few sets of the nearest cache.
+
+        A register tile reads one after the other, and few of their lines would stay.
+        """
+        size = dtype(op.kind).bits // 8
+        for d in range(len(extents) - 2, -1, -1):
+            size *= extents[d + 1]
+            if size >= _CROWDED:
+                return d if size % _CROWDED == 0 else None
+        return None
 
     def _place(self, op: StagedOperand) -> tuple[Place, tuple[int, ...]]:
         """Where a copy stands, and the extents of what it covers."""

@@ -169,6 +169,8 @@ def stage_blocks(sch: Any, plan: CpuPlan, places: dict[str, Any]) -> None:
             sch.compute_at(block, places[copy.place])
         elif copy.shared:
             sch.parallel(_fused(sch, sch.get_loops(block)[: copy.shared]))
+        if copy.spread is not None:
+            sch.storage_align(block, 0, copy.spread, 2 * copy.line, copy.line)
         if copy.tail:
             vectorize_tail(sch, block, copy.tail, copy.width)
 
