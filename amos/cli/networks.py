@@ -197,7 +197,7 @@ def _print_report(report: Report) -> None:
     print_table(
         ["task", "count", "mappings", "instruction", "ms each", "share", "bound by"],
         [
-            [row.operator, row.count, row.mappings, row.instruction or "engine", ms(row.seconds)]
+            [row.operator, row.count, row.mappings, row.method or "engine", ms(row.seconds)]
             + [f"{row.share:.1%}" if row.seconds else "", row.bound or row.reason]
             for row in report.tasks
         ],

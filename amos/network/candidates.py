@@ -83,7 +83,7 @@ class Choice:
 
     @property
     def measured(self) -> float | None:
-        """The same as far as it was measured; ``None`` if it was not."""
+        """The same with what was measured of it; ``None`` if nothing was."""
         return None if self.seconds is None else self._whole(self.seconds)
 
     def _whole(self, seconds: float) -> float:

@@ -226,7 +226,7 @@ class CompiledNetwork(Shown):
                     "instruction": kernel.choice.intrinsic.name,
                     "mapping": kernel.choice.candidate.mapping.name,
                     "schedule": kernel.choice.candidate.schedule.as_dict(),
-                    "tiles": kernel.choice.winograd is not None,
+                    "winograd": kernel.choice.winograd is not None,
                     "predicted_seconds": kernel.choice.predicted,
                     "measured_seconds": kernel.choice.measured,
                 }

@@ -42,8 +42,9 @@ class TaskRow:
         share: of the predicted time of the whole.
         reason: why it stays with the engine, if it does.
         measured: seconds of one occurrence by the records; ``None`` where none was used.
-        tiles: whether it is a convolution by tiles (:mod:`amos.operators.winograd`); the
-            instruction and its mappings are then those of the product.
+        winograd: whether it is computed by Winograd's tiles (:mod:`amos.operators.winograd`);
+            instruction, mappings and bound are then the product's, and ``measured`` is what was
+            measured of that, with what is predicted of the rest.
     """
 
     kind: str
@@ -56,7 +57,12 @@ class TaskRow:
     share: float = 0.0
     reason: str = ""
     measured: float | None = None
-    tiles: bool = False
+    winograd: bool = False
+
+    @property
+    def method(self) -> str:
+        """The instruction, and what it multiplies if that is not the operator itself."""
+        return f"{self.instruction} by Winograd's tiles" if self.winograd else self.instruction
 
 
 @dataclass(frozen=True)
@@ -130,8 +136,8 @@ class Report(Shown):
                 lines.append(f"  {row.count:3} x {row.kind}: engine: {row.reason}")
                 continue
             lines.append(
-                f"  {row.count:3} x {row.kind}: {row.seconds * 1e3:.3g} ms on {row.instruction}"
-                f"{' by tiles' if row.tiles else ''}, {row.share:.1%}, bound by {row.bound}"
+                f"  {row.count:3} x {row.kind}: {row.seconds * 1e3:.3g} ms on {row.method}, "
+                f"{row.share:.1%}, bound by {row.bound}"
                 + ("" if row.measured is None else f", measured {row.measured * 1e3:.3g} ms")
             )
             lines.append(f"        {row.operator}")
@@ -209,7 +215,7 @@ def _kernel_row(task: Task, choice: Choice) -> TaskRow:
         seconds=choice.predicted,
         bound=choice.prediction.bound,
         measured=choice.measured,
-        tiles=choice.winograd is not None,
+        winograd=choice.winograd is not None,
     )
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from math import prod
 
-from amos.errors import MappingError
+from amos.errors import AmosError
 from amos.ir import Operator, dtype
 from amos.machine import Machine
 from amos.network.candidates import Choice, Chooser, moving
@@ -46,6 +45,8 @@ def winograd_of(task: Task) -> Winograd | None:
     )
     if form.integer and (image.dtype not in BYTES or weight.dtype != "int8"):
         return None
+    if max(prod(form.image), prod(form.result)) >= 2**31:  # positions have 32 bits
+        return None
     return form if all(_taken(form, group.nodes[0]) for group in task.groups) else None
 
 
@@ -55,29 +56,33 @@ def _taken(form: Winograd, anchor: Node) -> bool:
     return isinstance(weight, Constant) and (not form.integer or form.exact(weight.array))
 
 
-def predicted(task: Task, chooser: Chooser, *, thorough: bool = False) -> Choice:
+def predicted(task: Task, chooser: Chooser) -> Choice:
     """What the model thinks best of a task, as it is or by tiles.
 
     Args:
         task: of a network.
         chooser: of the machine.
-        thorough: as of :meth:`Chooser.predicted <amos.network.candidates.Chooser.predicted>`.
 
     Raises:
         MappingError: no instruction can be used; the message says why.
     """
-    direct = chooser.predicted(task.operator, thorough=thorough)
-    tiles = by_tiles(task, chooser, partial(chooser.predicted, thorough=thorough))
-    return direct if tiles is None else faster(direct, tiles)
+    direct = chooser.predicted(task.operator)
+    tiles = by_tiles(task, chooser, chooser.predicted)
+    return direct if tiles is None or not pays(tiles, direct) else tiles
 
 
 def searched(task: Task, chooser: Chooser) -> Task:
-    """The task, or the product of it that is computed by tiles: what is worth measuring."""
-    try:
-        choice = predicted(task, chooser)
-    except MappingError:
+    """The task, or the product of it that is computed by tiles: what is worth measuring.
+
+    The product occurs once for each strip.
+    """
+    if winograd_of(task) is None:
         return task
-    return task if choice.winograd is None else Task(choice.winograd.operator, task.groups)
+    try:
+        form = predicted(task, chooser).winograd
+    except AmosError:
+        return task  # whose own search says why
+    return task if form is None else Task(form.operator, task.groups * form.strips)
 
 
 def by_tiles(task: Task, chooser: Chooser, chosen: Callable[[Operator], Choice]) -> Choice | None:
@@ -95,7 +100,7 @@ def by_tiles(task: Task, chooser: Chooser, chosen: Callable[[Operator], Choice])
     form = form.within(_held(machine))
     try:
         product = chosen(form.operator)
-    except MappingError:
+    except AmosError:
         return None  # the machine has no instruction for integers of 16 bits
     around = _around(form, task.operator, machine)
     return replace(product, winograd=form, around=around)
@@ -106,9 +111,11 @@ def _held(machine: Machine) -> int:
     return max(level.capacity * level.units for level in machine.levels) // _SHARE
 
 
-def faster(direct: Choice, tiles: Choice) -> Choice:
-    """Which of two ways to compute a convolution is taken, without timing them in turns."""
-    return tiles if tiles.expected < _WORTH * direct.expected else direct
+def pays(tiles: Choice, direct: Choice) -> bool:
+    """Whether a convolution is computed by tiles: where only one way was measured, that one is."""
+    if (tiles.seconds is None) == (direct.seconds is None):
+        return tiles.expected < _WORTH * direct.expected
+    return direct.seconds is None
 
 
 def _around(form: Winograd, operator: Operator, machine: Machine) -> float:

@@ -30,8 +30,8 @@ Form = Literal["in place", "packed", "strided", "gathered"]
 Place = Literal["ahead", "range", "step"]
 #: Bytes that what TVM allocates begins at multiples of (``kAllocAlignment``).
 _ALIGNED = 64
-#: Bytes between steps of a copy that share an eighth of the sets of a cache, or less of them.
-_CROWDED = 512
+#: Bytes of a cache line, and between steps of a copy that share an eighth of a cache's sets.
+_LINE, _CROWDED = 64, 512
 #: Tasks for each core that keep the cores evenly busy with a copy.
 _SHARES = 4
 
@@ -286,7 +286,7 @@ class CpuPlan(Plan):
             tail = min(tail, len(loops) - (place == "ahead"))
             width = dividing_width(self.copy_width, prod(loops[len(loops) - tail :]))
         spread = self._spread(op, extents) if tail else None
-        line = _ALIGNED * 8 // dtype(op.kind).bits
+        line = _LINE * 8 // dtype(op.kind).bits
         if place != "ahead":
             return SourceCopy(place, extents, tail, width, vectors, 0, spread, line)
         if not tail:
@@ -300,9 +300,10 @@ class CpuPlan(Plan):
 
         A register tile reads one after the other, and few of their lines would stay.
         """
-        size = dtype(op.kind).bits // 8
-        for d in range(len(extents) - 2, -1, -1):
-            size *= extents[d + 1]
+        # Fragments stay whole.
+        first = len(extents) - max(len(op.fragment), 1)
+        for d in range(first - 1, -1, -1):
+            size = prod(extents[d + 1 :]) * dtype(op.kind).bits // 8
             if size >= _CROWDED:
                 return d if size % _CROWDED == 0 else None
         return None

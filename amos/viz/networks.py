@@ -66,7 +66,7 @@ def _bars(report: Report) -> list[_Bar]:
             name=f"{row.count} x {row.kind} ({number})",
             seconds=row.count * (row.seconds or 0.0),
             bound=f"bound by {row.bound}" if row.bound else "engine",
-            text=f"{row.operator}<br>{row.instruction or row.reason}",
+            text=f"{row.operator}<br>{row.method or row.reason}",
         )
         for number, row in enumerate(report.tasks, 1)
     ]

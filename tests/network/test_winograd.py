@@ -10,12 +10,15 @@ import numpy as np
 import pytest
 
 import amos
+from amos.errors import BuildError
+from amos.ir import Operator
 from amos.measure.reference import References, compared, tolerance
-from amos.network import CompiledNetwork, Network, winograd
+from amos.network import Network, winograd
 from amos.network.candidates import Choice, Chooser
 from amos.network.groups import Task
 from amos.network.kernels import TaskKernel, build_kernel
-from amos.network.winograd import by_tiles, searched, winograd_of
+from amos.network.winograd import by_tiles, predicted, searched, winograd_of
+from amos.operators.winograd import INTO_TILES, Winograd
 from tests.network.models import Builder
 from tests.network.test_export import needs_compiler
 
@@ -103,12 +106,9 @@ def test_three_dimensions(taps: int) -> None:
     _check(task)
 
 
-def _quantized(
-    kind: str = "uint8", zero: int = 0, weight: int | None = None, features: int = 16
-) -> Any:
+def _quantized(kind: str = "uint8", zero: int = 0, weight: int | None = None) -> Any:
     """Two convolutions, the second of which is added to what the first one reads."""
-    b = Builder(seed=5)
-    channels, least = 16, int(np.iinfo(kind).min)
+    b, channels, features = Builder(seed=5), 16, 16
     x = b.input("x", (1, channels, 7, 9))
 
     def pair(value: str, scale: float, zero: int) -> str:
@@ -122,26 +122,71 @@ def _quantized(
         kernel = b.node("DequantizeLinear", *names, b.constant(np.zeros(features), "int8"), axis=0)
         return b.node("Conv", value, kernel, pads=[1, 1, 1, 1])
 
-    x = pair(x, 0.02, zero or least)
-    y = pair(b.node("Relu", convolution(x)), 0.05, least)
-    return b.model(pair(b.node("Add", convolution(y), x), 0.05, 3))
+    x = pair(x, 0.02, zero)
+    y = pair(b.node("Relu", convolution(x)), 0.05, zero)
+    return b.model(pair(b.node("Add", convolution(y), x), 0.05, zero))
 
 
 @pytest.mark.parametrize(("kind", "zero"), [("uint8", 0), ("uint8", 9), ("int8", 0), ("int8", -5)])
-def test_integers_are_exact(
-    kind: str, zero: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_integers_are_exact(kind: str, zero: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(winograd, "_WORTH", np.inf)
     network = amos.load_network(_quantized(kind, zero))
+    # Signed bytes whose zero point is another than 0 are stored from 0.
+    stored = kind if zero == 0 else "uint8"
+    assert {form.dtype for form in map(winograd_of, network.tasks) if form} == {stored}
     compiled = amos.compile(network, progress=False)
     assert len(compiled.kernels) == 2
     differences = {check.reference: check.difference for check in compiled.checks}
     assert differences["NumPy"] == differences["the engine alone"] == 0
-    assert all(each["tiles"] for each in compiled.to_dict()["kernels"])
+    assert all(each["winograd"] for each in compiled.to_dict()["kernels"])
     rows = {row.operator: row.predicted for row in compiled.profile(repeat=1).rows}
     kernels = compiled.kernels.items()
     assert all(rows[str(task.operator)] == each.choice.predicted for task, each in kernels)
-    assert compiled.report().tasks[0].tiles and " by tiles, " in str(compiled.report())
+    assert compiled.report().tasks[0].winograd
+    assert " by Winograd's tiles, " in str(compiled.report())
+
+
+def test_sums_may_wrap_around(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the worst image for one position of a tile: its sum of products needs 33 bits."""
+    monkeypatch.setattr(winograd, "_WORTH", np.inf)
+    (into, pairs), channels = INTO_TILES[True], 112
+    row = (pairs @ into)[1]
+    image = np.where(np.multiply.outer(row, row) > 0, 255, 0)
+    position = (np.multiply.outer(row, row) * image).sum()
+    form = Winograd((1, 6, 6, channels), (1, 4, 4, 16), (0, 0), dtype="uint8")
+    weight = np.full((16, channels, 3, 3), 127, np.int8)
+    assert position * int(form.windows(weight)[7, 0, 0]) * channels > 2**31
+    assert form.exact(weight)
+    b = Builder()
+    names = b.constant(1.0), b.constant(0, "uint8")
+    x = b.node(
+        "DequantizeLinear", b.node("QuantizeLinear", b.input("x", (1, 112, 6, 6)), *names), *names
+    )
+    kernel = b.node(
+        "DequantizeLinear", b.constant(weight, "int8"), b.constant(1e-3), b.constant(0, "int8")
+    )
+    network = amos.load_network(b.model(b.node("Conv", x, kernel)))
+    compiled = amos.compile(network, progress=False)
+    (used,) = compiled.kernels.values()
+    assert used.choice.winograd is not None
+    values = np.broadcast_to(image.astype(np.float32), (1, channels, 6, 6))
+    windows = np.lib.stride_tricks.sliding_window_view(image, (3, 3)).sum((2, 3))
+    expected = np.broadcast_to(windows * channels * 127 * 1e-3, (1, 16, 4, 4))
+    np.testing.assert_allclose(compiled(np.ascontiguousarray(values)), expected, rtol=1e-6)
+
+
+def test_what_cannot_be_built_by_tiles_is_built_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(winograd, "_WORTH", np.inf)
+
+    def refusing(choice: Choice, operator: Operator, symbol: str) -> TaskKernel:
+        if choice.winograd is not None:
+            raise BuildError("tiles")
+        return build_kernel(choice, operator, symbol)
+
+    monkeypatch.setattr("amos.network.compilation.build_kernel", refusing)
+    compiled = amos.compile(_floats((1, 16, 8, 8), 16, [1] * 4), progress=False)
+    (kernel,) = compiled.kernels.values()
+    assert kernel.choice.winograd is None and not compiled.left
 
 
 @needs_compiler
@@ -204,6 +249,8 @@ def test_products_are_tuned_and_compiled_from_records(
     tuning = amos.tune(network, trials=2, records=records, progress=False)
     (row,) = tuning.tasks
     assert row.kind == "winograd" and row.count == 2 and row.seconds is not None
+    # What was measured is taken, whatever is predicted of the other way.
+    monkeypatch.setattr(winograd, "_WORTH", 0.0)
     compiled = amos.compile(network, records=records, progress=False)
     for kernel in compiled.kernels.values():
         assert kernel.choice.winograd is not None
@@ -220,6 +267,15 @@ def test_both_ways_are_timed_with_measure(monkeypatch: pytest.MonkeyPatch) -> No
         return build_kernel(choice, *rest)
 
     monkeypatch.setattr("amos.network.compilation.build_kernel", recorded)
-    compiled = amos.compile(network, measure=True, progress=False)
+    amos.compile(network, measure=True, progress=False)
     assert seen.count(True) == 1 and seen.count(False) >= 1
-    assert isinstance(compiled, CompiledNetwork)
+
+
+def test_products_of_strips_occur_as_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(winograd, "_WORTH", np.inf)
+    monkeypatch.setattr(winograd, "_held", lambda machine: 1)
+    (task,) = _floats((1, 16, 16, 8), 16, [1] * 4).tasks
+    product = searched(task, _CHOOSER)
+    assert product.operator.name == "winograd" and product.weight == 4
+    choice = predicted(task, _CHOOSER)
+    assert choice.predicted == 4 * choice.prediction.seconds + choice.around
