@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
 
@@ -37,7 +39,7 @@ def _candidates(operator: Operator, intrinsic: str, place: str) -> list[Candidat
     return found[:3]
 
 
-def _copied(schedule: dict[str, object], place: str) -> bool:
+def _copied(schedule: Mapping[str, object], place: str) -> bool:
     return schedule["stage.Src1"] == place and schedule.get("copy") != "vectors"
 
 
