@@ -10,7 +10,7 @@ import pytest
 import amos
 from amos.ir import Operator
 from amos.machine.limits import CpuLimits
-from amos.plan import Candidate
+from amos.plan import Candidate, CpuSchedule
 from amos.plan.cpu_plan import CpuPlan
 from amos.schedule import ScheduleSpace
 from amos.validate import evaluate, random_inputs
@@ -57,7 +57,8 @@ def test_rows_of_a_power_of_two_are_spread(
     channels: int, dtype: str, intrinsic: str, line: int | None
 ) -> None:
     for candidate in _candidates(_operator(channels, dtype), intrinsic, "whole"):
-        copy = CpuPlan(candidate.mapping, candidate.schedule, _LIMITS).copies["Src1"]
+        schedule = CpuSchedule.of(candidate.schedule.as_dict())
+        copy = CpuPlan(candidate.mapping, schedule, _LIMITS).copies["Src1"]
         if line is None:
             assert copy.spread is None or copy.extents[copy.spread + 1 :] != (channels,)
         else:
