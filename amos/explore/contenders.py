@@ -25,6 +25,8 @@ _INTERVAL = 0.5
 _HOPELESS = 2.5
 #: Mappings of an instruction that the model is asked about, and schedules of each.
 _MAPPINGS, _SCHEDULES = 6, 12
+#: The same for a brief look.
+_BRIEFLY = 1, 8
 #: A larger space is searched through this many mappings, spread evenly over it.
 _MOST_MAPPINGS = 512
 
@@ -211,21 +213,33 @@ def predicted(
     machine: Machine,
     rule: str,
     search: SearchOptions = SearchOptions(),  # noqa: B008 (frozen)
+    *,
+    brief: bool = False,
 ) -> Contender:
-    """A contender with what the model says of its best mappings, or why it cannot take part."""
+    """A contender with what the model says of its best mappings, or why it cannot take part.
+
+    Args:
+        operator: what is computed.
+        each: the contender.
+        machine: where, with a rate of its instruction.
+        rule: which mappings are valid.
+        search: what the user fixed.
+        brief: look at a few schedules of one mapping, in a fifth of the time.
+    """
     if each.intrinsic.name not in machine.peaks:
         return replace(each, reason=f"machine {machine.name!r} has no rate for it")
     rng = np.random.default_rng(0)
     space = enumerate_mappings(operator, each.intrinsic, rule, search.commute)
     mappings = _fewest_calls(searched(space, search.only))
     # What is fixed may leave a mapping that takes more calls.
-    asked = mappings if search.fix else mappings[:_MAPPINGS]
+    most, schedules = _BRIEFLY if brief else (_MAPPINGS, _SCHEDULES)
+    asked = mappings if search.fix else mappings[:most]
     try:
         spaces = spaces_of(asked, machine, search.fix, search.tiling)
     except (ScheduleError, UnknownNameError) as error:
         return replace(each, reason=str(error))
-    fitting = [mapping for mapping in asked if mapping.name in spaces][:_MAPPINGS]
-    drawn = (best_sampled(m, machine, _SCHEDULES, rng, spaces[m.name]) for m in fitting)
+    fitting = [mapping for mapping in asked if mapping.name in spaces][:most]
+    drawn = (best_sampled(m, machine, schedules, rng, spaces[m.name]) for m in fitting)
     times = [best[0].seconds for best in drawn if best is not None]
     return replace(each, predicted=min(times, default=math.inf))
 

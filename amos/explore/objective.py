@@ -11,7 +11,7 @@ import numpy as np
 from amos.machine import Machine
 from amos.mapping import Mapping as LoopMapping
 from amos.perfmodel import Prediction, evaluate, prediction_of
-from amos.plan import Candidate, Schedule, Structure, Value, batch_of
+from amos.plan import Candidate, Schedule, Value, batch_of
 from amos.records import Trial
 from amos.schedule import ScheduleSpace, Tiling, spaces_of
 
@@ -45,7 +45,6 @@ class Problem:
         self.mappings = tuple(mapping for mapping in mappings if mapping.name in self.spaces)
         self.machine = machine
         self.trials: list[Trial] = []
-        self._structures = {mapping.name: Structure(mapping) for mapping in self.mappings}
         self._predicted: dict[tuple[str, Schedule], float] = {}
         self._ratios: defaultdict[str, list[float]] = defaultdict(list)
 
@@ -64,7 +63,7 @@ class Problem:
         Raises:
             MachineError: loops stand for the intrinsic, of which no time is predicted.
         """
-        structure = self._structures[candidate.mapping.name]
+        structure = self.space(candidate.mapping).context
         batch = evaluate(structure, self.machine, candidate.schedule.batch(structure))
         return prediction_of(structure, self.machine, batch)
 
@@ -75,7 +74,7 @@ class Problem:
             if candidate.key not in self._predicted:
                 fresh[candidate.mapping.name].append(candidate)
         for name, group in fresh.items():
-            structure = self._structures[name]
+            structure = self.spaces[name].context
             batch = batch_of(structure, [candidate.schedule for candidate in group])
             times = evaluate(structure, self.machine, batch).seconds.tolist()
             self._predicted.update((c.key, t) for c, t in zip(group, times, strict=True))

@@ -10,7 +10,7 @@ from amos.errors import ScheduleError
 from amos.machine import Machine
 from amos.mapping.mapping import Mapping
 from amos.perfmodel import Prediction, evaluate, prediction_of
-from amos.plan import Candidate, Structure
+from amos.plan import Candidate
 from amos.plan.schedule import batch_of
 from amos.schedule.space import ScheduleSpace
 
@@ -33,7 +33,8 @@ def best_sampled(
     Raises:
         MachineError: the machine has no rate for the intrinsic, or only one of loops.
     """
-    space, structure = space or ScheduleSpace(mapping, machine), Structure(mapping)
+    space = space or ScheduleSpace(mapping, machine)
+    structure = space.context
     schedules = space.draw(samples, rng)
     with contextlib.suppress(ScheduleError):  # no schedule at all
         schedules.insert(0, space.smallest())

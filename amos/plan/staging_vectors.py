@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from math import prod
 
+from amos.plan.remembered import remembered
 from amos.plan.staging import StagedOperand
 
 #: Elements that one vector of a copy may have, and that a run may span.
@@ -81,6 +83,7 @@ class VectorCopy:
         """Positions of a vector's elements along its dimensions, in order."""
         return product(*(range(dim.extent) for dim in self.op.dims[-self.unit :]))
 
+    @remembered
     def plan(self, place: tuple[int, ...]) -> VectorPlan | None:
         """The plan at a position of what is written out; ``None`` if there is none.
 
@@ -95,11 +98,16 @@ class VectorCopy:
         places: list[int | None] = []
         for position in self.positions():
             at = fixed | dict(zip(names, position, strict=True))
-            where = _element(self.op, at)
+            where = self._lanes.element(at)
             if where == _PADDING:
                 return None
             places.append(where)
-        return _plan(places, _element(self.op, fixed | dict.fromkeys(names, 0), live=False) or 0)
+        first = self._lanes.element(fixed | dict.fromkeys(names, 0), live=False)
+        return _plan(places, first or 0)
+
+    @cached_property
+    def _lanes(self) -> _Lanes:
+        return _Lanes(self.op)
 
 
 def vector_copy(op: StagedOperand) -> VectorCopy | None:
@@ -140,34 +148,54 @@ def _takes_apart(op: StagedOperand, target: str) -> bool:
     return group.tiles > 1 and several and bool(set(group.members) & op.load.names)
 
 
-def _element(op: StagedOperand, at: dict[str, int], *, live: bool = True) -> int | None:
-    """Where an element is, from the tile's first; ``None`` if its slot is known to be zero."""
-    extents = op.nest.mapping.operator.extents
-    values: dict[str, int] = {}
-    #: What is known as it is, not from the tile's first.
-    known = {name for name in op.load.names if extents[name] == 1}
-    for target in op.fragment:
-        group, lane = op.nest.groups[target], at[op.nest.groups[target].lane]
-        if not set(group.members) & op.load.names:
-            if live and lane and group.kind == "reduce" and not group.members:
-                return None
-        elif group.tiles > 1 and not _takes_apart(op, target):
-            long = next(n for n, radix in enumerate(group.radices) if radix > 1)
-            values[group.members[long]] = lane
-        else:
-            fused = at.get(group.tile, 0) * group.lanes + lane
-            if live and fused >= group.size:
-                return None
-            values |= group.decode(fused)
-            known |= set(group.members)
-    offset, length = 0, 1
-    for index, size in zip(reversed(op.load.indices), reversed(op.load.tensor.shape), strict=True):
-        step = sum(c * values.get(name, 0) for name, c in index.terms)
-        if live and known.issuperset(index.names) and not 0 <= index.constant + step < size:
-            return _PADDING if op.load.padding != op.empty else None
-        offset += length * step
-        length *= size
-    return offset
+class _Lanes:
+    """Where the elements of a fragment lie, counted from the tile's first."""
+
+    def __init__(self, op: StagedOperand) -> None:
+        extents, load = op.nest.mapping.operator.extents, op.load
+        self._groups = []
+        #: What is known as it is, not from the tile's first.
+        known = {name for name in load.names if extents[name] == 1}
+        for target in op.fragment:
+            group, long = op.nest.groups[target], None
+            if read := bool(set(group.members) & load.names):
+                if group.tiles > 1 and not _takes_apart(op, target):
+                    long = next(n for n, radix in enumerate(group.radices) if radix > 1)
+                else:
+                    known |= set(group.members)
+            self._groups.append((group, read, None if long is None else group.members[long]))
+        self._outside = op.load.padding != op.empty
+        #: Elements of the tensor from one iteration of a loop to the next.
+        self._steps = dict.fromkeys(load.names, 0)
+        self._checked = []
+        length = 1
+        for index, size in zip(reversed(load.indices), reversed(load.tensor.shape), strict=True):
+            for name, coefficient in index.terms:
+                self._steps[name] += length * coefficient
+            if known.issuperset(index.names):
+                self._checked.append((index.constant, index.terms, size))
+            length *= size
+
+    def element(self, at: dict[str, int], *, live: bool = True) -> int | None:
+        """Where an element is; ``None`` if its slot is known to be zero."""
+        values: dict[str, int] = {}
+        for group, read, long in self._groups:
+            lane = at[group.lane]
+            if not read:
+                if live and lane and group.kind == "reduce" and not group.members:
+                    return None
+            elif long is not None:
+                values[long] = lane
+            else:
+                fused = at.get(group.tile, 0) * group.lanes + lane
+                if live and fused >= group.size:
+                    return None
+                values |= group.decode(fused)
+        if live:
+            for constant, terms, size in self._checked:
+                if not 0 <= constant + sum(c * values.get(n, 0) for n, c in terms) < size:
+                    return _PADDING if self._outside else None
+        return sum(self._steps.get(name, 0) * value for name, value in values.items())
 
 
 def _plan(places: list[int | None], first: int) -> VectorPlan | None:
